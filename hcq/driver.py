@@ -1,0 +1,189 @@
+"""All that a vendor implements.
+
+A vendor is a `Driver` that enumerates and opens; a `DriverDevice` that owns memory, rings and programs; an `Encoder` that turns
+neutral commands into the words of one kind of queue; a `Ring` that makes words visible to the device and rings the bell.
+Every method is required: a driver that cannot do a thing raises `UnsupportedError` and says why.
+Nothing here is thread-safe by itself: the queue above holds its lock around `encode` and `submit`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from hcq.commands import Command
+    from hcq.errors import FaultReport
+    from hcq.profile import Clock
+    from hcq.program import KernelImage
+    from hcq.stream import Stream
+
+
+class QueueKind(enum.Enum):
+    """What a queue can run."""
+
+    COMPUTE = "compute"
+    COPY = "copy"
+
+
+class Place(enum.Enum):
+    """Where memory lives."""
+
+    VRAM = enum.auto()
+    HOST = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BufferSpec:
+    """What kind of memory is wanted."""
+
+    place: Place = Place.VRAM
+    host_visible: bool = False
+    """The CPU can map it."""
+    coherent: bool = False
+    """CPU and device see each other's writes without a flush."""
+    executable: bool = False
+    align: int = 256
+    """Bytes, a power of two up to 2 MiB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """What a device is, known before it is opened."""
+
+    driver: str
+    """The name it is opened by: "cpu", "amd", "nv", "amd-emu", "nv-emu"."""
+    index: int
+    name: str
+    arch: str
+    """What `KernelImage.arch` must equal."""
+    vram_bytes: int
+    compute_queues: int
+    copy_queues: int
+    signal_bits: int = 64
+    """Bits of a signal value that the engines write and compare: 32 or 64."""
+    word_bits: int = 32
+    """Bits of a queue word: 64 on `cpu`."""
+    host_addressable: bool = False
+    """Device memory is host memory: every buffer can be viewed by the CPU."""
+    limits: Mapping[str, int] = field(default_factory=dict[str, int])
+    """"max_threads", "max_groups_x", "max_groups_y", "max_groups_z", "max_shared_bytes", "max_alloc_bytes", ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Whole pages of device-visible memory, as the driver gave them."""
+
+    va: int
+    size: int
+    host: memoryview | None
+    """Bytes as the CPU sees them, or None where the CPU cannot."""
+    handle: object = None
+
+
+class DriverProgram(Protocol):
+    """A kernel uploaded to one device."""
+
+    @property
+    def image(self) -> KernelImage: ...
+
+
+class Encoder(Protocol):
+    """Turns neutral commands into the words of one kind of queue."""
+
+    def encode(self, commands: Sequence[Command], out: Stream) -> None:
+        """Append the words of `commands` to `out`, in order.
+
+        Argument blocks and launch descriptors go to `out.place`; a value that is a Param or Expr leaves a patch. `Wait` and
+        `SetSignal` of the submission itself come as ordinary commands. Raises `UsageError` or `UnsupportedError` before it
+        has appended anything of the offending command.
+        """
+        ...
+
+
+class Ring(Protocol):
+    """One hardware ring."""
+
+    def submit(self, stream: Stream) -> None:
+        """Make the words of `stream` visible to the device, in order, and ring the bell.
+
+        Sleeps while the ring is full, polling `DriverDevice.fault`; a stream larger than the ring is a `UsageError`.
+        """
+        ...
+
+    def stuck(self) -> str:
+        """Say what the queue is doing, in words, for `SignalTimeout` and `FaultReport`; empty when idle."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class DriverDevice(Protocol):
+    """An open device."""
+
+    @property
+    def info(self) -> DeviceInfo: ...
+
+    def alloc(self, size: int, spec: BufferSpec) -> Allocation:
+        """Allocate at least `size` bytes (page-rounded), zeroed. Raises `OutOfMemoryError`."""
+        ...
+
+    def free(self, allocation: Allocation) -> None: ...
+
+    def map_host(self, va: int, size: int) -> None:
+        """Make host memory [va, va + size) visible to the device at the same address (the signal pool)."""
+        ...
+
+    def unmap_host(self, va: int, size: int) -> None: ...
+
+    def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
+        """Make another device's allocation visible here at the same address, or raise `UnsupportedError`."""
+        ...
+
+    def ring(self, kind: QueueKind, index: int) -> Ring: ...
+
+    def encoder(self, kind: QueueKind) -> Encoder: ...
+
+    def load(self, image: KernelImage) -> DriverProgram:
+        """Upload an image. Raises `UnsupportedError` for another arch, `UsageError` for a broken image."""
+        ...
+
+    def unload(self, program: DriverProgram) -> None: ...
+
+    def clock(self) -> Clock: ...
+
+    def wait(self, va: int, value: int, timeout_s: float) -> bool:
+        """Sleep until the u64 at `va` (a signal slot) is >= `value`, something else happened, or `timeout_s` is over.
+
+        Returns whether the value was reached. Keeps no lock and lets other Python threads run; may return early.
+        """
+        ...
+
+    def signal_written(self, va: int) -> None:
+        """The host stored to the signal slot at `va`: wake whatever of this device sleeps on it."""
+        ...
+
+    def fault(self) -> FaultReport | None:
+        """The sticky fault of this device, if any. Cheap: it is polled every few milliseconds while waiting."""
+        ...
+
+    def close(self) -> None:
+        """Stop the queues and give everything back; idempotent."""
+        ...
+
+
+class Driver(Protocol):
+    """A vendor."""
+
+    @property
+    def name(self) -> str: ...
+
+    def enumerate(self) -> list[DeviceInfo]:
+        """The devices that could be opened now; never raises for absent hardware."""
+        ...
+
+    def open(self, index: int, variant: str | None) -> DriverDevice:
+        """Open device `index`; `variant` is the text after the colon of "nv-emu:sm_80" when it is no number."""
+        ...

@@ -1,0 +1,121 @@
+"""The exception tree. What raises creates nothing: a call that fails leaves the device as it was.
+
+HcqError
+├── UsageError (ValueError)            a documented rule was broken; nothing was sent
+├── UnsupportedError (NotImplementedError)  device, firmware or kernel driver lacks what was asked for
+├── DriverError (OSError)              the kernel refused a call
+│   └── OutOfMemoryError (MemoryError) no memory of the kind asked for
+├── SignalTimeout (TimeoutError)       a signal did not reach its value in time; the device may still be alive
+├── DeviceFault                        the device faulted or hung; sticky for its device
+└── CompileError                       the compiler could not make a kernel; carries the AST
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from hcq.bits import BitStruct
+    from hcq.signal import Point
+
+
+class HcqError(Exception):
+    """Base of every error this project raises on purpose."""
+
+
+class UsageError(HcqError, ValueError):
+    """The caller broke a documented rule; raised before the hardware is touched."""
+
+
+class UnsupportedError(HcqError, NotImplementedError):
+    """The device, firmware or kernel driver lacks what was asked for."""
+
+
+class DriverError(HcqError, OSError):
+    """The kernel refused a call; carries the call, its decoded arguments and the status."""
+
+    def __init__(self, call: str, status: int, status_name: str, *, arguments: str = "", hint: str = "") -> None:
+        text = f"{call} failed with {status_name} ({status:#x})"
+        if arguments:
+            text += f"; arguments: {arguments}"
+        if hint:
+            text += f"\nhint: {hint}"
+        super().__init__(text)
+        self.call = call
+        self.status = status
+        self.status_name = status_name
+        self.arguments = arguments
+        self.hint = hint
+
+
+class OutOfMemoryError(DriverError, MemoryError):
+    """There was no memory of the kind asked for; nothing was allocated."""
+
+
+class SignalTimeout(HcqError, TimeoutError):
+    """A signal did not reach its value in time."""
+
+    def __init__(self, message: str, *, point: Point, seen: int, waited_s: float) -> None:
+        super().__init__(message)
+        self.point = point
+        self.seen = seen
+        self.waited_s = waited_s
+
+
+class FaultKind(enum.Enum):
+    """What sort of fault a device reported."""
+
+    PAGE_FAULT = enum.auto()
+    ILLEGAL_INSTRUCTION = enum.auto()
+    BAD_PACKET = enum.auto()
+    QUEUE_ERROR = enum.auto()
+    HANG = enum.auto()
+    RESET = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultReport:
+    """What the hardware said, decoded, and where the queues stood."""
+
+    device: str
+    kind: FaultKind
+    message: str
+    va: int | None = None
+    access: Literal["read", "write", "execute", "atomic"] | None = None
+    kernel: str | None = None
+    arguments: tuple[str, ...] = ()
+    nearest: str = ""
+    """The allocation nearest to `va`, in words: its range, label and, when freed, where it was freed."""
+    queue: str | None = None
+    stuck_at: str = ""
+    raw: tuple[BitStruct, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.device}: {self.kind.name.lower().replace('_', ' ')}: {self.message}"]
+        if self.va is not None:
+            lines.append(f"  address: {self.va:#x}" + (f" ({self.access})" if self.access else ""))
+        for label, value in (("kernel", self.kernel), ("queue", self.queue), ("nearest allocation", self.nearest),
+                             ("stuck at", self.stuck_at)):
+            if value:
+                lines.append(f"  {label}: {value}")
+        lines += [f"  argument: {argument}" for argument in self.arguments]
+        lines += [f"  raw: {word!r}" for word in self.raw]
+        return "\n".join(lines)
+
+
+class DeviceFault(HcqError):
+    """The device faulted or hung; every later call on it raises this same report."""
+
+    def __init__(self, report: FaultReport) -> None:
+        super().__init__(str(report))
+        self.report = report
+
+
+class CompileError(HcqError):
+    """The compiler could not make a kernel; `ast` is the kernel's text."""
+
+    def __init__(self, message: str, *, ast: str = "") -> None:
+        super().__init__(message + (f"\nkernel:\n{ast}" if ast else ""))
+        self.ast = ast
