@@ -1,0 +1,7 @@
+"""What the distribution ships."""
+
+from tools.check import PACKAGES, wheel_packages
+
+
+def test_wheel_holds_exactly_the_four_packages():
+    assert wheel_packages() == PACKAGES

@@ -1,0 +1,80 @@
+"""Run what CI checks besides the tests: lint, format of imports, types, layering, and what the wheel holds.
+
+`python -m tools.check` runs everything; `python -m tools.check ruff mypy` only those. Exits non-zero when one failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = {"hcq", "drivers", "compiler", "frontend"}
+
+
+def _command(*words: str) -> bool:
+    return subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=False).returncode == 0
+
+
+def ruff() -> bool:
+    """Lint the whole tree."""
+    return _command("ruff", "check", "--quiet", ".")
+
+
+def mypy() -> bool:
+    """Check types, strictly."""
+    return _command("mypy")
+
+
+def layers() -> bool:
+    """Check who imports whom."""
+    program = Path(sys.executable).with_name("lint-imports")
+    return subprocess.run([str(program), "--no-cache"], cwd=ROOT, check=False).returncode == 0
+
+
+def wheel_packages() -> set[str]:
+    """Build the wheel and return the top-level names in it, its own metadata aside."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = ["hatchling", "build", "--target", "wheel", "--directory", folder]
+        done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"the wheel could not be built:\n{done.stdout}{done.stderr}")
+        (path,) = Path(folder).glob("*.whl")
+        tops = {name.split("/")[0] for name in zipfile.ZipFile(path).namelist()}
+    return {top for top in tops if not top.endswith(".dist-info")}
+
+
+def wheel() -> bool:
+    """Check that the wheel holds the four packages and nothing else."""
+    seen = wheel_packages()
+    if seen != PACKAGES:
+        sys.stderr.write(f"the wheel must hold {sorted(PACKAGES)}, it holds {sorted(seen)}\n")
+    return seen == PACKAGES
+
+
+CHECKS = {"ruff": ruff, "mypy": mypy, "layers": layers, "wheel": wheel}
+
+
+def main() -> int:
+    """Run the named checks, or all; say which failed."""
+    parser = argparse.ArgumentParser(prog="python -m tools.check", description=__doc__)
+    parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"of: {', '.join(CHECKS)} (default: all)")
+    names = parser.parse_args().checks or list(CHECKS)
+    unknown = [name for name in names if name not in CHECKS]
+    if unknown:
+        parser.error(f"no check called {', '.join(unknown)}; there are: {', '.join(CHECKS)}")
+    failed = []
+    for name in names:
+        sys.stderr.write(f"== {name}\n")
+        if not CHECKS[name]():
+            failed.append(name)
+    sys.stderr.write(f"failed: {', '.join(failed)}\n" if failed else "all checks passed\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
