@@ -1,0 +1,1 @@
+"""Command-line tools: `python -m tools.NAME`. Nobody imports them."""

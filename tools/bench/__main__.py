@@ -1,0 +1,75 @@
+"""`python -m tools.bench CASE ... [--device NAME] [--json FILE] [--plot FILE.png] [--quick]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hcq
+from tools.bench.rows import Bench, Row, commit
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CASES = {name: "tools.bench.queues" for name in ("submit", "replay", "signal", "copy")}
+"""Case -> module that holds it in its `CASES`; imported only when asked for."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the cases, print a JSON row a figure to stdout and a readable line to stderr."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Queue-level microbenchmarks.")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of: {', '.join(CASES)}")
+    parser.add_argument("--all", action="store_true", help="every case")
+    parser.add_argument("--device", default="auto", help="as hcq.open takes it (default: auto)")
+    parser.add_argument("--json", type=Path, help="write all rows to this file, too")
+    parser.add_argument("--plot", type=Path, help="draw the medians to this PNG (needs the [plot] extra)")
+    parser.add_argument("--quick", action="store_true", help="two samples a case: shows that it runs, not how fast")
+    options = parser.parse_args(argv)
+    names = list(CASES) if options.all else options.cases
+    unknown = [name for name in names if name not in CASES]
+    if unknown or not names:
+        parser.error(f"no case called {', '.join(unknown)}; there are: {', '.join(CASES)}" if unknown else "name a case, or --all")
+    rows: list[Row] = []
+    label = commit()
+    with hcq.open(options.device, validate=False) as device:
+        for name in names:
+            bench = Bench(device, quick=options.quick, name=name, commit=label)
+            import_module(CASES[name]).CASES[name](bench)
+            rows += bench.rows
+    if options.json:
+        options.json.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
+    if options.plot:
+        plot(rows, options.plot)
+    return 0
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """Draw one bar a row, a panel a unit, quartiles as whiskers."""
+    import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415
+
+    units = list(dict.fromkeys(row.unit for row in rows))
+    heights = [max(2, sum(row.unit == unit for row in rows)) for unit in units]
+    figure, axes = plt.subplots(len(units), 1, figsize=(10, 0.35 * sum(heights) + len(units)), squeeze=False,
+                                gridspec_kw={"height_ratios": heights})
+    for axis, unit in zip(axes[:, 0], units, strict=True):
+        shown = [row for row in rows if row.unit == unit][::-1]
+        low = [row.median - row.p25 for row in shown]
+        high = [row.p75 - row.median for row in shown]
+        axis.barh([f"{row.bench}: {row.case}" for row in shown], [row.median for row in shown], xerr=[low, high], color="#5b8db8")
+        axis.set_xscale("log")
+        axis.set_xlabel(unit)
+    figure.suptitle(f"{rows[0].device}, {rows[0].commit}", fontsize=9)
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,41 @@
+"""Hand-written kernels for the queue benchmarks, one row an architecture family."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hcq import ArgKind, ArgSlot, KernelImage, UnsupportedError
+
+if TYPE_CHECKING:
+    from hcq import DeviceInfo
+
+_HOST_EMPTY = "define void @empty(i64 %args, i64 %x, i64 %y, i64 %z) { ret void }"
+
+_PTX_EMPTY = """.version 7.0
+.target {arch}
+.address_size 64
+.visible .entry empty(.param .u64 first) {{ ret; }}
+"""
+
+
+def empty(info: DeviceInfo) -> KernelImage:
+    """A kernel that takes one pointer and does nothing."""
+    args = (ArgSlot("first", ArgKind.POINTER, 0, 8),)
+    if info.arch.startswith("sm_"):
+        from compiler.cubin import assemble  # noqa: PLC0415 - needs the [nv] extra
+
+        code = assemble(_PTX_EMPTY.format(arch=info.arch), info.arch)
+    elif info.word_bits == 64:  # noqa: PLR2004 - the cpu's packets
+        code = _host_object(_HOST_EMPTY)
+    else:
+        raise UnsupportedError(f"there is no hand-written empty kernel for {info.arch}; add one to tools/bench/kernels.py")
+    return KernelImage(name="empty", arch=info.arch, code=code, args=args, kernarg_size=8, max_threads=1, group_ns=1)
+
+
+def _host_object(ir: str) -> bytes:
+    from llvmlite import binding as llvm  # noqa: PLC0415 - 40 ms that only this needs
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    machine = llvm.Target.from_default_triple().create_target_machine(opt=2, reloc="pic", codemodel="small")
+    return bytes(machine.emit_object(llvm.parse_assembly(ir)))

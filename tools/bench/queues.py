@@ -1,0 +1,145 @@
+"""Submit, replay, signal and copy: what the queue layer costs, without a compiler or a tensor."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import hcq
+from tools.bench.kernels import empty
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tools.bench.rows import Bench
+
+ONE = (1, 1, 1)
+KERNELS = 256
+
+
+def submit(bench: Bench) -> None:
+    """Record, encode and ring one launch; device time of empty kernels in one submission."""
+    device, queue = bench.device, bench.device.compute
+    program = device.load(empty(device.info))
+    buffer = device.alloc(4096)
+
+    def launch() -> hcq.Point:
+        return queue.submit(queue.record().exec(program, program.args(buffer), groups=ONE, threads=ONE))
+
+    bench.measure("record + args + encode + ring, one kernel", launch, before=queue.sync, samples=2000)
+    bench.measure("the same, then wait", lambda: launch().wait(), samples=2000)
+    args = program.args(buffer)
+
+    def many() -> hcq.Point:
+        commands = queue.record()
+        for _ in range(KERNELS):
+            commands.exec(program, args, groups=ONE, threads=ONE)
+        return queue.submit(commands)
+
+    bench.measure(f"record + encode + ring, {KERNELS} kernels", many, before=queue.sync, samples=300)
+    spans = [_device_ns(queue, lambda c: c.exec(program, args, groups=ONE, threads=ONE)) / KERNELS for _ in range(_count(bench, 100))]
+    bench.add("device time of an empty kernel", spans, unit="ns")
+
+
+def _device_ns(queue: hcq.Queue, command: Callable[[hcq.CommandBuffer], object]) -> float:
+    """Nanoseconds by the device's clock for `KERNELS` repeats of a command."""
+    start, end = queue.device.stamp(), queue.device.stamp()
+    commands = queue.record().timestamp(start)
+    for _ in range(KERNELS):
+        command(commands)
+    queue.submit(commands.timestamp(end)).wait()
+    clock = queue.device.clock()
+    return clock.to_ns(end.ticks) - clock.to_ns(start.ticks)
+
+
+def replay(bench: Bench) -> None:
+    """Submit a compiled graph again: nothing changed, one kernel, every input changed."""
+    device, queue = bench.device, bench.device.compute
+    program = device.load(empty(device.info))
+    for kernels in (1, 32, KERNELS):
+        graph = hcq.Graph()
+        params = [graph.param(f"input{i}") for i in range(kernels)]
+        commands = queue.record()
+        for param in params:
+            commands.exec(program, program.args(param), groups=ONE, threads=ONE)
+        graph.add(queue, commands)
+        executable = graph.compile()
+        sets = [[device.alloc(256) for _ in range(kernels)] for _ in range(3)]
+        turn = [0]
+
+        def same(first: Sequence[hcq.Buffer] = sets[0], executable: hcq.Executable = executable) -> None:
+            executable.replay(first)
+
+        def changed(sets: Sequence[Sequence[hcq.Buffer]] = sets, executable: hcq.Executable = executable) -> None:
+            turn[0] += 1
+            executable.replay(sets[turn[0] % 3])
+
+        bench.measure(f"{kernels} kernels, nothing changed", same, before=queue.sync, samples=1000)
+        bench.measure(f"{kernels} kernels, every input changed", changed, before=queue.sync, samples=1000)
+        executable.close()
+
+
+def signal(bench: Bench) -> None:
+    """Doorbell in Python to signal seen in Python: awake, and from sleep."""
+    queue = bench.device.compute
+
+    def ping() -> None:
+        queue.submit(queue.record()).wait()
+
+    bench.measure("doorbell to signal seen, awake", ping, samples=2000)
+    bench.measure("doorbell to signal seen, asleep for 2 ms", ping, before=lambda: time.sleep(0.002), samples=300)
+    bench.measure("doorbell to signal seen, asleep for 50 ms", ping, before=lambda: time.sleep(0.05), samples=40)
+    other = bench.device.computes[-1]
+
+    def hop() -> None:
+        point = queue.submit(queue.record())
+        for _ in range(50):
+            point = other.submit(other.record(), after=[point])
+            point = queue.submit(queue.record(), after=[point])
+        point.wait()
+
+    bench.measure("hop between two queues", hop, per=100, samples=100)
+
+
+def copy(bench: Bench) -> None:
+    """Copies on the copy queue, beside memcpy in the same run where the memory is the host's."""
+    device = bench.device
+    queue = device.copies[0]
+    for size in (4096, 1 << 20, 16 << 20, 64 << 20):
+        src, dst = device.alloc(size), device.alloc(size)
+        label = f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
+        samples = 300 if size <= 1 << 20 else 40
+        queue.submit(queue.record().fill(src, 1)).wait()
+
+        def run(dst: hcq.Buffer = dst, src: hcq.Buffer = src) -> None:
+            queue.submit(queue.record().copy(dst, src)).wait()
+
+        ours, theirs = [], []
+        for _ in range(_count(bench, samples)):
+            ours.append(_seconds(run))
+            if device.info.host_addressable:
+                theirs.append(_seconds(lambda dst=dst, src=src: _memcpy(dst, src)))
+        bench.add(f"copy {label}", [2 * size / s / 1e9 for s in ours], unit="GB/s", note="read + write")
+        if theirs:
+            bench.add(f"memcpy {label}", [2 * size / s / 1e9 for s in theirs], unit="GB/s", note="libc, one thread")
+        for buffer in (src, dst):
+            buffer.close()
+
+
+def _memcpy(dst: hcq.Buffer, src: hcq.Buffer) -> None:
+    import ctypes  # noqa: PLC0415 - only the comparison needs it
+
+    ctypes.memmove(dst.va, src.va, dst.size)
+
+
+def _seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+def _count(bench: Bench, samples: int) -> int:
+    return 2 if bench.quick else samples
+
+
+CASES = {"submit": submit, "replay": replay, "signal": signal, "copy": copy}
