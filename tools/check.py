@@ -1,4 +1,4 @@
-"""Run what CI checks besides the tests: lint, format of imports, types, layering, and what the wheel holds.
+"""Run what CI checks besides the tests: lint, types, layering, and what the wheel holds.
 
 `python -m tools.check` runs everything; `python -m tools.check ruff mypy` only those. Exits non-zero when one failed.
 """
@@ -40,7 +40,9 @@ def wheel_packages() -> set[str]:
     """Build the wheel and return the top-level names in it, its own metadata aside."""
     with tempfile.TemporaryDirectory() as folder:
         words = ["hatchling", "build", "--target", "wheel", "--directory", folder]
-        done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise RuntimeError(f"the wheel could not be built:\n{done.stdout}{done.stderr}")
         (path,) = Path(folder).glob("*.whl")

@@ -16,7 +16,7 @@ from tools.bench.rows import Bench, Row, commit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CASES = {name: "tools.bench.queues" for name in ("submit", "replay", "signal", "copy")}
+CASES = dict.fromkeys(("submit", "replay", "signal", "copy"), "tools.bench.queues")
 """Case -> module that holds it in its `CASES`; imported only when asked for."""
 
 
@@ -28,12 +28,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", help="as hcq.open takes it (default: auto)")
     parser.add_argument("--json", type=Path, help="write all rows to this file, too")
     parser.add_argument("--plot", type=Path, help="draw the medians to this PNG (needs the [plot] extra)")
-    parser.add_argument("--quick", action="store_true", help="two samples a case: shows that it runs, not how fast")
+    parser.add_argument(
+        "--quick", action="store_true", help="two samples a case: shows that it runs, not how fast"
+    )
     options = parser.parse_args(argv)
     names = list(CASES) if options.all else options.cases
     unknown = [name for name in names if name not in CASES]
     if unknown or not names:
-        parser.error(f"no case called {', '.join(unknown)}; there are: {', '.join(CASES)}" if unknown else "name a case, or --all")
+        parser.error(
+            f"no case called {', '.join(unknown)}; there are: {', '.join(CASES)}"
+            if unknown
+            else "name a case, or --all"
+        )
     rows: list[Row] = []
     label = commit()
     with hcq.open(options.device, validate=False) as device:
@@ -57,13 +63,23 @@ def plot(rows: Sequence[Row], path: Path) -> None:
 
     units = list(dict.fromkeys(row.unit for row in rows))
     heights = [max(2, sum(row.unit == unit for row in rows)) for unit in units]
-    figure, axes = plt.subplots(len(units), 1, figsize=(10, 0.35 * sum(heights) + len(units)), squeeze=False,
-                                gridspec_kw={"height_ratios": heights})
+    figure, axes = plt.subplots(
+        len(units),
+        1,
+        figsize=(10, 0.35 * sum(heights) + len(units)),
+        squeeze=False,
+        gridspec_kw={"height_ratios": heights},
+    )
     for axis, unit in zip(axes[:, 0], units, strict=True):
         shown = [row for row in rows if row.unit == unit][::-1]
         low = [row.median - row.p25 for row in shown]
         high = [row.p75 - row.median for row in shown]
-        axis.barh([f"{row.bench}: {row.case}" for row in shown], [row.median for row in shown], xerr=[low, high], color="#5b8db8")
+        axis.barh(
+            [f"{row.bench}: {row.case}" for row in shown],
+            [row.median for row in shown],
+            xerr=[low, high],
+            color="#5b8db8",
+        )
         axis.set_xscale("log")
         axis.set_xlabel(unit)
     figure.suptitle(f"{rows[0].device}, {rows[0].commit}", fontsize=9)

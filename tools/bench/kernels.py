@@ -25,11 +25,15 @@ def empty(info: DeviceInfo) -> KernelImage:
         from compiler.cubin import assemble  # noqa: PLC0415 - needs the [nv] extra
 
         code = assemble(_PTX_EMPTY.format(arch=info.arch), info.arch)
-    elif info.word_bits == 64:  # noqa: PLR2004 - the cpu's packets
+    elif info.word_bits == 64:
         code = _host_object(_HOST_EMPTY)
     else:
-        raise UnsupportedError(f"there is no hand-written empty kernel for {info.arch}; add one to tools/bench/kernels.py")
-    return KernelImage(name="empty", arch=info.arch, code=code, args=args, kernarg_size=8, max_threads=1, group_ns=1)
+        raise UnsupportedError(
+            f"there is no hand-written empty kernel for {info.arch}; add one to tools/bench/kernels.py"
+        )
+    return KernelImage(
+        name="empty", arch=info.arch, code=code, args=args, kernarg_size=8, max_threads=1, group_ns=1
+    )
 
 
 def _host_object(ir: str) -> bytes:

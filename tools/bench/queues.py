@@ -37,7 +37,10 @@ def submit(bench: Bench) -> None:
         return queue.submit(commands)
 
     bench.measure(f"record + encode + ring, {KERNELS} kernels", many, before=queue.sync, samples=300)
-    spans = [_device_ns(queue, lambda c: c.exec(program, args, groups=ONE, threads=ONE)) / KERNELS for _ in range(_count(bench, 100))]
+    spans = [
+        _device_ns(queue, lambda c: c.exec(program, args, groups=ONE, threads=ONE)) / KERNELS
+        for _ in range(_count(bench, 100))
+    ]
     bench.add("device time of an empty kernel", spans, unit="ns")
 
 
@@ -65,14 +68,13 @@ def replay(bench: Bench) -> None:
         graph.add(queue, commands)
         executable = graph.compile()
         sets = [[device.alloc(256) for _ in range(kernels)] for _ in range(3)]
-        turn = [0]
 
         def same(first: Sequence[hcq.Buffer] = sets[0], executable: hcq.Executable = executable) -> None:
             executable.replay(first)
 
-        def changed(sets: Sequence[Sequence[hcq.Buffer]] = sets, executable: hcq.Executable = executable) -> None:
-            turn[0] += 1
-            executable.replay(sets[turn[0] % 3])
+        def changed(sets: list[list[hcq.Buffer]] = sets, executable: hcq.Executable = executable) -> None:
+            sets.append(sets.pop(0))
+            executable.replay(sets[0])
 
         bench.measure(f"{kernels} kernels, nothing changed", same, before=queue.sync, samples=1000)
         bench.measure(f"{kernels} kernels, every input changed", changed, before=queue.sync, samples=1000)
@@ -87,8 +89,12 @@ def signal(bench: Bench) -> None:
         queue.submit(queue.record()).wait()
 
     bench.measure("doorbell to signal seen, awake", ping, samples=2000)
-    bench.measure("doorbell to signal seen, asleep for 2 ms", ping, before=lambda: time.sleep(0.002), samples=300)
-    bench.measure("doorbell to signal seen, asleep for 50 ms", ping, before=lambda: time.sleep(0.05), samples=40)
+    bench.measure(
+        "doorbell to signal seen, asleep for 2 ms", ping, before=lambda: time.sleep(0.002), samples=300
+    )
+    bench.measure(
+        "doorbell to signal seen, asleep for 50 ms", ping, before=lambda: time.sleep(0.05), samples=40
+    )
     other = bench.device.computes[-1]
 
     def hop() -> None:
@@ -121,7 +127,9 @@ def copy(bench: Bench) -> None:
                 theirs.append(_seconds(lambda dst=dst, src=src: _memcpy(dst, src)))
         bench.add(f"copy {label}", [2 * size / s / 1e9 for s in ours], unit="GB/s", note="read + write")
         if theirs:
-            bench.add(f"memcpy {label}", [2 * size / s / 1e9 for s in theirs], unit="GB/s", note="libc, one thread")
+            bench.add(
+                f"memcpy {label}", [2 * size / s / 1e9 for s in theirs], unit="GB/s", note="libc, one thread"
+            )
         for buffer in (src, dst):
             buffer.close()
 

@@ -36,7 +36,8 @@ class Row:
         """The row for a human eye."""
         spread = f"[{self.p25:.4g} … {self.p75:.4g}]"
         note = f"  {self.note}" if self.note else ""
-        return f"{self.bench:9s}{self.case:52s}{self.median:>10.4g} {self.unit:5s}{spread:24s}n={self.count}{note}"
+        figure = f"{self.median:>10.4g} {self.unit:5s}{spread:24s}n={self.count}"
+        return f"{self.bench:9s}{self.case:52s}{figure}{note}"
 
 
 def commit() -> str:
@@ -56,11 +57,20 @@ class Bench:
         self.rows: list[Row] = []
         self._commit = commit
 
-    def measure(self, case: str, run: Callable[[], object], *, per: int = 1, unit: str = "us", samples: int = 200,
-                before: Callable[[], object] | None = None, note: str = "") -> float:
-        """Time `run` (perf_counter), `samples` times after a warm-up; a sample is divided by `per`. Return the median.
+    def measure(
+        self,
+        case: str,
+        run: Callable[[], object],
+        *,
+        per: int = 1,
+        unit: str = "us",
+        samples: int = 200,
+        before: Callable[[], object] | None = None,
+        note: str = "",
+    ) -> float:
+        """Time `run` with perf_counter, `samples` times after a warm-up, each divided by `per`. Return the median.
 
-        `before` runs untimed ahead of each sample. `quick` takes two samples: CI runs every case once, without judging.
+        `before` runs untimed ahead of each sample. A quick bench takes two samples: CI runs all, judges none.
         """
         scale = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}[unit] / per
         for _ in range(1 if self.quick else max(3, samples // 10)):
@@ -79,8 +89,18 @@ class Bench:
     def add(self, case: str, taken: Sequence[float], *, unit: str, note: str = "") -> float:
         """Put samples that were taken elsewhere (device timestamps, rates) into a row. Return the median."""
         low, middle, high = statistics.quantiles(taken, n=4) if len(taken) > 1 else (taken[0],) * 3
-        row = Row(bench=self.name, case=case, unit=unit, median=middle, p25=low, p75=high, count=len(taken),
-                  device=f"{self.device.info.driver}:{self.device.info.index} {self.device.info.name}", commit=self._commit, note=note)
+        row = Row(
+            bench=self.name,
+            case=case,
+            unit=unit,
+            median=middle,
+            p25=low,
+            p75=high,
+            count=len(taken),
+            device=f"{self.device.info.driver}:{self.device.info.index} {self.device.info.name}",
+            commit=self._commit,
+            note=note,
+        )
         self.rows.append(row)
         sys.stderr.write(row.text() + "\n")
         sys.stdout.write(json.dumps(asdict(row)) + "\n")
