@@ -1,0 +1,1 @@
+"""The vendor-neutral model of a hardware command queue."""

@@ -1,0 +1,125 @@
+"""What bit layouts and byte layouts have in common: violations, patch sites, declared types."""
+
+from __future__ import annotations
+
+import enum
+import sys
+import typing
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hcq.errors import UsageError
+
+
+class _Missing(enum.Enum):
+    MISSING = enum.auto()
+
+
+MISSING: Final = _Missing.MISSING
+"""Default of a field that must be given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One rule of a layout that a decoded value breaks."""
+
+    struct: str
+    field: str
+    value: int
+    rule: str
+
+    def __str__(self) -> str:
+        return f"{self.struct}.{self.field} = {self.value:#x}: {self.rule}"
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """Where a piece of a field lies.
+
+    Bits [lo, lo + width) of word `word` hold bits [shift, shift + width) of the value.
+    """
+
+    word: int
+    lo: int
+    width: int
+    shift: int
+
+
+def field_type(owner: type[object], annotation: object, *, many: bool) -> type[Any]:
+    """Return the Python type that an annotation names; of `tuple[T, ...]` the T when `many`."""
+    if isinstance(annotation, str):
+        scope = vars(sys.modules[owner.__module__])
+        try:
+            annotation = eval(annotation, scope)  # noqa: S307 - the text is the layout's own source
+        except NameError as error:
+            raise TypeError(
+                f"{owner.__name__}: types of fields must be defined at module level ({error})"
+            ) from None
+    if many:
+        if typing.get_origin(annotation) is not tuple:
+            raise TypeError(
+                f"{owner.__name__}: a field with count= is annotated tuple[T, ...], not {annotation!r}"
+            )
+        annotation = typing.get_args(annotation)[0]
+    if not isinstance(annotation, type):
+        raise TypeError(f"{owner.__name__}: {annotation!r} is no type that a field can have")
+    if issubclass(annotation, enum.Enum) and not issubclass(annotation, int):
+        raise TypeError(f"{owner.__name__}: {annotation.__name__} must be an IntEnum or IntFlag")
+    return annotation
+
+
+def typed(kind: type[Any], raw: int) -> Any:
+    """Return `raw` as `kind`; a number that the enum does not know stays a number."""
+    if kind is int:
+        return raw
+    if kind is bool:
+        return bool(raw) if raw in (0, 1) else raw
+    try:
+        return kind(raw)
+    except ValueError:
+        return raw
+
+
+def unknown(kind: type[Any], raw: int) -> str | None:
+    """Say why `raw` is no legal value of `kind`, or None."""
+    if kind is bool and raw not in (0, 1):
+        return "not a bool"
+    if issubclass(kind, enum.Flag):
+        left = raw & ~sum(member.value for member in kind)
+        return f"bits {left:#x} are not in {kind.__name__}" if left else None
+    if issubclass(kind, enum.Enum) and raw not in kind._value2member_map_:
+        return f"not a {kind.__name__}"
+    return None
+
+
+def show(value: object) -> str:
+    """Return `value` as it reads best in a dump: enum members by name, large numbers in hex."""
+    if isinstance(value, enum.Enum):
+        return (
+            f"{type(value).__name__}.{value.name}"
+            if value.name
+            else f"{type(value).__name__}({int(value.value):#x})"
+        )
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 255:
+        return f"{value:#x}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(show, value))}{',' if len(value) == 1 else ''})"
+    return repr(value)
+
+
+def padded(
+    struct: str, field: str, values: typing.Sequence[Any], count: int, zero: Any = 0
+) -> tuple[Any, ...]:
+    """Return `values` filled up to `count` with zeros; more than `count` is refused."""
+    if len(values) > count:
+        raise UsageError(f"{struct}.{field} has {count} places, {len(values)} values were given")
+    return (*values, *(zero,) * (count - len(values)))
+
+
+def named(
+    struct: type[object], fields: typing.Mapping[str, object], given: typing.Mapping[str, object]
+) -> None:
+    """Refuse names in `given` that are no fields."""
+    wrong = [name for name in given if name not in fields]
+    if wrong:
+        raise TypeError(f"{struct.__name__} has no field {', '.join(wrong)}; it has: {', '.join(fields)}")
