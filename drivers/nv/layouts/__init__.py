@@ -1,0 +1,1 @@
+"""Layouts of the NVIDIA driver: every structure, method, class and descriptor, declared once, with its source."""

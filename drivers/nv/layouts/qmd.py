@@ -1,0 +1,69 @@
+"""Launch descriptors by version, and what all of them share.
+
+V03 is Ampere's and Ada's, V04 Hopper's, V05 Blackwell's (nv.md 4.1).
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.layouts.qmd_v03 import QmdV03
+from drivers.nv.layouts.qmd_v04 import QmdV04
+from drivers.nv.layouts.qmd_v05 import QmdV05
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hcq.bits import BitStruct
+
+QMDS: Final[Mapping[str, type[BitStruct]]] = MappingProxyType({"V03": QmdV03, "V04": QmdV04, "V05": QmdV05})
+"""Version -> layout."""
+
+ALIASES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = MappingProxyType(
+    {
+        "V05": {
+            "DEPENDENT_QMD_ENABLE": ("DEPENDENT_QMD0_ENABLE", "DEPENDENT_QMD1_ENABLE"),
+            "DEPENDENT_QMD_ACTION": ("DEPENDENT_QMD0_ACTION", "DEPENDENT_QMD1_ACTION"),
+            "DEPENDENT_QMD_PREFETCH": ("DEPENDENT_QMD0_PREFETCH", "DEPENDENT_QMD1_PREFETCH"),
+            "DEPENDENT_QMD_POINTER": ("DEPENDENT_QMD0_POINTER", "DEPENDENT_QMD1_POINTER"),
+        },
+    }
+)
+"""Version -> second names that the header gives to the same bits, one per index."""
+
+ALIGNMENT: Final = 256
+"""Bytes: a descriptor's address is handed over in these units."""
+ADDRESS_BITS: Final = 40
+"""A descriptor lies below 2 to this power."""
+CONSTANT_BANKS: Final = 8
+GROUP_ID_TINYGRAD: Final = 0x3F
+"""The group id one working driver uses; 0 works elsewhere (nv.md 4.2)."""
+TYPE_GRID_CTA: Final = 2
+PREFETCH_UNIT: Final = 256
+"""Bytes in which the prefetch of code is counted."""
+PREFETCH_MAX: Final = 0x1FF
+MAX_REGISTERS: Final = 255
+
+CARVEOUTS_KIB: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
+    {
+        "sm_80": (0, 8, 16, 32, 64, 100, 132, 164),
+        "sm_86": (0, 8, 16, 32, 64, 100),
+        "sm_87": (0, 8, 16, 32, 64, 100, 132, 164),
+        "sm_89": (0, 8, 16, 32, 64, 100),
+        "sm_90": (0, 8, 16, 32, 64, 100, 132, 164, 196, 228),
+        "sm_100": (0, 8, 16, 32, 64, 100, 132, 164, 196, 228),
+        "sm_120": (0, 8, 16, 32, 64, 100),
+    }
+)
+"""Shared-memory carve-outs of an SM, in KiB (nv.md 4.2)."""
+
+
+def sm_config(kib: int) -> int:
+    """Return the code of a carve-out: KiB / 4 + 1 (nv.md 4.2)."""
+    return kib // 4 + 1
+
+
+def sass_version(sm_version: int) -> int:
+    """Return the descriptor's SASS byte for GR SM_VERSION: 0x900 -> 0x90 (nv.md 2.7)."""
+    return ((sm_version & 0xF00) >> 4) | (sm_version & 0xF)
