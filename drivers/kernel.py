@@ -1,0 +1,441 @@
+"""The only door to the operating system: files, ioctls, mappings and MMIO.
+
+Drivers are given a `Kernel` and use nothing else, so an emulated GPU can stand in for Linux and a trace can
+stand between. `LinuxKernel` is the real one; `TracingKernel` wraps any other and reports each call. Failed
+calls raise `DriverError` with the name of the errno (`OutOfMemoryError` for ENOMEM); interrupted ones are
+repeated.
+"""
+# ruff: noqa: D102 - the Protocols say what each method does, where its name does not
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import mmap as _mmap
+import os
+import select
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
+
+from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PAGE = _mmap.PAGESIZE
+
+PROT_NONE = 0
+PROT_READ = _mmap.PROT_READ
+PROT_WRITE = _mmap.PROT_WRITE
+PROT_EXEC = _mmap.PROT_EXEC
+
+MAP_SHARED = _mmap.MAP_SHARED
+MAP_PRIVATE = _mmap.MAP_PRIVATE
+MAP_ANONYMOUS = _mmap.MAP_ANONYMOUS
+MAP_FIXED = 0x10  # include/uapi/asm-generic/mman-common.h, this and the next three
+MAP_NORESERVE = 0x4000
+MAP_POPULATE = 0x8000
+MAP_FIXED_NOREPLACE = 0x100000
+MADV_HUGEPAGE = 14
+MADV_DONTFORK = 10
+
+
+def view_at(va: int, size: int) -> memoryview:
+    """Return the `size` bytes at host address `va`, writable; the caller keeps the mapping alive."""
+    return memoryview((ctypes.c_ubyte * size).from_address(va)).cast("B")
+
+
+def address_of(memory: bytearray | memoryview) -> int:
+    """Return the host address of writable memory; the caller keeps `memory` alive and does not resize it."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A range of this process's address space, as `Kernel.mmap` gave it.
+
+    `view` is the bytes; after `munmap` neither it nor anything made from it may be touched.
+    """
+
+    va: int
+    size: int
+    view: memoryview
+
+
+class Mmio(Protocol):
+    """Device registers or doorbells: each access is one load or store of exactly that width."""
+
+    def read32(self, offset: int) -> int: ...
+
+    def read64(self, offset: int) -> int: ...
+
+    def write32(self, offset: int, value: int) -> None: ...
+
+    def write64(self, offset: int, value: int) -> None: ...
+
+    def close(self) -> None:
+        """Unmap; the object must not be used any more."""
+        ...
+
+
+class Kernel(Protocol):
+    """What a driver asks of the operating system."""
+
+    def open(self, path: str, flags: int = os.O_RDWR) -> int:
+        """Open a file (close-on-exec is added) and return its descriptor."""
+        ...
+
+    def close(self, fd: int) -> None: ...
+
+    def read(self, fd: int, size: int) -> bytes:
+        """Read at most `size` bytes from a descriptor."""
+        ...
+
+    def read_file(self, path: str) -> bytes:
+        """Return the whole content of a small file (sysfs, procfs)."""
+        ...
+
+    def list_dir(self, path: str) -> list[str]:
+        """Return the sorted names in a directory."""
+        ...
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        """Call ioctl with the address of a bytearray (changed in place), or with a number or address."""
+        ...
+
+    def mmap(
+        self,
+        size: int,
+        *,
+        fd: int = -1,
+        offset: int = 0,
+        va: int = 0,
+        prot: int = PROT_READ | PROT_WRITE,
+        flags: int | None = None,
+    ) -> Mapping:
+        """Map a file, or anonymous memory when `fd` is -1.
+
+        `flags` None is MAP_SHARED for a file and MAP_PRIVATE | MAP_ANONYMOUS for memory. With MAP_FIXED or
+        MAP_FIXED_NOREPLACE the mapping lies at `va` or the call raises.
+        """
+        ...
+
+    def munmap(self, va: int, size: int) -> None: ...
+
+    def mprotect(self, va: int, size: int, prot: int) -> None: ...
+
+    def madvise(self, va: int, size: int, advice: int) -> None: ...
+
+    def mmio(self, fd: int, size: int, offset: int) -> Mmio:
+        """Map registers or a doorbell page of a device file."""
+        ...
+
+    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
+        """Sleep until one of `fds` is readable or in error, or `timeout_s` is over; return those."""
+        ...
+
+    def fence(self) -> None:
+        """Order all earlier stores, those to write-combined memory too, before all later ones."""
+        ...
+
+
+def fail(call: str, number: int, arguments: str = "", hint: str = "") -> NoReturn:
+    """Raise the error of the errno `number`."""
+    kind = OutOfMemoryError if number == errno.ENOMEM else DriverError
+    name = errno.errorcode.get(number, "unknown errno")
+    raise kind(call, number, name, arguments=arguments, hint=hint or os.strerror(number))
+
+
+_FENCES = {
+    "x86_64": bytes.fromhex("0faef8c3"),  # sfence; ret
+    "aarch64": bytes.fromhex("9f3e03d5c0035fd6"),  # dsb st; ret
+}
+
+
+class LinuxMmio:
+    """Registers mapped into this process."""
+
+    __slots__ = ("_kernel", "_mapping", "_words32", "_words64")
+
+    def __init__(self, kernel: LinuxKernel, mapping: Mapping) -> None:
+        self._kernel = kernel
+        self._mapping = mapping
+        self._words32 = mapping.view.cast("I")
+        self._words64 = mapping.view[: mapping.size & ~7].cast("Q")
+
+    def read32(self, offset: int) -> int:
+        return self._words32[_index(offset, 4)]
+
+    def read64(self, offset: int) -> int:
+        return self._words64[_index(offset, 8)]
+
+    def write32(self, offset: int, value: int) -> None:
+        self._words32[_index(offset, 4)] = value
+
+    def write64(self, offset: int, value: int) -> None:
+        self._words64[_index(offset, 8)] = value
+
+    def close(self) -> None:
+        """Unmap the registers."""
+        self._words32.release()
+        self._words64.release()
+        self._kernel.munmap(self._mapping.va, self._mapping.size)
+
+
+def _index(offset: int, size: int) -> int:
+    if offset < 0 or offset % size:
+        raise ValueError(f"register offset {offset:#x} is negative or not a multiple of {size}")
+    return offset // size
+
+
+class LinuxKernel:
+    """The Linux that this process runs on."""
+
+    def __init__(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        void, size, int_ = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        self._mmap = _prototype(libc.mmap, void, void, size, int_, int_, int_, ctypes.c_int64)
+        self._munmap = _prototype(libc.munmap, int_, void, size)
+        self._mprotect = _prototype(libc.mprotect, int_, void, size, int_)
+        self._madvise = _prototype(libc.madvise, int_, void, size, int_)
+        self._ioctl = _prototype(libc.ioctl, int_, int_, ctypes.c_ulong, void)
+        self._fence: Callable[[], object] | None = None
+
+    def open(self, path: str, flags: int = os.O_RDWR) -> int:
+        with _os_errors("open", path):
+            return os.open(path, flags | os.O_CLOEXEC)
+
+    def close(self, fd: int) -> None:
+        with _os_errors("close", str(fd)):
+            os.close(fd)
+
+    def read(self, fd: int, size: int) -> bytes:
+        with _os_errors("read", f"fd {fd}, {size} bytes"):
+            return os.read(fd, size)
+
+    def read_file(self, path: str) -> bytes:
+        with _os_errors("read", path):
+            return Path(path).read_bytes()
+
+    def list_dir(self, path: str) -> list[str]:
+        with _os_errors("listdir", path):
+            return sorted(os.listdir(path))  # noqa: PTH208 - names are wanted, not paths
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        address = argument if isinstance(argument, int) else address_of(argument)
+        while (result := self._ioctl(fd, request, address)) < 0:
+            number = ctypes.get_errno()
+            if number not in (errno.EINTR, errno.EAGAIN):
+                fail("ioctl", number, f"fd {fd}, request {request:#x}, argument {address:#x}")
+        return result
+
+    def mmap(
+        self,
+        size: int,
+        *,
+        fd: int = -1,
+        offset: int = 0,
+        va: int = 0,
+        prot: int = PROT_READ | PROT_WRITE,
+        flags: int | None = None,
+    ) -> Mapping:
+        if flags is None:
+            flags = MAP_PRIVATE | MAP_ANONYMOUS if fd < 0 else MAP_SHARED
+        got = self._mmap(va or None, size, prot, flags, fd, offset) or 0
+        where = f"va {va:#x}, {size:#x} bytes, prot {prot:#x}, flags {flags:#x}, fd {fd}, offset {offset:#x}"
+        if got in (-1, 2**64 - 1):
+            fail("mmap", ctypes.get_errno(), where)
+        if flags & MAP_FIXED_NOREPLACE and got != va:  # kernels before 4.17 take the address as a hint
+            self.munmap(got, size)
+            fail("mmap", errno.EEXIST, where)
+        return Mapping(got, size, view_at(got, size))
+
+    def munmap(self, va: int, size: int) -> None:
+        if self._munmap(va, size):
+            fail("munmap", ctypes.get_errno(), f"va {va:#x}, {size:#x} bytes")
+
+    def mprotect(self, va: int, size: int, prot: int) -> None:
+        if self._mprotect(va, size, prot):
+            fail("mprotect", ctypes.get_errno(), f"va {va:#x}, {size:#x} bytes, prot {prot:#x}")
+
+    def madvise(self, va: int, size: int, advice: int) -> None:
+        if self._madvise(va, size, advice):
+            fail("madvise", ctypes.get_errno(), f"va {va:#x}, {size:#x} bytes, advice {advice}")
+
+    def mmio(self, fd: int, size: int, offset: int) -> LinuxMmio:
+        return LinuxMmio(self, self.mmap(size, fd=fd, offset=offset))
+
+    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
+        poller = select.poll()
+        for fd in fds:
+            poller.register(fd, select.POLLIN | select.POLLPRI)
+        with _os_errors("poll", f"fds {list(fds)}"):
+            return [fd for fd, _ in poller.poll(max(0.0, timeout_s) * 1000)]
+
+    def fence(self) -> None:
+        if self._fence is None:
+            self._fence = self._make_fence()
+        self._fence()
+
+    def _make_fence(self) -> Callable[[], object]:
+        machine = os.uname().machine
+        code = _FENCES.get(machine)
+        if code is None:
+            raise UnsupportedError(f"no store fence is known for {machine}; there are: {', '.join(_FENCES)}")
+        page = self.mmap(PAGE)
+        page.view[: len(code)] = code
+        self.mprotect(page.va, PAGE, PROT_READ | PROT_EXEC)
+        return ctypes.PYFUNCTYPE(None)(page.va)
+
+
+def _prototype(function: Callable[..., int], result: type, *arguments: type) -> Callable[..., int]:
+    function.restype = result  # type: ignore[attr-defined]  # a ctypes function, whose class typeshed does not name
+    function.argtypes = arguments  # type: ignore[attr-defined]  # the same
+    return function
+
+
+class _os_errors(contextlib.AbstractContextManager[None]):  # noqa: N801 - used like a function
+    """Turn an OSError of the standard library into a DriverError that names call and arguments."""
+
+    def __init__(self, call: str, arguments: str) -> None:
+        self._call, self._arguments = call, arguments
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError) and not isinstance(error, DriverError):
+            fail(self._call, error.errno or 0, self._arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call that a `TracingKernel` saw."""
+
+    name: str
+    arguments: tuple[object, ...]
+    """As passed; a bytearray is a copy of its content after the call."""
+    before: bytes
+    """The content of an ioctl's bytearray before the call; empty for other calls."""
+    result: object
+    """What was returned, or the exception that was raised."""
+    duration_ns: int
+
+    def __str__(self) -> str:
+        words = ", ".join(f"{a:#x}" if isinstance(a, int) else _short(a) for a in self.arguments)
+        result = f"{self.result:#x}" if isinstance(self.result, int) else _short(self.result)
+        return f"{self.name}({words}) = {result}  <{self.duration_ns / 1000:.1f} us>"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bytes):
+        return value[:32].hex() + ("..." if len(value) > 32 else "")  # a line of a log
+    if isinstance(value, Mapping):
+        return f"{value.va:#x}+{value.size:#x}"
+    return repr(value)
+
+
+_T = TypeVar("_T")
+
+
+class TracingKernel:
+    """Passes every call to another kernel and reports it to `sink`, failed ones too."""
+
+    def __init__(self, inner: Kernel, sink: Callable[[Call], None]) -> None:
+        self._inner = inner
+        self._sink = sink
+
+    def _traced(self, name: str, arguments: tuple[object, ...], call: Callable[[], _T]) -> _T:
+        before = next((bytes(a) for a in arguments if isinstance(a, bytearray)), b"")
+        start = time.monotonic_ns()
+        result: object = None
+        try:
+            value = call()
+        except BaseException as error:
+            result = error
+            raise
+        else:
+            result = value
+            return value
+        finally:
+            seen = tuple(bytes(a) if isinstance(a, bytearray) else a for a in arguments)
+            self._sink(Call(name, seen, before, result, time.monotonic_ns() - start))
+
+    def open(self, path: str, flags: int = os.O_RDWR) -> int:
+        return self._traced("open", (path, flags), lambda: self._inner.open(path, flags))
+
+    def close(self, fd: int) -> None:
+        self._traced("close", (fd,), lambda: self._inner.close(fd))
+
+    def read(self, fd: int, size: int) -> bytes:
+        return self._traced("read", (fd, size), lambda: self._inner.read(fd, size))
+
+    def read_file(self, path: str) -> bytes:
+        return self._traced("read_file", (path,), lambda: self._inner.read_file(path))
+
+    def list_dir(self, path: str) -> list[str]:
+        return self._traced("list_dir", (path,), lambda: self._inner.list_dir(path))
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        return self._traced(
+            "ioctl", (fd, request, argument), lambda: self._inner.ioctl(fd, request, argument)
+        )
+
+    def mmap(
+        self,
+        size: int,
+        *,
+        fd: int = -1,
+        offset: int = 0,
+        va: int = 0,
+        prot: int = PROT_READ | PROT_WRITE,
+        flags: int | None = None,
+    ) -> Mapping:
+        return self._traced(
+            "mmap",
+            (size, fd, offset, va, prot, flags),
+            lambda: self._inner.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags),
+        )
+
+    def munmap(self, va: int, size: int) -> None:
+        self._traced("munmap", (va, size), lambda: self._inner.munmap(va, size))
+
+    def mprotect(self, va: int, size: int, prot: int) -> None:
+        self._traced("mprotect", (va, size, prot), lambda: self._inner.mprotect(va, size, prot))
+
+    def madvise(self, va: int, size: int, advice: int) -> None:
+        self._traced("madvise", (va, size, advice), lambda: self._inner.madvise(va, size, advice))
+
+    def mmio(self, fd: int, size: int, offset: int) -> Mmio:
+        inner = self._traced("mmio", (fd, size, offset), lambda: self._inner.mmio(fd, size, offset))
+        return _TracingMmio(inner, self._traced)
+
+    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
+        return self._traced("poll", (tuple(fds), timeout_s), lambda: self._inner.poll(fds, timeout_s))
+
+    def fence(self) -> None:
+        self._traced("fence", (), self._inner.fence)
+
+
+class _Traced(Protocol):
+    def __call__(self, name: str, arguments: tuple[object, ...], call: Callable[[], _T]) -> _T: ...
+
+
+class _TracingMmio:
+    def __init__(self, inner: Mmio, traced: _Traced) -> None:
+        self._inner, self._traced = inner, traced
+
+    def read32(self, offset: int) -> int:
+        return self._traced("read32", (offset,), lambda: self._inner.read32(offset))
+
+    def read64(self, offset: int) -> int:
+        return self._traced("read64", (offset,), lambda: self._inner.read64(offset))
+
+    def write32(self, offset: int, value: int) -> None:
+        self._traced("write32", (offset, value), lambda: self._inner.write32(offset, value))
+
+    def write64(self, offset: int, value: int) -> None:
+        self._traced("write64", (offset, value), lambda: self._inner.write64(offset, value))
+
+    def close(self) -> None:
+        self._traced("mmio.close", (), self._inner.close)
