@@ -1,0 +1,199 @@
+"""The one seam to LLVM: IR text in, object bytes (or assembly text) out.
+
+A binding of our own to the C functions of llvmlite's shared library. The `llvmlite` package itself is never imported: it takes a
+process-wide lock around every call and leaks pass managers, whereas every call here has its own context, so threads compile in
+parallel (cffi releases the GIL). The functions are no stable ABI, hence the pinned version, which is checked when the library loads.
+
+What LLVM cannot select (an intrinsic the target lacks, an unknown library call) ends the *process*: callers that cannot be sure
+compile in a worker (see `workers`).
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from hcq.errors import CompileError, UnsupportedError
+
+SUPPORTED = ("0.50.",)
+"""Prefixes of the llvmlite versions whose library functions are known."""
+
+_PROTOTYPES = """
+void LLVMPY_InitializeAllTargetInfos(void); void LLVMPY_InitializeAllTargets(void);
+void LLVMPY_InitializeAllTargetMCs(void); void LLVMPY_InitializeAllAsmPrinters(void);
+void LLVMPY_InitializeNativeAsmParser(void);
+void *LLVMPY_ContextCreate(void); void LLVMPY_ContextDispose(void *);
+void *LLVMPY_ParseAssembly(void *, const char *, char **); void LLVMPY_DisposeModule(void *);
+bool LLVMPY_VerifyModule(void *, char **);
+void *LLVMPY_GetTargetFromTriple(const char *, char **);
+void *LLVMPY_CreateTargetMachine(void *, const char *, const char *, const char *, int, const char *, const char *, int, int,
+                                 const char *);
+void LLVMPY_DisposeTargetMachine(void *);
+void *LLVMPY_CreatePipelineTuningOptions(void); void LLVMPY_DisposePipelineTuningOptions(void *);
+void *LLVMPY_CreatePassBuilder(void *, void *); void LLVMPY_DisposePassBuilder(void *);
+void *LLVMPY_buildPerModuleDefaultPipeline(void *, int);
+void LLVMPY_RunNewModulePassManager(void *, void *, void *); void LLVMPY_DisposeNewModulePassManger(void *);
+void *LLVMPY_TargetMachineEmitToMemory(void *, void *, int, char **);
+void *LLVMPY_GetBufferStart(void *); size_t LLVMPY_GetBufferSize(void *); void LLVMPY_DisposeMemoryBuffer(void *);
+void *LLVMPY_CreateTargetMachineData(void *); void LLVMPY_CopyStringRepOfTargetData(void *, char **);
+void LLVMPY_DisposeTargetData(void *); void LLVMPY_DisposeString(const char *);
+void LLVMPY_SetDataLayout(void *, const char *); void LLVMPY_SetTarget(void *, const char *);
+void LLVMPY_GetHostCPUName(char **); int LLVMPY_GetHostCPUFeatures(char **); void LLVMPY_GetDefaultTargetTriple(char **);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What LLVM generates code for."""
+
+    triple: str
+    cpu: str
+    features: str = ""
+    """LLVM's `+a,-b` list."""
+    reloc: str = "pic"
+    codemodel: str = "small"
+
+
+@functools.cache
+def library_path() -> Path:
+    """Where llvmlite's shared library lies, found without importing llvmlite."""
+    spec = find_spec("llvmlite")
+    if spec is None or spec.origin is None:
+        raise UnsupportedError("the compiler needs llvmlite 0.50, which is not installed; try: pip install 'llvmlite>=0.50,<0.51'")
+    return Path(spec.origin).parent / "binding" / "libllvmlite.so"
+
+
+@functools.cache
+def version() -> str:
+    """llvmlite's version, as its installation records it. Loads nothing."""
+    site = library_path().parent.parent.parent
+    found = sorted(entry.name for entry in site.glob("llvmlite-*.dist-info"))
+    return found[-1].removeprefix("llvmlite-").removesuffix(".dist-info") if found else "unknown"
+
+
+@functools.cache
+def _load() -> tuple[Any, Any]:
+    """Open and initialise the library; called under `_LOADING`."""
+    import cffi  # noqa: PLC0415  # only a compile needs it
+
+    if not version().startswith(SUPPORTED):
+        raise UnsupportedError(
+            f"llvmlite {version()} is installed; its library functions are known for {', '.join(SUPPORTED)}* only; "
+            "try: pip install 'llvmlite>=0.50,<0.51'"
+        )
+    ffi = cffi.FFI()
+    ffi.cdef(_PROTOTYPES)
+    library = ffi.dlopen(str(library_path()))
+    for part in ("TargetInfos", "Targets", "TargetMCs", "AsmPrinters"):
+        getattr(library, "LLVMPY_InitializeAll" + part)()
+    library.LLVMPY_InitializeNativeAsmParser()
+    return ffi, library
+
+
+_LOADING = threading.Lock()
+
+
+def _library() -> tuple[Any, Any]:
+    with _LOADING:
+        return _load()
+
+
+def _take(ffi: Any, lib: Any, out: Any) -> str:
+    """Copy a string LLVM allocated, and free it."""
+    if out[0] == ffi.NULL:
+        return ""
+    text: str = ffi.string(out[0]).decode(errors="replace")
+    lib.LLVMPY_DisposeString(out[0])
+    return text
+
+
+@functools.cache
+def host() -> Machine:
+    """This machine as LLVM sees it: triple, CPU name and features."""
+    ffi, lib = _library()
+
+    def read(function: Any) -> str:
+        out = ffi.new("char **")
+        function(out)
+        return _take(ffi, lib, out)
+
+    return Machine(
+        read(lib.LLVMPY_GetDefaultTargetTriple), read(lib.LLVMPY_GetHostCPUName), read(lib.LLVMPY_GetHostCPUFeatures)
+    )
+
+
+def emit_object(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2) -> bytes:
+    """Compile IR text to the bytes of an ELF object.
+
+    `level` is the optimisation pipeline (0 runs none), `codegen` the code generator's level, 0 to 3. Raises CompileError when the
+    text does not parse or verify.
+    """
+    return _emit(ir, machine, level, codegen, assembly=False)
+
+
+def emit_assembly(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2) -> str:
+    """Compile IR text to assembly: what people read, and for NVPTX the PTX itself."""
+    return _emit(ir, machine, level, codegen, assembly=True).decode()
+
+
+def _emit(ir: str, machine: Machine, level: int, codegen: int, *, assembly: bool) -> bytes:
+    ffi, lib = _library()
+    message = ffi.new("char **")
+    with ExitStack() as undo:
+        context = lib.LLVMPY_ContextCreate()
+        undo.callback(lib.LLVMPY_ContextDispose, context)
+        module = lib.LLVMPY_ParseAssembly(context, ir.encode(), message)
+        if module == ffi.NULL:
+            raise CompileError(f"LLVM refuses the IR text: {_take(ffi, lib, message)}", ast=ir)
+        undo.callback(lib.LLVMPY_DisposeModule, module)
+        target_machine = _target_machine(ffi, lib, undo, machine, codegen)
+        lib.LLVMPY_SetTarget(module, machine.triple.encode())
+        _set_layout(ffi, lib, module, target_machine)
+        if lib.LLVMPY_VerifyModule(module, message):
+            raise CompileError(f"LLVM's verifier refuses the IR: {_take(ffi, lib, message)}", ast=ir)
+        _take(ffi, lib, message)
+        if level:
+            _optimise(lib, undo, module, target_machine, level)
+        memory = lib.LLVMPY_TargetMachineEmitToMemory(target_machine, module, 0 if assembly else 1, message)
+        if memory == ffi.NULL:
+            raise CompileError(f"LLVM could not emit code: {_take(ffi, lib, message)}", ast=ir)
+        undo.callback(lib.LLVMPY_DisposeMemoryBuffer, memory)
+        return bytes(ffi.buffer(lib.LLVMPY_GetBufferStart(memory), lib.LLVMPY_GetBufferSize(memory)))
+
+
+def _target_machine(ffi: Any, lib: Any, undo: ExitStack, machine: Machine, codegen: int) -> Any:
+    message = ffi.new("char **")
+    target = lib.LLVMPY_GetTargetFromTriple(machine.triple.encode(), message)
+    if target == ffi.NULL:
+        raise UnsupportedError(f"LLVM has no target for {machine.triple!r}: {_take(ffi, lib, message)}")
+    made = lib.LLVMPY_CreateTargetMachine(
+        target, machine.triple.encode(), machine.cpu.encode(), machine.features.encode(), codegen, machine.reloc.encode(),
+        machine.codemodel.encode(), 0, 0, b"",
+    )  # fmt: skip
+    undo.callback(lib.LLVMPY_DisposeTargetMachine, made)
+    return made
+
+
+def _set_layout(ffi: Any, lib: Any, module: Any, target_machine: Any) -> None:
+    data = lib.LLVMPY_CreateTargetMachineData(target_machine)
+    out = ffi.new("char **")
+    lib.LLVMPY_CopyStringRepOfTargetData(data, out)
+    lib.LLVMPY_SetDataLayout(module, out[0])
+    lib.LLVMPY_DisposeString(out[0])
+    lib.LLVMPY_DisposeTargetData(data)
+
+
+def _optimise(lib: Any, undo: ExitStack, module: Any, target_machine: Any, level: int) -> None:
+    """Run the default pipeline once; a pass manager must never run twice."""
+    tuning = lib.LLVMPY_CreatePipelineTuningOptions()
+    undo.callback(lib.LLVMPY_DisposePipelineTuningOptions, tuning)
+    builder = lib.LLVMPY_CreatePassBuilder(target_machine, tuning)
+    undo.callback(lib.LLVMPY_DisposePassBuilder, builder)
+    passes = lib.LLVMPY_buildPerModuleDefaultPipeline(builder, level)
+    undo.callback(lib.LLVMPY_DisposeNewModulePassManger, passes)
+    lib.LLVMPY_RunNewModulePassManager(passes, module, builder)

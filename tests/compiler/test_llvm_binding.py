@@ -1,0 +1,63 @@
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from compiler import llvm
+from hcq.errors import CompileError
+
+SMALL = "define void @k(ptr %a) {\nentry:\n  store i32 7, ptr %a\n  ret void\n}\n"
+
+
+def resident_kib() -> int:
+    with open("/proc/self/statm", encoding="ascii") as statm:
+        return int(statm.read().split()[1]) * 4
+
+
+def test_object_is_an_elf_relocatable():
+    code = llvm.emit_object(SMALL, llvm.host())
+    assert code[:4] == b"\x7fELF"
+    assert code[16] == 1
+
+
+def test_same_text_gives_same_bytes_on_many_threads():
+    want = llvm.emit_object(SMALL, llvm.host(), level=1)
+    got: list[bytes] = []
+    threads = [threading.Thread(target=lambda: got.append(llvm.emit_object(SMALL, llvm.host(), level=1))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == [want] * 8
+
+
+@pytest.mark.parametrize("level", [0, 1])
+def test_compiling_leaks_nothing(level):
+    for _ in range(40):
+        llvm.emit_object(SMALL, llvm.host(), level=level)
+    before = resident_kib()
+    for _ in range(200):
+        llvm.emit_object(SMALL, llvm.host(), level=level)
+    assert resident_kib() - before < 200 * 4
+
+
+def test_text_that_does_not_parse_is_a_compile_error_with_the_line():
+    with pytest.raises(CompileError, match=r"refuses the IR text.*3:"):
+        llvm.emit_object("define void @k() {\nentry:\n  nonsense\n}\n", llvm.host())
+
+
+def test_text_that_does_not_verify_is_a_compile_error():
+    bad = "define void @k() {\nentry:\n  %a = add i32 %b, 1\n  %b = add i32 1, 1\n  ret void\n}\n"
+    with pytest.raises(CompileError, match="verifier"):
+        llvm.emit_object(bad, llvm.host())
+
+
+def test_the_llvmlite_package_is_never_imported():
+    text = f"from compiler import llvm\nimport sys\nllvm.emit_object({SMALL!r}, llvm.host())\nassert 'llvmlite' not in sys.modules"
+    subprocess.run([sys.executable, "-c", text], check=True)
+
+
+def test_ptx_is_emitted_for_hopper():
+    machine = llvm.Machine("nvptx64-nvidia-cuda", "sm_90a")
+    assert ".target sm_90a" in llvm.emit_assembly("define ptx_kernel void @k() {\n  ret void\n}\n", machine)
