@@ -1,1 +1,1 @@
-"""Layouts of the NVIDIA driver: every structure, method, class and descriptor, declared once, with its source."""
+"""Layouts of the NVIDIA driver: each structure, method, class and descriptor once, with its source."""

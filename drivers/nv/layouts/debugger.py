@@ -3,7 +3,7 @@
 READ_ALL_SM_ERROR_STATES passes sandboxes; READ_MMU_FAULT_INFO and NV906F GET_MMU_FAULT_INFO do not (nv.md 6.2, 7.2).
 """
 
-# ruff: noqa: N801, N815 - names are the vendor's own; annotations are read when the class is made
+# ruff: noqa: N801, N815, TC003, E501 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 

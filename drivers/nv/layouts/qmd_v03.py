@@ -3,7 +3,7 @@
 Addresses stand here as the header splits them; `drivers.nv.program` knows which are shifted.
 """
 
-# ruff: noqa: TC - annotations are read at run time
+# ruff: noqa: TC001 - annotations are read at run time
 
 from __future__ import annotations
 

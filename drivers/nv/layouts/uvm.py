@@ -3,7 +3,7 @@
 The request number is the bare command, the status lies in `rmStatus`. Memory is mapped into a GPU here and nowhere else.
 """
 
-# ruff: noqa: N801, N815, TC, E501 - the vendor's names are kept, long as they are; annotations are read at run time
+# ruff: noqa: N801, N815, TC001, TC003, E501 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 

@@ -1,0 +1,195 @@
+"""The cubin container: ELF words, info records, relocations, and the driver's words in constant bank 0.
+
+Not here: how an image is loaded (`drivers.nv.program`).
+"""
+
+from __future__ import annotations
+
+import enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from hcq.bits import BitStruct, Struct, bits, u8, u16, u32, u64
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOURCE = "measured with ptxas 12.9, 13.5 and nvdisasm (nv.md 5)"
+
+EM_CUDA: Final = 190
+OSABI_13: Final = 0x41
+"""e_ident OSABI since toolkit 13; its SM number is e_flags >> 8, older ones have it in the low byte."""
+OSABI_12: Final = 0x33
+ABIVERSION: Final[Mapping[int, int]] = MappingProxyType({OSABI_12: 7, OSABI_13: 8})
+SM_SHIFT: Final[Mapping[int, int]] = MappingProxyType({OSABI_12: 0, OSABI_13: 8})
+"""OSABI -> where the SM number starts in e_flags."""
+TEXT_ALIGN: Final = 128
+PREFETCH_PAD: Final = 4096
+"""Bytes behind the last code byte: instruction prefetch runs past the end."""
+PTX_SECTION: Final = ".hcq.ptx"
+"""The section in which our images carry the PTX they were assembled from."""
+TEXT_BARRIERS_SHIFT: Final = 20
+"""Barriers in sh_flags of .text.*, toolkit 12."""
+TEXT_REGISTERS_SHIFT: Final = 24
+"""Registers in sh_info of .text.*, older toolkits."""
+
+
+class Section(enum.StrEnum):
+    """Section names; most are followed by the kernel's name."""
+
+    TEXT = ".text."
+    INFO = ".nv.info"
+    CONSTANT0 = ".nv.constant0."
+    CONSTANT3 = ".nv.constant3"
+    CONSTANT4 = ".nv.constant4"
+    SHARED = ".nv.shared."
+    GLOBAL = ".nv.global"
+    GLOBAL_INIT = ".nv.global.init"
+
+
+class InfoFormat(enum.IntEnum):
+    """How an info record carries its value."""
+
+    NVAL = 1
+    BVAL = 2
+    HVAL = 3
+    SVAL = 4
+
+
+class InfoAttribute(enum.IntEnum):
+    """Attributes of info records (EIATTR)."""
+
+    MAX_THREADS = 0x05
+    PARAM_CBANK = 0x0A
+    EXTERNS = 0x0F
+    FRAME_SIZE = 0x11
+    MIN_STACK_SIZE = 0x12
+    KPARAM_INFO = 0x17
+    CBANK_PARAM_SIZE = 0x19
+    MAXREG_COUNT = 0x1B
+    EXIT_INSTR_OFFSETS = 0x1C
+    CRS_STACK_SIZE = 0x1E
+    REGCOUNT = 0x2F
+    SW_WAR = 0x36
+    CUDA_API_VERSION = 0x37
+    NUM_BARRIERS = 0x4C
+
+
+class InfoRecord(Struct, size=4, source=SOURCE):
+    """The head of an info record; SVAL is followed by `value` bytes."""
+
+    format: InfoFormat = u8(0x0)
+    attribute: int = u8(0x1)
+    value: int = u16(0x2)
+
+
+class InfoParamCbank(Struct, size=8, source=SOURCE):
+    """PARAM_CBANK: where the parameters lie in constant bank 0."""
+
+    symbol: int = u32(0x0)
+    offset: int = u16(0x4)
+    size: int = u16(0x6)
+
+
+class InfoSymbolValue(Struct, size=8, source=SOURCE):
+    """REGCOUNT, FRAME_SIZE and MIN_STACK_SIZE: a number for a symbol."""
+
+    symbol: int = u32(0x0)
+    value: int = u32(0x4)
+
+
+class InfoKparam(BitStruct, words=3, source=SOURCE):
+    """KPARAM_INFO: one parameter."""
+
+    index: int = bits(31, 0)
+    ordinal: int = bits(15, 0, word=1)
+    offset: int = bits(31, 16, word=1)
+    unknown: int = bits(17, 0, word=2, default=0)
+    size: int = bits(31, 18, word=2)
+
+
+class Relocation(enum.IntEnum):
+    """Relocation types; 56 and 57 patch the word at +4 of the instruction."""
+
+    R_CUDA_64 = 2
+    R_CUDA_ABS32_LO = 56
+    R_CUDA_ABS32_HI = 57
+    R_CUDA_ABS55_16_34 = 75
+
+
+RELOCATION_WORD_OFFSET: Final = 4
+
+
+class Bank0Sm80(Struct, size=0x160, source=SOURCE):
+    """Driver words of constant bank 0, sm_75 to sm_89; the parameters follow."""
+
+    ntid: tuple[int, ...] = u32(0x00, count=3)
+    nctaid: tuple[int, ...] = u32(0x0C, count=3)
+    shared_window: int = u64(0x18)
+    local_window: int = u64(0x20)
+    stack_pointer: int = u32(0x28)
+    dynamic_shared_size: int = u32(0x2C)
+    grid_id: int = u64(0x30)
+    constant_bank_3: int = u64(0x50)
+    nsmid: int = u32(0x10C)
+    reserved_shared_size: int = u32(0x114)
+    global_descriptor: int = u64(0x118)
+
+
+class Bank0Sm90(Struct, size=0x210, source=SOURCE):
+    """Driver words of constant bank 0, sm_90; the parameters follow."""
+
+    ntid: tuple[int, ...] = u32(0x00, count=3)
+    nctaid: tuple[int, ...] = u32(0x0C, count=3)
+    shared_window: int = u64(0x18, doc="not read: the hardware supplies it")
+    local_window: int = u64(0x20)
+    stack_pointer: int = u32(0x28)
+    dynamic_shared_size: int = u32(0x2C)
+    grid_id: int = u64(0x30)
+    constant_bank_3: int = u64(0xD0)
+    nsmid: int = u32(0x10C)
+    reserved_shared_size: int = u32(0x114)
+    cluster_nctaid: tuple[int, ...] = u32(0x144, count=3)
+    nclusterid: tuple[int, ...] = u32(0x15C, count=3)
+    cluster_nctarank: int = u32(0x188)
+    global_descriptor: int = u64(0x208)
+
+
+class Bank0Sm100(Struct, size=0x380, source=SOURCE):
+    """Driver words of constant bank 0, sm_100 and sm_120; the parameters follow."""
+
+    constant_bank_3: int = u64(0x120)
+    grid_id: int = u64(0x140)
+    reserved_shared_size: int = u32(0x16C)
+    dynamic_shared_size: int = u32(0x2AC)
+    nsmid: int = u32(0x2D0)
+    shared_window: int = u64(0x2F0)
+    local_window: int = u64(0x2F8)
+    global_descriptor: int = u64(0x358)
+    ntid: tuple[int, ...] = u32(0x360, count=3)
+    nctaid: tuple[int, ...] = u32(0x370, count=3)
+    stack_pointer: int = u32(0x37C)
+
+
+BANK0: Final[Mapping[str, type[Struct]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("sm_75", "sm_80", "sm_86", "sm_87", "sm_89"), Bank0Sm80),
+        "sm_90": Bank0Sm90,
+        **dict.fromkeys(("sm_100", "sm_120"), Bank0Sm100),
+    }
+)
+"""Architecture -> layout of the driver words; the parameters start at its SIZE."""
+
+RESERVED_SHARED: Final = 0x400
+"""Bytes of shared memory a workgroup that the system keeps: part of .nv.shared since sm_90, added before."""
+STACK_POINTER_TOP: Final = 0xFFFDC0
+"""Initial stack pointer where it is proven (up to Ada, Blackwell): the local window's end minus a reserve."""
+SHARED_GRANULE: Final = 0x100
+"""Shared memory of a descriptor is rounded up to this."""
+
+STRUCTS: Final[Mapping[str, type[Struct]]] = MappingProxyType(
+    {
+        layout.__name__: layout
+        for layout in (InfoRecord, InfoParamCbank, InfoSymbolValue, Bank0Sm80, Bank0Sm90, Bank0Sm100)
+    }
+)

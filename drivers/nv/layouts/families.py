@@ -1,0 +1,104 @@
+"""GPU generations as rows: class numbers, launch-descriptor version, architecture ids.
+
+A device's classes are chosen from its class list, the newest of each family first; a row
+says what belongs together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOURCE = "open-gpu-kernel-modules 580.142 class lists (nv.md 2.1)"
+
+GPFIFO_CLASSES: Final = (0xCA6F, 0xC96F, 0xC86F, 0xC56F)
+"""Channel classes, the newest first."""
+USERMODE_CLASSES: Final = (0xC761, 0xC661, 0xC461, 0xC561)
+"""Doorbell classes, best first: c461 stands before c561, which sandboxes do not list (nv.md 7.2)."""
+USERMODE_WITH_PARAMS: Final = 0xC661
+"""The first doorbell class that takes parameters; older ones take none."""
+COMPUTE_CLASSES: Final = (0xCEC0, 0xCDC0, 0xCBC0, 0xC9C0, 0xC7C0, 0xC6C0)
+COPY_CLASSES: Final = (0xCAB5, 0xC9B5, 0xC8B5, 0xC7B5, 0xC6B5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """What a compute class implies."""
+
+    name: str
+    compute: int
+    gpfifo: tuple[int, ...]
+    """Channel classes that go with it."""
+    usermode: tuple[int, ...]
+    copy: tuple[int, ...]
+    qmd: str
+    """Version of the launch descriptor."""
+    architecture: int
+    """MC_GET_ARCH_INFO architecture."""
+    sm_version: int
+    """GR SM_VERSION of the row; siblings differ in the low byte."""
+    wide_addresses: bool
+    """57-bit addresses in host and engine methods (Hopper and later)."""
+    window_bits: int
+    """Context-buffer windows lie below 2 to this power (nv.md 2.5)."""
+
+
+# fmt: off
+GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
+    {
+        row.compute: row
+        for row in (
+            Generation(
+                name="Ampere GA100", compute=0xC6C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561),
+                copy=(0xC6B5,),
+                qmd="V03", architecture=0x170, sm_version=0x800, wide_addresses=False, window_bits=40,
+            ),
+            Generation(
+                name="Ampere GA10x", compute=0xC7C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561),
+                copy=(0xC7B5, 0xC6B5), qmd="V03", architecture=0x170, sm_version=0x806, wide_addresses=False,
+                window_bits=40,
+            ),
+            Generation(
+                name="Ada AD10x", compute=0xC9C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561), copy=(0xC7B5,),
+                qmd="V03", architecture=0x190, sm_version=0x809, wide_addresses=False, window_bits=40,
+            ),
+            Generation(
+                name="Hopper GH100", compute=0xCBC0, gpfifo=(0xC86F, 0xC56F),
+                usermode=(0xC661, 0xC461, 0xC561), copy=(0xC8B5,), qmd="V04", architecture=0x180,
+                sm_version=0x900, wide_addresses=True, window_bits=57,
+            ),
+            Generation(
+                name="Blackwell GB100", compute=0xCDC0, gpfifo=(0xC96F,), usermode=(0xC761,), copy=(0xC9B5,),
+                qmd="V05", architecture=0x1A0, sm_version=0xA00, wide_addresses=True, window_bits=57,
+            ),
+            Generation(
+                name="Blackwell GB20x", compute=0xCEC0, gpfifo=(0xCA6F,), usermode=(0xC761,), copy=(0xCAB5,),
+                qmd="V05", architecture=0x1B0, sm_version=0xC00, wide_addresses=True, window_bits=57,
+            ),
+        )
+    }
+)
+"""Compute class -> generation."""
+
+UNSUPPORTED_COMPUTE: Final[Mapping[int, str]] = MappingProxyType({0xC5C0: "Turing"})
+"""Compute classes that are recognised and refused by name."""
+
+CLASS_NAMES: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        0xC46F: "TURING_CHANNEL_GPFIFO_A", 0xC56F: "AMPERE_CHANNEL_GPFIFO_A",
+        0xC86F: "HOPPER_CHANNEL_GPFIFO_A",
+        0xC96F: "BLACKWELL_CHANNEL_GPFIFO_A", 0xCA6F: "BLACKWELL_CHANNEL_GPFIFO_B",
+        0xC461: "TURING_USERMODE_A", 0xC561: "AMPERE_USERMODE_A", 0xC661: "HOPPER_USERMODE_A",
+        0xC761: "BLACKWELL_USERMODE_A",
+        0xC5C0: "TURING_COMPUTE_A", 0xC6C0: "AMPERE_COMPUTE_A", 0xC7C0: "AMPERE_COMPUTE_B",
+        0xC9C0: "ADA_COMPUTE_A",
+        0xCBC0: "HOPPER_COMPUTE_A", 0xCDC0: "BLACKWELL_COMPUTE_A", 0xCEC0: "BLACKWELL_COMPUTE_B",
+        0xC5B5: "TURING_DMA_COPY_A", 0xC6B5: "AMPERE_DMA_COPY_A", 0xC7B5: "AMPERE_DMA_COPY_B",
+        0xC8B5: "HOPPER_DMA_COPY_A", 0xC9B5: "BLACKWELL_DMA_COPY_A", 0xCAB5: "BLACKWELL_DMA_COPY_B",
+    }
+)
+"""Engine class -> name, for messages."""
