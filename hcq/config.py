@@ -1,0 +1,113 @@
+"""The one place that reads the environment: typed settings, read once, never at import.
+
+`config()` gives the process's settings; `override(...)` replaces some for a block of code (tests). A value that
+cannot be read is a `UsageError` that names the variable and what it may hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Settings of this process; the field's comment names its variable."""
+
+    device: str = ""
+    """HCQ_DEVICE: what "auto" opens; empty lets it choose."""
+    validate: bool = False
+    """HCQ_VALIDATE: check every submission before it is sent."""
+    trace: str = ""
+    """HCQ_TRACE: write a Chrome trace of all spans to this file at exit."""
+    cache: Path = Path()
+    """HCQ_CACHE: folder of compiled code; default is $XDG_CACHE_HOME/hcq or ~/.cache/hcq."""
+    seed: int = 0
+    """HCQ_SEED: order of unbarriered Execs under validation, interleaving of emulated queues; 0 keeps order."""
+    debug: int = 0
+    """DEBUG: 1 says what is compiled and verifies between passes, 2 prints schedules, 3 linear code, 4 LLVM IR."""
+    beam: int = 0
+    """BEAM: width of the schedule search; 0 trusts the cost model."""
+    jit: bool = True
+    """JIT: 0 makes TinyJit call its function every time."""
+    workers: int | None = None
+    """HCQ_WORKERS: worker threads of the cpu device besides its queues'; default is cores - 1."""
+    conformance: tuple[str, ...] = ("cpu",)
+    """HCQ_CONFORMANCE: devices that tests/conformance runs on, separated by commas."""
+
+
+def _flag(name: str, text: str) -> bool:
+    if text not in {"0", "1"}:
+        raise UsageError(f"{name} must be 0 or 1, it is {text!r}")
+    return text == "1"
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        number = int(text, 0)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise UsageError(f"{name} must be a whole number of at least 0, it is {text!r}")
+    return number
+
+
+def _text(_name: str, text: str) -> str:
+    return text
+
+
+def _names(_name: str, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+_READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    "HCQ_DEVICE": ("device", _text),
+    "HCQ_VALIDATE": ("validate", _flag),
+    "HCQ_TRACE": ("trace", _text),
+    "HCQ_SEED": ("seed", _number),
+    "DEBUG": ("debug", _number),
+    "BEAM": ("beam", _number),
+    "JIT": ("jit", _flag),
+    "HCQ_WORKERS": ("workers", _number),
+    "HCQ_CONFORMANCE": ("conformance", _names),
+}
+
+
+def read(environment: Mapping[str, str]) -> Config:
+    """Read settings from `environment`; empty variables count as absent."""
+    values: dict[str, Any] = {}
+    for name, (field, reader) in _READERS.items():
+        text = environment.get(name, "")
+        if text:
+            values[field] = reader(name, text)
+    base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".cache")
+    values["cache"] = Path(environment.get("HCQ_CACHE") or Path(base) / "hcq")
+    return Config(**values)
+
+
+_current: list[Config] = []
+
+
+def config() -> Config:
+    """Return the settings, read from the environment at the first call."""
+    if not _current:
+        _current.append(read(os.environ))
+    return _current[-1]
+
+
+@contextlib.contextmanager
+def override(**values: Any) -> Iterator[Config]:
+    """Replace some settings inside a `with` block."""
+    _current.append(replace(config(), **values))
+    try:
+        yield _current[-1]
+    finally:
+        _current.pop()
