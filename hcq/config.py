@@ -1,7 +1,7 @@
 """The one place that reads the environment: typed settings, read once, never at import.
 
-`config()` gives the process's settings; `override(...)` replaces some for a block of code (tests). A value that
-cannot be read is a `UsageError` that names the variable and what it may hold.
+`config()` gives the process's settings; `override(...)` replaces some for a block of code (tests). A value
+that cannot be read is a `UsageError` that names the variable and what it may hold.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Config:
     cache: Path = Path()
     """HCQ_CACHE: folder of compiled code; default is $XDG_CACHE_HOME/hcq or ~/.cache/hcq."""
     seed: int = 0
-    """HCQ_SEED: order of unbarriered Execs under validation, interleaving of emulated queues; 0 keeps order."""
+    """HCQ_SEED: order of unbarriered Execs and interleaving of emulated queues; 0 keeps program order."""
     debug: int = 0
-    """DEBUG: 1 says what is compiled and verifies between passes, 2 prints schedules, 3 linear code, 4 LLVM IR."""
+    """DEBUG: 1 tells compilations and verifies passes, 2 prints schedules, 3 linear code, 4 LLVM IR."""
     beam: int = 0
     """BEAM: width of the schedule search; 0 trusts the cost model."""
     jit: bool = True
