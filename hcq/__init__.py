@@ -1,1 +1,141 @@
-"""The vendor-neutral model of a hardware command queue."""
+"""The vendor-neutral model of a hardware command queue.
+
+    import hcq
+    with hcq.open("cpu") as device:
+        source, target = device.alloc(4096), device.alloc(4096)
+        point = device.compute.submit(device.compute.record().copy(target, source))
+        point.wait()
+
+Names are loaded when first used, so that importing the package costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hcq.commands import (
+        Barrier,
+        Command,
+        CommandBuffer,
+        Copy,
+        Exec,
+        Fill,
+        Indirect,
+        Scope,
+        SetSignal,
+        Timestamp,
+        Wait,
+        Write,
+    )
+    from hcq.config import Config
+    from hcq.device import Device
+    from hcq.driver import BufferSpec, DeviceInfo, Place, QueueKind
+    from hcq.errors import (
+        CompileError,
+        DeviceFault,
+        DriverError,
+        FaultKind,
+        FaultReport,
+        HcqError,
+        OutOfMemoryError,
+        SignalTimeout,
+        UnsupportedError,
+        UsageError,
+    )
+    from hcq.graph import Executable, Graph, Node
+    from hcq.memory import Buffer
+    from hcq.params import Expr, Param, Patch, Word
+    from hcq.profile import Clock, Span
+    from hcq.program import ArgKind, ArgSlot, Dim3, KernArgs, KernelImage, Program
+    from hcq.queue import Queue
+    from hcq.registry import devices, drivers, open
+    from hcq.signal import Point, Signal, Stamp, Timeline
+
+__all__ = [
+    "ArgKind",
+    "ArgSlot",
+    "Barrier",
+    "Buffer",
+    "BufferSpec",
+    "Clock",
+    "Command",
+    "CommandBuffer",
+    "CompileError",
+    "Config",
+    "Copy",
+    "Device",
+    "DeviceFault",
+    "DeviceInfo",
+    "Dim3",
+    "DriverError",
+    "Exec",
+    "Executable",
+    "Expr",
+    "FaultKind",
+    "FaultReport",
+    "Fill",
+    "Graph",
+    "HcqError",
+    "Indirect",
+    "KernArgs",
+    "KernelImage",
+    "Node",
+    "OutOfMemoryError",
+    "Param",
+    "Patch",
+    "Place",
+    "Point",
+    "Program",
+    "Queue",
+    "QueueKind",
+    "Scope",
+    "SetSignal",
+    "Signal",
+    "SignalTimeout",
+    "Span",
+    "Stamp",
+    "Timeline",
+    "Timestamp",
+    "UnsupportedError",
+    "UsageError",
+    "Wait",
+    "Word",
+    "Write",
+    "devices",
+    "drivers",
+    "open",
+]
+
+_HOMES = {
+    "commands": "Barrier Command CommandBuffer Copy Exec Fill Indirect Scope SetSignal Timestamp Wait Write",
+    "config": "Config",
+    "device": "Device",
+    "driver": "BufferSpec DeviceInfo Place QueueKind",
+    "errors": "CompileError DeviceFault DriverError FaultKind FaultReport HcqError OutOfMemoryError SignalTimeout "
+    "UnsupportedError UsageError",
+    "graph": "Executable Graph Node",
+    "memory": "Buffer",
+    "params": "Expr Param Patch Word",
+    "profile": "Clock Span",
+    "program": "ArgKind ArgSlot Dim3 KernArgs KernelImage Program",
+    "queue": "Queue",
+    "registry": "devices drivers open",
+    "signal": "Point Signal Stamp Timeline",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'hcq' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - loaded when first needed
+
+    value: object = getattr(import_module(f"hcq.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+from hcq.errors import UsageError
+from hcq.params import Expr
+
+if TYPE_CHECKING:
+    from array import array
+    from collections.abc import Iterator
+
+    from hcq.device import Device
+    from hcq.driver import DriverProgram
+    from hcq.memory import Buffer
+    from hcq.params import Word
 
 Dim3 = tuple[int, int, int]
 
@@ -51,4 +63,115 @@ class KernelImage:
     max_threads: int = 1024
     """Threads a workgroup at most; 1 on `cpu`."""
     group_ns: int = 0
-    """Estimated nanoseconds a workgroup takes; 0 is unknown. A device may use it to decide how to spread work."""
+    """Estimated nanoseconds a workgroup takes; 0 is unknown. A device may use it to decide how to spread
+    work."""
+
+    def verify(self) -> None:
+        """Raise `UsageError` when the argument slots do not make a block."""
+        end = 0
+        for slot in sorted(self.args, key=lambda slot: slot.offset):
+            sizes = (8,) if slot.kind is ArgKind.POINTER else (1, 2, 4, 8)
+            if (
+                slot.size not in sizes
+                or slot.offset % slot.size
+                or (slot.kind is ArgKind.FLOAT and slot.size == 1)
+            ):
+                raise UsageError(
+                    f"kernel {self.name}: argument {slot.name} ({slot.kind.name}, {slot.size} bytes "
+                    f"at {slot.offset}) has no legal size, or is not naturally aligned"
+                )
+            if slot.offset < end:
+                raise UsageError(
+                    f"kernel {self.name}: argument {slot.name} at {slot.offset} overlaps another"
+                )
+            end = slot.offset + slot.size
+        if end > self.kernarg_size or self.kernarg_size % 8:
+            raise UsageError(
+                f"kernel {self.name}: arguments end at {end}, the block has {self.kernarg_size} bytes; "
+                f"it must hold them and be a multiple of 8"
+            )
+
+
+class KernArgs:
+    """One argument block as the host packed it, and what is still open in it. Made by `Program.args`.
+
+    It owns no device memory: each encoding places a copy, so one block may be used in many launches. A value:
+    do not change it.
+    """
+
+    __slots__ = ("patches", "program", "values", "words")
+
+    def __init__(
+        self,
+        program: Program,
+        words: array[int],
+        values: tuple[Buffer | Word | float, ...],
+        patches: tuple[tuple[int, int, Expr], ...],
+    ) -> None:
+        self.program = program
+        self.words = words
+        """The block as array('Q'); open places are 0."""
+        self.values = values
+        """What was given, one a slot; keeps the buffers alive."""
+        self.patches = patches
+        """(byte offset, bits, expression) of every open place."""
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffers that the block points to."""
+        return tuple(value for _, value in self.pointers() if not isinstance(value, Expr))
+
+    def pointers(self) -> Iterator[tuple[ArgSlot, Buffer | Expr]]:
+        """Yield every pointer slot, which says how it is accessed, with its buffer or open expression."""
+        from hcq.memory import Buffer  # noqa: PLC0415 - memory imports this module
+
+        opened = {offset: expr for offset, _, expr in self.patches}
+        for slot, value in zip(self.program.image.args, self.values, strict=True):
+            if slot.kind is ArgKind.POINTER:
+                yield slot, value if isinstance(value, Buffer) else opened[slot.offset]
+
+    def describe(self) -> tuple[str, ...]:
+        """Return one line an argument, for fault reports."""
+        return tuple(
+            f"{slot.name} = {value!r}"
+            for slot, value in zip(self.program.image.args, self.values, strict=True)
+        )
+
+
+class Program:
+    """A kernel loaded on one device. Made by `Device.load`; goes with its last reference, or by `close`."""
+
+    __slots__ = ("__weakref__", "_make", "closed", "device", "image", "loaded", "name")
+
+    def __init__(self, device: Device, image: KernelImage, loaded: DriverProgram) -> None:
+        from hcq.argpack import compile_args  # noqa: PLC0415 - the generator imports this module
+
+        self.closed = False
+        self.device = device
+        self.image = image
+        self.loaded = loaded
+        """What the driver made of the image: encoders launch this."""
+        self.name = image.name
+        self._make = compile_args(self)
+
+    def args(self, *values: Buffer | Word | float) -> KernArgs:
+        """Pack one value a slot.
+
+        Pointers take a Buffer, a Param or `param + bytes`; numbers an int, a float or a Param.
+
+        Raises `UsageError` naming the slot, what it wants and what it saw.
+        """
+        return self._make(values)
+
+    def close(self) -> None:
+        """Unload the kernel once the launches in flight are done; launching it again is a `UsageError`."""
+        if not self.closed:
+            self.closed = True
+            self.device.retire_program(self.loaded, wait=True)
+
+    def __repr__(self) -> str:
+        return f"<Program {self.name} on {self.device.name}{' (closed)' if self.closed else ''}>"
+
+    def __del__(self) -> None:
+        if not getattr(self, "closed", True):
+            self.device.retire_program(self.loaded, wait=False)

@@ -1,0 +1,172 @@
+"""The packers of kernel arguments: straight-line code for the common case, a readable loop for the rest.
+
+The generated function takes only what needs no thought - open buffers of the program's own device, plain ints
+and floats in range. Everything else goes to `pack_values`: Params, negative numbers, buffers of peers, and
+whatever must be refused.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from array import array
+from typing import TYPE_CHECKING, Any
+
+from hcq.errors import UsageError
+from hcq.memory import Buffer
+from hcq.params import Expr, Param, as_expr
+from hcq.program import ArgKind, KernArgs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hcq.params import Word
+    from hcq.program import ArgSlot, KernelImage, Program
+
+_CODES = {
+    (ArgKind.POINTER, 8): "Q",
+    (ArgKind.INT, 1): "B",
+    (ArgKind.INT, 2): "H",
+    (ArgKind.INT, 4): "I",
+    (ArgKind.INT, 8): "Q",
+    (ArgKind.FLOAT, 2): "e",
+    (ArgKind.FLOAT, 4): "f",
+    (ArgKind.FLOAT, 8): "d",
+}
+
+
+def compile_args(program: Program) -> Callable[[tuple[Any, ...]], KernArgs]:
+    """Generate `make(values) -> KernArgs` for one program."""
+    image = program.image
+
+    def slow(values: tuple[Buffer | Word | float, ...]) -> KernArgs:
+        return pack_values(program, values)
+
+    if not image.args:
+        return slow
+    names = [f"a{i}" for i in range(len(image.args))]
+    kinds = {ArgKind.POINTER: "Buffer", ArgKind.INT: "int", ArgKind.FLOAT: "float"}
+    tests = [f"{name}.__class__ is {kinds[slot.kind]}" for name, slot in zip(names, image.args, strict=True)]
+    pointers = [name for name, slot in zip(names, image.args, strict=True) if slot.kind is ArgKind.POINTER]
+    tests += [f"{name}.device is device" for name in pointers]
+    fields = [
+        (slot.offset, f"{n}.va" if n in pointers else n) for n, slot in zip(names, image.args, strict=True)
+    ]
+    packed = ", ".join(text for _, text in sorted(fields))
+    dense = all(_CODES[slot.kind, slot.size] == "Q" for slot in image.args) and image.kernarg_size == 8 * len(
+        names
+    )
+    words = (
+        [f"   words = array('Q', ({packed},))"]
+        if dense
+        else ["   words = array('Q')", f"   words.frombytes(pack({packed}))"]
+    )
+    source = [
+        "def make(values):",
+        " try:",
+        f"  {', '.join(names)}, = values",
+        f"  if {' and '.join(tests)}:",
+        *words,
+        "   return KernArgs(program, words, values, ())",
+        " except (TypeError, ValueError, OverflowError, error):",
+        "  pass",
+        " return slow(values)",
+    ]
+    scope: dict[str, Any] = {
+        "Buffer": Buffer,
+        "KernArgs": KernArgs,
+        "array": array,
+        "device": program.device,
+        "error": struct.error,
+        "pack": struct.Struct(block_format(image)).pack,
+        "program": program,
+        "slow": slow,
+    }
+    exec("\n".join(source), scope)  # noqa: S102 - the text holds only names and integers of our own
+    make: Callable[[tuple[Any, ...]], KernArgs] = scope["make"]
+    return make
+
+
+def block_format(image: KernelImage) -> str:
+    """Return the `struct` format of an argument block, slots in order of offset."""
+    text, at = "<", 0
+    for slot in sorted(image.args, key=lambda slot: slot.offset):
+        text += f"{slot.offset - at}x" if slot.offset > at else ""
+        text += _CODES[slot.kind, slot.size]
+        at = slot.offset + slot.size
+    return text + (f"{image.kernarg_size - at}x" if image.kernarg_size > at else "")
+
+
+def pack_values(program: Program, values: tuple[Buffer | Word | float, ...]) -> KernArgs:
+    """Pack any legal values, and say what is wrong with the others."""
+    image = program.image
+    if len(values) != len(image.args):
+        names = ", ".join(slot.name for slot in image.args) or "none"
+        raise UsageError(
+            f"kernel {image.name} takes {len(image.args)} arguments ({names}), {len(values)} were given"
+        )
+    block = bytearray(image.kernarg_size)
+    patches: list[tuple[int, int, Expr]] = []
+    for slot, value in zip(image.args, values, strict=True):
+        if isinstance(value, (Param, Expr)):
+            patches.append((slot.offset, 8 * slot.size, _open(program, slot, value)))
+            continue
+        if slot.kind is ArgKind.POINTER:
+            number: float = _address(program, slot, value)
+        elif slot.kind is ArgKind.FLOAT:
+            number = _float(program, slot, value)
+        else:
+            number = _integer(program, slot, value)
+        try:
+            struct.pack_into(f"<{_CODES[slot.kind, slot.size]}", block, slot.offset, number)
+        except (OverflowError, struct.error):
+            raise _wrong(program, slot, f"a float of {8 * slot.size} bits", value) from None
+    words = array("Q")
+    words.frombytes(bytes(block))
+    return KernArgs(program, words, values, tuple(patches))
+
+
+def _wrong(program: Program, slot: ArgSlot, wanted: str, seen: object) -> UsageError:
+    return UsageError(f"kernel {program.name}, argument {slot.name}: wanted {wanted}, seen {seen!r}")
+
+
+def _open(program: Program, slot: ArgSlot, value: Param | Expr) -> Expr:
+    expr = as_expr(value)
+    if expr.shift or expr.float_bits:
+        raise _wrong(program, slot, "a Param or param + number", value)
+    if slot.kind is not ArgKind.FLOAT:
+        return expr
+    if expr.add:
+        raise _wrong(program, slot, "a plain Param (a float cannot be added to)", value)
+    bits = {2: 16, 4: 32, 8: 64}[slot.size]
+    return Expr(expr.param, float_bits=bits)  # type: ignore[arg-type]  # one of the literals
+
+
+def _address(program: Program, slot: ArgSlot, value: object) -> int:
+    if not isinstance(value, Buffer):
+        raise _wrong(program, slot, "a Buffer or a Param", value)
+    value.live()
+    if not value.visible_to(program.device):
+        raise _wrong(program, slot, f"a Buffer that {program.device.name} can see (Buffer.map_to)", value)
+    return value.va
+
+
+def _float(program: Program, slot: ArgSlot, value: object) -> float:
+    if isinstance(value, Buffer):
+        raise _wrong(program, slot, "a float or a Param", value)
+    try:
+        return float(value)  # type: ignore[arg-type]  # refused below when it is no number
+    except (TypeError, ValueError):
+        raise _wrong(program, slot, "a float or a Param", value) from None
+
+
+def _integer(program: Program, slot: ArgSlot, value: object) -> int:
+    bits = 8 * slot.size
+    wanted = f"an integer of {bits} bits or a Param"
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # refused below when it is no integer
+    except TypeError:
+        raise _wrong(program, slot, wanted, value) from None
+    if not -(1 << bits - 1) <= number < 1 << bits:
+        raise _wrong(program, slot, wanted, value)
+    return number & ((1 << bits) - 1)

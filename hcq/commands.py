@@ -1,0 +1,255 @@
+"""The neutral commands and the list that records them. Recording touches no hardware.
+
+The same list feeds the validator, the dumper and each encoder. Order inside one submission: Execs between two
+Barriers may overlap or finish in any order; everything else happens in the order recorded. A submission as a
+whole starts after the effects of the queue's previous one are visible.
+"""
+
+from __future__ import annotations
+
+import enum
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, Self
+
+from hcq.driver import QueueKind
+from hcq.errors import UsageError
+from hcq.params import Expr, Param, Word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from hcq.memory import Buffer
+    from hcq.program import Dim3, KernArgs, Program
+    from hcq.signal import Point, Signal, Stamp
+
+    Pointer = Buffer | Param | Expr
+
+
+class Scope(enum.Enum):
+    """Who must see what happened before a Barrier."""
+
+    QUEUE = "queue"
+    DEVICE = "device"
+    SYSTEM = "system"
+
+
+@dataclass(slots=True)
+class Wait:
+    """Go on when the slot at `signal.va` is >= `value`."""
+
+    signal: Signal
+    value: Word
+    """What the slot itself holds: `point.value - signal.base`."""
+
+
+@dataclass(slots=True)
+class SetSignal:
+    """Store `value` to the slot at `signal.va` once everything recorded before is done and visible to all."""
+
+    signal: Signal
+    value: Word
+
+
+@dataclass(slots=True)
+class Timestamp:
+    """Write the device's time to the u64 at `stamp.ticks_va` once everything recorded before is done.
+
+    The record is 32 bytes, 32-byte aligned; an engine whose record has other words beside the time may use
+    all of it.
+    """
+
+    stamp: Stamp
+
+
+@dataclass(slots=True)
+class Barrier:
+    """What follows sees the effects of what came before."""
+
+    scope: Scope
+
+
+@dataclass(slots=True)
+class Exec:
+    """Launch a kernel: encoders `place` the argument block `args.words` and apply `args.patches` to it."""
+
+    program: Program
+    args: KernArgs
+    groups: tuple[Word, Word, Word]
+    threads: Dim3
+
+
+@dataclass(slots=True)
+class Copy:
+    """Copy `size` bytes; the ranges may not overlap."""
+
+    dst: Pointer
+    src: Pointer
+    size: Word
+
+
+@dataclass(slots=True)
+class Fill:
+    """Repeat a u32 over `size` bytes, a multiple of 4, from a 4-byte aligned address."""
+
+    dst: Pointer
+    value: Word
+    size: Word
+
+
+@dataclass(slots=True)
+class Write:
+    """Store one number, naturally aligned."""
+
+    dst: Pointer
+    value: Word
+    bits: Literal[32, 64]
+
+
+@dataclass(slots=True)
+class Indirect:
+    """Run `words` prebuilt words of this queue's kind at the start of `buffer`; Executables submit it."""
+
+    buffer: Buffer
+    words: int
+
+
+Command = Wait | SetSignal | Timestamp | Barrier | Exec | Copy | Fill | Write | Indirect
+
+
+def address(pointer: Pointer) -> Word:
+    """Return the device address that a command's pointer stands for."""
+    return pointer if isinstance(pointer, (Param, Expr)) else pointer.va
+
+
+class CommandBuffer:
+    """An ordered list of commands for one kind of queue; every method returns the list itself.
+
+    One list may be submitted often, and to any queue of its kind.
+    """
+
+    __slots__ = ("commands", "kind", "label", "spans", "stamp")
+
+    def __init__(self, kind: QueueKind, *, label: str = "", stamp: Callable[[], Stamp] | None = None) -> None:
+        self.kind = kind
+        self.label = label
+        self.commands: list[Command] = []
+        self.spans: list[tuple[str, Stamp, Stamp]] = []
+        """What `span` recorded: name, begin, end."""
+        self.stamp = stamp
+
+    def wait(self, point: Point | Signal, value: Word | None = None) -> Self:
+        """Go on when a point is reached, or a signal is >= `value`."""
+        if value is None:
+            self.commands.append(Wait(*_of_point(point)))
+        else:
+            self.commands.append(Wait(*_of_signal(point, value)))
+        return self
+
+    def signal(self, point: Point | Signal, value: Word | None = None) -> Self:
+        """Raise a point, or store `value` to a signal, when everything before is done."""
+        if value is None:
+            self.commands.append(SetSignal(*_of_point(point)))
+        else:
+            self.commands.append(SetSignal(*_of_signal(point, value)))
+        return self
+
+    def timestamp(self, stamp: Stamp) -> Self:
+        """Note the device's time when everything before is done."""
+        self.commands.append(Timestamp(stamp))
+        return self
+
+    def barrier(self, scope: Scope = Scope.SYSTEM) -> Self:
+        """Let what follows see the effects of what came before."""
+        self.commands.append(Barrier(scope))
+        return self
+
+    def exec(
+        self, program: Program, args: KernArgs, *, groups: tuple[Word, Word, Word], threads: Dim3
+    ) -> Self:
+        """Launch a kernel over `groups` workgroups of `threads` threads."""
+        if args.program is not program:
+            raise UsageError(f"the arguments were made for {args.program.name}, not for {program.name}")
+        if self.kind is not QueueKind.COMPUTE:
+            raise UsageError(
+                f"kernel {program.name} recorded for a {self.kind.value} queue; record it for a compute queue"
+            )
+        self.commands.append(Exec(program, args, groups, threads))
+        return self
+
+    def copy(self, dst: Pointer, src: Pointer, size: Word | None = None) -> Self:
+        """Copy bytes; all of the smaller buffer when `size` is not given."""
+        if size is None:
+            size = min(_whole(dst), _whole(src))
+        _inside(dst, size, "copy to")
+        _inside(src, size, "copy from")
+        self.commands.append(Copy(dst, src, size))
+        return self
+
+    def fill(self, dst: Pointer, value: Word = 0, size: Word | None = None) -> Self:
+        """Repeat the u32 `value`; over all of the buffer when `size` is not given."""
+        if size is None:
+            size = _whole(dst)
+        if isinstance(size, int) and size % 4:
+            raise UsageError(f"a fill repeats 4 bytes, {size} is no multiple of them")
+        _inside(dst, size, "fill")
+        self.commands.append(Fill(dst, value, size))
+        return self
+
+    def write(self, dst: Pointer, value: Word, *, bits: Literal[32, 64] = 32) -> Self:
+        """Store one number at the start of a buffer."""
+        _inside(dst, bits // 8, "write to")
+        self.commands.append(Write(dst, value, bits))
+        return self
+
+    @contextmanager
+    def span(self, name: str) -> Iterator[Self]:
+        """Time what is recorded inside; `Device.spans` returns it once it ran."""
+        if self.stamp is None:
+            raise UsageError("only a command buffer made by Queue.record can record spans")
+        begin, end = self.stamp(), self.stamp()
+        self.commands.append(Timestamp(begin))
+        yield self
+        self.commands.append(Timestamp(end))
+        self.spans.append((name, begin, end))
+
+    def __iter__(self) -> Iterator[Command]:
+        return iter(self.commands)
+
+    def __len__(self) -> int:
+        return len(self.commands)
+
+    def __repr__(self) -> str:
+        label = f" {self.label!r}" if self.label else ""
+        return f"<CommandBuffer{label}: {len(self.commands)} commands for a {self.kind.value} queue>"
+
+
+def _of_point(point: Point | Signal) -> tuple[Signal, Word]:
+    value = getattr(point, "value", None)
+    signal = getattr(point, "signal", None)
+    if signal is None or value is None:
+        raise UsageError(f"{point!r} is a signal: say which value")
+    return signal, value - signal.base
+
+
+def _of_signal(signal: Point | Signal, value: Word) -> tuple[Signal, Word]:
+    base = getattr(signal, "base", None)
+    if base is None:
+        raise UsageError(f"{signal!r} is a point: it has a value of its own")
+    if base and isinstance(value, (Param, Expr)):
+        raise UsageError(f"{signal!r} belongs to a timeline: its values cannot be parameters")
+    return signal, value - base if isinstance(value, int) else value  # type: ignore[return-value]  # has a base: a Signal
+
+
+def _whole(pointer: Pointer) -> int:
+    if isinstance(pointer, (Param, Expr)):
+        raise UsageError(f"{pointer} has no size of its own: say how many bytes")
+    return pointer.size
+
+
+def _inside(pointer: Pointer, size: Word, what: str) -> None:
+    if isinstance(pointer, (Param, Expr)) or not isinstance(size, int):
+        return
+    pointer.live()
+    if not 0 <= size <= pointer.size:
+        raise UsageError(f"{what} {pointer!r}: it has {pointer.size} bytes, {size} were asked for")

@@ -1,0 +1,116 @@
+"""Process-wide pools of host memory, at one address for all opened devices: signal slots, time records."""
+
+from __future__ import annotations
+
+import mmap
+import threading
+from typing import Protocol
+
+CHUNK_BYTES = 1 << 16
+
+Slot = tuple[memoryview, int, int]
+"""The chunk's u64 elements, the index of the slot's first, the address."""
+
+
+class HostMapping(Protocol):
+    """What can be shown host memory: `DriverDevice`."""
+
+    def map_host(self, va: int, size: int) -> None:
+        """Make host memory visible to the device at the same address."""
+        ...
+
+    def unmap_host(self, va: int, size: int) -> None:
+        """Undo `map_host`."""
+        ...
+
+    def signal_written(self, va: int) -> None:
+        """Wake what sleeps on a slot that the host wrote."""
+        ...
+
+
+class HostPool:
+    """Fixed-size slots, zeroed when taken. Memory is never given back to the system: slots are, to the pool.
+
+    Taking and giving back need no lock, so a finaliser may run anywhere; growing and attaching do.
+    """
+
+    def __init__(self, slot_bytes: int) -> None:
+        self._slot_bytes = slot_bytes
+        self._lock = threading.RLock()
+        self._free: list[Slot] = []
+        self._chunks: list[tuple[mmap.mmap, int]] = []
+        self._attached: list[HostMapping] = []
+
+    def take(self) -> Slot:
+        """Return a zeroed slot."""
+        while True:
+            try:
+                slot = self._free.pop()
+            except IndexError:
+                self._grow()
+                continue
+            words, index, _ = slot
+            for i in range(self._slot_bytes // 8):
+                words[index + i] = 0
+            return slot
+
+    def give_back(self, slot: Slot) -> None:
+        """Let the slot be taken again; nothing may write to it any more."""
+        self._free.append(slot)
+
+    def attach(self, device: HostMapping) -> None:
+        """Show all of the pool, and what it grows to, to a device."""
+        with self._lock:
+            done: list[int] = []
+            try:
+                for _, va in self._chunks:
+                    device.map_host(va, CHUNK_BYTES)
+                    done.append(va)
+            except BaseException:
+                for va in done:
+                    device.unmap_host(va, CHUNK_BYTES)
+                raise
+            self._attached.append(device)
+
+    def detach(self, device: HostMapping) -> None:
+        """Undo `attach`."""
+        with self._lock:
+            self._attached.remove(device)
+            for _, va in self._chunks:
+                device.unmap_host(va, CHUNK_BYTES)
+
+    def written(self, va: int) -> None:
+        """Wake whatever sleeps on a slot that the host wrote."""
+        for device in tuple(self._attached):
+            device.signal_written(va)
+
+    def forget(self) -> None:
+        """Start anew in a forked child: the old memory is the parent's."""
+        self.__init__(self._slot_bytes)  # type: ignore[misc]  # the same object again, empty
+
+    def _grow(self) -> None:
+        import ctypes  # noqa: PLC0415 - only here, and importing it costs
+
+        with self._lock:
+            if self._free:
+                return
+            # Shared, not private: a fork must not copy pages that a device has pinned.
+            chunk = mmap.mmap(-1, CHUNK_BYTES)
+            va = ctypes.addressof(ctypes.c_char.from_buffer(chunk))
+            shown: list[HostMapping] = []
+            try:
+                for device in self._attached:
+                    device.map_host(va, CHUNK_BYTES)
+                    shown.append(device)
+            except BaseException:
+                for device in shown:
+                    device.unmap_host(va, CHUNK_BYTES)
+                raise
+            self._chunks.append((chunk, va))
+            words = memoryview(chunk).cast("Q")
+            step = self._slot_bytes // 8
+            self._free += [(words, i, va + 8 * i) for i in range(len(words) - step, -1, -step)]
+
+
+SIGNALS = HostPool(64)
+STAMPS = HostPool(32)

@@ -1,0 +1,325 @@
+"""Buffers: ranges of device-visible memory, and the caching allocator that cuts them from the driver's pages.
+
+Lifetimes are references: whatever is in flight holds the buffers it uses, so a buffer whose last reference is
+gone is idle by construction and its memory is at once ready for the next `Device.alloc`. `Buffer.close` is
+explicit: the buffer refuses everything from then on, and its memory returns when nothing in flight can still
+use it.
+
+What `alloc` returns holds whatever the memory held before; only pages fresh from the driver are zero.
+"""
+
+# ruff: noqa: SLF001 - a view and its root are two objects of one class
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from hcq.errors import OutOfMemoryError, UsageError
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+
+    from hcq.device import Device
+    from hcq.driver import Allocation, BufferSpec, DriverDevice
+    from hcq.signal import Point
+
+CHUNK_BYTES = 2 << 20
+"""Small buffers are cut from allocations of this size."""
+LARGE_BYTES = 1 << 20
+"""Buffers from this size on have allocations of their own."""
+_SIZES_KEPT = 4096
+
+
+class _Closed:
+    """What stands in `Buffer.va` of a closed buffer: no number, so packing it fails."""
+
+    def __repr__(self) -> str:
+        return "closed"
+
+
+CLOSED: Any = _Closed()
+
+
+class Block:
+    """A range that an allocation was cut into; lives as long as its chunk and wanders between buffers."""
+
+    __slots__ = ("chunk", "offset", "size", "va")
+
+    def __init__(self, chunk: Chunk, offset: int, size: int) -> None:
+        self.chunk = chunk
+        self.offset = offset
+        self.size = size
+        self.va = chunk.allocation.va + offset
+
+
+class Chunk:
+    """One allocation of the driver's."""
+
+    __slots__ = ("allocation", "blocks", "used")
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.allocation = allocation
+        self.used = 0
+        """Bytes cut off so far."""
+        self.blocks = 0
+        """Blocks cut so far."""
+
+
+def size_class(size: int, align: int) -> int:
+    """Round a size up to one of four steps a doubling, at least 256 bytes and a multiple of `align`."""
+    step = max(256, align, 1 << max((size - 1).bit_length() - 3, 0))
+    return (size + step - 1) // step * step
+
+
+class Pool:
+    """The blocks of one device and one kind of memory.
+
+    Taking and giving back a cached block need no lock (list operations are atomic); cutting new ones and
+    trimming do.
+    """
+
+    __slots__ = ("_by_size", "_chunk", "_chunks", "_homes", "_lock", "driver", "new_home", "reclaim", "spec")
+
+    def __init__(
+        self,
+        driver: DriverDevice,
+        spec: BufferSpec,
+        lock: threading.RLock,  # type: ignore[valid-type]  # a factory until Python 3.13
+        reclaim: Callable[[int], bool],
+        new_home: Callable[[], list[Block]],
+    ) -> None:
+        if spec.align < 1 or spec.align & (spec.align - 1) or spec.align > CHUNK_BYTES:
+            raise UsageError(f"alignment {spec.align}: wanted a power of two up to {CHUNK_BYTES}")
+        self.driver = driver
+        self.spec = spec
+        self.reclaim = reclaim
+        """reclaim(attempt) frees memory somehow; False when there is nothing left to try."""
+        self.new_home = new_home
+        self._lock = cast("Any", lock)
+        self._homes: dict[int, list[Block]] = {}
+        """Free blocks by size class."""
+        self._by_size: dict[int, list[Block]] = {}
+        """The same lists by the sizes that were asked for."""
+        self._chunks: list[Chunk] = []
+        self._chunk: Chunk | None = None
+
+    def take(self, size: int) -> tuple[Block, list[Block]]:
+        """Return a block of at least `size` bytes and the list that it goes back to."""
+        home = self._by_size.get(size)
+        if home is None:
+            home = self._home(size)
+        try:
+            return home.pop(), home
+        except IndexError:
+            return self._cut(size_class(size, self.spec.align)), home
+
+    def _home(self, size: int) -> list[Block]:
+        if not isinstance(size, int) or size <= 0:
+            raise UsageError(f"a buffer has at least one byte, {size!r} were asked for")
+        with self._lock:
+            if len(self._by_size) >= _SIZES_KEPT:
+                self._by_size.clear()
+            cls = size_class(size, self.spec.align)
+            home = self._homes.get(cls)
+            if home is None:
+                home = self._homes[cls] = self.new_home()
+            self._by_size[size] = home
+            return home
+
+    def _cut(self, size: int) -> Block:
+        with self._lock:
+            if size >= LARGE_BYTES:
+                chunk = self._pages(size)
+                chunk.blocks, chunk.used = 1, size
+                return Block(chunk, 0, size)
+            chunk_ = self._chunk
+            align = max(256, self.spec.align)
+            if chunk_ is None or (chunk_.used + align - 1) // align * align + size > chunk_.allocation.size:
+                chunk_ = self._pages(CHUNK_BYTES)
+                self._chunk = chunk_
+            offset = (chunk_.used + align - 1) // align * align
+            chunk_.used, chunk_.blocks = offset + size, chunk_.blocks + 1
+            return Block(chunk_, offset, size)
+
+    def _pages(self, size: int) -> Chunk:
+        attempt = 0
+        while True:
+            try:
+                chunk = Chunk(self.driver.alloc(size, self.spec))
+            except OutOfMemoryError:
+                if not self.reclaim(attempt):
+                    raise
+                attempt += 1
+            else:
+                self._chunks.append(chunk)
+                return chunk
+
+    def trim(self) -> int:
+        """Give allocations of which every block is free back to the driver; return their bytes."""
+        with self._lock:
+            taken: dict[int, tuple[list[Block], list[Block]]] = {}
+            free: dict[Chunk, int] = {}
+            for cls, home in self._homes.items():
+                blocks: list[Block] = []
+                while home:  # others may pop at the same time: what we popped is ours
+                    try:
+                        blocks.append(home.pop())
+                    except IndexError:
+                        break
+                taken[cls] = (home, blocks)
+                for block in blocks:
+                    free[block.chunk] = free.get(block.chunk, 0) + 1
+            gone = {chunk for chunk, count in free.items() if count == chunk.blocks}
+            for home, blocks in taken.values():
+                home.extend(block for block in reversed(blocks) if block.chunk not in gone)
+            if self._chunk in gone:
+                self._chunk = None
+            self._chunks = [chunk for chunk in self._chunks if chunk not in gone]
+            for chunk in gone:
+                self.driver.free(chunk.allocation)
+            return sum(chunk.allocation.size for chunk in gone)
+
+    def close(self) -> None:
+        """Give everything back, also what buffers still hold; the device is idle and refuses them."""
+        with self._lock:
+            chunks, self._chunks, self._chunk = self._chunks, [], None
+            for home in self._homes.values():
+                home.clear()
+            for chunk in chunks:
+                self.driver.free(chunk.allocation)
+
+    def chunks(self) -> list[Allocation]:
+        """Return the driver's allocations that the pool holds."""
+        return [chunk.allocation for chunk in self._chunks]
+
+
+class Buffer:
+    """A range of device-visible memory; made by `Device.alloc`.
+
+    `view` shares it, dropping the last reference or `close` frees it. `va` is the device address: a plain
+    attribute that hot paths read; in a closed buffer it is no number.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_block",
+        "_home",
+        "_peers",
+        "_views",
+        "device",
+        "label",
+        "offset",
+        "root",
+        "size",
+        "spec",
+        "va",
+        "where",
+    )
+
+    va: int
+
+    def __init__(  # noqa: PLR0917 - positional: one is made an operation
+        self, device: Device, block: Block, home: list[Block], size: int, spec: BufferSpec, label: str
+    ) -> None:
+        self._block: Block | None = block
+        self._home = home
+        self.device = device
+        self.va = block.va
+        self.size = size
+        self.spec = spec
+        self.label = label
+        self.root: Buffer | None = None
+        """What this is a view of."""
+        self.offset = 0
+        """Bytes from the start of the root buffer."""
+        self._views: weakref.WeakSet[Buffer] | None = None
+        self._peers: set[Device] | None = None
+        self.where = ""
+        """Where the buffer was closed, when validation is on."""
+
+    def view(self, offset: int, size: int | None = None) -> Buffer:
+        """Return a buffer that shares `size` bytes from `offset`, or all the rest."""
+        self.live()
+        size = self.size - offset if size is None else size
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise UsageError(f"bytes {offset} to {offset + size} lie outside {self!r}")
+        root = self.root or self
+        part = Buffer.__new__(Buffer)
+        part._block = None
+        part._home = self._home
+        part.device, part.spec, part.label, part.where = self.device, self.spec, self.label, ""
+        part.va, part.size, part.root, part.offset = self.va + offset, size, root, self.offset + offset
+        part._views = part._peers = None
+        if root._views is None:
+            root._views = weakref.WeakSet()
+        root._views.add(part)
+        return part
+
+    def host(self) -> memoryview:
+        """Return the bytes as the CPU sees them. They are this buffer's as long as it lives, not longer."""
+        self.live()
+        root = self.root or self
+        block = root._block
+        assert block is not None
+        view = block.chunk.allocation.host
+        if view is None:
+            raise UsageError(
+                f"{self!r} is not visible to the host: allocate it with host_visible=True, or copy"
+            )
+        start = block.offset + self.offset
+        return view[start : start + self.size]
+
+    def map_to(self, peer: Device) -> None:
+        """Make the memory visible to another device at the same address, for good."""
+        self.live()
+        root = self.root or self
+        if peer is not self.device and peer not in (root._peers or ()):
+            assert root._block is not None
+            peer.map_peer(root._block.chunk.allocation, self.device)
+            root._peers = (root._peers or set()) | {peer}
+
+    def visible_to(self, device: Device) -> bool:
+        """Return whether queues of `device` can use the address."""
+        return device is self.device or device in ((self.root or self)._peers or ())
+
+    def live(self) -> None:
+        """Raise `UsageError` when the buffer, or its device, is closed."""
+        if self.va is CLOSED:
+            where = f"; closed at {self.where}" if self.where else ""
+            raise UsageError(f"{self!r} was used after it was closed{where}")
+
+    @property
+    def closed(self) -> bool:
+        """Whether the buffer, or the buffer it is a view of, was closed."""
+        return self.va is CLOSED
+
+    def close(self, *, after: Point | None = None) -> None:
+        """Refuse everything from now on; give the memory back when nothing in flight can use it, nor before `after`.
+
+        Closing a view only ends that view. Closing twice is fine.
+        """
+        if self.closed:
+            return
+        where = self.device.caller()
+        for part in (self, *(self._views or ())):
+            part.va, part.where = CLOSED, where
+        block, self._block = self._block, None
+        self.device.retire_block(block, self._home, after)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        label = f" {self.label!r}" if self.label else ""
+        at = "closed" if self.closed else f"at {self.va:#x}"
+        of = f", a view from byte {self.offset}" if self.root else ""
+        return f"<Buffer{label} of {self.size} bytes {at} on {self.device.name}{of}>"
+
+    def __del__(self) -> None:
+        block = self._block
+        if block is not None:
+            self._home.append(block)

@@ -1,0 +1,65 @@
+"""Device time on the host's time axis, and what to draw on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Ties device ticks to CLOCK_MONOTONIC: at `ticks` the host's clock showed `host_ns`."""
+
+    ticks: int
+    host_ns: int
+    hz: int
+
+    def to_ns(self, ticks: int) -> int:
+        """Return the CLOCK_MONOTONIC nanoseconds of a device time."""
+        return self.host_ns + (ticks - self.ticks) * 1_000_000_000 // self.hz
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """What ran on a queue, and when."""
+
+    name: str
+    queue: str
+    """ "compute 0 of cpu:0"."""
+    start_ns: int
+    """CLOCK_MONOTONIC."""
+    end_ns: int
+
+
+def chrome_trace(spans: Iterable[Span]) -> str:
+    """Return the spans as a trace that chrome://tracing and Perfetto show: a process a device, a thread a
+    queue.
+    """
+    import json  # noqa: PLC0415 - only here
+
+    events: list[dict[str, object]] = []
+    rows: dict[str, tuple[int, int]] = {}
+    devices: dict[str, int] = {}
+    for span in sorted(spans, key=lambda span: (span.start_ns, -span.end_ns)):
+        if span.queue not in rows:
+            queue, _, device = span.queue.rpartition(" of ")
+            pid = devices.setdefault(device, len(devices))
+            rows[span.queue] = (pid, len(rows))
+            names = (("process_name", device or "host"), ("thread_name", queue or device))
+            events += [
+                {"name": kind, "ph": "M", "pid": pid, "tid": rows[span.queue][1], "args": {"name": name}}
+                for kind, name in names
+            ]
+        pid, tid = rows[span.queue]
+        start, length = span.start_ns / 1000, (span.end_ns - span.start_ns) / 1000
+        events.append({"name": span.name, "ph": "X", "pid": pid, "tid": tid, "ts": start, "dur": length})
+    return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
+
+
+def write_chrome_trace(path: Path, spans: Iterable[Span]) -> None:
+    """Write `chrome_trace` to a file."""
+    path.write_text(chrome_trace(spans))

@@ -1,0 +1,208 @@
+"""Signals, points and timelines: the one currency of ordering.
+
+A `Signal` is a 64-byte slot of coherent host memory, u64 value at +0. A `Point` says "this signal has reached
+this value". A `Timeline` hands values of a signal out in increasing order. Slots of all devices lie in one
+process-wide pool that is mapped at the same address into every opened device, so any queue can wait on any
+other's signal. A slot goes back to the pool when nothing refers to its `Signal` any more.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from hcq.errors import SignalTimeout, UsageError
+from hcq.hostpool import SIGNALS, STAMPS
+
+if TYPE_CHECKING:
+    from hcq.hostpool import Slot
+
+POLL_S = 0.005
+"""How long a wait sleeps between looks at the fault source and at Python's signals."""
+SLOT_VALUES = (1 << 31) - 1
+"""Values that a timeline takes from one slot: engines that compare 32 bits, circularly, can wait for every
+one."""
+
+
+class Waiter(Protocol):
+    """The device that a signal belongs to, as far as waiting needs it."""
+
+    def wait_slot(self, va: int, value: int, timeout_s: float) -> bool:
+        """Sleep until the slot is >= `value` or the time is over; False may be early."""
+        ...
+
+    def poll_faults(self, signal: Signal) -> None:
+        """Raise when a wait for `signal` cannot end: its device, or one waited for, faulted or is closed."""
+        ...
+
+    def signal_written(self, va: int) -> None:
+        """Wake what sleeps on a slot that the host wrote."""
+        ...
+
+    def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
+        """Say in words what the queues are doing, for `SignalTimeout`."""
+        ...
+
+
+class Signal:
+    """A slot that queues set and wait for. Made by `Device.signal`.
+
+    Values only grow. The host may set it only when it was made with `host_set=True`: so a wait that nothing
+    can meet is known.
+    """
+
+    __slots__ = ("__weakref__", "_index", "_slot", "_words", "base", "device", "host_set", "label", "va")
+
+    def __init__(
+        self, device: Waiter, value: int = 0, *, host_set: bool = False, label: str = "", base: int = 0
+    ) -> None:
+        self._slot: Slot | None = None
+        self._slot = slot = SIGNALS.take()
+        self._words, self._index, self.va = slot
+        self._words[self._index] = value
+        self.base = base
+        """What is added to the slot's content to give the value: a timeline changes slots and counts on."""
+        self.device = device
+        self.host_set = host_set
+        self.label = label
+
+    @property
+    def value(self) -> int:
+        """What the signal has reached."""
+        return self._words[self._index] + self.base
+
+    @value.setter
+    def value(self, value: int) -> None:
+        if not self.host_set:
+            raise UsageError(f"{self!r} was made without host_set=True: only queues set it")
+        if value < self.value:
+            raise UsageError(f"{self!r} cannot go back to {value}: values only grow")
+        if value - self.base >= 1 << 64:
+            raise UsageError(f"{value:#x} does not fit the 64 bits of {self!r}")
+        self._words[self._index] = value - self.base
+        SIGNALS.written(self.va)
+
+    def at(self, value: int) -> Point:
+        """Return the point "this signal has reached `value`"."""
+        return Point(self, value)
+
+    def wait(self, value: int, *, timeout_s: float | None = None) -> None:
+        """Sleep until the value is reached.
+
+        Raises `SignalTimeout`, or `DeviceFault` when it cannot be reached any more.
+        """
+        target = value - self.base
+        words, index = self._words, self._index
+        if words[index] >= target:
+            return
+        start = time.monotonic()
+        left = POLL_S if timeout_s is None else min(POLL_S, timeout_s)
+        while not self.device.wait_slot(self.va, target, left) and words[index] < target:
+            self.device.poll_faults(self)
+            if timeout_s is None:
+                continue
+            waited = time.monotonic() - start
+            if waited >= timeout_s and words[index] < target:
+                seen = self.value
+                text = self.device.stuck_on(self, value, waited)
+                raise SignalTimeout(text, point=Point(self, value), seen=seen, waited_s=waited)
+            left = max(0.0, min(POLL_S, timeout_s - waited))
+
+    def __repr__(self) -> str:
+        return f"<Signal {self.label or hex(self.va)}: {self.value}>"
+
+    def __del__(self) -> None:
+        if self._slot is not None:
+            SIGNALS.give_back(self._slot)
+
+
+class Point:
+    """`signal` has reached `value` (>=). The only currency of ordering. A value: do not change it.
+
+    Plain slots instead of a frozen dataclass: one is made a submission, and this costs a third.
+    """
+
+    __slots__ = ("signal", "value")
+
+    def __init__(self, signal: Signal, value: int) -> None:
+        self.signal = signal
+        self.value = value
+
+    def done(self) -> bool:
+        """Return whether the point is reached."""
+        signal = self.signal
+        return signal._words[signal._index] + signal.base >= self.value  # noqa: SLF001 - same module, hot
+
+    def wait(self, *, timeout_s: float | None = None) -> None:
+        """Sleep until the point is reached; see `Signal.wait`."""
+        self.signal.wait(self.value, timeout_s=timeout_s)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Point) and other.signal is self.signal and other.value == self.value
+
+    def __hash__(self) -> int:
+        return hash((id(self.signal), self.value))
+
+    def __repr__(self) -> str:
+        return f"<Point {self.signal.label or hex(self.signal.va)} >= {self.value}, now {self.signal.value}>"
+
+
+class Timeline:
+    """A signal whose values are handed out once, in increasing order, by one owner.
+
+    Every 2^31 - 1 values it takes a fresh slot, since some engines compare 32 bits; a Point keeps the slot it
+    was made with. Not thread-safe: the owner holds its lock.
+    """
+
+    __slots__ = ("_last", "device", "label", "signal")
+
+    def __init__(self, device: Waiter, *, label: str = "", start: int = 0) -> None:
+        self.device = device
+        self.label = label
+        self.signal = Signal(device, start % SLOT_VALUES, label=label, base=start - start % SLOT_VALUES)
+        self._last = Point(self.signal, start)
+
+    def next(self) -> Point:
+        """Hand out the next value."""
+        value = self._last.value + 1
+        signal = self.signal
+        if value - signal.base > SLOT_VALUES:
+            signal = self.signal = Signal(self.device, label=self.label, base=value - 1)
+        point = self._last = Point(signal, value)
+        return point
+
+    def undo(self, point: Point, before: Point) -> None:
+        """Take back the last point handed out, which nothing was told of."""
+        if point is self._last:
+            self._last = before
+            self.signal = before.signal
+
+    @property
+    def last(self) -> Point:
+        """The last point handed out; before the first one, a point that is reached."""
+        return self._last
+
+
+class Stamp:
+    """A 32-byte record that a device writes its time into. Made by `Device.stamp`."""
+
+    __slots__ = ("__weakref__", "_index", "_slot", "_words", "va")
+
+    def __init__(self) -> None:
+        self._slot: Slot | None = None
+        self._slot = slot = STAMPS.take()
+        self._words, self._index, self.va = slot
+
+    @property
+    def ticks_va(self) -> int:
+        """Device address of the u64 that holds the time: 8 bytes in, where release records keep it."""
+        return self.va + 8
+
+    @property
+    def ticks(self) -> int:
+        """The device's time in its own ticks (`Clock.to_ns` converts); 0 until written."""
+        return self._words[self._index + 1]
+
+    def __del__(self) -> None:
+        if self._slot is not None:
+            STAMPS.give_back(self._slot)
