@@ -299,10 +299,13 @@ def test_semaphore_words_follow_from_the_field_table():
 def test_launch_recipes_follow_from_the_field_table():
     for word, fields in nv_methods.LAUNCH_RECIPES.items():
         assert word == sum(value << nv_methods.LAUNCH_DMA[name][0] for name, value in fields.items())
-    assert sum(
-        value << nv_methods.REMAP_COMPONENTS[name][0]
-        for name, value in nv_methods.FILL_32_REMAP_FIELDS.items()
-    ) == nv_methods.FILL_32_REMAP
+    assert (
+        sum(
+            value << nv_methods.REMAP_COMPONENTS[name][0]
+            for name, value in nv_methods.FILL_32_REMAP_FIELDS.items()
+        )
+        == nv_methods.FILL_32_REMAP
+    )
 
 
 @pytest.mark.parametrize(
