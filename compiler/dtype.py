@@ -1,0 +1,132 @@
+"""Element types: interned singletons compared by identity, and how two of them promote.
+
+Not here: how a type is spelt in LLVM IR (the renderer's table) or in NumPy arrays (only the name is kept, so
+that importing this module loads nothing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Kind = Literal["bool", "int", "uint", "float"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DType:
+    """One element type. Exactly one object exists for each, so `is` compares them."""
+
+    name: str
+    bits: int
+    kind: Kind
+    itemsize: int
+    """Bytes of one element in memory; a bool takes one byte that holds 0 or 1."""
+    numpy: str | None
+    """The NumPy name of the same type; None for bfloat16, which NumPy lacks (store it as uint16)."""
+
+    def __repr__(self) -> str:
+        return f"dtypes.{self.name}"
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return by_name, (self.name,)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values are floating point."""
+        return self.kind == "float"
+
+    @property
+    def is_int(self) -> bool:
+        """Whether values are integers, signed or not; a bool is none."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def min(self) -> int:
+        """The least integer value; only for bool and integers."""
+        self._integral("min")
+        return -(1 << (self.bits - 1)) if self.kind == "int" else 0
+
+    @property
+    def max(self) -> int:
+        """The greatest integer value; only for bool and integers."""
+        self._integral("max")
+        return (1 << (self.bits - (self.kind == "int"))) - 1
+
+    def _integral(self, what: str) -> None:
+        if self.kind == "float":
+            raise UsageError(f"{self.name} has no integer {what}; ask only integer types and bool for it")
+
+
+class dtypes:  # noqa: N801 - the field's name for this namespace
+    """All element types. `index` is the type of index arithmetic in kernels: 64 bits, never stored."""
+
+    bool: Final = DType("bool", 1, "bool", 1, "bool")
+    int8: Final = DType("int8", 8, "int", 1, "int8")
+    int16: Final = DType("int16", 16, "int", 2, "int16")
+    int32: Final = DType("int32", 32, "int", 4, "int32")
+    int64: Final = DType("int64", 64, "int", 8, "int64")
+    uint8: Final = DType("uint8", 8, "uint", 1, "uint8")
+    uint16: Final = DType("uint16", 16, "uint", 2, "uint16")
+    uint32: Final = DType("uint32", 32, "uint", 4, "uint32")
+    uint64: Final = DType("uint64", 64, "uint", 8, "uint64")
+    float16: Final = DType("float16", 16, "float", 2, "float16")
+    bfloat16: Final = DType("bfloat16", 16, "float", 2, None)
+    float32: Final = DType("float32", 32, "float", 4, "float32")
+    float64: Final = DType("float64", 64, "float", 8, "float64")
+    index: Final = DType("index", 64, "int", 8, "int64")
+    void: Final = DType("void", 0, "uint", 0, None)
+    """The type of nodes that have no value: STORE and SINK."""
+
+    bool_: Final = bool
+
+    @staticmethod
+    def all() -> Iterator[DType]:
+        """Every type a tensor may have."""
+        return iter(_TENSOR)
+
+
+_TENSOR: Final = (
+    dtypes.bool, dtypes.int8, dtypes.int16, dtypes.int32, dtypes.int64,
+    dtypes.uint8, dtypes.uint16, dtypes.uint32, dtypes.uint64,
+    dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64,
+)  # fmt: skip
+_BY_NAME: Final = {t.name: t for t in (*_TENSOR, dtypes.index, dtypes.void)}
+_SIGNED: Final = {8: dtypes.int16, 16: dtypes.int32, 32: dtypes.int64, 64: dtypes.float64}
+
+
+def by_name(name: str) -> DType:
+    """Return the type of that name."""
+    found = _BY_NAME.get(name)
+    if found is None:
+        raise UsageError(f"no element type is called {name!r}; there are: {', '.join(_BY_NAME)}")
+    return found
+
+
+def promote(a: DType, b: DType) -> DType:
+    """Return the least type that holds values of both, by the field's rules.
+
+    bool gives way to integers, integers to floats of any width. Two floats give the wider; float16 with
+    bfloat16 gives float32. A signed and an unsigned integer give a signed one that holds both; with uint64
+    that is float64.
+    """
+    if a is b:
+        return a
+    if a.kind == "bool":
+        return b
+    if b.kind == "bool":
+        return a
+    if a.kind == "float" or b.kind == "float":
+        if a.kind != "float":
+            return b
+        if b.kind != "float":
+            return a
+        return dtypes.float32 if a.bits == b.bits else max((a, b), key=lambda t: t.bits)
+    if a.kind == b.kind:
+        return max((a, b), key=lambda t: t.bits)
+    signed, unsigned = (a, b) if a.kind == "int" else (b, a)
+    return signed if signed.bits > unsigned.bits else _SIGNED[unsigned.bits]
