@@ -1,0 +1,248 @@
+"""Host code made runnable: relocations of x86-64 and aarch64, and jumps to the few functions from outside.
+
+`HostImage` lays an object or shared object out, gives each function that it does not define an address slot
+and a jump that reaches any address, and writes the bytes for a given base. Kernels are pure code: writable
+data, thread-local data and constructors are refused, so one read-and-execute mapping holds all of it.
+Sources: System V ABI for x86-64 (table 4.9) and for the Arm 64-bit architecture (AAELF64, section 5.7).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from drivers.elf import (
+    ALLOC,
+    TLS,
+    UNDEFINED,
+    WRITE,
+    Elf,
+    ElfError,
+    Formula,
+    Image,
+    Machine,
+    Relocation,
+    Section,
+    SectionType,
+    Site,
+    place_sections,
+    place_segments,
+)
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ENTRY = 24
+"""Bytes a function from outside takes behind the image: its address, then a jump there."""
+SLOT = 8
+JUMPS = {
+    Machine.X86_64: bytes.fromhex("ff25f2ffffff") + bytes(10),  # jmp *[rip - 14]
+    Machine.AARCH64: bytes.fromhex("d0ffff5800021fd6") + bytes(8),  # ldr x16, [pc - 8]; br x16
+}
+READ_ONLY_AFTER_LINK = (".got", ".got.plt", ".data.rel.ro", ".dynamic", ".relro_padding")
+
+
+def _put(site: Site, form: str, value: int) -> None:
+    try:
+        struct.pack_into(form, site.content, site.at, value)
+    except struct.error:
+        raise ElfError(f"a relocation at {site.at:#x} does not reach: {value:#x} as {form!r}") from None
+
+
+def _sum(site: Site) -> int:
+    if site.addend is None:
+        raise ElfError(f"the relocation at {site.at:#x} has no addend; this machine uses RELA sections")
+    return site.symbol + site.addend
+
+
+def _relative32(site: Site) -> None:
+    _put(site, "<i", _sum(site) - site.place)
+
+
+def _relative64(site: Site) -> None:
+    _put(site, "<q", _sum(site) - site.place)
+
+
+def _absolute32(site: Site) -> None:
+    _put(site, "<I", _sum(site))
+
+
+def _absolute32_signed(site: Site) -> None:
+    _put(site, "<i", _sum(site))
+
+
+def _absolute64(site: Site) -> None:
+    _put(site, "<Q", _sum(site) & 0xFFFF_FFFF_FFFF_FFFF)
+
+
+X86_64: Mapping[int, Formula] = {
+    1: _absolute64,  # R_X86_64_64
+    2: _relative32,  # R_X86_64_PC32
+    4: _relative32,  # R_X86_64_PLT32
+    6: _absolute64,  # R_X86_64_GLOB_DAT
+    7: _absolute64,  # R_X86_64_JUMP_SLOT
+    8: _absolute64,  # R_X86_64_RELATIVE
+    9: _relative32,  # R_X86_64_GOTPCREL
+    10: _absolute32,  # R_X86_64_32
+    11: _absolute32_signed,  # R_X86_64_32S
+    24: _relative64,  # R_X86_64_PC64
+    41: _relative32,  # R_X86_64_GOTPCRELX
+    42: _relative32,  # R_X86_64_REX_GOTPCRELX
+}
+
+
+def _insert(site: Site, value: int, lo: int, width: int) -> None:
+    """Replace bits [lo, lo + width) of the instruction."""
+    (word,) = struct.unpack_from("<I", site.content, site.at)
+    mask = ((1 << width) - 1) << lo
+    struct.pack_into("<I", site.content, site.at, word & ~mask | value << lo & mask)
+
+
+def _reach(site: Site, value: int, bits: int, unit: int) -> int:
+    if value % unit or not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise ElfError(f"a relocation at {site.at:#x} does not reach: {value:#x} in {bits} bits")
+    return value // unit
+
+
+def _page(site: Site) -> None:
+    """ADRP: the distance in 4 KiB pages, its low 2 bits apart."""
+    pages = _reach(site, (_sum(site) & ~0xFFF) - (site.place & ~0xFFF), 33, 4096)
+    _insert(site, pages & 3, 29, 2)
+    _insert(site, pages >> 2, 5, 19)
+
+
+def _adr(site: Site) -> None:
+    distance = _reach(site, _sum(site) - site.place, 21, 1)
+    _insert(site, distance & 3, 29, 2)
+    _insert(site, distance >> 2, 5, 19)
+
+
+def _low12(unit: int) -> Formula:
+    def formula(site: Site) -> None:
+        low = _sum(site) & 0xFFF
+        if low % unit:
+            raise ElfError(f"a relocation at {site.at:#x} needs an address aligned to {unit}")
+        _insert(site, low // unit, 10, 12)
+
+    return formula
+
+
+def _branch(bits: int, lo: int) -> Formula:
+    def formula(site: Site) -> None:
+        _insert(site, _reach(site, _sum(site) - site.place, bits + 2, 4), lo, bits)
+
+    return formula
+
+
+AARCH64: Mapping[int, Formula] = {
+    257: _absolute64,  # R_AARCH64_ABS64
+    258: _absolute32,  # R_AARCH64_ABS32
+    260: _relative64,  # R_AARCH64_PREL64
+    261: _relative32,  # R_AARCH64_PREL32
+    274: _adr,  # R_AARCH64_ADR_PREL_LO21
+    275: _page,  # R_AARCH64_ADR_PREL_PG_HI21
+    277: _low12(1),  # R_AARCH64_ADD_ABS_LO12_NC
+    278: _low12(1),  # R_AARCH64_LDST8_ABS_LO12_NC
+    279: _branch(14, 5),  # R_AARCH64_TSTBR14
+    280: _branch(19, 5),  # R_AARCH64_CONDBR19
+    282: _branch(26, 0),  # R_AARCH64_JUMP26
+    283: _branch(26, 0),  # R_AARCH64_CALL26
+    284: _low12(2),  # R_AARCH64_LDST16_ABS_LO12_NC
+    285: _low12(4),  # R_AARCH64_LDST32_ABS_LO12_NC
+    286: _low12(8),  # R_AARCH64_LDST64_ABS_LO12_NC
+    299: _low12(16),  # R_AARCH64_LDST128_ABS_LO12_NC
+    311: _page,  # R_AARCH64_ADR_GOT_PAGE
+    312: _low12(8),  # R_AARCH64_LD64_GOT_LO12_NC
+    1025: _absolute64,  # R_AARCH64_GLOB_DAT
+    1026: _absolute64,  # R_AARCH64_JUMP_SLOT
+    1027: _absolute64,  # R_AARCH64_RELATIVE
+}
+
+FORMULAS = {Machine.X86_64: X86_64, Machine.AARCH64: AARCH64}
+THROUGH_SLOT = {Machine.X86_64: (9, 41, 42), Machine.AARCH64: (311, 312)}
+"""Types that mean the address of the slot which holds the symbol's address."""
+TRUE_ADDRESS = {Machine.X86_64: (1, 6, 7), Machine.AARCH64: (257, 1025, 1026)}
+"""Types that can hold any address, so need no jump."""
+MACHINES = {"x86_64": Machine.X86_64, "aarch64": Machine.AARCH64}
+
+
+class HostImage:
+    """An object or shared object for this host, ready to be written at an address."""
+
+    def __init__(self, data: bytes, machine: str) -> None:
+        elf = Elf(data)
+        wanted = MACHINES.get(machine)
+        if wanted is None:
+            raise UnsupportedError(
+                f"no relocations are known for {machine}; there are: {', '.join(MACHINES)}"
+            )
+        if elf.machine != wanted:
+            raise UsageError(f"the code is for ELF machine {elf.machine}, this host is {wanted.name}")
+        for section in elf.sections:
+            if section.flags & ALLOC and section.size and not _pure(section.flags, section.name):
+                raise UsageError(f"section {section.name} is writable or thread-local; a kernel is pure code")
+        self._machine = wanted
+        self._elf = elf
+        placement = place_segments(elf) if elf.linked else place_sections(elf, keep=_needed)
+        self._entries: dict[str, int] = {}
+        end = (placement.size + 15) & ~15
+        for relocation in elf.relocations():
+            if relocation.section and relocation.section not in placement.offsets:
+                continue
+            symbol = relocation.symbol
+            slot = relocation.type in THROUGH_SLOT[wanted]
+            if symbol and symbol.name not in self._entries and (slot or symbol.section == UNDEFINED):
+                self._entries[symbol.name] = end + ENTRY * len(self._entries)
+        self._image = Image(elf, replace(placement, size=end + ENTRY * len(self._entries)))
+        self.size = len(self._image.content)
+
+    @property
+    def undefined(self) -> tuple[str, ...]:
+        """The functions that must come from outside."""
+        names = {s.name for s in self._elf.symbols if s.section == UNDEFINED and s.name}
+        return tuple(sorted(names & self._entries.keys()))
+
+    def functions(self) -> dict[str, int]:
+        """Return the offset of each function in the image."""
+        return {
+            s.name: self._image.offset_of(s)
+            for s in self._elf.symbols
+            if s.kind == 2 and s.section != UNDEFINED
+        }
+
+    def at(self, base: int, resolve: Callable[[str], int]) -> bytes:
+        """Return the bytes for address `base`; `resolve` gives the address of a function from outside."""
+        content = self._image.content
+        elf, machine = self._elf, self._machine
+        addresses: dict[str, int] = {}
+        for name, offset in self._entries.items():
+            symbol = elf.symbol(name)
+            addresses[name] = base + self._image.offset_of(symbol) if symbol else resolve(name)
+            struct.pack_into("<Q", content, offset, addresses[name])
+            content[offset + SLOT : offset + ENTRY] = JUMPS[machine]
+
+        def address(relocation: Relocation) -> int:
+            symbol = relocation.symbol
+            if symbol is None:  # RELATIVE: B + A, where A counts from the file's own base
+                return base - self._image.placement.first_va
+            if relocation.type in THROUGH_SLOT[machine]:
+                return base + self._entries[symbol.name]
+            if symbol.section != UNDEFINED:
+                return base + self._image.offset_of(symbol)
+            if relocation.type in TRUE_ADDRESS[machine]:
+                return addresses[symbol.name]
+            return base + self._entries[symbol.name] + SLOT
+
+        self._image.relocate(base, FORMULAS[machine], address)
+        return bytes(content)
+
+
+def _pure(flags: int, name: str) -> bool:
+    return not flags & (WRITE | TLS) or (name in READ_ONLY_AFTER_LINK and not flags & TLS)
+
+
+def _needed(section: Section) -> bool:
+    """Unwind tables and notes stay behind: nothing here unwinds."""
+    return section.name != ".eh_frame" and section.type != SectionType.NOTE

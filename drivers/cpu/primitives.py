@@ -1,0 +1,103 @@
+"""The words of the native subset that plain Python has not: atomic accesses, raw memory, calls by address.
+
+`drivers.cpu.native` translates calls of these by name. Each takes a *field* where it says so, written
+`record.field`; memory order is spelled at the access, and a bare `record.field` is a monotonic one.
+What Python can do as well, it does here, too, so that one function runs both ways; the rest refuses.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from drivers.cpu.layouts import Record
+from hcq.bits import BitStruct
+
+u64 = int
+"""Every value of the subset: 64 bits without a sign. Pointers are numbers, too."""
+
+LayoutT = TypeVar("LayoutT", bound=Record | BitStruct)
+
+
+def acquire(field: u64) -> u64:
+    """Load a field with sequential consistency."""
+    return field
+
+
+def release(field: u64, value: u64) -> None:
+    """Store to a field; everything before it is visible to whom sees the value."""
+    raise _native_only("release", field, value)
+
+
+def swap(field: u64, value: u64) -> u64:
+    """Store to a field with sequential consistency and return what was there."""
+    raise _native_only("swap", field, value)
+
+
+def fetch_add(field: u64, value: u64) -> u64:
+    """Add to a field with sequential consistency and return what was there."""
+    raise _native_only("fetch_add", field, value)
+
+
+def cas(field: u64, old: u64, new: u64) -> bool:
+    """Replace `old` by `new` in a field, sequentially consistent; return whether `old` was there."""
+    raise _native_only("cas", field, old, new)
+
+
+def address(field: u64) -> u64:
+    """Return the address of a field."""
+    raise _native_only("address", field)
+
+
+def base(record: Record | BitStruct) -> u64:
+    """Return the address that a record or packet was viewed at."""
+    raise _native_only("base", record)
+
+
+def view(kind: type[LayoutT], at: u64) -> LayoutT:
+    """Return the record or packet at an address."""
+    if issubclass(kind, Record):
+        return kind(at)
+    raise _native_only("view", kind, at)
+
+
+def stack(size: u64) -> u64:
+    """Return the address of `size` (a constant) bytes of this call's frame, 16-byte aligned."""
+    raise _native_only("stack", size)
+
+
+def store8(at: u64, value: u64) -> None:
+    """Store the low byte of a value at an address."""
+    raise _native_only("store8", at, value)
+
+
+def store32(at: u64, value: u64) -> None:
+    """Store the low 32 bits of a value at an address of any alignment."""
+    raise _native_only("store32", at, value)
+
+
+def store64(at: u64, value: u64) -> None:
+    """Store a value at an address of any alignment."""
+    raise _native_only("store64", at, value)
+
+
+def load64(at: u64) -> u64:
+    """Load the value at an address of any alignment."""
+    raise _native_only("load64", at)
+
+
+def pause() -> None:
+    """Tell the core that this is a spin loop."""
+
+
+def call(function: u64, *arguments: u64) -> u64:
+    """Call the C function at an address."""
+    raise _native_only("call", function, *arguments)
+
+
+def syscall(function: u64, number: u64, *arguments: u64) -> u64:
+    """Call libc's variadic `syscall`, which lies at address `function`."""
+    raise _native_only("syscall", function, number, *arguments)
+
+
+def _native_only(name: str, *arguments: object) -> NotImplementedError:
+    return NotImplementedError(f"{name}{arguments} has a meaning in compiled code only")
