@@ -112,6 +112,11 @@ def test_every_generation_after_turing_is_there():
     assert len(MODERN) == len(families.GENERATIONS) == 6
 
 
+def test_turing_is_known_by_name_and_refused():
+    (compute,) = nv_classes.BY_ROLE["TU10x"]["compute"]
+    assert {compute: "Turing"} == families.UNSUPPORTED_COMPUTE
+
+
 @pytest.mark.parametrize("chip", MODERN)
 def test_classes_of_a_generation_are_the_vendors(chip: str):
     roles = MODERN[chip]
