@@ -6,11 +6,12 @@ from itertools import pairwise
 import pytest
 
 from drivers.cpu import layouts
+from hcq.bits import BitStruct
 from hcq.hostpool import SIGNALS, STAMPS, HostPool
 from tests.facts import cpu_packets as facts
 
 
-def by_name(name: str) -> type[layouts.BitStruct]:
+def by_name(name: str) -> type[BitStruct]:
     return layouts.LAYOUTS[layouts.Op[name]]
 
 

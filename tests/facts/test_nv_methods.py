@@ -1,5 +1,8 @@
 """NVIDIA push-buffer words and methods are those of the class headers, in declaration and in encoding."""
 
+import enum
+from typing import Any
+
 import pytest
 
 from drivers.nv.layouts import compute, dma, gpfifo, host
@@ -12,7 +15,7 @@ def offsets(methods: dict[int, gpfifo.Method]) -> dict[str, int]:
     return {method.name: address for address, method in methods.items()}
 
 
-def values(kind: type) -> dict[str, int]:
+def values(kind: type[enum.IntEnum]) -> dict[str, int]:
     return {member.name: member.value for member in kind}
 
 
@@ -33,7 +36,7 @@ def test_ring_entry_is_the_vendors():
 def test_ring_entry_encodes_as_worked_out_by_hand(
     address: int, words: int, level: int, sync: int, entry: int
 ):
-    layout = gpfifo.GpfifoEntry(ADDRESS=address, LENGTH=words, LEVEL=level, SYNC=sync)
+    layout = gpfifo.GpfifoEntry(ADDRESS=address, LENGTH=words, LEVEL=level, SYNC=bool(sync))
     assert int(layout) == entry
 
 
@@ -179,11 +182,13 @@ def test_release_word_of_the_source():
 
 @pytest.mark.parametrize("word", facts.LAUNCH_RECIPES)
 def test_copy_recipe_of_the_source(word: int):
-    assert int(dma.LaunchDma(**facts.LAUNCH_RECIPES[word])) == word
+    fields: dict[str, Any] = {**facts.LAUNCH_RECIPES[word]}
+    assert int(dma.LaunchDma(**fields)) == word
 
 
 def test_fill_recipe_of_the_source():
-    assert int(dma.RemapComponents(**facts.FILL_32_REMAP_FIELDS)) == facts.FILL_32_REMAP
+    fields: dict[str, Any] = {**facts.FILL_32_REMAP_FIELDS}
+    assert int(dma.RemapComponents(**fields)) == facts.FILL_32_REMAP
 
 
 def test_inline_upload_recipe_of_the_source():

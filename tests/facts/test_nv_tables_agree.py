@@ -161,6 +161,7 @@ def test_userd_fields_are_where_the_prose_puts_them():
 @pytest.mark.parametrize("name", [n for n, (_, struct, _) in nv_escapes.ESCAPES.items() if struct])
 def test_escape_carries_its_struct(name: str):
     _, struct, size = nv_escapes.ESCAPES[name]
+    assert struct is not None
     assert size in (None, ALL_STRUCTS[struct][0])
 
 
