@@ -1,0 +1,83 @@
+"""Atomic operations on device memory: one host atomic a lane, lowest lane first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu import access, numeric, sanitize
+from drivers.emu.access import ATOMIC, i32
+from drivers.emu.vector import Spilled, Value
+
+if TYPE_CHECKING:
+    from drivers.emu.library import Library
+    from drivers.emu.vector import Code
+
+INTEGER = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "smin": "min", "smax": "max", "umin": "umin",
+           "umax": "umax", "inc": "uinc_wrap", "dec": "udec_wrap"}
+
+
+def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "") -> str:
+    """`emu.atomic...(warp, addresses, values, [new values,] mask, site) -> old values`.
+
+    `operation` is a key of INTEGER, "cas" (values are compared, new values stored) or "fadd" with `format_` f16, bf16, f32, f64,
+    f16x2 or bf16x2.
+    """
+    type_ = lib.v(f"i{bits}")
+    swaps = operation == "cas"
+
+    def body(c: Code, warp: Value, addresses: Value, values: Value, *rest: Value) -> None:
+        mask, site = rest[-2:]
+        hosts = c.call(access.translate(lib, space, bits // 8), lib.v("i64"), warp, addresses, mask, site, i32(ATOMIC))
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, bits // 8, ATOMIC)
+        where, data, old = Spilled(c, hosts), Spilled(c, values), Spilled(c, type_)
+        fresh = Spilled(c, rest[0]) if swaps else data
+        with c.each_lane(mask) as lane:
+            pointer = c.let("ptr", f"inttoptr {where.get(lane)} to ptr")
+            value = data.get(lane)
+            if swaps:
+                pair = f"cmpxchg {pointer}, {value}, {fresh.get(lane)} seq_cst seq_cst"
+                found = c.let(f"{{ i{bits}, i1 }}", pair)
+                old.set(lane, c.let(f"i{bits}", f"extractvalue {found}, 0"))
+            elif operation == "fadd":
+                old.set(lane, _add_float(c, pointer, value, format_))
+            else:
+                old.set(lane, c.let(f"i{bits}", f"atomicrmw {INTEGER[operation]} {pointer}, {value} seq_cst"))
+        c.ret(old.whole())
+
+    parameters = {"warp": "ptr", "addresses": access.address_type(lib, space), "values": type_}
+    parameters |= {"fresh": type_} if swaps else {}
+    parameters |= {"mask": lib.mask, "site": "i32"}
+    return lib.define(f"emu.atomic.{space}.{operation}.{format_ or bits}", type_, parameters, body)
+
+
+def _add_float(c: Code, pointer: Value, value: Value, format_: str) -> Value:
+    """Add by compare and swap, rounding to nearest even; gives the old bits."""
+    type_ = value.type
+    head, done = c.fresh("try"), c.fresh("done")
+    seen = c.slot(type_)
+    c.store(c.load(type_, pointer), seen)
+    c.jump(head)
+    c.label(head)
+    old = c.load(type_, seen)
+    pair = c.let(f"{{ {type_}, i1 }}", f"cmpxchg {pointer}, {old}, {_sum(c, old, value, format_)} seq_cst seq_cst")
+    c.store(c.let(type_, f"extractvalue {pair}, 0"), seen)
+    c.branch(c.let("i1", f"extractvalue {pair}, 1"), done, head)
+    c.label(done)
+    return c.load(type_, seen)
+
+
+def _sum(c: Code, a: Value, b: Value, format_: str) -> Value:
+    if format_ in ("f32", "f64"):
+        total = c.op("fadd", c.as_float(a), c.as_float(b))
+        nan = c.fcmp("uno", total, total)
+        return c.select(nan, c.int(a.type, 0x7FFF_FFFF if format_ == "f32" else 0xFFF8_0000_0000_0000), c.as_int(total))
+    small = format_.removesuffix("x2")
+
+    def one(x: Value, y: Value) -> Value:
+        return numeric.to_small(c, c.op("fadd", numeric.from_small(c, x, small), numeric.from_small(c, y, small)), small)
+
+    if not format_.endswith("x2"):
+        return one(a, b)
+    low = one(c.resize(a, 16), c.resize(b, 16))
+    high = one(c.resize(c.op("lshr", a, 16), 16), c.resize(c.op("lshr", b, 16), 16))
+    return c.op("or", c.resize(low, 32), c.op("shl", c.resize(high, 32), 16))

@@ -1,0 +1,166 @@
+"""LLVM as the engine uses it: IR text to object bytes for this machine, object bytes to addresses, and a cache of both on disk."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import os
+import platform
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import llvmlite.binding as llvm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_serial = itertools.count()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The machine that generated code runs on, as LLVM names it."""
+
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+
+    @property
+    def gathers(self) -> bool:
+        """Whether vectors of addresses are fast enough to be worth inlining."""
+        return self.vector_bits == 512
+
+    @property
+    def attributes(self) -> str:
+        """The function attributes that make generated code use this machine."""
+        return (
+            f'nounwind "target-cpu"="{self.cpu}" "target-features"="{self.features}" "prefer-vector-width"="{self.vector_bits}" '
+            f'"min-legal-vector-width"="{self.vector_bits}" "no-trapping-math"="true"'
+        )
+
+
+@functools.cache
+def host(vector_bits: int = 0) -> Host:
+    """Describe this machine; `vector_bits` 256 leaves AVX-512 out."""
+    _initialise()
+    features = llvm.get_host_cpu_features()
+    widest = 512 if features.get("avx512f") and features.get("avx512bw") and features.get("avx512vl") else 256
+    if vector_bits and vector_bits < widest:
+        widest = vector_bits
+        features = {name: on and not name.startswith(("avx512", "avx10")) for name, on in features.items()}
+    flat = ",".join(("+" if on else "-") + name for name, on in sorted(features.items()))
+    return Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), flat, widest)
+
+
+@functools.cache
+def _initialise() -> None:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+
+
+def compile_ir(text: str, target: Host, *, optimise: bool) -> bytes:
+    """Compile IR text to a relocatable object for `target`. Malformed IR is an `AssertionError` that names the line."""
+    _initialise()
+    with _lock:
+        context = llvm.create_context()
+        try:
+            module = llvm.parse_assembly(text, context)
+            module.verify()
+        except RuntimeError as error:
+            raise AssertionError(f"the engine wrote bad IR: {error}") from error
+        machine = llvm.Target.from_triple(target.triple).create_target_machine(
+            cpu=target.cpu, features=target.features, opt=1 if optimise else 0, reloc="pic", codemodel="default",
+        )  # fmt: skip
+        module.triple = target.triple
+        module.data_layout = str(machine.target_data)
+        if optimise:
+            _run_passes(module, machine)
+        return bytes(machine.emit_object(module))
+
+
+def _run_passes(module: Any, machine: Any) -> None:
+    options = llvm.create_pipeline_tuning_options(speed_level=1)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    manager = builder.getModulePassManager()
+    manager.run(module, builder)
+    # llvmlite's own disposal of this manager does nothing: give it back here.
+    llvm.ffi.lib.LLVMPY_DisposeNewModulePassManger(manager)
+    manager.detach()
+
+
+@functools.cache
+def _linker() -> Any:
+    _initialise()
+    return llvm.create_lljit_compiler(llvm.Target.from_triple(llvm.get_default_triple()).create_target_machine(jit=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An object in executable memory; its addresses are good while it lives."""
+
+    addresses: dict[str, int]
+    _tracker: object
+
+
+def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> Loaded:
+    """Link an object against absolute addresses and return where `names` lie."""
+    library = llvm.JITLibraryBuilder().add_object_img(code)
+    for name, address in imports.items():
+        library.import_symbol(name, address)
+    for name in names:
+        library.export_symbol(name)
+    with _lock:
+        tracker = library.add_current_process().link(_linker(), f"emu{next(_serial)}")
+    return Loaded({name: tracker[name] for name in names}, tracker)
+
+
+@functools.cache
+def _source_digest() -> bytes:
+    """Digest of the engine's own sources: a cached translation is only as good as the translator that made it."""
+    here = os.path.dirname(__file__)
+    digest = hashlib.sha256(f"{llvm.llvm_version_info} {platform.machine()}".encode())
+    for name in sorted(os.listdir(here)):
+        if name.endswith(".py"):
+            with open(os.path.join(here, name), "rb") as file:
+                digest.update(file.read())
+    return digest.digest()
+
+
+class Cache:
+    """Compiled objects on disk, keyed by everything that decides their bytes. `None` as folder keeps nothing."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def _path(self, folder: Path, text: str, target: Host, *, optimise: bool) -> Path:
+        digest = hashlib.sha256(_source_digest())
+        digest.update(f"{target}\0{optimise}\0{text}".encode())
+        return folder / "emu" / f"{digest.hexdigest()[:40]}.o"
+
+    def has(self, text: str, target: Host, *, optimise: bool) -> bool:
+        """Say whether the object of IR text was compiled before."""
+        return self._folder is not None and self._path(self._folder, text, target, optimise=optimise).exists()
+
+    def object(self, text: str, target: Host, *, optimise: bool) -> bytes:
+        """Return the object of IR text, compiled now or before."""
+        if self._folder is None:
+            return compile_ir(text, target, optimise=optimise)
+        path = self._path(self._folder, text, target, optimise=optimise)
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            pass
+        code = compile_ir(text, target, optimise=optimise)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
+        partial.write_bytes(code)
+        partial.replace(path)
+        return code

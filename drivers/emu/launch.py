@@ -1,0 +1,374 @@
+"""Running a translated kernel over a grid: host threads, memory for resident workgroups, tiers, time limits and reports."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import queue
+import random
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from drivers.emu.engine import OPTIMISED, QUICK, Program
+from drivers.emu.report import Report, ReportKind
+from drivers.emu.sanitize import shadow_bytes
+from drivers.emu.state import (
+    GROUP_HEAD,
+    LAUNCH,
+    MAP_ATOMIC,
+    MAP_ENTRY,
+    MAP_WRITE,
+    REPORT,
+    REPORT_LIMIT,
+    REPORTS_HEAD,
+    SITE,
+    THREAD,
+    warp_registers_at,
+)
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from drivers.emu.memory import AddressSpace
+
+Dim3 = tuple[int, int, int]
+SHARED_WINDOW = 0x7294_0000_0000
+LOCAL_WINDOW = 0x7293_0000_0000
+
+_ARENA_BYTES = 256 << 20
+_MOST_RESIDENT = 2048
+_MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
+_PROMOTE_AFTER_S = 0.05
+_WORTH_THREADS = 128
+"""Warps below which a launch stays on the caller's thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to run; none of it changes a result of a program without races."""
+
+    threads: int = 0
+    """Host threads; 0 is one a core."""
+    tier: Literal["auto", "quick", "optimised"] = "auto"
+    warp_order: Literal["forward", "reverse"] | int = "forward"
+    """The order in which the warps of a workgroup take turns; a number seeds a random one."""
+    group_seed: int = 0
+    """Not 0: workgroups are started in an order made from it."""
+    timeout_s: float = 60.0
+    """A kernel that takes longer is ended with a HANG report."""
+    shared_window: int = SHARED_WINDOW
+    local_window: int = LOCAL_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchResult:
+    """What a launch did."""
+
+    fault: Report | None
+    """What ended it early; memory then holds what was written until then."""
+    findings: tuple[Report, ...]
+    """What the sanitizers say."""
+    seconds: float
+    tier: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One launch: the grid and what each thread of it gets."""
+
+    grid: Dim3
+    block: Dim3
+    params: bytes
+    shared_bytes: int
+    """Shared memory a workgroup, static and dynamic together."""
+    dynamic_shared: int = 0
+    """How much of it is dynamic: what the kernel is told."""
+    local_bytes: int = 0
+    """Local memory a thread."""
+
+    @property
+    def threads(self) -> int:
+        """Threads a workgroup."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def groups(self) -> int:
+        """Workgroups of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+class _Arena:
+    """Memory for the resident workgroups of one host thread, kept between launches."""
+
+    def __init__(self) -> None:
+        self._map = mmap.mmap(-1, _ARENA_BYTES + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._shape: tuple[object, ...] = ()
+
+    def prepare(self, shape: tuple[object, ...], slot_bytes: int, slots: int) -> None:
+        """Make every slot look new when their shape changes."""
+        if shape != self._shape:
+            for i in range(slots):
+                struct.pack_into("<Q", self._map, i * slot_bytes, 0)
+            self._shape = shape
+
+
+_arenas: queue.SimpleQueue[_Arena] = queue.SimpleQueue()
+_pool: list[ThreadPoolExecutor] = []
+_pool_lock = threading.Lock()
+
+
+def _executor() -> ThreadPoolExecutor:
+    with _pool_lock:
+        if not _pool:
+            _pool.append(ThreadPoolExecutor(max_workers=max(os.cpu_count() or 1, 8), thread_name_prefix="emu"))
+        return _pool[0]
+
+
+@dataclass(slots=True)
+class _Running:
+    """The memory of a launch in flight; everything generated code points to is held here."""
+
+    launch: ctypes.Array[ctypes.c_char]
+    reports: ctypes.Array[ctypes.c_char]
+    keep: list[object] = field(default_factory=list)
+    threads: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
+    arenas: list[_Arena] = field(default_factory=list)
+
+    def stop(self) -> None:
+        struct.pack_into("<I", self.launch, LAUNCH.offsets["stop"], 1)
+
+    def use(self, entry: int) -> None:
+        """Let every warp's next turn run another translation of the same kernel."""
+        for record in self.threads:
+            struct.pack_into("<Q", record, THREAD.offsets["entry"], entry)
+
+
+def launch(program: Program, work: Work, memory: AddressSpace, options: Options | None = None) -> LaunchResult:
+    """Run a kernel over its grid and return when every workgroup is done or one of them faulted."""
+    options = options or Options()
+    _check(work)
+    began = time.perf_counter()
+    tier = _first_tier(program, options)
+    entry = program.entry(tier)
+    lanes = program.engine.settings.lanes
+    warps = -(-work.threads // lanes)
+    worth = work.groups * warps >= _WORTH_THREADS
+    count = min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1
+    running = _prepare(program, work, memory, options, entry, warps, count)
+    started = time.perf_counter()
+    hung = _run(program, running, options, tier, count)
+    program.seconds += (time.perf_counter() - started) * count
+    for arena in running.arenas:
+        _arenas.put(arena)
+    reports = _decode(program, work, memory, running)
+    fatal = [r for r in reports if r.kind.fatal]
+    if hung and not fatal:
+        fatal = [_hang(program, options)]
+    findings = tuple(r for r in reports if not r.kind.fatal)
+    return LaunchResult(fault=fatal[0] if fatal else None, findings=findings, seconds=time.perf_counter() - began, tier=tier)
+
+
+def _check(work: Work) -> None:
+    if work.groups <= 0 or work.threads <= 0:
+        raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads has no thread")
+    if work.groups >= 1 << 32 or work.threads > 1024:
+        raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads is too large: 2^32 blocks, 1024 threads a block")
+
+
+def _first_tier(program: Program, options: Options) -> str:
+    if options.tier != "auto":
+        return options.tier
+    if program.has(OPTIMISED) or program.seconds > _PROMOTE_AFTER_S:
+        return OPTIMISED
+    return QUICK if program.has(QUICK) or not program.on_disk(OPTIMISED) else OPTIMISED
+
+
+def _prepare(program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, warps: int, count: int) -> _Running:
+    engine = program.engine
+    lanes, checks = engine.settings.lanes, engine.settings.checks
+    table = ctypes.create_string_buffer(memory.table(shadows=checks.shadows) or bytes(MAP_ENTRY.size))
+    params = ctypes.create_string_buffer(work.params + bytes(64))
+    order = list(range(warps))
+    if options.warp_order == "reverse":
+        order.reverse()
+    elif options.warp_order != "forward":
+        random.Random(options.warp_order).shuffle(order)  # noqa: S311 - an order, not a secret
+    orders = (ctypes.c_uint32 * warps)(*order)
+    step, first = _group_order(work.groups, options.group_seed)
+    warp_bytes = _up(warp_registers_at(lanes) + program.translation.state_bytes, 64)
+    shared_at = _up(GROUP_HEAD + warps * warp_bytes, 1024)
+    local_bytes = _up(work.local_bytes, 16)
+    local_at = _up(shared_at + work.shared_bytes, 64)
+    shadow_at = _up(local_at + local_bytes * lanes * warps, 64)
+    slot_bytes = _up(shadow_at + shadow_bytes(checks, warps, work.shared_bytes), 1024)
+    slots = min(work.groups, _ARENA_BYTES // slot_bytes, _MOST_RESIDENT)
+    if not slots:
+        raise UsageError(f"a workgroup of {slot_bytes} bytes of state does not fit the emulator's {_ARENA_BYTES} bytes")
+    running = _Running(ctypes.create_string_buffer(LAUNCH.size), ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size))
+    running.keep += [table, params, orders]
+    shape = (lanes, work.block, warp_bytes, slot_bytes)
+    common = {
+        "launch": _at(running.launch), "entry": entry, "params": _at(params), "map": _at(table), "reports": _at(running.reports),
+        "warp_order": _at(orders), "shared_window": options.shared_window, "local_window": options.local_window,
+        "param_bytes": len(work.params), "map_count": len(memory.table(shadows=checks.shadows)) // MAP_ENTRY.size,
+        "grid_x": work.grid[0], "grid_y": work.grid[1], "grid_z": work.grid[2], "block_x": work.block[0], "block_y": work.block[1],
+        "block_z": work.block[2], "threads": work.threads, "warps": warps, "groups": work.groups, "group_step": step,
+        "group_first": first, "shared_bytes": work.shared_bytes, "local_bytes": local_bytes, "slot_bytes": slot_bytes,
+        "slot_limit": slots, "warp_bytes": warp_bytes, "warps_at": GROUP_HEAD, "shared_at": shared_at, "local_at": local_at,
+        "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared,
+    }  # fmt: skip
+    for _ in range(count):
+        arena = _arenas.get() if not _arenas.empty() else _Arena()
+        arena.prepare(shape, slot_bytes, slots)
+        running.arenas.append(arena)
+        sites = ctypes.create_string_buffer(max(len(program.translation.sites), 1) * SITE.size)
+        sink, places = ctypes.create_string_buffer(64), (ctypes.c_uint32 * slots)()
+        running.keep += [sites, sink, places]
+        own = {"sites": _at(sites), "slots": arena.address, "sink": _at(sink), "queue": _at(places)}
+        running.threads.append(ctypes.create_string_buffer(bytes(THREAD.pack(**common, **own)), THREAD.size))
+    return running
+
+
+def _group_order(groups: int, seed: int) -> tuple[int, int]:
+    if not seed:
+        return 1, 0
+    chosen = random.Random(seed)  # noqa: S311 - an order, not a secret
+    step = chosen.randrange(1, groups + 1)
+    while _gcd(step, groups) != 1:
+        step += 1
+    return step, chosen.randrange(groups)
+
+
+def _gcd(a: int, b: int) -> int:
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def _run(program: Program, running: _Running, options: Options, tier: str, count: int) -> bool:
+    """Run all host threads to the end; returns whether the time limit ended them."""
+    run = program.engine.run
+    with _Deadline(running, options.timeout_s) as deadline:
+        if count == 1:
+            run(_at(running.threads[0]))
+            return deadline.passed
+        futures = [_executor().submit(run, _at(record)) for record in running.threads]
+        if tier == QUICK and options.tier == "auto":
+            if wait(futures, timeout=_PROMOTE_AFTER_S).not_done:
+                running.use(program.entry(OPTIMISED))
+        wait(futures)
+        for future in futures:
+            future.result()
+        return deadline.passed
+
+
+class _Deadline:
+    """Stops a launch that takes too long. One thread of the process watches all of them."""
+
+    _lock = threading.Condition()
+    _watched: list[_Deadline] = []  # noqa: RUF012 - shared on purpose
+    _watcher: threading.Thread | None = None
+
+    def __init__(self, running: _Running, timeout_s: float) -> None:
+        self._running = running
+        self._at = time.monotonic() + timeout_s
+        self.passed = False
+
+    def __enter__(self) -> _Deadline:
+        with self._lock:
+            first = not self._watched
+            self._watched.append(self)
+            if _Deadline._watcher is None:
+                _Deadline._watcher = threading.Thread(target=self._watch, name="emu-deadlines", daemon=True)
+                _Deadline._watcher.start()
+            elif first:
+                self._lock.notify()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._watched.remove(self)
+
+    @classmethod
+    def _watch(cls) -> None:
+        with cls._lock:
+            while True:
+                now = time.monotonic()
+                for one in cls._watched:
+                    if one._at <= now and not one.passed:
+                        one.passed = True
+                        one._running.stop()
+                cls._lock.wait(0.25 if cls._watched else None)
+
+
+def _decode(program: Program, work: Work, memory: AddressSpace, running: _Running) -> list[Report]:
+    raw = running.reports.raw
+    (count,) = struct.unpack_from("<I", raw)
+    lanes = program.engine.settings.lanes
+    found: dict[tuple[int, int], Report] = {}
+    for i in range(min(count, REPORT_LIMIT)):
+        at = REPORTS_HEAD + i * REPORT.size
+        kind, number, lane, group, warp, size, address, other = (REPORT.read(raw, name, at) for name in REPORT.types)
+        flat = warp * lanes + lane
+        site = program.translation.sites[number]
+        what = ReportKind(kind)
+        report = Report(
+            kind=what, kernel=program.translation.name, line=site.line, instruction=site.text,
+            block=_unflatten(group, work.grid), thread=_unflatten(flat, work.block), access=_access(what, other),
+            address=address if size else None, size=size, nearest=_nearest(what, work, memory, address),
+            other=_other(what, other, work, lanes),
+        )  # fmt: skip
+        found.setdefault((kind, number), report)
+    return list(found.values())
+
+
+def _access(kind: ReportKind, other: int) -> str:
+    if kind in (ReportKind.SHARED_RACE, ReportKind.GLOBAL_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT):
+        other >>= 48
+    return {1: "read", MAP_WRITE: "write", MAP_ATOMIC: "atomic"}.get(other, "")
+
+
+def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int) -> str:
+    if kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN, ReportKind.GLOBAL_RACE):
+        return memory.nearest(address)
+    if kind in (ReportKind.SHARED_OUT_OF_BOUNDS, ReportKind.SHARED_RACE):
+        return f"shared memory of {work.shared_bytes} bytes"
+    if kind is ReportKind.LOCAL_OUT_OF_BOUNDS:
+        return f"local memory of {work.local_bytes} bytes a thread"
+    if kind is ReportKind.PARAM_OUT_OF_BOUNDS:
+        return f"{len(work.params)} bytes of parameters"
+    return ""
+
+
+def _other(kind: ReportKind, other: int, work: Work, lanes: int) -> str:
+    party = other & 0xFFFF_FFFF
+    if kind is ReportKind.SHARED_RACE:
+        return f"warp {party} (threads from {_unflatten(party * lanes, work.block)})"
+    if kind is ReportKind.GLOBAL_RACE:
+        return f"block {_unflatten(party, work.grid)}"
+    if kind in (ReportKind.BARRIER_DEADLOCK, ReportKind.DIVERGENT_BARRIERS, ReportKind.BAD_BARRIER):
+        return f"barrier {other}"
+    return ""
+
+
+def _hang(program: Program, options: Options) -> Report:
+    return Report(kind=ReportKind.HANG, kernel=program.translation.name, line=0, instruction=f"ended after {options.timeout_s} s",
+                  block=(0, 0, 0), thread=(0, 0, 0), access="", address=None, size=0, nearest="")
+
+
+def _unflatten(flat: int, shape: Sequence[int]) -> Dim3:
+    return flat % shape[0], flat // shape[0] % shape[1], flat // shape[0] // shape[1]
+
+
+def _at(buffer: ctypes.Array[ctypes.c_char] | ctypes.Array[ctypes.c_uint32]) -> int:
+    return ctypes.addressof(buffer)
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step

@@ -1,0 +1,153 @@
+"""The memory an emulated device can reach: allocations by device address, where each lies on the host, and what was freed when.
+
+Generated code checks every access against this map and turns device addresses into host addresses with it, so the two may
+differ. A freed allocation is remembered (the last few hundred) so that a stray access can be told what used to be there.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import mmap
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+
+from drivers.emu.state import MAP_ATOMIC, MAP_ENTRY, MAP_READ, MAP_WRITE
+from hcq.errors import UsageError
+
+_REMEMBERED = 512
+RACE_BYTES_PER_DWORD = 16
+
+
+@dataclass(slots=True, eq=False)
+class Mapping:
+    """One allocation: [va, va + size) of the device lies at `host`."""
+
+    va: int
+    size: int
+    host: int
+    label: str
+    writable: bool = True
+    tracked: bool = False
+    """Whether the CPU cannot write it, so that reads of bytes nobody wrote can be told."""
+    freed_at: str = ""
+    initialised: mmap.mmap | None = field(default=None, repr=False)
+    touched: mmap.mmap | None = field(default=None, repr=False)
+
+    @property
+    def end(self) -> int:
+        """The first address behind it."""
+        return self.va + self.size
+
+    def __str__(self) -> str:
+        text = f"{self.label or 'allocation'} [{self.va:#x}, {self.end:#x}) of {self.size} bytes"
+        return text + (f", freed {self.freed_at}" if self.freed_at else "")
+
+
+class AddressSpace:
+    """A map of allocations, shared by everything that runs on one emulated device. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._starts: list[int] = []
+        self._mappings: list[Mapping] = []
+        self._freed: deque[Mapping] = deque(maxlen=_REMEMBERED)
+        self._table: tuple[bool, bytes] | None = None
+
+    def map(self, va: int, size: int, host: int | None = None, *, label: str = "", writable: bool = True, tracked: bool = False) -> Mapping:
+        """Make [va, va + size) valid; it lies at `host`, by default at the same address. Overlap is a `UsageError`."""
+        if size <= 0:
+            raise UsageError(f"cannot map {size} bytes at {va:#x}")
+        mapping = Mapping(va, size, va if host is None else host, label, writable, tracked)
+        with self._lock:
+            at = bisect.bisect_right(self._starts, va)
+            for other in self._mappings[max(at - 1, 0) : at + 1]:
+                if other.va < mapping.end and va < other.end:
+                    raise UsageError(f"cannot map {mapping}: it overlaps {other}")
+            self._starts.insert(at, va)
+            self._mappings.insert(at, mapping)
+            self._table = None
+        return mapping
+
+    def unmap(self, va: int, *, freed_at: str = "") -> Mapping:
+        """Forget the allocation that starts at `va`; `freed_at` says where it was freed, for later reports."""
+        with self._lock:
+            at = bisect.bisect_left(self._starts, va)
+            if at == len(self._starts) or self._starts[at] != va:
+                raise UsageError(f"nothing is mapped at {va:#x}; nearest: {self._nearest(va)}")
+            mapping = self._mappings.pop(at)
+            del self._starts[at]
+            mapping.freed_at = freed_at or "earlier"
+            self._freed.append(mapping)
+            self._table = None
+        return mapping
+
+    def find(self, va: int, size: int = 1) -> Mapping | None:
+        """Return the allocation that holds all of [va, va + size), or None."""
+        with self._lock:
+            at = bisect.bisect_right(self._starts, va) - 1
+            if at >= 0 and va + size <= self._mappings[at].end:
+                return self._mappings[at]
+        return None
+
+    def host(self, va: int, size: int) -> int:
+        """Return the host address of [va, va + size), which one allocation must hold; else `UsageError`."""
+        mapping = self.find(va, size)
+        if mapping is None:
+            raise UsageError(f"[{va:#x}, {va + size:#x}) is not mapped; nearest: {self.nearest(va)}")
+        return mapping.host + va - mapping.va
+
+    def read(self, va: int, size: int) -> bytes:
+        """Copy bytes out of device memory."""
+        return ctypes.string_at(self.host(va, size), size)
+
+    def write(self, va: int, data: bytes | bytearray | memoryview) -> None:
+        """Copy bytes into device memory."""
+        raw = bytes(data)
+        ctypes.memmove(self.host(va, len(raw)), raw, len(raw))
+
+    def nearest(self, va: int) -> str:
+        """Describe the live allocation nearest to an address, and a freed one that held it."""
+        with self._lock:
+            return self._nearest(va)
+
+    def mappings(self) -> list[Mapping]:
+        """Return the live allocations by address."""
+        with self._lock:
+            return list(self._mappings)
+
+    def _nearest(self, va: int) -> str:
+        found = ""
+        if self._mappings:
+            at = bisect.bisect_right(self._starts, va)
+            near = min(self._mappings[max(at - 1, 0) : at + 1], key=lambda m: max(m.va - va, va - m.end + 1, 0))
+            gap = f"{va - near.end + 1} bytes past the last byte of" if va >= near.end else f"{near.va - va} bytes before"
+            found = f"inside {near}" if near.va <= va < near.end else f"{gap} {near}"
+        for old in reversed(self._freed):
+            if old.va <= va < old.end:
+                return f"inside {old}" + (f"; {found}" if found else "")
+        return found or "no memory is mapped"
+
+    def table(self, *, shadows: bool = False) -> bytes:
+        """Return the map as generated code reads it, sorted by address."""
+        with self._lock:
+            if self._table is None or self._table[0] != shadows:
+                self._table = (shadows, b"".join(self._entry(m, shadows) for m in self._mappings))
+            return self._table[1]
+
+    @staticmethod
+    def _entry(mapping: Mapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
+        if shadows and mapping.tracked and mapping.initialised is None:
+            mapping.initialised = mmap.mmap(-1, mapping.size + 64)
+        if shadows and mapping.touched is None:
+            mapping.touched = mmap.mmap(-1, (mapping.size + 3) // 4 * RACE_BYTES_PER_DWORD + 64)
+        flags = MAP_READ | (MAP_WRITE | MAP_ATOMIC if mapping.writable else 0)
+        return bytes(MAP_ENTRY.pack(
+            start=mapping.va, size=mapping.size, delta=(mapping.host - mapping.va) % 2**64, flags=flags,
+            initialised=_address(mapping.initialised) if shadows else 0, touched=_address(mapping.touched) if shadows else 0,
+        ))  # fmt: skip
+
+
+def _address(memory: mmap.mmap | None) -> int:
+    return 0 if memory is None else ctypes.addressof(ctypes.c_char.from_buffer(memory))

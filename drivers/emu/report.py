@@ -1,0 +1,99 @@
+"""What an emulated kernel did wrong: faults, which end it, and findings of the sanitizers, which do not."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class ReportKind(enum.IntEnum):
+    """What was found. The first group ends the kernel; the second is told by the opt-in sanitizers."""
+
+    OUT_OF_BOUNDS = 1
+    MISALIGNED = 2
+    FORBIDDEN = 3
+    SHARED_OUT_OF_BOUNDS = 4
+    LOCAL_OUT_OF_BOUNDS = 5
+    PARAM_OUT_OF_BOUNDS = 6
+    TRAP = 7
+    BARRIER_DEADLOCK = 8
+    DIVERGENT_BARRIERS = 9
+    BAD_BARRIER = 10
+    BAD_BRANCH_INDEX = 11
+    HANG = 12
+    BAD_MBARRIER = 13
+    ABSENT_LANE = 14
+    SHARED_RACE = 32
+    GLOBAL_RACE = 33
+    UNINITIALISED = 34
+    PARTIAL_BARRIER = 35
+    COPY_IN_FLIGHT = 36
+
+    @property
+    def fatal(self) -> bool:
+        """Whether the kernel is ended by it."""
+        return self < ReportKind.SHARED_RACE
+
+    @property
+    def text(self) -> str:
+        """Say it in words."""
+        return _TEXTS[self]
+
+
+_TEXTS = {
+    ReportKind.OUT_OF_BOUNDS: "access outside every allocation",
+    ReportKind.MISALIGNED: "misaligned access",
+    ReportKind.FORBIDDEN: "access that the mapping forbids",
+    ReportKind.SHARED_OUT_OF_BOUNDS: "access outside shared memory",
+    ReportKind.LOCAL_OUT_OF_BOUNDS: "access outside local memory",
+    ReportKind.PARAM_OUT_OF_BOUNDS: "access outside the parameters",
+    ReportKind.TRAP: "trap",
+    ReportKind.BARRIER_DEADLOCK: "barrier that not all threads can reach",
+    ReportKind.DIVERGENT_BARRIERS: "lanes of one warp wait at different barriers",
+    ReportKind.BAD_BARRIER: "barrier number or thread count that does not exist",
+    ReportKind.BAD_BRANCH_INDEX: "branch index outside its table",
+    ReportKind.HANG: "kernel made no end in time",
+    ReportKind.BAD_MBARRIER: "mbarrier used in a state it cannot be in",
+    ReportKind.ABSENT_LANE: "warp operation names lanes that do not take part",
+    ReportKind.SHARED_RACE: "race in shared memory",
+    ReportKind.GLOBAL_RACE: "race between workgroups",
+    ReportKind.UNINITIALISED: "read of memory that nobody wrote",
+    ReportKind.PARTIAL_BARRIER: "barrier reached by a part of the warp",
+    ReportKind.COPY_IN_FLIGHT: "memory of an asynchronous copy used before it was waited for",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One finding: which instruction of which kernel, which thread, which address, and what lies nearest."""
+
+    kind: ReportKind
+    kernel: str
+    line: int
+    """Line of the kernel's text (PTX line, or byte offset of machine code)."""
+    instruction: str
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    access: str
+    """"read", "write", "atomic" or empty."""
+    address: int | None
+    size: int
+    nearest: str
+    """The allocation nearest to the address, in words."""
+    other: str = ""
+    """The other party, for races."""
+
+    def __str__(self) -> str:
+        where = "" if self.address is None else f" at {self.address:#x} ({self.access or 'access'} of {self.size} bytes)"
+        text = f"{self.kind.text}{where} in {self.kernel}, line {self.line}: {self.instruction}; thread {self.thread} of block {self.block}"
+        if self.nearest:
+            text += f"; nearest: {self.nearest}"
+        return text + (f"; against {self.other}" if self.other else "")
+
+
+class EmulatedFault(Exception):  # noqa: N818 - a fault is what the hardware calls it
+    """A kernel was ended by the emulated device; `report` says why."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(str(report))
+        self.report = report

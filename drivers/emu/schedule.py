@@ -1,0 +1,114 @@
+"""The order in which a warp's lanes visit the blocks of a kernel, and which registers must survive between blocks.
+
+Blocks run lowest index first, so the order decides where diverged lanes meet again: a loop's blocks stand together and every block
+stands behind those that lead to it. Then lanes that took different ways wait for each other where the ways join, as they do on
+hardware that reconverges at the immediate post-dominator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+@dataclass(slots=True)
+class Node:
+    """A basic block as the scheduler sees it."""
+
+    successors: tuple[int, ...]
+    uses: frozenset[str] = frozenset()
+    """Registers read before they are wholly written here."""
+    defs: frozenset[str] = frozenset()
+    live_in: frozenset[str] = frozenset()
+    live_out: frozenset[str] = frozenset()
+    in_loop: bool = field(default=False)
+
+
+def order(nodes: Sequence[Node], entry: int = 0) -> list[int]:
+    """Return the reachable blocks in the order they should be visited; marks those that lie in loops."""
+    seen = {entry}
+    todo = [entry]
+    while todo:
+        for target in nodes[todo.pop()].successors:
+            if target not in seen:
+                seen.add(target)
+                todo.append(target)
+    result: list[int] = []
+    _arrange(nodes, seen, entry, result, within_loop=False)
+    return result
+
+
+def _arrange(nodes: Sequence[Node], members: set[int], head: int, result: list[int], *, within_loop: bool) -> None:
+    """Append `members` in topological order of their strongly connected components, each loop arranged from within.
+
+    Within a loop, edges into its `head` are those that close it and do not count.
+    """
+    for component in reversed(_components(nodes, members, head, closed=within_loop)):
+        if len(component) == 1:
+            (block,) = component
+            if block in nodes[block].successors:
+                nodes[block].in_loop = True
+            result.append(block)
+            continue
+        for block in component:
+            nodes[block].in_loop = True
+        heads = {t for b in members - component for t in nodes[b].successors if t in component}
+        inner = head if head in component else min(heads)
+        _arrange(nodes, component, inner, result, within_loop=True)
+
+
+def _components(nodes: Sequence[Node], members: set[int], head: int, *, closed: bool) -> list[set[int]]:
+    """Return strongly connected components in reverse topological order (Tarjan, without recursion)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    on_stack: set[int] = set()
+    found: list[set[int]] = []
+
+    def enter(block: int) -> None:
+        index[block] = low[block] = len(index)
+        stack.append(block)
+        on_stack.add(block)
+        # In reverse, so that among equals what is written first comes out first.
+        targets = [t for t in reversed(nodes[block].successors) if t in members and not (closed and t == head)]
+        work.append((block, iter(targets)))
+
+    work: list[tuple[int, Iterator[int]]] = []
+    enter(head)
+    while work:
+        block, pending = work[-1]
+        for target in pending:
+            if target not in index:
+                enter(target)
+                break
+            if target in on_stack:
+                low[block] = min(low[block], index[target])
+        else:
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[block])
+            if low[block] == index[block]:
+                at = stack.index(block)
+                component = set(stack[at:])
+                del stack[at:]
+                on_stack -= component
+                found.append(component)
+    return found
+
+
+def liveness(nodes: Sequence[Node], reachable: Iterable[int]) -> None:
+    """Fill in which registers are live on entry to and exit from each block."""
+    blocks = list(reachable)[::-1]
+    changed = True
+    while changed:
+        changed = False
+        for block in blocks:
+            node = nodes[block]
+            out: frozenset[str] = frozenset().union(*(nodes[t].live_in for t in node.successors))
+            into = node.uses | (out - node.defs)
+            if into != node.live_in or out != node.live_out:
+                node.live_in, node.live_out = into, out
+                changed = True

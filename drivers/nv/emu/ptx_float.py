@@ -1,0 +1,397 @@
+"""Floating-point arithmetic and comparison. Source: PTX ISA 9.7.3, 9.7.4, 9.7.6.
+
+Results of add, sub, mul, fma, and of div, rcp and sqrt with a rounding mode, are exact to the bit. The `.approx` and `.full` forms
+are computed in double precision and rounded once, which is within their documented bounds but not what the hardware's tables give.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu import numeric
+from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
+from drivers.nv.emu.ptx_int import FLOATING, INTEGERS, MEANINGS, combine, compare_integers, join_halves, set_predicates
+from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Operand
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.emu.vector import Value
+
+SMALL = ("f16", "bf16", "f16x2", "bf16x2")
+ROUNDING = ("rn", "rz", "rm", "rp")
+
+
+def floating(*opcodes: str) -> Callable[[Callable[[Translator, Instruction, Modifiers, str], None]],
+                                        Callable[[Translator, Instruction, Modifiers, str], None]]:
+    """Register the meaning of opcodes on floating-point types."""
+
+    def register(function: Callable[[Translator, Instruction, Modifiers, str], None]
+                 ) -> Callable[[Translator, Instruction, Modifiers, str], None]:
+        for opcode in opcodes:
+            FLOATING[opcode] = function
+            if opcode not in MEANINGS:
+                MEANINGS[opcode] = _dispatch
+        return function
+
+    return register
+
+
+def _dispatch(t: Translator, i: Instruction, m: Modifiers) -> None:
+    FLOATING[i.opcode](t, i, m, m.type())
+
+
+def flushed(t: Translator, value: Value) -> Value:
+    """Turn subnormals into zeros of their sign."""
+    return numeric.flush(t.c, value)
+
+
+def _sources(t: Translator, type_: str, ftz: bool, *items: Operand) -> list[Value]:  # noqa: FBT001 - a modifier
+    values = [t.float(item, type_) for item in items]
+    return [flushed(t, v) for v in values] if ftz else values
+
+
+def _finish(t: Translator, d: Operand, value: Value, *, ftz: bool, sat: bool) -> None:
+    if ftz:
+        value = flushed(t, value)
+    if sat:
+        value = saturate(t, value)
+    t.write_float(d, value)
+
+
+def saturate(t: Translator, value: Value) -> Value:
+    """Clamp to [0, 1]; NaN becomes 0."""
+    c = t.c
+    above = c.fcmp("ogt", value, c.float(value.type, 0.0))
+    value = c.select(above, value, c.float(value.type, 0.0))
+    return c.select(c.fcmp("olt", value, c.float(value.type, 1.0)), value, c.float(value.type, 1.0))
+
+
+def small_halves(t: Translator, operand: Operand, type_: str) -> list[Value]:
+    """Return a 16-bit float, or the two of a packed pair, as float32."""
+    c, format_ = t.c, type_.removesuffix("x2")
+    raw = t.bits(operand, TYPES[type_])
+    if not type_.endswith("x2"):
+        return [numeric.from_small(c, raw, format_)]
+    parts = (c.resize(raw, 16), c.resize(c.op("lshr", raw, 16), 16))
+    return [numeric.from_small(c, part, format_) for part in parts]
+
+
+def write_small(t: Translator, d: Operand, values: list[Value], type_: str) -> None:
+    """Round float32 values to a 16-bit format and write them, packed if there are two."""
+    bits = [numeric.to_small(t.c, v, type_.removesuffix("x2")) for v in values]
+    t.write(d, bits[0] if len(bits) == 1 else join_halves(t, *bits))
+
+
+def _small(t: Translator, i: Instruction, m: Modifiers, type_: str, compute: Callable[..., Value]) -> None:
+    """Apply an operation on float32 to each 16-bit element."""
+    m.one_of("rn")
+    ftz, sat, relu = m.flag("ftz"), m.flag("sat"), m.flag("relu")
+    d, *sources = i.operands
+    parts = [small_halves(t, s, type_) for s in sources]
+    results: list[Value] = []
+    c = t.c
+
+    def tiny(value: Value) -> Value:
+        small = c.fcmp("olt", c.intrinsic("fabs", value), c.float(value.type, 2.0**-14))
+        return c.select(small, c.intrinsic("copysign", c.float(value.type, 0.0), value), value)
+
+    for element in zip(*parts, strict=True):
+        value = compute(*(map(tiny, element) if ftz else element))
+        if ftz:
+            narrow = numeric.to_small(c, value, type_.removesuffix("x2"))
+            value = tiny(numeric.from_small(c, narrow, type_.removesuffix("x2")))
+        if sat:
+            value = saturate(t, value)
+        if relu:
+            positive = c.op("or", c.fcmp("ogt", value, c.float(value.type, 0.0)), c.fcmp("uno", value, value))
+            value = c.select(positive, value, c.float(value.type, 0.0))
+        results.append(value)
+    write_small(t, d, results, type_)
+
+
+@floating("add", "sub", "mul")
+def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    operands(t, i, 3)
+    if type_ in SMALL:
+        _small(t, i, m, type_, lambda a, b: t.c.op(f"f{i.opcode}", a, b))
+        return
+    mode = m.one_of(*ROUNDING, default="rn")
+    ftz, sat = m.flag("ftz"), m.flag("sat")
+    d, x, y = i.operands
+    a, b = _sources(t, type_, ftz, x, y)
+    value = t.c.op(f"f{i.opcode}", a, b) if mode == "rn" else numeric.rounded(t.wf.lib, t.c, i.opcode, mode, a.type, a, b)
+    _finish(t, d, value, ftz=ftz, sat=sat)
+
+
+@floating("fma", "mad")
+def _fma(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    operands(t, i, 4)
+    if type_ in SMALL:
+        if m.flag("oob"):
+            raise t.error(".oob is not supported")
+        _small(t, i, m, type_, lambda a, b, addend: numeric.fma_odd(t.c, a, b, addend))
+        return
+    mode = m.one_of(*ROUNDING, default="rn")
+    ftz, sat = m.flag("ftz"), m.flag("sat")
+    d, x, y, z = i.operands
+    values = _sources(t, type_, ftz, x, y, z)
+    value = t.c.intrinsic("fma", *values) if mode == "rn" else numeric.rounded(t.wf.lib, t.c, "fma", mode, values[0].type, *values)
+    _finish(t, d, value, ftz=ftz, sat=sat)
+
+
+@floating("div")
+def _div(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    """Divide; `.approx` and `.full` are exact here (allowed: 2 ulp)."""
+    how = m.one_of("approx", "full", *ROUNDING, default="approx")
+    ftz = m.flag("ftz")
+    d, x, y = operands(t, i, 3)
+    a, b = _sources(t, type_, ftz, x, y)
+    exact = how in ("approx", "full", "rn")
+    value = t.c.op("fdiv", a, b) if exact else numeric.rounded(t.wf.lib, t.c, "div", how, a.type, a, b)
+    _finish(t, d, value, ftz=ftz, sat=False)
+
+
+@floating("rcp")
+def _rcp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    """Reciprocal; `.approx` is exact here (allowed: 1 ulp)."""
+    how = m.one_of("approx", *ROUNDING, default="approx")
+    ftz = m.flag("ftz")
+    d, x = operands(t, i, 2)
+    (a,) = _sources(t, type_, ftz, x)
+    one = t.c.float(a.type, 1.0)
+    value = t.c.op("fdiv", one, a) if how in ("approx", "rn") else numeric.rounded(t.wf.lib, t.c, "div", how, a.type, one, a)
+    _finish(t, d, value, ftz=ftz, sat=False)
+
+
+@floating("sqrt")
+def _sqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    """Square root; `.approx` is exact here."""
+    how = m.one_of("approx", *ROUNDING, default="approx")
+    ftz = m.flag("ftz")
+    d, x = operands(t, i, 2)
+    (a,) = _sources(t, type_, ftz, x)
+    value = t.c.intrinsic("sqrt", a) if how in ("approx", "rn") else numeric.rounded(t.wf.lib, t.c, "sqrt", how, a.type, a)
+    _finish(t, d, value, ftz=ftz, sat=False)
+
+
+def _approximate(t: Translator, i: Instruction, m: Modifiers, type_: str, compute: Callable[[Value], Value]) -> None:
+    """Apply a function on doubles to f32 or to each 16-bit element."""
+    c = t.c
+
+    def single(value: Value) -> Value:
+        return c.cast("fptrunc", compute(c.cast("fpext", value, "double")), "float")
+
+    m.one_of("approx")
+    if type_ in SMALL:
+        _small(t, i, m, type_, single)
+        return
+    if type_ == "f64":
+        ftz = m.flag("ftz")
+        d, x = operands(t, i, 2)
+        (a,) = _sources(t, type_, ftz, x)
+        _finish(t, d, compute(a), ftz=ftz, sat=False)
+        return
+    ftz = m.flag("ftz")
+    d, x = operands(t, i, 2)
+    (a,) = _sources(t, type_, ftz, x)
+    _finish(t, d, single(a), ftz=ftz, sat=False)
+
+
+@floating("rsqrt")
+def _rsqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    """Reciprocal square root, rounded once from double."""
+    c = t.c
+    _approximate(t, i, m, type_, lambda x: c.op("fdiv", c.float(x.type, 1.0), c.intrinsic("sqrt", x)))
+
+
+@floating("ex2")
+def _ex2(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    """2^x (allowed: 2 ulp)."""
+    c = t.c
+
+    def compute(x: Value) -> Value:
+        return c.select(c.fcmp("uno", x, x), x, numeric.exp2(c, x))
+
+    _approximate(t, i, m, type_, compute)
+
+
+@floating("lg2")
+def _lg2(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    """Base-2 logarithm (allowed: absolute error 2^-22 in [0.5, 2], 2^-22 relative elsewhere)."""
+    c = t.c
+
+    def compute(x: Value) -> Value:
+        infinite = c.float(x.type, float("inf"))
+        good = c.op("and", c.fcmp("ogt", x, c.float(x.type, 0.0)), c.fcmp("olt", x, infinite))
+        value = numeric.log2(c, c.select(good, x, c.float(x.type, 1.0)))
+        value = c.select(c.fcmp("oeq", x, infinite), infinite, value)
+        value = c.select(c.fcmp("oeq", x, c.float(x.type, 0.0)), c.float(x.type, float("-inf")), value)
+        bad = c.fcmp("ult", x, c.float(x.type, 0.0))
+        return c.select(bad, c.float(x.type, float("nan")), value)
+
+    _approximate(t, i, m, type_, compute)
+
+
+@floating("sin", "cos")
+def _sine(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    """Sine and cosine (allowed: absolute error 2^-20.5 in [-2 pi, 2 pi]); infinities give NaN."""
+    c = t.c
+
+    def compute(x: Value) -> Value:
+        finite = c.fcmp("olt", c.intrinsic("fabs", x), c.float(x.type, float("inf")))
+        value = numeric.sine(c, c.select(finite, x, c.float(x.type, 0.0)), cosine=i.opcode == "cos")
+        return c.select(finite, value, c.float(x.type, float("nan")))
+
+    _approximate(t, i, m, type_, compute)
+
+
+@floating("tanh")
+def _tanh(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    """Hyperbolic tangent (allowed: relative error 2^-11)."""
+    c = t.c
+    _approximate(t, i, m, type_, lambda x: c.select(c.fcmp("uno", x, x), x, numeric.tanh(c, x)))
+
+
+@floating("min", "max")
+def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    operands(t, i, 3)
+    nan, xorsign = m.flag("NaN"), m.flag("xorsign")
+    if xorsign and not m.flag("abs"):
+        raise t.error(".xorsign needs .abs")
+    c = t.c
+    name = f"{i.opcode}imum" + ("" if nan else "num")
+
+    def pick(a: Value, b: Value) -> Value:
+        if not xorsign:
+            return c.intrinsic(name, a, b)
+        sign = c.op("and", c.op("xor", c.as_int(a), c.as_int(b)), 1 << 31)
+        best = c.intrinsic(name, c.intrinsic("fabs", a), c.intrinsic("fabs", b))
+        return c.as_float(c.op("or", c.op("and", c.as_int(best), (1 << 31) - 1), sign))
+
+    if type_ in SMALL:
+        _small(t, i, m, type_, pick)
+        return
+    ftz = m.flag("ftz")
+    d, x, y = i.operands
+    _finish(t, d, pick(*_sources(t, type_, ftz, x, y)), ftz=ftz, sat=False)
+
+
+@floating("neg", "abs")
+def _sign(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    d, x = operands(t, i, 2)
+    c, bits = t.c, TYPES[type_]
+    ftz = m.flag("ftz")
+    if type_ in SMALL:
+        mask = 0x8000 if bits == 16 else 0x8000_8000
+        raw = t.bits(x, bits)
+        if ftz:
+            write_small(t, d, [c.let(v.type, f"fneg {v}") if i.opcode == "neg" else c.intrinsic("fabs", v)
+                               for v in (flush_small(t, h) for h in small_halves(t, x, type_))], type_)
+            return
+        t.write(d, c.op("xor", raw, mask) if i.opcode == "neg" else c.op("and", raw, ~mask))
+        return
+    (a,) = _sources(t, type_, ftz, x)
+    t.write_float(d, c.let(a.type, f"fneg {a}") if i.opcode == "neg" else c.intrinsic("fabs", a))
+
+
+def flush_small(t: Translator, value: Value) -> Value:
+    """Turn float32 values that are subnormal in f16 into zeros."""
+    c = t.c
+    small = c.fcmp("olt", c.intrinsic("fabs", value), c.float(value.type, 2.0**-14))
+    return c.select(small, c.intrinsic("copysign", c.float(value.type, 0.0), value), value)
+
+
+@floating("copysign")
+def _copysign(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
+    d, x, y = operands(t, i, 3)
+    t.write(d, t.c.as_int(t.c.intrinsic("copysign", t.float(y, type_), t.float(x, type_))))
+
+
+@floating("testp")
+def _testp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    how = m.need("finite", "infinite", "number", "notanumber", "normal", "subnormal")
+    d, x = operands(t, i, 2)
+    c, a = t.c, t.float(x, type_)
+    size = c.intrinsic("fabs", a)
+    infinite, zero = c.float(a.type, float("inf")), c.float(a.type, 0.0)
+    smallest = c.float(a.type, 2.0**-126 if type_ == "f32" else 2.0**-1022)
+    value = {
+        "finite": lambda: c.fcmp("olt", size, infinite),
+        "infinite": lambda: c.fcmp("oeq", size, infinite),
+        "number": lambda: c.fcmp("ord", a, a),
+        "notanumber": lambda: c.fcmp("uno", a, a),
+        "normal": lambda: c.op("and", c.fcmp("oge", size, smallest), c.fcmp("olt", size, infinite)),
+        "subnormal": lambda: c.op("and", c.fcmp("olt", size, smallest), c.fcmp("ogt", size, zero)),
+    }[how]()
+    t.write(d, value)
+
+
+# ---- comparison
+
+_COMPARE = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "equ": "ueq", "neu": "une", "ltu": "ult",
+            "leu": "ule", "gtu": "ugt", "geu": "uge", "num": "ord", "nan": "uno"}
+
+
+def compare_floats(t: Translator, how: str, type_: str, x: Operand, y: Operand, *, ftz: bool) -> list[Value]:
+    """Compare; gives one bit vector, two for packed types."""
+    if how not in _COMPARE:
+        raise t.error(f".{how} does not compare floating-point values")
+    if type_ in SMALL:
+        pairs = zip(small_halves(t, x, type_), small_halves(t, y, type_), strict=True)
+        return [t.c.fcmp(_COMPARE[how], *((flush_small(t, v) for v in pair) if ftz else pair)) for pair in pairs]
+    return [t.c.fcmp(_COMPARE[how], *_sources(t, type_, ftz, x, y))]
+
+
+@floating("setp")
+def _setp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
+    how, ftz = m.need(*_COMPARE), m.flag("ftz")
+    found = compare_floats(t, how, type_, i.operands[1], i.operands[2], ftz=ftz)
+    if len(found) == 1:
+        set_predicates(t, i, m, found[0])
+        return
+    combined = m.one_of("and", "or", "xor")
+    other = t.pred(i.operands[3]) if combined else None
+    d = i.operands[0]
+    if not hasattr(d, "first"):
+        raise t.error("a packed comparison writes two predicates")
+    for target, value in zip((d.first, d.second), found, strict=True):
+        t.write(target, value if other is None else combine(t, combined, value, other))
+
+
+@meaning("set")
+def _set(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Compare into a number: all ones or zero for integers, 1.0 or 0.0 for floating-point destinations."""
+    source, target = m.type(), m.type()
+    how, combined, ftz = m.need(*_COMPARE, "lo", "ls", "hi", "hs"), m.one_of("and", "or", "xor"), m.flag("ftz")
+    d, x, y, *rest = operands(t, i, 4 if combined else 3)
+    if source in INTEGERS:
+        found = [compare_integers(t, how, source, t.bits(x, TYPES[source]), t.bits(y, TYPES[source]))]
+    else:
+        found = compare_floats(t, how, source, x, y, ftz=ftz)
+    if combined:
+        found = [combine(t, combined, value, t.pred(rest[0])) for value in found]
+    c = t.c
+    if target in ("f16", "bf16", "f16x2", "bf16x2"):
+        one = c.int(t.v("i16"), 0x3C00 if target.startswith("f16") else 0x3F80)
+        values = [c.select(v, one, c.int(one.type, 0)) for v in found]
+    elif target == "f32":
+        values = [c.select(v, c.int(t.v("i32"), 0x3F80_0000), c.int(t.v("i32"), 0)) for v in found]
+    else:
+        width = 16 if len(found) == 2 else TYPES[target]
+        values = [c.resize(v, width, signed=True) for v in found]
+    t.write(d, values[0] if len(values) == 1 else join_halves(t, *values))
+
+
+def is_float_result(instruction: Instruction) -> bool:
+    """Whether an instruction writes f32 or f64 arithmetic, whose NaNs may be made canonical later."""
+    if instruction.opcode not in FLOATING or instruction.opcode in ("setp", "copysign", "testp"):
+        return False
+    return instruction.modifiers[-1:] in (("f32",), ("f64",))
+
+
+def is_neutral(operand: Operand) -> bool:
+    """Whether an operand is a constant that is no NaN."""
+    return isinstance(operand, Imm) and operand.value & 0x7F80_0000 != 0x7F80_0000 and operand.kind != "f64"
+
+
