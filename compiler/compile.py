@@ -1,0 +1,188 @@
+"""`compile_kernel` and `compile_many`: kernel ASTs to images, through the caches.
+
+A kernel is looked up in this process, then on disk, then compiled. The two lookups need only the kernel's text: they load neither LLVM
+nor the lowering code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler import cache, stats
+from compiler.image import CompiledKernel, from_bytes, slots, to_bytes
+from compiler.targets import target_of
+from compiler.text import kernel_key
+from hcq.config import config
+from hcq.errors import CompileError, HcqError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compiler.plan import Plan
+    from compiler.targets.base import Target
+    from compiler.uop import UOp
+    from hcq.program import KernelImage
+
+OPT_LEVEL = 0
+"""LLVM's pipeline: none. The linear form is already free of repeated and loop-invariant work; the code generator does the rest."""
+SEVERAL = 3
+"""Missing kernels from which on compiling in parallel pays."""
+
+_made: dict[tuple[UOp, str], CompiledKernel] = {}
+
+
+def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
+    """Compile a kernel for an arch (`DeviceInfo.arch`).
+
+    The argument block of the image has one 8-byte pointer for every BUFFER slot, in order, then one int64 for every VAR in order of
+    name. Raises CompileError with the kernel's text, or UnsupportedError for an arch without a target.
+    """
+    found, key, text = _lookup(ast, arch)
+    return found if found is not None else _keep(ast, arch, key, _compile(ast, target_of(arch), text))
+
+
+def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> list[CompiledKernel]:
+    """Compile several kernels; three or more that no cache has are compiled in parallel, equal ones once.
+
+    On threads for targets that LLVM cannot fail on (it releases the interpreter and every compile has its own context), else, or
+    with `isolate`, in spawned worker processes: one that dies inside LLVM becomes a CompileError that carries the kernel's text.
+    All others are compiled and kept before an error is raised.
+    """
+    found: dict[UOp, CompiledKernel] = {}
+    missing: dict[UOp, tuple[str, str]] = {}
+    for ast in asts:
+        if ast not in found and ast not in missing:
+            kernel, key, text = _lookup(ast, arch)
+            if kernel is not None:
+                found[ast] = kernel
+            else:
+                missing[ast] = key, text
+    errors: list[HcqError] = []
+    for ast, result in _compile_all(missing, arch, isolate=isolate):
+        if isinstance(result, CompiledKernel):
+            found[ast] = _keep(ast, arch, missing[ast][0], result)
+        else:
+            errors.append(result)
+    if errors:
+        raise errors[0]
+    return [found[ast] for ast in asts]
+
+
+def _compile_all(missing: dict[UOp, tuple[str, str]], arch: str, *, isolate: bool) -> list[tuple[UOp, CompiledKernel | HcqError]]:
+    """Every missing kernel with its image or its error."""
+    target = target_of(arch)
+    if len(missing) >= SEVERAL or (isolate and missing):
+        if isolate or target.may_abort:
+            from compiler import workers  # noqa: PLC0415  # rarely needed
+
+            results = workers.compile_texts([text for _, text in missing.values()], arch, processes=target.cores)
+            stats.count_lowered(len(missing))
+            return list(zip(missing, results, strict=True))
+        return _on_threads(missing, target)
+    out: list[tuple[UOp, CompiledKernel | HcqError]] = []
+    for ast, (_, text) in missing.items():
+        try:
+            out.append((ast, _compile(ast, target, text)))
+        except HcqError as error:
+            out.append((ast, error))
+    return out
+
+
+def _on_threads(missing: dict[UOp, tuple[str, str]], target: Target) -> list[tuple[UOp, CompiledKernel | HcqError]]:
+    """Lower here, one kernel after the other, while threads run LLVM on those that are ready."""
+    from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415  # only with several kernels
+
+    out: list[tuple[UOp, CompiledKernel | HcqError]] = []
+    with ThreadPoolExecutor(target.cores) as pool:
+        started: list[tuple[UOp, Future[CompiledKernel] | HcqError]] = []
+        for ast, (_, text) in missing.items():
+            try:
+                ir, plan = _lower(ast, target, text)
+                started.append((ast, pool.submit(_emit, ast, target, ir, plan)))
+            except HcqError as error:
+                started.append((ast, error))
+        for ast, future in started:
+            try:
+                out.append((ast, future if isinstance(future, HcqError) else future.result()))
+            except HcqError as error:
+                out.append((ast, error))
+    return out
+
+
+def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
+    """(the kernel if a cache has it, its key, its text)."""
+    made = _made.get((ast, arch))
+    if made is not None:
+        return made, "", ""
+    text = kernel_key(ast)
+    target = target_of(arch)
+    key = cache.key_of(text, arch, f"{target.settings} O{OPT_LEVEL}")
+    payload = cache.get(key)
+    if payload is None:
+        return None, key, text
+    kernel = from_bytes(payload)
+    stats.count_hit()
+    _made[ast, arch] = kernel
+    return kernel, key, text
+
+
+def _keep(ast: UOp, arch: str, key: str, kernel: CompiledKernel) -> CompiledKernel:
+    cache.put(key, to_bytes(kernel))
+    _made[ast, arch] = kernel
+    return kernel
+
+
+def forget() -> None:
+    """Drop the kernels of this process; the disk keeps its own."""
+    _made.clear()
+
+
+def compile_uncached(ast: UOp, arch: str) -> CompiledKernel:
+    """Compile a kernel without looking it up or keeping it: what workers and searches use."""
+    return _compile(ast, target_of(arch), kernel_key(ast))
+
+
+def _compile(ast: UOp, target: Target, text: str) -> CompiledKernel:
+    return _emit(ast, target, *_lower(ast, target, text))
+
+
+def _lower(ast: UOp, target: Target, text: str) -> tuple[str, Plan]:
+    from compiler.lower import lower  # noqa: PLC0415  # a hit must not load it
+
+    stats.count_lowered()
+    try:
+        return lower(ast, target)
+    except CompileError as error:
+        if error.ast:
+            raise
+        raise CompileError(str(error), ast=text) from error
+
+
+def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
+    from compiler.lower import ENTRY, arguments  # noqa: PLC0415  # as above
+    from hcq.program import KernelImage  # noqa: PLC0415
+
+    code = target.emit(ir, target.machine(), OPT_LEVEL)
+    args = slots(arguments(ast))
+    groups, threads = plan.launch()
+    count = groups[0] * groups[1] * groups[2]
+    image = KernelImage(
+        name=ENTRY,
+        arch=target.arch,
+        code=code,
+        args=args,
+        kernarg_size=8 * len(args),
+        max_threads=threads[0] * threads[1] * threads[2],
+        group_ns=max(1, round(plan.nanoseconds / count)),
+    )
+    if config().debug:
+        _tell(image, plan, ir)
+    return CompiledKernel(image, groups, threads)
+
+
+def _tell(image: KernelImage, plan: Plan, ir: str) -> None:
+    """What DEBUG shows: 1 the plan, 4 the IR as well. (Level 3, the linear form, is told by `lower`.)"""
+    import sys  # noqa: PLC0415
+
+    text = f"compiled for {image.arch}: {len(image.code)} bytes, {image.group_ns} ns a workgroup\n{plan.text()}"
+    print(text if config().debug < 4 else f"{text}\n{ir}", file=sys.stderr)  # noqa: T201

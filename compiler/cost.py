@@ -1,0 +1,178 @@
+"""The cost model: cycles of a kernel under a candidate split, from the machine's row and the kernel's accesses. No search on a device.
+
+A block of outputs costs the rounds of its reductions plus its own loads, arithmetic and stores. A round costs the larger of its
+arithmetic, its loads and the latency of its accumulator chains. Caches are not modelled; the memory bound is added by `opt`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from compiler.shape import kind_along
+
+if TYPE_CHECKING:
+    from compiler.shape import Access, Family, Kernel, Kind
+    from compiler.targets.base import Target
+    from compiler.uop import UOp
+
+LATENCY = 4.0
+"""Cycles until an accumulator can be used again."""
+CHAINS = 8
+"""Independent accumulators that hide it."""
+LINES = 400
+"""Operations a round or a point may write out; more only costs compile time."""
+
+
+@dataclass(slots=True)
+class Split:
+    """A candidate: how many values of each output range a block has, and where vectors run."""
+
+    vector: UOp | None
+    lanes: int
+    upcast: dict[UOp, int] = field(default_factory=dict)
+    """Output range -> unrolled copies (of vectors, on the vector range)."""
+
+    def block(self, r: UOp) -> int:
+        """Values of a range in a block."""
+        return self.upcast.get(r, 1) * (self.lanes if r is self.vector else 1)
+
+    def aligned(self, r: UOp) -> bool:
+        """Whether blocks start at multiples of their size."""
+        return r.arg[1] % self.block(r) == 0 or r.arg[1] < self.block(r)
+
+
+@dataclass(slots=True)
+class Inner:
+    """How one family's reductions run under a split."""
+
+    vector: UOp | None
+    lanes: int
+    unroll: int
+    cycles: float
+    """For one block."""
+    lines: int
+
+
+class Model:
+    """Costs of one kernel on one target."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.width = max(1, target.vector_bytes // max(4, kernel.widest))
+        self.kinds: dict[tuple[object, ...], Kind] = {}
+
+    def kind(self, access: Access, r: UOp | None, split: Split, lanes: int, *, aligned: bool) -> Kind:
+        """How an access looks along a range, remembered."""
+        if r is None or r not in access.free:
+            return "same"
+        block = split.block(r) if r is split.vector else lanes
+        key = (access.index, r, lanes, aligned, block if aligned else 0)
+        found = self.kinds.get(key)
+        if found is None:
+            found = self.kinds[key] = kind_along(access.index, r, lanes, block, aligned=aligned)
+        return found
+
+    def access_cycles(self, access: Access, kind: Kind, lanes: int) -> float:
+        """One load or store of `lanes` values."""
+        whole = max(1.0, lanes * max(4, access.itemsize) / self.target.vector_bytes)
+        if kind == "row":
+            return whole * (1.5 if access.masked else 1.0) / self.target.loads_per_cycle
+        if kind == "same":
+            return 0.5 / self.target.loads_per_cycle
+        return lanes * (1.3 if self.target.gathers else 2.5)
+
+    def repeats(self, free: frozenset[UOp], split: Split) -> int:
+        """Copies in a block of what depends on these ranges."""
+        total = 1
+        for r, n in split.upcast.items():
+            if r in free:
+                total *= n
+        return total
+
+    def inner(self, family: Family, split: Split) -> Inner:
+        """The best way to run a family of reductions under a split."""
+        if split.vector is not None and split.vector in family.free:
+            return self._rounds(family, split, None, split.lanes)
+        best = self._rounds(family, split, None, 1)
+        for r in family.ranges:
+            if r.arg[1] >= 4 and self.width > 1:
+                candidate = self._rounds(family, split, r, _narrow(self.width, r.arg[1]))
+                if candidate.cycles < best.cycles:
+                    best = candidate
+        return best
+
+    def _rounds(self, family: Family, split: Split, r: UOp | None, lanes: int) -> Inner:
+        """Cycles when lanes run along reduce range r, or (None) along the split's own vector range, or not at all."""
+        along = None if lanes == 1 else r if r is not None else split.vector
+        aligned = r is not None or along is None or split.aligned(along)
+        copies = self.repeats(family.free, split)
+        accumulators = copies * len(family.nodes)
+        loads = 0.0
+        registers = accumulators + 1
+        for load in family.loads:
+            kind = self.kind(load, along, split, lanes, aligned=aligned)
+            times = self.repeats(load.free, split)
+            loads += times * self.access_cycles(load, kind, lanes)
+            registers += times if kind == "row" and times < copies else 0
+        arithmetic = copies * (family.ops + family.fused) / self.target.fma_per_cycle
+        if lanes == 1 and family.loads:
+            arithmetic = max(arithmetic, loads)
+        unroll = self._unroll(accumulators, registers, family, r, lanes)
+        cycles = max(arithmetic, loads, LATENCY / unroll)
+        if registers > self.target.registers:
+            cycles += 1.5 * (registers - self.target.registers)
+        trips = float(family.trips)
+        if r is not None:
+            trips *= -(-r.arg[1] // lanes) / r.arg[1]
+        after = 12.0 * accumulators if r is not None else 2.0 * accumulators
+        lines = int(copies * (family.ops + family.fused + len(family.loads)) * unroll)
+        return Inner(r, lanes, unroll, trips * cycles + after + 4.0 * trips / unroll * (0.25 if copies > 8 else 0.5), lines)
+
+    def _unroll(self, accumulators: int, registers: int, family: Family, r: UOp | None, lanes: int) -> int:
+        """Rounds written out in a row, a power of two: enough chains, no more registers than there are."""
+        last = r or max(family.ranges, key=lambda x: int(x.arg[1]))
+        rounds = last.arg[1] // lanes
+        unroll = 1
+        while (
+            unroll * 2 <= rounds
+            and accumulators * unroll < CHAINS
+            and registers + accumulators * (2 * unroll - 1) <= self.target.registers
+            and family.ops * unroll * 2 * accumulators <= LINES / 4
+        ):
+            unroll *= 2
+        return unroll
+
+    def total(self, split: Split) -> float:
+        """Cycles of the whole kernel."""
+        blocks = {r: -(-r.arg[1] // split.block(r)) for r in self.kernel.outputs}
+        cycles, lines = 0.0, 0.0
+        for family in self.kernel.families:
+            times = 1
+            for r in family.free:
+                times *= blocks.get(r, 1)
+            inner = self.inner(family, split)
+            cycles += times * inner.cycles
+            lines = max(lines, inner.lines)
+        point = 2.0
+        aligned = split.vector is None or split.aligned(split.vector)
+        for a in (*self.kernel.loads, *self.kernel.stores):
+            kind = self.kind(a, split.vector, split, split.lanes, aligned=aligned)
+            point += self.repeats(a.free, split) * self.access_cycles(a, kind, split.lanes if kind != "same" else 1)
+        copies = 1
+        for n in split.upcast.values():
+            copies *= n
+        point += copies * self.kernel.ops / self.target.fma_per_cycle
+        times = 1
+        for n in blocks.values():
+            times *= n
+        lines = max(lines, copies * (self.kernel.ops + len(self.kernel.loads)))
+        return (cycles + times * point) * (1.0 if lines <= LINES else lines / LINES)
+
+
+def _narrow(width: int, size: int) -> int:
+    """The vector width for a range: the machine's, or the power of two that covers a shorter range."""
+    while width > 2 and width // 2 >= size:
+        width //= 2
+    return width

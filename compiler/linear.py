@@ -1,0 +1,215 @@
+"""Linear form: the explicit list of operations that the renderer turns into text, one register a line.
+
+A `Line` is one operation on a register of `lanes` values of a dtype. While a kernel is being built the lines lie in a tree of blocks
+(loops and branches); `flatten` gives the list, `verify` checks it, `dump` prints it. What a line means is in `SIGNATURES`; how a
+target spells it is the renderer's business. Nothing here chooses anything.
+
+Integers wrap, `f16` and `bf16` never appear as registers (they are computed in float32), a bool register is one bit.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+POINTER = DType("pointer", 64, "uint", 8, None)
+"""The dtype of address registers."""
+
+Arg = object
+
+SIGNATURES: dict[str, tuple[int, str]] = {
+    # name: (number of sources, -1 is any; what the line is)
+    "const": (0, "arg splat to all lanes, or one value a lane when arg is a tuple"),
+    "argument": (0, "pointer argument number arg"),
+    "variable": (0, "integer argument number arg"),
+    "group": (0, "workgroup number along axis arg"),
+    "thread": (0, "thread number in the workgroup along axis arg"),
+    "scratch": (0, "address of private memory: arg = (dtype, count)"),
+    "table": (0, "address of constants: arg = (dtype, values)"),
+    "offset": (2, "pointer + index * size of the dtype arg"),
+    "load": (-1, "pointer [, token]: lanes contiguous values"),
+    "load_masked": (-1, "pointer, mask [, token]: 0 where the mask is false, nothing is read there"),
+    "gather": (-1, "pointer, index vector, mask [, token]"),
+    "store": (2, "pointer, value; arg is the policy: None or 'stream'"),
+    "store_masked": (3, "pointer, value, mask"),
+    "scatter": (4, "pointer, index vector, value, mask"),
+    "prefetch": (1, "pointer"),
+    "token": (0, "what loads of scratch memory name to stay behind its stores"),
+    "barrier": (0, "all threads of the workgroup"),
+    "alu": (2, "LLVM's two-operand instruction arg"),
+    "fneg": (1, "flips the sign"),
+    "cmp": (2, "arg is (instruction, predicate); bool result"),
+    "select": (3, "mask, if true, if false"),
+    "call": (-1, "LLVM intrinsic arg, overloaded on the result type"),
+    "convert": (1, "LLVM's cast instruction arg"),
+    "saturate": (1, "float to integer, clamped, NaN is 0; arg is fptosi or fptoui"),
+    "freeze": (1, "any fixed value for an undefined one"),
+    "splat": (1, "one value to all lanes"),
+    "extract": (1, "lane arg"),
+    "shuffle": (2, "lanes arg of both sources"),
+    "any": (1, "true when any lane is"),
+    "loop": (2, "first, end; arg is the step; the line is the loop variable; at least one round runs"),
+    "phi": (1, "carried value: the initial one; pairs with the endloop's"),
+    "endloop": (-1, "the loop, then the next value of each phi"),
+    "result": (2, "endloop or endif line's value after it: the loop or branch, the inner value"),
+    "if": (1, "condition"),
+    "endif": (1, "the if"),
+    "join": (3, "the if, value from inside, value otherwise"),
+}
+
+EFFECTS = frozenset(("store", "store_masked", "scatter", "prefetch", "token", "barrier"))
+READS = frozenset(("load", "load_masked", "gather"))
+
+
+class Line:
+    """One operation; the object is its result register."""
+
+    __slots__ = ("arg", "block", "dtype", "id", "lanes", "op", "src")
+
+    def __init__(self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...], arg: Arg, block: Block, number: int) -> None:
+        self.op = op
+        self.dtype = dtype
+        self.lanes = lanes
+        self.src = src
+        self.arg = arg
+        self.block = block
+        self.id = number
+
+    def __repr__(self) -> str:
+        return f"%{self.id}"
+
+
+class Block:
+    """Lines that run together; `depth` grows inwards. Closed blocks' registers must not be used any more."""
+
+    __slots__ = ("body", "cse", "depth", "floor", "open", "parent")
+
+    def __init__(self, parent: Block | None, *, guards: bool = False) -> None:
+        self.parent = parent
+        self.depth: int = parent.depth + 1 if parent else 0
+        self.body: list[Line | Loop | Branch] = []
+        self.cse: dict[object, Line] = {}
+        self.open = True
+        self.floor: Block = self if guards or parent is None else parent.floor
+        """The outermost block that reads of memory may move to from here."""
+
+
+class Loop:
+    """A counted loop with carried values."""
+
+    __slots__ = ("body", "end", "index", "phis", "results")
+
+    def __init__(self, index: Line, body: Block) -> None:
+        self.index = index
+        self.body = body
+        self.phis: list[Line] = []
+        self.end: Line | None = None
+        self.results: list[Line] = []
+
+
+class Branch:
+    """Lines that run when a condition holds, and the values that leave it."""
+
+    __slots__ = ("body", "end", "head", "joins")
+
+    def __init__(self, head: Line, body: Block) -> None:
+        self.head = head
+        self.body = body
+        self.end: Line | None = None
+        self.joins: list[Line] = []
+
+
+def flatten(block: Block) -> list[Line]:
+    """The block and everything inside it, as one list in running order."""
+    lines: list[Line] = []
+    for item in block.body:
+        if isinstance(item, Line):
+            lines.append(item)
+        elif isinstance(item, Loop):
+            assert item.end is not None
+            lines += [item.index, *item.phis, *flatten(item.body), item.end, *item.results]
+        else:
+            assert item.end is not None
+            lines += [item.head, *flatten(item.body), item.end, *item.joins]
+    return lines
+
+
+def prune(lines: list[Line]) -> list[Line]:
+    """The list without lines whose result nobody uses and which have no effect."""
+    used: set[Line] = set()
+    kept: list[Line] = []
+    for line in reversed(lines):
+        structural = line.op in EFFECTS or line.op in ("loop", "endloop", "if", "endif", "phi")
+        if structural or line in used:
+            kept.append(line)
+            used.update(line.src)
+    kept.reverse()
+    return kept
+
+
+def _type_rules(line: Line) -> Iterator[str]:
+    """What is wrong with the types of one line."""
+    src = line.src
+    if line.op in ("alu", "fneg", "call", "freeze"):
+        for s in src:
+            if s.dtype is not line.dtype or s.lanes != line.lanes:
+                yield f"{s} is {s.dtype.name}x{s.lanes}, the result {line.dtype.name}x{line.lanes}"
+    elif line.op == "cmp":
+        if src[0].dtype is not src[1].dtype or len({s.lanes for s in (*src, line)}) != 1:
+            yield "operands and result must have the same dtype and lanes"
+        if line.dtype is not dtypes.bool:
+            yield "a comparison is a bool"
+    elif line.op == "select":
+        if src[0].dtype is not dtypes.bool or src[0].lanes != line.lanes:
+            yield "the mask must be bool, a lane for a lane"
+        if any(s.dtype is not line.dtype or s.lanes != line.lanes for s in src[1:]):
+            yield "both choices must have the result's type"
+    elif line.op in ("load", "load_masked", "gather", "store", "store_masked", "scatter", "offset", "prefetch"):
+        if src[0].dtype is not POINTER or src[0].lanes != 1:
+            yield f"{src[0]} is no address"
+    elif line.op in ("convert", "saturate") and src[0].lanes != line.lanes:
+        yield "lanes must not change"
+
+
+def verify(lines: list[Line]) -> None:
+    """Raise CompileError when a line uses what is not defined above it in an open scope, or mixes types."""
+    scopes: list[set[Line]] = [set()]
+    for position, line in enumerate(lines):
+        signature = SIGNATURES.get(line.op)
+        problems = []
+        if signature is None:
+            problems.append("unknown operation")
+        elif signature[0] not in (-1, len(line.src)):
+            problems.append(f"{len(line.src)} sources, {signature[0]} wanted")
+        else:
+            problems += _type_rules(line)
+        inner = line.op in ("result", "join")
+        for s in line.src:
+            if s.op != "const" and not inner and not any(s in scope for scope in scopes):
+                problems.append(f"{s} ({s.op}) is not defined here")
+        if problems:
+            raise CompileError(f"linear form, line {position}: {'; '.join(problems)}", ast=dump(lines[: position + 1]))
+        if line.op in ("endloop", "endif"):
+            scopes.pop()
+        scopes[-1].add(line)
+        if line.op in ("loop", "if"):
+            scopes.append({line})
+
+
+def dump(lines: list[Line]) -> str:
+    """The list as text, one line each, indented by loops."""
+    indent = 0
+    out: list[str] = []
+    for line in lines:
+        indent -= line.op in ("endloop", "endif")
+        kind = line.dtype.name + (f"x{line.lanes}" if line.lanes > 1 else "")
+        source = " ".join(str(s.arg) if s.op == "const" else repr(s) for s in line.src)
+        arg = "" if line.arg is None else f" [{line.arg}]"
+        out.append(f"{'  ' * indent}%{line.id} = {line.op} {kind} {source}{arg}".rstrip())
+        indent += line.op in ("loop", "if")
+    return "\n".join(out)

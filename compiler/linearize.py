@@ -1,0 +1,497 @@
+"""Kernel AST and plan to the linear form.
+
+Values are asked for, not scheduled: `value(node)` writes the node's lines at the outermost loop where they can stand (the builder sees
+to it), so a reduction that depends on few ranges runs outside the loops over the others; this is all that makes a softmax one kernel.
+Unrolled positions are kept in `env` and exist nowhere in the graph: an index is affine, so they are integers added to an address.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from compiler import arith, indexing, symbolic
+from compiler.builder import Builder
+from compiler.dtype import dtypes
+from compiler.indexing import Indexer
+from compiler.ops import BINARY, UNARY, Ops
+from compiler.walk import bound_ranges, ordered, ranges_in
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from compiler.dtype import DType
+    from compiler.linear import Block, Line
+    from compiler.plan import Axis, Plan, Reduction
+    from compiler.uop import UOp
+
+
+
+class Linearizer:
+    """Writes one kernel."""
+
+    def __init__(self, ast: UOp, plan: Plan, buffers: int) -> None:
+        self.ast = ast
+        self.plan = plan
+        self.b = Builder()
+        self.free = ranges_in(ast)
+        self.index = Indexer(self.b, self.value, buffers)
+        self.env = self.index.env
+        self.values: dict[tuple[object, ...], Line] = {}
+        self.extents: dict[UOp, tuple[Line, Line, int]] = {}
+        self.units: dict[UOp, UOp] = {}
+        self.unit_keys: dict[UOp, tuple[UOp, ...]] = {}
+        self.siblings: dict[object, list[UOp]] = {}
+        self.rows: dict[UOp, tuple[Line, Line, UOp]] = {}
+        for node in self.free:
+            if node.op is Ops.REDUCE:
+                self.siblings.setdefault(self._family(node), []).append(node)
+
+    def _family(self, node: UOp) -> object:
+        """REDUCEs that one loop nest can serve: the same ranges, depending on the same others."""
+        return bound_ranges(node, self.free), self.free[node]
+
+    def run(self) -> Builder:
+        """Write the whole kernel; returns the builder that holds it."""
+        for axis in self.plan.axes:
+            self._open_axis(axis)
+        for reduction in self.plan.reductions.values():
+            self._open_reduction(reduction)
+        self._groups()
+        self._nest(0)
+        return self.b
+
+    # -- ranges ------------------------------------------------------------------------------------------------------------
+
+    def _open_axis(self, axis: Axis) -> None:
+        """Write an output range as block, unit and lane."""
+        ix = self.index
+        r, unit, lane = axis.range, ix.fresh(axis.upcast), ix.fresh(axis.lanes)
+        self._register(r, unit, lane)
+        if axis.edge == "overlap":
+            start = ix.fresh(axis.size - axis.block + 1)
+        else:
+            start = symbolic.mul(ix.fresh(axis.count), axis.block)
+        ix.exprs[r] = symbolic.dot((start, unit, lane), (1, axis.lanes, 1))
+        if axis.edge == "masked":
+            ix.guards[r] = symbolic.lt(ix.exprs[r], axis.size)
+        self.extents[r] = (self.b.index(0), self.b.index(axis.count), axis.count)
+        ix.starts[r] = start
+
+    def _register(self, r: UOp, unit: UOp, lane: UOp) -> None:
+        if unit.op is Ops.RANGE:
+            self.units[r] = unit
+            self.index.unit_ranges.add(unit)
+        if lane.op is Ops.RANGE:
+            self.index.lane_ranges[lane] = lane.arg[1]
+
+    def _open_reduction(self, reduction: Reduction) -> None:
+        ix = self.index
+        for r in reduction.ranges[:-1]:
+            ix.exprs[r] = ix.starts[r] = ix.fresh(r.arg[1])
+        last = reduction.ranges[-1]
+        unit, lane = ix.fresh(reduction.unroll), ix.fresh(reduction.lanes)
+        self._register(last, unit, lane)
+        step = reduction.unroll * reduction.lanes
+        start = ix.fresh(max(1, last.arg[1] // step))
+        ix.starts[last] = start
+        ix.exprs[last] = symbolic.dot((start, unit, lane), (step, reduction.lanes, 1))
+
+    def _bind(self, r: UOp, value: Line) -> None:
+        """Give the block counter of a range its register."""
+        start = self.index.starts[r]
+        atoms = [a for a in symbolic.atoms_of((start,)) if a.op is Ops.RANGE]
+        if atoms:
+            self.index.bound[atoms[0]] = value
+
+    # -- the nest of output loops ------------------------------------------------------------------------------------------
+
+    def _groups(self) -> None:
+        """Cut the axes' extents by workgroup: the flat number is decoded last axis fastest."""
+        b = self.b
+        groups = [s for s in self.plan.steps if s.kind == "group"]
+        if not groups:
+            return
+        rest = b.line("group", dtypes.int64, 1, (), 0)
+        for step in reversed(groups):
+            low, high, cap = self.extents[step.range]
+            pieces = -(-cap // step.size)
+            number = rest
+            if step is not groups[0]:
+                number = self.index.modulo(rest, pieces, signed=False)
+                rest = self.index.divide(rest, pieces, signed=False)
+            low = b.mul(number, step.size)
+            high = b.add(low, b.index(step.size))
+            if cap % step.size:
+                high = b.call("smin", high, b.index(cap))
+            self.extents[step.range] = (low, high, step.size)
+
+    def _nest(self, position: int) -> None:
+        """Open the loops from `position` inwards, then write the point."""
+        loops = [s for s in self.plan.steps if s.kind == "loop"]
+        if position == len(loops):
+            self._point()
+            return
+        b, step = self.b, loops[position]
+        r = step.range
+        saved = self.extents[r]
+        low, high, cap = saved
+        if step.size >= cap and step.size > 1:
+            self._nest(position + 1)
+            return
+        if cap == 1:
+            self._enter(r, low)
+            self._nest(position + 1)
+            return
+        loop = b.enter_loop(low, high, step.size, b.cursor)
+        if step.size == 1:
+            self._enter(r, loop.index)
+        else:
+            end = b.add(loop.index, b.index(step.size))
+            self.extents[r] = (loop.index, end if cap % step.size == 0 else b.call("smin", end, high), step.size)
+        self._nest(position + 1)
+        b.leave_loop(loop, [])
+        self.extents[r] = saved
+
+    def _enter(self, r: UOp, number: Line) -> None:
+        """One block of an axis begins."""
+        axis = next(a for a in self.plan.axes if a.range is r)
+        if axis.edge == "overlap":
+            first = self.b.mul(number, axis.block)
+            number = self.b.call("smin", first, self.b.index(axis.size - axis.block))
+        self._bind(r, number)
+
+    def _point(self) -> None:
+        """All stores of one block: every value first, so that nothing is overwritten before it is read."""
+        units = [self.units[a.range] for a in self.plan.axes if a.range in self.units]
+        stores = self.ast.src
+        deep = [node for node in ordered(self.ast) if self._plain(node)] if len(self.free) > 150 else []
+        results: list[tuple[UOp, Line]] = []
+        for _ in self._positions(units):
+            for node in deep:
+                if not self._inside_reduction(node):
+                    self.value(node)
+            results += [(store, self.value(store.src[2])) for store in stores]
+        pending = iter(results)
+        for _ in self._positions(units):
+            for _store in stores:
+                self._store(*next(pending))
+
+    @staticmethod
+    def _plain(node: UOp) -> bool:
+        """Whether a node is a value that can be asked for in advance, to keep recursion shallow."""
+        return node.op in UNARY or node.op in BINARY or node.op in (Ops.WHERE, Ops.CAST)
+
+    def _inside_reduction(self, node: UOp) -> bool:
+        """Whether the node depends on a range that only a reduction binds."""
+        outputs = {a.range for a in self.plan.axes}
+        return not self.free[node] <= outputs
+
+    def _positions(self, units: list[UOp]) -> Iterator[None]:
+        """Every combination of unrolled positions, set in `env` one after the other."""
+        for point in itertools.product(*[range(u.arg[1]) for u in units]):
+            self.env.update(zip(units, point, strict=True))
+            yield
+
+    # -- values ------------------------------------------------------------------------------------------------------------
+
+    def value(self, node: UOp) -> Line:
+        """The node's register at the current position."""
+        keys = self.unit_keys.get(node)
+        if keys is None:
+            mine = [self.units[r] for r in self.free[node] if r in self.units]
+            keys = self.unit_keys[node] = tuple(sorted(mine, key=lambda u: int(u.arg[0])))
+        env = self.env
+        key = (node, *[env[u] for u in keys])
+        found = self.values.get(key)
+        if found is None or not found.block.open:
+            found = self.values[key] = self._compute(node)
+        return found
+
+    def _compute(self, node: UOp) -> Line:
+        b, op = self.b, node.op
+        if op in BINARY:
+            x, y = self.value(node.src[0]), self.value(node.src[1])
+            return arith.binary(b, op, node.dtype, x, y)
+        if op in UNARY:
+            return arith.unary(b, op, node.dtype, self.value(node.src[0]))
+        handler = _HANDLERS.get(op)
+        if handler is None:
+            raise CompileError(f"{op} is no value of a kernel")
+        return handler(self, node)
+
+    def constant(self, node: UOp) -> Line:
+        """CONST."""
+        return arith.constant(self.b, node.dtype, node.arg)
+
+    def where(self, node: UOp) -> Line:
+        """WHERE."""
+        mask, x, y = [self.value(s) for s in node.src]
+        return self.b.select(mask, x, y)
+
+    def cast(self, node: UOp) -> Line:
+        """CAST."""
+        return arith.cast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
+
+    def bitcast(self, node: UOp) -> Line:
+        """BITCAST."""
+        return arith.bitcast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
+
+    def index_value(self, node: UOp) -> Line:
+        """IVALUE: an index or a mask as a value."""
+        source = node.src[0]
+        if symbolic.is_mask(source):
+            mask = self.index.mask(source)
+            return self.b.const(dtypes.bool, True) if mask is None else mask
+        return indexing.resized(self.b, self.index.line(source), node.dtype)
+
+    # -- memory ------------------------------------------------------------------------------------------------------------
+
+    def load(self, node: UOp) -> Line:
+        """LOAD: contiguous along the lanes, the same for all of them, or gathered; masked lanes are not read and are 0."""
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.free[node])
+        stored = self._read(node.src[0], node.src[1], mask)
+        return arith.unpack(self.b, stored, node.dtype)
+
+    def _mask(self, mask: UOp | None, free: frozenset[UOp]) -> Line | None:
+        """A node's own mask and the guards of the ranges it depends on."""
+        line = None if mask is None else self.index.mask(mask)
+        for r, guard in self.index.guards.items():
+            if r in free:
+                line = self.b.both(line, self.index.mask(guard))
+        return line
+
+    def _read(self, buffer: UOp, index: UOp, mask: Line | None) -> Line:
+        b, ix = self.b, self.index
+        kind = arith.storage_type(buffer.dtype)
+        pointer = ix.buffer(buffer.arg)
+        place = ix.place(index)
+        if place.vector is not None:
+            lanes = place.vector.lanes
+            every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
+            return b.line("gather", kind, lanes, (pointer, place.vector, every))
+        if place.stride == 0:
+            return self._read_one(kind, pointer, place, mask)
+        address = ix.address(pointer, place, kind)
+        if place.stride == -1:
+            flipped = mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
+            row = self._read_row(kind, address, place.lanes, flipped)
+            return b.shuffle(row, row, range(place.lanes)[::-1])
+        return self._read_row(kind, address, place.lanes, mask)
+
+    def _read_row(self, kind: DType, address: Line, lanes: int, mask: Line | None) -> Line:
+        if mask is None:
+            return self.b.line("load", kind, lanes, (address,))
+        return self.b.line("load_masked", kind, lanes, (address, self.b.splat(mask, lanes)))
+
+    def _read_one(self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None) -> Line:
+        """One element; where the mask is false the buffer's first is read instead, and dropped."""
+        b = self.b
+        if mask is None:
+            return b.line("load", kind, 1, (self.index.address(pointer, place, kind),))
+        some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
+        where = b.select(some, b.add(place.base, b.index(place.offset)), b.index(0))
+        read = b.line("load", kind, 1, (b.offset(pointer, where, kind),))
+        return b.select(mask, read, arith.zero(b, kind))
+
+    def _store(self, store: UOp, value: Line) -> None:
+        b, ix = self.b, self.index
+        buffer, index = store.src[:2]
+        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.free[store])
+        kind = arith.storage_type(buffer.dtype)
+        value = arith.pack(b, value, buffer.dtype)
+        pointer, place = ix.buffer(buffer.arg), ix.place(index)
+        if place.vector is not None:
+            lanes = place.vector.lanes
+            every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
+            b.line("scatter", kind, lanes, (pointer, place.vector, b.splat(value, lanes), every))
+            return
+        address = ix.address(pointer, place, kind)
+        if place.stride:
+            value = b.splat(value, place.lanes)
+        if place.stride == -1:
+            value = b.shuffle(value, value, range(place.lanes)[::-1])
+            mask = mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
+        if mask is None:
+            b.line("store", kind, value.lanes, (address, value), "stream" if self.plan.streamed else None)
+        elif place.stride:
+            b.line("store_masked", kind, value.lanes, (address, value, b.splat(mask, place.lanes)))
+        else:
+            branch = b.enter_branch(mask)
+            b.line("store", kind, 1, (address, value))
+            b.leave_branch(branch)
+
+    # -- reductions --------------------------------------------------------------------------------------------------------
+
+    def reduce(self, node: UOp) -> Line:
+        """REDUCE: write the loops for all unrolled positions and all sibling reductions at once."""
+        family = self.siblings[self._family(node)]
+        units = [self.units[r] for r in sorted(self.free[node], key=lambda r: int(r.arg[0])) if r in self.units]
+        here = {u: self.env[u] for u in units}
+        cursor = self.b.cursor
+        Reducer(self, family, units).run(self._home(self.free[node]))
+        self.b.cursor = cursor
+        self.env.update(here)
+        return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
+
+    def _home(self, free: frozenset[UOp]) -> Block:
+        """The outermost block where all these ranges have their values, and reads may stand."""
+        home = max((self.b.cursor.floor, self.b.held), key=lambda block: block.depth)
+        for r in free:
+            for atom in symbolic.atoms_of((self.index.exprs[r],)):
+                line = self.index.bound.get(atom)
+                if line is not None and line.block.depth > home.depth:
+                    home = line.block
+        return home
+
+    def finish(self, node: UOp, total: Line) -> None:
+        """Remember a reduction's value at the current position."""
+        keys = self.unit_keys.get(node)
+        if keys is None:
+            mine = [self.units[r] for r in self.free[node] if r in self.units]
+            keys = self.unit_keys[node] = tuple(sorted(mine, key=lambda u: int(u.arg[0])))
+        self.values[(node, *[self.env[u] for u in keys])] = arith.rounded(self.b, total, node.dtype)
+
+
+class Reducer:
+    """The loops of one family of reductions."""
+
+    def __init__(self, owner: Linearizer, family: list[UOp], units: list[UOp]) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.family = family
+        self.units = units
+        self.plan = owner.plan.reductions[bound_ranges(family[0], owner.free)]
+        self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
+
+    def run(self, home: Block) -> None:
+        """Write everything inside `home` and leave the results with the owner."""
+        self.b.cursor = home
+        totals = self._level(0, self._identities())
+        per = self.plan.unroll
+        slots = iter(range(0, len(totals), per))
+        for node in self.family:
+            for point in self.points:
+                first = next(slots)
+                parts = totals[first : first + per]
+                while len(parts) > 1:
+                    parts = [
+                        arith.combine(self.b, node.arg[0], node.dtype, parts[i], parts[i + 1]) if i + 1 < len(parts) else parts[i]
+                        for i in range(0, len(parts), 2)
+                    ]
+                total = parts[0]
+                if self.plan.lanes > 1:
+                    total = arith.across(self.b, node.arg[0], node.dtype, total)
+                self.owner.env.update(zip(self.units, point, strict=True))
+                self.owner.finish(node, total)
+
+    def _identities(self) -> list[Line]:
+        lanes = self.plan.lanes
+        out: list[Line] = []
+        for node in self.family:
+            wide = lanes if lanes > 1 else self._lanes_of(node)
+            out += [arith.identity(self.b, node.arg[0], node.dtype, wide)] * (len(self.points) * self.plan.unroll)
+        return out
+
+    def _lanes_of(self, node: UOp) -> int:
+        """Lanes of the value when they run along an output range."""
+        ix = self.owner.index
+        for r in self.owner.free[node]:
+            for atom in symbolic.atoms_of((ix.exprs[r],)):
+                if atom in ix.lane_ranges:
+                    return ix.lane_ranges[atom]
+        return 1
+
+    def _level(self, depth: int, totals: list[Line]) -> list[Line]:
+        """The loop over one range, with the rest inside it."""
+        ranges = self.plan.ranges
+        if depth == len(ranges) - 1:
+            return self._innermost(totals)
+        r, b = ranges[depth], self.b
+        return self._loop(r, b.index(0), b.index(r.arg[1]), totals, lambda t: self._level(depth + 1, t))
+
+    def _loop(self, r: UOp, low: Line, high: Line, totals: list[Line], body: Callable[[list[Line]], list[Line]]) -> list[Line]:
+        b = self.b
+        if high.arg == 1 and low.arg == 0:
+            self.owner._bind(r, low)  # noqa: SLF001  # one class in two parts
+            return body(totals)
+        loop = b.enter_loop(low, high, 1, b.cursor)
+        self.owner._bind(r, loop.index)  # noqa: SLF001
+        carried = [b.carry(loop, t) for t in totals]
+        return b.leave_loop(loop, body(carried))
+
+    def _innermost(self, totals: list[Line]) -> list[Line]:
+        """Full rounds, then what is left: whole vectors with the last one masked."""
+        plan, b = self.plan, self.b
+        r = plan.ranges[-1]
+        size, step = r.arg[1], plan.unroll * plan.lanes
+        rounds = size // step
+        if rounds:
+            totals = self._loop(r, b.index(0), b.index(rounds), totals, lambda t: self._round(t, plan.unroll))
+        if size % step:
+            totals = self._tail(r, rounds * step, totals)
+        return totals
+
+    def _tail(self, r: UOp, first: int, totals: list[Line]) -> list[Line]:
+        """The rounds after the full ones, one vector (or value) each."""
+        ix, b, plan = self.owner.index, self.b, self.plan
+        left = r.arg[1] - first
+        count = -(-left // plan.lanes)
+        saved = ix.exprs, ix.memo, self.owner.values, ix.starts[r], dict(ix.guards)
+        ix.exprs, ix.memo = dict(ix.exprs), {}
+        free = self.owner.free
+        self.owner.values = {k: v for k, v in self.owner.values.items() if r not in free[k[0]]}  # type: ignore[index]  # k[0] is a node
+        counter = ix.fresh(count)
+        lane = next((a for a in symbolic.atoms_of((ix.exprs[r],)) if a in ix.lane_ranges), symbolic.ZERO)
+        ix.starts[r] = counter
+        ix.exprs[r] = symbolic.dot((counter, lane), (plan.lanes, 1), first)
+        guarded = left % plan.lanes != 0
+        if guarded:
+            ix.guards[r] = symbolic.lt(ix.exprs[r], r.arg[1])
+        unit = self.owner.units.get(r)
+        if unit is not None:
+            self.owner.env[unit] = 0
+        totals = self._loop(r, b.index(0), b.index(count), totals, lambda t: self._round(t, 1, guarded=guarded))
+        values = self.owner.values
+        ix.exprs, ix.memo, self.owner.values, ix.starts[r], ix.guards = saved
+        self.owner.values.update({k: v for k, v in values.items() if r not in free[k[0]]})  # type: ignore[index]  # as above
+        return totals
+
+    def _round(self, totals: list[Line], unroll: int, *, guarded: bool = False) -> list[Line]:
+        """One round: every accumulator takes its value."""
+        owner, per = self.owner, self.plan.unroll
+        totals = list(totals)
+        r = self.plan.ranges[-1]
+        unit = owner.units.get(r)
+        mask = owner.index.mask(owner.index.guards[r]) if guarded else None
+        for k in range(unroll):
+            if unit is not None:
+                owner.env[unit] = k
+            slot = k
+            for node in self.family:
+                for point in self.points:
+                    owner.env.update(zip(self.units, point, strict=True))
+                    totals[slot] = self._accumulate(node, totals[slot], mask)
+                    slot += per
+        return totals
+
+    def _accumulate(self, node: UOp, total: Line, mask: Line | None) -> Line:
+        owner, b = self.owner, self.b
+        value = node.src[0]
+        if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
+            x, y = owner.value(value.src[0]), owner.value(value.src[1])
+            if mask is not None:  # a masked load is 0, but the other factor may be no number
+                x = b.select(mask, b.splat(x, mask.lanes), arith.zero(b, value.dtype, mask.lanes))
+                y = b.select(mask, b.splat(y, mask.lanes), arith.zero(b, value.dtype, mask.lanes))
+            return b.fma(*b.level((x, y, total)))
+        line = owner.value(value)
+        if mask is not None:
+            line = b.select(mask, b.splat(line, total.lanes), arith.identity(b, node.arg[0], node.dtype, total.lanes))
+        return arith.combine(b, node.arg[0], node.dtype, total, line)
+
+
+_HANDLERS: dict[str, Callable[[Linearizer, UOp], Line]] = {
+    Ops.CONST: Linearizer.constant, Ops.WHERE: Linearizer.where, Ops.CAST: Linearizer.cast, Ops.BITCAST: Linearizer.bitcast,
+    Ops.IVALUE: Linearizer.index_value, Ops.LOAD: Linearizer.load, Ops.REDUCE: Linearizer.reduce,
+}  # fmt: skip

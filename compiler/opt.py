@@ -1,0 +1,155 @@
+"""Choosing the plan of a kernel: vector range, block, loop order, workgroups. Analytic, deterministic, milliseconds.
+
+The candidates are few because the shape of the answer is known (facts: cost of registers, loads and chains): vectors run along an output
+range, or along a reduction when nothing else is contiguous; one more output range is unrolled where that reuses loads; the rest are
+loops, those that reductions depend on outermost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.cost import Model, Split, _narrow
+from compiler.plan import Axis, Plan, Reduction, Step
+from compiler.shape import analyse
+
+if TYPE_CHECKING:
+    from compiler.plan import Edge
+    from compiler.shape import Family, Kernel
+    from compiler.targets.base import Target
+    from compiler.uop import UOp
+
+GROUP_NS = 20_000
+"""A workgroup should take at least this long: handing one out costs about a hundredth of it."""
+GROUPS_PER_CORE = 4
+ROWS = (2, 3, 4, 5, 6, 8, 12)
+COLUMNS = (1, 2, 3, 4)
+
+
+def choose(ast: UOp, target: Target) -> Plan:
+    """The plan for a kernel (with merged ranges) on a target."""
+    kernel = analyse(ast)
+    model = Model(kernel, target)
+    split = _best_split(kernel, model)
+    axes = tuple([_axis(kernel, split, r) for r in kernel.outputs])
+    reductions = {}
+    for family in kernel.families:
+        reductions[family.ranges] = _reduction(kernel, family, model, split)
+    nanoseconds = max(model.total(split) / target.gigahertz, _bytes(kernel) / target.bytes_per_ns)
+    steps = _steps(kernel, split, axes, nanoseconds, target)
+    return Plan(axes, steps, reductions, nanoseconds=nanoseconds)
+
+
+def _bytes(kernel: Kernel) -> float:
+    """Bytes moved if every access touched its own elements once."""
+    total = 0.0
+    for access in (*kernel.loads, *kernel.stores, *[a for f in kernel.families for a in f.loads]):
+        size = float(access.itemsize)
+        for r in access.free:
+            size *= r.arg[1]
+        total += size
+    return total
+
+
+def _best_split(kernel: Kernel, model: Model) -> Split:
+    candidates = [Split(None, 1)]
+    if model.width > 1:
+        candidates += [Split(r, _narrow(model.width, r.arg[1])) for r in reversed(kernel.outputs)]
+    scored = sorted([(model.total(s), i) for i, s in enumerate(candidates)])
+    best_cost, best = scored[0][0], candidates[scored[0][1]]
+    main = max(kernel.families, key=_work, default=None)
+    for _, i in scored[:2]:
+        for tile in _tiles(kernel, main, candidates[i]):
+            cost = model.total(tile)
+            if cost < best_cost * 0.999:
+                best_cost, best = cost, tile
+    return best
+
+
+def _work(family: Family) -> int:
+    total = family.trips
+    for r in family.free:
+        total *= r.arg[1]
+    return total
+
+
+def _tiles(kernel: Kernel, main: Family | None, base: Split) -> list[Split]:
+    """Blocks on top of a vector range: copies of the vector, rows of another range, or a square of two others."""
+    v = base.vector
+    out: list[Split] = []
+    reuse = [] if main is None else [r for r in kernel.outputs if r in main.free and r is not v and _reuses(main, r)]
+    if v is not None and (main is None or v in main.free):
+        columns = [n for n in COLUMNS if n == 1 or _fits(kernel, v, n * base.lanes)]
+        out += [Split(v, base.lanes, {v: n}) for n in columns if n > 1]
+        rows = reuse
+    else:
+        columns, rows = [1], reuse
+    for a in rows:
+        for m in ROWS:
+            if not _fits(kernel, a, m):
+                continue
+            if v is not None and columns != [1]:
+                out += [Split(v, base.lanes, {a: m, v: n}) for n in columns]
+                continue
+            out.append(Split(v, base.lanes, {a: m}))
+            if main is not None and (v is None or v not in main.free):
+                out += [Split(v, base.lanes, {a: m, c: n}) for c in rows if c.arg[0] > a.arg[0] for n in (2, 3, 4) if _fits(kernel, c, n)]
+    return out
+
+
+def _reuses(family: Family, r: UOp) -> bool:
+    """Whether some load stays the same along r."""
+    return any(r not in load.free for load in family.loads)
+
+
+def _fits(kernel: Kernel, r: UOp, block: int) -> bool:
+    """Whether a block of that size is possible without masks."""
+    size = r.arg[1]
+    return size % block == 0 or (size >= block and not kernel.in_place)
+
+
+def _axis(kernel: Kernel, split: Split, r: UOp) -> Axis:
+    upcast = split.upcast.get(r, 1)
+    lanes = split.lanes if r is split.vector else 1
+    size, block = r.arg[1], upcast * lanes
+    edge: Edge = "exact" if size % block == 0 else "masked" if size < block or kernel.in_place else "overlap"
+    return Axis(r, upcast, lanes, edge)
+
+
+def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Reduction:
+    """Order of the ranges: those that masks depend on outermost (the masks then leave the rest), longest last."""
+    inner = model.inner(family, split)
+    order = sorted(family.ranges, key=lambda r: (r not in kernel.masked_ranges, r.arg[1], r.arg[0]))
+    if inner.vector is not None:
+        order.remove(inner.vector)
+        order.append(inner.vector)
+    lanes = inner.lanes if inner.vector is not None else 1
+    unroll = inner.unroll
+    while unroll > 1 and unroll * lanes > order[-1].arg[1]:
+        unroll //= 2
+    return Reduction(tuple(order), lanes, unroll)
+
+
+def _steps(kernel: Kernel, split: Split, axes: tuple[Axis, ...], nanoseconds: float, target: Target) -> tuple[Step, ...]:
+    """Workgroups, then loops: ranges of all reductions outside, the vector range outside the unrolled one inside them."""
+    count = {a.range: a.count for a in axes}
+
+    def rank(r: UOp) -> tuple[int, int, int]:
+        missing = sum(r not in f.free for f in kernel.families)
+        tiled = 2 if r in split.upcast and r is not split.vector else 1 if r is split.vector and kernel.families else 0
+        return missing, tiled, int(r.arg[0])
+
+    order = sorted(kernel.outputs, key=rank)
+    wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+    groups: list[Step] = []
+    shared = [r for r in order if all(r in f.free for f in kernel.families)]
+    for r in sorted(shared, key=lambda r: (r is split.vector and bool(kernel.families), order.index(r))):
+        if wanted <= 1:
+            break
+        pieces = min(count[r], wanted)
+        size = -(-count[r] // pieces)
+        pieces = -(-count[r] // size)
+        if pieces > 1:
+            groups.append(Step("group", r, size))
+            wanted = -(-wanted // pieces)
+    return (*groups, *[Step("loop", r) for r in order])

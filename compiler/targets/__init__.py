@@ -1,0 +1,19 @@
+"""One file a target: what it spells differently and what a kernel for it may use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hcq.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from compiler.targets.base import Target
+
+
+def target_of(arch: str) -> Target:
+    """The row of an arch: `x86_64-...` and `aarch64-...` are hosts, `sm_...` NVIDIA."""
+    if arch.startswith(("x86_64-", "aarch64-")):
+        from compiler.targets import host  # noqa: PLC0415  # only the one that is asked for
+
+        return host.target(arch)
+    raise UnsupportedError(f"no compiler target for arch {arch!r}; there are x86_64-*, aarch64-*")

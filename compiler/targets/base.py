@@ -1,0 +1,42 @@
+"""What the compiler knows about a target: one row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compiler.llvm import Machine
+    from compiler.render import Dialect
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A target's row: machine facts for the cost model, and how code is made."""
+
+    arch: str
+    dialect: Dialect
+    machine: Callable[[], Machine]
+    """LLVM's description; called only when something is compiled."""
+    vector_bytes: int
+    """Bytes of the widest vector register; the width of explicit vectors."""
+    registers: int
+    """Vector registers."""
+    fma_per_cycle: float
+    loads_per_cycle: float
+    gigahertz: float
+    bytes_per_ns: float
+    """Memory bandwidth of one core."""
+    l1_bytes: int
+    l2_bytes: int
+    cores: int
+    gathers: bool
+    """Whether gathers and masked stores are instructions; without them they are many."""
+    may_abort: bool = False
+    """Whether LLVM may end the process on a kernel; such targets compile in workers when there are several."""
+    settings: str = ""
+    """What the plan depends on besides the arch; part of the cache key."""
+    emit: Callable[[str, Machine, int], bytes]
+    """(IR text, machine, optimisation level) -> the image's code."""

@@ -1,0 +1,120 @@
+"""The host target: one call a workgroup, `void kernel(u64 args, u64 x, u64 y, u64 z)`, explicit vectors of the machine's width.
+
+`args` points at the argument block: 8 bytes a buffer, then 8 a variable. An arch is the machine's name and a digest that the cpu
+driver makes of what /proc/cpuinfo says (then LLVM's own detection chooses instructions), or one of the fixed levels below, whose code
+runs on every machine of that level.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from pathlib import Path
+
+from compiler import llvm
+from compiler.render import Dialect
+from compiler.targets.base import Target
+from hcq.errors import UnsupportedError
+
+_FOOTER = """
+attributes #0 = { nounwind "no-jump-tables"="true" "prefer-vector-width"="512" }
+!0 = !{i32 1}"""
+
+LEVELS = {"x86_64-v3": (32, 16, True), "x86_64-v4": (64, 32, True), "aarch64-v8": (16, 32, False)}
+"""arch -> (vector bytes, vector registers, gathers and masks)."""
+
+
+def _entry(name: str, pointers: int, variables: int) -> str:
+    del pointers, variables
+    head = f"define void @{name}(i64 %args, i64 %x, i64 %y, i64 %z) #0 {{\nentry:"
+    return head + "\n  %block = inttoptr i64 %args to ptr"
+
+
+def _slot(kind: str, number: int, register: str) -> list[str]:
+    address = f"{register}.at"
+    return [
+        f"  {address} = getelementptr i8, ptr %block, i64 {8 * number}",
+        f"  {register} = load {kind}, ptr {address}, align 8",
+    ]
+
+
+DIALECT = Dialect(
+    entry=_entry,
+    pointer=lambda number, register: _slot("ptr", number, register),
+    variable=lambda number, pointers, register: _slot("i64", pointers + number, register),
+    group=lambda axis, register: [f"  {register} = add i64 %{'xyz'[axis]}, 0"],
+    thread=lambda _axis, register: [f"  {register} = add i64 0, 0"],
+    footer=_FOOTER,
+)
+
+
+@functools.cache
+def _flags() -> frozenset[str]:
+    """This machine's instruction sets as the kernel names them."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return frozenset()
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(value.split())
+    return frozenset()
+
+
+def _native_row() -> tuple[int, int, bool]:
+    flags = _flags()
+    if {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags:
+        return LEVELS["x86_64-v4"]
+    if {"avx2", "fma", "f16c"} <= flags:
+        return LEVELS["x86_64-v3"]
+    if platform.machine() in ("aarch64", "arm64"):
+        return LEVELS["aarch64-v8"]
+    raise UnsupportedError(
+        f"the host compiler needs AVX2, FMA and F16C, or aarch64; this {platform.machine()} lacks "
+        f"{', '.join(sorted({'avx2', 'fma', 'f16c'} - flags))}"
+    )
+
+
+def _machine(arch: str) -> llvm.Machine:
+    host = llvm.host()
+    if arch not in LEVELS:
+        return host
+    cpu = "generic" if arch.startswith("aarch64") else arch.replace("_", "-")
+    triple = host.triple if arch.startswith(platform.machine()) else "aarch64-unknown-linux-gnu"
+    return llvm.Machine(triple, cpu)
+
+
+def _emit(ir: str, machine: llvm.Machine, level: int) -> bytes:
+    return llvm.emit_object(ir, machine, level=level)
+
+
+@functools.cache
+def target(arch: str) -> Target:
+    """The row of a host arch; UnsupportedError when its code could not run here."""
+    name, dash, _ = arch.partition("-")
+    if not dash or (arch not in LEVELS and name != platform.machine()):
+        raise UnsupportedError(
+            f"no host target {arch!r}; wanted {platform.machine()}-<digest>, as DeviceInfo.arch says, or one of {', '.join(LEVELS)}"
+        )
+    vector_bytes, registers, gathers = LEVELS.get(arch) or _native_row()
+    wide = vector_bytes == 64
+    cores = len(os.sched_getaffinity(0))
+    return Target(
+        arch=arch,
+        dialect=DIALECT,
+        machine=functools.partial(_machine, arch),
+        vector_bytes=vector_bytes,
+        registers=registers,
+        fma_per_cycle=1.5 if wide else 2.0,
+        loads_per_cycle=1.5 if wide else 2.0,
+        gigahertz=3.5,
+        bytes_per_ns=20.0,
+        l1_bytes=32 << 10,
+        l2_bytes=1 << 20,
+        cores=cores,
+        gathers=gathers,
+        settings=f"cores {cores}",
+        emit=_emit,
+    )

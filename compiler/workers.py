@@ -1,0 +1,151 @@
+"""Compiling in worker processes: LLVM ends the whole process on what it cannot select, so risky kernels compile in one that may die.
+
+Workers are spawned, never forked: a fresh interpreter that imports this package and answers requests on its pipes. Kernels travel as
+their canonical text, results as the bytes that the disk cache keeps. A worker that dies takes one kernel with it, which becomes a
+CompileError with the kernel's text and the worker's last words; another worker takes its place.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compiler.image import CompiledKernel, from_bytes, to_bytes
+from hcq.errors import CompileError, HcqError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import IO
+
+_LENGTH = struct.Struct("<cI")
+_DONE, _REFUSED, _UNSUPPORTED = b"k", b"c", b"u"
+LAST_WORDS = 2000
+"""Characters of a dead worker's stderr that an error repeats."""
+
+
+def _write(pipe: IO[bytes], kind: bytes, data: bytes) -> None:
+    pipe.write(_LENGTH.pack(kind, len(data)) + data)
+    pipe.flush()
+
+
+def _read(pipe: IO[bytes]) -> tuple[bytes, bytes] | None:
+    """One message; None when the other side is gone."""
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    kind, size = _LENGTH.unpack(head)
+    data = pipe.read(size)
+    return (kind, data) if len(data) == size else None
+
+
+class Worker:
+    """One process; `compile` returns a kernel or the error it became. Not safe for two threads at once."""
+
+    def __init__(self, arch: str) -> None:
+        home = str(Path(__file__).resolve().parent.parent)
+        start = f"import sys; sys.path.insert(0, {home!r}); from compiler.workers import serve; serve({arch!r})"
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words
+        )
+        self.dead = False
+
+    def compile(self, text: str) -> CompiledKernel | HcqError:
+        """Compile the kernel of a canonical text."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            _write(self._process.stdin, _DONE, text.encode())
+            answer = _read(self._process.stdout)
+        except BrokenPipeError:
+            answer = None
+        if answer is None:
+            return self._buried(text)
+        kind, data = answer
+        if kind == _DONE:
+            return from_bytes(data)
+        message = data.decode()
+        return CompileError(message) if kind == _REFUSED else UnsupportedError(message)
+
+    def _buried(self, text: str) -> CompileError:
+        self.dead = True
+        code = self._process.wait()
+        self._words.seek(0)
+        words = self._words.read().decode(errors="replace")[-LAST_WORDS:].strip()
+        how = f"signal {-code}" if code < 0 else f"exit status {code}"
+        return CompileError(f"the compile worker died ({how}), so LLVM could not select the code; it said: {words}", ast=text)
+
+    def close(self) -> None:
+        """End the process."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except BrokenPipeError:
+                    self.dead = True
+        self._process.wait()
+        self._words.close()
+
+
+def compile_texts(texts: Sequence[str], arch: str, *, processes: int) -> list[CompiledKernel | HcqError]:
+    """Compile kernels on up to `processes` workers; a result or an error for each, in order."""
+    results: list[CompiledKernel | HcqError | None] = [None] * len(texts)
+    pending = iter(range(len(texts)))
+    lock = threading.Lock()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        worker: Worker | None = None
+        try:
+            while True:
+                with lock:
+                    number = next(pending, None)
+                if number is None:
+                    return
+                if worker is None:
+                    worker = Worker(arch)
+                results[number] = worker.compile(texts[number])
+                if worker.dead:
+                    worker.close()
+                    worker = None
+        except BaseException as error:  # noqa: BLE001  # raised again in the caller's thread
+            failures.append(error)
+        finally:
+            if worker is not None:
+                worker.close()
+
+    threads = [threading.Thread(target=run) for _ in range(max(1, min(processes, len(texts))))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
+    assert all(r is not None for r in results)
+    return [r for r in results if r is not None]
+
+
+def serve(arch: str) -> None:
+    """The worker's side: answer requests on stdin until it ends. Whatever else prints goes to stderr."""
+    from compiler.compile import compile_uncached  # noqa: PLC0415  # the worker's own imports
+    from compiler.text import parse_kernel  # noqa: PLC0415
+
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    requests = sys.stdin.buffer
+    while (request := _read(requests)) is not None:
+        text = request[1].decode()
+        try:
+            kernel = compile_uncached(parse_kernel(text), arch)
+        except UnsupportedError as error:
+            _write(answers, _UNSUPPORTED, str(error).encode())
+        except HcqError as error:
+            _write(answers, _REFUSED, str(error).encode())
+        else:
+            _write(answers, _DONE, to_bytes(kernel))
