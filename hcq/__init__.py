@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from hcq.profile import Clock, Span
     from hcq.program import ArgKind, ArgSlot, Dim3, KernArgs, KernelImage, Program
     from hcq.queue import Queue
-    from hcq.registry import devices, drivers, open
+    from hcq.registry import devices, drivers, open  # noqa: A004 - hcq.open is what users type
     from hcq.signal import Point, Signal, Stamp, Timeline
 
 __all__ = [
@@ -112,8 +112,8 @@ _HOMES = {
     "config": "Config",
     "device": "Device",
     "driver": "BufferSpec DeviceInfo Place QueueKind",
-    "errors": "CompileError DeviceFault DriverError FaultKind FaultReport HcqError OutOfMemoryError SignalTimeout "
-    "UnsupportedError UsageError",
+    "errors": "CompileError DeviceFault DriverError FaultKind FaultReport HcqError OutOfMemoryError "
+    "SignalTimeout UnsupportedError UsageError",
     "graph": "Executable Graph Node",
     "memory": "Buffer",
     "params": "Expr Param Patch Word",

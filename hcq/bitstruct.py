@@ -225,7 +225,7 @@ class BitStruct:
         cls._refuse_overlap(fields)
         cls.FIELDS = {name: field for name, field in fields.items() if not field.fixed}
         cls.FIXED = {name: field for name, field in fields.items() if field.fixed}
-        cls.__match_args__ = tuple(cls.FIELDS)  # type: ignore[misc]  # read by pattern matching
+        cls.__match_args__ = tuple(cls.FIELDS)  # type: ignore[misc, attr-defined]  # patterns read it
         from hcq.bitpack import compile_pack  # noqa: PLC0415 - the generator imports this module
 
         cls.pack = staticmethod(compile_pack(cls))

@@ -183,7 +183,7 @@ class Struct:
                         f"{cls.__name__}.{name} at {start:#x} overlaps others or exceeds {cls.SIZE} bytes"
                     )
                 covered[start : start + member.size] = b"\1" * member.size
-        cls.__match_args__ = tuple(cls.FIELDS)  # type: ignore[misc]  # read by pattern matching
+        cls.__match_args__ = tuple(cls.FIELDS)  # type: ignore[misc, attr-defined]  # patterns read it
 
     @classmethod
     def _declare(cls, name: str, spec: Member) -> Member:

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Literal, Self
 from hcq.driver import QueueKind
 from hcq.errors import UsageError
 from hcq.params import Expr, Param, Word
+from hcq.signal import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
+    from hcq.device import Device
     from hcq.memory import Buffer
     from hcq.program import Dim3, KernArgs, Program
-    from hcq.signal import Point, Signal, Stamp
+    from hcq.signal import Point, Signal
 
     Pointer = Buffer | Param | Expr
 
@@ -122,21 +124,33 @@ def address(pointer: Pointer) -> Word:
     return pointer if isinstance(pointer, (Param, Expr)) else pointer.va
 
 
+def operands(command: Command) -> Iterator[Buffer]:
+    """Yield the buffers that a command names, also through kernel arguments."""
+    if isinstance(command, Exec):
+        yield from command.args.buffers
+    elif isinstance(command, Indirect):
+        yield command.buffer
+    elif isinstance(command, (Copy, Fill, Write)):
+        pointers = (command.dst, command.src) if isinstance(command, Copy) else (command.dst,)
+        yield from (pointer for pointer in pointers if not isinstance(pointer, (Param, Expr)))
+
+
 class CommandBuffer:
     """An ordered list of commands for one kind of queue; every method returns the list itself.
 
     One list may be submitted often, and to any queue of its kind.
     """
 
-    __slots__ = ("commands", "kind", "label", "spans", "stamp")
+    __slots__ = ("__weakref__", "commands", "epoch", "kind", "label", "spans")
 
-    def __init__(self, kind: QueueKind, *, label: str = "", stamp: Callable[[], Stamp] | None = None) -> None:
+    def __init__(self, kind: QueueKind, *, label: str = "", device: Device | None = None) -> None:
         self.kind = kind
         self.label = label
         self.commands: list[Command] = []
         self.spans: list[tuple[str, Stamp, Stamp]] = []
         """What `span` recorded: name, begin, end."""
-        self.stamp = stamp
+        self.epoch = -1 if device is None else device.closes
+        """`Device.closes` when all that is recorded was known to be open."""
 
     def wait(self, point: Point | Signal, value: Word | None = None) -> Self:
         """Go on when a point is reached, or a signal is >= `value`."""
@@ -174,6 +188,8 @@ class CommandBuffer:
             raise UsageError(
                 f"kernel {program.name} recorded for a {self.kind.value} queue; record it for a compute queue"
             )
+        if args.epoch != self.epoch:
+            self.epoch = -1
         self.commands.append(Exec(program, args, groups, threads))
         return self
 
@@ -181,8 +197,8 @@ class CommandBuffer:
         """Copy bytes; all of the smaller buffer when `size` is not given."""
         if size is None:
             size = min(_whole(dst), _whole(src))
-        _inside(dst, size, "copy to")
-        _inside(src, size, "copy from")
+        self._inside(dst, size, "copy to")
+        self._inside(src, size, "copy from")
         self.commands.append(Copy(dst, src, size))
         return self
 
@@ -192,26 +208,47 @@ class CommandBuffer:
             size = _whole(dst)
         if isinstance(size, int) and size % 4:
             raise UsageError(f"a fill repeats 4 bytes, {size} is no multiple of them")
-        _inside(dst, size, "fill")
+        self._inside(dst, size, "fill")
         self.commands.append(Fill(dst, value, size))
         return self
 
     def write(self, dst: Pointer, value: Word, *, bits: Literal[32, 64] = 32) -> Self:
         """Store one number at the start of a buffer."""
-        _inside(dst, bits // 8, "write to")
+        self._inside(dst, bits // 8, "write to")
         self.commands.append(Write(dst, value, bits))
         return self
 
     @contextmanager
     def span(self, name: str) -> Iterator[Self]:
         """Time what is recorded inside; `Device.spans` returns it once it ran."""
-        if self.stamp is None:
-            raise UsageError("only a command buffer made by Queue.record can record spans")
-        begin, end = self.stamp(), self.stamp()
+        begin, end = Stamp(), Stamp()
         self.commands.append(Timestamp(begin))
         yield self
         self.commands.append(Timestamp(end))
         self.spans.append((name, begin, end))
+
+    def _inside(self, pointer: Pointer, size: Word, what: str) -> None:
+        if isinstance(pointer, (Param, Expr)):
+            return
+        pointer.live()
+        if pointer.device.closes != self.epoch:
+            self.epoch = -1
+        if isinstance(size, int) and not 0 <= size <= pointer.size:
+            raise UsageError(f"{what} {pointer!r}: it has {pointer.size} bytes, {size} were asked for")
+
+    def verify(self, device: Device) -> None:
+        """Raise `UsageError` when something recorded was closed since, or is not `device`'s to use."""
+        epoch = device.closes
+        for command in self.commands:
+            for buffer in operands(command):
+                buffer.live()
+                if not buffer.visible_to(device):
+                    raise UsageError(
+                        f"{type(command).__name__} uses {buffer!r}, which {device.name} cannot see"
+                    )
+            if isinstance(command, Exec) and (command.program.closed or command.program.device is not device):
+                raise UsageError(f"{command.program!r} cannot be launched on {device.name}")
+        self.epoch = epoch
 
     def __iter__(self) -> Iterator[Command]:
         return iter(self.commands)
@@ -245,11 +282,3 @@ def _whole(pointer: Pointer) -> int:
     if isinstance(pointer, (Param, Expr)):
         raise UsageError(f"{pointer} has no size of its own: say how many bytes")
     return pointer.size
-
-
-def _inside(pointer: Pointer, size: Word, what: str) -> None:
-    if isinstance(pointer, (Param, Expr)) or not isinstance(size, int):
-        return
-    pointer.live()
-    if not 0 <= size <= pointer.size:
-        raise UsageError(f"{what} {pointer!r}: it has {pointer.size} bytes, {size} were asked for")

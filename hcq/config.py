@@ -1,89 +1,113 @@
-"""The configuration of the whole project: one typed object, read from the environment in this file alone.
+"""The one place that reads the environment: typed settings, read once, never at import.
 
-| variable | meaning |
-|--|--|
-| `HCQ_DEVICE` | what "auto" opens: "cpu", "nv:0", "nv-emu:sm_90" |
-| `HCQ_VALIDATE` | 1: check every submission for hazards, use after free, limits, waits that cannot be met |
-| `HCQ_TRACE` | a file: devices write what their queues ran, as a Chrome trace, when they close |
-| `HCQ_CACHE` | the folder of compiled kernels; default: `~/.cache/hcq` (or below `XDG_CACHE_HOME`) |
-| `HCQ_SEED` | reorder Execs between Barriers by this seed, so that nothing comes to rely on luck |
-| `DEBUG` | 0 (quiet) to 5: how much is said on stderr |
-| `BEAM` | width of the search for kernel schedules; 0 is off |
-| `JIT` | 0: `TinyJit` runs functions as they are |
+`config()` gives the process's settings; `override(...)` replaces some for a block of code (tests). A value
+that cannot be read is a `UsageError` that names the variable and what it may hold.
 """
 
 from __future__ import annotations
 
-import difflib
-import functools
+import contextlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """What the user chose; see the module's table."""
+    """Settings of this process; the field's comment names its variable."""
 
-    device: str | None = None
+    device: str = ""
+    """HCQ_DEVICE: what "auto" opens; empty lets it choose."""
     validate: bool = False
-    trace: Path | None = None
+    """HCQ_VALIDATE: check every submission before it is sent."""
+    trace: str = ""
+    """HCQ_TRACE: write a Chrome trace of all spans to this file at exit."""
     cache: Path = Path()
-    seed: int | None = None
+    """HCQ_CACHE: folder of compiled code; default is $XDG_CACHE_HOME/hcq or ~/.cache/hcq."""
+    seed: int = 0
+    """HCQ_SEED: order of unbarriered Execs and interleaving of emulated queues; 0 keeps program order."""
     debug: int = 0
+    """DEBUG: 1 tells compilations and verifies passes, 2 prints schedules, 3 linear code, 4 LLVM IR."""
     beam: int = 0
+    """BEAM: width of the schedule search; 0 trusts the cost model."""
     jit: bool = True
+    """JIT: 0 makes TinyJit call its function every time."""
+    workers: int | None = None
+    """HCQ_WORKERS: worker threads of the cpu device besides its queues'; default is cores - 1."""
+    conformance: tuple[str, ...] = ("cpu",)
+    """HCQ_CONFORMANCE: devices that tests/conformance runs on, separated by commas."""
 
 
-_OURS = ("HCQ_DEVICE", "HCQ_VALIDATE", "HCQ_TRACE", "HCQ_CACHE", "HCQ_SEED")
+def _flag(name: str, text: str) -> bool:
+    if text not in {"0", "1"}:
+        raise UsageError(f"{name} must be 0 or 1, it is {text!r}")
+    return text == "1"
 
 
-def read(environ: Mapping[str, str]) -> Config:
-    """Return the configuration that an environment describes. A misspelt or malformed variable is a
-    `UsageError`.
-    """
-    for name in environ:
-        if name.startswith("HCQ_") and name not in _OURS:
-            near = difflib.get_close_matches(name, _OURS, n=1)
-            hint = f"; did you mean {near[0]}?" if near else f"; there are: {', '.join(_OURS)}"
-            raise UsageError(f"the environment variable {name} means nothing{hint}")
-    trace = environ.get("HCQ_TRACE", "")
-    seed = environ.get("HCQ_SEED", "")
-    return Config(
-        device=environ.get("HCQ_DEVICE") or None,
-        validate=bool(_number(environ, "HCQ_VALIDATE", 0)),
-        trace=Path(trace) if trace else None,
-        cache=_cache(environ),
-        seed=_number(environ, "HCQ_SEED", 0) if seed else None,
-        debug=_number(environ, "DEBUG", 0),
-        beam=_number(environ, "BEAM", 0),
-        jit=bool(_number(environ, "JIT", 1)),
-    )
+def _number(name: str, text: str) -> int:
+    try:
+        number = int(text, 0)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise UsageError(f"{name} must be a whole number of at least 0, it is {text!r}")
+    return number
 
 
-@functools.cache
-def current() -> Config:
-    """Return the configuration of this process, read once."""
-    return read(os.environ)
+def _text(_name: str, text: str) -> str:
+    return text
 
 
-def _number(environ: Mapping[str, str], name: str, default: int) -> int:
-    text = environ.get(name, "").strip()
-    if not text:
-        return default
-    if not text.isdecimal():
-        raise UsageError(f"{name}={text!r}: wanted a number, 0 or more")
-    return int(text)
+def _names(_name: str, text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _cache(environ: Mapping[str, str]) -> Path:
-    if environ.get("HCQ_CACHE"):
-        return Path(environ["HCQ_CACHE"])
-    base = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or "/tmp") / ".cache"  # noqa: S108 - no home
-    return Path(base) / "hcq"
+_READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
+    "HCQ_DEVICE": ("device", _text),
+    "HCQ_VALIDATE": ("validate", _flag),
+    "HCQ_TRACE": ("trace", _text),
+    "HCQ_SEED": ("seed", _number),
+    "DEBUG": ("debug", _number),
+    "BEAM": ("beam", _number),
+    "JIT": ("jit", _flag),
+    "HCQ_WORKERS": ("workers", _number),
+    "HCQ_CONFORMANCE": ("conformance", _names),
+}
+
+
+def read(environment: Mapping[str, str]) -> Config:
+    """Read settings from `environment`; empty variables count as absent."""
+    values: dict[str, Any] = {}
+    for name, (field, reader) in _READERS.items():
+        text = environment.get(name, "")
+        if text:
+            values[field] = reader(name, text)
+    base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".cache")
+    values["cache"] = Path(environment.get("HCQ_CACHE") or Path(base) / "hcq")
+    return Config(**values)
+
+
+_current: list[Config] = []
+
+
+def config() -> Config:
+    """Return the settings, read from the environment at the first call."""
+    if not _current:
+        _current.append(read(os.environ))
+    return _current[-1]
+
+
+@contextlib.contextmanager
+def override(**values: Any) -> Iterator[Config]:
+    """Replace some settings inside a `with` block."""
+    _current.append(replace(config(), **values))
+    try:
+        yield _current[-1]
+    finally:
+        _current.pop()

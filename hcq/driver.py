@@ -1,9 +1,10 @@
 """All that a vendor implements.
 
-A vendor is a `Driver` that enumerates and opens; a `DriverDevice` that owns memory, rings and programs; an `Encoder` that turns
-neutral commands into the words of one kind of queue; a `Ring` that makes words visible to the device and rings the bell.
-Every method is required: a driver that cannot do a thing raises `UnsupportedError` and says why.
-Nothing here is thread-safe by itself: the queue above holds its lock around `encode` and `submit`.
+A vendor is a `Driver` that enumerates and opens; a `DriverDevice` that owns memory, rings and programs; an
+`Encoder` that turns neutral commands into the words of one kind of queue; a `Ring` that makes words visible
+to the device and rings the bell. Every method is required: a driver that cannot do a thing raises
+`UnsupportedError` and says why. Nothing here is thread-safe by itself: the queue above holds its lock around
+`encode` and `submit`.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class DeviceInfo:
     host_addressable: bool = False
     """Device memory is host memory: every buffer can be viewed by the CPU."""
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """"max_threads", "max_groups_x", "max_groups_y", "max_groups_z", "max_shared_bytes", "max_alloc_bytes", ..."""
+    """"max_threads", "max_groups_x", "max_groups_y", "max_groups_z", "max_shared_bytes", "max_alloc_bytes",
+    ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,9 @@ class Encoder(Protocol):
     def encode(self, commands: Sequence[Command], out: Stream) -> None:
         """Append the words of `commands` to `out`, in order.
 
-        Argument blocks and launch descriptors go to `out.place`; a value that is a Param or Expr leaves a patch. `Wait` and
-        `SetSignal` of the submission itself come as ordinary commands. Raises `UsageError` or `UnsupportedError` before it
-        has appended anything of the offending command.
+        Argument blocks and launch descriptors go to `out.place`; a value that is a Param or Expr leaves a
+        patch. `Wait` and `SetSignal` of the submission itself come as ordinary commands. Raises `UsageError`
+        or `UnsupportedError` before it has appended anything of the offending command.
         """
         ...
 
@@ -109,7 +111,8 @@ class Ring(Protocol):
     def submit(self, stream: Stream) -> None:
         """Make the words of `stream` visible to the device, in order, and ring the bell.
 
-        Sleeps while the ring is full, polling `DriverDevice.fault`; a stream larger than the ring is a `UsageError`.
+        Sleeps while the ring is full, polling `DriverDevice.fault`; a stream larger than the ring is a
+        `UsageError`.
         """
         ...
 
@@ -157,7 +160,8 @@ class DriverDevice(Protocol):
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
         """Sleep until the u64 at `va` (a signal slot) is >= `value`, something else happened, or `timeout_s` is over.
 
-        Returns whether the value was reached. Keeps no lock and lets other Python threads run; may return early.
+        Returns whether the value was reached. Keeps no lock and lets other Python threads run; may return
+        early.
         """
         ...
 

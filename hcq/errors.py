@@ -36,7 +36,9 @@ class UnsupportedError(HcqError, NotImplementedError):
 class DriverError(HcqError, OSError):
     """The kernel refused a call; carries the call, its decoded arguments and the status."""
 
-    def __init__(self, call: str, status: int, status_name: str, *, arguments: str = "", hint: str = "") -> None:
+    def __init__(
+        self, call: str, status: int, status_name: str, *, arguments: str = "", hint: str = ""
+    ) -> None:
         text = f"{call} failed with {status_name} ({status:#x})"
         if arguments:
             text += f"; arguments: {arguments}"
@@ -96,8 +98,12 @@ class FaultReport:
         lines = [f"{self.device}: {self.kind.name.lower().replace('_', ' ')}: {self.message}"]
         if self.va is not None:
             lines.append(f"  address: {self.va:#x}" + (f" ({self.access})" if self.access else ""))
-        for label, value in (("kernel", self.kernel), ("queue", self.queue), ("nearest allocation", self.nearest),
-                             ("stuck at", self.stuck_at)):
+        for label, value in (
+            ("kernel", self.kernel),
+            ("queue", self.queue),
+            ("nearest allocation", self.nearest),
+            ("stuck at", self.stuck_at),
+        ):
             if value:
                 lines.append(f"  {label}: {value}")
         lines += [f"  argument: {argument}" for argument in self.arguments]

@@ -8,8 +8,11 @@ from typing import Protocol
 
 CHUNK_BYTES = 1 << 16
 
-Slot = tuple[memoryview, int, int]
-"""The chunk's u64 elements, the index of the slot's first, the address."""
+Slot = tuple[memoryview, int, int, "list[Slot]"]
+"""The chunk's u64 elements, the index of the slot's first, the address, and the list it goes back to.
+
+To give a slot back append it to that list; a forked child's slots thus never mix with its own pool's.
+"""
 
 
 class HostMapping(Protocol):
@@ -49,14 +52,10 @@ class HostPool:
             except IndexError:
                 self._grow()
                 continue
-            words, index, _ = slot
+            words, index = slot[0], slot[1]
             for i in range(self._slot_bytes // 8):
                 words[index + i] = 0
             return slot
-
-    def give_back(self, slot: Slot) -> None:
-        """Let the slot be taken again; nothing may write to it any more."""
-        self._free.append(slot)
 
     def attach(self, device: HostMapping) -> None:
         """Show all of the pool, and what it grows to, to a device."""
@@ -109,7 +108,8 @@ class HostPool:
             self._chunks.append((chunk, va))
             words = memoryview(chunk).cast("Q")
             step = self._slot_bytes // 8
-            self._free += [(words, i, va + 8 * i) for i in range(len(words) - step, -1, -step)]
+            free = self._free
+            free += [(words, i, va + 8 * i, free) for i in range(len(words) - step, -1, -step)]
 
 
 SIGNALS = HostPool(64)

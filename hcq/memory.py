@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from hcq.errors import OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
-    import threading
+    from contextlib import AbstractContextManager
     from collections.abc import Callable
 
     from hcq.device import Device
@@ -56,7 +56,7 @@ class Block:
 class Chunk:
     """One allocation of the driver's."""
 
-    __slots__ = ("allocation", "blocks", "used")
+    __slots__ = ("allocation", "blocks", "peers", "used")
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
@@ -64,6 +64,8 @@ class Chunk:
         """Bytes cut off so far."""
         self.blocks = 0
         """Blocks cut so far."""
+        self.peers: frozenset[Device] = frozenset()
+        """Other devices that see it."""
 
 
 def size_class(size: int, align: int) -> int:
@@ -79,15 +81,14 @@ class Pool:
     trimming do.
     """
 
-    __slots__ = ("_by_size", "_chunk", "_chunks", "_homes", "_lock", "driver", "new_home", "reclaim", "spec")
+    __slots__ = ("_by_size", "_chunk", "_chunks", "_homes", "_lock", "driver", "reclaim", "spec")
 
     def __init__(
         self,
         driver: DriverDevice,
         spec: BufferSpec,
-        lock: threading.RLock,  # type: ignore[valid-type]  # a factory until Python 3.13
+        lock: AbstractContextManager[bool],
         reclaim: Callable[[int], bool],
-        new_home: Callable[[], list[Block]],
     ) -> None:
         if spec.align < 1 or spec.align & (spec.align - 1) or spec.align > CHUNK_BYTES:
             raise UsageError(f"alignment {spec.align}: wanted a power of two up to {CHUNK_BYTES}")
@@ -95,8 +96,7 @@ class Pool:
         self.spec = spec
         self.reclaim = reclaim
         """reclaim(attempt) frees memory somehow; False when there is nothing left to try."""
-        self.new_home = new_home
-        self._lock = cast("Any", lock)
+        self._lock = lock
         self._homes: dict[int, list[Block]] = {}
         """Free blocks by size class."""
         self._by_size: dict[int, list[Block]] = {}
@@ -123,7 +123,7 @@ class Pool:
             cls = size_class(size, self.spec.align)
             home = self._homes.get(cls)
             if home is None:
-                home = self._homes[cls] = self.new_home()
+                home = self._homes[cls] = []
             self._by_size[size] = home
             return home
 
@@ -205,7 +205,6 @@ class Buffer:
         "__weakref__",
         "_block",
         "_home",
-        "_peers",
         "_views",
         "device",
         "label",
@@ -233,8 +232,7 @@ class Buffer:
         """What this is a view of."""
         self.offset = 0
         """Bytes from the start of the root buffer."""
-        self._views: weakref.WeakSet[Buffer] | None = None
-        self._peers: set[Device] | None = None
+        self._views: list[weakref.ref[Buffer]] | None = None
         self.where = ""
         """Where the buffer was closed, when validation is on."""
 
@@ -250,41 +248,45 @@ class Buffer:
         part._home = self._home
         part.device, part.spec, part.label, part.where = self.device, self.spec, self.label, ""
         part.va, part.size, part.root, part.offset = self.va + offset, size, root, self.offset + offset
-        part._views = part._peers = None
+        part._views = None
         if root._views is None:
-            root._views = weakref.WeakSet()
-        root._views.add(part)
+            root._views = []
+        root._views.append(weakref.ref(part, root._views.remove))
         return part
+
+    @property
+    def chunk(self) -> Chunk:
+        """The driver's allocation that the buffer lies in."""
+        self.live()
+        block = (self.root or self)._block
+        assert block is not None  # live() saw to it
+        return block.chunk
 
     def host(self) -> memoryview:
         """Return the bytes as the CPU sees them. They are this buffer's as long as it lives, not longer."""
-        self.live()
-        root = self.root or self
-        block = root._block
-        assert block is not None
-        view = block.chunk.allocation.host
-        if view is None:
+        allocation = self.chunk.allocation
+        if allocation.host is None:
             raise UsageError(
                 f"{self!r} is not visible to the host: allocate it with host_visible=True, or copy"
             )
-        start = block.offset + self.offset
-        return view[start : start + self.size]
+        start = self.va - allocation.va
+        return allocation.host[start : start + self.size]
 
     def map_to(self, peer: Device) -> None:
         """Make the memory visible to another device at the same address, for good."""
-        self.live()
-        root = self.root or self
-        if peer is not self.device and peer not in (root._peers or ()):
-            assert root._block is not None
-            peer.map_peer(root._block.chunk.allocation, self.device)
-            root._peers = (root._peers or set()) | {peer}
+        if not self.visible_to(peer):
+            chunk = self.chunk
+            peer.map_peer(chunk.allocation, self.device)
+            chunk.peers |= {peer}
 
     def visible_to(self, device: Device) -> bool:
         """Return whether queues of `device` can use the address."""
-        return device is self.device or device in ((self.root or self)._peers or ())
+        return device is self.device or device in self.chunk.peers
 
     def live(self) -> None:
         """Raise `UsageError` when the buffer, or its device, is closed."""
+        if self.device.closed:
+            raise UsageError(f"{self!r} was used after its device was closed")
         if self.va is CLOSED:
             where = f"; closed at {self.where}" if self.where else ""
             raise UsageError(f"{self!r} was used after it was closed{where}")
@@ -295,17 +297,22 @@ class Buffer:
         return self.va is CLOSED
 
     def close(self, *, after: Point | None = None) -> None:
-        """Refuse everything from now on; give the memory back when nothing in flight can use it, nor before `after`.
+        """Refuse everything from now on; give the memory back when nothing uses it, nor before `after`.
 
         Closing a view only ends that view. Closing twice is fine.
         """
         if self.closed:
             return
-        where = self.device.caller()
-        for part in (self, *(self._views or ())):
-            part.va, part.where = CLOSED, where
+        device, root = self.device, self.root or self
+        assert root._block is not None  # not closed
+        peers = root._block.chunk.peers
+        views = [view() for view in self._views or ()]
+        where = device.caller()
+        for part in (self, *views):
+            if part is not None:
+                part.va, part.where = CLOSED, where
         block, self._block = self._block, None
-        self.device.retire_block(block, self._home, after)
+        device.retire_block(block, self._home, peers, after)
 
     def __enter__(self) -> Self:
         return self

@@ -99,7 +99,7 @@ class KernArgs:
     do not change it.
     """
 
-    __slots__ = ("patches", "program", "values", "words")
+    __slots__ = ("epoch", "patches", "program", "values", "words")
 
     def __init__(
         self,
@@ -115,6 +115,8 @@ class KernArgs:
         """What was given, one a slot; keeps the buffers alive."""
         self.patches = patches
         """(byte offset, bits, expression) of every open place."""
+        self.epoch = program.device.closes
+        """`Device.closes` when the buffers were known to be open."""
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

@@ -31,12 +31,12 @@ class Waiter(Protocol):
         """Sleep until the slot is >= `value` or the time is over; False may be early."""
         ...
 
-    def poll_faults(self, signal: Signal) -> None:
+    def poll_faults(self, signal: Signal, value: int) -> None:
         """Raise when a wait for `signal` cannot end: its device, or one waited for, faulted or is closed."""
         ...
 
-    def signal_written(self, va: int) -> None:
-        """Wake what sleeps on a slot that the host wrote."""
+    def saw(self, signal: Signal, value: int) -> None:
+        """Note, for the validation layer, that the host saw the slot at `value`."""
         ...
 
     def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
@@ -58,7 +58,7 @@ class Signal:
     ) -> None:
         self._slot: Slot | None = None
         self._slot = slot = SIGNALS.take()
-        self._words, self._index, self.va = slot
+        self._words, self._index, self.va, _ = slot
         self._words[self._index] = value
         self.base = base
         """What is added to the slot's content to give the value: a timeline changes slots and counts on."""
@@ -93,12 +93,16 @@ class Signal:
         """
         target = value - self.base
         words, index = self._words, self._index
-        if words[index] >= target:
-            return
+        if words[index] < target:
+            self._sleep(value, target, timeout_s)
+        self.device.saw(self, target)
+
+    def _sleep(self, value: int, target: int, timeout_s: float | None) -> None:
+        words, index = self._words, self._index
         start = time.monotonic()
         left = POLL_S if timeout_s is None else min(POLL_S, timeout_s)
         while not self.device.wait_slot(self.va, target, left) and words[index] < target:
-            self.device.poll_faults(self)
+            self.device.poll_faults(self, target)
             if timeout_s is None:
                 continue
             waited = time.monotonic() - start
@@ -113,7 +117,7 @@ class Signal:
 
     def __del__(self) -> None:
         if self._slot is not None:
-            SIGNALS.give_back(self._slot)
+            self._slot[3].append(self._slot)
 
 
 class Point:
@@ -129,7 +133,14 @@ class Point:
         self.value = value
 
     def done(self) -> bool:
-        """Return whether the point is reached."""
+        """Return whether the point is reached; what the host does next is then ordered after it."""
+        if not self.passed():
+            return False
+        self.signal.device.saw(self.signal, self.value - self.signal.base)
+        return True
+
+    def passed(self) -> bool:
+        """Return whether the point is reached, for housekeeping: the validation layer does not count it as seen."""
         signal = self.signal
         return signal._words[signal._index] + signal.base >= self.value  # noqa: SLF001 - same module, hot
 
@@ -154,28 +165,31 @@ class Timeline:
     was made with. Not thread-safe: the owner holds its lock.
     """
 
-    __slots__ = ("_last", "device", "label", "signal")
+    __slots__ = ("_last", "_value", "device", "label", "signal")
 
     def __init__(self, device: Waiter, *, label: str = "", start: int = 0) -> None:
         self.device = device
         self.label = label
         self.signal = Signal(device, start % SLOT_VALUES, label=label, base=start - start % SLOT_VALUES)
         self._last = Point(self.signal, start)
+        self._value = start
 
     def next(self) -> Point:
         """Hand out the next value."""
-        value = self._last.value + 1
+        self._value = value = self._value + 1
         signal = self.signal
         if value - signal.base > SLOT_VALUES:
             signal = self.signal = Signal(self.device, label=self.label, base=value - 1)
         point = self._last = Point(signal, value)
         return point
 
-    def undo(self, point: Point, before: Point) -> None:
-        """Take back the last point handed out, which nothing was told of."""
-        if point is self._last:
-            self._last = before
-            self.signal = before.signal
+    def undo(self, before: Point) -> None:
+        """Take back the point handed out after `before`: no queue was told of it."""
+        self._last, self._value, self.signal = before, before.value, before.signal
+
+    def skip(self, before: Point) -> None:
+        """Count the point handed out after `before` as lost: it may be raised or not, none waits for it."""
+        self._last = before
 
     @property
     def last(self) -> Point:
@@ -191,7 +205,7 @@ class Stamp:
     def __init__(self) -> None:
         self._slot: Slot | None = None
         self._slot = slot = STAMPS.take()
-        self._words, self._index, self.va = slot
+        self._words, self._index, self.va, _ = slot
 
     @property
     def ticks_va(self) -> int:
@@ -205,4 +219,4 @@ class Stamp:
 
     def __del__(self) -> None:
         if self._slot is not None:
-            STAMPS.give_back(self._slot)
+            self._slot[3].append(self._slot)

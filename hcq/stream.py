@@ -64,7 +64,7 @@ class Stream:
                 qwords = array("Q", qwords)
             except (OverflowError, TypeError) as error:
                 raise UsageError(f"argument memory takes u64 words: {error}") from None
-        self.view[first : first + len(qwords)] = qwords  # type: ignore[assignment]  # an array('Q') by now
+        self.view[first : first + len(qwords)] = qwords
         self.at = at + size
         return self.base + at
 

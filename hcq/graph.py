@@ -1,0 +1,183 @@
+"""Graphs: command buffers for several queues and the order between them, encoded once and replayed often.
+
+    graph = hcq.Graph(label="step")
+    x = graph.param("x", size=4096)
+    node = graph.add(device.compute, device.compute.record().exec(...))
+    executable = graph.compile()
+    executable.replay([buffer]).wait()
+
+Nodes of one queue run in the order they were added, each after the effects of the one before; between queues
+only `after=` orders. See `hcq.executable` for what a replay does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hcq.commands import Barrier, Command, Copy, Exec, Fill, Scope, Write
+from hcq.errors import UsageError
+from hcq.executable import Executable
+from hcq.memory import Buffer
+from hcq.params import Expr, Param
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hcq.commands import CommandBuffer
+    from hcq.queue import Queue
+
+__all__ = ["Executable", "Graph", "Node", "Segment"]
+
+
+class Node:
+    """One command buffer in a graph. Made by `Graph.add`."""
+
+    __slots__ = ("after", "commands", "index", "queue")
+
+    def __init__(self, index: int, queue: Queue, commands: CommandBuffer, after: tuple[Node, ...]) -> None:
+        self.index = index
+        self.queue = queue
+        self.commands = commands
+        self.after = after
+
+    def __repr__(self) -> str:
+        return f"<Node {self.index} {self.commands.label!r} on {self.queue.label}>"
+
+
+@dataclass(slots=True)
+class Segment:
+    """What one queue runs without waiting for another: the unit that an Executable submits."""
+
+    queue: Queue
+    index: int
+    label: str = ""
+    commands: list[Command] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
+    """Segments of other queues that must be done before."""
+
+
+class Graph:
+    """Command buffers and the order between them. Recording touches no hardware."""
+
+    def __init__(self, *, label: str = "") -> None:
+        self.label = label
+        self.params: list[Param] = []
+        self.nodes: list[Node] = []
+
+    def param(self, name: str, *, bits: int = 64, signed: bool = False, size: int = 0) -> Param:
+        """Return a number, or a buffer of at least `size` bytes, that is given at each replay."""
+        param = Param(name, bits, signed, size)
+        self.params.append(param)
+        return param
+
+    def add(self, queue: Queue, commands: CommandBuffer, *, after: Sequence[Node] = ()) -> Node:
+        """Add a command buffer, to run on `queue` after the queue's earlier nodes and after the nodes given."""
+        if commands.kind is not queue.kind:
+            raise UsageError(f"{commands!r} was added for {queue!r}")
+        for node in after:
+            if node.index >= len(self.nodes) or self.nodes[node.index] is not node:
+                raise UsageError(f"{node!r} belongs to another graph")
+        commands.verify(queue.device)
+        node = Node(len(self.nodes), queue, commands, tuple(after))
+        self.nodes.append(node)
+        return node
+
+    def compile(self, *, copies: int = 2, limit: int = 8) -> Executable:
+        """Encode the graph. `copies` replays can be in flight at first, up to `limit` when they are asked
+        for.
+        """
+        if not self.nodes:
+            raise UsageError(f"the graph {self.label!r} has no nodes")
+        if not 1 <= copies <= limit:
+            raise UsageError(f"copies={copies}, limit={limit}: wanted 1 <= copies <= limit")
+        used = {expr.param for node in self.nodes for expr in _open(node.commands)}
+        strangers = used.difference(self.params)
+        if strangers:
+            names = ", ".join(sorted(param.name for param in strangers))
+            raise UsageError(f"the graph {self.label!r} uses parameters that are not its own: {names}")
+        segments = segment(self.nodes)
+        return Executable(self.label, tuple(self.params), segments, conflicts(segments), copies, limit)
+
+
+def segment(nodes: Sequence[Node]) -> list[Segment]:
+    """Cut the nodes into segments, in an order in which every wait is for an earlier one; the last joins all
+    queues.
+    """
+    ends = {id(before) for node in nodes for before in node.after if before.queue is not node.queue}
+    segments: list[Segment] = []
+    of_node: dict[int, int] = {}
+    running: dict[Queue, Segment | None] = {}
+    for node in nodes:
+        cross = {of_node[before.index] for before in node.after if before.queue is not node.queue}
+        current = running.get(node.queue)
+        if current is None or cross:
+            current = Segment(node.queue, len(segments), node.commands.label, waits=sorted(cross))
+            segments.append(current)
+            running[node.queue] = current
+        elif current.commands:
+            current.commands.append(Barrier(Scope.DEVICE))
+        current.commands += node.commands.commands
+        of_node[node.index] = current.index
+        if id(node) in ends:
+            running[node.queue] = None
+    last = {seg.queue: seg.index for seg in segments}
+    if len(last) > 1:
+        home = nodes[-1].queue
+        waits = sorted(index for queue, index in last.items() if queue is not home)
+        segments.append(Segment(home, len(segments), "join", waits=waits))
+    return segments
+
+
+def conflicts(segments: Sequence[Segment]) -> set[tuple[Queue, Queue]]:
+    """Return the pairs of queues that may touch the same memory, one of them writing: replays must not
+    overlap there.
+    """
+    touched: dict[Queue, list[tuple[Buffer | None, bool]]] = {}
+    for seg in segments:
+        entry = touched.setdefault(seg.queue, [])
+        for command in seg.commands:
+            entry += [(_root(pointer), writes) for pointer, writes in accesses(command)]
+    return {
+        (one, other)
+        for one, first in touched.items()
+        for other, second in touched.items()
+        if one is not other
+        and any(
+            (a is None or b is None or a is b) and (writes_a or writes_b)
+            for a, writes_a in first
+            for b, writes_b in second
+        )
+    }
+
+
+def _root(pointer: Buffer | Param | Expr) -> Buffer | None:
+    return (pointer.root or pointer) if isinstance(pointer, Buffer) else None
+
+
+def accesses(command: Command) -> Iterator[tuple[Buffer | Param | Expr, bool]]:
+    """Yield (pointer, whether it is written) of everything that a command touches."""
+    if isinstance(command, Exec):
+        for slot, pointer in command.args.pointers():
+            if "r" in slot.access:
+                yield pointer, False
+            if "w" in slot.access:
+                yield pointer, True
+    elif isinstance(command, (Copy, Fill, Write)):
+        yield command.dst, True
+        if isinstance(command, Copy):
+            yield command.src, False
+
+
+def _open(commands: CommandBuffer) -> Iterator[Expr]:
+    """Yield every open number of a command buffer."""
+    for command in commands:
+        words: list[object] = []
+        if isinstance(command, Exec):
+            words += command.groups
+            yield from (expr for _, _, expr in command.args.patches)
+        else:
+            words += [getattr(command, name, None) for name in ("dst", "src", "value", "size")]
+        for word in words:
+            if isinstance(word, (Param, Expr)):
+                yield word if isinstance(word, Expr) else Expr(word)

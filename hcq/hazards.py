@@ -1,0 +1,254 @@
+"""Which accesses are ordered: vector clocks over queues, and the history of every buffer.
+
+A clock maps queues to how far a piece of work is known to come after them. A submission starts with its
+queue's clock and what the host has seen; a Wait joins the clock of whatever raises the signal; setting a
+signal publishes the clock. Two accesses of one byte, one of them a write, are a hazard unless the older is
+inside the younger's clock.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hcq.commands import Barrier, Command, Copy, Exec, Fill, SetSignal, Wait, Write
+from hcq.errors import UsageError
+from hcq.memory import Buffer
+from hcq.params import Expr, Param
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from hcq.binding import Value
+    from hcq.queue import Queue
+    from hcq.signal import Signal
+
+Clock = dict["Queue", int]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Bytes [begin, end) of a root buffer, touched by one command."""
+
+    root: Buffer
+    begin: int
+    end: int
+    writes: bool
+    what: str
+    """ "kernel add, argument out"."""
+
+    def meets(self, other: Access) -> bool:
+        """Return whether the two cannot go unordered."""
+        overlap = self.begin < other.end and other.begin < self.end
+        return self.root is other.root and overlap and (self.writes or other.writes)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """An access that was submitted, kept in its buffer's history; the buffer itself is not kept."""
+
+    queue: Queue
+    tick: int
+    begin: int
+    end: int
+    writes: bool
+    what: str
+    awaits: tuple[tuple[Signal, int], ...]
+    """Signals it comes after that nothing submitted raised at the time."""
+
+
+@dataclass(slots=True)
+class Promise:
+    """A submitted SetSignal."""
+
+    value: int
+    clock: Clock
+
+
+@dataclass(slots=True)
+class Draft:
+    """What a submission will add to the ledger once it was sent."""
+
+    queue: Queue
+    label: str
+    clock: Clock
+    awaits: list[tuple[Signal, int]] = field(default_factory=list)
+    pasts: list[tuple[Buffer, Past]] = field(default_factory=list)
+    promises: list[tuple[Signal, Promise]] = field(default_factory=list)
+    events: list[tuple[bool, Signal, int]] = field(default_factory=list)
+    """(whether it waits, signal, slot value) in order."""
+
+
+class Ledger:
+    """Everything submitted to validated devices, as far as later submissions may conflict with it."""
+
+    def __init__(self) -> None:
+        self.clocks: weakref.WeakKeyDictionary[Queue, Clock] = weakref.WeakKeyDictionary()
+        self.host: Clock = {}
+        """What the host has seen done."""
+        self.history: weakref.WeakKeyDictionary[Buffer, list[Past]] = weakref.WeakKeyDictionary()
+        self.promises: weakref.WeakKeyDictionary[Signal, list[Promise]] = weakref.WeakKeyDictionary()
+
+    def draft(self, queue: Queue, label: str, todo: list[Command], values: Mapping[Param, Value]) -> Draft:
+        """Check the order of a submission against all before it; return what it adds."""
+        clock = dict(self.clocks.get(queue, {}))
+        join(clock, self.host)
+        draft = Draft(queue, label, clock)
+        clock[queue] = clock.get(queue, 0) + 1
+        group: list[Access] = []
+        for i, command in enumerate(todo):
+            if isinstance(command, Wait):
+                self._wait(draft, command, number(command.value, values))
+            elif isinstance(command, SetSignal):
+                self._set(draft, command, number(command.value, values))
+            touched = list(accesses(command, values))
+            if isinstance(command, Exec):
+                missing_barrier(label, group, touched)
+                group += touched
+            elif isinstance(command, (Barrier, Wait, Copy, Fill, Write, SetSignal)):
+                group.clear()
+            for access in touched:
+                self._order(draft, access, todo[i + 1 :], values)
+        return draft
+
+    def _wait(self, draft: Draft, command: Wait, value: int) -> None:
+        draft.events.append((True, command.signal, value))
+        for promise in self.promises.get(command.signal, ()):
+            if promise.value >= value:
+                join(draft.clock, promise.clock)
+                return
+        if command.signal.value - command.signal.base < value:
+            draft.awaits.append((command.signal, value))
+
+    def _set(self, draft: Draft, command: SetSignal, value: int) -> None:
+        before = [promise.value for promise in self.promises.get(command.signal, ())]
+        before += [promise.value for signal, promise in draft.promises if signal is command.signal]
+        if before and value <= before[-1]:
+            raise UsageError(
+                f"{draft.label or 'a submission'} sets {command.signal!r} to {value}, but {before[-1]} was submitted "
+                f"before: a point is raised once, and values only grow"
+            )
+        draft.events.append((False, command.signal, value))
+        draft.promises.append((command.signal, Promise(value, dict(draft.clock))))
+        draft.clock[draft.queue] += 1
+
+    def _order(
+        self, draft: Draft, access: Access, rest: list[Command], values: Mapping[Param, Value]
+    ) -> None:
+        """Refuse an access that nothing orders after a conflicting one; note it otherwise."""
+        for past in self.history.get(access.root, ()):
+            if past.queue is draft.queue or past.tick <= draft.clock.get(past.queue, 0):
+                continue
+            if past.begin >= access.end or access.begin >= past.end or not (past.writes or access.writes):
+                continue
+            if any(_raises(rest, signal, value, values) for signal, value in past.awaits):
+                continue
+            raise UsageError(
+                f"hazard: {access.what} {'writes' if access.writes else 'reads'} {access.root!r} on {draft.queue.label}, "
+                f"and nothing orders it after {past.what}, which {'writes' if past.writes else 'reads'} it on "
+                f"{past.queue.label}\nhint: submit with after=[the point of that submission], or wait for it"
+            )
+        queue, tick = draft.queue, draft.clock[draft.queue]
+        past = Past(queue, tick, access.begin, access.end, access.writes, access.what, tuple(draft.awaits))
+        draft.pasts.append((access.root, past))
+
+    def commit(self, draft: Draft, signal: Signal, value: int) -> None:
+        """Enter a submission that was sent and that raises a timeline's slot to `value`."""
+        for one, promise in (*draft.promises, (signal, Promise(value, dict(draft.clock)))):
+            known = self.promises.setdefault(one, [])
+            reached = one.value - one.base
+            # Of the promises kept only the newest matters: the host, or a later wait, joins that.
+            known[:] = [p for p in known if p.value >= reached][-256:]
+            known.append(promise)
+        self.clocks[draft.queue] = draft.clock
+        for root, past in draft.pasts:
+            entries = self.history.setdefault(root, [])
+            entries[:] = [old for old in entries if not _covers(past, old, draft.clock)]
+            entries.append(past)
+
+    def host_saw(self, signal: Signal, value: int) -> None:
+        """Order what the host submits from now on after everything that raised `signal` to `value`."""
+        for promise in self.promises.get(signal, ()):
+            if promise.value <= value:
+                join(self.host, promise.clock)
+
+
+def join(clock: Clock, other: Clock) -> None:
+    """Let `clock` come after everything in `other`."""
+    for queue, tick in other.items():
+        if clock.get(queue, 0) < tick:
+            clock[queue] = tick
+
+
+def _covers(new: Past, old: Past, clock: Clock) -> bool:
+    """Return whether any later conflict with `old` is one with `new` too."""
+    ordered = old.tick <= clock.get(old.queue, 0)
+    return ordered and new.begin <= old.begin and old.end <= new.end and (new.writes or not old.writes)
+
+
+def _raises(rest: list[Command], signal: Signal, value: int, values: Mapping[Param, Value]) -> bool:
+    return any(
+        isinstance(c, SetSignal) and c.signal is signal and number(c.value, values) >= value for c in rest
+    )
+
+
+def number(word: int | Param | Expr, values: Mapping[Param, Value]) -> int:
+    """Return the number that a word stands for, given the values of Params."""
+    if isinstance(word, int):
+        return word
+    expr = word if isinstance(word, Expr) else Expr(word)
+    value = values[expr.param]
+    return expr.evaluate(value.va if isinstance(value, Buffer) else value)
+
+
+def accesses(command: Command, values: Mapping[Param, Value]) -> Iterator[Access]:
+    """Yield what a command touches, with Params replaced by their values."""
+    if isinstance(command, Exec):
+        for slot, pointer in command.args.pointers():
+            buffer, add = resolved(pointer, values)
+            what = f"kernel {command.program.name}, argument {slot.name},"
+            root, begin = buffer.root or buffer, buffer.offset + add
+            yield Access(root, begin, buffer.offset + buffer.size, "w" in slot.access, what)
+    elif isinstance(command, (Copy, Fill, Write)):
+        size = command.bits // 8 if isinstance(command, Write) else number(command.size, values)
+        name = type(command).__name__.lower()
+        yield _range(command.dst, size, values, writes=True, what=name)
+        if isinstance(command, Copy):
+            yield _range(command.src, size, values, writes=False, what=name)
+
+
+def resolved(pointer: Buffer | Param | Expr, values: Mapping[Param, Value]) -> tuple[Buffer, int]:
+    """Return the buffer that a pointer stands for, and the bytes added to it."""
+    if isinstance(pointer, Buffer):
+        return pointer, 0
+    expr = pointer if isinstance(pointer, Expr) else Expr(pointer)
+    value = values.get(expr.param)
+    if not isinstance(value, Buffer):
+        raise UsageError(f"{expr.param.name}: wanted a Buffer, seen {value!r}")
+    value.live()
+    return value, expr.add
+
+
+def _range(
+    pointer: Buffer | Param | Expr, size: int, values: Mapping[Param, Value], *, writes: bool, what: str
+) -> Access:
+    buffer, add = resolved(pointer, values)
+    buffer.live()
+    if add < 0 or add + size > buffer.size:
+        raise UsageError(f"{what}: bytes {add} to {add + size} lie outside {buffer!r}")
+    begin = buffer.offset + add
+    return Access(buffer.root or buffer, begin, begin + size, writes, what)
+
+
+def missing_barrier(label: str, group: list[Access], touched: list[Access]) -> None:
+    """Refuse a kernel that conflicts with one before it that no Barrier separates from it."""
+    for one in touched:
+        for other in group:
+            if one.meets(other):
+                raise UsageError(
+                    f"missing barrier in {label or 'a submission'}: {other.what} "
+                    f"{'writes' if other.writes else 'reads'} {one.root!r} and {one.what} "
+                    f"{'writes' if one.writes else 'reads'} it, and nothing orders the two kernels\n"
+                    f"hint: record .barrier() between them"
+                )

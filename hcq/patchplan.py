@@ -1,0 +1,153 @@
+"""The flat patch plan of an Executable: which u64 elements hold which open numbers, and the code that writes them.
+
+Every patch becomes bits of u64 elements of a copy's memory. `write_all` is the readable loop, and the oracle
+of the tests; `compile_bind` generates the straight-line function that replays use: one identity test a
+parameter, stores only for those that changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hcq.memory import Buffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hcq.binding import Value
+    from hcq.device import Device
+    from hcq.params import Expr, Param
+
+MASK64 = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """Bits of one element: `((number + add) >> shift & mask) << lo`."""
+
+    param: int
+    """Place in the executable's parameters."""
+    expr: Expr
+    shift: int
+    mask: int
+    lo: int
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """One u64 of a copy's memory that holds open numbers."""
+
+    view: int
+    """Which of the copy's memories."""
+    index: int
+    base: int
+    """The bits that are always the same."""
+    terms: tuple[Term, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A patch as encoded, by where it lies: bits [lo, lo + width) from byte `offset` of memory `view`."""
+
+    view: int
+    offset: int
+    lo: int
+    width: int
+    expr: Expr
+
+
+def elements(
+    patches: Sequence[Placed], params: Sequence[Param], views: Sequence[memoryview]
+) -> tuple[Element, ...]:
+    """Gather patches by the u64 elements that they touch; what else is in an element is read from `views`."""
+    number = {param: i for i, param in enumerate(params)}
+    terms: dict[tuple[int, int], list[Term]] = {}
+    for patch in patches:
+        bit = 8 * patch.offset + patch.lo
+        done = 0
+        while done < patch.width:
+            index, lo = divmod(bit + done, 64)
+            take = min(patch.width - done, 64 - lo)
+            term = Term(number[patch.expr.param], patch.expr, done, (1 << take) - 1, lo)
+            terms.setdefault((patch.view, index), []).append(term)
+            done += take
+    out = []
+    for (view, index), parts in sorted(terms.items()):
+        hole = sum(term.mask << term.lo for term in parts)
+        out.append(Element(view, index, views[view][index] & MASK64 & ~hole, tuple(parts)))
+    return tuple(out)
+
+
+def write_all(plan: Sequence[Element], given: Sequence[Value], views: Sequence[memoryview]) -> None:
+    """Write every element for the given values."""
+    for element in plan:
+        word = element.base
+        for term in element.terms:
+            value = given[term.param]
+            number = term.expr.evaluate(value.va if isinstance(value, Buffer) else value)
+            word |= (number >> term.shift & term.mask) << term.lo
+        views[element.view][element.index] = word
+
+
+def compile_bind(
+    plan: Sequence[Element],
+    params: Sequence[Param],
+    pointers: Sequence[bool],
+    devices: Sequence[Device],
+    check: Callable[[int, Any], None],
+) -> Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None]:
+    """Generate `bind(given, current, views)`: write what differs from `current`, then make it current.
+
+    `pointers` says which parameters are buffers. `check(i, value)` judges a value that the generated code
+    does not know to be good; it raises or approves. Any exception leaves the copy half written: forget
+    `current` then.
+    """
+    names = [f"b{i}" for i in range(len(params))]
+    lines = ["def bind(given, current, views):"]
+    if not params:
+        lines.append(" pass")
+    else:
+        lines += [f" m{i} = views[{i}]" for i in sorted({element.view for element in plan})]
+        lines.append(f" {', '.join(names)}, = given")
+    uses: list[list[Element]] = [[] for _ in params]
+    for element in plan:
+        for param in dict.fromkeys(term.param for term in element.terms):
+            uses[param].append(element)
+    for i, one in enumerate(params):
+        if pointers[i] and len(devices) == 1:
+            test = f"b{i}.__class__ is not Buffer or b{i}.device is not device"
+            test += f" or b{i}.size < {one.size}" if one.size else ""
+            lines += [f" if b{i} is not current[{i}]:", f"  if {test}: check({i}, b{i})"]
+        else:
+            lines += [f" if b{i} is not current[{i}]:", f"  check({i}, b{i})"]
+        lines += [f"  m{element.view}[{element.index}] = {_word(element, pointers)}" for element in uses[i]]
+    lines.append(" current[:] = given")
+    scope: dict[str, Any] = {"Buffer": Buffer, "check": check, "device": devices[0]}
+    scope |= {
+        f"e{element.view}_{element.index}_{k}": term.expr.evaluate
+        for element in plan
+        for k, term in enumerate(element.terms)
+    }
+    exec("\n".join(lines), scope)  # noqa: S102 - the text holds only integers of our own
+    bind: Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None] = scope["bind"]
+    return bind
+
+
+def _word(element: Element, pointers: Sequence[bool]) -> str:
+    texts = []
+    for k, term in enumerate(element.terms):
+        value = f"b{term.param}.va" if pointers[term.param] else f"b{term.param}"
+        expr = term.expr
+        if expr.float_bits:
+            number, shift = f"e{element.view}_{element.index}_{k}({value})", term.shift
+        else:
+            number = f"({value} + {expr.add})" if expr.add else value
+            shift = expr.shift + term.shift
+        # A buffer's address, whole and alone in its element, is stored as it is.
+        if term.mask == MASK64 and not shift and not expr.add and pointers[term.param]:
+            texts.append(number)
+            continue
+        number = f"{number} >> {shift}" if shift else number
+        texts.append(f"({number} & {term.mask}) << {term.lo}" if term.lo else f"({number} & {term.mask})")
+    return " | ".join([str(element.base), *texts] if element.base or len(texts) > 1 else texts)

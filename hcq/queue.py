@@ -1,0 +1,267 @@
+"""Queues: one hardware ring each, and the timeline that says how far it is.
+
+A submission starts after the effects of the queue's previous one are visible; across queues only `after=`
+orders. What is in flight keeps its commands, and through them its buffers, programs and signals, alive. Every
+method may be called from any thread: a lock a queue is held while a submission is encoded and rung.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hcq.arguments import ArgumentRing
+from hcq.binding import check_reach, look_up, piece, reaches, resolve
+from hcq.commands import Command, CommandBuffer, SetSignal, Timestamp, Wait
+from hcq.errors import HcqError, OutOfMemoryError, UnsupportedError, UsageError
+from hcq.signal import Point, Stamp, Timeline
+from hcq.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hcq.binding import Value
+    from hcq.device import Device
+    from hcq.driver import QueueKind
+    from hcq.params import Param
+    from hcq.validate import Watch
+
+_NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError)
+"""Errors after which a ring has not taken the words."""
+
+
+class Queue:
+    """One ring of a device. Made with its device."""
+
+    __slots__ = (
+        "__weakref__",
+        "_arguments",
+        "_encoder",
+        "_inflight",
+        "_stream",
+        "device",
+        "index",
+        "kind",
+        "label",
+        "lock",
+        "refusal",
+        "ring",
+        "timeline",
+        "watch",
+    )
+
+    def __init__(self, device: Device, kind: QueueKind, index: int, *, watch: Watch | None) -> None:
+        self.device = device
+        self.kind = kind
+        self.index = index
+        self.label = f"{kind.value} {index} of {device.name}"
+        self.lock = threading.RLock()
+        """Held while a submission is encoded and rung."""
+        self.refusal: Callable[[], HcqError] | None = None
+        """Makes the error that every submission raises: the device is closed, faulted or was left behind by a
+        fork."""
+        self.watch = watch
+        """Sees every submission before it is encoded; None in normal use."""
+        self.timeline = Timeline(device, label=self.label)
+        self._inflight: deque[tuple[Point, Sequence[object], int]] = deque()
+        """(point, what must stay alive, end of its argument memory) of every submission not known to be done."""
+        self.ring = device.driver.ring(kind, index)
+        self._encoder = device.driver.encoder(kind)
+        self._arguments = ArgumentRing(device, self.retire_oldest, label=self.label)
+        self._stream = Stream(device.info.word_bits, self._arguments)
+        self._arguments.start(self._stream)
+
+    def record(self, *, label: str = "") -> CommandBuffer:
+        """Return an empty command buffer for this kind of queue."""
+        commands = CommandBuffer(self.kind, label=label, device=self.device)
+        if self.watch is not None:
+            self.watch.recorded(commands)
+        return commands
+
+    def submit(
+        self,
+        commands: CommandBuffer,
+        *,
+        after: Sequence[Point] = (),
+        values: Mapping[Param, Value] | None = None,
+    ) -> Point:
+        """Encode the commands, ring the doorbell, and return the point that is reached when they are done.
+
+        `after` are points that must be reached before the first command starts. `values` gives the Params
+        that were left open. Raises before anything is sent: `UsageError`, `UnsupportedError`,
+        `OutOfMemoryError`, `DeviceFault`.
+        """
+        if self.refusal is not None:  # before the lock too: after a fork nobody releases it
+            raise self.refusal()
+        if commands.kind is not self.kind:
+            raise UsageError(f"{commands!r} was given to {self!r}")
+        device = self.device
+        with self.lock:
+            if self.refusal is not None:
+                raise self.refusal()
+            if commands.epoch != device.closes:
+                commands.verify(device)
+            todo: list[Command] = [*self._waits(after), *commands.commands] if after else commands.commands[:]
+            if commands.spans or device.trace:
+                todo = self._timed(commands, todo)
+            if self.watch is not None:
+                todo = self.watch.submission(self, commands.label, todo, values)
+            return self._send(todo, values, todo)
+
+    def _waits(self, after: Sequence[Point]) -> list[Wait]:
+        """Return waits for the points that are not reached; those of this very queue are in order anyway."""
+        waits = []
+        for point in after:
+            if point.__class__ is not Point:
+                raise UsageError(f"after= takes points, not {point!r}")
+            signal = point.signal
+            if signal is not self.timeline.signal and (self.watch is not None or not point.passed()):
+                waits.append(Wait(signal, point.value - signal.base))
+        return waits
+
+    def _send(
+        self, todo: list[Command], values: Mapping[Param, Value] | None, kept: Sequence[object]
+    ) -> Point:
+        """Encode and ring `todo` and the timeline's next value. The lock is held."""
+        timeline, stream = self.timeline, self._stream
+        before = timeline.last
+        point = timeline.next()
+        signal = point.signal
+        todo.append(SetSignal(signal, point.value - signal.base))
+        try:
+            self._encoder.encode(todo, stream)
+            if stream.patches:
+                kept = [*kept, *self._apply(stream, values)]
+            self.ring.submit(stream)
+        except _NOTHING_SENT:
+            timeline.undo(before)
+            self._arguments.finish(stream)
+            raise
+        except BaseException:
+            # Interrupted: the words may be on their way. Keep what they use; the value is not used again.
+            timeline.skip(before)
+            self._inflight.append((point, [*kept, *self._arguments.finish(stream)], stream.at))
+            raise
+        finally:
+            stream.clear()
+        extra = self._arguments.finish(stream)
+        if self.watch is not None:
+            self.watch.sent(self, point)
+        inflight = self._inflight
+        inflight.append((point, [*kept, *extra] if extra else kept, stream.at))
+        if inflight[0][0].passed():
+            self._sweep()
+        return point
+
+    def _apply(self, stream: Stream, values: Mapping[Param, Value] | None) -> list[object]:
+        """Write the values of Params into a stream; return the values, which must stay alive."""
+        given = []
+        for patch, reach in zip(stream.patches, reaches(stream.patches), strict=True):
+            value = look_up(patch.expr.param, values)
+            number = resolve(patch.expr.param, value, self.device)
+            check_reach(patch, reach, number)
+            given.append(value)
+            bits = piece(patch, number)
+            if patch.target == "memory":
+                self._arguments.write(patch.offset, patch.lo, patch.width, bits)
+            else:
+                stream.words[8 * patch.offset // stream.word_bits] |= bits << patch.lo
+        return list(given)
+
+    def _timed(self, commands: CommandBuffer, todo: list[Command]) -> list[Command]:
+        """Add the time records of a trace, and have the device read all spans once they ran."""
+        spans = list(commands.spans)
+        if self.device.trace:
+            begin, end = Stamp(), Stamp()
+            spans.append((commands.label or f"{len(commands)} commands", begin, end))
+            todo = [Timestamp(begin), *todo, Timestamp(end)]
+        self.device.expect_spans(self, spans)
+        return todo
+
+    def submit_prebuilt(self, stream: Stream, point: Point, before: Point, kept: Sequence[object]) -> None:
+        """Ring words that an Executable made; they raise `point`, the timeline's newest. The lock is held."""
+        try:
+            self.ring.submit(stream)
+        except _NOTHING_SENT:
+            self.timeline.undo(before)
+            raise
+        except BaseException:
+            self.timeline.skip(before)
+            self._inflight.append((point, kept, self._stream.at))
+            raise
+        if self.watch is not None:
+            self.watch.sent(self, point)
+        inflight = self._inflight
+        inflight.append((point, kept, self._stream.at))
+        if inflight[0][0].passed():
+            self._sweep()
+
+    def encode(self, commands: Sequence[Command], stream: Stream) -> None:
+        """Append the words of commands to a stream of one's own. The lock is held by the caller."""
+        self._encoder.encode(commands, stream)
+
+    def send(self, commands: list[Command]) -> Point:
+        """Submit bare commands, seen by no validation. The lock is held."""
+        return self._send(commands, None, commands)
+
+    def hold(self, points: Sequence[Point]) -> None:
+        """Let what follows in this queue wait for points that are not reached. The lock is held."""
+        waits = self._waits(points)
+        if waits:
+            todo: list[Command] = list(waits)
+            if self.watch is not None:
+                self.watch.submission(self, "wait", todo, None)
+            self._send(todo, None, todo)
+
+    def _sweep(self) -> None:
+        """Retire what is done: drop its references and its argument memory. The lock is held."""
+        inflight = self._inflight
+        while inflight and inflight[0][0].passed():
+            _, _, self._arguments.tail = inflight.popleft()
+
+    def sweep(self) -> None:
+        """Retire what is done, unless another thread holds the queue just now."""
+        if self.lock.acquire(blocking=False):
+            try:
+                self._sweep()
+            finally:
+                self.lock.release()
+
+    def retire_oldest(self) -> bool:
+        """Wait for the oldest submission in flight and retire it; False when there is none. The lock is held."""
+        self._sweep()
+        if not self._inflight:
+            return False
+        point = self._inflight[0][0]
+        if point.value > self.timeline.last.value:
+            # Every submission in flight was interrupted and may never have been sent: one that is stands for them.
+            self._send([], None, ())
+        point.wait()
+        self._sweep()
+        return True
+
+    def oldest(self) -> Point | None:
+        """Return the point of the oldest submission in flight."""
+        try:
+            return self._inflight[0][0]
+        except IndexError:
+            return None
+
+    def inflight(self) -> list[tuple[Point, Sequence[object]]]:
+        """Return what is not known to be done: points and the objects they keep."""
+        return [(point, kept) for point, kept, _ in tuple(self._inflight)]
+
+    def forget(self) -> None:
+        """Drop what is in flight: the device was stopped and touches nothing any more."""
+        self._inflight.clear()
+
+    def sync(self, *, timeout_s: float | None = None) -> None:
+        """Wait until everything submitted so far is done."""
+        if self.refusal is not None:
+            raise self.refusal()
+        self.timeline.last.wait(timeout_s=timeout_s)
+        self.sweep()
+
+    def __repr__(self) -> str:
+        return f"<Queue {self.label}>"

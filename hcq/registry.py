@@ -1,0 +1,123 @@
+"""Devices by name: the one table through which the model reaches its drivers, and `open`."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from hcq.config import config
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from hcq.device import Device
+    from hcq.driver import DeviceInfo, Driver, DriverDevice
+
+
+@dataclass(frozen=True, slots=True)
+class DriverEntry:
+    """Where a driver lives, and what it has to offer on this machine."""
+
+    name: str
+    module: str
+    attribute: str
+    hardware: bool
+    """Drives a GPU: "auto" looks here first."""
+
+    def present(self) -> bool:
+        """Return whether the module is installed."""
+        try:
+            return find_spec(self.module) is not None
+        except ModuleNotFoundError:
+            return False
+
+    def driver(self) -> Driver:
+        """Import and return the driver, or raise `UnsupportedError` when it is not installed."""
+        if not self.present():
+            raise UnsupportedError(
+                f"the driver {self.name!r} is not part of this installation ({self.module} is absent)"
+            )
+        driver: Driver = getattr(import_module(self.module), self.attribute)
+        return driver
+
+
+DRIVERS = (
+    DriverEntry("nv", "drivers.nv", "DRIVER", hardware=True),
+    DriverEntry("amd", "drivers.amd", "DRIVER", hardware=True),
+    DriverEntry("cpu", "drivers.cpu", "DRIVER", hardware=False),
+    DriverEntry("nv-emu", "drivers.nv.emu", "DRIVER", hardware=False),
+    DriverEntry("amd-emu", "drivers.amd.emu", "DRIVER", hardware=False),
+)
+
+_OPENING = threading.Lock()
+
+
+def drivers() -> tuple[DriverEntry, ...]:
+    """Return the table of drivers; `DriverEntry.present` says which are installed."""
+    return DRIVERS
+
+
+def devices() -> list[DeviceInfo]:
+    """Return the devices that could be opened now, real GPUs first."""
+    return [info for entry in DRIVERS if entry.present() for info in entry.driver().enumerate()]
+
+
+def open(name: str = "auto", *, validate: bool | None = None, seed: int | None = None) -> Device:
+    """Open a device: "cpu", "nv:1", "nv-emu:sm_90", or "auto".
+
+    `auto` is what `HCQ_DEVICE` names; without it the first GPU, without one the cpu. It never falls back from
+    what was named. Each call gives a device of its own. `validate` turns the validation layer on (default:
+    `HCQ_VALIDATE`). `seed` reorders Execs between Barriers before they are encoded, 0 keeps their order;
+    default: `HCQ_SEED`, or 1 when validating.
+    """
+    settings = config()
+    entry, index, variant = parse(_automatic(settings.device) if name == "auto" else name)
+    validate = settings.validate if validate is None else validate
+    if seed is None:
+        seed = settings.seed or int(validate)
+    with _OPENING:
+        driver = entry.driver().open(index, variant)
+    return wrap(driver, validate=validate, seed=seed, trace=settings.trace)
+
+
+def wrap(driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: str = "") -> Device:
+    """Return the Device around an open driver device; what `open` does once the driver has opened one."""
+    from hcq.device import Device  # noqa: PLC0415 - importing this table must stay cheap
+
+    watch = None
+    if validate or seed:
+        from hcq.validate import Watch  # noqa: PLC0415 - only when wanted
+
+        watch = Watch(check=validate, seed=seed)
+    return Device(driver, watch=watch, trace=trace)
+
+
+def _automatic(chosen: str) -> str:
+    if chosen:
+        return chosen
+    for entry in DRIVERS:
+        if entry.hardware and entry.present() and entry.driver().enumerate():
+            return entry.name
+    return "cpu"
+
+
+def parse(name: str) -> tuple[DriverEntry, int, str | None]:
+    """Split "driver", "driver:1", "driver:variant" or "driver:variant:1"."""
+    first, *rest = name.split(":")
+    entry = next((entry for entry in DRIVERS if entry.name == first), None)
+    if entry is None or len(rest) > 2:
+        known = ", ".join(entry.name for entry in DRIVERS)
+        raise UsageError(
+            f"no device is called {name!r}; drivers: {known}; for example: cpu, nv:0, nv-emu:sm_90"
+        )
+    index, variant = 0, None
+    for part in rest:
+        if part.isdecimal():
+            index = int(part)
+        elif part and variant is None:
+            variant = part
+        else:
+            raise UsageError(f"{name!r} is no device name; for example: cpu, nv:0, nv-emu:sm_90")
+    return entry, index, variant

@@ -1,0 +1,221 @@
+"""The validation layer: sees every submission before it is encoded, and refuses what could go wrong on another day.
+
+Opt-in (`HCQ_VALIDATE=1`, `hcq.open(..., validate=True)`). It checks that buffers and programs are open, that
+copies and launches stay inside their buffers and the device's limits, that kernels which conflict have a
+Barrier between them (`hcq.hazards`), that queues which share memory are ordered by points, and that every
+wait can be met (`hcq.waitgraph`).
+
+With a seed it also reorders the kernels between two Barriers, so that nothing comes to rely on luck: they may
+overlap and finish in any order on real hardware.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hcq.commands import Command, Copy, Exec, Indirect, operands
+from hcq.errors import UsageError
+from hcq.hazards import Draft, Ledger, accesses, number, resolved
+from hcq.waitgraph import Pending, WaitGraph, name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hcq.binding import Value
+    from hcq.commands import CommandBuffer
+    from hcq.memory import Buffer
+    from hcq.params import Param
+    from hcq.queue import Queue
+    from hcq.signal import Point, Signal
+
+FREED_KEPT = 256
+
+
+class _Shared:
+    """What the watches of all devices have in common: hazards and waits cross devices."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.ledger = Ledger()
+        self.waits = WaitGraph()
+
+
+_SHARED = _Shared()
+
+
+class Watch:
+    """The validation layer of one device."""
+
+    def __init__(self, *, check: bool, seed: int) -> None:
+        self.check = check
+        self._random = random.Random(seed) if seed else None  # noqa: S311 - to be repeatable, not secret
+        self._drafts: dict[Queue, Draft] = {}
+        self._live: dict[int, tuple[int, str, weakref.ref[Buffer]]] = {}
+        self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
+
+    # -- submissions --------------------------------------------------------------------------------------------------
+
+    def submission(
+        self, queue: Queue, label: str, todo: list[Command], values: Mapping[Param, Value] | None
+    ) -> list[Command]:
+        """Refuse what is wrong with a submission; return its commands, reordered where they may be."""
+        if self.check:
+            values = values or {}
+            with _SHARED.lock:
+                for command in todo:
+                    self._lifetimes(queue, command)
+                    self._limits(queue, command, values)
+                draft = _SHARED.ledger.draft(queue, label, todo, values)
+                self._meetable(draft)
+                self._drafts[queue] = draft
+        return self.reorder(todo)
+
+    def sent(self, queue: Queue, point: Point) -> None:
+        """Enter the submission that was judged last on this queue: it was sent, and ends at `point`."""
+        if not self.check:
+            return
+        with _SHARED.lock:
+            draft = self._drafts.pop(queue, None) or _SHARED.ledger.draft(queue, "", [], {})
+            _SHARED.ledger.commit(draft, point.signal, point.value - point.signal.base)
+            _SHARED.waits.commit(draft, point)
+
+    def reorder(self, commands: list[Command]) -> list[Command]:
+        """Return the commands with every run of neighbouring Execs in another order."""
+        if self._random is None:
+            return commands
+        out: list[Command] = []
+        run: list[Command] = []
+        for command in commands:
+            if isinstance(command, Exec):
+                run.append(command)
+                continue
+            self._random.shuffle(run)
+            out += [*run, command]
+            run = []
+        self._random.shuffle(run)
+        return out + run
+
+    def _lifetimes(self, queue: Queue, command: Command) -> None:
+        for buffer in operands(command):
+            buffer.live()
+            if not buffer.visible_to(queue.device):
+                raise UsageError(f"{queue.label} cannot see {buffer!r}\nhint: Buffer.map_to makes it visible")
+        if isinstance(command, Exec) and command.program.closed:
+            raise UsageError(f"{command.program!r} was launched after it was closed")
+
+    def _limits(self, queue: Queue, command: Command, values: Mapping[Param, Value]) -> None:
+        if isinstance(command, Exec):
+            _check_launch(queue, command, [number(word, values) for word in command.groups])
+            for slot, pointer in command.args.pointers():
+                buffer, add = resolved(pointer, values)
+                if not 0 <= add < buffer.size:
+                    what = f"kernel {command.program.name}, argument {slot.name}"
+                    raise UsageError(f"{what}: byte {add} lies outside {buffer!r}")
+        elif isinstance(command, Copy):
+            target, source = accesses(command, values)
+            if target.meets(source):
+                raise UsageError(
+                    f"copy within {target.root!r}: bytes {target.begin} and {source.begin} on overlap"
+                )
+        elif not isinstance(command, Indirect):
+            list(accesses(command, values))  # refuses what lies outside its buffer
+
+    def _meetable(self, draft: Draft) -> None:
+        if not any(waits for waits, _, _ in draft.events):
+            return
+        outcome = _SHARED.waits.play(Pending(draft.queue, draft.label, draft.events, None))
+        if draft.queue in outcome.blocked:
+            lines = "".join(f"\n  {line}" for line in _SHARED.waits.text(outcome))
+            raise UsageError(f"{draft.label or 'a submission'} to {draft.queue.label} can never run:{lines}")
+
+    # -- the host -----------------------------------------------------------------------------------------------------
+
+    def recorded(self, commands: CommandBuffer) -> None:
+        """Count what a command buffer sets as possible as long as it exists."""
+        _SHARED.waits.recorded(commands)
+
+    def waiting(self, signal: Signal, value: int) -> None:
+        """Refuse a wait of the host that nothing can end."""
+        if not self.check:
+            return
+        with _SHARED.lock:
+            outcome = _SHARED.waits.play()
+            reached = max(outcome.reached.get(signal, 0), signal.value - signal.base)
+            if not signal.host_set and reached < value:
+                lines = "".join(f"\n  {line}" for line in _SHARED.waits.text(outcome))
+                raise UsageError(
+                    f"the host waits for {name(signal)} >= {value + signal.base}, now {signal.value}, and nothing "
+                    f"recorded or submitted can raise it{lines}"
+                )
+
+    def saw(self, signal: Signal, value: int) -> None:
+        """Order what is submitted from now on after what raised `signal` to `value`: the host saw it."""
+        if self.check:
+            with _SHARED.lock:
+                _SHARED.ledger.host_saw(signal, value)
+
+    def wait_graph(self) -> list[str]:
+        """Return in words which queues cannot go on, and why."""
+        with _SHARED.lock:
+            return _SHARED.waits.text(_SHARED.waits.play())
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def allocated(self, buffer: Buffer) -> None:
+        """Remember a buffer, and where it is dropped, for fault reports."""
+        va, size, label = buffer.va, buffer.size, buffer.label
+
+        def dropped(_: weakref.ref[Buffer]) -> None:
+            if va in self._live and self._live[va][2]() is None:
+                del self._live[va]
+            self._freed.append((va, size, f"{label!r}, dropped at {_user_line()}"))
+
+        self._live[va] = (size, label, weakref.ref(buffer, dropped))
+
+    def nearest(self, va: int) -> str:
+        """Say in words which buffer, alive or freed, lies nearest to an address; alive ones first."""
+        best: tuple[int, int, str] | None = None
+        for rank, (start, size, text) in enumerate(self._ranges()):
+            away = max(start - va, va - (start + size) + 1, 0)
+            where = f"{away} bytes {'before' if va < start else 'after the end of'}" if away else "inside"
+            line = f"{where} {start:#x} to {start + size:#x}, {size} bytes, {text}"
+            if best is None or (away, rank) < best[:2]:
+                best = (away, rank, line)
+        return best[2] if best else ""
+
+    def _ranges(self) -> list[tuple[int, int, str]]:
+        live = []
+        for va, (size, label, ref) in tuple(self._live.items()):
+            buffer = ref()
+            closed = f", closed at {buffer.where}" if buffer is not None and buffer.closed else ""
+            live.append((va, size, f"{label!r}{closed}"))
+        return live + list(reversed(self._freed))
+
+
+def _user_line() -> str:
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hcq."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _check_launch(queue: Queue, command: Exec, groups: list[int]) -> None:
+    """Refuse a launch that the kernel, or the device, is not made for."""
+    image, limits = command.program.image, queue.device.info.limits
+    threads = command.threads[0] * command.threads[1] * command.threads[2]
+    most = min(image.max_threads, limits.get("max_threads", image.max_threads))
+    what = f"kernel {image.name} on {queue.label}"
+    if min(command.threads) < 1 or threads > most:
+        raise UsageError(f"{what}: {command.threads} is {threads} threads a group, wanted 1 to {most}")
+    for axis, count in zip("xyz", groups, strict=True):
+        highest = limits.get(f"max_groups_{axis}", (1 << 32) - 1)
+        if not 1 <= count <= highest:
+            raise UsageError(f"{what}: {count} groups along {axis}, wanted 1 to {highest}")
+    shared = limits.get("max_shared_bytes")
+    if shared is not None and image.shared_bytes > shared:
+        raise UsageError(f"{what}: {image.shared_bytes} bytes of shared memory, the device has {shared}")

@@ -1,0 +1,28 @@
+"""A device of the model over the fake driver, with validation and reordering as in every test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hcq.registry import wrap
+from tests.hcq.fake import FakeDevice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hcq.device import Device
+
+
+@pytest.fixture(params=[(64, False), (32, True)], ids=["u64", "u32-calls"])
+def fake(request: pytest.FixtureRequest) -> FakeDevice:
+    word_bits, calls = request.param
+    return FakeDevice(word_bits=word_bits, calls=calls)
+
+
+@pytest.fixture
+def device(fake: FakeDevice) -> Iterator[Device]:
+    with wrap(fake, validate=True, seed=1) as device:
+        yield device
+        fake.hold = False
