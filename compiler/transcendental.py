@@ -270,8 +270,8 @@ def tanh(b: Builder, x: Line) -> Line:
     small = v.fma(v.mul(v.horner(TANH_32 if v.single() else TANH_64, z), z), x, x)
     mantissa, n = _exp_reduced(v, v.mul(v.where("ogt", size, top, top, size), 2.0))
     e = v.mul(mantissa, v.power_of_two(v.to_int(n)))
-    big = b.call("copysign", v.sub(1.0, v.div(2.0, v.add(e, 1.0))), x)
-    return v.where("olt", size, border, small, big)
+    big = v.sub(1.0, v.div(2.0, v.add(e, 1.0)))
+    return b.call("copysign", v.where("olt", size, border, small, big), x)
 
 
 # -- sine and cosine -----------------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ def _reduce_far_64(v: Floats, x: Line) -> tuple[Line, Line]:
     high = v.mul(r, math.pi / 2)
     low = v.fma(r, math.pi / 2, v.neg(high))
     low = v.fma(tail, math.pi / 2, v.fma(r, 6.123233995736766e-17, low))
-    return v.add(high, low), v.to_int(n)
+    return v.add(v.add(high, low), v.mul(x, 0.0)), v.to_int(n)  # infinity times zero is NaN
 
 
 def _two_sum(v: Floats, a: Line, b: Line) -> tuple[Line, Line]:

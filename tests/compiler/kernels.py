@@ -1,0 +1,110 @@
+"""Kernel ASTs written by hand, and how tests run them: through the real compiler and the real object."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compiler.dtype import DType, dtypes
+from compiler.lower import arguments, lower
+from compiler.ops import Ops
+from compiler.symbolic import loop
+from compiler.targets import target_of
+from compiler.uop import UOp, const, uop
+from tests.compiler.host_kernel import ARCH, HostKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compiler.plan import Plan
+
+GUARD = 64
+"""Bytes around every buffer that a kernel must not change."""
+
+
+def buffer(slot: int, dtype: DType = dtypes.float32) -> UOp:
+    return uop(Ops.BUFFER, dtype, (), slot)
+
+
+def load(slot: int, index: UOp, dtype: DType = dtypes.float32, mask: UOp | None = None) -> UOp:
+    return uop(Ops.LOAD, dtype, (buffer(slot, dtype), index, *(() if mask is None else (mask,))))
+
+
+def store(slot: int, index: UOp, value: UOp, mask: UOp | None = None) -> UOp:
+    return uop(Ops.STORE, dtypes.void, (buffer(slot, value.dtype), index, value, *(() if mask is None else (mask,))))
+
+
+def sink(*stores: UOp) -> UOp:
+    return uop(Ops.SINK, dtypes.void, stores)
+
+
+def op(name: str, *src: UOp, dtype: DType | None = None) -> UOp:
+    compares = name in ("LT", "EQ", "NE")
+    return uop(name, dtype or (dtypes.bool if compares else src[-1].dtype), src)
+
+
+def reduce(value: UOp, name: str, *ranges: UOp) -> UOp:
+    return uop(Ops.REDUCE, value.dtype, (value,), (name, tuple([r.arg[0] for r in ranges if r.op is Ops.RANGE])))
+
+
+def number(value: float, dtype: DType = dtypes.float32) -> UOp:
+    return const(value, dtype)
+
+
+@functools.lru_cache(maxsize=400)
+def build(ast: UOp, arch: str = ARCH, plan: Plan | None = None) -> tuple[HostKernel, int]:
+    """Load a kernel: (the function, its workgroups)."""
+    target = target_of(arch)
+    ir, used = lower(ast, target, plan)
+    return HostKernel(target.emit(ir, target.machine(), 0)), used.launch()[0][0]
+
+
+def stored_as(dtype: DType) -> np.dtype:
+    """NumPy's type for memory of a dtype; bfloat16 is kept as its bits."""
+    return np.dtype(dtype.numpy or "uint16")
+
+
+def run(
+    ast: UOp, inputs: dict[int, np.ndarray], outputs: dict[int, tuple[int, DType]], *, arch: str = ARCH,
+    variables: Sequence[int] = (), plan: Plan | None = None,
+) -> dict[int, np.ndarray]:  # fmt: skip
+    """Run a kernel. `inputs` are arrays by slot, `outputs` (elements, dtype) by slot; a slot in both is updated in place.
+
+    All buffers are surrounded by bytes that must not change.
+    """
+    kernel, groups = build(ast, arch, plan)
+    slots = len(arguments(ast).access)
+    memory: dict[int, np.ndarray] = {}
+    views: dict[int, np.ndarray] = {}
+    for slot in range(slots):
+        given = inputs.get(slot)
+        if given is not None:
+            dtype, count = given.dtype, given.size
+        else:
+            count, kind = outputs[slot]
+            dtype = stored_as(kind)
+        raw = np.full(2 * GUARD + count * dtype.itemsize, 0xA5, np.uint8)
+        memory[slot] = raw
+        views[slot] = raw[GUARD : GUARD + count * dtype.itemsize].view(dtype)
+        if given is not None:
+            views[slot][:] = given.ravel()
+    kernel.run([views[s].ctypes.data for s in range(slots)], list(variables), groups)
+    for slot, raw in memory.items():
+        assert (raw[:GUARD] == 0xA5).all(), f"the kernel wrote before buffer {slot}"
+        assert (raw[len(raw) - GUARD :] == 0xA5).all(), f"the kernel wrote behind buffer {slot}"
+        if slot not in outputs:
+            assert (views[slot] == inputs[slot].ravel()).all() or np.issubdtype(views[slot].dtype, np.floating), f"input {slot} changed"
+    return {slot: views[slot].copy() for slot in outputs}
+
+
+def elementwise(name: str, arrays: Sequence[np.ndarray], kinds: Sequence[DType], result: DType, *, arch: str = ARCH) -> np.ndarray:
+    """Apply one operation to whole arrays, memory as `stored_as` says."""
+    n = arrays[0].size
+    i = loop(0, n)
+    value = op(name, *[load(k + 1, i, kind) for k, kind in enumerate(kinds)], dtype=result)
+    return run(sink(store(0, i, value)), {k + 1: a for k, a in enumerate(arrays)}, {0: (n, result)}, arch=arch)[0]
+
+
+__all__ = ["ARCH", "buffer", "build", "dtypes", "elementwise", "load", "loop", "number", "op", "reduce", "run", "sink", "store", "stored_as"]

@@ -1,0 +1,211 @@
+"""Every elementwise operation of every dtype, through the real object, against NumPy under the rules of compiler.ops."""
+
+import numpy as np
+import pytest
+
+from compiler import ops
+from compiler.dtype import dtypes
+from tests.compiler.kernels import ARCH, elementwise, stored_as
+
+INTS = [d for d in dtypes.all() if d.is_int]
+FLOATS = [d for d in dtypes.all() if d.is_float]
+ALL = list(dtypes.all())
+ARCHES = [ARCH, "x86_64-v3"]
+
+
+def bits_of_bfloat16(x: np.ndarray) -> np.ndarray:
+    """float32 values rounded to bfloat16, as its bits."""
+    raw = x.astype(np.float32).view(np.uint32).astype(np.uint64)
+    near = (raw + 0x7FFF + ((raw >> 16) & 1)) >> 16
+    return np.where(np.isnan(x), (raw >> 16) | 0x40, near).astype(np.uint16)
+
+
+def to_memory(x: np.ndarray, dtype) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        if dtype is dtypes.bfloat16:
+            return bits_of_bfloat16(x)
+        return x.astype(stored_as(dtype))
+
+
+def from_memory(raw: np.ndarray, dtype) -> np.ndarray:
+    """Values in a type NumPy can calculate with: float32 for the halves."""
+    if dtype is dtypes.bfloat16:
+        return (raw.astype(np.uint32) << 16).view(np.float32)
+    return raw.astype(np.float32) if dtype is dtypes.float16 else raw
+
+
+def sample(dtype, count=333, seed=0):
+    """Memory holding ordinary and special values of a dtype."""
+    rng = np.random.default_rng(seed)
+    if dtype is dtypes.bool:
+        return rng.integers(0, 2, count).astype(np.bool_)
+    if dtype.is_int:
+        info = np.iinfo(dtype.numpy)
+        wide = rng.integers(info.min, info.max, count, dtype=dtype.numpy, endpoint=True)
+        wide[::3] = rng.integers(0, 7, len(wide[::3])).astype(dtype.numpy)
+        wide[:6] = [info.min, info.max, 0, 1, info.max - 1, 2]
+        if dtype.kind == "int":
+            wide[6:12] = [-1, -2, -7, info.min + 1, 3, -3]
+        return wide
+    x = rng.standard_normal(count) * np.exp(rng.uniform(-6, 6, count))
+    x[:14] = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, 1.5, 2.5, -2.5, 1e-7, 6e-5, 65504.0]
+    return to_memory(x, dtype)
+
+
+def compare(got, want, dtype):
+    if dtype.is_float:
+        nan = np.isnan(want)
+        np.testing.assert_array_equal(np.isnan(got), nan)
+        np.testing.assert_array_equal(got[~nan], want[~nan])
+    else:
+        np.testing.assert_array_equal(got, want)
+
+
+def python_division(x, y):
+    """(floor quotient, remainder), 0 for a zero divisor, wrapped."""
+    none = y == 0
+    safe = np.where(none, 1, y).astype(x.dtype)
+    with np.errstate(all="ignore"):
+        q, r = np.floor_divide(x, safe), np.remainder(x, safe)
+    return np.where(none, 0, q).astype(x.dtype), np.where(none, 0, r).astype(x.dtype)
+
+
+def shifted(x, y, *, left):
+    bits = x.dtype.itemsize * 8
+    far = (y < 0) | (y >= bits)
+    amount = np.where(far, 0, y).astype(x.dtype)
+    moved = np.left_shift(x, amount) if left else np.right_shift(x, amount)
+    beyond = np.zeros_like(x) if left else np.where(x < 0, ~np.zeros_like(x), np.zeros_like(x))
+    return np.where(far, beyond, moved)
+
+
+BINARY = {
+    "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.divide, "MAX": np.maximum, "MIN": np.minimum,
+    "FLOORDIV": lambda x, y: python_division(x, y)[0], "MOD": lambda x, y: python_division(x, y)[1],
+    "AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor,
+    "SHL": lambda x, y: shifted(x, y, left=True), "SHR": lambda x, y: shifted(x, y, left=False),
+    "LT": np.less, "EQ": np.equal, "NE": np.not_equal,
+}  # fmt: skip
+UNARY = {
+    "NEG": np.negative, "ABS": np.abs, "RECIP": lambda x: 1 / x, "SQRT": np.sqrt, "FLOOR": np.floor, "CEIL": np.ceil,
+    "TRUNC": np.trunc, "ROUND": np.rint, "NOT": np.invert,
+}  # fmt: skip
+
+
+def applies(name, dtype):
+    if name in ops.FLOAT_ONLY:
+        return dtype.is_float
+    if name in ops.INT_ONLY:
+        return dtype.is_int
+    if name in ops.BITWISE:
+        return not dtype.is_float
+    return not (name in ops.NUMBER_ONLY and dtype is dtypes.bool)
+
+
+def exactly(function, dtype, *memory):
+    """The function's value rounded once to the dtype."""
+    with np.errstate(all="ignore"):
+        return function(*[from_memory(m, dtype) for m in memory])
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in BINARY for d in ALL if applies(n, d)])
+def test_binary_operation_agrees_with_numpy(name, dtype, arch):
+    x, y = sample(dtype, seed=1), sample(dtype, seed=2)[::-1].copy()
+    if dtype.is_int and dtype.kind == "int":
+        y[7] = -1
+        x[7] = np.iinfo(x.dtype).min
+    if name in ("SHL", "SHR"):
+        y[20:60] = np.arange(40) % (dtype.bits + 3)
+    result = dtypes.bool if name in ops.COMPARE else dtype
+    got = elementwise(name, [x, y], [dtype, dtype], result, arch=arch)
+    want = exactly(BINARY[name], dtype, x, y)
+    if result is not dtypes.bool and dtype.is_float:
+        got, want = from_memory(got, dtype), from_memory(to_memory(want, dtype), dtype)
+    compare(got, want, result)
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in UNARY for d in ALL if applies(n, d)])
+def test_unary_operation_agrees_with_numpy(name, dtype, arch):
+    x = sample(dtype, seed=3)
+    got = elementwise(name, [x], [dtype], dtype, arch=arch)
+    want = exactly(UNARY[name], dtype, x)
+    if dtype.is_float:
+        got, want = from_memory(got, dtype), from_memory(to_memory(want, dtype), dtype)
+    compare(got, want, dtype)
+
+
+@pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
+def test_where_picks_by_condition(dtype):
+    mask, x, y = sample(dtypes.bool, seed=4), sample(dtype, seed=5), sample(dtype, seed=6)
+    got = elementwise("WHERE", [mask, x, y], [dtypes.bool, dtype, dtype], dtype)
+    compare(from_memory(got, dtype), from_memory(np.where(mask, x, y), dtype), dtype)
+
+
+def cast_by_rule(x, source, target):
+    """CAST as compiler.ops defines it, in memory form."""
+    value = from_memory(x, source)
+    if target is dtypes.bool:
+        return value != 0
+    if source.is_float and target.is_int:
+        exact = [0 if np.isnan(v) else int(max(min(v, 2.0**70), -(2.0**70))) for v in value.astype(np.float64)]
+        return np.array([min(max(v, target.min), target.max) for v in exact], dtype=target.numpy)
+    if target is dtypes.bfloat16 and source is dtypes.float64:
+        return np.array([nearest_bfloat16(v) for v in value], np.uint16)
+    if target is dtypes.bfloat16 and source.is_int:
+        return np.array([nearest_bfloat16(float(v)) for v in value.tolist()], np.uint16)
+    return to_memory(value, target)
+
+
+def nearest_bfloat16(v):
+    """A float64 rounded once to bfloat16, as bits."""
+    if np.isnan(v) or np.isinf(v) or v == 0:
+        return int(bits_of_bfloat16(np.array([v], np.float32))[0])
+    exponent = max(np.frexp(v)[1] - 8, -133)
+    rounded = np.ldexp(np.rint(np.ldexp(v, -exponent)), exponent)
+    with np.errstate(all="ignore"):
+        return int(np.array([rounded], np.float32).view(np.uint32)[0] >> 16)
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("target", ALL, ids=lambda d: d.name)
+@pytest.mark.parametrize("source", ALL, ids=lambda d: d.name)
+def test_cast_follows_the_rules(source, target, arch):
+    if source.bits == 64 and source.is_int and target in (dtypes.float16, dtypes.bfloat16):
+        x = sample(source)
+        x = x[np.abs(x.astype(np.float64)) < 2.0**24]  # wider ones round twice, as documented
+    else:
+        x = sample(source, seed=7)
+    got = elementwise("CAST", [x], [source], target, arch=arch)
+    want = cast_by_rule(x, source, target)
+    compare(from_memory(got, target), from_memory(want, target), target)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(a, b) for a in ALL for b in ALL if a.itemsize == b.itemsize and dtypes.bool not in (a, b) and a is not b],
+)
+def test_bitcast_keeps_bits(source, target):
+    x = sample(source, seed=8)
+    x = x[~np.isnan(from_memory(x, source))] if source.is_float else x
+    got = elementwise("BITCAST", [x], [source], target)
+    want = x.view(stored_as(target))
+    keep = ~np.isnan(from_memory(want, target)) if target.is_float else np.ones(len(want), bool)
+    np.testing.assert_array_equal(got[keep], want[keep])
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 10, 64, 100])
+@pytest.mark.parametrize("dtype", INTS, ids=lambda d: d.name)
+def test_division_by_a_constant_rounds_down(dtype, divisor):
+    from tests.compiler.kernels import load, loop, number, op, run, sink, store
+
+    x = sample(dtype, seed=9)
+    i = loop(0, x.size)
+    value = load(1, i, dtype)
+    divided = op("FLOORDIV", value, number(divisor, dtype))
+    rest = op("MOD", value, number(divisor, dtype))
+    got = run(sink(store(0, i, divided), store(2, i, rest)), {1: x}, {0: (x.size, dtype), 2: (x.size, dtype)})
+    q, r = python_division(x, np.full_like(x, divisor))
+    np.testing.assert_array_equal(got[0], q)
+    np.testing.assert_array_equal(got[2], r)
