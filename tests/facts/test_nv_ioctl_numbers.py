@@ -130,6 +130,26 @@ def test_classes_of_a_generation_are_the_vendors(chip: str):
     assert row.wide_addresses == (chip in ("GH100", "GB100", "GB20x"))
 
 
+@pytest.mark.parametrize(
+    ("role", "classes"),
+    [
+        ("gpfifo", families.GPFIFO_CLASSES),
+        ("usermode", families.USERMODE_CLASSES),
+        ("compute", families.COMPUTE_CLASSES),
+        ("copy", families.COPY_CLASSES),
+    ],
+)
+def test_classes_to_look_for_are_those_of_the_generations(role: str, classes: tuple[int, ...]):
+    assert len(classes) == len(set(classes))
+    assert set(classes) == {number for roles in MODERN.values() for number in roles[role]}
+
+
+def test_every_engine_class_has_a_name():
+    assert set(families.CLASS_NAMES) == {
+        number for roles in nv_classes.BY_ROLE.values() for numbers in roles.values() for number in numbers
+    }
+
+
 def test_engine_types_are_the_vendors():
     assert rm_classes.EngineType.GR0 == nv_classes.ENGINE_GR0
     assert {i: rm_classes.copy_engine(i) for i in nv_classes.COPY_ENGINES} == nv_classes.COPY_ENGINES

@@ -8,7 +8,7 @@ import pytest
 from drivers.nv.layouts import compute, dma, gpfifo, host
 from hcq.bits import BitStruct
 from tests.facts import nv_methods as facts
-from tests.facts.layout_probe import bit_ranges
+from tests.facts.layout_probe import bit_range, bit_ranges
 
 
 def offsets(methods: dict[int, gpfifo.Method]) -> dict[str, int]:
@@ -30,6 +30,11 @@ def test_ring_entry_is_the_vendors():
         "OPCODE": facts.GPFIFO_OPCODE,
     }
     assert values(gpfifo.GpfifoOpcode) == facts.GPFIFO_OPCODES
+
+
+def test_control_entry_has_length_0():
+    (length,) = gpfifo.GpfifoControl.FIXED.values()
+    assert (bit_range(length), length.default) == (facts.GPFIFO_ENTRY["LENGTH"], 0)
 
 
 @pytest.mark.parametrize(("address", "words", "level", "sync", "entry"), facts.GPFIFO_EXAMPLES)
