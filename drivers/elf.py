@@ -61,6 +61,9 @@ WRITE, ALLOC, EXECUTE, TLS = 0x1, 0x2, 0x4, 0x400
 """`sh_flags`."""
 LOAD = 1
 """`p_type` of a segment that is in memory."""
+HEADER_BYTES = 64
+LARGEST = 1 << 30
+"""Bytes of an image; a file that asks for more is broken."""
 UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
 """`st_shndx` that are no section."""
 
@@ -130,8 +133,8 @@ class Elf:
         self.data = data
         if data[:4] != b"\x7fELF":
             raise ElfError(f"no ELF file: it begins with {data[:4]!r}")
-        if data[4:6] != b"\x02\x01":
-            raise ElfError("only 64-bit little-endian ELF files are read")
+        if data[4:6] != b"\x02\x01" or len(data) < HEADER_BYTES:
+            raise ElfError("only whole 64-bit little-endian ELF files are read")
         self.abi, self.abi_version = data[7:9]
         kind, self.machine, _, self.entry, head, sections, self.flags, *counts = self._unpack(
             "<HHIQQQIHHHHHH", 16
@@ -293,6 +296,10 @@ class Image:
     def __init__(self, elf: Elf, placement: Placement) -> None:
         self.elf = elf
         self.placement = placement
+        if placement.size > LARGEST:
+            raise ElfError(
+                f"the image would have {placement.size:#x} bytes, at most {LARGEST:#x} are allowed"
+            )
         self.content = bytearray(placement.size)
         for index, offset in placement.offsets.items():
             section = elf.sections[index]

@@ -29,6 +29,7 @@ from drivers.elf import (
     place_sections,
     place_segments,
 )
+from drivers.kernel import PAGE
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ JUMPS = {
     Machine.X86_64: bytes.fromhex("ff25f2ffffff") + bytes(10),  # jmp *[rip - 14]
     Machine.AARCH64: bytes.fromhex("d0ffff5800021fd6") + bytes(8),  # ldr x16, [pc - 8]; br x16
 }
+LARGEST = 1 << 26
+"""Bytes of a kernel; a file that asks for more is broken."""
 READ_ONLY_AFTER_LINK = (".got", ".got.plt", ".data.rel.ro", ".dynamic", ".relro_padding")
 
 
@@ -186,6 +189,8 @@ class HostImage:
         self._machine = wanted
         self._elf = elf
         placement = place_segments(elf) if elf.linked else place_sections(elf, keep=_needed)
+        if placement.align > PAGE or placement.size > LARGEST:
+            raise ElfError(f"the code wants {placement.size:#x} bytes aligned to {placement.align:#x}")
         self._entries: dict[str, int] = {}
         end = (placement.size + 15) & ~15
         for relocation in elf.relocations():

@@ -1,0 +1,127 @@
+"""The `cpu` driver: what all its devices in this process share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from drivers.cpu.device import CpuDevice, control_bytes
+from drivers.cpu.image import Code, processor_code
+from drivers.cpu.machine import cores, identify, memory_bytes
+from drivers.cpu.threads import Libc
+from drivers.kernel import PAGE, Kernel, LinuxKernel
+from hcq.config import config
+from hcq.driver import DeviceInfo
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from drivers.kernel import Mapping
+
+COMPUTE_QUEUES = 2
+COPY_QUEUES = 1
+
+
+class CpuDriver:
+    """Enumerates one device, opens it any number of times.
+
+    The waiters of signals are counted in one table for the process, so that each device can wake the others'.
+    """
+
+    name = "cpu"
+
+    def __init__(self, kernel: Kernel | None = None) -> None:
+        self._kernel = kernel
+        self._lock = threading.Lock()
+        self._free: list[Mapping] = []
+        self._process = os.getpid()
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The operating system."""
+        return self._kernel or LinuxKernel()
+
+    @cached_property
+    def code(self) -> Code:
+        """The command processor."""
+        return processor_code(self.kernel)
+
+    @cached_property
+    def libc(self) -> Libc:
+        """The C library."""
+        return Libc()
+
+    @cached_property
+    def waiters(self) -> int:
+        """Address of the counters of sleeping waiters."""
+        return self.kernel.mmap(PAGE).va
+
+    @cached_property
+    def _info(self) -> DeviceInfo:
+        name, arch = identify(self.kernel)
+        memory = memory_bytes(self.kernel)
+        return DeviceInfo(
+            driver=self.name,
+            index=0,
+            name=name,
+            arch=arch,
+            vram_bytes=memory,
+            compute_queues=COMPUTE_QUEUES,
+            copy_queues=COPY_QUEUES,
+            signal_bits=64,
+            word_bits=64,
+            host_addressable=True,
+            limits={
+                "max_threads": 1,
+                "max_groups_x": (1 << 31) - 1,
+                "max_groups_y": (1 << 16) - 1,
+                "max_groups_z": (1 << 16) - 1,
+                "max_shared_bytes": 0,
+                "max_alloc_bytes": memory,
+                "cores": cores(self.kernel),
+            },
+        )
+
+    def enumerate(self) -> list[DeviceInfo]:
+        """Return this machine."""
+        return [self._info]
+
+    def open(self, index: int, variant: str | None) -> CpuDevice:
+        """Open the device; there is one, and no variant of it."""
+        if index or variant:
+            raise UsageError(f"there is one cpu device, cpu:0, and not cpu:{variant or index}")
+        wanted = config().workers
+        workers = self._info.limits["cores"] - 1 if wanted is None else wanted
+        with self._lock:
+            self._forget_parent()
+            self.waiters, self.code, self.libc  # noqa: B018 - make them once, under the lock
+        return CpuDevice(self, self._info, workers)
+
+    def _forget_parent(self) -> None:
+        """In a forked child, start anew: counts of sleepers are of threads that are not here."""
+        if self._process != os.getpid():
+            self._process = os.getpid()
+            self._free.clear()
+            self.__dict__.pop("waiters", None)
+
+    def take_control(self) -> Mapping:
+        """Return control memory for a device: what a closed one left, or new."""
+        with self._lock:
+            if self._free:
+                return self._free.pop()
+        return self.kernel.mmap(control_bytes(COMPUTE_QUEUES + COPY_QUEUES))
+
+    def give_control(self, memory: Mapping) -> None:
+        """Take control memory back."""
+        with self._lock:
+            if self._process == os.getpid():
+                self._free.append(memory)
+
+    def foreign(self, owner: object) -> bool:
+        """Return whether something else than a cpu device or the host may raise the signals of `owner`."""
+        info = getattr(owner, "info", None)
+        return info is not None and info.driver != self.name
+
+
+DRIVER = CpuDriver()

@@ -1,0 +1,136 @@
+"""Neutral commands to packets of the `cpu` device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from drivers.cpu import layouts
+from drivers.cpu.layouts import PACKET_WORDS
+from drivers.cpu.program import CpuProgram
+from hcq.commands import (
+    Barrier,
+    Copy,
+    Exec,
+    Fill,
+    Indirect,
+    SetSignal,
+    Timestamp,
+    Wait,
+    Write,
+    address,
+)
+from hcq.driver import QueueKind
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hcq.bits import BitStruct
+    from hcq.commands import Command
+    from hcq.params import Word
+    from hcq.stream import Stream
+
+ONE_THREAD = (1, 1, 1)
+PACKET_SHIFT = PACKET_WORDS.bit_length() - 1
+
+
+def _emit(out: Stream, layout: type[BitStruct], **words: Word) -> None:
+    """Append a packet; a word that is open leaves a patch."""
+    closed = {name: word if isinstance(word, int) else 0 for name, word in words.items()}
+    index = len(out.words)
+    out.words += layout.pack(**closed)
+    for name, word in words.items():
+        if not isinstance(word, int):
+            out.patch_field(index, layout, name, word)
+
+
+class CpuEncoder:
+    """Encodes for one kind of queue. Execs keep the order they come in."""
+
+    def __init__(self, kind: QueueKind, foreign: Callable[[object], bool]) -> None:
+        self._foreign = foreign
+        """Whether something else than a cpu device or the host may raise a signal."""
+        self._encoders: dict[type[Any], Callable[[Any, Stream], None]] = {
+            Wait: self._wait,
+            SetSignal: _set_signal,
+            Timestamp: _timestamp,
+            Barrier: _barrier,
+            Exec: _exec if kind is QueueKind.COMPUTE else _refuse_exec,
+            Copy: _copy,
+            Fill: _fill,
+            Write: _write,
+            Indirect: _indirect,
+        }
+
+    def encode(self, commands: Sequence[Command], out: Stream) -> None:
+        """Append the words of `commands` to `out`; see `hcq.driver.Encoder`."""
+        encoders = self._encoders
+        for command in commands:
+            encoders[command.__class__](command, out)
+
+    def _wait(self, command: Wait, out: Stream) -> None:
+        signal, value = command.signal, command.value
+        foreign = int(self._foreign(signal.device))
+        if value.__class__ is int:
+            out.words += layouts.Wait.pack(signal=signal.va, value=value, foreign=foreign)
+        else:
+            _emit(out, layouts.Wait, signal=signal.va, value=value, foreign=foreign)
+
+
+def _set_signal(command: SetSignal, out: Stream) -> None:
+    value = command.value
+    if value.__class__ is int:
+        out.words += layouts.SetSignal.pack(signal=command.signal.va, value=value)
+    else:
+        _emit(out, layouts.SetSignal, signal=command.signal.va, value=value)
+
+
+def _timestamp(command: Timestamp, out: Stream) -> None:
+    out.words += layouts.Timestamp.pack(at=command.stamp.ticks_va)
+
+
+def _barrier(_command: Barrier, out: Stream) -> None:
+    out.words += layouts.Barrier.pack()
+
+
+def _exec(command: Exec, out: Stream) -> None:
+    program, args = command.program.loaded, command.args
+    assert isinstance(program, CpuProgram)  # the queue's device loaded it
+    if command.threads != ONE_THREAD:
+        raise UsageError(
+            f"kernel {program.image.name}: a workgroup here has one thread, {command.threads} were given"
+        )
+    x, y, z = command.groups
+    va = out.place(args.words)
+    if x.__class__ is int and y.__class__ is int and z.__class__ is int:
+        out.words += layouts.Exec.pack(
+            function=program.entry, args=va, x=x, y=y, z=z, group_ns=program.group_ns
+        )
+    else:
+        _emit(
+            out, layouts.Exec, function=program.entry, args=va, x=x, y=y, z=z, group_ns=program.group_ns
+        )  # fmt: skip
+    for offset, bits, expr in args.patches:
+        out.patch_memory(va + offset, expr, width=bits)
+
+
+def _refuse_exec(command: Exec, _out: Stream) -> None:
+    raise UsageError(f"kernel {command.program.image.name}: a copy queue runs no kernels")
+
+
+def _copy(command: Copy, out: Stream) -> None:
+    _emit(out, layouts.Copy, dst=address(command.dst), src=address(command.src), size=command.size)
+
+
+def _fill(command: Fill, out: Stream) -> None:
+    _emit(out, layouts.Fill, dst=address(command.dst), pattern=command.value, size=command.size)
+
+
+def _write(command: Write, out: Stream) -> None:
+    _emit(out, layouts.Write, dst=address(command.dst), value=command.value, width=command.bits // 8)
+
+
+def _indirect(command: Indirect, out: Stream) -> None:
+    if command.words % PACKET_WORDS:
+        raise UsageError(f"{command.words} words are no whole packets of {PACKET_WORDS}")
+    out.words += layouts.Indirect.pack(packets=command.buffer.va, count=command.words >> PACKET_SHIFT)

@@ -1,0 +1,58 @@
+"""libc as the processor sees it: addresses of its functions, and native threads.
+
+Threads made here run native code only: they never hold the interpreter's lock and take no signals.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+
+from drivers.kernel import fail
+
+IMPORTS = ("syscall", "clock_gettime", "memcpy", "sched_getcpu")
+"""What the command processor calls; their addresses lie in `Pool`."""
+KERNEL_IMPORTS = ("memcpy", "memmove", "memset")
+"""What a kernel may call: the functions that LLVM itself may emit calls of."""
+
+
+class Libc:
+    """The C library of this process."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(None, use_errno=True)
+        self.address = {
+            name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+            for name in (*IMPORTS, *KERNEL_IMPORTS)
+        }
+        self._create = library.pthread_create
+        self._join = library.pthread_join
+        self._join.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
+        self._name = library.pthread_setname_np
+        self._name.argtypes = (ctypes.c_ulong, ctypes.c_char_p)
+
+    def start(self, entry: int, argument: int, name: str) -> int:
+        """Start a thread at the native function `entry`; return its handle, which must be joined."""
+        handle = ctypes.c_ulong()
+        before = signal.pthread_sigmask(
+            signal.SIG_BLOCK, signal.valid_signals()
+        )  # a thread inherits the mask
+        try:
+            error = self._create(
+                ctypes.byref(handle), None, ctypes.c_void_p(entry), ctypes.c_void_p(argument)
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if error:
+            fail(
+                "pthread_create",
+                error,
+                name,
+                hint="the limit of threads of this user or container is reached",
+            )
+        self._name(handle, name.encode()[:15])
+        return handle.value
+
+    def join(self, handle: int) -> None:
+        """Wait for a thread that has returned, or is about to, to be gone."""
+        self._join(handle, None)
