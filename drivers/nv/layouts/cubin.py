@@ -9,7 +9,7 @@ import enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from hcq.bits import BitStruct, Struct, bits, u8, u16, u32, u64
+from hcq.bits import BitStruct, Struct, bits, split, u8, u16, u32, u64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -114,10 +114,23 @@ class Relocation(enum.IntEnum):
     R_CUDA_64 = 2
     R_CUDA_ABS32_LO = 56
     R_CUDA_ABS32_HI = 57
+    R_CUDA_ABS47_34 = 58
     R_CUDA_ABS55_16_34 = 75
 
 
 RELOCATION_WORD_OFFSET: Final = 4
+
+
+class CallAbs47(BitStruct, words=4, source="measured with nvJitLink 13.5 and nvdisasm 13.5 on sm_80"):
+    """The target of an absolute call up to sm_89: what R_CUDA_ABS47_34 patches in a 16-byte instruction."""
+
+    TARGET: int = bits(80, 34, shift=2)
+
+
+class CallAbs55(BitStruct, words=4, source="measured with nvJitLink 13.5 and nvdisasm 13.5 on sm_90a and sm_100a"):
+    """The target of an absolute call since sm_90: what R_CUDA_ABS55_16_34 patches in a 16-byte instruction."""
+
+    TARGET: int = split((23, 16), (80, 34), shift=2)
 
 
 class Bank0Sm80(Struct, size=0x160, source=SOURCE):

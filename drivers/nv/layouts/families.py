@@ -22,6 +22,8 @@ USERMODE_CLASSES: Final = (0xC761, 0xC661, 0xC461, 0xC561)
 USERMODE_WITH_PARAMS: Final = 0xC661
 """The first doorbell class that takes parameters; older ones take none."""
 COMPUTE_CLASSES: Final = (0xCEC0, 0xCDC0, 0xCBC0, 0xC9C0, 0xC7C0, 0xC6C0)
+COMPUTE_LOW_BYTE: Final = 0xC0
+"""What the number of every compute class ends in."""
 COPY_CLASSES: Final = (0xCAB5, 0xC9B5, 0xC8B5, 0xC7B5, 0xC6B5)
 
 
@@ -41,6 +43,8 @@ class Generation:
     """MC_GET_ARCH_INFO architecture."""
     sm_version: int
     """GR SM_VERSION of the row; siblings differ in the low byte."""
+    reports_get: bool
+    """The user area tells how far the ring was fetched; Blackwell's does not (nv.md 2.4)."""
     wide_addresses: bool
     """57-bit addresses in host and engine methods (Hopper and later)."""
     window_bits: int
@@ -55,29 +59,29 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
             Generation(
                 name="Ampere GA100", compute=0xC6C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561),
                 copy=(0xC6B5,),
-                qmd="V03", architecture=0x170, sm_version=0x800, wide_addresses=False, window_bits=40,
+                qmd="V03", architecture=0x170, sm_version=0x800, reports_get=True, wide_addresses=False, window_bits=40,
             ),
             Generation(
                 name="Ampere GA10x", compute=0xC7C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561),
-                copy=(0xC7B5, 0xC6B5), qmd="V03", architecture=0x170, sm_version=0x806, wide_addresses=False,
+                copy=(0xC7B5, 0xC6B5), qmd="V03", architecture=0x170, sm_version=0x806, reports_get=True, wide_addresses=False,
                 window_bits=40,
             ),
             Generation(
                 name="Ada AD10x", compute=0xC9C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561), copy=(0xC7B5,),
-                qmd="V03", architecture=0x190, sm_version=0x809, wide_addresses=False, window_bits=40,
+                qmd="V03", architecture=0x190, sm_version=0x809, reports_get=True, wide_addresses=False, window_bits=40,
             ),
             Generation(
                 name="Hopper GH100", compute=0xCBC0, gpfifo=(0xC86F, 0xC56F),
                 usermode=(0xC661, 0xC461, 0xC561), copy=(0xC8B5,), qmd="V04", architecture=0x180,
-                sm_version=0x900, wide_addresses=True, window_bits=57,
+                sm_version=0x900, reports_get=True, wide_addresses=True, window_bits=57,
             ),
             Generation(
                 name="Blackwell GB100", compute=0xCDC0, gpfifo=(0xC96F,), usermode=(0xC761,), copy=(0xC9B5,),
-                qmd="V05", architecture=0x1A0, sm_version=0xA00, wide_addresses=True, window_bits=57,
+                qmd="V05", architecture=0x1A0, sm_version=0xA00, reports_get=False, wide_addresses=True, window_bits=57,
             ),
             Generation(
                 name="Blackwell GB20x", compute=0xCEC0, gpfifo=(0xCA6F,), usermode=(0xC761,), copy=(0xCAB5,),
-                qmd="V05", architecture=0x1B0, sm_version=0xC00, wide_addresses=True, window_bits=57,
+                qmd="V05", architecture=0x1B0, sm_version=0xC00, reports_get=False, wide_addresses=True, window_bits=57,
             ),
         )
     }

@@ -1,0 +1,237 @@
+"""One hardware channel in a channel group of its own: ring memory, notifier, engine objects, doorbell token.
+
+A channel is built in the order of nv.md 2.2, steps 17 to 24, and torn down in reverse. A fault kills a
+channel: `close` and a new one is the repair; memory and address space outlive it. Not here: what is put
+into the ring (`ring`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.layouts.controls import (
+    NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS,
+    NVA06C_CTRL_PREEMPT_PARAMS,
+    NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS,
+    Control,
+)
+from drivers.nv.layouts.fault import NOTIFIER_ENTRIES, NvNotification
+from drivers.nv.layouts.gpfifo import (
+    BlackwellAControlGPFifo,
+    GpfifoEntry,
+    HopperAControlGPFifo,
+    UsermodeRegister,
+)
+from drivers.nv.layouts.rm_classes import (
+    COPY_ALLOCATION_VERSION,
+    GR_ALLOCATION_VERSION,
+    NV_CHANNEL_ALLOC_PARAMS,
+    NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS,
+    NV_CTXSHARE_ALLOCATION_PARAMETERS,
+    NV_GR_ALLOCATION_PARAMETERS,
+    NVB0B5_ALLOCATION_PARAMETERS,
+    USERD_BYTES,
+    CtxshareFlags,
+    EngineType,
+    RmClass,
+)
+from hcq.errors import DriverError
+
+if TYPE_CHECKING:
+    from drivers.kernel import Mmio
+    from drivers.nv.choices import Choices
+    from drivers.nv.memory import Memories
+    from drivers.nv.rm import Rm
+    from drivers.nv.topology import Gpu, Handles
+    from drivers.nv.uvm import Uvm
+
+RING_BYTES: Final = 1 << 21
+"""Ring entries and the user area share one block of video memory."""
+ENTRIES: Final = 4096
+_BELL: Final = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
+CONTEXT_WINDOW: Final = 64 << 20
+"""Addresses for the context buffers of a graphics channel (nv.md 2.5)."""
+
+
+class ChannelKind(enum.Enum):
+    """Which engines a channel feeds."""
+
+    COMPUTE = "compute"
+    COPY = "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What all channels of a device share."""
+
+    rm: Rm
+    uvm: Uvm
+    gpu: Gpu
+    handles: Handles
+    memories: Memories
+    vaspace: int
+    doorbell: Mmio
+    choices: Choices
+
+
+class Channel:
+    """A scheduled channel. Owns its objects; `close` gives them back."""
+
+    def __init__(self, context: Context, kind: ChannelKind, engine: int, *, label: str) -> None:
+        self.kind = kind
+        self.engine = engine
+        self.label = label
+        self._context = context
+        self._undo = contextlib.ExitStack()
+        self._fence = context.rm.kernel.fence
+        self._write = context.doorbell.write32
+        self.copy_refusal = ""
+        """Why a compute channel has no copy engine beside it; empty when it has."""
+        with contextlib.ExitStack() as stack:
+            self._make_memory(stack)
+            self._make_channel(stack)
+            self._make_engines(stack)
+            self._register(stack)
+            self._schedule()
+            self._undo = stack.pop_all()
+
+    def _make_memory(self, stack: contextlib.ExitStack) -> None:
+        memories = self._context.memories
+        self.notifier = memories.notifier(NOTIFIER_ENTRIES * NvNotification.SIZE)
+        stack.callback(memories.free, self.notifier)
+        self.memory = memories.vram(
+            RING_BYTES, label=f"ring of {self.label}", host_visible=True, contiguous=True
+        )
+        stack.callback(memories.free, self.memory)
+        view = self.memory.view
+        errors = self.notifier.view
+        assert view is not None and errors is not None, "ring and notifier are always mapped"  # noqa: PT018 - one fact
+        self.userd_offset = ENTRIES * GpfifoEntry.SIZE
+        view[: self.userd_offset + USERD_BYTES] = bytes(self.userd_offset + USERD_BYTES)
+        errors[:] = bytes(len(errors))
+        self.entries = view[: self.userd_offset].cast("Q")
+        userd = view[self.userd_offset : self.userd_offset + USERD_BYTES].cast("I")
+        self.userd = userd
+        self.put_index = BlackwellAControlGPFifo.offset_of("GPPut") // 4
+        self.errors = errors.cast("I")
+
+    def _make_channel(self, stack: contextlib.ExitStack) -> None:
+        context, rm = self._context, self._context.rm
+        choices = context.choices
+        shared = self.kind is ChannelKind.COMPUTE and choices.context_share
+        # A group holds the address space itself, or leaves it to the context share of its channel.
+        self.group = rm.alloc(
+            context.handles.device,
+            RmClass.KEPLER_CHANNEL_GROUP_A,
+            NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS(
+                hVASpace=0 if shared else context.vaspace, engineType=self.engine
+            ),
+        )
+        stack.callback(rm.free, self.group)
+        share = 0
+        if shared:
+            share = rm.alloc(
+                self.group,
+                RmClass.FERMI_CONTEXT_SHARE_A,
+                NV_CTXSHARE_ALLOCATION_PARAMETERS(
+                    hVASpace=context.vaspace, flags=CtxshareFlags.SUBCONTEXT_ASYNC
+                ),
+            )
+            stack.callback(rm.free, share)
+        self.handle = rm.alloc(
+            self.group,
+            context.gpu.gpfifo_class,
+            NV_CHANNEL_ALLOC_PARAMS(
+                hObjectError=self.notifier.handle if choices.notifier else 0,
+                hObjectBuffer=self.memory.handle if choices.object_buffer else 0,
+                gpFifoOffset=self.memory.va,
+                gpFifoEntries=ENTRIES,
+                hContextShare=share,
+                hUserdMemory=(self.memory.handle,),
+                userdOffset=(self.userd_offset,),
+                engineType=self.engine,
+            ),
+        )
+        stack.callback(rm.free, self.handle)
+
+    def _make_engines(self, stack: contextlib.ExitStack) -> None:
+        rm, gpu = self._context.rm, self._context.gpu
+        self.compute_object = 0
+        if self.kind is ChannelKind.COPY:
+            params = NVB0B5_ALLOCATION_PARAMETERS(version=COPY_ALLOCATION_VERSION, engineType=self.engine)
+            stack.callback(rm.free, rm.alloc(self.handle, gpu.copy_class, params))
+            return
+        compute = NV_GR_ALLOCATION_PARAMETERS(
+            version=GR_ALLOCATION_VERSION, size=NV_GR_ALLOCATION_PARAMETERS.SIZE
+        )
+        self.compute_object = rm.alloc(self.handle, gpu.compute_class, compute)
+        stack.callback(rm.free, self.compute_object)
+        if not self._context.choices.graphics_copy:
+            self.copy_refusal = "the device was opened with graphics_copy=False"
+            return
+        try:
+            # No parameters: the copy engine that shares the graphics run list (nv.md 2.2 step 21).
+            stack.callback(rm.free, rm.alloc(self.handle, gpu.copy_class))
+        except DriverError as error:
+            # Kernels run without it; a copy on this queue then says what was refused.
+            self.copy_refusal = str(error)
+
+    def _register(self, stack: contextlib.ExitStack) -> None:
+        context = self._context
+        if self.kind is ChannelKind.COPY and not context.choices.register_copy_channels:
+            return
+        base = size = 0
+        if self.kind is ChannelKind.COMPUTE:
+            window = context.memories.window(CONTEXT_WINDOW, label=f"context buffers of {self.label}")
+            stack.callback(context.memories.free, window)
+            base, size = window.va, window.size
+        context.uvm.register_channel(self.handle, base, size)
+        stack.callback(context.uvm.unregister_channel, self.handle)
+
+    def _schedule(self) -> None:
+        rm = self._context.rm
+        command = Control.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN
+        reply = rm.control(self.handle, command, NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS())
+        self.token = reply.workSubmitToken
+        layout = rm.struct(NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS)
+        rm.control(self.group, Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, layout(bEnable=True))
+
+    def ring(self, put: int) -> None:
+        """Move the put index and ring the bell; entries and words written before are visible first."""
+        fence = self._fence
+        fence()
+        self.userd[self.put_index] = put
+        fence()
+        self._write(_BELL, self.token)
+
+    def got(self) -> int | None:
+        """Return how far the GPU has fetched the ring, where the class tells (up to Hopper); it lags."""
+        if not self._context.gpu.generation.reports_get:
+            return None
+        return self.userd[HopperAControlGPFifo.offset_of("GPGet") // 4]
+
+    def error(self) -> NvNotification | None:
+        """Return what the error notifier holds, or None while it is empty."""
+        words = self.errors
+        if not (words[2] or words[3]):
+            return None
+        return NvNotification.from_bytes(bytes(words[: NvNotification.SIZE // 4]))
+
+    def stop(self) -> None:
+        """Take the channel off the run list, a running kernel too; the first step of getting rid of a hang."""
+        rm = self._context.rm
+        layout = rm.struct(NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS)
+        rm.control(self.group, Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, layout(bEnable=False))
+        rm.control(self.group, Control.NVA06C_CTRL_CMD_PREEMPT, NVA06C_CTRL_PREEMPT_PARAMS(bWait=True))
+
+    def close(self) -> None:
+        """Unregister and free everything, the last made first; idempotent."""
+        self._undo.close()
+
+
+def compute_engine() -> int:
+    """Return the engine type of compute channels."""
+    return EngineType.GR0

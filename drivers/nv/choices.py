@@ -1,0 +1,86 @@
+"""The doubtful values: what public sources do not settle, each with the alternatives that some working driver uses.
+
+A device is opened with one `Choices`; the bring-up ladder tries the others in turn and says which work. A
+row of nv.md 9 stands behind each field.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Final, Literal
+
+from drivers.nv.layouts.compute import PcasAction
+from drivers.nv.layouts.qmd import GROUP_ID_TINYGRAD, TYPE_GRID_CTA
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """One setting of every doubtful value; the defaults are what most evidence speaks for."""
+
+    stack: Literal["high", "low"] = "high"
+    """Local memory: "high" is the top of the window with a fixed stack pointer, "low" counts from 0."""
+    all_sms: bool = True
+    """Local memory's MAX_SM_COUNT: 0xff, or the number of TPCs."""
+    qmd_type: int = TYPE_GRID_CTA
+    """QMD_TYPE of V04: GRID_CTA, or 0 as NVK leaves it."""
+    group_id: int = 0
+    sampler_via_header: bool = True
+    pcas: PcasAction = PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE
+    """How a descriptor is launched; the others leave its cached copy or its prefetch alone."""
+    doorbell_bar1: bool = True
+    """The doorbell page through BAR1, or BAR0."""
+    notifier: bool = True
+    """Channels name an error notifier, or none."""
+    pitch_kind: bool = True
+    """Memory is allocated with format 6, or 0."""
+    register_copy_channels: bool = True
+    """UVM is told of copy channels as well."""
+    context_share: bool = True
+    """Compute channels use a context share, or the group's own address space."""
+    object_buffer: bool = False
+    """Channels name the ring memory in hObjectBuffer, or nothing."""
+    graphics_copy: bool = True
+    """Compute channels carry a copy object as well."""
+    vaspace_faulting: bool = False
+    """The address space asks for ENABLE_PAGE_FAULTING as well."""
+    qmd_version_method: bool = False
+    """SET_QMD_VERSION and SET_SPA_VERSION are sent at the start."""
+
+
+DEFAULT: Final = Choices()
+
+ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
+    "stack": ("high", "low"),
+    "all_sms": (True, False),
+    "qmd_type": (TYPE_GRID_CTA, 0),
+    "group_id": (0, GROUP_ID_TINYGRAD),
+    "sampler_via_header": (True, False),
+    "pcas": (
+        PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE,
+        PcasAction.INVALIDATE_COPY_SCHEDULE,
+        PcasAction.PREFETCH_SCHEDULE,
+    ),
+    "doorbell_bar1": (True, False),
+    "notifier": (True, False),
+    "pitch_kind": (True, False),
+    "register_copy_channels": (True, False),
+    "context_share": (True, False),
+    "object_buffer": (False, True),
+    "graphics_copy": (True, False),
+    "vaspace_faulting": (False, True),
+    "qmd_version_method": (False, True),
+}
+"""Field -> its values, the default first."""
+
+
+def describe(choices: Choices) -> str:
+    """Return the settings that are not the default, or "default"."""
+    changed = [
+        f"{field.name}={getattr(choices, field.name)}"
+        for field in fields(Choices)
+        if getattr(choices, field.name) != getattr(DEFAULT, field.name)
+    ]
+    return ", ".join(changed) or "default"

@@ -1,0 +1,224 @@
+"""Reading a cubin: what a launch must know about a kernel, and its bytes as they lie in device memory.
+
+The file is uploaded whole, with its relocations applied in place, so that code finds its neighbours where
+the linker put them and a dump of memory still says what it is. Memory without bytes in the file and
+constant banks that are not aligned enough lie behind it. Not here: the launch descriptor (`qmd`), the
+upload (`program`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.elf import ALLOC, UNDEFINED, Elf, Image, Machine, Placement, SectionType
+from drivers.nv.layouts.cubin import (
+    PREFETCH_PAD,
+    RELOCATION_WORD_OFFSET,
+    SM_SHIFT,
+    TEXT_BARRIERS_SHIFT,
+    CallAbs47,
+    CallAbs55,
+    InfoAttribute,
+    InfoFormat,
+    InfoParamCbank,
+    InfoRecord,
+    InfoSymbolValue,
+    Relocation,
+    Section,
+)
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from drivers.elf import Formula, Site
+    from drivers.elf import Relocation as ElfRelocation
+    from drivers.elf import Section as ElfSection
+    from hcq.bits import BitStruct
+
+BANK_ALIGN: Final = 256
+_LOADED: Final = (SectionType.PROGBITS, SectionType.NOBITS)
+_WORD = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel of a cubin, as its info records tell."""
+
+    name: str
+    sm: int
+    """SM number of the file: 90."""
+    registers: int
+    barriers: int
+    stack_bytes: int
+    """Local memory a thread."""
+    shared_bytes: int
+    """Size of the kernel's shared section, which holds the reserve since sm_90."""
+    parameter_base: int
+    """Where the parameters start in constant bank 0."""
+    parameter_bytes: int
+    code: int
+    """Bytes from the start of the image to the entry."""
+    code_bytes: int
+    banks: Mapping[int, tuple[int, int]]
+    """Constant bank -> (bytes from the start of the image, size)."""
+
+
+def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
+    """Return the file, where its sections go, and what it says of kernel `name`.
+
+    Raises `UsageError` for what is no cubin or has no such kernel.
+    """
+    elf = Elf(data)
+    if elf.machine != Machine.CUDA:
+        raise UsageError(
+            f"kernel {name}: the code is for ELF machine {elf.machine}, a cubin has {int(Machine.CUDA)}"
+        )
+    text = elf.section(f"{Section.TEXT}{name}")
+    if text is None:
+        have = [s.name.removeprefix(Section.TEXT) for s in elf.sections if s.name.startswith(Section.TEXT)]
+        raise UsageError(f"the cubin has no kernel {name!r}; it has: {', '.join(have) or 'none'}")
+    placement = _place(elf)
+    infos = _infos(elf, Section.INFO)
+    own = _infos(elf, f"{Section.INFO}.{name}")
+    symbol = next(i for i, s in enumerate(elf.symbols) if s.name == name and s.section == text.index)
+    values = _symbol_values(infos)
+    bank = own.get(InfoAttribute.PARAM_CBANK)
+    if not bank:
+        raise UsageError(
+            f"kernel {name} has no PARAM_CBANK record: it is a device function, or not from ptxas"
+        )
+    parameters = InfoParamCbank.from_bytes(bank[0])
+    shared = elf.section(f"{Section.SHARED}{name}")
+    counts = own.get(InfoAttribute.NUM_BARRIERS)
+    kernel = Kernel(
+        name=name,
+        sm=(elf.flags >> SM_SHIFT.get(elf.abi, 0)) & 0xFF,
+        # A helper that was linked in may need more registers than the kernel itself.
+        registers=max(values.get(InfoAttribute.REGCOUNT, {}).values(), default=0),
+        barriers=counts[0][0] if counts else text.flags >> TEXT_BARRIERS_SHIFT & 0x1F,
+        stack_bytes=values.get(InfoAttribute.MIN_STACK_SIZE, {}).get(symbol, 0),
+        shared_bytes=shared.size if shared else 0,
+        parameter_base=parameters.offset,
+        parameter_bytes=parameters.size,
+        code=placement.offsets[text.index] + elf.symbols[symbol].value,
+        code_bytes=text.size,
+        banks={number: (placement.offsets[s.index], s.size) for number, s in _banks(elf)},
+    )
+    return elf, placement, kernel
+
+
+def _banks(elf: Elf) -> Iterator[tuple[int, ElfSection]]:
+    for number, prefix in ((3, Section.CONSTANT3), (4, Section.CONSTANT4)):
+        section = elf.section(prefix)
+        if section is not None and section.size:
+            yield number, section
+
+
+def _place(elf: Elf) -> Placement:
+    """Lay the file out as it is; what has no bytes, and banks that lie askew, behind it."""
+    banks = {section.index for _, section in _banks(elf)}
+    at = -(-len(elf.data) // BANK_ALIGN) * BANK_ALIGN
+    offsets: dict[int, int] = {}
+    for section in elf.sections:
+        if (
+            section.type not in _LOADED
+            or not section.flags & ALLOC
+            or section.name.startswith(Section.SHARED)
+        ):
+            continue
+        align = max(section.align, BANK_ALIGN if section.index in banks else 1)
+        if section.type != SectionType.NOBITS and section.offset % align == 0:
+            offsets[section.index] = section.offset
+            continue
+        at = -(-at // align) * align
+        offsets[section.index] = at
+        at += section.size
+    return Placement(at + PREFETCH_PAD, BANK_ALIGN, offsets)
+
+
+def _infos(elf: Elf, name: str) -> dict[int, list[bytes]]:
+    """Return the payloads of an info section by attribute."""
+    section = elf.section(name)
+    out: dict[int, list[bytes]] = {}
+    if section is None:
+        return out
+    data, at = elf.content(section), 0
+    while at + InfoRecord.SIZE <= len(data):
+        record = InfoRecord.from_bytes(data, at)
+        at += InfoRecord.SIZE
+        size = record.value if record.format == InfoFormat.SVAL else 0
+        payload = data[at : at + size] if size else record.value.to_bytes(2, "little")
+        if len(payload) < size or record.format not in InfoFormat._value2member_map_:
+            raise UsageError(f"section {name} is broken at {at - InfoRecord.SIZE:#x}")
+        out.setdefault(record.attribute, []).append(payload)
+        at += size
+    return out
+
+
+def _symbol_values(infos: Mapping[int, list[bytes]]) -> dict[int, dict[int, int]]:
+    out: dict[int, dict[int, int]] = {}
+    for attribute in (InfoAttribute.REGCOUNT, InfoAttribute.MIN_STACK_SIZE, InfoAttribute.FRAME_SIZE):
+        for payload in infos.get(attribute, []):
+            pair = InfoSymbolValue.from_bytes(payload)
+            out.setdefault(attribute, {})[pair.symbol] = pair.value
+    return out
+
+
+def load(elf: Elf, placement: Placement, base: int) -> bytes:
+    """Return the image for device address `base`, relocated."""
+    image = Image(elf, placement)
+    image.content[: len(elf.data)] = elf.data
+
+    def resolve(relocation: ElfRelocation) -> int:
+        symbol = relocation.symbol
+        if symbol is None or symbol.section == UNDEFINED:
+            name = symbol.name if symbol else "nothing"
+            raise UnsupportedError(
+                f"the kernel refers to {name!r}, which is not in its image (vprintf, malloc and the like)"
+            )
+        return base + image.offset_of(symbol)
+
+    image.relocate(base, FORMULAS, resolve)
+    return bytes(image.content)
+
+
+def _abs64(site: Site) -> None:
+    old = (
+        int.from_bytes(site.content[site.at : site.at + 8], "little") if site.addend is None else site.addend
+    )
+    site.content[site.at : site.at + 8] = ((site.symbol + old) & (1 << 64) - 1).to_bytes(8, "little")
+
+
+def _half(shift: int) -> Formula:
+    def apply(site: Site) -> None:
+        at = site.at + RELOCATION_WORD_OFFSET
+        old = int.from_bytes(site.content[at : at + 4], "little") if site.addend is None else site.addend
+        value = (site.symbol + old) >> shift & _WORD
+        site.content[at : at + 4] = value.to_bytes(4, "little")
+
+    return apply
+
+
+def _call(layout: type[BitStruct]) -> Formula:
+    field = layout.FIELDS["TARGET"]
+
+    def apply(site: Site) -> None:
+        end = site.at + layout.SIZE
+        raw = int.from_bytes(site.content[site.at : end], "little")
+        old = field.extract(raw) if site.addend is None else site.addend
+        value = layout(TARGET=site.symbol + old)
+        site.content[site.at : end] = (raw & ~field.mask() | int(value)).to_bytes(layout.SIZE, "little")
+
+    return apply
+
+
+FORMULAS: Final[Mapping[int, Formula]] = {
+    Relocation.R_CUDA_64: _abs64,
+    Relocation.R_CUDA_ABS32_LO: _half(0),
+    Relocation.R_CUDA_ABS32_HI: _half(32),
+    Relocation.R_CUDA_ABS47_34: _call(CallAbs47),
+    Relocation.R_CUDA_ABS55_16_34: _call(CallAbs55),
+}
+"""Relocation type -> how it is applied."""

@@ -1,0 +1,338 @@
+"""An open NVIDIA GPU: what `hcq.driver.DriverDevice` asks for, put together from the parts of this folder.
+
+Opening brings the GPU up as far as its own copy channel; compute and copy rings are made when asked for.
+Every step that fails undoes the ones before it. Locks: one for memory, programs and faults; rings are
+locked by their queues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from drivers.kernel import PAGE, view_at
+from drivers.nv import cubin, push
+from drivers.nv import faults as faults_
+from drivers.nv.channel import Channel, ChannelKind, Context
+from drivers.nv.choices import DEFAULT, Choices
+from drivers.nv.doorbell import Doorbell
+from drivers.nv.encode import NvEncoder
+from drivers.nv.layouts.cubin import RESERVED_SHARED
+from drivers.nv.layouts.qmd import CARVEOUTS_KIB
+from drivers.nv.layouts.rm_classes import (
+    NV_VASPACE_ALLOCATION_PARAMETERS,
+    EngineType,
+    RmClass,
+    VaspaceFlags,
+)
+from drivers.nv.local import LocalMemory
+from drivers.nv.memory import Memories, Memory
+from drivers.nv.program import NvProgram
+from drivers.nv.ring import NvRing
+from drivers.nv.rm import Rm
+from drivers.nv.service import Service
+from drivers.nv.topology import Gpu, Handles, ask, open_objects
+from drivers.nv.uvm import Uvm
+from drivers.nv.vaspace import VaSpace
+from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
+from hcq.errors import UnsupportedError, UsageError
+from hcq.profile import Clock
+
+if TYPE_CHECKING:
+    from drivers.kernel import Kernel
+    from drivers.nv.rm import Card
+    from hcq.driver import BufferSpec, DriverDevice, DriverProgram
+    from hcq.errors import FaultReport
+    from hcq.program import KernelImage
+
+COMPUTE_QUEUES: Final = 2
+COPY_QUEUES: Final = 2
+_SPIN_S: Final = 50e-6
+_NAPS_S: Final = (0.0, 20e-6, 50e-6, 100e-6, 200e-6)
+
+
+def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
+    """Return what is known of a GPU before it is opened."""
+    return DeviceInfo(
+        driver=driver,
+        index=index,
+        name=gpu.name,
+        arch=gpu.arch,
+        vram_bytes=gpu.vram_bytes,
+        compute_queues=COMPUTE_QUEUES,
+        copy_queues=COPY_QUEUES,
+        signal_bits=32,
+        word_bits=32,
+        limits={
+            "max_threads": 1024,
+            "max_groups_x": (1 << 31) - 1,
+            "max_groups_y": (1 << 16) - 1,
+            "max_groups_z": (1 << 16) - 1,
+            "max_shared_bytes": (CARVEOUTS_KIB[gpu.family][-1] << 10) - RESERVED_SHARED,
+            "max_alloc_bytes": gpu.vram_bytes,
+            "units": gpu.sms,
+            "wave": 32,
+        },
+    )
+
+
+class NvDevice:
+    """See `hcq.driver.DriverDevice`. `recover` gives a faulted device new channels; its memory stays."""
+
+    def __init__(
+        self, kernel: Kernel, card: Card, *, driver: str, index: int, choices: Choices = DEFAULT
+    ) -> None:
+        self.choices = choices
+        self._lock = threading.RLock()
+        self._fault: FaultReport | None = None
+        self._rings: dict[tuple[QueueKind, int], NvRing] = {}
+        self._programs: list[NvProgram] = []
+        self._shown: dict[int, Memory] = {}
+        self._code_epoch = 1
+        self._undo = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            self.rm = Rm(kernel)
+            stack.callback(self.rm.close)
+            self.rm.open_gpu(card.minor)
+            self.handles: Handles = open_objects(self.rm, card)
+            self.gpu: Gpu = ask(self.rm, self.handles)
+            self._info = device_info(driver, index, self.gpu)
+            self.name = f"{driver}:{index}"
+            doorbell = Doorbell(self.rm, self.handles, self.gpu, bar1=choices.doorbell_bar1)
+            stack.callback(doorbell.close)
+            self._doorbell = doorbell
+            vaspace = self._make_vaspace(stack)
+            space = VaSpace(kernel)
+            stack.callback(space.close)
+            self.uvm = Uvm(self.rm, self.gpu.uuid)
+            stack.callback(self.uvm.close)
+            self.uvm.register_vaspace(vaspace)
+            self.memories = Memories(self.rm, self.uvm, self.handles, space, choices)
+            stack.callback(self.memories.close)
+            self._context = Context(
+                self.rm, self.uvm, self.gpu, self.handles, self.memories, vaspace, doorbell.registers, choices
+            )
+            self._local = LocalMemory(self.gpu, self.memories)
+            ring = self._new_ring(ChannelKind.COPY, 0, f"{self.name} service")
+            stack.callback(ring.close)
+            self._service = Service(ring, self.memories, self.fault)
+            stack.callback(self._service.close)
+            stack.callback(self._close_rings)
+            self._undo = stack.pop_all()
+
+    def _make_vaspace(self, stack: contextlib.ExitStack) -> int:
+        flags = VaspaceFlags.IS_EXTERNALLY_OWNED
+        if self.choices.vaspace_faulting:
+            flags |= VaspaceFlags.ENABLE_PAGE_FAULTING
+        layout = self.rm.struct(NV_VASPACE_ALLOCATION_PARAMETERS)
+        handle = self.rm.alloc(self.handles.device, RmClass.FERMI_VASPACE_A, layout(flags=flags))
+        stack.callback(self.rm.free, handle)
+        return handle
+
+    @property
+    def info(self) -> DeviceInfo:
+        """What the device is."""
+        return self._info
+
+    # --- memory
+
+    def alloc(self, size: int, spec: BufferSpec) -> Allocation:
+        """Allocate zeroed pages; see `hcq.driver.DriverDevice`."""
+        with self._lock:
+            if spec.place is Place.HOST:
+                memory = self.memories.host(size, label=f"{size} bytes of host memory")
+            else:
+                visible = spec.host_visible or spec.coherent
+                memory = self.memories.vram(size, label=f"{size} bytes of video memory", host_visible=visible)
+                try:
+                    self._service.zero(memory.va, memory.size)
+                except BaseException:
+                    self.memories.free(memory)
+                    raise
+        return Allocation(memory.va, memory.size, memory.view, memory)
+
+    def free(self, allocation: Allocation) -> None:
+        """Free what `alloc` gave."""
+        memory = allocation.handle
+        if not isinstance(memory, Memory):
+            raise UsageError(f"{allocation!r} was not allocated by {self.name}")
+        with self._lock:
+            self.memories.free(memory)
+
+    def map_host(self, va: int, size: int) -> None:
+        """Show host memory, whole pages, to the device at the same address."""
+        if va % PAGE or size % PAGE:
+            raise UsageError(f"host memory at {va:#x}, {size} bytes, is not whole pages of {PAGE}")
+        with self._lock:
+            self._shown[va] = self.memories.show(va, size, label="host memory")
+
+    def unmap_host(self, va: int, size: int) -> None:
+        """Undo `map_host`."""
+        with self._lock:
+            memory = self._shown.pop(va, None)
+            if memory is None or memory.size != size:
+                raise UsageError(f"host memory at {va:#x}, {size} bytes, is not shown to {self.name}")
+            self.memories.free(memory)
+
+    def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
+        """Not possible yet: each device has an address space of its own."""
+        raise UnsupportedError(
+            f"{self.name} cannot map {allocation.size} bytes of {owner.info.driver}:{owner.info.index}: NVIDIA devices "
+            "have an address space each here\nhint: copy through host memory (BufferSpec(place=Place.HOST))"
+        )
+
+    # --- queues
+
+    def ring(self, kind: QueueKind, index: int) -> NvRing:
+        """Return a ring, made when first asked for."""
+        count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
+        if not 0 <= index < count:
+            raise UsageError(f"{self.name} has {count} {kind.value} queues, there is no number {index}")
+        with self._lock:
+            ring = self._rings.get((kind, index))
+            if ring is None or ring.closed:
+                channel = ChannelKind.COMPUTE if kind is QueueKind.COMPUTE else ChannelKind.COPY
+                ring = self._new_ring(channel, index, f"{self.name} {kind.value} {index}")
+                self._rings[kind, index] = ring
+            return ring
+
+    def _new_ring(self, kind: ChannelKind, index: int, label: str) -> NvRing:
+        channel = self._new_channel(kind, index, label)
+        try:
+            return NvRing(
+                channel, self.memories, setup=self._setup(channel), refresh=self._refresh, fault=self.fault
+            )
+        except BaseException:
+            channel.close()
+            raise
+
+    def _new_channel(self, kind: ChannelKind, index: int, label: str) -> Channel:
+        engines = self.gpu.copy_engines
+        engine = EngineType.GR0 if kind is ChannelKind.COMPUTE else engines[index % len(engines)]
+        return Channel(self._context, kind, engine, label=label)
+
+    def _setup(self, channel: Channel) -> push.Words:
+        if channel.kind is ChannelKind.COPY:
+            return push.copy_setup(self.gpu)
+        copies = not channel.copy_refusal
+        return push.compute_setup(self.gpu, self.choices, copies=copies)
+
+    def _refresh(self, ring: NvRing) -> push.Words:
+        """Return what a ring must be told before its next words: other code, other local memory."""
+        if ring.code_epoch == self._code_epoch and ring.local_epoch == self._local.epoch:
+            return ()
+        words: push.Words = ()
+        if ring.channel.kind is ChannelKind.COMPUTE:
+            if ring.code_epoch != self._code_epoch:
+                words += push.new_code()
+            if ring.local_epoch != self._local.epoch:
+                words += self._local.words(all_sms=self.choices.all_sms)
+        ring.code_epoch, ring.local_epoch = self._code_epoch, self._local.epoch
+        return words
+
+    def encoder(self, kind: QueueKind) -> NvEncoder:
+        """Return the encoder of a kind of queue."""
+        refusal = ""
+        if kind is QueueKind.COMPUTE:
+            refusal = self.ring(kind, 0).channel.copy_refusal
+        return NvEncoder(kind, self.choices, graphics_copy_refusal=refusal)
+
+    # --- programs
+
+    def load(self, image: KernelImage) -> NvProgram:
+        """Upload a cubin, relocated for where it lies; see `hcq.driver.DriverDevice`."""
+        elf, placement, kernel = cubin.read(image.code, image.name)
+        with self._lock, contextlib.ExitStack() as stack:
+            memory = self.memories.vram(placement.size, label=f"code of {image.name}")
+            stack.callback(self.memories.free, memory)
+            program = NvProgram(image, kernel, memory, self.gpu, self.choices)
+            self._service.upload(memory.va, cubin.load(elf, placement, memory.va))
+            self._local.need(program.local_bytes)
+            self._code_epoch += 1
+            self._programs.append(program)
+            stack.pop_all()
+        return program
+
+    def unload(self, program: DriverProgram) -> None:
+        """Free a program's image."""
+        if not isinstance(program, NvProgram):
+            raise UsageError(f"{program!r} was not loaded by {self.name}")
+        with self._lock:
+            self._programs.remove(program)
+            self.memories.free(program.memory)
+
+    # --- time, waiting, faults
+
+    def clock(self) -> Clock:
+        """Tie the GPU's nanoseconds, which releases write, to this host's."""
+        before = time.monotonic_ns()
+        ticks = self._doorbell.time_ns()
+        after = time.monotonic_ns()
+        return Clock(ticks=ticks, host_ns=(before + after) // 2, hz=1_000_000_000)
+
+    def wait(self, va: int, value: int, timeout_s: float) -> bool:
+        """Poll a signal slot, at first eagerly; see `hcq.driver.DriverDevice`."""
+        slot = view_at(va, 8).cast("Q")
+        end = time.perf_counter() + timeout_s
+        eager = min(end, time.perf_counter() + _SPIN_S)
+        while time.perf_counter() < eager:
+            if slot[0] >= value:
+                return True
+        nap = 0
+        while slot[0] < value:
+            if time.perf_counter() >= end:
+                return False
+            time.sleep(_NAPS_S[nap])
+            nap = min(nap + 1, len(_NAPS_S) - 1)
+        return True
+
+    def signal_written(self, va: int) -> None:
+        """Nothing to wake: channels watch memory, and host threads poll."""
+
+    def fault(self) -> FaultReport | None:
+        """Return the sticky fault; one look at each notifier while there is none."""
+        if self._fault is not None:
+            return self._fault
+        for ring in self._all_rings():
+            notification = ring.channel.error()
+            if notification is not None:
+                with self._lock:
+                    if self._fault is None:
+                        self._fault = faults_.report(
+                            device=self.name,
+                            rm=self.rm,
+                            handles=self.handles,
+                            gpu=self.gpu,
+                            channel=ring.channel,
+                            notification=notification,
+                            memory=self.memories.map,
+                            programs=tuple(self._programs),
+                            stuck=ring.stuck(),
+                        )
+                return self._fault
+        return None
+
+    def recover(self) -> None:
+        """Give every ring a new channel and forget the fault; memory, programs and mappings stay as they are."""
+        with self._lock:
+            for ring in self._all_rings():
+                old = ring.channel
+                old.close()
+                ring.attach(Channel(self._context, old.kind, old.engine, label=old.label))
+            self._fault = None
+
+    def _all_rings(self) -> list[NvRing]:
+        service = getattr(self, "_service", None)
+        return [*([service.ring] if service else []), *(r for r in self._rings.values() if not r.closed)]
+
+    def close(self) -> None:
+        """Stop the queues and give everything back; idempotent."""
+        with self._lock:
+            self._undo.close()
+
+    def _close_rings(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for ring in self._rings.values():
+                stack.callback(ring.close)

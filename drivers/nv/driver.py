@@ -1,0 +1,75 @@
+"""The NVIDIA vendor: which GPUs there are, and opening one. `kernel` is Linux, or an emulated GPU that stands in for it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from hcq.errors import HcqError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.kernel import Kernel
+    from drivers.nv.choices import Choices
+    from drivers.nv.device import NvDevice
+    from drivers.nv.rm import Card
+    from hcq.driver import DeviceInfo
+
+
+def linux(variant: str | None) -> Kernel:
+    """Return the kernel of this machine; it has no variants."""
+    from drivers.kernel import LinuxKernel  # noqa: PLC0415 - opened only when asked for
+
+    if variant is not None:
+        raise UsageError(f'"nv" has no variant {variant!r}; give a number: "nv:0"')
+    return LinuxKernel()
+
+
+class NvDriver:
+    """See `hcq.driver.Driver`. `make_kernel` gets the variant, the text after the colon that is no number."""
+
+    def __init__(self, name: str = "nv", make_kernel: Callable[[str | None], Kernel] = linux) -> None:
+        self._name = name
+        self._make_kernel = make_kernel
+
+    @property
+    def name(self) -> str:
+        """The name devices are opened by."""
+        return self._name
+
+    def enumerate(self) -> list[DeviceInfo]:
+        """Return the GPUs that could be opened now; nothing where there is no driver or no supported GPU."""
+        from drivers.nv.device import device_info  # noqa: PLC0415 - heavy, and absent hardware needs none of it
+        from drivers.nv.rm import Rm  # noqa: PLC0415 - the same
+        from drivers.nv.topology import ask, open_objects  # noqa: PLC0415 - the same
+
+        found: list[DeviceInfo] = []
+        kernel = self._make_kernel(None)
+        for index, card in enumerate(self._cards(kernel)):
+            with contextlib.suppress(HcqError), contextlib.closing(Rm(kernel)) as rm:
+                rm.open_gpu(card.minor)
+                found.append(device_info(self._name, index, ask(rm, open_objects(rm, card))))
+        return found
+
+    def _cards(self, kernel: Kernel) -> list[Card]:
+        from drivers.nv.rm import Rm  # noqa: PLC0415 - heavy
+
+        with contextlib.suppress(HcqError), contextlib.closing(Rm(kernel)) as rm:
+            return rm.cards()
+        return []
+
+    def open(self, index: int, variant: str | None, *, choices: Choices | None = None) -> NvDevice:
+        """Open GPU `index`. Raises `UnsupportedError` or `DriverError` that say what to do."""
+        from drivers.nv.choices import DEFAULT  # noqa: PLC0415 - heavy
+        from drivers.nv.device import NvDevice  # noqa: PLC0415 - heavy
+        from drivers.nv.rm import Rm  # noqa: PLC0415 - heavy
+
+        kernel = self._make_kernel(variant)
+        with contextlib.closing(Rm(kernel)) as rm:
+            cards = rm.cards()
+        if not 0 <= index < len(cards):
+            raise UsageError(
+                f"{self._name}:{index} does not exist: the kernel driver lists {len(cards)} GPUs"
+            )
+        return NvDevice(kernel, cards[index], driver=self._name, index=index, choices=choices or DEFAULT)

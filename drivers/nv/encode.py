@@ -1,0 +1,241 @@
+"""Neutral commands to push-buffer words, for compute and copy channels.
+
+A launch is two blocks of argument memory - constant bank 0 and the descriptor, which names it - and four
+words. Order between launches comes from `Barrier` and from the release that ends a submission, both of
+which wait for the engine. Memory is made visible by the descriptor's own barrier at grid end, and caches
+are dropped at grid start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.nv import push
+from drivers.nv.layouts.dma import MAX_COPY_BYTES
+from drivers.nv.layouts.gpfifo import Subchannel
+from drivers.nv.layouts.qmd import ALIGNMENT
+from drivers.nv.program import NvProgram
+from hcq.commands import (
+    Barrier,
+    Copy,
+    Exec,
+    Fill,
+    Indirect,
+    SetSignal,
+    Timestamp,
+    Wait,
+    Write,
+    address,
+)
+from hcq.driver import QueueKind
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from drivers.nv.choices import Choices
+    from hcq.commands import Command
+    from hcq.params import Expr, Param, Word
+    from hcq.stream import Stream
+
+_LOW = 0xFFFF_FFFF
+
+
+class NvEncoder:
+    """Encodes for one kind of channel."""
+
+    def __init__(self, kind: QueueKind, choices: Choices, *, graphics_copy_refusal: str = "") -> None:
+        self.kind = kind
+        self._subchannel = Subchannel.COMPUTE if kind is QueueKind.COMPUTE else Subchannel.COPY
+        self._copy_refusal = graphics_copy_refusal
+        self._pcas_a, _, self._pcas_b, self._action = push.launch(0, choices.pcas)
+        self._table: dict[type, Callable[[Command, Stream], None]] = {
+            Wait: self._wait,
+            SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
+            Timestamp: self._timestamp,
+            Barrier: self._barrier,
+            Exec: self._exec,
+            Copy: self._copy,
+            Fill: self._fill,
+            Write: self._write,
+            Indirect: self._indirect,
+        }
+
+    def encode(self, commands: Sequence[Command], out: Stream) -> None:
+        """Append the words of `commands`; see `hcq.driver.Encoder`."""
+        table = self._table
+        for command in commands:
+            table[command.__class__](command, out)
+
+    # --- order
+
+    def _semaphore(self, out: Stream, va: int, value: Word, execute: int) -> None:
+        if isinstance(value, int):
+            out.words += (
+                push.SEM_HEADERS[self._subchannel],
+                va & _LOW,
+                va >> 32,
+                value & _LOW,
+                value >> 32,
+                execute,
+            )
+            return
+        at = len(out.words)
+        out.words += push.semaphore(self._subchannel, va, 0, execute)
+        out.patch_word(at + 3, value, width=32)
+        out.patch_word(at + 4, value >> 32, width=32)
+
+    def _wait(self, command: Command, out: Stream) -> None:
+        assert isinstance(command, Wait), "the table is keyed by class"
+        self._semaphore(out, command.signal.va, command.value, push.ACQUIRE)
+
+    def _signal(self, command: Command, out: Stream) -> None:
+        assert isinstance(command, SetSignal), "the table is keyed by class"
+        self._semaphore(out, command.signal.va, command.value, push.RELEASE_WFI)
+
+    def _copy_signal(self, command: Command, out: Stream) -> None:
+        assert isinstance(command, SetSignal), "the table is keyed by class"
+        self._engine_store(out, command.signal.va, command.value)
+
+    def _engine_store(self, out: Stream, va: int, value: Word) -> None:
+        if isinstance(value, int):
+            if value >> 32:
+                raise UsageError(f"copy engines store 32 bits, {value:#x} does not fit")
+            out.words += push.copy_signal(va, value)
+            return
+        at = len(out.words)
+        out.words += push.copy_signal(va, 0)
+        out.patch_word(at + push.COPY_SIGNAL_VALUE, value, width=32)
+
+    def _timestamp(self, command: Command, out: Stream) -> None:
+        assert isinstance(command, Timestamp), "the table is keyed by class"
+        va = command.stamp.va
+        if self.kind is QueueKind.COPY:
+            out.words += push.copy_signal(va, 0, push.LAUNCH_TIME)
+        else:
+            out.words += push.semaphore(self._subchannel, va, 0, push.RELEASE_WFI_TIME)
+
+    def _barrier(self, command: Command, out: Stream) -> None:
+        del command  # every scope is reached: grids end with a system barrier
+        if self.kind is QueueKind.COMPUTE:
+            out.words.append(push.WAIT_FOR_IDLE)
+        # Copies of one channel run one after the other, each after the one before is done.
+
+    # --- work
+
+    def _exec(self, command: Command, out: Stream) -> None:
+        assert isinstance(command, Exec), "the table is keyed by class"
+        program = command.program.loaded
+        if not isinstance(program, NvProgram):
+            raise UsageError(f"kernel {command.program.name} was loaded by another driver")
+        groups, threads = command.groups, command.threads
+        shape = program.shapes.get((groups, threads))
+        opened: Sequence[tuple[int, Param | Expr]] = ()
+        if shape is None:
+            shape = program.shape(groups, threads)
+            opened = [(axis, word) for axis, word in enumerate(groups) if not isinstance(word, int)]
+        bank = out.place(shape.head + command.args.words + program.tail, align=program.align)
+        words = shape.descriptor[:]
+        words[program.bank_index] |= bank >> program.bank_shift
+        va = out.place(words, align=ALIGNMENT)
+        out.words += (self._pcas_a, va >> 8, self._pcas_b, self._action)
+        for offset, width, expr in command.args.patches:
+            out.patch_memory(bank + program.head_bytes + offset, expr, width=width)
+        for axis, word in opened:
+            at, lo, width = program.descriptor.open_grid(axis)
+            out.patch_memory(va + at, word, lo=lo, width=width)
+            out.patch_memory(bank + program.nctaid_offset(axis), word, width=32)
+
+    def _copy(self, command: Command, out: Stream) -> None:
+        assert isinstance(command, Copy), "the table is keyed by class"
+        self._before_copies(out)
+        dst, src, size = address(command.dst), address(command.src), command.size
+        if isinstance(size, int):
+            for start in range(0, size, MAX_COPY_BYTES):
+                piece = min(size - start, MAX_COPY_BYTES)
+                self._piece(out, _add(dst, start), _add(src, start), piece)
+        else:
+            self._piece(out, dst, src, size)
+        self._after_copies(out)
+
+    def _piece(self, out: Stream, dst: Word, src: Word, size: Word) -> None:
+        at = len(out.words)
+        out.words += push.copy(_known(dst), _known(src), size if isinstance(size, int) else 1)
+        for word, (upper, lower) in ((src, push.COPY_SITES_SRC), (dst, push.COPY_SITES_DST)):
+            _open_address(out, word, at + upper, at + lower)
+        if not isinstance(size, int):
+            out.words[at + push.COPY_SITE_SIZE] = 0
+            out.patch_word(at + push.COPY_SITE_SIZE, size, width=32)
+
+    def _fill(self, command: Command, out: Stream) -> None:
+        assert isinstance(command, Fill), "the table is keyed by class"
+        self._before_copies(out)
+        dst, value, size = address(command.dst), command.value, command.size
+        sizes = range(0, size, MAX_COPY_BYTES) if isinstance(size, int) else range(1)
+        for start in sizes:
+            at = len(out.words)
+            piece = min(size - start, MAX_COPY_BYTES) if isinstance(size, int) else 4
+            place = _add(dst, start)
+            out.words += push.fill(_known(place), value & _LOW if isinstance(value, int) else 0, piece)
+            upper, lower = push.FILL_SITES_DST
+            _open_address(out, place, at + upper, at + lower)
+            if not isinstance(value, int):
+                out.patch_word(at + push.FILL_SITE_VALUE, value, width=32)
+            if not isinstance(size, int):
+                out.words[at + push.FILL_SITE_SIZE] = 0
+                out.patch_word(at + push.FILL_SITE_SIZE, size >> 2, width=32)
+        self._after_copies(out)
+
+    def _before_copies(self, out: Stream) -> None:
+        if self.kind is not QueueKind.COMPUTE:
+            return
+        if self._copy_refusal:
+            raise UnsupportedError(
+                f"copies on a compute queue need a copy engine beside it, which was refused: {self._copy_refusal}\n"
+                "hint: record the copy for a copy queue"
+            )
+        # The copy engine does not know what kernels are running.
+        out.words.append(push.HOST_WFI)
+
+    def _after_copies(self, out: Stream) -> None:
+        if self.kind is QueueKind.COMPUTE:
+            out.words += push.graphics_copy_end(out.place((0,), align=8))
+
+    def _write(self, command: Command, out: Stream) -> None:
+        assert isinstance(command, Write), "the table is keyed by class"
+        dst, value = address(command.dst), command.value
+        wide = command.bits == 64
+        if self.kind is QueueKind.COMPUTE:
+            at = len(out.words)
+            execute = push.RELEASE_WFI if wide else push.RELEASE_WFI_32
+            mask = (1 << command.bits) - 1
+            self._semaphore(out, _known(dst), value & mask if isinstance(value, int) else value, execute)
+            _open_address(out, dst, at + 2, at + 1)
+            return
+        for shift in (0, 32) if wide else (0,):
+            at = len(out.words)
+            self._engine_store(
+                out,
+                _known(dst) + shift // 8,
+                value >> shift & _LOW if isinstance(value, int) else value >> shift,
+            )
+            _open_address(out, _add(dst, shift // 8), at + 1, at + 2)
+
+    def _indirect(self, command: Command, out: Stream) -> None:
+        assert isinstance(command, Indirect), "the table is keyed by class"
+        # Ring entries, not packets, call prebuilt words.
+        out.calls.append((len(out.words), command.buffer.va, command.words))
+
+
+def _known(word: Word) -> int:
+    return word if isinstance(word, int) else 0
+
+
+def _add(word: Word, k: int) -> Word:
+    return word + k if k else word
+
+
+def _open_address(out: Stream, word: Word, upper: int, lower: int) -> None:
+    if not isinstance(word, int):
+        out.patch_word(upper, word >> 32, width=32)
+        out.patch_word(lower, word, width=32)

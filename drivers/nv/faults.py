@@ -1,0 +1,195 @@
+"""What the hardware says when a channel dies, decoded: the error notifier, SM error states, MMU faults.
+
+Polling is one look at each channel's notifier. Once an error was posted the debugger object is asked, which
+sandboxes allow; where they filter the MMU query the address comes from the SM's own registers (nv.md 6.2,
+7.2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.debugger import (
+    MAX_SMS_PER_READ,
+    NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS,
+    NV83DE_SM_ERROR_STATE_REGISTERS,
+    NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS,
+)
+from drivers.nv.layouts.fault import (
+    MMU_ACCESS_PHYSICAL,
+    RC_MEANING,
+    WARP_ESR_INVALID_ADDRESS_SPACE,
+    MmuAccess,
+    MmuFaultType,
+    RcCode,
+)
+from drivers.nv.layouts.rm_classes import NV83DE_ALLOC_PARAMETERS, RmClass
+from hcq.errors import DriverError, FaultKind, FaultReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from drivers.nv.channel import Channel
+    from drivers.nv.layouts.fault import NvNotification
+    from drivers.nv.memory import MemoryMap
+    from drivers.nv.program import NvProgram
+    from drivers.nv.rm import Rm
+    from drivers.nv.topology import Gpu, Handles
+
+Access = Literal["read", "write", "execute", "atomic"]
+
+_ACCESS: dict[int, Access] = {
+    MmuAccess.READ: "read",
+    MmuAccess.WRITE: "write",
+    MmuAccess.ATOMIC_STRONG: "atomic",
+    MmuAccess.PREFETCH: "read",
+    MmuAccess.ATOMIC_WEAK: "atomic",
+}
+_KINDS: dict[int, FaultKind] = {
+    RcCode.MMU_FAULT: FaultKind.PAGE_FAULT,
+    RcCode.PBDMA_ERROR: FaultKind.BAD_PACKET,
+    RcCode.GR_CLASS_ERROR: FaultKind.BAD_PACKET,
+    RcCode.GR_EXCEPTION: FaultKind.ILLEGAL_INSTRUCTION,
+    RcCode.CONTEXT_SWITCH_TIMEOUT: FaultKind.HANG,
+    RcCode.OFF_THE_BUS: FaultKind.RESET,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SmError:
+    """One SM that stopped."""
+
+    sm: int
+    state: NV83DE_SM_ERROR_STATE_REGISTERS
+
+    def __str__(self) -> str:
+        state = self.state
+        known = (
+            " (invalid address space)" if state.hwwWarpEsr & 0xFFFF == WARP_ESR_INVALID_ADDRESS_SPACE else ""
+        )
+        return (
+            f"SM {self.sm}: global ESR {state.hwwGlobalEsr:#x}, warp ESR {state.hwwWarpEsr:#x}{known}, "
+            f"pc {pc_of(state):#x}, address {state.hwwEsrAddr:#x}"
+        )
+
+
+def pc_of(state: NV83DE_SM_ERROR_STATE_REGISTERS) -> int:
+    """Return where the warp was."""
+    return state.hwwWarpEsrPc64 or state.hwwWarpEsrPc
+
+
+def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> list[SmError]:
+    """Ask the debugger object which SMs stopped, in as many reads as the SMs need."""
+    params = NV83DE_ALLOC_PARAMETERS(hAppClient=rm.root, hClass3dObject=channel.compute_object)
+    debugger = rm.alloc(handles.device, RmClass.GT200_DEBUGGER, params)
+    found: list[SmError] = []
+    try:
+        for start in range(0, gpu.sms, MAX_SMS_PER_READ):
+            count = min(MAX_SMS_PER_READ, gpu.sms - start)
+            reply = rm.control(
+                debugger,
+                Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES,
+                NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS(
+                    hTargetChannel=channel.handle, numSMsToRead=count, startingSM=start
+                ),
+            )
+            states = reply.smErrorStateArray[:count]
+            found += [
+                SmError(start + i, state)
+                for i, state in enumerate(states)
+                if state.hwwGlobalEsr or state.hwwWarpEsr
+            ]
+    finally:
+        rm.free(debugger)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MmuFault:
+    """Where an access went wrong, as the channel remembers it."""
+
+    va: int
+    kind: int
+    access: Access | None
+    text: str
+    shaders: tuple[int, ...]
+
+
+def mmu_fault(rm: Rm, channel: Channel) -> MmuFault | None:
+    """Ask the channel for its MMU fault; None where there is none or a sandbox filters the question."""
+    # Not in the list of a filtering sandbox, and no listed call gives the full address (nv.md 7.2).
+    with contextlib.suppress(DriverError):
+        reply: Any = rm.control(
+            channel.handle, Control.NV906F_CTRL_GET_MMU_FAULT_INFO, NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS()
+        )
+        va = reply.addrHi << 32 | reply.addrLo
+        if va or reply.faultString or reply.faultType:
+            text = reply.faultString or _fault_name(reply.faultType)
+            access = _access_in(reply.faultString)
+            return MmuFault(va, reply.faultType, access, text, tuple(v for v in reply.shaderProgramVA if v))
+    return None
+
+
+def _fault_name(kind: int) -> str:
+    return MmuFaultType(kind).name if kind in MmuFaultType._value2member_map_ else f"type {kind}"
+
+
+def _access_in(text: str) -> Access | None:
+    for word in ("write", "atomic", "read"):
+        if word in text.lower():
+            return word
+    return None
+
+
+def access_of(code: int) -> Access | None:
+    """Return the access that an MMU access type means, physical or not."""
+    return _ACCESS.get(code & ~MMU_ACCESS_PHYSICAL)
+
+
+def report(
+    *,
+    device: str,
+    rm: Rm,
+    handles: Handles,
+    gpu: Gpu,
+    channel: Channel,
+    notification: NvNotification,
+    memory: MemoryMap,
+    programs: Iterable[NvProgram],
+    stuck: str,
+) -> FaultReport:
+    """Return all that can be learned about a channel's error."""
+    code = notification.info32
+    meaning = RC_MEANING.get(code, "see the list of Xid codes of the kernel driver")
+    lines = [f"the kernel driver stopped the channel with code {code} (Xid): {meaning}"]
+    errors: list[SmError] = []
+    if channel.compute_object:
+        try:
+            errors = sm_errors(rm, handles, gpu, channel)
+        except DriverError as error:
+            lines.append(f"SM error states could not be read: {error}")
+    lines += [str(error) for error in errors[:8]]
+    fault = mmu_fault(rm, channel)
+    if fault is not None:
+        lines.append(f"MMU: {fault.text} at {fault.va:#x}")
+    va = (
+        fault.va
+        if fault and fault.va
+        else next((e.state.hwwEsrAddr for e in errors if e.state.hwwEsrAddr), None)
+    )
+    places = [pc_of(e.state) for e in errors] + list(fault.shaders if fault else ())
+    kernel = next((p.image.name for va_ in places for p in programs if p.holds(va_)), None)
+    return FaultReport(
+        device=device,
+        kind=_KINDS.get(code, FaultKind.QUEUE_ERROR),
+        message="\n  ".join(lines),
+        va=va,
+        access=fault.access if fault else None,
+        kernel=kernel,
+        nearest=memory.nearest(va) if va is not None else "",
+        queue=channel.label,
+        stuck_at=stuck,
+    )

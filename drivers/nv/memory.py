@@ -1,0 +1,240 @@
+"""Memory of a device: video memory, host memory, both mapped by UVM and nothing else; and who lies where.
+
+Every mapping has one address on both sides. Not here: sub-allocation (the model above asks for whole pages)
+and filling with zeros (`service`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE
+from drivers.nv.layouts.rm_classes import (
+    NV_MEMORY_ALLOCATION_PARAMS,
+    PITCH_KIND,
+    Coherency,
+    Location,
+    MemAttr,
+    MemAttr2,
+    MemFlags,
+    MemType,
+    PageSize,
+    Physicality,
+    RmClass,
+)
+from drivers.nv.vaspace import HUGE
+
+if TYPE_CHECKING:
+    from drivers.nv.choices import Choices
+    from drivers.nv.rm import Rm
+    from drivers.nv.topology import Handles
+    from drivers.nv.uvm import Uvm
+    from drivers.nv.vaspace import VaSpace
+
+_FLAGS: Final = (
+    MemFlags.MAP_NOT_REQUIRED
+    | MemFlags.MEMORY_HANDLE_PROVIDED
+    | MemFlags.ALIGNMENT_FORCE
+    | MemFlags.IGNORE_BANK_PLACEMENT
+)
+_REMEMBERED: Final = 64
+"""Freed ranges kept for fault reports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """A range that this device maps."""
+
+    va: int
+    size: int
+    view: memoryview | None
+    """The CPU's view, where it has one."""
+    handle: int
+    """The RM object behind it; the mapping of a whole range has one."""
+    label: str
+    own_range: bool = True
+    """The address came from `VaSpace`; host memory shown to the device keeps its own."""
+
+
+class MemoryMap:
+    """What lies where, and what lay there: for fault reports."""
+
+    def __init__(self) -> None:
+        self._live: dict[int, Memory] = {}
+        self._freed: deque[Memory] = deque(maxlen=_REMEMBERED)
+
+    def add(self, memory: Memory) -> None:
+        """Note a mapping."""
+        self._live[memory.va] = memory
+
+    def remove(self, memory: Memory) -> None:
+        """Note that a mapping is gone."""
+        del self._live[memory.va]
+        self._freed.append(memory)
+
+    def __contains__(self, memory: Memory) -> bool:
+        return self._live.get(memory.va) is memory
+
+    def live(self) -> list[Memory]:
+        """Return all mappings, by address."""
+        return [self._live[va] for va in sorted(self._live)]
+
+    def nearest(self, va: int) -> str:
+        """Say in words what lies nearest to `va`."""
+        starts = sorted(self._live)
+        index = bisect_right(starts, va) - 1
+        around = [self._live[starts[i]] for i in (index, index + 1) if 0 <= i < len(starts)]
+        gone = next((m for m in reversed(self._freed) if m.va <= va < m.va + m.size), None)
+        if gone is not None and not any(m.va <= va < m.va + m.size for m in around):
+            return f"{_range(gone)} {gone.label}, which was freed"
+        if not around:
+            return "nothing is mapped"
+        best = min(
+            around,
+            key=lambda m: 0 if m.va <= va < m.va + m.size else min(abs(va - m.va), abs(va - m.va - m.size)),
+        )
+        return f"{_range(best)} {best.label}, {_relation(best, va)}"
+
+
+def _range(memory: Memory) -> str:
+    return f"[{memory.va:#x}, {memory.va + memory.size:#x})"
+
+
+def _relation(memory: Memory, va: int) -> str:
+    if va < memory.va:
+        return f"{memory.va - va} bytes above the address"
+    if va >= memory.va + memory.size:
+        return f"{va - memory.va - memory.size} bytes below the address"
+    return f"which holds the address at offset {va - memory.va:#x}"
+
+
+class Memories:
+    """Allocates and maps; each call leaves nothing behind when it fails."""
+
+    def __init__(self, rm: Rm, uvm: Uvm, handles: Handles, space: VaSpace, choices: Choices) -> None:
+        self._rm, self._uvm, self._handles, self._space = rm, uvm, handles, space
+        self._format = PITCH_KIND if choices.pitch_kind else 0
+        self.map = MemoryMap()
+
+    def vram(self, size: int, *, label: str, host_visible: bool = False, contiguous: bool = False) -> Memory:
+        """Allocate video memory; its content is not defined."""
+        huge = size >= HUGE
+        page = HUGE if huge else PAGE
+        size = -(-size // page) * page
+        physicality = Physicality.CONTIGUOUS if contiguous else Physicality.ALLOW_NONCONTIGUOUS
+        params = NV_MEMORY_ALLOCATION_PARAMS(
+            owner=self._rm.root,
+            type=MemType.IMAGE,
+            flags=_FLAGS | MemFlags.PERSISTENT_VIDMEM,
+            attr=int(
+                MemAttr(
+                    PHYSICALITY=physicality,
+                    LOCATION=Location.VIDMEM,
+                    PAGE_SIZE=PageSize.HUGE if huge else PageSize.SIZE_4KB,
+                )
+            ),
+            attr2=int(MemAttr2(ZBC=1, GPU_CACHEABLE=1, PAGE_SIZE_HUGE=int(huge))),
+            format=self._format,
+            size=size,
+            alignment=page,
+            limit=size - 1,
+        )
+        with contextlib.ExitStack() as stack:
+            va = self._space.take(size)
+            stack.callback(self._space.give_back, va)
+            hint = f"{size >> 20} MiB of video memory were asked for; close buffers, or see nvidia-smi for who holds it"
+            handle = self._rm.alloc(self._handles.device, RmClass.NV01_MEMORY_LOCAL_USER, params, hint=hint)
+            stack.callback(self._rm.free, handle)
+            view = self._view(handle, va, size, on_gpu=True) if host_visible else None
+            self._uvm.map(handle, va, size)
+            stack.pop_all()
+        return self._note(Memory(va=va, size=size, view=view, handle=handle, label=label))
+
+    def host(self, size: int, *, label: str) -> Memory:
+        """Allocate host memory of this process, zeroed, pinned, coherent, and map it at its own address."""
+        size = -(-size // PAGE) * PAGE
+        with contextlib.ExitStack() as stack:
+            va = self._space.take(size)
+            stack.callback(self._space.give_back, va)
+            # Shared, not private: a fork must not copy pages that the device has pinned.
+            flags = MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_POPULATE
+            mapping = self._rm.kernel.mmap(size, va=va, flags=flags)
+            handle = self._rm.alloc_os_descriptor(self._handles.device, va, size)
+            stack.callback(self._rm.free, handle)
+            self._uvm.map(handle, va, size)
+            stack.pop_all()
+        return self._note(Memory(va=va, size=size, view=mapping.view, handle=handle, label=label))
+
+    def show(self, va: int, size: int, *, label: str) -> Memory:
+        """Map memory that this process has at [va, va + size), whole pages, at the same address."""
+        handle = self._rm.alloc_os_descriptor(self._handles.device, va, size)
+        try:
+            self._uvm.map(handle, va, size)
+        except BaseException:
+            self._rm.free(handle)
+            raise
+        return self._note(Memory(va=va, size=size, view=None, handle=handle, label=label, own_range=False))
+
+    def notifier(self, size: int) -> Memory:
+        """Allocate system memory that the resource manager writes errors to and this process reads; no GPU mapping."""
+        size = -(-size // PAGE) * PAGE
+        params = NV_MEMORY_ALLOCATION_PARAMS(
+            owner=self._rm.root,
+            type=MemType.NOTIFIER,
+            flags=_FLAGS,
+            attr=int(
+                MemAttr(
+                    LOCATION=Location.PCI,
+                    PHYSICALITY=Physicality.ALLOW_NONCONTIGUOUS,
+                    PAGE_SIZE=PageSize.SIZE_4KB,
+                    COHERENCY=Coherency.CACHED,
+                )
+            ),
+            attr2=int(MemAttr2(GPU_CACHEABLE=2)),
+            format=self._format,
+            size=size,
+            alignment=PAGE,
+            limit=size - 1,
+        )
+        with contextlib.ExitStack() as stack:
+            va = self._space.take(size)
+            stack.callback(self._space.give_back, va)
+            handle = self._rm.alloc(self._handles.device, RmClass.NV01_MEMORY_SYSTEM, params)
+            stack.callback(self._rm.free, handle)
+            view = self._view(handle, va, size, on_gpu=False)
+            stack.pop_all()
+        return Memory(va=va, size=size, view=view, handle=handle, label="error notifier")
+
+    def window(self, size: int, *, label: str) -> Memory:
+        """Reserve addresses without memory, for the driver's own buffers."""
+        va = self._space.take(size)
+        return self._note(Memory(va=va, size=size, view=None, handle=0, label=label))
+
+    def free(self, memory: Memory) -> None:
+        """Unmap and free."""
+        with contextlib.ExitStack() as stack:
+            if memory.own_range:
+                stack.callback(self._space.give_back, memory.va)
+            if memory.handle:
+                stack.callback(self._rm.free, memory.handle)
+            if memory in self.map:
+                self.map.remove(memory)
+                if memory.handle:
+                    stack.callback(self._uvm.unmap, memory.va, memory.size)
+
+    def close(self) -> None:
+        """Free what is left, the newest first."""
+        for memory in reversed(self.map.live()):
+            self.free(memory)
+
+    def _view(self, handle: int, va: int, size: int, *, on_gpu: bool) -> memoryview:
+        flags = MAP_SHARED | MAP_FIXED
+        return self._rm.map_memory(self._handles.device, handle, size, va=va, on_gpu=on_gpu, flags=flags).view
+
+    def _note(self, memory: Memory) -> Memory:
+        self.map.add(memory)
+        return memory

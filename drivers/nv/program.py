@@ -1,0 +1,195 @@
+"""A kernel on one device: its image in memory, its descriptor template and the driver's words of constant bank 0.
+
+Not here: reading cubins (`cubin`), versions of the descriptor (`qmd`), launching (`encode`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv import vaspace
+from drivers.nv.layouts.compute import LOCAL_STACK_RESERVE, LOCAL_THREAD_ALIGN
+from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, SHARED_GRANULE, STACK_POINTER_TOP
+from drivers.nv.layouts.qmd import MAX_REGISTERS
+from drivers.nv.qmd import Descriptor, Launchable
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.nv.choices import Choices
+    from drivers.nv.cubin import Kernel
+    from drivers.nv.memory import Memory
+    from drivers.nv.topology import Gpu
+    from hcq.bits import Struct
+    from hcq.params import Word
+    from hcq.program import Dim3, KernelImage
+
+_SHAPES_KEPT: Final = 256
+_REGISTER_FILE, _WARP, _REGISTER_UNIT = 65536, 32, 256
+"""Registers of an SM, threads of a warp, registers allocated at once (nv.md 4.2)."""
+_FIRST_SM_WITH_RESERVE: Final = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One launch shape, ready but for addresses: descriptor words and the head of constant bank 0."""
+
+    descriptor: array[int]
+    head: array[int]
+
+
+class NvProgram:
+    """A kernel that was uploaded."""
+
+    __slots__ = (
+        "_bank0",
+        "align",
+        "bank0_bytes",
+        "bank_index",
+        "bank_shift",
+        "descriptor",
+        "dynamic_shared",
+        "image",
+        "kernel",
+        "local_bytes",
+        "max_threads",
+        "memory",
+        "shapes",
+        "stack_pointer",
+        "tail",
+    )
+
+    def __init__(
+        self, image: KernelImage, kernel: Kernel, memory: Memory, gpu: Gpu, choices: Choices
+    ) -> None:
+        self.image = image
+        self.kernel = kernel
+        self.memory = memory
+        self._bank0 = check(image, kernel, gpu)
+        reserve = 0 if kernel.sm >= _FIRST_SM_WITH_RESERVE else RESERVED_SHARED
+        static = kernel.shared_bytes - (RESERVED_SHARED if not reserve else 0)
+        self.dynamic_shared = max(0, image.shared_bytes - max(static, 0))
+        shared = max(kernel.shared_bytes + reserve, RESERVED_SHARED) + self.dynamic_shared
+        shared = -(-shared // SHARED_GRANULE) * SHARED_GRANULE
+        stack = max(kernel.stack_bytes, image.scratch_bytes)
+        high = choices.stack == "high"
+        local = stack + LOCAL_STACK_RESERVE * high if stack else 0
+        self.local_bytes = -(-local // LOCAL_THREAD_ALIGN) * LOCAL_THREAD_ALIGN
+        """Local memory a thread, which the device must back."""
+        self.stack_pointer = STACK_POINTER_TOP if high else self.local_bytes
+        block = self._bank0.SIZE + max(image.kernarg_size, kernel.parameter_bytes)
+        self.bank0_bytes = -(-block // 16) * 16
+        banks = {n: (memory.va + at, size) for n, (at, size) in kernel.banks.items()}
+        self.descriptor = Descriptor(
+            gpu,
+            choices,
+            Launchable(
+                program=memory.va + kernel.code,
+                code_bytes=kernel.code_bytes,
+                registers=kernel.registers,
+                barriers=kernel.barriers,
+                shared_bytes=shared,
+                local_bytes=self.local_bytes,
+                banks=banks,
+                bank0_bytes=self.bank0_bytes,
+            ),
+        )
+        self.align = self.descriptor.align
+        self.bank_index = self.descriptor.bank0
+        self.bank_shift = self.descriptor.dialect.bank_shift
+        self.tail = array("Q", bytes(self.bank0_bytes - self._bank0.SIZE - image.kernarg_size))
+        """What follows the argument block up to the bank's end."""
+        self.max_threads = min(image.max_threads, thread_limit(kernel.registers))
+        self.shapes: dict[tuple[tuple[Word, Word, Word], Dim3], Shape] = {}
+
+    def shape(self, groups: tuple[Word, Word, Word], threads: Dim3) -> Shape:
+        """Return what a launch of this shape needs, made once a shape; open dimensions are left 0."""
+        if not all(isinstance(word, int) for word in groups):
+            return self._open(groups, threads)
+        shape = self._make(groups, threads)  # type: ignore[arg-type]  # all of them are numbers
+        if len(self.shapes) >= _SHAPES_KEPT:
+            self.shapes.clear()
+        self.shapes[groups, threads] = shape
+        return shape
+
+    def _open(self, groups: tuple[Word, Word, Word], threads: Dim3) -> Shape:
+        x, y, z = (word if isinstance(word, int) else 1 for word in groups)
+        shape = self._make((x, y, z), threads)
+        for axis, word in enumerate(groups):
+            if not isinstance(word, int):
+                at, lo, _ = self.descriptor.open_grid(axis)
+                shape.descriptor[at // 8] ^= 1 << lo
+                place = self.nctaid_offset(axis)
+                shape.head[place // 8] ^= 1 << place % 8 * 8
+        return shape
+
+    def _make(self, groups: Dim3, threads: Dim3) -> Shape:
+        count = threads[0] * threads[1] * threads[2]
+        if not 0 < count <= self.max_threads:
+            raise UsageError(
+                f"kernel {self.image.name}: {count} threads a workgroup; at most {self.max_threads} fit "
+                f"({self.kernel.registers} registers a thread)"
+            )
+        head = self._bank0(**self.bank0_fields(groups, threads)).to_bytes()
+        return Shape(self.descriptor.shaped(groups, threads), array("Q", head))
+
+    def bank0_fields(self, groups: Dim3, threads: Dim3) -> Mapping[str, object]:
+        """Return the driver's words of constant bank 0 by name."""
+        banks = self.kernel.banks
+        return {
+            "ntid": threads,
+            "nctaid": groups,
+            "shared_window": vaspace.SHARED_WINDOW,
+            "local_window": vaspace.LOCAL_WINDOW,
+            "stack_pointer": self.stack_pointer,
+            "dynamic_shared_size": self.dynamic_shared,
+            "reserved_shared_size": RESERVED_SHARED,
+            "constant_bank_3": self.memory.va + banks[3][0] if 3 in banks else 0,
+        }
+
+    def nctaid_offset(self, axis: int) -> int:
+        """Return where in constant bank 0 a grid dimension stands."""
+        return self._bank0.offset_of("nctaid", axis)
+
+    @property
+    def head_bytes(self) -> int:
+        """Where the argument block starts in constant bank 0."""
+        return self._bank0.SIZE
+
+    def holds(self, va: int) -> bool:
+        """Return whether `va` lies in this kernel's image."""
+        return self.memory.va <= va < self.memory.va + self.memory.size
+
+
+def thread_limit(registers: int) -> int:
+    """Return how many threads of a workgroup the register file holds (nv.md 4.2)."""
+    unit = -(-max(registers, 1) * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
+    return _REGISTER_FILE // unit // 4 * 4 * _WARP
+
+
+def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
+    """Return the layout of constant bank 0, or refuse an image that this GPU cannot run."""
+    family = f"sm_{kernel.sm}"
+    layout = BANK0.get(gpu.family)
+    own = int(gpu.sm.removeprefix("sm_"))
+    # Code runs on its own and on later members of its family, not on earlier ones.
+    if kernel.sm // 10 != own // 10 or kernel.sm > own or layout is None:
+        raise UnsupportedError(f"kernel {image.name} was assembled for {family}, this GPU is {gpu.sm}")
+    if kernel.parameter_base != layout.SIZE:
+        raise UsageError(
+            f"kernel {image.name}: its parameters start at {kernel.parameter_base:#x} of constant bank 0, "
+            f"{layout.SIZE:#x} was expected for {gpu.sm}: another assembler generation?"
+        )
+    if kernel.parameter_bytes > image.kernarg_size:
+        raise UsageError(
+            f"kernel {image.name}: the code reads {kernel.parameter_bytes} bytes of arguments, "
+            f"its image declares {image.kernarg_size}"
+        )
+    if kernel.registers > MAX_REGISTERS:
+        raise UsageError(
+            f"kernel {image.name}: {kernel.registers} registers a thread, at most {MAX_REGISTERS} exist"
+        )
+    return layout

@@ -1,0 +1,228 @@
+"""Push-buffer words: the few sequences that this driver sends, as tuples ready to append.
+
+Headers are made once, at import, from their layouts; functions take addresses and return words. Not here:
+when to send what (`encode`), rings (`ring`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv import vaspace
+from drivers.nv.layouts.compute import (
+    MAX_SM_COUNT_ALL,
+    QMD_VERSION_HOPPER,
+    ComputeMethod,
+    InvalidateShaderCaches,
+    PcasAction,
+    SendSignalingPcas2B,
+    SetSpaVersion,
+)
+from drivers.nv.layouts.dma import (
+    MAX_COPY_BYTES,
+    DataTransferType,
+    DmaMethod,
+    DmaSemaphoreType,
+    LaunchDma,
+    RemapComponents,
+    RemapSource,
+)
+from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
+from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SetObject
+
+if TYPE_CHECKING:
+    from drivers.nv.choices import Choices
+    from drivers.nv.topology import Gpu
+
+Words = tuple[int, ...]
+
+_LOW = 0xFFFF_FFFF
+
+
+def header(subchannel: Subchannel, method: int, count: int, *, op: SecOp = SecOp.INCREMENTING) -> int:
+    """Return the header of `count` data words at `method`; for IMMEDIATE, `count` is the data."""
+    return int(MethodHeader(OPCODE=op, COUNT=count, SUBCHANNEL=subchannel, ADDRESS=method))
+
+
+def _immediate(subchannel: Subchannel, method: int, data: int = 0) -> int:
+    return header(subchannel, method, data, op=SecOp.IMMEDIATE)
+
+
+COMPUTE: Final = Subchannel.COMPUTE
+COPY: Final = Subchannel.COPY
+
+_SEM: Final = header(COMPUTE, HostMethod.SEM_ADDR_LO, 5)
+_SEM_COPY: Final = header(COPY, HostMethod.SEM_ADDR_LO, 5)
+SEM_HEADERS: Final = {COMPUTE: _SEM, COPY: _SEM_COPY}
+SEM_WORDS: Final = 6
+
+ACQUIRE: Final = int(
+    SemExecute(OPERATION=SemOperation.ACQ_CIRC_GEQ, ACQUIRE_SWITCH_TSG=True, PAYLOAD_SIZE=True)
+)
+ACQUIRE_32: Final = int(SemExecute(OPERATION=SemOperation.ACQ_CIRC_GEQ, ACQUIRE_SWITCH_TSG=True))
+RELEASE: Final = int(SemExecute(OPERATION=SemOperation.RELEASE, PAYLOAD_SIZE=True))
+RELEASE_WFI: Final = int(SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True, PAYLOAD_SIZE=True))
+RELEASE_WFI_32: Final = int(SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True))
+RELEASE_WFI_TIME: Final = int(
+    SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True, PAYLOAD_SIZE=True, RELEASE_TIMESTAMP=True)
+)
+
+WAIT_FOR_IDLE: Final = _immediate(COMPUTE, ComputeMethod.WAIT_FOR_IDLE)
+HOST_WFI: Final = _immediate(COMPUTE, HostMethod.WFI)
+
+PCAS_A: Final = header(COMPUTE, ComputeMethod.SEND_PCAS_A, 1)
+PCAS2_B: Final = header(COMPUTE, ComputeMethod.SEND_SIGNALING_PCAS2_B, 1)
+
+_COPY_OFFSETS: Final = header(COPY, DmaMethod.OFFSET_IN_UPPER, 4)
+_COPY_OUT: Final = header(COPY, DmaMethod.OFFSET_OUT_UPPER, 2)
+_COPY_LENGTH: Final = header(COPY, DmaMethod.LINE_LENGTH_IN, 1)
+_COPY_LAUNCH: Final = header(COPY, DmaMethod.LAUNCH_DMA, 1)
+_COPY_SEMAPHORE: Final = header(COPY, DmaMethod.SET_SEMAPHORE_A, 3)
+_COPY_CONST: Final = header(COPY, DmaMethod.SET_REMAP_CONST_A, 1)
+_COPY_COMPONENTS: Final = header(COPY, DmaMethod.SET_REMAP_COMPONENTS, 1)
+
+_PITCH: Final = LaunchDma(
+    DATA_TRANSFER_TYPE=DataTransferType.NON_PIPELINED, SRC_MEMORY_LAYOUT=True, DST_MEMORY_LAYOUT=True
+)
+LAUNCH_COPY: Final = int(_PITCH)
+LAUNCH_COPY_SIGNAL: Final = int(
+    _PITCH.replace(FLUSH_ENABLE=True, SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_ONE_WORD)
+)
+LAUNCH_FILL: Final = int(_PITCH.replace(FLUSH_ENABLE=True, REMAP_ENABLE=True))
+LAUNCH_SIGNAL: Final = int(
+    LaunchDma(
+        DATA_TRANSFER_TYPE=DataTransferType.NONE,
+        FLUSH_ENABLE=True,
+        SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_ONE_WORD,
+    )
+)
+LAUNCH_TIME: Final = int(
+    LaunchDma(
+        DATA_TRANSFER_TYPE=DataTransferType.NONE,
+        FLUSH_ENABLE=True,
+        SEMAPHORE_TYPE=DmaSemaphoreType.RELEASE_FOUR_WORD,
+    )
+)
+FILL_COMPONENTS: Final = int(RemapComponents(DST_X=RemapSource.CONST_A, COMPONENT_SIZE=3))
+
+
+def semaphore(subchannel: Subchannel, va: int, value: int, execute: int) -> Words:
+    """Acquire or release a semaphore through the host."""
+    return (SEM_HEADERS[subchannel], va & _LOW, va >> 32, value & _LOW, value >> 32, execute)
+
+
+def copy(dst: int, src: int, size: int) -> Words:
+    """Copy bytes with the copy engine, in pieces it takes."""
+    words: Words = ()
+    while size > 0:
+        piece = min(size, MAX_COPY_BYTES)
+        words += (_COPY_OFFSETS, src >> 32, src & _LOW, dst >> 32, dst & _LOW)
+        words += (_COPY_LENGTH, piece, _COPY_LAUNCH, LAUNCH_COPY)
+        dst, src, size = dst + piece, src + piece, size - piece
+    return words
+
+
+COPY_SITES_SRC: Final = (1, 2)
+COPY_SITES_DST: Final = (3, 4)
+COPY_SITE_SIZE: Final = 6
+"""Where in one piece of `copy` the upper and lower address words and the length stand."""
+
+
+def fill(dst: int, value: int, size: int) -> Words:
+    """Repeat a u32 over `size` bytes, a multiple of 4, with the copy engine."""
+    words: Words = (_COPY_CONST, value, _COPY_COMPONENTS, FILL_COMPONENTS)
+    while size > 0:
+        piece = min(size, MAX_COPY_BYTES)
+        words += (_COPY_OUT, dst >> 32, dst & _LOW, _COPY_LENGTH, piece >> 2, _COPY_LAUNCH, LAUNCH_FILL)
+        dst, size = dst + piece, size - piece
+    return words
+
+
+FILL_SITE_VALUE: Final = 1
+FILL_SITES_DST: Final = (5, 6)
+FILL_SITE_SIZE: Final = 8
+"""Where in a `fill` of one piece the value, the address words and the length stand."""
+
+
+def copy_signal(va: int, value: int, launch: int = LAUNCH_SIGNAL) -> Words:
+    """Release a 32-bit semaphore when the copies before are done and visible."""
+    return (_COPY_SEMAPHORE, va >> 32, va & _LOW, value, _COPY_LAUNCH, launch)
+
+
+COPY_SIGNAL_VALUE: Final = 3
+
+
+def graphics_copy_end(slot: int) -> Words:
+    """Make a compute channel wait for its copy engine: the engine raises `slot`, the host waits and clears it."""
+    return (
+        *copy_signal(slot, 1),
+        *semaphore(COPY, slot, 1, ACQUIRE_32),
+        *semaphore(COPY, slot, 0, RELEASE),
+    )
+
+
+def launch(descriptor: int, action: PcasAction) -> Words:
+    """Start the grid whose descriptor lies at `descriptor`."""
+    return (PCAS_A, descriptor >> 8, PCAS2_B, int(SendSignalingPcas2B(PCAS_ACTION=action)))
+
+
+def compute_setup(gpu: Gpu, choices: Choices, *, copies: bool) -> Words:
+    """Return what a compute channel is told first: objects, caches, windows (nv.md 3.4)."""
+    method = ComputeMethod
+    words: list[int] = [
+        header(COMPUTE, method.SET_OBJECT, 1),
+        int(SetObject(CLASS=gpu.compute_class)),
+        _immediate(COMPUTE, method.INVALIDATE_SKED_CACHES),
+        _immediate(COMPUTE, method.INVALIDATE_SAMPLER_CACHE_NO_WFI),
+        _immediate(COMPUTE, method.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI),
+        header(COMPUTE, method.SET_SHADER_SHARED_MEMORY_WINDOW_A, 2),
+        vaspace.SHARED_WINDOW >> 32,
+        vaspace.SHARED_WINDOW & _LOW,
+        header(COMPUTE, method.SET_SHADER_LOCAL_MEMORY_WINDOW_A, 2),
+        vaspace.LOCAL_WINDOW >> 32,
+        vaspace.LOCAL_WINDOW & _LOW,
+    ]
+    if choices.qmd_version_method:
+        spa = SetSpaVersion(MAJOR=gpu.sm_version >> 8, MINOR=gpu.sm_version & 0xFF)
+        words += (
+            header(COMPUTE, method.SET_QMD_VERSION, 1),
+            QMD_VERSION_HOPPER,
+            header(COMPUTE, method.SET_SPA_VERSION, 1),
+            int(spa),
+        )
+    if copies:
+        words += copy_setup(gpu)
+    return tuple(words)
+
+
+def copy_setup(gpu: Gpu) -> Words:
+    """Return what a copy channel is told first."""
+    return (header(COPY, DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))
+
+
+def local_memory(va: int, bytes_per_tpc: int, tpcs: int, *, all_sms: bool) -> Words:
+    """Point the shaders at other backing for local memory, once those that use the old one are done."""
+    method = ComputeMethod
+    return (
+        WAIT_FOR_IDLE,
+        header(COMPUTE, method.SET_SHADER_LOCAL_MEMORY_A, 2),
+        va >> 32,
+        va & _LOW,
+        header(COMPUTE, method.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, 3),
+        bytes_per_tpc >> 32,
+        bytes_per_tpc & _LOW,
+        MAX_SM_COUNT_ALL if all_sms else tpcs,
+    )
+
+
+_CACHES: Final = int(InvalidateShaderCaches(INSTRUCTION=True, DATA=True, CONSTANT=True))
+
+
+def new_code() -> Words:
+    """Drop what the shader caches hold, after code was put where other code may have been."""
+    return (header(COMPUTE, ComputeMethod.INVALIDATE_SHADER_CACHES, 1), _CACHES)
+
+
+def report_semaphore(va: int, value: int) -> Words:
+    """Release a semaphore of the compute class, four words with the time (a rung of the ladder)."""
+    return (header(COMPUTE, ComputeMethod.SET_REPORT_SEMAPHORE_A, 4), va >> 32, va & _LOW, value, 0)

@@ -1,0 +1,206 @@
+"""Launch descriptors as drivers fill them: one way to say it for the three versions.
+
+`Descriptor` is the template of one kernel: everything but the grid's shape and the address of constant bank 0. Values that
+versions spell differently (shifted addresses, other names) are told apart here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.layouts.qmd import (
+    CARVEOUTS_KIB,
+    CONSTANT_BANKS,
+    PREFETCH_MAX,
+    PREFETCH_UNIT,
+    QMDS,
+    sass_version,
+    sm_config,
+)
+from drivers.nv.layouts.qmd_values import CallLimit, MembarType, SamplerIndex
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.nv.choices import Choices
+    from drivers.nv.topology import Gpu
+    from hcq.bits import BitStruct
+
+_WORD = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What one version calls things, and in which units."""
+
+    grid: tuple[str, str, str]
+    registers: str
+    program: tuple[str, str]
+    program_shift: int
+    shared: str
+    shared_shift: int
+    local_shift: int
+    bank: tuple[str, str]
+    bank_shift: int
+    """Log2 of the alignment of constant banks, whose addresses are given in these units."""
+
+
+_V04_BANK = ("CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6", "CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6")
+DIALECTS: Final[Mapping[str, Dialect]] = {
+    "V03": Dialect(
+        ("CTA_RASTER_WIDTH", "CTA_RASTER_HEIGHT", "CTA_RASTER_DEPTH"),
+        "REGISTER_COUNT_V",
+        ("PROGRAM_ADDRESS_LOWER", "PROGRAM_ADDRESS_UPPER"),
+        0,
+        "SHARED_MEMORY_SIZE",
+        0,
+        0,
+        ("CONSTANT_BUFFER_ADDR_LOWER", "CONSTANT_BUFFER_ADDR_UPPER"),
+        0,
+    ),
+    "V04": Dialect(
+        ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),
+        "REGISTER_COUNT",
+        ("PROGRAM_ADDRESS_LOWER", "PROGRAM_ADDRESS_UPPER"),
+        0,
+        "SHARED_MEMORY_SIZE",
+        0,
+        0,
+        _V04_BANK,
+        6,
+    ),
+    "V05": Dialect(
+        ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH"),
+        "REGISTER_COUNT",
+        ("PROGRAM_ADDRESS_LOWER_SHIFTED4", "PROGRAM_ADDRESS_UPPER_SHIFTED4"),
+        4,
+        "SHARED_MEMORY_SIZE_SHIFTED7",
+        7,
+        4,
+        _V04_BANK,
+        6,
+    ),
+}
+"""Version -> its words for things (nv.md 4.1)."""
+
+THREADS: Final = ("CTA_THREAD_DIMENSION0", "CTA_THREAD_DIMENSION1", "CTA_THREAD_DIMENSION2")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launchable:
+    """What a descriptor says of a kernel."""
+
+    program: int
+    """Address of the entry."""
+    code_bytes: int
+    registers: int
+    barriers: int
+    shared_bytes: int
+    """Shared memory a workgroup, everything counted."""
+    local_bytes: int
+    """Local memory a thread, everything counted."""
+    banks: Mapping[int, tuple[int, int]]
+    """Constant bank -> (address, size), bank 0 left out."""
+    bank0_bytes: int
+
+
+def carveouts(gpu: Gpu, shared_bytes: int) -> tuple[int, int]:
+    """Return the codes of the smallest carve-out that holds `shared_bytes`, and of the largest there is."""
+    steps = CARVEOUTS_KIB[gpu.family]
+    fitting = next((kib for kib in steps if kib << 10 >= shared_bytes), None)
+    if fitting is None:
+        raise UsageError(
+            f"the kernel needs {shared_bytes} bytes of shared memory a workgroup with what the system keeps; "
+            f"{gpu.sm} has {steps[-1] << 10}"
+        )
+    return sm_config(fitting), sm_config(steps[-1])
+
+
+class Descriptor:
+    """The template of one kernel's descriptor, as u64 words, and where the open values go."""
+
+    __slots__ = ("align", "bank0", "dialect", "grid", "layout", "template", "threads")
+
+    def __init__(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> None:
+        version = gpu.generation.qmd
+        self.layout = QMDS[version]
+        self.dialect = DIALECTS[version]
+        fields = self._fields(gpu, choices, kernel)
+        names = set(self.layout.FIELDS)
+        words = self.layout(**{name: value for name, value in fields.items() if name in names}).to_bytes()
+        self.template = array("Q", words)
+        self.align = 1 << max(self.dialect.bank_shift, 8 if not self.dialect.bank_shift else 6)
+        """Alignment of constant bank 0."""
+        self.grid = tuple(_place(self.layout, name) for name in self.dialect.grid)
+        self.threads = tuple(_place(self.layout, name) for name in THREADS)
+        self.bank0 = _place(self.layout, self.dialect.bank[0])[0]
+        """Index of the u64 word in which bank 0's address goes, shifted right by `dialect.bank_shift`."""
+
+    def _fields(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> dict[str, object]:
+        dialect = self.dialect
+        least, most = carveouts(gpu, kernel.shared_bytes)
+        program = kernel.program >> dialect.program_shift
+        prefetch = kernel.program // PREFETCH_UNIT
+        local = "HIGH" if choices.stack == "high" else "LOW"
+        suffix = "_SHIFTED4" if dialect.local_shift else ""
+        valid = [False] * CONSTANT_BANKS
+        lower, upper, sizes = [0] * CONSTANT_BANKS, [0] * CONSTANT_BANKS, [0] * CONSTANT_BANKS
+        for number, (va, size) in {**kernel.banks, 0: (0, kernel.bank0_bytes)}.items():
+            valid[number], sizes[number] = True, -(-size // 16)
+            lower[number], upper[number] = va >> dialect.bank_shift & _WORD, va >> dialect.bank_shift >> 32
+        return {
+            "QMD_TYPE": choices.qmd_type,
+            "QMD_GROUP_ID": choices.group_id,
+            "SM_GLOBAL_CACHING_ENABLE": True,
+            "API_VISIBLE_CALL_LIMIT": CallLimit.NO_CHECK,
+            "SAMPLER_INDEX": SamplerIndex(int(choices.sampler_via_header)),
+            "CWD_MEMBAR_TYPE": MembarType.L1_SYSMEMBAR,
+            "INVALIDATE_TEXTURE_HEADER_CACHE": True,
+            "INVALIDATE_TEXTURE_SAMPLER_CACHE": True,
+            "INVALIDATE_TEXTURE_DATA_CACHE": True,
+            "INVALIDATE_SHADER_DATA_CACHE": True,
+            "SASS_VERSION": sass_version(gpu.sm_version),
+            dialect.registers: kernel.registers,
+            "BARRIER_COUNT": kernel.barriers,
+            dialect.program[0]: program & _WORD,
+            dialect.program[1]: program >> 32,
+            "PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED": prefetch & _WORD,
+            "PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED": prefetch >> 32,
+            "PROGRAM_PREFETCH_SIZE": min(kernel.code_bytes // PREFETCH_UNIT, PREFETCH_MAX),
+            dialect.shared: kernel.shared_bytes >> dialect.shared_shift,
+            "MIN_SM_CONFIG_SHARED_MEM_SIZE": least,
+            "TARGET_SM_CONFIG_SHARED_MEM_SIZE": least,
+            "MAX_SM_CONFIG_SHARED_MEM_SIZE": most,
+            f"SHADER_LOCAL_MEMORY_{local}_SIZE{suffix}": kernel.local_bytes >> dialect.local_shift,
+            "CONSTANT_BUFFER_VALID": tuple(valid),
+            "CONSTANT_BUFFER_INVALIDATE": (True,),
+            dialect.bank[0]: tuple(lower),
+            dialect.bank[1]: tuple(upper),
+            "CONSTANT_BUFFER_SIZE_SHIFTED4": tuple(sizes),
+        }
+
+    def shaped(self, groups: tuple[int, int, int], threads: tuple[int, int, int]) -> array[int]:
+        """Return a copy with the shape filled in; only bank 0's address is open then."""
+        words = self.template[:]
+        for values, places in ((groups, self.grid), (threads, self.threads)):
+            for value, (index, lo, width) in zip(values, places, strict=True):
+                if not 0 < value < 1 << width:
+                    raise UsageError(
+                        f"a grid of {groups} groups of {threads} threads: {value} does not fit {width} bits"
+                    )
+                words[index] |= value << lo
+        return words
+
+    def open_grid(self, axis: int) -> tuple[int, int, int]:
+        """Return (byte offset of the u64 word, lowest bit, width) of a grid dimension, for patches."""
+        index, lo, width = self.grid[axis]
+        return 8 * index, lo, width
+
+
+def _place(layout: type[BitStruct], name: str) -> tuple[int, int, int]:
+    """Return (u64 index, lowest bit, width) of a field that does not cross a u32 word."""
+    (site,) = layout.sites(name)
+    return site.word // 2, site.word % 2 * 32 + site.lo, site.width

@@ -1,0 +1,80 @@
+"""What the kernel driver refuses, as errors with a cure: statuses of RM and UVM, missing nodes, unknown branches.
+
+Not here: faults of a running device (`faults`).
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, NoReturn
+
+from drivers.nv.layouts.branches import BRANCHES
+from drivers.nv.layouts.families import CLASS_NAMES, COMPUTE_LOW_BYTE, GENERATIONS, UNSUPPORTED_COMPUTE
+from drivers.nv.layouts.status import CAUSES, NvStatus, status_name
+from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_OUT_OF_MEMORY = frozenset({NvStatus.NO_MEMORY, NvStatus.INSUFFICIENT_RESOURCES})
+_NODE_CURES = {
+    errno.ENOENT: (
+        "no such device node. Load the modules (modprobe nvidia nvidia-uvm), or create the node with mknod from "
+        "the majors in /proc/devices; in a container pass the GPU through (--gpus all, or --device {path})"
+    ),
+    errno.EACCES: "you may not open {path}: add your user to the group that owns it, or run as root",
+    errno.EPERM: "you may not open {path}: the container or device policy forbids it; pass the GPU through",
+    errno.ENODEV: "the node exists but no driver answers: load the modules (modprobe nvidia nvidia-uvm), see dmesg",
+    errno.ENXIO: "the node exists but no driver answers: load the modules (modprobe nvidia nvidia-uvm), see dmesg",
+    errno.EIO: "the kernel driver could not bring the GPU up; see dmesg for NVRM messages",
+    errno.EBUSY: "the device is held exclusively by another process; see nvidia-smi or fuser {path}",
+}
+
+
+_ENGINE_CLASSES = range(0x9000, 0x10000)
+
+
+def refuse(call: str, status: int, *, arguments: str = "", hint: str = "") -> NoReturn:
+    """Raise the error of an NV_STATUS."""
+    kind = OutOfMemoryError if status in _OUT_OF_MEMORY else DriverError
+    raise kind(call, status, status_name(status), arguments=arguments, hint=hint or CAUSES.get(status, ""))
+
+
+def node_error(path: str, error: DriverError) -> DriverError:
+    """Return the error for a node that could not be opened, with its cure."""
+    cure = _NODE_CURES.get(error.status, error.hint).format(path=path)
+    return DriverError(f"open {path}", error.status, error.status_name, hint=cure)
+
+
+def unknown_branch(version: str) -> UnsupportedError:
+    """Return the error for a driver whose structures are not known."""
+    known = ", ".join(str(branch) for branch in BRANCHES)
+    return UnsupportedError(
+        f"NVIDIA driver {version or '(no version found)'} is not supported: its structures are not known here\n"
+        f"hint: install a driver of branch {known}; run `python -m tools.bringup_nv --to 3` to see what it says"
+    )
+
+
+def unsupported_gpu(name: str, classes: Iterable[int]) -> UnsupportedError:
+    """Return the error for a GPU none of whose compute classes is in the table."""
+    seen = [code for code in classes if code & 0xFF == COMPUTE_LOW_BYTE and code in _ENGINE_CLASSES]
+    known = ", ".join(f"{CLASS_NAMES[code]} ({code:#x})" for code in GENERATIONS)
+    older = [UNSUPPORTED_COMPUTE[code] for code in seen if code in UNSUPPORTED_COMPUTE]
+    what = f"{older[0]} GPU" if older else "GPU"
+    shown = ", ".join(f"{CLASS_NAMES.get(code, 'unknown')} ({code:#x})" for code in seen) or "none"
+    return UnsupportedError(
+        f"{name or 'this GPU'} is a {what} that this driver does not know: compute classes seen: {shown}\n"
+        f"hint: supported are {known}"
+    )
+
+
+def mig_mode(name: str) -> UnsupportedError:
+    """Return the error for a GPU that is divided by MIG."""
+    return UnsupportedError(
+        f"{name or 'this GPU'} is in MIG mode, which this driver does not handle\n"
+        "hint: ask the administrator for `nvidia-smi -mig 0`, or for another GPU"
+    )
+
+
+class BringUpError(HcqError):
+    """The device answered, but not as a working one does."""

@@ -1,0 +1,281 @@
+"""The resource-manager client: objects, controls and CPU mappings over /dev/nvidiactl and /dev/nvidiaN.
+
+Owns descriptors and the root client; whoever allocates an object frees it (`free` takes its children
+along). Handles are ours and count up, so that traces of two runs compare. Not here: GPU mappings (`uvm`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from drivers.kernel import address_of
+from drivers.nv.layouts import rm as layouts
+from drivers.nv.layouts.branches import STRUCTS, branch_of
+from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
+from drivers.nv.layouts.families import CLASS_NAMES
+from drivers.nv.layouts.rm import Escape, request
+from drivers.nv.layouts.rm_classes import OsDescriptorFlags, RmClass
+from drivers.nv.refusals import node_error, refuse, unknown_branch
+from hcq.errors import DriverError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.kernel import Kernel, Mapping, Mmio
+    from hcq.bits import Struct
+
+_S = TypeVar("_S", bound="Struct")
+
+CTL_NODE = "/dev/nvidiactl"
+FIRST_HANDLE = 0x5C00_0001
+_VERSION_FILE = "/proc/driver/nvidia/version"
+
+
+def open_node(kernel: Kernel, path: str) -> int:
+    """Open a device node; the error of a missing one names the cure."""
+    try:
+        return kernel.open(path)
+    except DriverError as error:
+        raise node_error(path, error) from None
+
+
+def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str) -> None:
+    """Issue a frontend ioctl; only transport errors are judged here."""
+    try:
+        kernel.ioctl(fd, request(number, len(block)), block)
+    except DriverError as error:
+        hint = f"the kernel driver did not take {number.name} with {len(block)} bytes: another driver branch?"
+        kind = type(error)
+        raise kind(f"{number.name} ({what})", error.status, error.status_name, hint=hint) from None
+
+
+def driver_version(kernel: Kernel, ctl: int) -> str:
+    """Return the version of the kernel module: from /proc, or asked over the control node where /proc is filtered."""
+    with contextlib.suppress(DriverError):
+        text = kernel.read_file(_VERSION_FILE).decode(errors="replace")
+        for word in text.split():
+            if word[:1].isdigit() and word.count(".") >= 1 and word.replace(".", "").isdigit():
+                return word
+    # A sandbox shows no /proc/driver/nvidia/version (nv.md 1.5).
+    layout = layouts.nv_ioctl_rm_api_version_t
+    block = bytearray(layout.pack(cmd=layouts.VERSION_QUERY))
+    escape(kernel, ctl, Escape.NV_ESC_CHECK_VERSION_STR, block, "query")
+    return layout.from_bytes(block).versionString
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU as NV_ESC_CARD_INFO lists it."""
+
+    minor: int
+    gpu_id: int
+    pci: str
+    device_id: int
+
+
+class Rm:
+    """One client of the resource manager and the node of one GPU (or of none, to ask what there is)."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self._undo = contextlib.ExitStack()
+        self._next_handle = FIRST_HANDLE
+        self.node = ""
+        self.gpu_fd = -1
+        with contextlib.ExitStack() as stack:
+            self.ctl = open_node(kernel, CTL_NODE)
+            stack.callback(kernel.close, self.ctl)
+            self.version = driver_version(kernel, self.ctl)
+            branch = branch_of(self.version)
+            if branch is None:
+                raise unknown_branch(self.version)
+            self.branch = branch
+            self.structs = STRUCTS[branch]
+            self.root = self._alloc_root()
+            stack.callback(self.free, self.root)
+            self._undo = stack.pop_all()
+
+    def close(self) -> None:
+        """Free the client with all its objects and close the descriptors; idempotent."""
+        self._undo.close()
+
+    def struct(self, layout: type[_S]) -> type[_S]:
+        """Return what a layout of branch 580 is on this branch."""
+        # A branch's layout has the fields that the driver uses.
+        return self.structs[layout.__name__]  # type: ignore[return-value]  # see above
+
+    # --- nodes
+
+    def cards(self) -> list[Card]:
+        """Return the GPUs that the driver has."""
+        layout = layouts.nv_ioctl_card_info_t
+        block = bytearray(layout.SIZE * layouts.CARD_INFO_RECORDS)
+        escape(self.kernel, self.ctl, Escape.NV_ESC_CARD_INFO, block, "all")
+        records = [layout.from_bytes(block, i * layout.SIZE) for i in range(layouts.CARD_INFO_RECORDS)]
+        return [
+            Card(r.minor_number, r.gpu_id, f"{r.pci_info.domain:04x}:{r.pci_info.bus:02x}:{r.pci_info.slot:02x}",
+                 r.pci_info.device_id)
+            for r in records
+            if r.valid
+        ]  # fmt: skip
+
+    def open_gpu(self, minor: int) -> None:
+        """Open the node of a GPU, which brings it up, and tie it to this client."""
+        self.node = f"/dev/nvidia{minor}"
+        self.gpu_fd = open_node(self.kernel, self.node)
+        self._undo.callback(self.kernel.close, self.gpu_fd)
+        self._register(self.gpu_fd)
+
+    def _register(self, fd: int) -> None:
+        block = bytearray(layouts.nv_ioctl_register_fd_t.pack(ctl_fd=self.ctl))
+        escape(self.kernel, fd, Escape.NV_ESC_REGISTER_FD, block, self.node)
+
+    # --- objects
+
+    def _alloc_root(self) -> int:
+        layout = layouts.NVOS64_PARAMETERS
+        block = bytearray(layout.pack(hClass=RmClass.NV01_ROOT_CLIENT))
+        escape(self.kernel, self.ctl, Escape.NV_ESC_RM_ALLOC, block, "NV01_ROOT_CLIENT")
+        reply = layout.from_bytes(block)
+        if reply.status:
+            refuse("RM_ALLOC NV01_ROOT_CLIENT", reply.status, arguments=repr(reply))
+        return reply.hObjectNew
+
+    def new_handle(self) -> int:
+        """Return a handle that this client has not used."""
+        self._next_handle += 1
+        return self._next_handle - 1
+
+    def alloc(self, parent: int, class_: int, params: Struct | None = None, *, hint: str = "") -> int:
+        """Allocate an object under `parent` and return its handle; `alloc_reply` also returns the parameters."""
+        return self._alloc(parent, class_, params, hint)[0]
+
+    def alloc_reply(self, parent: int, class_: int, params: _S, *, hint: str = "") -> tuple[int, _S]:
+        """Allocate an object and return its handle and its parameters as the driver left them."""
+        handle, block = self._alloc(parent, class_, params, hint)
+        return handle, type(params).from_bytes(block)
+
+    def _alloc(self, parent: int, class_: int, params: Struct | None, hint: str) -> tuple[int, bytearray]:
+        inner = bytearray(params.to_bytes() if params is not None else b"")
+        layout = layouts.NVOS64_PARAMETERS
+        handle = self.new_handle()
+        block = bytearray(
+            layout.pack(
+                hRoot=self.root,
+                hObjectParent=parent,
+                hObjectNew=handle,
+                hClass=class_,
+                pAllocParms=address_of(inner) if inner else 0,
+                paramsSize=len(inner),
+            )
+        )
+        name = class_name(class_)
+        escape(self.kernel, self.ctl, Escape.NV_ESC_RM_ALLOC, block, name)
+        reply = layout.from_bytes(block)
+        if reply.status:
+            refuse(f"RM_ALLOC {name}", reply.status, arguments=f"{reply!r} {params!r}", hint=hint)
+        return reply.hObjectNew, inner
+
+    def free(self, handle: int) -> None:
+        """Free an object and its children."""
+        layout = layouts.NVOS00_PARAMETERS
+        parent = handle if handle == getattr(self, "root", handle) else self.root
+        block = bytearray(layout.pack(hRoot=parent, hObjectParent=parent, hObjectOld=handle))
+        escape(self.kernel, self.ctl, Escape.NV_ESC_RM_FREE, block, f"{handle:#x}")
+        reply = layout.from_bytes(block)
+        if reply.status:
+            refuse("RM_FREE", reply.status, arguments=repr(reply))
+
+    def control(self, target: int, command: Control, params: _S) -> _S:
+        """Issue a control on an object and return its parameters as the driver left them."""
+        inner = bytearray(params.to_bytes())
+        self.control_block(target, command, inner, repr(params))
+        return type(params).from_bytes(inner)
+
+    def control_block(self, target: int, command: Control, inner: bytearray, shown: str = "") -> None:
+        """Issue a control whose parameters are already a block."""
+        layout = layouts.NVOS54_PARAMETERS
+        block = bytearray(
+            layout.pack(
+                hClient=self.root,
+                hObject=target,
+                cmd=command,
+                params=address_of(inner),
+                paramsSize=len(inner),
+            )
+        )
+        name = f"RM_CONTROL {command.name}"
+        escape(self.kernel, self.ctl, Escape.NV_ESC_RM_CONTROL, block, command.name)
+        status = layout.from_bytes(block).status
+        if status:
+            refuse(name, status, arguments=f"object {target:#x}, {len(inner)} bytes; {shown}")
+
+    def query(self, target: int, command: Control, **fields: object) -> Struct:
+        """Issue a control whose parameters are looked up by its number."""
+        layout = self.structs[CONTROL_STRUCTS[command]]
+        return self.control(target, command, layout(**fields))
+
+    # --- memory that the CPU sees
+
+    def alloc_os_descriptor(self, device: int, va: int, size: int) -> int:
+        """Make an object of this process's own pages [va, va + size); they stay pinned until it is freed."""
+        inner = layouts.NVOS02_PARAMETERS
+        layout = layouts.nv_ioctl_nvos02_parameters_with_fd
+        flags = OsDescriptorFlags(PHYSICALITY=1, COHERENCY=1, MAPPING=1)
+        params = inner(
+            hRoot=self.root,
+            hObjectParent=device,
+            hObjectNew=self.new_handle(),
+            hClass=RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR,
+            flags=int(flags),
+            pMemory=va,
+            limit=size - 1,
+        )
+        block = bytearray(layout.pack(params=params, fd=-1))
+        # This escape is issued on the GPU's node (nv.md 1.2).
+        escape(self.kernel, self.gpu_fd, Escape.NV_ESC_RM_ALLOC_MEMORY, block, "OS descriptor")
+        reply = layout.from_bytes(block).params
+        if reply.status:
+            refuse("RM_ALLOC_MEMORY NV01_MEMORY_SYSTEM_OS_DESCRIPTOR", reply.status, arguments=repr(reply),
+                   hint="pages must be whole, writable and few enough to pin (ulimit -l)")  # fmt: skip
+        return reply.hObjectNew
+
+    @contextlib.contextmanager
+    def _mapping_fd(self, owner: int, memory: int, size: int, *, on_gpu: bool) -> Iterator[int]:
+        # One descriptor carries exactly one mapping context, so each mapping gets a fresh one (nv.md 1.4).
+        fd = open_node(self.kernel, self.node if on_gpu else CTL_NODE)
+        try:
+            if on_gpu:
+                self._register(fd)
+            inner = layouts.NVOS33_PARAMETERS
+            layout = layouts.nv_ioctl_nvos33_parameters_with_fd
+            params = inner(hClient=self.root, hDevice=owner, hMemory=memory, length=size)
+            block = bytearray(layout.pack(params=params, fd=fd))
+            escape(self.kernel, self.ctl, Escape.NV_ESC_RM_MAP_MEMORY, block, f"{memory:#x}")
+            reply = layout.from_bytes(block).params
+            if reply.status:
+                hint = "BAR1 may be too small for this mapping" if on_gpu else ""
+                refuse("RM_MAP_MEMORY", reply.status, arguments=repr(reply), hint=hint)
+            yield fd
+        finally:
+            self.kernel.close(fd)
+
+    def map_memory(self, owner: int, memory: int, size: int, *, va: int, on_gpu: bool, flags: int) -> Mapping:
+        """Map RM memory into this process at `va`; `on_gpu` for video memory, else system memory."""
+        with self._mapping_fd(owner, memory, size, on_gpu=on_gpu) as fd:
+            return self.kernel.mmap(size, fd=fd, va=va, flags=flags)
+
+    def map_registers(self, owner: int, memory: int, size: int) -> Mmio:
+        """Map a register page."""
+        with self._mapping_fd(owner, memory, size, on_gpu=True) as fd:
+            return self.kernel.mmio(fd, size, 0)
+
+
+def class_name(class_: int) -> str:
+    """Return the name of an RM or engine class."""
+    try:
+        return RmClass(class_).name
+    except ValueError:
+        return CLASS_NAMES.get(class_, f"class {class_:#x}")

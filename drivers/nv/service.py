@@ -1,0 +1,74 @@
+"""The driver's own copy channel: zeros for new memory, code for programs. Each call waits until it is done.
+
+Not here: copies that users ask for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv import push
+from drivers.nv.refusals import BringUpError
+from hcq.errors import DeviceFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.nv.memory import Memories
+    from drivers.nv.ring import NvRing
+    from hcq.errors import FaultReport
+
+STAGE_BYTES: Final = 1 << 20
+_SLOT_BYTES: Final = 4096
+TIMEOUT_S: Final = 20.0
+
+
+class Service:
+    """Synchronous copies and fills. Thread-safe. Owns its ring and its staging memory."""
+
+    def __init__(self, ring: NvRing, memories: Memories, fault: Callable[[], FaultReport | None]) -> None:
+        self.ring = ring
+        self._memories = memories
+        self._fault = fault
+        self._lock = threading.Lock()
+        self._value = 0
+        self._stage = memories.host(_SLOT_BYTES + STAGE_BYTES, label="staging memory")
+        view = self._stage.view
+        assert view is not None, "host memory has a view"
+        self._slot = view[:8].cast("Q")
+        self._bytes = view[_SLOT_BYTES:]
+
+    def zero(self, va: int, size: int) -> None:
+        """Fill device memory with zeros."""
+        with self._lock:
+            self._run(push.fill(va, 0, size))
+
+    def upload(self, va: int, data: bytes) -> None:
+        """Copy host bytes to device memory."""
+        with self._lock:
+            for start in range(0, len(data), STAGE_BYTES):
+                part = data[start : start + STAGE_BYTES]
+                self._bytes[: len(part)] = part
+                self._run(push.copy(va + start, self._stage.va + _SLOT_BYTES, len(part)))
+
+    def _run(self, words: push.Words) -> None:
+        self._value = value = (self._value + 1) & 0x7FFF_FFFF
+        self._slot[0] = 0
+        self.ring.send((*words, *push.copy_signal(self._stage.va, value)))
+        deadline = time.monotonic() + TIMEOUT_S
+        while self._slot[0] != value:
+            report = self._fault()
+            if report is not None:
+                raise DeviceFault(report)
+            if time.monotonic() > deadline:
+                raise BringUpError(
+                    f"the driver's copy channel did not answer in {TIMEOUT_S:.0f} s: {self.ring.stuck()}"
+                )
+            time.sleep(0)
+
+    def close(self) -> None:
+        """Free ring and staging memory."""
+        self.ring.close()
+        self._memories.free(self._stage)

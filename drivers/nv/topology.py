@@ -1,0 +1,231 @@
+"""What a GPU is: its classes, units, engines and sizes, asked from the resource manager; and the row that fits it.
+
+Rows, not names, decide: the newest class of each family that the device lists (nv.md 2.1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drivers.kernel import address_of
+from drivers.nv.layouts.controls import (
+    GID_BINARY_SHA1,
+    GID_BYTES,
+    GRCE_BIT,
+    NV2080_CTRL_FB_INFO,
+    NV2080_CTRL_GR_INFO,
+    Control,
+    FbInfo,
+    GrInfo,
+)
+from drivers.nv.layouts.families import (
+    CLASS_NAMES,
+    COMPUTE_LOW_BYTE,
+    COPY_CLASSES,
+    GENERATIONS,
+    GPFIFO_CLASSES,
+    USERMODE_CLASSES,
+    Generation,
+)
+from drivers.nv.layouts.rm_classes import (
+    NV0080_ALLOC_PARAMETERS,
+    NV2080_ALLOC_PARAMETERS,
+    RmClass,
+    copy_engine,
+)
+from drivers.nv.refusals import mig_mode, unsupported_gpu
+from hcq.errors import DriverError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drivers.nv.rm import Card, Rm
+
+_ARCH_SUFFIX = {0x900: "a", 0xA00: "a", 0xC00: "a"}
+"""SM versions whose full instruction set needs the architecture-specific target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU, asked and understood."""
+
+    name: str
+    uuid: bytes
+    generation: Generation
+    gpfifo_class: int
+    usermode_class: int
+    compute_class: int
+    copy_class: int
+    sm_version: int
+    max_warps: int
+    gpcs: int
+    """Litter counts: what the chip could have; sizes computed from them are safe."""
+    tpcs_per_gpc: int
+    sms_per_tpc: int
+    sms: int
+    """SMs that are there."""
+    vram_bytes: int
+    copy_engines: tuple[int, ...]
+    """NV2080 engine types of the copy engines off the graphics run list, in order."""
+
+    @property
+    def arch(self) -> str:
+        """The compile target: "sm_90a"."""
+        return self.sm + _ARCH_SUFFIX.get(self.sm_version, "")
+
+    @property
+    def sm(self) -> str:
+        """The architecture without suffix: "sm_90"."""
+        return f"sm_{self.sm_version >> 8}{self.sm_version & 0xFF}"
+
+    @property
+    def family(self) -> str:
+        """The architecture of the tables: "sm_100" for its siblings as well."""
+        return {0xA: "sm_100", 0xC: "sm_120"}.get(self.sm_version >> 8, self.sm)
+
+    @property
+    def litter_tpcs(self) -> int:
+        """TPCs that local memory is sized for."""
+        return self.gpcs * self.tpcs_per_gpc
+
+
+@dataclass(frozen=True, slots=True)
+class Handles:
+    """The objects under which everything of one GPU is allocated."""
+
+    device: int
+    subdevice: int
+
+
+def open_objects(rm: Rm, card: Card) -> Handles:
+    """Allocate device and subdevice of an opened GPU; they go with the client."""
+    info: Any = rm.query(rm.root, Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, gpuId=card.gpu_id)
+    device = rm.alloc(
+        rm.root,
+        RmClass.NV01_DEVICE_0,
+        NV0080_ALLOC_PARAMETERS(deviceId=info.deviceInstance, hClientShare=rm.root),
+    )
+    subdevice = rm.alloc(
+        device, RmClass.NV20_SUBDEVICE_0, NV2080_ALLOC_PARAMETERS(subDeviceId=info.subDeviceInstance)
+    )
+    return Handles(device, subdevice)
+
+
+def class_list(rm: Rm, device: int) -> tuple[int, ...]:
+    """Return the classes that a device lists: asked for their count first, then for the list."""
+    command = Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST
+    asked: Any = rm.query(device, command)
+    block = bytearray(4 * asked.numClasses)
+    got: Any = rm.query(device, command, numClasses=asked.numClasses, classList=address_of(block))
+    return tuple(memoryview(block).cast("I")[: min(asked.numClasses, got.numClasses)])
+
+
+def gr_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
+    """Ask the graphics engine for numbers."""
+    size = NV2080_CTRL_GR_INFO.SIZE
+    block = bytearray(b"".join(NV2080_CTRL_GR_INFO.pack(index=index) for index in indices))
+    rm.query(
+        subdevice,
+        Control.NV2080_CTRL_CMD_GR_GET_INFO,
+        grInfoListSize=len(indices),
+        grInfoList=address_of(block),
+    )
+    return [NV2080_CTRL_GR_INFO.from_bytes(block, i * size).data for i in range(len(indices))]
+
+
+def fb_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
+    """Ask the memory for numbers, KiB where they are sizes."""
+    asked = tuple(NV2080_CTRL_FB_INFO(index=index) for index in indices)
+    reply: Any = rm.query(
+        subdevice, Control.NV2080_CTRL_CMD_FB_GET_INFO_V2, fbInfoListSize=len(asked), fbInfoList=asked
+    )
+    return [entry.data for entry in reply.fbInfoList[: len(asked)]]
+
+
+def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the indices of copy engines: (off the graphics run list, on it)."""
+    caps: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS)
+    present = [i for i in range(64) if caps.present >> i & 1]
+    shared = tuple(i for i in present if caps.capsTbl[i][0] & GRCE_BIT)
+    return tuple(i for i in present if i not in shared), shared
+
+
+def uuid_of(rm: Rm, subdevice: int) -> bytes:
+    """Return the 16 bytes that name the GPU to UVM."""
+    reply: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO, flags=GID_BINARY_SHA1)
+    return bytes(reply.data[:GID_BYTES])
+
+
+def gpu_name(rm: Rm, subdevice: int) -> str:
+    """Return the product name; empty when the driver does not say."""
+    with contextlib.suppress(DriverError):
+        reply: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING)
+        return str(reply.gpuNameString)
+    return ""
+
+
+def choose(name: str, classes: Sequence[int]) -> tuple[Generation, int, int, int]:
+    """Return the generation and the channel, doorbell and copy class that a class list gives."""
+    present = set(classes)
+    row = next((row for compute, row in _newest_first() if compute in present), None)
+    if row is None and not any(c in CLASS_NAMES and c & 0xFF == COMPUTE_LOW_BYTE for c in present):
+        raise mig_mode(name)  # a divided GPU lists no compute class to a client without an instance
+    if row is None:
+        raise unsupported_gpu(name, classes)
+    gpfifo = next((c for c in GPFIFO_CLASSES if c in present and c in row.gpfifo), None)
+    usermode = next((c for c in USERMODE_CLASSES if c in present and c in row.usermode), None)
+    copy = next((c for c in COPY_CLASSES if c in present and c in row.copy), None)
+    if gpfifo is None or usermode is None or copy is None:
+        raise UnsupportedError(
+            f"{name}: a {row.name} without a channel, doorbell or copy class that goes with it; "
+            f"seen: {', '.join(f'{c:#x}' for c in classes)}"
+        )
+    return row, gpfifo, usermode, copy
+
+
+def ask(rm: Rm, handles: Handles) -> Gpu:
+    """Ask all about an opened GPU. Raises `UnsupportedError` for one that is not in the table or in MIG mode."""
+    name = gpu_name(rm, handles.subdevice)
+    row, gpfifo, usermode, copy = choose(name, class_list(rm, handles.device))
+    try:
+        sm_version, max_warps, gpcs, tpcs, sms_per_tpc = gr_info(
+            rm,
+            handles.subdevice,
+            (
+                GrInfo.SM_VERSION,
+                GrInfo.MAX_WARPS_PER_SM,
+                GrInfo.LITTER_NUM_GPCS,
+                GrInfo.LITTER_NUM_TPC_PER_GPC,
+                GrInfo.LITTER_NUM_SM_PER_TPC,
+            ),
+        )
+    except DriverError as error:
+        # A client without a GPU instance has no graphics engine to ask (nv.md 9.20).
+        raise mig_mode(name) from error
+    separate, _ = copy_engines(rm, handles.subdevice)
+    if not separate:
+        raise UnsupportedError(f"{name} has no copy engine off the graphics run list, which copy queues need")
+    order: Any = rm.query(handles.subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
+    return Gpu(
+        name=name or row.name,
+        uuid=uuid_of(rm, handles.subdevice),
+        generation=row,
+        gpfifo_class=gpfifo,
+        usermode_class=usermode,
+        compute_class=row.compute,
+        copy_class=copy,
+        sm_version=sm_version,
+        max_warps=max_warps,
+        gpcs=gpcs,
+        tpcs_per_gpc=tpcs,
+        sms_per_tpc=sms_per_tpc,
+        sms=order.numSm,
+        vram_bytes=fb_info(rm, handles.subdevice, (FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
+        copy_engines=tuple(copy_engine(i) for i in separate),
+    )
+
+
+def _newest_first() -> list[tuple[int, Generation]]:
+    return sorted(GENERATIONS.items(), reverse=True)

@@ -1,0 +1,153 @@
+"""The unified-memory client of one device: who may map what into its address space.
+
+Owns two descriptors of /dev/nvidia-uvm (the second keeps the process's memory alive, nv.md 1.2). Addresses
+are chosen by `vaspace`, memory objects come from `rm`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from drivers.nv.layouts import uvm as layouts
+from drivers.nv.layouts.status import NvStatus
+from drivers.nv.layouts.uvm import NvProcessorUuid, UvmCommand, UvmGpuMappingAttributes, UvmGpuMappingType
+from drivers.nv.refusals import refuse
+from drivers.nv.rm import open_node
+from hcq.errors import DriverError
+
+if TYPE_CHECKING:
+    from drivers.nv.rm import Rm
+    from hcq.bits import Struct
+
+NODE = "/dev/nvidia-uvm"
+
+
+class Uvm:
+    """One address space of one GPU."""
+
+    def __init__(self, rm: Rm, uuid: bytes) -> None:
+        self._rm = rm
+        self._kernel = rm.kernel
+        self._uuid = NvProcessorUuid(uuid=uuid)
+        self._undo = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+            self.fd = open_node(self._kernel, NODE)
+            stack.callback(self._kernel.close, self.fd)
+            memory_fd = open_node(self._kernel, NODE)
+            stack.callback(self._kernel.close, memory_fd)
+            self._call(UvmCommand.UVM_INITIALIZE, layouts.UVM_INITIALIZE_PARAMS())
+            # In multi-process sharing mode, always so in a sandbox, the answer is WARN_NOTHING_TO_DO.
+            self._call(
+                UvmCommand.UVM_MM_INITIALIZE,
+                layouts.UVM_MM_INITIALIZE_PARAMS(uvmFd=self.fd),
+                fd=memory_fd,
+                fine=(NvStatus.WARN_NOTHING_TO_DO,),
+            )
+            self._call(
+                UvmCommand.UVM_REGISTER_GPU,
+                layouts.UVM_REGISTER_GPU_PARAMS(gpu_uuid=self._uuid, rmCtrlFd=-1),
+            )
+            stack.callback(
+                self._call,
+                UvmCommand.UVM_UNREGISTER_GPU,
+                layouts.UVM_UNREGISTER_GPU_PARAMS(gpu_uuid=self._uuid),
+            )
+            self._undo = stack.pop_all()
+
+    def close(self) -> None:
+        """Unregister the GPU and close the descriptors; idempotent."""
+        self._undo.close()
+
+    def register_vaspace(self, vaspace: int) -> None:
+        """Take over an address space; from here on only this object maps into it."""
+        self._call(
+            UvmCommand.UVM_REGISTER_GPU_VASPACE,
+            layouts.UVM_REGISTER_GPU_VASPACE_PARAMS(
+                gpuUuid=self._uuid, rmCtrlFd=self._rm.ctl, hClient=self._rm.root, hVaSpace=vaspace
+            ),
+            hint="UVM_MM_INITIALIZE may have been skipped",
+        )
+        self._undo.callback(
+            self._call,
+            UvmCommand.UVM_UNREGISTER_GPU_VASPACE,
+            layouts.UVM_UNREGISTER_GPU_VASPACE_PARAMS(gpuUuid=self._uuid),
+        )
+
+    def register_channel(self, channel: int, base: int, length: int) -> None:
+        """Map a channel's context buffers into [base, base + length)."""
+        self._call(
+            UvmCommand.UVM_REGISTER_CHANNEL,
+            layouts.UVM_REGISTER_CHANNEL_PARAMS(
+                gpuUuid=self._uuid,
+                rmCtrlFd=self._rm.ctl,
+                hClient=self._rm.root,
+                hChannel=channel,
+                base=base,
+                length=length,
+            ),
+            hint="the engine object must exist before, and the window must hold the context buffers",
+        )
+
+    def unregister_channel(self, channel: int) -> None:
+        """Undo `register_channel`."""
+        layout = self._rm.structs[layouts.UVM_UNREGISTER_CHANNEL_PARAMS.__name__]
+        fields: dict[str, Any] = {"hClient": self._rm.root, "hChannel": channel}
+        if "gpuUuid" in layout.FIELDS:  # dropped by branch 590
+            fields["gpuUuid"] = self._uuid
+        self._call(UvmCommand.UVM_UNREGISTER_CHANNEL, layout(**fields))
+
+    def map(self, memory: int, va: int, size: int, *, read_only: bool = False) -> None:
+        """Map an RM memory object at `va`; creates the range and leaves nothing when it fails."""
+        self._call(
+            UvmCommand.UVM_CREATE_EXTERNAL_RANGE,
+            layouts.UVM_CREATE_EXTERNAL_RANGE_PARAMS(base=va, length=size),
+        )
+        kind = UvmGpuMappingType.READ_ONLY if read_only else UvmGpuMappingType.READ_WRITE_ATOMIC
+        attributes = UvmGpuMappingAttributes(gpuUuid=self._uuid, gpuMappingType=kind)
+        try:
+            self._call(
+                UvmCommand.UVM_MAP_EXTERNAL_ALLOCATION,
+                layouts.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS(
+                    base=va,
+                    length=size,
+                    perGpuAttributes=(attributes,),
+                    gpuAttributesCount=1,
+                    rmCtrlFd=self._rm.ctl,
+                    hClient=self._rm.root,
+                    hMemory=memory,
+                ),
+            )
+        except BaseException:
+            self.unmap(va, size)
+            raise
+
+    def unmap(self, va: int, size: int) -> None:
+        """Unmap and forget a range."""
+        layout = self._rm.structs[layouts.UVM_FREE_PARAMS.__name__]
+        fields: dict[str, Any] = {"base": va}
+        if "length" in layout.FIELDS:  # dropped by branch 590
+            fields["length"] = size
+        self._call(UvmCommand.UVM_FREE, layout(**fields))
+
+    def _call(
+        self,
+        command: UvmCommand,
+        params: Struct,
+        *,
+        fd: int | None = None,
+        fine: tuple[int, ...] = (),
+        hint: str = "",
+    ) -> None:
+        block = bytearray(params.to_bytes())
+        try:
+            self._kernel.ioctl(self.fd if fd is None else fd, command, block)
+        except DriverError as error:
+            kind = type(error)
+            raise kind(
+                command.name, error.status, error.status_name, arguments=repr(params), hint=error.hint
+            ) from None
+        layout = type(params)
+        status = int.from_bytes(block[layout.offset_of("rmStatus") :][:4], "little")
+        if status and status not in fine:
+            refuse(command.name, status, arguments=repr(params), hint=hint)
