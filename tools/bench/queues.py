@@ -26,7 +26,7 @@ def submit(bench: Bench) -> None:
     def launch() -> hcq.Point:
         return queue.submit(queue.record().exec(program, program.args(buffer), groups=ONE, threads=ONE))
 
-    bench.measure("record + args + encode + ring, one kernel", launch, before=queue.sync, samples=2000)
+    bench.burst("record + args + encode + ring, one kernel", launch, before=queue.sync)
     bench.measure("the same, then wait", lambda: launch().wait(), samples=2000)
     args = program.args(buffer)
 
@@ -76,8 +76,8 @@ def replay(bench: Bench) -> None:
             sets.append(sets.pop(0))
             executable.replay(sets[0])
 
-        bench.measure(f"{kernels} kernels, nothing changed", same, before=queue.sync, samples=1000)
-        bench.measure(f"{kernels} kernels, every input changed", changed, before=queue.sync, samples=1000)
+        bench.burst(f"{kernels} kernels, nothing changed", same, before=queue.sync)
+        bench.burst(f"{kernels} kernels, every input changed", changed, before=queue.sync)
         executable.close()
 
 

@@ -86,6 +86,18 @@ class Bench:
             taken.append((time.perf_counter() - start) * scale)
         return self.add(case, taken, unit=unit, note=note)
 
+    def burst(
+        self, case: str, run: Callable[[], object], *, before: Callable[[], object], unit: str = "us"
+    ) -> float:
+        """Time `run` in bursts of 20 back to back: what a caller pays while the device is awake."""
+        count = 20
+
+        def many() -> None:
+            for _ in range(count):
+                run()
+
+        return self.measure(case, many, per=count, unit=unit, samples=200, before=before)
+
     def add(self, case: str, taken: Sequence[float], *, unit: str, note: str = "") -> float:
         """Put samples that were taken elsewhere (device timestamps, rates) into a row. Return the median."""
         low, middle, high = statistics.quantiles(taken, n=4) if len(taken) > 1 else (taken[0],) * 3
