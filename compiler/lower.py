@@ -166,9 +166,9 @@ class _Lowering:
         for ref, _, _ in self.stores:
             self.slots.setdefault(ref, len(self.slots))
         written = tuple(range(len(self.slots)))
-        atoms = {entry: [] for entry, _ in self.kernel.computed.values()} if self.kernel.computed else {}
+        atoms: dict[Entry, list[tuple[UOp, UOp]]] = {}
         for atom, (entry, mask) in self.kernel.computed.items():
-            atoms[entry].append((atom, mask))
+            atoms.setdefault(entry, []).append((atom, mask))
         for entry in self.sequence:
             if entry.value is None:
                 entry.value = self._value(entry)

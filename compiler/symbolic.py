@@ -306,12 +306,12 @@ def substitute(x: UOp, env: Mapping[UOp, UOp], memo: dict[UOp, UOp]) -> UOp:
     if found is None:
         found = env.get(x)
         if found is None:
-            found = _REBUILD[x.op](x, [substitute(s, env, memo) for s in x.src]) if x.op in _REBUILD else x
+            found = REBUILD[x.op](x, [substitute(s, env, memo) for s in x.src]) if x.op in REBUILD else x
         memo[x] = found
     return found
 
 
-_REBUILD: Final[dict[str, Callable[[UOp, list[UOp]], UOp]]] = {
+REBUILD: Final[dict[str, Callable[[UOp, list[UOp]], UOp]]] = {
     Ops.SUM: lambda x, src: dot(src, *x.arg),
     Ops.IDIV: lambda x, src: div(src[0], x.arg),
     Ops.IMOD: lambda x, src: mod(src[0], x.arg),
