@@ -13,7 +13,7 @@ from drivers.nv.emu.ptx_int import INTEGERS, is_signed, join_halves
 from drivers.nv.emu.ptx_syntax import TYPES, Instruction, Operand, Reg, Sym, Vec
 
 if TYPE_CHECKING:
-    from drivers.emu.vector import Value
+    from drivers.emu.vector import Code, Value
 
 _TO_INTEGRAL = {"rni": "rint", "rzi": "trunc", "rmi": "floor", "rpi": "ceil"}
 _FP8 = {"e4m3x2": (4, 3, 0x7E), "e5m2x2": (5, 2, 0x7B)}
@@ -217,16 +217,15 @@ def _fp8(t: Translator, m: Modifiers, x: Operand, target: str, source: str) -> V
     if target != "f16x2":
         raise t.error(f"cannot convert .{source} to .{target}")
     relu, raw = m.flag("relu"), t.bits(x, 16)
-    parts = [_from_fp8(t, c.op("and", c.op("lshr", raw, at), 255), source) for at in (0, 8)]
+    parts = [small_to_f16(c, c.op("and", c.op("lshr", raw, at), 255), source[:-2]) for at in (0, 8)]
     if relu:
         parts = [numeric.to_small(c, _relu(t, numeric.from_small(c, p, "f16")), "f16") for p in parts]
     return join_halves(t, *parts)
 
 
-def _from_fp8(t: Translator, byte: Value, source: str) -> Value:
+def small_to_f16(c: Code, byte: Value, source: str) -> Value:
     """Turn an fp8 pattern in i16 into the f16 pattern of the same value, which is exact."""
-    c = t.c
-    if source == "e5m2x2":
+    if source == "e5m2":
         half = c.op("shl", byte, 8)
         nan = c.icmp("ugt", c.op("and", half, 0x7FFF), 0x7C00)
         return c.select(nan, c.int(half.type, 0x7FFF), half)

@@ -95,8 +95,8 @@ def writes(instruction: Instruction) -> list[Reg]:
 
 
 def _has_result(instruction: Instruction) -> bool:
-    if instruction.opcode == "cp" or "mbarrier" in instruction.opcode:
-        return not isinstance(instruction.operands[0], Mem) and instruction.opcode != "cp"
+    if instruction.opcode == "cp":
+        return False
     return instruction.opcode not in ("barrier", "bar")
 
 

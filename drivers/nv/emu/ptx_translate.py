@@ -11,13 +11,7 @@ from drivers.emu.report import ReportKind
 from drivers.emu.simt import Block, Translation, WarpFunction
 from drivers.emu.state import BARRIER
 from drivers.emu.vector import Value
-from drivers.nv.emu import (
-    ptx_convert,
-    ptx_float,
-    ptx_int,
-    ptx_memory,
-    ptx_warp,
-)
+from drivers.nv.emu import ptx_async, ptx_convert, ptx_float, ptx_int, ptx_memory, ptx_mma, ptx_warp
 from drivers.nv.emu.ptx_core import MEANINGS, Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_flow import ENDS, BasicBlock, Flat, blocks, reads, writes
 from drivers.nv.emu.ptx_int import CARRY
@@ -26,7 +20,7 @@ from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Operand, PtxError
 if TYPE_CHECKING:
     from drivers.emu.library import Library
 
-_REGISTERED = (ptx_convert, ptx_float, ptx_int, ptx_memory, ptx_warp)
+_REGISTERED = (ptx_async, ptx_convert, ptx_float, ptx_int, ptx_memory, ptx_mma, ptx_warp)
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
 _WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wait"}
 
@@ -47,7 +41,8 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
     spins = any(
         i.opcode in _WAITING or _WAITING_WORDS & set(i.modifiers) for block in cut for i in block.instructions
     )  # fmt: skip
-    wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins)
+    copies = ptx_async.QUEUE_BYTES if any(ptx_async.uses_copies(i.opcode) for block in cut for i in block.instructions) else 0
+    wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins, reserve=copies)
     holder.append(Translator(wf, flat, arch, lazy))
     return wf.translate()
 

@@ -1,0 +1,87 @@
+"""Words back to packets, for dumps, golden streams and checks: ring entries, methods, launch descriptors.
+
+Made from the layouts alone; it knows nothing of how words are encoded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.nv.layouts import compute, dma, host
+from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Method, MethodHeader, SecOp, Subchannel
+from drivers.nv.show import fields_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hcq.bits import BitStruct
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One method with its data."""
+
+    subchannel: int
+    method: int
+    name: str
+    data: int
+    fields: BitStruct | None
+    """The data decoded, where it has parts."""
+
+    def __str__(self) -> str:
+        engine = Subchannel(self.subchannel).name.lower() if self.method >= HOST_METHODS_END else "host"
+        if self.name == "SET_OBJECT":
+            engine = Subchannel(self.subchannel).name.lower()
+        shown = fields_text(self.fields) if self.fields is not None else f"{self.data:#x}"
+        return f"{engine:8} {self.name} {shown}"
+
+
+def _tables(*, wide: bool) -> dict[int, Mapping[int, Method]]:
+    """Return subchannel -> methods of its engine; `wide` for Hopper and later."""
+    return {
+        Subchannel.COMPUTE: compute.METHODS if wide else compute.METHODS_AMPERE,
+        Subchannel.COPY: dma.METHODS if wide else dma.METHODS_AMPERE,
+    }
+
+
+def methods(words: Sequence[int], *, wide: bool = True) -> Iterator[Write]:
+    """Yield the methods of a segment, one at a time; a malformed header or unknown method is a ValueError."""
+    engines = _tables(wide=wide)
+    hosts = host.METHODS if wide else host.METHODS_AMPERE
+    at = 0
+    while at < len(words):
+        head = MethodHeader.from_int(words[at])
+        bad = head.check()
+        if bad:
+            raise ValueError(f"word {at} ({words[at]:#x}) is no method header: {bad[0]}")
+        at += 1
+        data = [head.COUNT] if head.OPCODE == SecOp.IMMEDIATE else list(words[at : at + head.COUNT])
+        if head.OPCODE != SecOp.IMMEDIATE:
+            if len(data) != head.COUNT:
+                raise ValueError(f"{head!r} wants {head.COUNT} words, {len(data)} are left")
+            at += head.COUNT
+        for i, word in enumerate(data):
+            address = head.ADDRESS + 4 * _step(head.OPCODE, i)
+            known = hosts if address < HOST_METHODS_END else engines.get(head.SUBCHANNEL, {})
+            method = known.get(address)
+            if method is None:
+                raise ValueError(f"{head!r}: no method {address:#x} on subchannel {head.SUBCHANNEL}")
+            fields = method.data.from_int(word) if method.data is not None else None
+            yield Write(head.SUBCHANNEL, address, method.name, word, fields)
+
+
+def _step(op: SecOp, index: int) -> int:
+    if op == SecOp.INCREMENTING:
+        return index
+    return min(index, 1) if op == SecOp.INCREMENT_ONCE else 0
+
+
+def entry(word: int) -> GpfifoEntry:
+    """Return a ring entry."""
+    return GpfifoEntry.from_int(word)
+
+
+def text(words: Sequence[int], *, wide: bool = True) -> list[str]:
+    """Return a segment as lines to read."""
+    return [str(write) for write in methods(words, wide=wide)]

@@ -1,0 +1,581 @@
+"""A kernel that plays the NVIDIA driver from a script: it answers the calls a bring-up makes and refuses every other.
+
+No emulation: nothing is computed, copied or launched. The doorbell only carries out semaphore releases, so that what waits goes
+on. Every call is noted as a decoded line, every object, descriptor and mapping is counted, and the n-th call can be made to
+fail. For tests, golden streams and dry runs of the hardware tools.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from drivers.kernel import LinuxKernel, Mapping, view_at
+from drivers.nv import decode
+from drivers.nv.layouts import rm as rm_layouts
+from drivers.nv.layouts.branches import STRUCTS, branch_of
+from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control, FbInfo, GrInfo
+from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaSemaphoreType
+from drivers.nv.layouts.families import CLASS_NAMES, GENERATIONS, Generation
+from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, UsermodeRegister
+from drivers.nv.layouts.host import HostMethod, SemOperation
+from drivers.nv.layouts.rm import Escape, Request
+from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass
+from drivers.nv.layouts.status import NvStatus
+from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
+from drivers.nv.show import fields_text
+from hcq.errors import DriverError, OutOfMemoryError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hcq.bits import Struct
+
+HOPPER = 0xCBC0
+_TIME_NS = 0x1234_5678_0000
+
+
+class Refused(AssertionError):
+    """The driver made a call that is not in the script."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What the played driver and GPU are."""
+
+    version: str = "580.159.03"
+    compute_class: int = HOPPER
+    gpus: int = 1
+    sms: int = 132
+    graphics_copy: bool = True
+    """A copy object may be allocated beside the compute object."""
+    proc_version: bool = False
+    """/proc/driver/nvidia/version is there; sandboxes hide it."""
+    mig: bool = False
+    missing: tuple[str, ...] = ()
+    """Nodes that cannot be opened, with `missing_errno`."""
+    missing_errno: int = errno.ENOENT
+    refuse: dict[str, int] = field(default_factory=dict)
+    """Name of a class, control or UVM command -> status it gets."""
+
+    @property
+    def generation(self) -> Generation:
+        """The row of the GPU."""
+        return GENERATIONS[self.compute_class]
+
+
+class ScriptedKernel:
+    """See the module. `fail_at` makes that call (counted from 0) fail."""
+
+    def __init__(self, script: Script | None = None, *, fail_at: int | None = None) -> None:
+        self.script = script or Script()
+        self.calls: list[str] = []
+        self.streams: list[list[str]] = []
+        """Decoded words of each doorbell, the newest last."""
+        self.fail_at = fail_at
+        self.failed = ""
+        self.count = 0
+        self._linux = LinuxKernel()
+        self._fds: dict[int, str] = {}
+        self._objects: dict[int, tuple[int, int, dict[str, Any]]] = {}
+        self._ranges: dict[int, int] = {}
+        self._maps: dict[int, int] = {}
+        self._uvm: set[str] = set()
+        self._roots = itertools.count(0xC1D0_0001)
+        self._tokens: dict[int, int] = {}
+        self._gots: dict[int, int] = {}
+        self._next_fd = itertools.count(100)
+        self._structs = STRUCTS[branch_of(self.script.version) or 580]
+        self.errors: dict[int, tuple[int, int]] = {}
+
+    # --- bookkeeping
+
+    def leaks(self) -> list[str]:
+        """Return what is still held: descriptors, objects, ranges, mappings."""
+        held = [f"fd {fd} of {path}" for fd, path in self._fds.items()]
+        held += [f"object {h:#x} of class {c:#x}" for h, (c, _, _) in self._objects.items()]
+        held += [f"range {va:#x}+{size:#x}" for va, size in self._ranges.items()]
+        held += [f"mapping {va:#x}+{size:#x}" for va, size in self._maps.items()]
+        return held + [f"uvm registration {name}" for name in sorted(self._uvm)]
+
+    def _note(self, line: str) -> None:
+        self.calls.append(line)
+
+    def _due(self, what: str) -> bool:
+        """Count a call that may fail; say whether it is the one that must."""
+        self.count += 1
+        if self.fail_at is not None and self.count - 1 == self.fail_at:
+            self.failed = what
+            return True
+        return False
+
+    # --- files
+
+    def open(self, path: str, flags: int = 2) -> int:
+        del flags
+        known = path in {"/dev/nvidiactl", "/dev/nvidia-uvm"} or (
+            path.startswith("/dev/nvidia") and path.removeprefix("/dev/nvidia").isdigit()
+        )
+        if not known:
+            raise Refused(f"open {path}")
+        if path in self.script.missing:
+            number = self.script.missing_errno
+            raise DriverError("open", number, errno.errorcode[number], arguments=path)
+        if self._due(f"open {path}"):
+            raise DriverError("open", errno.EIO, "EIO", arguments=path)
+        fd = next(self._next_fd)
+        self._fds[fd] = path
+        self._note(f"open {path}")
+        return fd
+
+    def close(self, fd: int) -> None:
+        self._note(f"close {self._fds.pop(fd)}")
+
+    def read(self, fd: int, size: int) -> bytes:
+        raise Refused(f"read {fd} {size}")
+
+    def read_file(self, path: str) -> bytes:
+        if path == "/proc/driver/nvidia/version" and self.script.proc_version:
+            return f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {self.script.version}  Release Build\n".encode()
+        raise DriverError("read", errno.ENOENT, "ENOENT", arguments=path)
+
+    def list_dir(self, path: str) -> list[str]:
+        raise Refused(f"listdir {path}")
+
+    # --- memory
+
+    def mmap(
+        self,
+        size: int,
+        *,
+        fd: int = -1,
+        offset: int = 0,
+        va: int = 0,
+        prot: int = 3,
+        flags: int | None = None,
+    ) -> Mapping:
+        if self._due(f"mmap {size:#x}"):
+            raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments=f"{size:#x} bytes")
+        if fd >= 0:
+            self._note(f"mmap {self._fds[fd]} {size:#x} at {va:#x}")
+            anonymous = 0x20 | (flags or 1)
+            return self._linux.mmap(size, va=va, prot=prot, flags=anonymous)
+        mapping = self._linux.mmap(size, va=va, prot=prot, flags=flags)
+        self._maps[mapping.va] = size
+        self._note(f"mmap memory {size:#x} at {va:#x} prot {prot}")
+        return mapping
+
+    def munmap(self, va: int, size: int) -> None:
+        self._linux.munmap(va, size)
+        if self._maps.pop(va, None) != size:
+            raise Refused(f"munmap {va:#x} {size:#x}, which is not mapped so")
+        self._note(f"munmap {va:#x} {size:#x}")
+
+    def mprotect(self, va: int, size: int, prot: int) -> None:
+        raise Refused(f"mprotect {va:#x} {size:#x} {prot}")
+
+    def madvise(self, va: int, size: int, advice: int) -> None:
+        raise Refused(f"madvise {va:#x} {size:#x} {advice}")
+
+    def mmio(self, fd: int, size: int, offset: int) -> _Doorbell:
+        if self._due("mmio"):
+            raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments="registers")
+        self._note(f"mmio {self._fds[fd]} {size:#x} at {offset:#x}")
+        return _Doorbell(self)
+
+    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
+        raise Refused(f"poll {fds} {timeout_s}")
+
+    def fence(self) -> None:
+        pass
+
+    # --- ioctls
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        if not isinstance(argument, bytearray):
+            raise Refused(f"ioctl {request:#x} with a number")
+        if self._fds[fd] == "/dev/nvidia-uvm":
+            return self._uvm_call(request, argument)
+        word = Request.from_int(request)
+        number = Escape(word.NR)
+        if word.SIZE_ != len(argument):
+            raise Refused(f"{number.name}: {word.SIZE_} bytes announced, {len(argument)} given")
+        getattr(self, f"_{number.name.lower()}")(fd, argument)
+        return 0
+
+    def _reply(self, layout: type[Struct], block: bytearray, what: str, **fields: Any) -> None:
+        status = self.script.refuse.get(what, 0)
+        if self._due(what):
+            status = NvStatus.INVALID_ARGUMENT
+        if status:
+            fields = {"status": status}
+        layout.store(block, **fields)
+
+    def _ok(self, block: bytearray, layout: type[Struct]) -> bool:
+        at = layout.offset_of("status")
+        return not any(block[at : at + 4])
+
+    def _nv_esc_check_version_str(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.nv_ioctl_rm_api_version_t
+        if self._due("CHECK_VERSION_STR"):
+            raise DriverError("ioctl", errno.EINVAL, "EINVAL")
+        layout.store(block, reply=rm_layouts.VERSION_RECOGNISED, versionString=self.script.version)
+        self._note(f"CHECK_VERSION_STR -> {self.script.version}")
+
+    def _nv_esc_card_info(self, _fd: int, block: bytearray) -> None:
+        if self._due("CARD_INFO"):
+            raise DriverError("ioctl", errno.EINVAL, "EINVAL")
+        layout = rm_layouts.nv_ioctl_card_info_t
+        for i in range(self.script.gpus):
+            pci = rm_layouts.nv_pci_info_t(bus=i + 1, vendor_id=0x10DE, device_id=0x2335)
+            layout.store(
+                block, i * layout.SIZE, valid=True, pci_info=pci, gpu_id=0x100 * (i + 1), minor_number=i
+            )
+        self._note(f"CARD_INFO -> {self.script.gpus} GPUs")
+
+    def _nv_esc_register_fd(self, fd: int, block: bytearray) -> None:
+        if self._due("REGISTER_FD"):
+            raise DriverError("ioctl", errno.EINVAL, "EINVAL")
+        if "nvidiactl" in self._fds[fd] or self._fds.get(int.from_bytes(block, "little")) != "/dev/nvidiactl":
+            raise Refused("REGISTER_FD belongs on the GPU's node, with the control node's descriptor")
+        self._note(f"REGISTER_FD {self._fds[fd]}")
+
+    def _nv_esc_rm_alloc(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.NVOS64_PARAMETERS
+        call = layout.from_bytes(block)
+        name = _name_of(call.hClass)
+        shape = self._alloc_layout(call.hClass)
+        if call.pAllocParms and (shape is None or shape.SIZE != call.paramsSize):
+            raise Refused(f"RM_ALLOC {name} with {call.paramsSize} bytes")
+        params = (
+            shape.from_bytes(view_at(call.pAllocParms, call.paramsSize))
+            if call.pAllocParms and shape
+            else None
+        )
+        self._note(
+            f"RM_ALLOC {name} parent={_handle(call.hObjectParent)} new={_handle(call.hObjectNew)}"
+            + (f" {fields_text(params)}" if params is not None else "")
+        )
+        if call.hClass != RmClass.NV01_ROOT_CLIENT and call.hObjectParent not in self._objects:
+            raise Refused(f"RM_ALLOC {name} under {call.hObjectParent:#x}, which does not exist")
+        if call.hClass == self.script.generation.copy[0] and not self.script.graphics_copy and params is None:
+            layout.store(block, status=NvStatus.INVALID_ARGUMENT)
+            return
+        handle = call.hObjectNew or next(self._roots)
+        self._reply(layout, block, name, hObjectNew=handle)
+        if self._ok(block, layout):
+            values = {n: getattr(params, n) for n in type(params).FIELDS} if params is not None else {}
+            self._objects[handle] = (call.hClass, call.hObjectParent, values)
+
+    def _alloc_layout(self, class_: int) -> type[Struct] | None:
+        row = self.script.generation
+        known = ALLOC_STRUCTS.get(class_)
+        if known is not None:
+            return self._structs[known.__name__]
+        engine = {
+            **dict.fromkeys(row.gpfifo, "NV_CHANNEL_ALLOC_PARAMS"),
+            row.usermode[0]: "NV_HOPPER_USERMODE_A_PARAMS",
+            row.compute: "NV_GR_ALLOCATION_PARAMETERS",
+            row.copy[0]: "NVB0B5_ALLOCATION_PARAMETERS",
+        }
+        if class_ not in engine:
+            raise Refused(f"RM_ALLOC of class {class_:#x}")
+        return self._structs[engine[class_]]
+
+    def _nv_esc_rm_free(self, _fd: int, block: bytearray) -> None:
+        call = rm_layouts.NVOS00_PARAMETERS.from_bytes(block)
+        if call.hObjectOld not in self._objects:
+            raise Refused(f"RM_FREE {call.hObjectOld:#x}, which does not exist")
+        self._note(f"RM_FREE {_name_of(self._objects[call.hObjectOld][0])} {_handle(call.hObjectOld)}")
+        self._drop(call.hObjectOld)
+
+    def _drop(self, handle: int) -> None:
+        for child in [h for h, (_, parent, _) in self._objects.items() if parent == handle]:
+            if child in self._objects:
+                self._drop(child)
+        self._objects.pop(handle, None)
+
+    def _nv_esc_rm_alloc_memory(self, fd: int, block: bytearray) -> None:
+        layout = rm_layouts.nv_ioctl_nvos02_parameters_with_fd
+        call = layout.from_bytes(block).params
+        if call.hClass != RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR or "nvidiactl" in self._fds[fd]:
+            raise Refused(f"RM_ALLOC_MEMORY {call!r} on {self._fds[fd]}")
+        if call.pMemory % 4096 or (call.limit + 1) % 4096:
+            raise Refused(f"OS descriptor of part of a page: {call!r}")
+        self._note(f"RM_ALLOC_MEMORY OS_DESCRIPTOR {_handle(call.hObjectNew)} {fields_text(call)}")
+        inner = bytearray(call.to_bytes())
+        self._reply(rm_layouts.NVOS02_PARAMETERS, inner, "OS_DESCRIPTOR")
+        if self._ok(inner, rm_layouts.NVOS02_PARAMETERS):
+            self._objects[call.hObjectNew] = (call.hClass, call.hObjectParent, {})
+        layout.store(block, params=rm_layouts.NVOS02_PARAMETERS.from_bytes(inner))
+
+    def _nv_esc_rm_map_memory(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.nv_ioctl_nvos33_parameters_with_fd
+        call = layout.from_bytes(block)
+        memory = self._objects.get(call.params.hMemory)
+        if memory is None:
+            raise Refused(f"RM_MAP_MEMORY of {call.params.hMemory:#x}, which does not exist")
+        on_ctl = self._fds[call.fd] == "/dev/nvidiactl"
+        if on_ctl != (memory[0] == RmClass.NV01_MEMORY_SYSTEM):
+            raise Refused(f"RM_MAP_MEMORY of {_name_of(memory[0])} through {self._fds[call.fd]}")
+        self._note(
+            f"RM_MAP_MEMORY {_name_of(memory[0])} {_handle(call.params.hMemory)} {call.params.length:#x}"
+        )
+        inner = bytearray(call.params.to_bytes())
+        self._reply(rm_layouts.NVOS33_PARAMETERS, inner, "RM_MAP_MEMORY", pLinearAddress=0x1000)
+        layout.store(block, params=rm_layouts.NVOS33_PARAMETERS.from_bytes(inner))
+
+    def _nv_esc_rm_control(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.NVOS54_PARAMETERS
+        call = layout.from_bytes(block)
+        command = Control(call.cmd)
+        shape = self._structs[CONTROL_STRUCTS[command]]
+        if shape.SIZE != call.paramsSize:
+            layout.store(block, status=NvStatus.INVALID_PARAM_STRUCT)
+            return
+        inner = view_at(call.params, call.paramsSize)
+        asked = shape.from_bytes(inner)
+        short = command.name.replace("_CTRL_CMD_", " ").replace("_CTRL_", " ")
+        answers = _Answers(self.script, self._objects, self._tokens)
+        self._note(f"RM_CONTROL {short} object={_handle(call.hObject)} {_no_pointers(fields_text(asked))}")
+        if self.script.mig and command == Control.NV2080_CTRL_CMD_GR_GET_INFO:
+            layout.store(block, status=NvStatus.NOT_SUPPORTED)
+            return
+        reply = answers.reply(command, call.hObject, asked)
+        if reply is None:
+            layout.store(block, status=NvStatus.NOT_SUPPORTED)
+            return
+        self._reply(layout, block, command.name)
+        if self._ok(block, layout):
+            shape.store(inner, **reply)
+
+    def _uvm_call(self, request: int, block: bytearray) -> int:
+        command = UvmCommand(request)
+        shape = self._structs[COMMAND_STRUCTS[command].__name__]
+        if len(block) != shape.SIZE:
+            raise Refused(f"{command.name} with {len(block)} bytes")
+        asked: Any = shape.from_bytes(block)
+        self._note(f"{command.name} {fields_text(asked)}".rstrip())
+        status = (
+            NvStatus.INVALID_ARGUMENT if self._due(command.name) else self.script.refuse.get(command.name, 0)
+        )
+        if not status:
+            status = self._uvm_state(command, asked)
+        shape.store(block, rmStatus=status)
+        return 0
+
+    def _uvm_state(self, command: UvmCommand, asked: Any) -> int:
+        name = command.name
+        if command is UvmCommand.UVM_MM_INITIALIZE:
+            return NvStatus.WARN_NOTHING_TO_DO
+        if command is UvmCommand.UVM_CREATE_EXTERNAL_RANGE:
+            self._ranges[asked.base] = asked.length
+        elif command is UvmCommand.UVM_FREE:
+            if asked.base not in self._ranges:
+                raise Refused(f"{name} of {asked.base:#x}, which is no range")
+            del self._ranges[asked.base]
+        elif command is UvmCommand.UVM_MAP_EXTERNAL_ALLOCATION:
+            if asked.hMemory not in self._objects:
+                raise Refused(f"{name} of memory {asked.hMemory:#x}, which does not exist")
+        elif name.startswith("UVM_REGISTER_"):
+            self._uvm.add(self._registration(name.removeprefix("UVM_REGISTER_"), asked))
+        elif name.startswith("UVM_UNREGISTER_"):
+            self._uvm.remove(self._registration(name.removeprefix("UVM_UNREGISTER_"), asked))
+        return NvStatus.OK
+
+    def _registration(self, name: str, asked: Any) -> str:
+        return f"{name} {asked.hChannel:#x}" if name == "CHANNEL" else name
+
+    # --- the doorbell
+
+    def ring(self, token: int) -> None:
+        """Carry out the releases of what was put into a channel's ring."""
+        handle = self._tokens[token]
+        channel = self._objects[handle][2]
+        ring, entries = channel["gpFifoOffset"], channel["gpFifoEntries"]
+        userd = ring + channel["userdOffset"][0]
+        put = view_at(userd + HopperAControlGPFifo.offset_of("GPPut"), 4).cast("I")[0]
+        words = view_at(ring, 8 * entries).cast("Q")
+        got = self._gots.get(handle, 0)
+        lines: list[str] = []
+        while got != put:
+            segment = GpfifoEntry.from_int(words[got])
+            data = view_at(segment.ADDRESS, 4 * segment.LENGTH).cast("I").tolist()
+            lines.append(f"entry {segment.LENGTH} words")
+            lines += self._run(data)
+            got = (got + 1) % entries
+        self._gots[handle] = got
+        if self.script.generation.reports_get:
+            view_at(userd + HopperAControlGPFifo.offset_of("GPGet"), 4).cast("I")[0] = got
+        self.streams.append(lines)
+
+    def _run(self, words: list[int]) -> list[str]:
+        state: dict[str, int] = {}
+        lines = []
+        for write in decode.methods(words, wide=self.script.generation.wide_addresses):
+            lines.append("  " + str(write))
+            state[write.name] = write.data
+            fields: Any = write.fields
+            if write.method == HostMethod.SEM_EXECUTE and fields.OPERATION == SemOperation.RELEASE:
+                va = state["SEM_ADDR_HI"] << 32 | state["SEM_ADDR_LO"]
+                value = state["SEM_PAYLOAD_HI"] << 32 | state["SEM_PAYLOAD_LO"]
+                _store(va, value, 8 if fields.PAYLOAD_SIZE else 4, time=fields.RELEASE_TIMESTAMP)
+            elif write.method == DmaMethod.LAUNCH_DMA and write.name == "LAUNCH_DMA":
+                self._copy(fields, state)
+        return lines
+
+    def _copy(self, launch: Any, state: dict[str, int]) -> None:
+        if launch.SEMAPHORE_TYPE in (DmaSemaphoreType.RELEASE_ONE_WORD, DmaSemaphoreType.RELEASE_FOUR_WORD):
+            va = state["SET_SEMAPHORE_A"] << 32 | state["SET_SEMAPHORE_B"]
+            time = launch.SEMAPHORE_TYPE == DmaSemaphoreType.RELEASE_FOUR_WORD
+            _store(va, state["SET_SEMAPHORE_PAYLOAD"], 4, time=time)
+        if launch.DATA_TRANSFER_TYPE == DataTransferType.PREFETCH:
+            raise Refused("a prefetch")
+
+    def post_error(self, code: int) -> None:
+        """Post a robust-channel error to every channel's notifier."""
+        from drivers.nv.layouts.fault import NOTIFIER_POSTED, NvNotification  # noqa: PLC0415 - only here
+
+        for class_, _, values in list(self._objects.values()):
+            if class_ in self.script.generation.gpfifo and values["hObjectError"]:
+                va = self._notifier_va(values["hObjectError"])
+                view_at(va, NvNotification.SIZE)[:] = NvNotification(
+                    info32=code, status=NOTIFIER_POSTED
+                ).to_bytes()
+
+    def _notifier_va(self, handle: int) -> int:
+        line = next(
+            i for i, c in enumerate(self.calls) if c.startswith("RM_MAP_MEMORY") and _handle(handle) in c
+        )
+        mapped = next(c for c in self.calls[line:] if c.startswith("mmap /dev/nvidiactl"))
+        return int(mapped.rsplit(" ", 1)[1], 16)
+
+
+def _store(va: int, value: int, size: int, *, time: bool) -> None:
+    view_at(va, size)[:] = value.to_bytes(8, "little")[:size]
+    if time:
+        view_at(va + 8, 8)[:] = _TIME_NS.to_bytes(8, "little")
+
+
+def _name_of(class_: int) -> str:
+    try:
+        return RmClass(class_).name
+    except ValueError:
+        return CLASS_NAMES.get(class_, f"class {class_:#x}")
+
+
+def _handle(handle: int) -> str:
+    return f"{handle:#x}"
+
+
+def _no_pointers(text: str) -> str:
+    """Host addresses differ from run to run; a golden line does not."""
+    return " ".join(part for part in text.split(" ") if not part.startswith(("grInfoList=", "classList=")))
+
+
+class _Answers:
+    """What the controls of the script answer."""
+
+    def __init__(self, script: Script, objects: dict[int, Any], tokens: dict[int, int]) -> None:
+        self._script, self._objects, self._tokens = script, objects, tokens
+
+    def reply(self, command: Control, target: int, asked: Any) -> dict[str, Any] | None:
+        """Return the fields of the reply, or None for a control that a sandbox filters."""
+        row = self._script.generation
+        if command == Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST:
+            classes = [
+                *row.gpfifo,
+                *row.usermode,
+                *row.copy,
+                0x2080,
+                *([] if self._script.mig else [row.compute]),
+            ]
+            if asked.classList:
+                view_at(asked.classList, 4 * len(classes)).cast("I")[:] = memoryview(_u32(classes)).cast("I")
+            return {"numClasses": len(classes)}
+        if command == Control.NV2080_CTRL_CMD_GR_GET_INFO:
+            list_ = view_at(asked.grInfoList, 8 * asked.grInfoListSize).cast("I")
+            for i in range(asked.grInfoListSize):
+                list_[2 * i + 1] = self._gr(GrInfo(list_[2 * i]))
+            return {}
+        if command == Control.NV2080_CTRL_CMD_FB_GET_INFO_V2:
+            infos = tuple(
+                type(e)(index=e.index, data=self._fb(FbInfo(e.index)))
+                for e in asked.fbInfoList[: asked.fbInfoListSize]
+            )
+            return {"fbInfoList": infos}
+        if command == Control.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN:
+            token = 0x10000 * (1 + len(self._tokens)) | 0x10 + len(self._tokens)
+            self._tokens[token] = target
+            return {"workSubmitToken": token}
+        return self._plain(command)
+
+    def _plain(self, command: Control) -> dict[str, Any] | None:
+        fixed: dict[int, dict[str, Any]] = {
+            Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2: {"deviceInstance": 0, "subDeviceInstance": 0},
+            Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING: {"gpuNameString": f"Scripted {self._script.generation.name}"},
+            Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO: {"length": 16, "data": bytes(range(1, 17))},
+            Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS: {"present": 0b1111, "capsTbl": (b"\1", b"\1")},
+            Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER: {
+                "numSm": self._script.sms, "numTpc": self._script.sms // 2,
+            },
+            Control.NV2080_CTRL_CMD_GR_GET_CTX_BUFFER_SIZE: {"totalBufferSize": 0x123_4000},
+            Control.NV2080_CTRL_CMD_MC_GET_ARCH_INFO: {"architecture": self._script.generation.architecture},
+            Control.NV2080_CTRL_CMD_PERF_BOOST: {},
+            Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE: {},
+            Control.NVA06C_CTRL_CMD_PREEMPT: {},
+            Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES: {},
+        }  # fmt: skip
+        return fixed.get(command)
+
+    def _gr(self, index: GrInfo) -> int:
+        return {
+            GrInfo.SM_VERSION: self._script.generation.sm_version,
+            GrInfo.MAX_WARPS_PER_SM: 64,
+            GrInfo.LITTER_NUM_GPCS: 8,
+            GrInfo.LITTER_NUM_TPC_PER_GPC: 9,
+            GrInfo.LITTER_NUM_SM_PER_TPC: 2,
+            GrInfo.SHADER_PIPE_COUNT: 8,
+        }[index]
+
+    def _fb(self, index: FbInfo) -> int:
+        gib = 141 << 20
+        return {
+            FbInfo.TOTAL_RAM_SIZE: gib,
+            FbInfo.RAM_SIZE: gib,
+            FbInfo.HEAP_SIZE: gib,
+            FbInfo.HEAP_FREE: gib,
+        }.get(index, 0)
+
+
+def _u32(values: Sequence[int]) -> bytes:
+    return b"".join(value.to_bytes(4, "little") for value in values)
+
+
+class _Doorbell:
+    """The register page: the clock, and the doorbell."""
+
+    def __init__(self, kernel: ScriptedKernel) -> None:
+        self._kernel = kernel
+        self._ticks = 0
+
+    def read32(self, offset: int) -> int:
+        self._ticks += 32
+        time = _TIME_NS + self._ticks
+        return time >> 32 if offset == UsermodeRegister.TIME_1 else time & 0xFFFF_FFFF
+
+    def read64(self, offset: int) -> int:
+        raise Refused(f"read64 {offset:#x}")
+
+    def write32(self, offset: int, value: int) -> None:
+        if offset != UsermodeRegister.NOTIFY_CHANNEL_PENDING:
+            raise Refused(f"write32 {offset:#x} {value:#x}")
+        self._kernel.ring(value)
+
+    def write64(self, offset: int, value: int) -> None:
+        raise Refused(f"write64 {offset:#x} {value:#x}")
+
+    def close(self) -> None:
+        self._kernel.calls.append("mmio.close")
