@@ -47,8 +47,6 @@ DRIVERS = (
     DriverEntry("nv", "drivers.nv", "DRIVER", hardware=True),
     DriverEntry("amd", "drivers.amd", "DRIVER", hardware=True),
     DriverEntry("cpu", "drivers.cpu", "DRIVER", hardware=False),
-    DriverEntry("nv-emu", "drivers.nv.emu", "DRIVER", hardware=False),
-    DriverEntry("amd-emu", "drivers.amd.emu", "DRIVER", hardware=False),
 )
 
 _OPENING = threading.Lock()
