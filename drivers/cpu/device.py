@@ -54,6 +54,11 @@ RING_PACKETS = 4096
 RING_BYTES = RING_PACKETS * PACKET
 SPINS = 200
 """Pauses before a thread sleeps, about 5 us: longer spins hurt as soon as cores are short."""
+LONG_SPINS = 1200
+"""The same for a processor that was rung within `OFTEN_NS` after its queue ran empty, about 30 us."""
+OFTEN_NS = 40_000
+MOVE_NS = 1_000_000
+"""A processor that shares the host's core moves away from it at most so often."""
 GRAIN_NS = 4000
 """A dispatch of less work than this is not worth a second thread."""
 PEEK_NS = 200_000
@@ -67,6 +72,10 @@ HUGE = 4 << 20
 HUGE_PAGE = 2 << 20
 CONTROL_QUEUES = 4096
 """Where the queues begin in the control memory."""
+CORES_BYTES = 128
+"""A set of 1,024 cores, as Linux's own cpu_set_t."""
+CONTROL_CORES = 3072
+"""Where the set of cores lies, then one for each queue."""
 CONTROL_TIMES = 2048
 """Where its timespecs lie."""
 
@@ -178,6 +187,9 @@ class CpuDevice:
             setattr(pool, name, self._driver.libc.address[name])
         pool.waiters = self._driver.waiters
         pool.workers, pool.spins, pool.grain_ns = workers, SPINS, GRAIN_NS
+        pool.long_spins, pool.often_ns = LONG_SPINS, OFTEN_NS
+        pool.move_ns = MOVE_NS
+        self._set_cores(pool)
         pool.queues = va + CONTROL_QUEUES
         pool.queues_end = pool.queues + queues * Queue.SIZE
         pool.copy_group = self._driver.code.address["copy_group"]
@@ -195,9 +207,20 @@ class CpuDevice:
             queue = Queue(pool.queues + i * Queue.SIZE)
             start = CONTROL_QUEUES + PAGE + i * RING_BYTES
             queue.pool, queue.ring, queue.mask = va, va + start, RING_BYTES - 1
+            queue.other_cores = va + CONTROL_CORES + (i + 1) * CORES_BYTES
             view = self._memory.view[start : start + RING_BYTES]
             rings[kind, index] = CpuRing(self, f"{kind.value} queue {index}", queue, view)
         return rings
+
+    def _set_cores(self, pool: Pool) -> None:
+        """Note which cores this process may use."""
+        cores = os.sched_getaffinity(0)
+        pool.cores, pool.cores_bytes = self._memory.va + CONTROL_CORES, 0
+        if 1 < len(cores) and max(cores) < 8 * CORES_BYTES:
+            self._memory.view[CONTROL_CORES : CONTROL_CORES + CORES_BYTES] = sum(
+                1 << core for core in cores
+            ).to_bytes(CORES_BYTES, "little")
+            pool.cores_bytes = CORES_BYTES
 
     def _start(self, function: str, argument: int, name: str) -> None:
         entry = self._driver.code.address[function]
@@ -384,4 +407,5 @@ def control_bytes(queues: int) -> int:
 
 
 assert Pool.SIZE <= CONTROL_TIMES  # the timespecs lie behind the pool
+assert CONTROL_CORES + 4 * CORES_BYTES <= CONTROL_QUEUES  # one set of cores for the device and each queue
 assert WAITERS * 8 <= PAGE  # the counters of a process are one page

@@ -277,6 +277,16 @@ class Pool(Record):
     """Address of that function of the processor."""
     peek: u64
     """Address of a timespec: how long a wait for a foreign signal sleeps between looks."""
+    long_spins: u64
+    """Pauses before a processor sleeps while the host rings often."""
+    often_ns: u64
+    """A ring so soon after the queue ran empty is often."""
+    cores: u64
+    """Address of the set of cores that this process may use, as sched_setaffinity takes it."""
+    cores_bytes: u64
+    """Its size, or 0 when there is only one: then processors never move."""
+    move_ns: u64
+    """A processor moves away from the host's core at most so often."""
     _line_halt: Line
     halt: u64
     """Not 0 when the queues must not begin another packet: `HALT_STOP` or `HALT_FAULT`."""
@@ -329,6 +339,10 @@ class Queue(Record):
     pool: u64
     ring: u64
     mask: u64
+    moved: u64
+    """When the processor last moved away from the host's core."""
+    other_cores: u64
+    """Address of room for a set of cores."""
     copy_dst: u64
     """The running shared copy; its groups find it here."""
     copy_src: u64

@@ -56,6 +56,7 @@ from drivers.cpu.primitives import (
 )
 
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}.get(os.uname().machine, 0)
+SYS_SCHED_SETAFFINITY = {"x86_64": 203, "aarch64": 122}.get(os.uname().machine, 0)
 FUTEX_WAIT_PRIVATE = 128
 FUTEX_WAKE_PRIVATE = 129
 CLOCK_MONOTONIC = 1
@@ -403,10 +404,33 @@ def drain(pool: Pool, queue: Queue) -> None:
     free_space(pool, queue)
 
 
+def move_away(pool: Pool, queue: Queue, core: u64, time: u64) -> u64:
+    """Leave the host's core for any other that this process may use; return the core it is on then.
+
+    On machines with few cores the scheduler keeps waker and woken on one core beside an idle one, and each
+    ring costs two context switches. The set of cores is the whole one again at once: nothing stays pinned.
+    """
+    if pool.cores_bytes == 0 or time - queue.moved < pool.move_ns:
+        return core
+    queue.moved = time
+    call(pool.memcpy, queue.other_cores, pool.cores, pool.cores_bytes)
+    word = view(Slot, queue.other_cores + core // 64 * 8)
+    word.value = word.value & ~(1 << core % 64)
+    syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, queue.other_cores, 0, 0, 0)
+    syscall(pool.syscall, SYS_SCHED_SETAFFINITY, 0, pool.cores_bytes, pool.cores, 0, 0, 0)
+    return call(pool.sched_getcpu)
+
+
 def processor(queue: Queue) -> u64:
-    """Execute the queue's packets for ever; sleep when there is none. Return when the device stops."""
+    """Execute the queue's packets for ever; sleep when there is none. Return when the device stops.
+
+    Waking a sleeper costs the host more than all else it does to launch, so a queue that was rung soon after
+    it ran empty spins longer the next time; a long spin that was in vain makes the next one short again.
+    """
     pool = view(Pool, queue.pool)
     spins = 0
+    budget = pool.spins
+    empty = 0
     cpu = EVERYONE
     while not acquire(pool.stop):
         seen = acquire(queue.bell)
@@ -415,9 +439,12 @@ def processor(queue: Queue) -> u64:
             if cpu != pool.device_cpu:
                 pool.device_cpu = cpu
             drain(pool, queue)
+            empty = now(pool)
             spins = 0
+            if pool.host_cpu == cpu and budget != pool.spins:
+                cpu = move_away(pool, queue, cpu, empty)
         if acquire(queue.bell) == seen:
-            if spins < pool.spins and pool.host_cpu != cpu:
+            if spins < budget and pool.host_cpu != cpu:
                 spins += 1
                 pause()
             else:
@@ -425,6 +452,7 @@ def processor(queue: Queue) -> u64:
                 if acquire(queue.bell) == seen and not acquire(pool.stop):
                     sleep(pool, address(queue.bell), seen, 0)
                 queue.asleep = 0
+                budget = pool.long_spins if now(pool) - empty < pool.often_ns else pool.spins
                 spins = 0
     fetch_add(pool.left, 1)
     return 0
@@ -478,6 +506,6 @@ def stop_all(pool: Pool) -> u64:
 FUNCTIONS = (
     now, sleep, wake, run, wake_some, take, worker, share, dispatch, copy_group, copy, fill, counter,
     wake_signal, set_signal, wait_signal, wait, patch, report, step, indirect, free_space,
-    drain, processor, ring, wait_space, stop_all,
+    drain, move_away, processor, ring, wait_space, stop_all,
 )  # fmt: skip
 """What the translator is given."""
