@@ -1,7 +1,8 @@
 """Elementwise operations of the kernel AST on registers: what each means for each dtype.
 
-A value's register has the dtype's *register type*: float16 and bfloat16 live in float32 registers and are rounded after every
-operation that is not exact, index lives in int64, all others in themselves. Decisions that NumPy leaves open:
+A value's register has the dtype's *register type*: float16 and bfloat16 live in float32 registers and are
+rounded after every operation that is not exact, index lives in int64, all others in themselves. Decisions
+that NumPy leaves open:
 
 - float to integer saturates and NaN gives 0; float to bool is `x != 0`; integers wrap.
 - Integer division and remainder by zero give 0; both round towards minus infinity.
@@ -94,7 +95,9 @@ def constant(b: Builder, dtype: DType, value: float | bool) -> Line:  # noqa: FB
     if kind.is_float:
         return b.const(kind, round_constant(float(value), dtype))
     wrapped = int(value) & ((1 << kind.bits) - 1)
-    return b.const(kind, wrapped - (1 << kind.bits) if kind.kind == "int" and wrapped >> (kind.bits - 1) else wrapped)
+    return b.const(
+        kind, wrapped - (1 << kind.bits) if kind.kind == "int" and wrapped >> (kind.bits - 1) else wrapped
+    )
 
 
 def round_constant(value: float, dtype: DType) -> float:
@@ -109,9 +112,6 @@ def round_constant(value: float, dtype: DType) -> float:
     quantum = max(exponent - digits, least)
     result = math.ldexp(round(math.ldexp(value, -quantum)), quantum)
     return math.copysign(math.inf, value) if abs(result) >= 2.0**top else result
-
-
-# -- arithmetic ----------------------------------------------------------------------------------------------------------------
 
 
 def _add(b: Builder, d: DType, x: Line, y: Line) -> Line:
@@ -140,7 +140,7 @@ def _pick(predicate: str, integer: str) -> Callable[[Builder, DType, Line, Line]
             return b.alu("or" if integer == "max" else "and", x, y)
         if not d.is_float:
             return b.call(("s" if d.kind == "int" else "u") + integer, x, y)
-        if y.op == "const" and y.arg == y.arg:  # noqa: PLR0124  # not NaN: one comparison does
+        if y.op == "const" and y.arg == y.arg:  # not NaN: one comparison does
             return b.select(b.cmp(predicate, y, x), y, x)
         larger = b.select(b.cmp(predicate, x, y), x, y)  # y when either is NaN
         return b.select(b.cmp("uno", x, x), x, larger)
@@ -165,7 +165,10 @@ def _quotient_by_constant(b: Builder, d: DType, x: Line, y: Line) -> Line:
 
 
 def _quotient_by_float(b: Builder, d: DType, x: Line, y: Line) -> Line:
-    """Quotient of integers of up to 32 bits: float64 division cannot round across an integer, and vectors have it."""
+    """Quotient of integers of up to 32 bits.
+
+    Float64 division cannot round across an integer, and vectors have it.
+    """
     to = "sitofp" if d.kind == "int" else "uitofp"
     f64 = dtypes.float64
     whole = b.call("floor", b.alu("fdiv", b.convert(to, x, f64), b.convert(to, y, f64)))
@@ -297,9 +300,6 @@ def binary(b: Builder, op: str, dtype: DType, x: Line, y: Line) -> Line:
     return result if op in EXACT else rounded(b, result, dtype)
 
 
-# -- casts ---------------------------------------------------------------------------------------------------------------------
-
-
 def cast(b: Builder, x: Line, source: DType, target: DType) -> Line:
     """The value converted to another dtype."""
     if source is target:
@@ -315,14 +315,20 @@ def cast(b: Builder, x: Line, source: DType, target: DType) -> Line:
         return _int_to_float(b, x, target)
     if kind.bits == x.dtype.bits:
         return b.convert("bitcast", x, kind) if kind is not x.dtype else x
-    return b.convert("trunc" if kind.bits < x.dtype.bits else "sext" if x.dtype.kind == "int" else "zext", x, kind)
+    return b.convert(
+        "trunc" if kind.bits < x.dtype.bits else "sext" if x.dtype.kind == "int" else "zext", x, kind
+    )
 
 
 def _float_to_float(b: Builder, x: Line, source: DType, target: DType) -> Line:
     if target is dtypes.float64:
         return b.convert("fpext", x, dtypes.float64)
     if source is dtypes.float64:
-        return b.convert("fptrunc", x, dtypes.float32) if target is dtypes.float32 else rounded(b, _to_odd(b, x), target)
+        return (
+            b.convert("fptrunc", x, dtypes.float32)
+            if target is dtypes.float32
+            else rounded(b, _to_odd(b, x), target)
+        )
     return rounded(b, x, target)
 
 
@@ -343,7 +349,9 @@ def _float_to_int(b: Builder, x: Line, kind: DType) -> Line:
     if kind.bits >= 32:
         return b.line("saturate", kind, x.lanes, (x,), "fptosi" if signed else "fptoui")
     wide = b.line("saturate", dtypes.int32, x.lanes, (x,), "fptosi")
-    wide = b.call("smin", b.call("smax", wide, b.const(dtypes.int32, kind.min)), b.const(dtypes.int32, kind.max))
+    wide = b.call(
+        "smin", b.call("smax", wide, b.const(dtypes.int32, kind.min)), b.const(dtypes.int32, kind.max)
+    )
     return b.convert("trunc", wide, kind)
 
 
@@ -365,15 +373,14 @@ def bitcast(b: Builder, x: Line, source: DType, target: DType) -> Line:
     return raw if raw.dtype is kind else b.convert("bitcast", raw, kind)
 
 
-# -- reductions ----------------------------------------------------------------------------------------------------------------
-
-
 def identity(b: Builder, op: str, dtype: DType, lanes: int) -> Line:
     """The value that a reduction starts from."""
     kind = register_type(dtype)
     if op in ("ADD", "MUL"):
         one = op == "MUL"
-        return b.const(kind, float(one) if kind.is_float else bool(one) if kind is dtypes.bool else int(one), lanes)
+        return b.const(
+            kind, float(one) if kind.is_float else bool(one) if kind is dtypes.bool else int(one), lanes
+        )
     if kind.is_float:
         return b.const(kind, float("-inf") if op == "MAX" else float("inf"), lanes)
     low, high = (False, True) if kind is dtypes.bool else (kind.min, kind.max)

@@ -1,8 +1,8 @@
 """The builder of the linear form: every line goes to the outermost block where its sources exist, once.
 
-Placing a line by its sources makes loop-invariant code leave its loops and equal lines become one while the kernel is written, so
-no pass has to do it later. Reads of memory never leave a branch (they may be guarded by it); effects stay where they are written.
-Constants fold only where index arithmetic needs it.
+Placing a line by its sources makes loop-invariant code leave its loops and equal lines become one while the
+kernel is written, so no pass has to do it later. Reads of memory never leave a branch (they may be guarded by
+it); effects stay where they are written. Constants fold only where index arithmetic needs it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,6 @@ class Builder:
             block.cse[key] = made
         return made
 
-    # -- constants ---------------------------------------------------------------------------------------------------------
-
     def const(self, dtype: DType, value: Number | tuple[Number, ...], lanes: int = 1) -> Line:
         """A constant: one value for all lanes, or a tuple with one for each."""
         key = ("const", dtype, lanes, repr(value))
@@ -85,8 +83,6 @@ class Builder:
             lanes = max(lanes, v.lanes)
         return tuple([v if v.lanes == lanes else self.splat(v, lanes) for v in values])
 
-    # -- arithmetic --------------------------------------------------------------------------------------------------------
-
     def alu(self, name: str, a: Line, b: Line) -> Line:
         """LLVM's two-operand instruction `name`, spread to the wider operand's lanes."""
         src = self.level((a, b))
@@ -115,7 +111,7 @@ class Builder:
         return self.line("convert", dtype, value.lanes, (value,), name)
 
     def fma(self, a: Line, b: Line, c: Line) -> Line:
-        """a * b + c, rounded once."""
+        """A * b + c, rounded once."""
         return self.call("fma", a, b, c)
 
     def both(self, a: Line | None, b: Line | None) -> Line | None:
@@ -123,8 +119,6 @@ class Builder:
         if a is None or b is None:
             return a if b is None else b
         return a if a is b else self.alu("and", a, b)
-
-    # -- index arithmetic, folded ------------------------------------------------------------------------------------------
 
     def add(self, a: Line, b: Line) -> Line:
         """Sum of two integers."""
@@ -151,17 +145,16 @@ class Builder:
             return pointer
         return self.line("offset", POINTER, 1, (pointer, index), dtype)
 
-    # -- vectors -----------------------------------------------------------------------------------------------------------
-
     def shuffle(self, a: Line, b: Line, lanes: Iterable[int]) -> Line:
         """Chosen lanes of both."""
         picked = tuple(lanes)
         return self.line("shuffle", a.dtype, len(picked), (a, b), picked)
 
-    # -- loops and branches ------------------------------------------------------------------------------------------------
-
     def enter_loop(self, first: Line, end: Line, step: int, within: Block) -> Loop:
-        """Open a loop inside `within`, an open block; the loop variable is `loop.index`. At least one round must run."""
+        """Open a loop inside `within`, an open block.
+
+        The loop variable is `loop.index`. At least one round must run.
+        """
         parent = max((first.block, end.block, within), key=lambda b: b.depth)
         body = Block(parent)
         self.count += 1
@@ -194,7 +187,10 @@ class Builder:
         return loop.results
 
     def enter_branch(self, condition: Line, *, cold: bool = False) -> Branch:
-        """Open a branch at the cursor that runs when the condition holds; nothing leaves a cold one, not even arithmetic."""
+        """Open a branch at the cursor that runs when the condition holds.
+
+        Nothing leaves a cold one, not even arithmetic.
+        """
         body = Block(self.cursor, guards=True)
         if cold:
             assert self.held is self.root, "cold branches do not nest"
@@ -213,7 +209,15 @@ class Builder:
         for inside, otherwise in pairs:
             self.count += 1
             branch.joins.append(
-                Line("join", inside.dtype, inside.lanes, (branch.end, inside, otherwise), None, parent, self.count)
+                Line(
+                    "join",
+                    inside.dtype,
+                    inside.lanes,
+                    (branch.end, inside, otherwise),
+                    None,
+                    parent,
+                    self.count,
+                )
             )
         if self.held is branch.body:
             self.held = self.root

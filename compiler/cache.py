@@ -1,8 +1,9 @@
 """The disk cache of compiled kernels: one file a kernel, written whole, checked when read.
 
-A key covers the kernel's canonical text, the arch, what the target row depends on, LLVM's version and a digest of the compiler's own
-sources, so nothing is ever invalidated: what is out of date is simply not found. A file that is torn or altered counts as absent (said
-on stderr under DEBUG) and is written again. Reading needs no LLVM.
+A key covers the kernel's canonical text, the arch, what the target row depends on, LLVM's version and a
+digest of the compiler's own sources, so nothing is ever invalidated: what is out of date is simply not found.
+A file that is torn or altered counts as absent (said on stderr under DEBUG) and is written again. Reading
+needs no LLVM.
 """
 
 from __future__ import annotations
@@ -19,25 +20,22 @@ from hcq.config import config
 
 _SUM = 16
 """Bytes of the checksum in front of the payload."""
-_OTHERS = frozenset(("schedule.py", "planner.py", "graph.py", "view.py", "fold.py", "derive.py", "item.py", "verify.py", "cubin.py"))
-"""Files of this package that make ASTs or wrap images, and so do not change what an AST compiles to."""
 
 
 @functools.cache
 def sources_digest() -> str:
-    """Digest of the sources that turn an AST into code, and of LLVM's version."""
+    """Digest of this package's sources and of LLVM's version."""
     digest = hashlib.blake2b(digest_size=16)
     folder = Path(__file__).parent
     for path in sorted((*folder.glob("*.py"), *folder.glob("targets/*.py"))):
-        if path.name not in _OTHERS:
-            digest.update(path.name.encode() + b"\0" + path.read_bytes())
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
     digest.update(llvm.version().encode())
     return digest.hexdigest()
 
 
 def key_of(text: str, arch: str, settings: str) -> str:
     """The name under which a kernel is kept."""
-    whole = "\0".join((sources_digest(), arch, settings, text))
+    whole = f"{sources_digest()}\0{arch}\0{settings}\0{text}"
     return hashlib.blake2b(whole.encode(), digest_size=20).hexdigest()
 
 
@@ -63,7 +61,10 @@ def get(key: str) -> bytes | None:
 
 
 def put(key: str, payload: bytes) -> None:
-    """Keep a payload. A folder that cannot be written only costs the next run a compilation (said under DEBUG)."""
+    """Keep a payload.
+
+    A folder that cannot be written only costs the next run a compilation (said under DEBUG).
+    """
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

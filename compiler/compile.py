@@ -1,7 +1,7 @@
 """`compile_kernel` and `compile_many`: kernel ASTs to images, through the caches.
 
-A kernel is looked up in this process, then on disk, then compiled. The two lookups need only the kernel's text: they load neither LLVM
-nor the lowering code.
+A kernel is looked up in this process, then on disk, then compiled. The two lookups need only the kernel's
+text: they load neither LLVM nor the lowering code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     from hcq.program import KernelImage
 
 OPT_LEVEL = 0
-"""LLVM's pipeline: none. The linear form is already free of repeated and loop-invariant work; the code generator does the rest."""
+"""LLVM's pipeline.
+
+None. The linear form is already free of repeated and loop-invariant work; the code generator does the rest.
+"""
 SEVERAL = 3
 """Missing kernels from which on compiling in parallel pays."""
 
@@ -34,8 +37,9 @@ _made: dict[tuple[UOp, str], CompiledKernel] = {}
 def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
     """Compile a kernel for an arch (`DeviceInfo.arch`).
 
-    The argument block of the image has one 8-byte pointer for every BUFFER slot, in order, then one int64 for every VAR in order of
-    name. Raises CompileError with the kernel's text, or UnsupportedError for an arch without a target.
+    The argument block of the image has one 8-byte pointer for every BUFFER slot, in order, then one int64 for
+    every VAR in order of name. Raises CompileError with the kernel's text, or UnsupportedError for an arch
+    without a target.
     """
     found, key, text = _lookup(ast, arch)
     return found if found is not None else _keep(ast, arch, key, _compile(ast, target_of(arch), text))
@@ -44,9 +48,9 @@ def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
 def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> list[CompiledKernel]:
     """Compile several kernels; three or more that no cache has are compiled in parallel, equal ones once.
 
-    On threads for targets that LLVM cannot fail on (it releases the interpreter and every compile has its own context), else, or
-    with `isolate`, in spawned worker processes: one that dies inside LLVM becomes a CompileError that carries the kernel's text.
-    All others are compiled and kept before an error is raised.
+    On threads for targets that LLVM cannot fail on (it releases the interpreter and every compile has its own
+    context), else, or with `isolate`, in spawned worker processes: one that dies inside LLVM becomes a
+    CompileError that carries the kernel's text. All others are compiled and kept before an error is raised.
     """
     found: dict[UOp, CompiledKernel] = {}
     missing: dict[UOp, tuple[str, str]] = {}
@@ -68,14 +72,18 @@ def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> li
     return [found[ast] for ast in asts]
 
 
-def _compile_all(missing: dict[UOp, tuple[str, str]], arch: str, *, isolate: bool) -> list[tuple[UOp, CompiledKernel | HcqError]]:
+def _compile_all(
+    missing: dict[UOp, tuple[str, str]], arch: str, *, isolate: bool
+) -> list[tuple[UOp, CompiledKernel | HcqError]]:
     """Every missing kernel with its image or its error."""
     target = target_of(arch)
     if len(missing) >= SEVERAL or (isolate and missing):
         if isolate or target.may_abort:
             from compiler import workers  # noqa: PLC0415  # rarely needed
 
-            results = workers.compile_texts([text for _, text in missing.values()], arch, processes=target.cores)
+            results = workers.compile_texts(
+                [text for _, text in missing.values()], arch, processes=target.cores
+            )
             stats.count_lowered(len(missing))
             return list(zip(missing, results, strict=True))
         return _on_threads(missing, target)
@@ -88,7 +96,9 @@ def _compile_all(missing: dict[UOp, tuple[str, str]], arch: str, *, isolate: boo
     return out
 
 
-def _on_threads(missing: dict[UOp, tuple[str, str]], target: Target) -> list[tuple[UOp, CompiledKernel | HcqError]]:
+def _on_threads(
+    missing: dict[UOp, tuple[str, str]], target: Target
+) -> list[tuple[UOp, CompiledKernel | HcqError]]:
     """Lower here, one kernel after the other, while threads run LLVM on those that are ready."""
     from concurrent.futures import Future, ThreadPoolExecutor  # noqa: PLC0415  # only with several kernels
 
@@ -147,7 +157,7 @@ def _compile(ast: UOp, target: Target, text: str) -> CompiledKernel:
 
 
 def _lower(ast: UOp, target: Target, text: str) -> tuple[str, Plan]:
-    from compiler.lower import lower  # noqa: PLC0415  # a hit must not load it
+    from compiler.codegen import lower  # noqa: PLC0415  # a hit must not load it
 
     stats.count_lowered()
     try:
@@ -159,7 +169,7 @@ def _lower(ast: UOp, target: Target, text: str) -> tuple[str, Plan]:
 
 
 def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
-    from compiler.lower import ENTRY, arguments  # noqa: PLC0415  # as above
+    from compiler.codegen import ENTRY, arguments  # noqa: PLC0415  # as above
     from hcq.program import KernelImage  # noqa: PLC0415
 
     code = target.emit(ir, target.machine(), OPT_LEVEL)
@@ -181,8 +191,10 @@ def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
 
 
 def _tell(image: KernelImage, plan: Plan, ir: str) -> None:
-    """What DEBUG shows: 1 the plan, 4 the IR as well. (Level 3, the linear form, is told by `lower`.)"""
+    """What DEBUG shows: 1 the plan, 4 the IR as well. (Level 3, the linear form, is told by `codegen`.)"""
     import sys  # noqa: PLC0415
 
-    text = f"compiled for {image.arch}: {len(image.code)} bytes, {image.group_ns} ns a workgroup\n{plan.text()}"
+    text = (
+        f"compiled for {image.arch}: {len(image.code)} bytes, {image.group_ns} ns a workgroup\n{plan.text()}"
+    )
     print(text if config().debug < 4 else f"{text}\n{ir}", file=sys.stderr)  # noqa: T201

@@ -1,7 +1,11 @@
-"""The cost model: cycles of a kernel under a candidate split, from the machine's row and the kernel's accesses. No search on a device.
+"""The cost model.
 
-A block of outputs costs the rounds of its reductions plus its own loads, arithmetic and stores. A round costs the larger of its
-arithmetic, its loads and the latency of its accumulator chains. Caches are not modelled; the memory bound is added by `opt`.
+Cycles of a kernel under a candidate split, from the machine's row and the kernel's accesses. No search on a
+device.
+
+A block of outputs costs the rounds of its reductions plus its own loads, arithmetic and stores. A round costs
+the larger of its arithmetic, its loads and the latency of its accumulator chains. Caches are not modelled;
+the memory bound is added by `opt`.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from compiler.ops import Ops
 from compiler.shape import kind_along
 
 if TYPE_CHECKING:
@@ -20,6 +25,8 @@ LATENCY = 4.0
 """Cycles until an accumulator can be used again."""
 CHAINS = 8
 """Independent accumulators that hide it."""
+STREAM = 3.0
+"""Cycles to start on another stretch of memory."""
 LINES = 400
 """Operations a round or a point may write out; more only costs compile time."""
 
@@ -39,7 +46,8 @@ class Split:
 
     def aligned(self, r: UOp) -> bool:
         """Whether blocks start at multiples of their size."""
-        return r.arg[1] % self.block(r) == 0 or r.arg[1] < self.block(r)
+        size: int = r.arg[1]
+        return size % self.block(r) == 0 or size < self.block(r)
 
 
 @dataclass(slots=True)
@@ -74,8 +82,21 @@ class Model:
             found = self.kinds[key] = kind_along(access.index, r, lanes, block, aligned=aligned)
         return found
 
-    def access_cycles(self, access: Access, kind: Kind, lanes: int) -> float:
+    def turned(self, access: Access, split: Split) -> UOp | None:
+        """The unrolled range along which a scattered load is read in rows, to be transposed in registers."""
+        if access.node.op is not Ops.LOAD or access.masked or split.vector is None:
+            return None
+        for r, n in split.upcast.items():
+            if n == split.lanes and r is not split.vector and r in access.free:
+                block_aligned = r.arg[1] % n == 0
+                if self.kind(access, r, Split(r, n), n, aligned=block_aligned) == "row":
+                    return r
+        return None
+
+    def access_cycles(self, access: Access, kind: Kind, lanes: int, split: Split | None = None) -> float:
         """One load or store of `lanes` values."""
+        if kind == "scattered" and split is not None and self.turned(access, split) is not None:
+            return 5.0
         whole = max(1.0, lanes * max(4, access.itemsize) / self.target.vector_bytes)
         if kind == "row":
             return whole * (1.5 if access.masked else 1.0) / self.target.loads_per_cycle
@@ -104,23 +125,28 @@ class Model:
         return best
 
     def _rounds(self, family: Family, split: Split, r: UOp | None, lanes: int) -> Inner:
-        """Cycles when lanes run along reduce range r, or (None) along the split's own vector range, or not at all."""
+        """Cycles when lanes run along reduce range r.
+
+        Or (None) along the split's own vector range, or not at all.
+        """
         along = None if lanes == 1 else r if r is not None else split.vector
         aligned = r is not None or along is None or split.aligned(along)
         copies = self.repeats(family.free, split)
         accumulators = copies * len(family.nodes)
-        loads = 0.0
+        loads = streams = 0.0
         registers = accumulators + 1
         for load in family.loads:
             kind = self.kind(load, along, split, lanes, aligned=aligned)
             times = self.repeats(load.free, split)
-            loads += times * self.access_cycles(load, kind, lanes)
+            loads += times * self.access_cycles(load, kind, lanes, split if r is None else None)
+            if kind == "row" and r is None:
+                streams += times / split.upcast.get(along, 1) if along is not None else 0
             registers += times if kind == "row" and times < copies else 0
         arithmetic = copies * (family.ops + family.fused) / self.target.fma_per_cycle
         if lanes == 1 and family.loads:
             arithmetic = max(arithmetic, loads)
         unroll = self._unroll(accumulators, registers, family, r, lanes)
-        cycles = max(arithmetic, loads, LATENCY / unroll)
+        cycles = max(arithmetic, loads + STREAM * streams, LATENCY / unroll)
         if registers > self.target.registers:
             cycles += 1.5 * (registers - self.target.registers)
         trips = float(family.trips)
@@ -128,7 +154,13 @@ class Model:
             trips *= -(-r.arg[1] // lanes) / r.arg[1]
         after = 12.0 * accumulators if r is not None else 2.0 * accumulators
         lines = int(copies * (family.ops + family.fused + len(family.loads)) * unroll)
-        return Inner(r, lanes, unroll, trips * cycles + after + 4.0 * trips / unroll * (0.25 if copies > 8 else 0.5), lines)
+        return Inner(
+            r,
+            lanes,
+            unroll,
+            trips * cycles + after + 4.0 * trips / unroll * (0.25 if copies > 8 else 0.5),
+            lines,
+        )
 
     def _unroll(self, accumulators: int, registers: int, family: Family, r: UOp | None, lanes: int) -> int:
         """Rounds written out in a row, a power of two: enough chains, no more registers than there are."""
@@ -159,7 +191,9 @@ class Model:
         aligned = split.vector is None or split.aligned(split.vector)
         for a in (*self.kernel.loads, *self.kernel.stores):
             kind = self.kind(a, split.vector, split, split.lanes, aligned=aligned)
-            point += self.repeats(a.free, split) * self.access_cycles(a, kind, split.lanes if kind != "same" else 1)
+            point += self.repeats(a.free, split) * self.access_cycles(
+                a, kind, split.lanes if kind != "same" else 1, split
+            )
         copies = 1
         for n in split.upcast.values():
             copies *= n

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from hcq.program import ArgKind, ArgSlot, Dim3, KernelImage
 
 if TYPE_CHECKING:
-    from compiler.lower import Arguments
+    from compiler.codegen import Arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,12 @@ def from_bytes(data: bytes) -> CompiledKernel:
     head, _, code = data.partition(b"\n")
     facts = json.loads(head)
     groups, threads = _dim3(facts.pop("groups")), _dim3(facts.pop("threads"))
-    args = tuple([ArgSlot(name, ArgKind[kind], offset, size, access) for name, kind, offset, size, access in facts.pop("args")])
+    args = tuple(
+        [
+            ArgSlot(name, ArgKind[kind], offset, size, access)
+            for name, kind, offset, size, access in facts.pop("args")
+        ]
+    )
     return CompiledKernel(KernelImage(code=code, args=args, **facts), groups, threads)
 
 

@@ -1,8 +1,8 @@
 """Index arithmetic on registers: where a kernel's loads and stores go, and their masks.
 
-An index is a sum of atoms. Unrolled positions give an integer offset, a vector's lane gives a stride, what is left is one register
-that moves out of every loop it does not depend on. Only when a division, a modulo or a computed index depends on the lane does an
-index become a vector.
+An index is a sum of atoms. Unrolled positions give an integer offset, a vector's lane gives a stride, what is
+left is one register that moves out of every loop it does not depend on. Only when a division, a modulo or a
+computed index depends on the lane does an index become a vector.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Indexer:
         vectors = [(line, c) for line, c in hard if line.lanes > 1]
         if p.stride == 0 and not vectors:
             return base
-        kind = dtypes.int32 if -NARROW <= x.vmin and x.vmax < NARROW else dtypes.int64
+        kind = dtypes.int32 if x.vmin >= -NARROW and x.vmax < NARROW else dtypes.int64
         lanes = vectors[0][0].lanes if vectors else p.lanes
         total = b.splat(resized(b, base, kind), lanes)
         if p.stride:
@@ -192,7 +192,7 @@ class Indexer:
         return (self.divide if atom.op is Ops.IDIV else self.modulo)(inner, atom.arg, signed=signed)
 
     def divide(self, x: Line, c: int, *, signed: bool) -> Line:
-        """x // c, rounded down."""
+        """X // c, rounded down."""
         b = self.b
         if x.op == "const" and isinstance(x.arg, int):
             return b.const(x.dtype, x.arg // c, x.lanes)
@@ -206,7 +206,7 @@ class Indexer:
         return b.select(below, b.alu("sub", quotient, b.const(x.dtype, 1)), quotient)
 
     def modulo(self, x: Line, c: int, *, signed: bool) -> Line:
-        """x % c, never negative."""
+        """X % c, never negative."""
         b = self.b
         if x.op == "const" and isinstance(x.arg, int):
             return b.const(x.dtype, x.arg % c, x.lanes)
@@ -225,7 +225,12 @@ class Indexer:
         return self.b.const(dtypes.bool, False) if x is symbolic.FALSE else line
 
     def _below(self, x: UOp, c: int) -> Line | None:
-        line = self.materialised(x)
+        b, p = self.b, self.parts(x)
+        if len(x.src) == 1 and p.hard == [(x.src[0], -1)]:  # -a < c is a > -c, even for the least integer
+            line, predicate, c = self.hard(x.src[0]), "sgt", -c
+        else:
+            line, predicate = self.materialised(x), "slt"
         if line.op == "const" and isinstance(line.arg, int):
-            return None if line.arg < c else self.b.const(dtypes.bool, False)
-        return self.b.cmp("slt", line, self.b.const(line.dtype, c))
+            holds = line.arg > c if predicate == "sgt" else line.arg < c
+            return None if holds else b.const(dtypes.bool, value=False)
+        return b.cmp(predicate, line, b.const(line.dtype, c))

@@ -1,10 +1,12 @@
 """Linear form: the explicit list of operations that the renderer turns into text, one register a line.
 
-A `Line` is one operation on a register of `lanes` values of a dtype. While a kernel is being built the lines lie in a tree of blocks
-(loops and branches); `flatten` gives the list, `verify` checks it, `dump` prints it. What a line means is in `SIGNATURES`; how a
-target spells it is the renderer's business. Nothing here chooses anything.
+A `Line` is one operation on a register of `lanes` values of a dtype. While a kernel is being built the lines
+lie in a tree of blocks (loops and branches); `flatten` gives the list, `verify` checks it, `dump` prints it.
+What a line means is in `SIGNATURES`; how a target spells it is the renderer's business. Nothing here chooses
+anything.
 
-Integers wrap, `f16` and `bf16` never appear as registers (they are computed in float32), a bool register is one bit.
+Integers wrap, `f16` and `bf16` never appear as registers (they are computed in float32), a bool register is
+one bit.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class Line:
 
     __slots__ = ("arg", "block", "dtype", "id", "lanes", "op", "src")
 
-    def __init__(self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...], arg: Arg, block: Block, number: int) -> None:
+    def __init__(
+        self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...], arg: Arg, block: Block, number: int
+    ) -> None:
         self.op = op
         self.dtype = dtype
         self.lanes = lanes
@@ -169,7 +173,16 @@ def _type_rules(line: Line) -> Iterator[str]:
             yield "the mask must be bool, a lane for a lane"
         if any(s.dtype is not line.dtype or s.lanes != line.lanes for s in src[1:]):
             yield "both choices must have the result's type"
-    elif line.op in ("load", "load_masked", "gather", "store", "store_masked", "scatter", "offset", "prefetch"):
+    elif line.op in (
+        "load",
+        "load_masked",
+        "gather",
+        "store",
+        "store_masked",
+        "scatter",
+        "offset",
+        "prefetch",
+    ):
         if src[0].dtype is not POINTER or src[0].lanes != 1:
             yield f"{src[0]} is no address"
     elif line.op in ("convert", "saturate") and src[0].lanes != line.lanes:
@@ -193,7 +206,9 @@ def verify(lines: list[Line]) -> None:
             if s.op != "const" and not inner and not any(s in scope for scope in scopes):
                 problems.append(f"{s} ({s.op}) is not defined here")
         if problems:
-            raise CompileError(f"linear form, line {position}: {'; '.join(problems)}", ast=dump(lines[: position + 1]))
+            raise CompileError(
+                f"linear form, line {position}: {'; '.join(problems)}", ast=dump(lines[: position + 1])
+            )
         if line.op in ("endloop", "endif"):
             scopes.pop()
         scopes[-1].add(line)

@@ -1,8 +1,9 @@
 """Kernel AST and plan to the linear form.
 
-Values are asked for, not scheduled: `value(node)` writes the node's lines at the outermost loop where they can stand (the builder sees
-to it), so a reduction that depends on few ranges runs outside the loops over the others; this is all that makes a softmax one kernel.
-Unrolled positions are kept in `env` and exist nowhere in the graph: an index is affine, so they are integers added to an address.
+Values are asked for, not scheduled: `value(node)` writes the node's lines at the outermost loop where they
+can stand (the builder sees to it), so a reduction that depends on few ranges runs outside the loops over the
+others; this is all that makes a softmax one kernel. Unrolled positions are kept in `env` and exist nowhere in
+the graph: an index is affine, so they are integers added to an address.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from compiler import arith, indexing, symbolic
 from compiler.builder import Builder
 from compiler.dtype import dtypes
 from compiler.indexing import Indexer
+from compiler.linear import POINTER
 from compiler.ops import BINARY, UNARY, Ops
+from compiler.reducing import Reducer
 from compiler.walk import bound_ranges, ordered, ranges_in
 from hcq.errors import CompileError
 
@@ -23,9 +26,22 @@ if TYPE_CHECKING:
 
     from compiler.dtype import DType
     from compiler.linear import Block, Line
-    from compiler.plan import Axis, Plan, Reduction
+    from compiler.plan import Axis, Plan, Reduction, Row
     from compiler.uop import UOp
 
+
+def transposed(b: Builder, rows: list[Line]) -> list[Line]:
+    """A square of registers, transposed by exchanging ever larger blocks."""
+    rows, width, step = list(rows), len(rows), 1
+    while step < width:
+        low = [j if not j & step else width + j - step for j in range(width)]
+        high = [j + step if not j & step else width + j for j in range(width)]
+        for i in range(width):
+            if not i & step:
+                x, y = rows[i], rows[i + step]
+                rows[i], rows[i + step] = b.shuffle(x, y, low), b.shuffle(x, y, high)
+        step *= 2
+    return rows
 
 
 class Linearizer:
@@ -43,7 +59,8 @@ class Linearizer:
         self.units: dict[UOp, UOp] = {}
         self.unit_keys: dict[UOp, tuple[UOp, ...]] = {}
         self.siblings: dict[object, list[UOp]] = {}
-        self.rows: dict[UOp, tuple[Line, Line, UOp]] = {}
+        self.twins = {row.twin: row for row in plan.rows}
+        self.tokens: dict[Row, Line] = {}
         for node in self.free:
             if node.op is Ops.REDUCE:
                 self.siblings.setdefault(self._family(node), []).append(node)
@@ -61,8 +78,6 @@ class Linearizer:
         self._groups()
         self._nest(0)
         return self.b
-
-    # -- ranges ------------------------------------------------------------------------------------------------------------
 
     def _open_axis(self, axis: Axis) -> None:
         """Write an output range as block, unit and lane."""
@@ -98,14 +113,12 @@ class Linearizer:
         ix.starts[last] = start
         ix.exprs[last] = symbolic.dot((start, unit, lane), (step, reduction.lanes, 1))
 
-    def _bind(self, r: UOp, value: Line) -> None:
+    def bind(self, r: UOp, value: Line) -> None:
         """Give the block counter of a range its register."""
         start = self.index.starts[r]
         atoms = [a for a in symbolic.atoms_of((start,)) if a.op is Ops.RANGE]
         if atoms:
             self.index.bound[atoms[0]] = value
-
-    # -- the nest of output loops ------------------------------------------------------------------------------------------
 
     def _groups(self) -> None:
         """Cut the axes' extents by workgroup: the flat number is decoded last axis fastest."""
@@ -149,7 +162,11 @@ class Linearizer:
             self._enter(r, loop.index)
         else:
             end = b.add(loop.index, b.index(step.size))
-            self.extents[r] = (loop.index, end if cap % step.size == 0 else b.call("smin", end, high), step.size)
+            self.extents[r] = (
+                loop.index,
+                end if cap % step.size == 0 else b.call("smin", end, high),
+                step.size,
+            )
         self._nest(position + 1)
         b.leave_loop(loop, [])
         self.extents[r] = saved
@@ -160,7 +177,7 @@ class Linearizer:
         if axis.edge == "overlap":
             first = self.b.mul(number, axis.block)
             number = self.b.call("smin", first, self.b.index(axis.size - axis.block))
-        self._bind(r, number)
+        self.bind(r, number)
 
     def _point(self) -> None:
         """All stores of one block: every value first, so that nothing is overwritten before it is read."""
@@ -194,8 +211,6 @@ class Linearizer:
             self.env.update(zip(units, point, strict=True))
             yield
 
-    # -- values ------------------------------------------------------------------------------------------------------------
-
     def value(self, node: UOp) -> Line:
         """The node's register at the current position."""
         keys = self.unit_keys.get(node)
@@ -211,6 +226,9 @@ class Linearizer:
 
     def _compute(self, node: UOp) -> Line:
         b, op = self.b, node.op
+        row = self.twins.get(node)
+        if row is not None:
+            return self._from_row(row)
         if op in BINARY:
             x, y = self.value(node.src[0]), self.value(node.src[1])
             return arith.binary(b, op, node.dtype, x, y)
@@ -246,13 +264,47 @@ class Linearizer:
             return self.b.const(dtypes.bool, True) if mask is None else mask
         return indexing.resized(self.b, self.index.line(source), node.dtype)
 
-    # -- memory ------------------------------------------------------------------------------------------------------------
-
     def load(self, node: UOp) -> Line:
-        """LOAD: contiguous along the lanes, the same for all of them, or gathered; masked lanes are not read and are 0."""
+        """LOAD.
+
+        Contiguous along the lanes, the same for all of them, or gathered; masked lanes are not read and are
+        0.
+        """
         mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.free[node])
+        if mask is None:
+            turned = self._load_turned(node)
+            if turned is not None:
+                return turned
         stored = self._read(node.src[0], node.src[1], mask)
         return arith.unpack(self.b, stored, node.dtype)
+
+    def _load_turned(self, node: UOp) -> Line | None:
+        """A square of values whose rows lie along an unrolled range.
+
+        Read by rows, transposed in registers, all at once.
+        """
+        ix, b = self.index, self.b
+        p = ix.parts(ix.split(node.src[1]))
+        unit = next((u for u, c in p.units if c == 1 and u.arg[1] == p.lanes), None)
+        if unit is None or p.hard or p.stride in (-1, 0, 1):
+            return None
+        here = self.env[unit]
+        self.env[unit] = 0
+        terms = [(ix.leaf(a), c) for a, c in p.outer]
+        offset = p.constant + sum([c * self.env[u] for u, c in p.units])
+        kind = arith.storage_type(node.dtype)
+        base = b.offset(ix.buffer(node.src[0].arg), ix.sum(terms), kind)
+        rows = [
+            b.line("load", kind, p.lanes, (b.offset(base, b.index(offset + p.stride * lane), kind),))
+            for lane in range(p.lanes)
+        ]
+        for k, column in enumerate(transposed(b, rows)):
+            self.env[unit] = k
+            self.values[(node, *[self.env[u] for u in self.unit_keys[node]])] = arith.unpack(
+                b, column, node.dtype
+            )
+        self.env[unit] = here
+        return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
 
     def _mask(self, mask: UOp | None, free: frozenset[UOp]) -> Line | None:
         """A node's own mask and the guards of the ranges it depends on."""
@@ -275,7 +327,9 @@ class Linearizer:
             return self._read_one(kind, pointer, place, mask)
         address = ix.address(pointer, place, kind)
         if place.stride == -1:
-            flipped = mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
+            flipped = (
+                mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
+            )
             row = self._read_row(kind, address, place.lanes, flipped)
             return b.shuffle(row, row, range(place.lanes)[::-1])
         return self._read_row(kind, address, place.lanes, mask)
@@ -322,18 +376,52 @@ class Linearizer:
             b.line("store", kind, 1, (address, value))
             b.leave_branch(branch)
 
-    # -- reductions --------------------------------------------------------------------------------------------------------
-
     def reduce(self, node: UOp) -> Line:
         """REDUCE: write the loops for all unrolled positions and all sibling reductions at once."""
+        if not node.arg[1]:
+            return self.value(node.src[0])
         family = self.siblings[self._family(node)]
-        units = [self.units[r] for r in sorted(self.free[node], key=lambda r: int(r.arg[0])) if r in self.units]
+        units = [
+            self.units[r] for r in sorted(self.free[node], key=lambda r: int(r.arg[0])) if r in self.units
+        ]
         here = {u: self.env[u] for u in units}
         cursor = self.b.cursor
         Reducer(self, family, units).run(self._home(self.free[node]))
+        self._keep_rows(node)
         self.b.cursor = cursor
         self.env.update(here)
         return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
+
+    def scratch(self, row: Row) -> Line:
+        """Private memory for a row, with room for a last vector."""
+        kind = arith.storage_type(arith.register_type(row.source.dtype))
+        count = row.inner.arg[1] + self.plan.widest()
+        return self.b.line("scratch", POINTER, 1, (), (kind, count, self.plan.rows.index(row)))
+
+    def keep(self, row: Row) -> None:
+        """Store the row's value at the current position of the reduction that runs over it."""
+        b, value = self.b, self.value(row.source)
+        kind = arith.storage_type(value.dtype)
+        place = self.index.place(row.inner)
+        address = self.index.address(self.scratch(row), place, kind)
+        b.line("store", kind, value.lanes, (address, arith.pack(b, value, value.dtype)))
+
+    def _keep_rows(self, node: UOp) -> None:
+        """After a reduction: what reads the rows that it filled must come behind it."""
+        for row in self.plan.rows:
+            if row.inner in bound_ranges(node, self.free):
+                self.tokens[row] = self.b.line("token", dtypes.bool, 1)
+
+    def _from_row(self, row: Row) -> Line:
+        """The row's value at the current output position."""
+        b = self.b
+        self.value(row.filler)
+        kind = arith.storage_type(arith.register_type(row.source.dtype))
+        place = self.index.place(row.outer)
+        lanes = place.lanes if place.stride else 1
+        address = self.index.address(self.scratch(row), place, kind)
+        stored = b.line("load", kind, lanes, (address, self.tokens[row]))
+        return arith.unpack(b, stored, arith.register_type(row.source.dtype))
 
     def _home(self, free: frozenset[UOp]) -> Block:
         """The outermost block where all these ranges have their values, and reads may stand."""
@@ -352,143 +440,6 @@ class Linearizer:
             mine = [self.units[r] for r in self.free[node] if r in self.units]
             keys = self.unit_keys[node] = tuple(sorted(mine, key=lambda u: int(u.arg[0])))
         self.values[(node, *[self.env[u] for u in keys])] = arith.rounded(self.b, total, node.dtype)
-
-
-class Reducer:
-    """The loops of one family of reductions."""
-
-    def __init__(self, owner: Linearizer, family: list[UOp], units: list[UOp]) -> None:
-        self.owner = owner
-        self.b = owner.b
-        self.family = family
-        self.units = units
-        self.plan = owner.plan.reductions[bound_ranges(family[0], owner.free)]
-        self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
-
-    def run(self, home: Block) -> None:
-        """Write everything inside `home` and leave the results with the owner."""
-        self.b.cursor = home
-        totals = self._level(0, self._identities())
-        per = self.plan.unroll
-        slots = iter(range(0, len(totals), per))
-        for node in self.family:
-            for point in self.points:
-                first = next(slots)
-                parts = totals[first : first + per]
-                while len(parts) > 1:
-                    parts = [
-                        arith.combine(self.b, node.arg[0], node.dtype, parts[i], parts[i + 1]) if i + 1 < len(parts) else parts[i]
-                        for i in range(0, len(parts), 2)
-                    ]
-                total = parts[0]
-                if self.plan.lanes > 1:
-                    total = arith.across(self.b, node.arg[0], node.dtype, total)
-                self.owner.env.update(zip(self.units, point, strict=True))
-                self.owner.finish(node, total)
-
-    def _identities(self) -> list[Line]:
-        lanes = self.plan.lanes
-        out: list[Line] = []
-        for node in self.family:
-            wide = lanes if lanes > 1 else self._lanes_of(node)
-            out += [arith.identity(self.b, node.arg[0], node.dtype, wide)] * (len(self.points) * self.plan.unroll)
-        return out
-
-    def _lanes_of(self, node: UOp) -> int:
-        """Lanes of the value when they run along an output range."""
-        ix = self.owner.index
-        for r in self.owner.free[node]:
-            for atom in symbolic.atoms_of((ix.exprs[r],)):
-                if atom in ix.lane_ranges:
-                    return ix.lane_ranges[atom]
-        return 1
-
-    def _level(self, depth: int, totals: list[Line]) -> list[Line]:
-        """The loop over one range, with the rest inside it."""
-        ranges = self.plan.ranges
-        if depth == len(ranges) - 1:
-            return self._innermost(totals)
-        r, b = ranges[depth], self.b
-        return self._loop(r, b.index(0), b.index(r.arg[1]), totals, lambda t: self._level(depth + 1, t))
-
-    def _loop(self, r: UOp, low: Line, high: Line, totals: list[Line], body: Callable[[list[Line]], list[Line]]) -> list[Line]:
-        b = self.b
-        if high.arg == 1 and low.arg == 0:
-            self.owner._bind(r, low)  # noqa: SLF001  # one class in two parts
-            return body(totals)
-        loop = b.enter_loop(low, high, 1, b.cursor)
-        self.owner._bind(r, loop.index)  # noqa: SLF001
-        carried = [b.carry(loop, t) for t in totals]
-        return b.leave_loop(loop, body(carried))
-
-    def _innermost(self, totals: list[Line]) -> list[Line]:
-        """Full rounds, then what is left: whole vectors with the last one masked."""
-        plan, b = self.plan, self.b
-        r = plan.ranges[-1]
-        size, step = r.arg[1], plan.unroll * plan.lanes
-        rounds = size // step
-        if rounds:
-            totals = self._loop(r, b.index(0), b.index(rounds), totals, lambda t: self._round(t, plan.unroll))
-        if size % step:
-            totals = self._tail(r, rounds * step, totals)
-        return totals
-
-    def _tail(self, r: UOp, first: int, totals: list[Line]) -> list[Line]:
-        """The rounds after the full ones, one vector (or value) each."""
-        ix, b, plan = self.owner.index, self.b, self.plan
-        left = r.arg[1] - first
-        count = -(-left // plan.lanes)
-        saved = ix.exprs, ix.memo, self.owner.values, ix.starts[r], dict(ix.guards)
-        ix.exprs, ix.memo = dict(ix.exprs), {}
-        free = self.owner.free
-        self.owner.values = {k: v for k, v in self.owner.values.items() if r not in free[k[0]]}  # type: ignore[index]  # k[0] is a node
-        counter = ix.fresh(count)
-        lane = next((a for a in symbolic.atoms_of((ix.exprs[r],)) if a in ix.lane_ranges), symbolic.ZERO)
-        ix.starts[r] = counter
-        ix.exprs[r] = symbolic.dot((counter, lane), (plan.lanes, 1), first)
-        guarded = left % plan.lanes != 0
-        if guarded:
-            ix.guards[r] = symbolic.lt(ix.exprs[r], r.arg[1])
-        unit = self.owner.units.get(r)
-        if unit is not None:
-            self.owner.env[unit] = 0
-        totals = self._loop(r, b.index(0), b.index(count), totals, lambda t: self._round(t, 1, guarded=guarded))
-        values = self.owner.values
-        ix.exprs, ix.memo, self.owner.values, ix.starts[r], ix.guards = saved
-        self.owner.values.update({k: v for k, v in values.items() if r not in free[k[0]]})  # type: ignore[index]  # as above
-        return totals
-
-    def _round(self, totals: list[Line], unroll: int, *, guarded: bool = False) -> list[Line]:
-        """One round: every accumulator takes its value."""
-        owner, per = self.owner, self.plan.unroll
-        totals = list(totals)
-        r = self.plan.ranges[-1]
-        unit = owner.units.get(r)
-        mask = owner.index.mask(owner.index.guards[r]) if guarded else None
-        for k in range(unroll):
-            if unit is not None:
-                owner.env[unit] = k
-            slot = k
-            for node in self.family:
-                for point in self.points:
-                    owner.env.update(zip(self.units, point, strict=True))
-                    totals[slot] = self._accumulate(node, totals[slot], mask)
-                    slot += per
-        return totals
-
-    def _accumulate(self, node: UOp, total: Line, mask: Line | None) -> Line:
-        owner, b = self.owner, self.b
-        value = node.src[0]
-        if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
-            x, y = owner.value(value.src[0]), owner.value(value.src[1])
-            if mask is not None:  # a masked load is 0, but the other factor may be no number
-                x = b.select(mask, b.splat(x, mask.lanes), arith.zero(b, value.dtype, mask.lanes))
-                y = b.select(mask, b.splat(y, mask.lanes), arith.zero(b, value.dtype, mask.lanes))
-            return b.fma(*b.level((x, y, total)))
-        line = owner.value(value)
-        if mask is not None:
-            line = b.select(mask, b.splat(line, total.lanes), arith.identity(b, node.arg[0], node.dtype, total.lanes))
-        return arith.combine(b, node.arg[0], node.dtype, total, line)
 
 
 _HANDLERS: dict[str, Callable[[Linearizer, UOp], Line]] = {

@@ -1,11 +1,12 @@
 """The one seam to LLVM: IR text in, object bytes (or assembly text) out.
 
-A binding of our own to the C functions of llvmlite's shared library. The `llvmlite` package itself is never imported: it takes a
-process-wide lock around every call and leaks pass managers, whereas every call here has its own context, so threads compile in
-parallel (cffi releases the GIL). The functions are no stable ABI, hence the pinned version, which is checked when the library loads.
+A binding of our own to the C functions of llvmlite's shared library. The `llvmlite` package itself is never
+imported: it takes a process-wide lock around every call and leaks pass managers, whereas every call here has
+its own context, so threads compile in parallel (cffi releases the GIL). The functions are no stable ABI,
+hence the pinned version, which is checked when the library loads.
 
-What LLVM cannot select (an intrinsic the target lacks, an unknown library call) ends the *process*: callers that cannot be sure
-compile in a worker (see `workers`).
+What LLVM cannot select (an intrinsic the target lacks, an unknown library call) ends the *process*: callers
+that cannot be sure compile in a worker (see `workers`).
 """
 
 from __future__ import annotations
@@ -26,24 +27,23 @@ SUPPORTED = ("0.50.",)
 _PROTOTYPES = """
 void LLVMPY_InitializeAllTargetInfos(void); void LLVMPY_InitializeAllTargets(void);
 void LLVMPY_InitializeAllTargetMCs(void); void LLVMPY_InitializeAllAsmPrinters(void);
-void LLVMPY_InitializeNativeAsmParser(void);
-void *LLVMPY_ContextCreate(void); void LLVMPY_ContextDispose(void *);
-void *LLVMPY_ParseAssembly(void *, const char *, char **); void LLVMPY_DisposeModule(void *);
-bool LLVMPY_VerifyModule(void *, char **);
+void LLVMPY_InitializeNativeAsmParser(void); void *LLVMPY_ContextCreate(void);
+void LLVMPY_ContextDispose(void *); void *LLVMPY_ParseAssembly(void *, const char *, char **);
+void LLVMPY_DisposeModule(void *); bool LLVMPY_VerifyModule(void *, char **);
 void *LLVMPY_GetTargetFromTriple(const char *, char **);
-void *LLVMPY_CreateTargetMachine(void *, const char *, const char *, const char *, int, const char *, const char *, int, int,
-                                 const char *);
-void LLVMPY_DisposeTargetMachine(void *);
+void *LLVMPY_CreateTargetMachine(void *, const char *, const char *, const char *, int, const char *, const
+    char *, int, int, const char *); void LLVMPY_DisposeTargetMachine(void *);
 void *LLVMPY_CreatePipelineTuningOptions(void); void LLVMPY_DisposePipelineTuningOptions(void *);
 void *LLVMPY_CreatePassBuilder(void *, void *); void LLVMPY_DisposePassBuilder(void *);
 void *LLVMPY_buildPerModuleDefaultPipeline(void *, int);
 void LLVMPY_RunNewModulePassManager(void *, void *, void *); void LLVMPY_DisposeNewModulePassManger(void *);
-void *LLVMPY_TargetMachineEmitToMemory(void *, void *, int, char **);
-void *LLVMPY_GetBufferStart(void *); size_t LLVMPY_GetBufferSize(void *); void LLVMPY_DisposeMemoryBuffer(void *);
+void *LLVMPY_TargetMachineEmitToMemory(void *, void *, int, char **); void *LLVMPY_GetBufferStart(void *);
+size_t LLVMPY_GetBufferSize(void *); void LLVMPY_DisposeMemoryBuffer(void *);
 void *LLVMPY_CreateTargetMachineData(void *); void LLVMPY_CopyStringRepOfTargetData(void *, char **);
 void LLVMPY_DisposeTargetData(void *); void LLVMPY_DisposeString(const char *);
 void LLVMPY_SetDataLayout(void *, const char *); void LLVMPY_SetTarget(void *, const char *);
-void LLVMPY_GetHostCPUName(char **); int LLVMPY_GetHostCPUFeatures(char **); void LLVMPY_GetDefaultTargetTriple(char **);
+void LLVMPY_GetHostCPUName(char **); int LLVMPY_GetHostCPUFeatures(char **);
+void LLVMPY_GetDefaultTargetTriple(char **);
 """
 
 
@@ -64,13 +64,15 @@ def library_path() -> Path:
     """Where llvmlite's shared library lies, found without importing llvmlite."""
     spec = find_spec("llvmlite")
     if spec is None or spec.origin is None:
-        raise UnsupportedError("the compiler needs llvmlite 0.50, which is not installed; try: pip install 'llvmlite>=0.50,<0.51'")
+        raise UnsupportedError(
+            "the compiler needs llvmlite 0.50, which is not installed; try: pip install 'llvmlite>=0.50,<0.51'"
+        )
     return Path(spec.origin).parent / "binding" / "libllvmlite.so"
 
 
 @functools.cache
 def version() -> str:
-    """llvmlite's version, as its installation records it. Loads nothing."""
+    """Llvmlite's version, as its installation records it. Loads nothing."""
     site = library_path().parent.parent.parent
     found = sorted(entry.name for entry in site.glob("llvmlite-*.dist-info"))
     return found[-1].removeprefix("llvmlite-").removesuffix(".dist-info") if found else "unknown"
@@ -123,15 +125,17 @@ def host() -> Machine:
         return _take(ffi, lib, out)
 
     return Machine(
-        read(lib.LLVMPY_GetDefaultTargetTriple), read(lib.LLVMPY_GetHostCPUName), read(lib.LLVMPY_GetHostCPUFeatures)
+        read(lib.LLVMPY_GetDefaultTargetTriple),
+        read(lib.LLVMPY_GetHostCPUName),
+        read(lib.LLVMPY_GetHostCPUFeatures),
     )
 
 
 def emit_object(ir: str, machine: Machine, *, level: int = 0, codegen: int = 2) -> bytes:
     """Compile IR text to the bytes of an ELF object.
 
-    `level` is the optimisation pipeline (0 runs none), `codegen` the code generator's level, 0 to 3. Raises CompileError when the
-    text does not parse or verify.
+    `level` is the optimisation pipeline (0 runs none), `codegen` the code generator's level, 0 to 3. Raises
+    CompileError when the text does not parse or verify.
     """
     return _emit(ir, machine, level, codegen, assembly=False)
 

@@ -1,4 +1,6 @@
-"""Merging ranges: two ranges that every index walks as one become one, so that loops are long and vectors full.
+"""Merging ranges.
+
+Two ranges that every index walks as one become one, so that loops are long and vectors full.
 
 `a*size_b*c + b*c` everywhere (and neither elsewhere) is `c * m` with m over size_a * size_b.
 """
@@ -33,7 +35,9 @@ def _mergeable(ast: UOp) -> tuple[UOp, UOp] | None:
     if len(ranges) < 2:
         return None
     reducers = _reducers(ast, nodes)
-    sums = [n for n in nodes if n.op in (Ops.SUM, Ops.IVALUE, Ops.IDIV, Ops.IMOD, Ops.ILT, Ops.LOAD, Ops.STORE)]
+    sums = [
+        n for n in nodes if n.op in (Ops.SUM, Ops.IVALUE, Ops.IDIV, Ops.IMOD, Ops.ILT, Ops.LOAD, Ops.STORE)
+    ]
     uses = [_uses(n) for n in sums]
     for a in ranges:
         for b in ranges:
@@ -54,7 +58,10 @@ def _reducers(ast: UOp, nodes: list[UOp]) -> dict[UOp, frozenset[UOp]]:
 
 
 def _uses(node: UOp) -> dict[UOp, int]:
-    """The ranges a node uses directly, with coefficients; an index that is a bare range counts as 1 * range."""
+    """The ranges a node uses directly, with coefficients.
+
+    An index that is a bare range counts as 1 * range.
+    """
     if node.op is Ops.SUM:
         return {a: c for a, c in zip(node.src, node.arg[0], strict=True) if a.op is Ops.RANGE}
     return {s: 1 for s in node.src if s.op is Ops.RANGE}
@@ -73,7 +80,9 @@ def replace_ranges(ast: UOp, env: Mapping[UOp, UOp]) -> UOp:
     known = dict(env)
     memo: dict[UOp, UOp] = {}
     done: dict[UOp, UOp] = {}
-    gone = {r.arg[0]: [a.arg[0] for a in symbolic.atoms_of((x,)) if a.op is Ops.RANGE] for r, x in env.items()}
+    gone = {
+        r.arg[0]: [a.arg[0] for a in symbolic.atoms_of((x,)) if a.op is Ops.RANGE] for r, x in env.items()
+    }
     for node in ordered(ast):
         if node.op is Ops.INDEXOF:
             known[node] = done[node] = uop(Ops.INDEXOF, node.dtype, (done[node.src[0]],), node.arg)

@@ -1,8 +1,10 @@
-"""Choosing the plan of a kernel: vector range, block, loop order, workgroups. Analytic, deterministic, milliseconds.
+"""Choosing the plan of a kernel: vector range, block, loop order, workgroups.
 
-The candidates are few because the shape of the answer is known (facts: cost of registers, loads and chains): vectors run along an output
-range, or along a reduction when nothing else is contiguous; one more output range is unrolled where that reuses loads; the rest are
-loops, those that reductions depend on outermost.
+Analytic, deterministic, milliseconds.
+
+The candidates are few because the shape of the answer is known (facts: cost of registers, loads and chains):
+vectors run along an output range, or along a reduction when nothing else is contiguous; one more output range
+is unrolled where that reuses loads; the rest are loops, those that reductions depend on outermost.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from compiler.cost import Model, Split, _narrow
 from compiler.plan import Axis, Plan, Reduction, Step
+from compiler.rows import find_rows
 from compiler.shape import analyse
 
 if TYPE_CHECKING:
@@ -22,8 +25,10 @@ if TYPE_CHECKING:
 GROUP_NS = 20_000
 """A workgroup should take at least this long: handing one out costs about a hundredth of it."""
 GROUPS_PER_CORE = 4
+TILE = 16
+"""Squares along each side of a tile that is transposed as one."""
 ROWS = (2, 3, 4, 5, 6, 8, 12)
-COLUMNS = (1, 2, 3, 4)
+COLUMNS = (1, 2, 3, 4, 8, 16)
 
 
 def choose(ast: UOp, target: Target) -> Plan:
@@ -36,8 +41,8 @@ def choose(ast: UOp, target: Target) -> Plan:
     for family in kernel.families:
         reductions[family.ranges] = _reduction(kernel, family, model, split)
     nanoseconds = max(model.total(split) / target.gigahertz, _bytes(kernel) / target.bytes_per_ns)
-    steps = _steps(kernel, split, axes, nanoseconds, target)
-    return Plan(axes, steps, reductions, nanoseconds=nanoseconds)
+    steps = _steps(model, split, axes, nanoseconds)
+    return Plan(axes, steps, reductions, find_rows(kernel, split), nanoseconds=nanoseconds)
 
 
 def _bytes(kernel: Kernel) -> float:
@@ -74,14 +79,26 @@ def _work(family: Family) -> int:
 
 
 def _tiles(kernel: Kernel, main: Family | None, base: Split) -> list[Split]:
-    """Blocks on top of a vector range: copies of the vector, rows of another range, or a square of two others."""
+    """Blocks on top of a vector range.
+
+    Copies of the vector, rows of another range, or a square of two others.
+    """
     v = base.vector
     out: list[Split] = []
-    reuse = [] if main is None else [r for r in kernel.outputs if r in main.free and r is not v and _reuses(main, r)]
-    if v is not None and (main is None or v in main.free):
+    reuse = (
+        []
+        if main is None
+        else [r for r in kernel.outputs if r in main.free and r is not v and _reuses(main, r)]
+    )
+    if v is not None:
+        out += [
+            Split(v, base.lanes, {u: base.lanes})
+            for u in kernel.outputs
+            if u is not v and base.lanes > 1 and _fits(kernel, u, base.lanes) and _fits(kernel, v, base.lanes)
+        ]
         columns = [n for n in COLUMNS if n == 1 or _fits(kernel, v, n * base.lanes)]
         out += [Split(v, base.lanes, {v: n}) for n in columns if n > 1]
-        rows = reuse
+        rows = reuse if main is None or v in main.free else []
     else:
         columns, rows = [1], reuse
     for a in rows:
@@ -89,11 +106,17 @@ def _tiles(kernel: Kernel, main: Family | None, base: Split) -> list[Split]:
             if not _fits(kernel, a, m):
                 continue
             if v is not None and columns != [1]:
-                out += [Split(v, base.lanes, {a: m, v: n}) for n in columns]
+                out += [Split(v, base.lanes, {a: m, v: n}) for n in columns if n * m <= 32]
                 continue
             out.append(Split(v, base.lanes, {a: m}))
             if main is not None and (v is None or v not in main.free):
-                out += [Split(v, base.lanes, {a: m, c: n}) for c in rows if c.arg[0] > a.arg[0] for n in (2, 3, 4) if _fits(kernel, c, n)]
+                out += [
+                    Split(v, base.lanes, {a: m, c: n})
+                    for c in rows
+                    if c.arg[0] > a.arg[0]
+                    for n in (2, 3, 4)
+                    if _fits(kernel, c, n)
+                ]
     return out
 
 
@@ -117,7 +140,10 @@ def _axis(kernel: Kernel, split: Split, r: UOp) -> Axis:
 
 
 def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Reduction:
-    """Order of the ranges: those that masks depend on outermost (the masks then leave the rest), longest last."""
+    """Order of the ranges.
+
+    Those that masks depend on outermost (the masks then leave the rest), longest last.
+    """
     inner = model.inner(family, split)
     order = sorted(family.ranges, key=lambda r: (r not in kernel.masked_ranges, r.arg[1], r.arg[0]))
     if inner.vector is not None:
@@ -130,13 +156,23 @@ def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Re
     return Reduction(tuple(order), lanes, unroll)
 
 
-def _steps(kernel: Kernel, split: Split, axes: tuple[Axis, ...], nanoseconds: float, target: Target) -> tuple[Step, ...]:
-    """Workgroups, then loops: ranges of all reductions outside, the vector range outside the unrolled one inside them."""
+def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: float) -> tuple[Step, ...]:
+    """Workgroups, then loops.
+
+    Ranges of all reductions outside, the vector range outside the unrolled one inside them.
+    """
+    kernel, target = model.kernel, model.target
     count = {a.range: a.count for a in axes}
 
     def rank(r: UOp) -> tuple[int, int, int]:
         missing = sum(r not in f.free for f in kernel.families)
-        tiled = 2 if r in split.upcast and r is not split.vector else 1 if r is split.vector and kernel.families else 0
+        tiled = (
+            2
+            if r in split.upcast and r is not split.vector
+            else 1
+            if r is split.vector and kernel.families
+            else 0
+        )
         return missing, tiled, int(r.arg[0])
 
     order = sorted(kernel.outputs, key=rank)
@@ -152,4 +188,10 @@ def _steps(kernel: Kernel, split: Split, axes: tuple[Axis, ...], nanoseconds: fl
         if pieces > 1:
             groups.append(Step("group", r, size))
             wanted = -(-wanted // pieces)
-    return (*groups, *[Step("loop", r) for r in order])
+    blocks = [Step("loop", r, TILE) for r in order if count[r] > TILE] if _turns(model, split) else []
+    return (*groups, *blocks, *[Step("loop", r) for r in order])
+
+
+def _turns(model: Model, split: Split) -> bool:
+    """Whether squares are transposed: then a tile of them should stay in the cache."""
+    return any(model.turned(load, split) is not None for load in model.kernel.loads)

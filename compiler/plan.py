@@ -1,7 +1,10 @@
-"""A plan: how the ranges of one kernel are split and in which order its loops stand. Data only; `opt` chooses, `linearize` obeys.
+"""A plan: how the ranges of one kernel are split and in which order its loops stand.
 
-An output range becomes `block * o + lanes * u + lane`: o counts blocks in loops and workgroups, u is unrolled in the emitter, lane is
-a vector's lane. A reduction's ranges become loops of their own; the innermost may be cut the same way.
+Data only; `opt` chooses, `linearize` obeys.
+
+An output range becomes `block * o + lanes * u + lane`: o counts blocks in loops and workgroups, u is unrolled
+in the emitter, lane is a vector's lane. A reduction's ranges become loops of their own; the innermost may be
+cut the same way.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ if TYPE_CHECKING:
     from hcq.program import Dim3
 
 Edge = Literal["exact", "overlap", "masked"]
-"""What the last block does when the size is no multiple: nothing is left over; it starts earlier and repeats some work; its lanes
-past the end are masked."""
+"""What the last block does when the size is no multiple.
+
+Nothing is left over; it starts earlier and repeats some work; its lanes past the end are masked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,23 @@ class Reduction:
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """A value that a reduction computes along its range and the outputs need again along one of theirs.
+
+    Kept in scratch memory.
+    """
+
+    source: UOp
+    """The value inside the reduction."""
+    twin: UOp
+    """The same value over the output range."""
+    inner: UOp
+    outer: UOp
+    filler: UOp
+    """The REDUCE that fills the row."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything `linearize` needs to know."""
 
@@ -72,10 +93,15 @@ class Plan:
     steps: tuple[Step, ...]
     """Outermost first; groups before threads before loops. An axis of a single block needs none."""
     reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
     streamed: bool = False
     """Whether full-vector stores bypass the caches; the buffers must then be aligned to a vector."""
     nanoseconds: float = 0.0
     """Estimate for the whole kernel on one core."""
+
+    def widest(self) -> int:
+        """The most lanes any vector of the kernel has."""
+        return max([a.lanes for a in self.axes] + [r.lanes for r in self.reductions.values()], default=1)
 
     def launch(self) -> tuple[Dim3, Dim3]:
         """Workgroups and threads of a workgroup."""
@@ -94,8 +120,11 @@ class Plan:
         for axis in self.axes:
             number, size = axis.range.arg
             lines.append(f"r{number}[{size}]: upcast {axis.upcast} lanes {axis.lanes} {axis.edge}")
-        lines.append("nest: " + (" ".join([f"{s.kind}(r{s.range.arg[0]},{s.size})" for s in self.steps]) or "none"))
+        lines.append(
+            "nest: " + (" ".join([f"{s.kind}(r{s.range.arg[0]},{s.size})" for s in self.steps]) or "none")
+        )
         for reduction in self.reductions.values():
             order = " ".join([f"r{r.arg[0]}[{r.arg[1]}]" for r in reduction.ranges])
             lines.append(f"reduce {order}: lanes {reduction.lanes} unroll {reduction.unroll}")
+        lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
         return "\n".join(lines)

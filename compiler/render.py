@@ -1,7 +1,7 @@
 """The renderer: a linear list to LLVM IR text, the same for every target.
 
-What targets spell differently (entry, arguments, workgroup numbers, barriers) comes from a `Dialect`, a row of a table in
-`compiler/targets`. No fast-math flag is ever written.
+What targets spell differently (entry, arguments, workgroup numbers, barriers) comes from a `Dialect`, a row
+of a table in `compiler/targets`. No fast-math flag is ever written.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ class Dialect:
     """How one target spells what LLVM IR leaves to it."""
 
     entry: Callable[[str, int, int], str]
-    """(kernel name, pointer arguments, integer arguments) -> the function's head up to and with `{` and `entry:`."""
+    """(kernel name.
+
+    Pointer arguments, integer arguments) -> the function's head up to and with `{` and `entry:`.
+    """
     pointer: Callable[[int, str], list[str]]
     """(argument number, register) -> instructions that put the pointer there."""
     variable: Callable[[int, int, str], list[str]]
@@ -125,7 +128,9 @@ def _type_end(operand: str) -> int:
 
 
 def _load(t: Text, line: Line) -> None:
-    t.put(line, f"load {type_text(line.dtype, line.lanes)}, {t.typed(line.src[0])}, align {line.dtype.itemsize}")
+    t.put(
+        line, f"load {type_text(line.dtype, line.lanes)}, {t.typed(line.src[0])}, align {line.dtype.itemsize}"
+    )
 
 
 def _load_masked(t: Text, line: Line) -> None:
@@ -186,7 +191,12 @@ def _select(t: Text, line: Line) -> None:
 
 def _call(t: Text, line: Line) -> None:
     kind = type_text(line.dtype, line.lanes)
-    t.put(line, t.intrinsic(kind, f"llvm.{line.arg}.{suffix(line.dtype, line.lanes)}", [t.typed(s) for s in line.src]))
+    t.put(
+        line,
+        t.intrinsic(
+            kind, f"llvm.{line.arg}.{suffix(line.dtype, line.lanes)}", [t.typed(s) for s in line.src]
+        ),
+    )
 
 
 def _convert(t: Text, line: Line) -> None:
@@ -208,7 +218,10 @@ def _splat(t: Text, line: Line) -> None:
 def _shuffle(t: Text, line: Line) -> None:
     assert isinstance(line.arg, tuple)
     picks = ", ".join([f"i32 {p}" for p in line.arg])
-    t.put(line, f"shufflevector {t.typed(line.src[0])}, {t.typed(line.src[1])}, <{len(line.arg)} x i32> <{picks}>")
+    t.put(
+        line,
+        f"shufflevector {t.typed(line.src[0])}, {t.typed(line.src[1])}, <{len(line.arg)} x i32> <{picks}>",
+    )
 
 
 def _any(t: Text, line: Line) -> None:
@@ -228,12 +241,16 @@ def _table(t: Text, line: Line) -> None:
     scalar = type_text(dtype)
     items = ", ".join([f"{scalar} {constant_text(dtype, v)}" for v in values])
     symbol = f"@table{len(t.globals)}"
-    t.globals.append(f"{symbol} = private unnamed_addr constant [{len(values)} x {scalar}] [{items}], align 64")
+    t.globals.append(
+        f"{symbol} = private unnamed_addr constant [{len(values)} x {scalar}] [{items}], align 64"
+    )
     t.names[line] = symbol
 
 
 def _prefetch(t: Text, line: Line) -> None:
-    t.lines.append("  " + t.intrinsic("void", "llvm.prefetch.p0", [t.typed(line.src[0]), "i32 0", "i32 2", "i32 1"]))
+    t.lines.append(
+        "  " + t.intrinsic("void", "llvm.prefetch.p0", [t.typed(line.src[0]), "i32 0", "i32 2", "i32 1"])
+    )
 
 
 def _loop(t: Text, line: Line) -> None:

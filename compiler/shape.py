@@ -1,4 +1,7 @@
-"""What the planner knows about one kernel: its ranges, memory accesses and reductions, and how an access looks along a range."""
+"""What the planner knows about one kernel.
+
+Its ranges, memory accesses and reductions, and how an access looks along a range.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,10 @@ def weight(op: str) -> float:
 
 
 def inner_nodes(roots: Iterable[UOp]) -> list[UOp]:
-    """The value nodes under the roots, once, not looking into REDUCEs; index arithmetic only where a value computes it."""
+    """The value nodes under the roots, once, not looking into REDUCEs.
+
+    Index arithmetic only where a value computes it.
+    """
     seen: set[UOp] = set()
     out: list[UOp] = []
     stack = list(roots)
@@ -105,7 +111,9 @@ def access(node: UOp, free: dict[UOp, frozenset[UOp]]) -> Access:
     """Describe a LOAD or STORE."""
     at = 2 if node.op is Ops.LOAD else 3
     size = arith.storage_type(node.src[0].dtype).itemsize
-    return Access(node, node.src[1], free[node] if node.op is Ops.LOAD else free[node.src[1]], size, len(node.src) > at)
+    return Access(
+        node, node.src[1], free[node] if node.op is Ops.LOAD else free[node.src[1]], size, len(node.src) > at
+    )
 
 
 def analyse(ast: UOp) -> Kernel:
@@ -114,7 +122,7 @@ def analyse(ast: UOp) -> Kernel:
     nodes = ordered(ast)
     families: dict[tuple[frozenset[UOp], frozenset[UOp]], Family] = {}
     for node in nodes:
-        if node.op is Ops.REDUCE:
+        if node.op is Ops.REDUCE and node.arg[1]:
             key = bound_ranges(node, free), free[node]
             families.setdefault(key, Family(*key)).nodes.append(node)
     for family in families.values():
@@ -123,7 +131,11 @@ def analyse(ast: UOp) -> Kernel:
     reads = {n.src[0].arg for n in nodes if n.op is Ops.LOAD}
     writes = {s.src[0].arg for s in ast.src}
     masks = frozenset([r for n in nodes if n.op is Ops.ILT for r in free[n]])
-    values = [n for n in nodes if n.op in BINARY or n.op in UNARY or n.op in (Ops.LOAD, Ops.CAST, Ops.REDUCE, Ops.WHERE)]
+    values = [
+        n
+        for n in nodes
+        if n.op in BINARY or n.op in UNARY or n.op in (Ops.LOAD, Ops.CAST, Ops.REDUCE, Ops.WHERE)
+    ]
     outputs: dict[UOp, None] = {}
     for s in ast.src:
         outputs.update(dict.fromkeys(free[s]))
@@ -152,7 +164,10 @@ def _fill(family: Family, free: dict[UOp, frozenset[UOp]]) -> None:
 
 
 def kind_along(index: UOp, r: UOp, lanes: int, block: int, *, aligned: bool) -> Kind:
-    """How `lanes` neighbours along r look to an index, when r is cut into blocks of `block` (that start anywhere if not aligned)."""
+    """How `lanes` neighbours along r look to an index.
+
+    When r is cut into blocks of `block` (that start anywhere if not aligned).
+    """
     size = r.arg[1]
     lane = symbolic.loop(PROBE, lanes)
     if aligned:
@@ -173,4 +188,6 @@ def _depends(atom: UOp, lane: UOp, r: UOp) -> bool:
     """Whether an atom varies with the lane; a computed index varies when its value depends on the range."""
     if atom.op is Ops.INDEXOF:
         return any(n is r for n in ordered(atom))
-    return any(a is lane or (a.op is Ops.INDEXOF and _depends(a, lane, r)) for a in symbolic.atoms_of(atom.src))
+    return any(
+        a is lane or (a.op is Ops.INDEXOF and _depends(a, lane, r)) for a in symbolic.atoms_of(atom.src)
+    )

@@ -1,14 +1,17 @@
-"""exp, exp2, log, log2, sin, cos, tanh as plain arithmetic in the linear form, for float32 and float64, strict.
+"""exp.
 
-LLVM has no vector library and calls libm for every single value, and on a GPU it has none at all, so every function is decomposed here
-once for all targets. NaN, infinities, signed zeros and denormals come out right; the largest errors, in units of the last
-place, are asserted by tests/compiler/test_transcendental.py:
+Exp2, log, log2, sin, cos, tanh as plain arithmetic in the linear form, for float32 and float64, strict.
+
+LLVM has no vector library and calls libm for every single value, and on a GPU it has none at all, so every
+function is decomposed here once for all targets. NaN, infinities, signed zeros and denormals come out right;
+the largest errors, in units of the last place, are asserted by tests/compiler/test_transcendental.py:
 
     float32  exp 0.9  exp2 0.9  log 0.9  log2 1.1  sin cos 1.6 (any argument)  tanh 1.5
     float64  exp 1.0  exp2 1.0  log 1.0  log2 1.5  sin cos 1.6 (any argument)  tanh 1.6
 
-Polynomials are minimax on the relative error of the final function (Remez exchange in 40 digits or more); the coefficients were rounded
-one by one from the lowest power, the rest fitted again after each, so their rounding errors are absorbed.
+Polynomials are minimax on the relative error of the final function (Remez exchange in 40 digits or more); the
+coefficients were rounded one by one from the lowest power, the rest fitted again after each, so their
+rounding errors are absorbed.
 """
 
 from __future__ import annotations
@@ -28,7 +31,15 @@ if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.linear import Line
 
-EXP_32 = (1.0, 1.0, 0.4999999403953552, 0.16666516661643982, 0.04166810214519501, 0.008369192481040955, 0.0013838892336934805)
+EXP_32 = (
+    1.0,
+    1.0,
+    0.4999999403953552,
+    0.16666516661643982,
+    0.04166810214519501,
+    0.008369192481040955,
+    0.0013838892336934805,
+)
 EXP2_32 = (
     1.0, 0.6931471824645996, 0.24022650718688965, 0.055504050105810165, 0.009618151932954788,
     0.0013344398466870189, 0.00015422850265167654, 1.150176740338793e-05,
@@ -39,7 +50,13 @@ LOG_32 = (
 )  # fmt: skip
 SIN_32 = (-0.16666655242443085, 0.008332187309861183, -0.00019517895998433232)
 COS_32 = (0.04166664555668831, -0.0013887309469282627, 2.4432327336398885e-05)
-TANH_32 = (-0.33333298563957214, 0.13331936299800873, -0.05378471687436104, 0.02079862728714943, -0.005897971801459789)
+TANH_32 = (
+    -0.33333298563957214,
+    0.13331936299800873,
+    -0.05378471687436104,
+    0.02079862728714943,
+    -0.005897971801459789,
+)
 
 EXP_64 = (
     1.0, 1.0, 0.5, 0.16666666666666688, 0.041666666666666824, 0.008333333333313892, 0.0013888888888777863,
@@ -88,23 +105,23 @@ class Floats:
         return self.b.const(self.integer, x) if isinstance(x, int) else x
 
     def add(self, x: Line | float, y: Line | float) -> Line:
-        """x + y."""
+        """X + y."""
         return self.b.alu("fadd", self.f(x), self.f(y))
 
     def sub(self, x: Line | float, y: Line | float) -> Line:
-        """x - y."""
+        """X - y."""
         return self.b.alu("fsub", self.f(x), self.f(y))
 
     def mul(self, x: Line | float, y: Line | float) -> Line:
-        """x * y."""
+        """X * y."""
         return self.b.alu("fmul", self.f(x), self.f(y))
 
     def div(self, x: Line | float, y: Line | float) -> Line:
-        """x / y."""
+        """X / y."""
         return self.b.alu("fdiv", self.f(x), self.f(y))
 
     def fma(self, x: Line | float, y: Line | float, z: Line | float) -> Line:
-        """x * y + z, rounded once."""
+        """X * y + z, rounded once."""
         return self.b.fma(self.f(x), self.f(y), self.f(z))
 
     def neg(self, x: Line) -> Line:
@@ -115,7 +132,9 @@ class Floats:
         """An integer instruction."""
         return self.b.alu(name, self.i(x), self.i(y))
 
-    def where(self, predicate: str, x: Line | float, y: Line | float, a: Line | float, b: Line | float) -> Line:
+    def where(
+        self, predicate: str, x: Line | float, y: Line | float, a: Line | float, b: Line | float
+    ) -> Line:
         """`a` where the comparison of x and y holds, else `b`."""
         return self.b.select(self.b.cmp(predicate, self.f(x), self.f(y)), self.f(a), self.f(b))
 
@@ -128,7 +147,10 @@ class Floats:
         return self.b.convert("bitcast", x, self.dtype)
 
     def to_int(self, x: Line) -> Line:
-        """An integral float as an integer; anything at all for NaN and what is too large, but the same everywhere."""
+        """An integral float as an integer.
+
+        Anything at all for NaN and what is too large, but the same everywhere.
+        """
         raw = self.b.convert("fptosi", x, self.integer)
         return self.b.line("freeze", raw.dtype, raw.lanes, (raw,))
 
@@ -153,21 +175,25 @@ class Floats:
         return self.dtype is dtypes.float32
 
     def scaled(self, mantissa: Line, n: Line) -> Line:
-        """mantissa * 2**n with n applied in two halves: overflow and denormals round once, at the end."""
+        """Mantissa * 2**n with n applied in two halves: overflow and denormals round once, at the end."""
         count = self.to_int(n)
         half = self.int_op("ashr", count, 1)
         rest = self.int_op("sub", count, half)
         return self.mul(self.mul(mantissa, self.power_of_two(half)), self.power_of_two(rest))
 
     def clamped(self, x: Line, low: float, high: float) -> Line:
-        """x in [low, high]; NaN stays, because ordered comparisons are false for it."""
+        """X in [low, high]; NaN stays, because ordered comparisons are false for it."""
         capped = self.where("ogt", x, high, high, x)
         return self.where("olt", capped, low, low, capped)
 
 
 def _ln2(v: Floats) -> tuple[float, float]:
-    """ln 2 in two words; a small integer times the first is exact."""
-    return (0.693145751953125, 1.42860682030941723e-6) if v.single() else (0.6931471803691238, 1.9082149292705877e-10)
+    """Ln 2 in two words; a small integer times the first is exact."""
+    return (
+        (0.693145751953125, 1.42860682030941723e-6)
+        if v.single()
+        else (0.6931471803691238, 1.9082149292705877e-10)
+    )
 
 
 def _exp_reduced(v: Floats, x: Line) -> tuple[Line, Line]:
@@ -202,7 +228,10 @@ def exp2(b: Builder, x: Line) -> Line:
 
 
 def _log_split(v: Floats, x: Line) -> tuple[Line, Line]:
-    """x = (1 + f) * 2**e with 1 + f in [sqrt(1/2), sqrt(2)): (f, e as a float). Denormals are scaled first."""
+    """X = (1 + f) * 2**e with 1 + f in [sqrt(1/2), sqrt(2)).
+
+    (f, e as a float). Denormals are scaled first.
+    """
     least, shift = (1.1754943508222875e-38, 23) if v.single() else (2.2250738585072014e-308, 52)
     tiny = v.b.cmp("olt", x, v.f(least))
     bits = v.as_int(v.b.select(tiny, v.mul(x, float(1 << shift)), x))
@@ -274,9 +303,6 @@ def tanh(b: Builder, x: Line) -> Line:
     return b.call("copysign", v.where("olt", size, border, small, big), x)
 
 
-# -- sine and cosine -----------------------------------------------------------------------------------------------------------
-
-
 def sin(b: Builder, x: Line) -> Line:
     """The sine of any argument."""
     v = Floats(b, x.dtype)
@@ -307,7 +333,10 @@ def _circle(v: Floats, x: Line, *, quarter: int) -> Line:
 
 
 def _reduce(v: Floats, x: Line) -> tuple[Line, Line]:
-    """x = q * pi/2 + r with |r| <= pi/4: (r, q). Small arguments by three words of pi/2, any others in a branch that rarely runs."""
+    """X = q * pi/2 + r with |r| <= pi/4.
+
+    (r, q). Small arguments by three words of pi/2, any others in a branch that rarely runs.
+    """
     words = (1.57079637050628662109375, -4.37113900018624283e-8, -1.7151245100058819e-15)
     limit = 1e5
     if not v.single():
@@ -354,12 +383,15 @@ def chunks(width: int, count: int) -> list[int]:
 
 
 def _modulo_4(v: Floats, p: Line) -> Line:
-    """p - 4 * rint(p / 4), exact at any size."""
+    """P - 4 * rint(p / 4), exact at any size."""
     return v.fma(v.rint(v.mul(p, 0.25)), -4.0, p)
 
 
 def _reduce_far_32(v: Floats, x: Line) -> tuple[Line, Line]:
-    """Payne and Hanek in float64: 24 bits of x times 28 bits of 2/pi is exact, and so is each product modulo 4."""
+    """Payne and Hanek in float64.
+
+    24 bits of x times 28 bits of 2/pi is exact, and so is each product modulo 4.
+    """
     d = Floats(v.b, dtypes.float64)
     wide = v.b.convert("fpext", x, dtypes.float64)
     parts = [_modulo_4(d, d.mul(wide, c * 2.0 ** (-28 * (k + 1)))) for k, c in enumerate(chunks(28, 7))]
@@ -371,11 +403,16 @@ def _reduce_far_32(v: Floats, x: Line) -> tuple[Line, Line]:
 
 
 def _reduce_far_64(v: Floats, x: Line) -> tuple[Line, Line]:
-    """Payne and Hanek: five 53-bit pieces of 2/pi from where x's exponent says, products in two words, summed in two words."""
+    """Payne and Hanek.
+
+    Five 53-bit pieces of 2/pi from where x's exponent says, products in two words, summed in two words.
+    """
     b = v.b
     exponent = v.int_op("sub", v.int_op("and", v.int_op("lshr", v.as_int(x), 52), 2047), 1023)
     steps = b.convert("sitofp", b.convert("trunc", v.int_op("sub", exponent, 55), dtypes.int32), v.dtype)
-    first = b.convert("fptosi", v.where("olt", steps, 0.0, 0.0, b.call("floor", v.mul(steps, 1 / 53))), dtypes.int32)
+    first = b.convert(
+        "fptosi", v.where("olt", steps, 0.0, 0.0, b.call("floor", v.mul(steps, 1 / 53))), dtypes.int32
+    )
     first = b.convert("sext", b.line("freeze", first.dtype, first.lanes, (first,)), dtypes.int64)
     scaled = v.as_float(v.int_op("sub", v.as_int(x), v.int_op("shl", v.int_op("mul", first, 53), 52)))
     table = b.line("table", POINTER, 1, (), (v.dtype, tuple([float(c) * 2.0**-53 for c in chunks(53, 26)])))
@@ -399,7 +436,7 @@ def _reduce_far_64(v: Floats, x: Line) -> tuple[Line, Line]:
 
 
 def _two_sum(v: Floats, a: Line, b: Line) -> tuple[Line, Line]:
-    """a + b and what its rounding lost."""
+    """A + b and what its rounding lost."""
     s = v.add(a, b)
     t = v.sub(s, a)
     return s, v.add(v.sub(a, v.sub(s, t)), v.sub(b, t))

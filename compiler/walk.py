@@ -7,7 +7,10 @@ from compiler.uop import UOp
 
 
 def ranges_in(root: UOp) -> dict[UOp, frozenset[UOp]]:
-    """For every node under the root, the RANGEs it depends on from outside; those a REDUCE binds are not among its own."""
+    """For every node under the root, the RANGEs it depends on from outside.
+
+    Those a REDUCE binds are not among its own.
+    """
     free: dict[UOp, frozenset[UOp]] = {}
     empty: frozenset[UOp] = frozenset()
     for node in ordered(root):

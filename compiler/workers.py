@@ -1,8 +1,11 @@
-"""Compiling in worker processes: LLVM ends the whole process on what it cannot select, so risky kernels compile in one that may die.
+"""Compiling in worker processes.
 
-Workers are spawned, never forked: a fresh interpreter that imports this package and answers requests on its pipes. Kernels travel as
-their canonical text, results as the bytes that the disk cache keeps. A worker that dies takes one kernel with it, which becomes a
-CompileError with the kernel's text and the worker's last words; another worker takes its place.
+LLVM ends the whole process on what it cannot select, so risky kernels compile in one that may die.
+
+Workers are spawned, never forked: a fresh interpreter that imports this package and answers requests on its
+pipes. Kernels travel as their canonical text, results as the bytes that the disk cache keeps. A worker that
+dies takes one kernel with it, which becomes a CompileError with the kernel's text and the worker's last
+words; another worker takes its place.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ class Worker:
 
     def __init__(self, arch: str) -> None:
         home = str(Path(__file__).resolve().parent.parent)
-        start = f"import sys; sys.path.insert(0, {home!r}); from compiler.workers import serve; serve({arch!r})"
+        start = (
+            f"import sys; sys.path.insert(0, {home!r}); from compiler.workers import serve; serve({arch!r})"
+        )
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
         self._process = subprocess.Popen(
             [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words
@@ -79,7 +84,9 @@ class Worker:
         self._words.seek(0)
         words = self._words.read().decode(errors="replace")[-LAST_WORDS:].strip()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
-        return CompileError(f"the compile worker died ({how}), so LLVM could not select the code; it said: {words}", ast=text)
+        return CompileError(
+            f"the compile worker died ({how}), so LLVM could not select the code; it said: {words}", ast=text
+        )
 
     def close(self) -> None:
         """End the process."""

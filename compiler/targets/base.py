@@ -35,7 +35,10 @@ class Target:
     gathers: bool
     """Whether gathers and masked stores are instructions; without them they are many."""
     may_abort: bool = False
-    """Whether LLVM may end the process on a kernel; such targets compile in workers when there are several."""
+    """Whether LLVM may end the process on a kernel.
+
+    Such targets compile in workers when there are several.
+    """
     settings: str = ""
     """What the plan depends on besides the arch; part of the cache key."""
     emit: Callable[[str, Machine, int], bytes]

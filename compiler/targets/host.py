@@ -1,8 +1,10 @@
-"""The host target: one call a workgroup, `void kernel(u64 args, u64 x, u64 y, u64 z)`, explicit vectors of the machine's width.
+"""The host target.
 
-`args` points at the argument block: 8 bytes a buffer, then 8 a variable. An arch is the machine's name and a digest that the cpu
-driver makes of what /proc/cpuinfo says (then LLVM's own detection chooses instructions), or one of the fixed levels below, whose code
-runs on every machine of that level.
+One call a workgroup, `void kernel(u64 args, u64 x, u64 y, u64 z)`, explicit vectors of the machine's width.
+
+`args` points at the argument block: 8 bytes a buffer, then 8 a variable. An arch is the machine's name and a
+digest that the cpu driver makes of what /proc/cpuinfo says (then LLVM's own detection chooses instructions),
+or one of the fixed levels below, whose code runs on every machine of that level.
 """
 
 from __future__ import annotations

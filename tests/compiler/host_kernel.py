@@ -31,7 +31,9 @@ class HostKernel:
         outside = sorted({s.name for s in symbols if s["st_shndx"] == "SHN_UNDEF" and s.name})
         self.outside = outside
         stubs = -(-end // 16) * 16
-        self.memory = mmap.mmap(-1, stubs + 16 * len(outside) + 64, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        self.memory = mmap.mmap(
+            -1, stubs + 16 * len(outside) + 64, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+        )
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         address = {n: base + stubs + 16 * k for k, n in enumerate(outside)}
         for k, n in enumerate(outside):
@@ -65,7 +67,9 @@ class HostKernel:
                     struct.pack_into("<i", self.memory, at, total - (base + at))
         entry = next(s for s in symbols if s.name == name)
         self.entry = base + place[entry["st_shndx"]] + entry["st_value"]
-        self.call = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64)(self.entry)
+        self.call = ctypes.CFUNCTYPE(
+            None, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64
+        )(self.entry)
 
     def run(self, pointers: list[int], variables: list[int] = [], groups: int = 1) -> None:  # noqa: B006  # never changed
         """Run all workgroups with these argument words."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compiler.codegen import arguments, lower
 from compiler.dtype import DType, dtypes
-from compiler.lower import arguments, lower
 from compiler.ops import Ops
 from compiler.symbolic import loop
 from compiler.targets import target_of
@@ -33,7 +33,9 @@ def load(slot: int, index: UOp, dtype: DType = dtypes.float32, mask: UOp | None 
 
 
 def store(slot: int, index: UOp, value: UOp, mask: UOp | None = None) -> UOp:
-    return uop(Ops.STORE, dtypes.void, (buffer(slot, value.dtype), index, value, *(() if mask is None else (mask,))))
+    return uop(
+        Ops.STORE, dtypes.void, (buffer(slot, value.dtype), index, value, *(() if mask is None else (mask,)))
+    )
 
 
 def sink(*stores: UOp) -> UOp:
@@ -46,7 +48,9 @@ def op(name: str, *src: UOp, dtype: DType | None = None) -> UOp:
 
 
 def reduce(value: UOp, name: str, *ranges: UOp) -> UOp:
-    return uop(Ops.REDUCE, value.dtype, (value,), (name, tuple([r.arg[0] for r in ranges if r.op is Ops.RANGE])))
+    return uop(
+        Ops.REDUCE, value.dtype, (value,), (name, tuple([r.arg[0] for r in ranges if r.op is Ops.RANGE]))
+    )
 
 
 def number(value: float, dtype: DType = dtypes.float32) -> UOp:
@@ -70,7 +74,9 @@ def run(
     ast: UOp, inputs: dict[int, np.ndarray], outputs: dict[int, tuple[int, DType]], *, arch: str = ARCH,
     variables: Sequence[int] = (), plan: Plan | None = None,
 ) -> dict[int, np.ndarray]:  # fmt: skip
-    """Run a kernel. `inputs` are arrays by slot, `outputs` (elements, dtype) by slot; a slot in both is updated in place.
+    """Run a kernel.
+
+    `inputs` are arrays by slot, `outputs` (elements, dtype) by slot; a slot in both is updated in place.
 
     All buffers are surrounded by bytes that must not change.
     """
@@ -95,16 +101,37 @@ def run(
         assert (raw[:GUARD] == 0xA5).all(), f"the kernel wrote before buffer {slot}"
         assert (raw[len(raw) - GUARD :] == 0xA5).all(), f"the kernel wrote behind buffer {slot}"
         if slot not in outputs:
-            assert (views[slot] == inputs[slot].ravel()).all() or np.issubdtype(views[slot].dtype, np.floating), f"input {slot} changed"
+            assert (views[slot] == inputs[slot].ravel()).all() or np.issubdtype(
+                views[slot].dtype, np.floating
+            ), f"input {slot} changed"
     return {slot: views[slot].copy() for slot in outputs}
 
 
-def elementwise(name: str, arrays: Sequence[np.ndarray], kinds: Sequence[DType], result: DType, *, arch: str = ARCH) -> np.ndarray:
+def elementwise(
+    name: str, arrays: Sequence[np.ndarray], kinds: Sequence[DType], result: DType, *, arch: str = ARCH
+) -> np.ndarray:
     """Apply one operation to whole arrays, memory as `stored_as` says."""
     n = arrays[0].size
     i = loop(0, n)
     value = op(name, *[load(k + 1, i, kind) for k, kind in enumerate(kinds)], dtype=result)
-    return run(sink(store(0, i, value)), {k + 1: a for k, a in enumerate(arrays)}, {0: (n, result)}, arch=arch)[0]
+    return run(
+        sink(store(0, i, value)), {k + 1: a for k, a in enumerate(arrays)}, {0: (n, result)}, arch=arch
+    )[0]
 
 
-__all__ = ["ARCH", "buffer", "build", "dtypes", "elementwise", "load", "loop", "number", "op", "reduce", "run", "sink", "store", "stored_as"]
+__all__ = [
+    "ARCH",
+    "buffer",
+    "build",
+    "dtypes",
+    "elementwise",
+    "load",
+    "loop",
+    "number",
+    "op",
+    "reduce",
+    "run",
+    "sink",
+    "store",
+    "stored_as",
+]

@@ -1,4 +1,9 @@
-"""Every elementwise operation of every dtype, through the real object, against NumPy under the rules of compiler.ops."""
+"""Every elementwise operation of every dtype.
+
+Through the real object, against NumPy under the rules of compiler.ops.
+"""
+
+# ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
 
 import numpy as np
 import pytest
@@ -149,7 +154,9 @@ def cast_by_rule(x, source, target):
     if target is dtypes.bool:
         return value != 0
     if source.is_float and target.is_int:
-        exact = [0 if np.isnan(v) else int(max(min(v, 2.0**70), -(2.0**70))) for v in value.astype(np.float64)]
+        exact = [
+            0 if np.isnan(v) else int(max(min(v, 2.0**70), -(2.0**70))) for v in value.astype(np.float64)
+        ]
         return np.array([min(max(v, target.min), target.max) for v in exact], dtype=target.numpy)
     if target is dtypes.bfloat16 and source is dtypes.float64:
         return np.array([nearest_bfloat16(v) for v in value], np.uint16)
@@ -184,7 +191,12 @@ def test_cast_follows_the_rules(source, target, arch):
 
 @pytest.mark.parametrize(
     ("source", "target"),
-    [(a, b) for a in ALL for b in ALL if a.itemsize == b.itemsize and dtypes.bool not in (a, b) and a is not b],
+    [
+        (a, b)
+        for a in ALL
+        for b in ALL
+        if a.itemsize == b.itemsize and dtypes.bool not in (a, b) and a is not b
+    ],
 )
 def test_bitcast_keeps_bits(source, target):
     x = sample(source, seed=8)

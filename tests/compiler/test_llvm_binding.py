@@ -24,7 +24,10 @@ def test_object_is_an_elf_relocatable():
 def test_same_text_gives_same_bytes_on_many_threads():
     want = llvm.emit_object(SMALL, llvm.host(), level=1)
     got: list[bytes] = []
-    threads = [threading.Thread(target=lambda: got.append(llvm.emit_object(SMALL, llvm.host(), level=1))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: got.append(llvm.emit_object(SMALL, llvm.host(), level=1)))
+        for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,4 +1,9 @@
-"""Errors in units of the last place, against correctly rounded values made with long-double or integer arithmetic."""
+"""Errors in units of the last place.
+
+Against correctly rounded values made with long-double or integer arithmetic.
+"""
+
+# ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
 
 import numpy as np
 import pytest
@@ -9,13 +14,48 @@ from tests.compiler.kernels import ARCH, elementwise
 NAMES = ("EXP", "EXP2", "LOG", "LOG2", "SIN", "COS", "TANH", "SQRT")
 FUNCTIONS = {"EXP": np.exp, "EXP2": np.exp2, "LOG": np.log, "LOG2": np.log2, "SIN": np.sin, "COS": np.cos, "TANH": np.tanh,
              "SQRT": np.sqrt}  # fmt: skip
-LIMITS_32 = {"EXP": 0.95, "EXP2": 0.95, "LOG": 0.95, "LOG2": 1.2, "SIN": 1.6, "COS": 1.6, "TANH": 1.5, "SQRT": 0.5001}
-LIMITS_64 = {"EXP": 1.0, "EXP2": 1.1, "LOG": 1.0, "LOG2": 1.6, "SIN": 1.6, "COS": 1.6, "TANH": 1.7, "SQRT": 0.5001}
+LIMITS_32 = {
+    "EXP": 0.95,
+    "EXP2": 0.95,
+    "LOG": 0.95,
+    "LOG2": 1.2,
+    "SIN": 1.6,
+    "COS": 1.6,
+    "TANH": 1.5,
+    "SQRT": 0.5001,
+}
+LIMITS_64 = {
+    "EXP": 1.0,
+    "EXP2": 1.1,
+    "LOG": 1.0,
+    "LOG2": 1.6,
+    "SIN": 1.6,
+    "COS": 1.6,
+    "TANH": 1.7,
+    "SQRT": 0.5001,
+}
 RANGES_32 = {"EXP": (-104, 89), "EXP2": (-150, 128), "LOG": (1e-45, 3e38), "LOG2": (1e-45, 3e38), "SIN": (-3.4e38, 3.4e38),
              "COS": (-3.4e38, 3.4e38), "TANH": (-20, 20), "SQRT": (0, 3e38)}  # fmt: skip
 RANGES_64 = {"EXP": (-746, 710), "EXP2": (-1075, 1024), "LOG": (5e-324, 1.7e308), "LOG2": (5e-324, 1.7e308),
              "SIN": (-1.7e308, 1.7e308), "COS": (-1.7e308, 1.7e308), "TANH": (-25, 25), "SQRT": (0, 1.7e308)}  # fmt: skip
-SPECIALS = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1e-38, -1e-38, 88.73, -103.98, 128.0, -150.0, 3.4e38]
+SPECIALS = [
+    0.0,
+    -0.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    1.0,
+    -1.0,
+    1e-45,
+    -1e-45,
+    1e-38,
+    -1e-38,
+    88.73,
+    -103.98,
+    128.0,
+    -150.0,
+    3.4e38,
+]
 
 
 def samples(low: float, high: float, dtype: type, count: int) -> np.ndarray:
@@ -26,7 +66,9 @@ def samples(low: float, high: float, dtype: type, count: int) -> np.ndarray:
     even = rng.uniform(max(low, -1e5), min(high, 1e5), count).astype(dtype)
     near = (np.arange(1, 2000) * (np.pi / 4)).astype(dtype)
     with np.errstate(invalid="ignore"):
-        both = np.concatenate([raw[np.isfinite(raw)], even, near, 1 + rng.uniform(-0.1, 0.1, count).astype(dtype)])
+        both = np.concatenate(
+            [raw[np.isfinite(raw)], even, near, 1 + rng.uniform(-0.1, 0.1, count).astype(dtype)]
+        )
         return both[(both >= low) & (both <= high)]
 
 
@@ -37,7 +79,9 @@ def error_in_ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
         rounded = exact.astype(got.dtype)
         unit = np.maximum(np.abs(np.spacing(rounded)).astype(exact.dtype), tiny)
         error = np.abs(got.astype(exact.dtype) - exact) / unit
-    return np.where((got == rounded) | (np.isnan(got) & np.isnan(rounded)), np.minimum(np.nan_to_num(error), 0.5), error)
+    return np.where(
+        (got == rounded) | (np.isnan(got) & np.isnan(rounded)), np.minimum(np.nan_to_num(error), 0.5), error
+    )
 
 
 @pytest.mark.parametrize("arch", [ARCH, "x86_64-v3"])

@@ -1,0 +1,70 @@
+"""One kernel from AST to the text of its IR, step by step.
+
+What `compile` runs when no cache has the kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compiler import linear, opt
+from compiler.linearize import Linearizer
+from compiler.merge import merge_ranges
+from compiler.ops import Ops
+from compiler.render import render
+from compiler.walk import ordered
+from hcq.config import config
+
+if TYPE_CHECKING:
+    from compiler.linear import Line
+    from compiler.plan import Plan
+    from compiler.targets.base import Target
+    from compiler.uop import UOp
+
+ENTRY = "kernel"
+"""The entry symbol of every kernel: names never reach a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A kernel's arguments as its AST says."""
+
+    access: tuple[str, ...]
+    """For every buffer slot: r, w or rw."""
+    variables: tuple[str, ...]
+    """Names, in order."""
+
+
+def arguments(ast: UOp) -> Arguments:
+    """What a kernel is launched with."""
+    nodes = ordered(ast)
+    reads = {n.src[0].arg for n in nodes if n.op is Ops.LOAD}
+    writes = {s.src[0].arg for s in ast.src}
+    slots = {n.arg for n in nodes if n.op is Ops.BUFFER}
+    access = [
+        "rw" if k in reads and k in writes else "w" if k in writes else "r" for k in range(max(slots) + 1)
+    ]
+    return Arguments(tuple(access), tuple(sorted({n.arg[0] for n in nodes if n.op is Ops.VAR})))
+
+
+def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
+    """The linear form under a plan, verified."""
+    writer = Linearizer(ast, plan, len(args.access))
+    writer.index.variables.update({name: k for k, name in enumerate(args.variables)})
+    lines = linear.prune(linear.flatten(writer.run().root))
+    linear.verify(lines)
+    if config().debug >= 3:
+        print(linear.dump(lines), file=sys.stderr)  # noqa: T201  # DEBUG talk goes to stderr
+    return lines
+
+
+def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan]:
+    """IR text of a kernel and the plan it follows. With a plan, the AST is taken as it is."""
+    args = arguments(ast)
+    if plan is None:
+        ast = merge_ranges(ast)
+        plan = opt.choose(ast, target)
+    lines = to_lines(ast, plan, args)
+    return render(lines, ENTRY, len(args.access), len(args.variables), target.dialect), plan
