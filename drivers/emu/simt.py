@@ -84,10 +84,12 @@ class WarpFunction:
     """Builds the warp function of one kernel.
 
     A front end makes `Block`s and calls `translate`; the blocks' `emit` functions call the methods below. `c` is the code being
-    written; registers are named by the front end and have a width in bits, 1 for a predicate.
+    written; registers are named by the front end and have a width in bits, 1 for a predicate; `spins` says that some loop may wait
+    for other threads, `reserve` asks for bytes of memory a warp.
     """
 
-    def __init__(self, lib: Library, name: str, blocks: Sequence[Block], registers: Mapping[str, int], *, spins: bool) -> None:
+    def __init__(self, lib: Library, name: str, blocks: Sequence[Block], registers: Mapping[str, int], *, spins: bool,
+                 reserve: int = 0) -> None:
         self.lib = lib
         self.lanes = lib.lanes
         self.name = name
@@ -112,7 +114,7 @@ class WarpFunction:
         self._place = self._places[0]
         self._mask = Value(lib.mask, "0")
         self._guard: Value | None = None
-        self._lay_out()
+        self._lay_out(reserve)
 
     def _single_definitions(self) -> set[tuple[int, str]]:
         writers: dict[str, list[_Place]] = {}
@@ -121,7 +123,7 @@ class WarpFunction:
                 writers.setdefault(register, []).append(place)
         return {(p[0].index, r) for r, p in writers.items() if len(p) == 1 and not p[0].node.in_loop}
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, reserve: int) -> None:
         at = warp_registers_at(self.lanes)
         step = self.lanes // 8
         count = len(self._places)
@@ -135,7 +137,8 @@ class WarpFunction:
         for register in sorted(saved):
             self._saved[register] = at
             at += -(-max(self._registers[register], 8) * self.lanes // 8 // 64) * 64
-        self._state_bytes = at - warp_registers_at(self.lanes)
+        self._reserved_at = at
+        self._state_bytes = at + reserve - warp_registers_at(self.lanes)
 
     # ---- the whole function
 
@@ -397,6 +400,10 @@ class WarpFunction:
     def of_warp(self, name: str) -> Value:
         """Return a field of `state.WARP`, a scalar."""
         return WARP.load(self.c, self.warp, name)
+
+    def reserved(self) -> Value:
+        """Return the memory of a warp that the front end asked for; it is clear at first and outlives barriers."""
+        return self.c.gep(self.warp, self._reserved_at)
 
     # ---- memory and reports
 
