@@ -71,9 +71,10 @@ def reshape(x: UOp, shape: Sequence[int]) -> UOp:
 def permute(x: UOp, order: Sequence[int]) -> UOp:
     """Return x with its axes reordered: axis i of the result is axis order[i] of x."""
     rank = len(x.shape)
-    axes = tuple([_axis(a, rank, "PERMUTE", x.shape) for a in order])
+    axes = tuple(order)
     if sorted(axes) != list(range(rank)):
-        raise UsageError(f"PERMUTE of {_show(x)} by {tuple(order)}: wanted every axis 0..{rank - 1} exactly once")
+        wanted = f"every axis 0..{rank - 1} exactly once" if rank else "no axis"
+        raise UsageError(f"PERMUTE of {_show(x)} by {axes}: the shape {x.shape} wants {wanted}")
     if axes == tuple(range(rank)):
         return x
     if x.op is Ops.PERMUTE:
