@@ -216,7 +216,7 @@ class CpuDevice:
         """Note which cores this process may use."""
         cores = os.sched_getaffinity(0)
         pool.cores, pool.cores_bytes = self._memory.va + CONTROL_CORES, 0
-        if 1 < len(cores) and max(cores) < 8 * CORES_BYTES:
+        if len(cores) > 1 and max(cores) < 8 * CORES_BYTES:
             self._memory.view[CONTROL_CORES : CONTROL_CORES + CORES_BYTES] = sum(
                 1 << core for core in cores
             ).to_bytes(CORES_BYTES, "little")

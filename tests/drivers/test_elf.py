@@ -89,7 +89,8 @@ def test_sections_are_what_pyelftools_reads(arch: str) -> None:
     data = compiled(arch)
     ours, theirs = Elf(data), oracle(data)
     assert [
-        (s.name, s.flags, s.va, s.offset, s.size, s.link, s.info, s.align, s.entry_size) for s in ours.sections
+        (s.name, s.flags, s.va, s.offset, s.size, s.link, s.info, s.align, s.entry_size)
+        for s in ours.sections
     ] == [
         (
             s.name, s["sh_flags"], s["sh_addr"], s["sh_offset"], s["sh_size"], s["sh_link"], s["sh_info"],

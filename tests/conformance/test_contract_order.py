@@ -1,0 +1,226 @@
+"""Ordering: what is ordered by itself, what needs a Barrier, what needs a Point."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hcq
+from tests.conformance.conftest import ONE, Lab, opened, read
+
+if TYPE_CHECKING:
+    from hcq import CommandBuffer
+
+MASK = 0xFFFF_FFFF
+
+
+def affine_chain(start: int, steps: list[tuple[int, int]]) -> int:
+    for factor, term in steps:
+        start = (start * factor + term) & MASK
+    return start
+
+
+STEPS = [(3 + k % 5, k) for k in range(60)]
+"""Order matters."""
+
+
+def test_submission_starts_after_the_effects_of_the_one_before(lab: Lab) -> None:
+    out = lab.words([1])
+    for factor, term in STEPS:
+        point = lab.queue.submit(lab.run(lab.queue.record(), "affine", out, factor, term))
+    point.wait(timeout_s=10)
+    assert read(out) == [affine_chain(1, STEPS)]
+
+
+def test_barrier_orders_kernels_inside_a_submission(lab: Lab) -> None:
+    out = lab.words([1])
+    commands = lab.queue.record()
+    for factor, term in STEPS:
+        lab.run(commands, "affine", out, factor, term).barrier()
+    lab.queue.submit(commands).wait(timeout_s=10)
+    assert read(out) == [affine_chain(1, STEPS)]
+
+
+def test_everything_but_neighbouring_kernels_is_ordered_as_recorded(lab: Lab) -> None:
+    a, b, c = lab.words([5] * 4), lab.words(4), lab.words(4)
+    commands = lab.queue.record().fill(b, 7)
+    lab.run(commands, "add", c, a, b, groups=(4, 1, 1))
+    commands.copy(a, c)
+    lab.run(commands, "add", b, a, c, groups=(4, 1, 1))
+    commands.write(b.view(4), 99)
+    lab.run(commands, "copy", c, b, groups=(4, 1, 1))
+    lab.queue.submit(commands).wait(timeout_s=10)
+    assert read(c) == [24, 99, 24, 24]
+
+
+def test_kernels_without_a_barrier_all_run_once(lab: Lab) -> None:
+    outs = [lab.words(1) for _ in range(40)]
+    commands = lab.queue.record()
+    for out in outs:
+        lab.run(commands, "count", out)
+    lab.queue.submit(commands).wait(timeout_s=10)
+    assert [read(out) for out in outs] == [[1]] * 40
+
+
+def turns(name: str, seed: int, count: int = 12) -> list[list[int]]:
+    """In which order a device ran kernels that nothing orders, submission by submission."""
+    lab = Lab(opened(name, validate=False, seed=seed))
+    out = []
+    for _ in range(4):
+        seen, counter = lab.words(count), lab.words(1)
+        commands = lab.queue.record()
+        for slot in range(count):
+            lab.run(commands, "turn", seen, counter, slot)
+        lab.queue.submit(commands).wait(timeout_s=10)
+        out.append(read(seen))
+    lab.close()
+    return out
+
+
+def test_unordered_kernels_really_run_in_another_order_under_a_seed(name: str) -> None:
+    orders = turns(name, seed=3)
+    assert all(sorted(order) == list(range(12)) for order in orders)
+    assert any(order != list(range(12)) for order in orders)
+    assert len({tuple(order) for order in orders}) > 1
+
+
+def test_order_under_a_seed_is_the_same_again(native: str) -> None:
+    assert turns(native, seed=5) == turns(native, seed=5)
+    assert turns(native, seed=5) != turns(native, seed=6)
+
+
+def test_missing_barrier_is_named(lab: Lab) -> None:
+    out = lab.words([1])
+    commands = lab.queue.record(label="careless")
+    lab.run(lab.run(commands, "affine", out, 2, 1), "affine", out, 3, 1)
+    with pytest.raises(hcq.UsageError, match=r"(?s)affine.*Barrier|barrier"):
+        lab.queue.submit(commands)
+    assert read(out) == [1], "nothing may be sent"
+
+
+def test_point_orders_two_queues(lab: Lab) -> None:
+    done, out = lab.words(1), lab.words(1)
+    first = lab.queue.submit(lab.run(lab.queue.record(), "spin", done, 2_000_000))
+    lab.copies.submit(lab.copies.record().copy(out, done), after=[first]).wait(timeout_s=10)
+    assert read(out) == [1]
+
+
+def test_queues_that_share_memory_without_a_point_are_refused(lab: Lab) -> None:
+    shared, out = lab.words(1), lab.words(1)
+    lab.queue.submit(lab.run(lab.queue.record(), "spin", shared, 3_000_000))
+    with pytest.raises(hcq.UsageError, match="hazard"):
+        lab.copies.submit(lab.copies.record().copy(out, shared))
+
+
+def test_point_of_a_later_submission_implies_the_earlier_ones(lab: Lab) -> None:
+    out = lab.words(1)
+    points = [lab.queue.submit(lab.run(lab.queue.record(), "count", out)) for _ in range(20)]
+    points[-1].wait(timeout_s=10)
+    assert all(point.done() for point in points)
+    assert read(out) == [20]
+
+
+def test_blocked_queue_blocks_no_other(lab: Lab) -> None:
+    gate = lab.device.signal(host_set=True)
+    held, free = lab.words(1), lab.words(1)
+    blocked = lab.queue.submit(lab.run(lab.queue.record().wait(gate, 1), "count", held))
+    lab.copies.submit(lab.copies.record().write(free, 5)).wait(timeout_s=10)
+    time.sleep(0.01)
+    assert (read(free), read(held), blocked.done()) == ([5], [0], False)
+    gate.value = 1
+    blocked.wait(timeout_s=10)
+    assert read(held) == [1]
+
+
+def test_recorded_signals_order_queues(lab: Lab) -> None:
+    signal = lab.device.signal()
+    a, b = lab.words([1]), lab.words(1)
+    second = lab.copies.record().wait(signal, 7).copy(b, a)
+    first = lab.run(lab.queue.record(), "affine", a, 1, 41).signal(signal, 7)
+    lab.queue.submit(first)
+    lab.copies.submit(second).wait(timeout_s=10)
+    assert (read(b), signal.value) == ([42], 7)
+
+
+def test_wait_is_for_at_least_the_value(lab: Lab) -> None:
+    signal = lab.device.signal()
+    lab.queue.submit(lab.queue.record().signal(signal, 100))
+    lab.copies.submit(lab.copies.record().wait(signal, 3)).wait(timeout_s=10)
+
+
+def test_diamond_of_points_joins(lab: Lab) -> None:
+    source, left, right, out = lab.words([5]), lab.words(1), lab.words(1), lab.words(1)
+    top = lab.queue.submit(lab.run(lab.queue.record(), "affine", source, 2, 0))
+    one = lab.copies.submit(lab.copies.record().copy(left, source), after=[top])
+    two = lab.queue.submit(lab.run(lab.queue.record(), "copy", right, source), after=[top])
+    last = lab.run(lab.queue.record(), "add", out, left, right)
+    lab.queue.submit(last, after=[one, two]).wait(timeout_s=10)
+    assert read(out) == [20]
+
+
+def test_queues_play_ping_pong(lab: Lab) -> None:
+    """Each turn sees what the other queue wrote in the turn before."""
+    a, b, turns = lab.words([1]), lab.words(1), 150
+    point: list[hcq.Point] = []
+    for _ in range(turns):
+        point = [lab.queue.submit(lab.run(lab.queue.record(), "affine", a, 3, 1), after=point)]
+        point = [lab.copies.submit(lab.copies.record().copy(b, a), after=point)]
+        point = [lab.queue.submit(lab.run(lab.queue.record(), "copy", a, b), after=point)]
+    point[0].wait(timeout_s=20)
+    assert read(a) == [affine_chain(1, [(3, 1)] * turns)]
+
+
+def test_all_queues_go_round_in_a_ring(bare: Lab) -> None:
+    out, turns = bare.words([0]), 100
+    queues = (*bare.device.computes, *bare.device.copies)
+    point: list[hcq.Point] = []
+    for turn in range(turns):
+        for queue in queues:
+            commands: CommandBuffer = queue.record()
+            if queue.kind is hcq.QueueKind.COMPUTE:
+                bare.run(commands, "count", out)
+            else:
+                commands.write(out.view(0, 4), (turn + 1) * len(queues))
+            point = [queue.submit(commands, after=point)]
+    point[0].wait(timeout_s=20)
+    assert read(out) == [turns * len(queues)]
+
+
+def test_wait_that_nothing_can_meet_is_refused_at_once(lab: Lab) -> None:
+    signal = lab.device.signal(label="never")
+    start = time.monotonic()
+    with pytest.raises(hcq.UsageError, match="never"):
+        signal.wait(1, timeout_s=30)
+    assert time.monotonic() - start < 5
+
+
+def test_timeout_says_what_the_queue_is_stuck_on(bare: Lab) -> None:
+    gate = bare.device.signal(host_set=True, label="gate")
+    point = bare.queue.submit(bare.queue.record().wait(gate, 1))
+    with pytest.raises(hcq.SignalTimeout, match=r"(?s)compute 0.*stuck at 0 of 1.*0\.\d s") as caught:
+        point.wait(timeout_s=0.1)
+    assert caught.value.seen == 0
+    assert caught.value.waited_s >= 0.1
+    gate.value = 1
+    point.wait(timeout_s=10)
+
+
+def test_empty_submission_still_orders(lab: Lab) -> None:
+    out = lab.words(1)
+    first = lab.queue.submit(lab.run(lab.queue.record(), "spin", out, 1_000_000))
+    nothing = lab.copies.submit(lab.copies.record(), after=[first])
+    nothing.wait(timeout_s=10)
+    assert first.done()
+    assert read(out) == [1]
+
+
+def test_command_buffer_may_be_submitted_again(lab: Lab) -> None:
+    out = lab.words(1)
+    program = lab.load("count")
+    commands = lab.queue.record().exec(program, program.args(out), groups=(3, 1, 1), threads=ONE)
+    for _ in range(5):
+        point = lab.queue.submit(commands)
+    point.wait(timeout_s=10)
+    assert read(out) == [15]
