@@ -273,7 +273,8 @@ def _transcendental(name: str) -> Callable[[Builder, DType, Line], Line]:
 
 UNARY: dict[str, Callable[[Builder, DType, Line], Line]] = {
     "NEG": _neg, "ABS": _abs, "NOT": _not, "RECIP": _recip, "SQRT": _sqrt,
-    "FLOOR": _rounding("floor"), "CEIL": _rounding("ceil"), "TRUNC": _rounding("trunc"), "ROUND": _rounding("roundeven"),
+    "FLOOR": _rounding("floor"), "CEIL": _rounding("ceil"), "TRUNC": _rounding("trunc"),
+    "ROUND": _rounding("roundeven"),
     **{name: _transcendental(name) for name in DECOMPOSITIONS},
 }  # fmt: skip
 
@@ -281,7 +282,8 @@ BINARY: dict[str, Callable[[Builder, DType, Line, Line], Line]] = {
     "ADD": _add, "SUB": _sub, "MUL": _mul, "DIV": _div, "FLOORDIV": _floordiv, "MOD": _mod,
     "MAX": _pick("ogt", "max"), "MIN": _pick("olt", "min"),
     "LT": _compare("olt", "slt", "ult"), "EQ": _compare("oeq", "eq", "eq"), "NE": _compare("une", "ne", "ne"),
-    "AND": _bitwise("and"), "OR": _bitwise("or"), "XOR": _bitwise("xor"), "SHL": _shift("shl"), "SHR": _shift("shr"),
+    "AND": _bitwise("and"), "OR": _bitwise("or"), "XOR": _bitwise("xor"),
+    "SHL": _shift("shl"), "SHR": _shift("shr"),
 }  # fmt: skip
 
 EXACT = frozenset(("NEG", "ABS", "FLOOR", "CEIL", "TRUNC", "ROUND", "MAX", "MIN"))

@@ -191,7 +191,7 @@ def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
 
 
 def _tell(image: KernelImage, plan: Plan, ir: str) -> None:
-    """What DEBUG shows: 1 the plan, 4 the IR as well. (Level 3, the linear form, is told by `codegen`.)"""
+    """Tell what DEBUG asks for: 1 the plan, 4 the IR as well; `codegen` tells the linear form at 3."""
     import sys  # noqa: PLC0415
 
     text = (

@@ -73,7 +73,7 @@ class Line:
 
     __slots__ = ("arg", "block", "dtype", "id", "lanes", "op", "src")
 
-    def __init__(
+    def __init__(  # noqa: PLR0917  # the hottest constructor: positional on purpose
         self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...], arg: Arg, block: Block, number: int
     ) -> None:
         self.op = op

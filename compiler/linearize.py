@@ -443,6 +443,7 @@ class Linearizer:
 
 
 _HANDLERS: dict[str, Callable[[Linearizer, UOp], Line]] = {
-    Ops.CONST: Linearizer.constant, Ops.WHERE: Linearizer.where, Ops.CAST: Linearizer.cast, Ops.BITCAST: Linearizer.bitcast,
+    Ops.CONST: Linearizer.constant, Ops.WHERE: Linearizer.where, Ops.CAST: Linearizer.cast,
+    Ops.BITCAST: Linearizer.bitcast,
     Ops.IVALUE: Linearizer.index_value, Ops.LOAD: Linearizer.load, Ops.REDUCE: Linearizer.reduce,
 }  # fmt: skip

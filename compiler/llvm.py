@@ -65,7 +65,8 @@ def library_path() -> Path:
     spec = find_spec("llvmlite")
     if spec is None or spec.origin is None:
         raise UnsupportedError(
-            "the compiler needs llvmlite 0.50, which is not installed; try: pip install 'llvmlite>=0.50,<0.51'"
+            "the compiler needs llvmlite 0.50, which is not installed; "
+            "try: pip install 'llvmlite>=0.50,<0.51'"
         )
     return Path(spec.origin).parent / "binding" / "libllvmlite.so"
 
@@ -85,7 +86,8 @@ def _load() -> tuple[Any, Any]:
 
     if not version().startswith(SUPPORTED):
         raise UnsupportedError(
-            f"llvmlite {version()} is installed; its library functions are known for {', '.join(SUPPORTED)}* only; "
+            f"llvmlite {version()} is installed; its library functions are known for {', '.join(SUPPORTED)}* "
+            "only; "
             "try: pip install 'llvmlite>=0.50,<0.51'"
         )
     ffi = cffi.FFI()
@@ -176,8 +178,8 @@ def _target_machine(ffi: Any, lib: Any, undo: ExitStack, machine: Machine, codeg
     if target == ffi.NULL:
         raise UnsupportedError(f"LLVM has no target for {machine.triple!r}: {_take(ffi, lib, message)}")
     made = lib.LLVMPY_CreateTargetMachine(
-        target, machine.triple.encode(), machine.cpu.encode(), machine.features.encode(), codegen, machine.reloc.encode(),
-        machine.codemodel.encode(), 0, 0, b"",
+        target, machine.triple.encode(), machine.cpu.encode(), machine.features.encode(), codegen,
+        machine.reloc.encode(), machine.codemodel.encode(), 0, 0, b"",
     )  # fmt: skip
     undo.callback(lib.LLVMPY_DisposeTargetMachine, made)
     return made

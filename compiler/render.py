@@ -277,9 +277,8 @@ def _endloop(t: Text, line: Line) -> None:
     t.lines[at] = f"  {t.name(loop)} = phi i64 [ {t.name(first)}, %{before} ], [ %n{line.id}, %{t.label} ]"
     for (position, phi), value in zip(phis, following, strict=True):
         kind = type_text(phi.dtype, phi.lanes)
-        t.lines[position] = (
-            f"  {t.name(phi)} = phi {kind} [ {t.name(phi.src[0])}, %{before} ], [ {t.name(value)}, %{t.label} ]"
-        )
+        sources = f"[ {t.name(phi.src[0])}, %{before} ], [ {t.name(value)}, %{t.label} ]"
+        t.lines[position] = f"  {t.name(phi)} = phi {kind} {sources}"
     t.start(f"D{loop.id}")
 
 
@@ -323,12 +322,15 @@ def _variable(t: Text, line: Line) -> None:
 
 
 RENDERERS: dict[str, Callable[[Text, Line], None]] = {
-    "load": _load, "load_masked": _load_masked, "gather": _gather, "store": _store, "store_masked": _store_masked,
-    "scatter": _scatter, "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert,
-    "saturate": _saturate, "splat": _splat, "shuffle": _shuffle, "any": _any, "scratch": _scratch, "table": _table,
-    "prefetch": _prefetch, "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result, "if": _if, "endif": _endif,
-    "join": _join, "variable": _variable,
-    "argument": _number(lambda d: d.pointer), "group": _number(lambda d: d.group), "thread": _number(lambda d: d.thread),
+    "load": _load, "load_masked": _load_masked, "gather": _gather,
+    "store": _store, "store_masked": _store_masked, "scatter": _scatter, "prefetch": _prefetch,
+    "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert, "saturate": _saturate,
+    "splat": _splat, "shuffle": _shuffle, "any": _any, "scratch": _scratch, "table": _table,
+    "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
+    "if": _if, "endif": _endif, "join": _join, "variable": _variable,
+    "argument": _number(lambda d: d.pointer),
+    "group": _number(lambda d: d.group),
+    "thread": _number(lambda d: d.thread),
     "token": lambda _t, _line: None,
     "barrier": lambda t, _line: t.lines.append(f"  {t.dialect.barrier}"),
     "fneg": lambda t, line: t.put(line, f"fneg {t.typed(line.src[0])}"),

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from compiler.ops import Ops
-from compiler.uop import UOp
+
+if TYPE_CHECKING:
+    from compiler.uop import UOp
 
 
 def ranges_in(root: UOp) -> dict[UOp, frozenset[UOp]]:

@@ -23,7 +23,7 @@ from compiler.image import CompiledKernel, from_bytes, to_bytes
 from hcq.errors import CompileError, HcqError, UnsupportedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import IO
 
 _LENGTH = struct.Struct("<cI")
@@ -50,10 +50,15 @@ def _read(pipe: IO[bytes]) -> tuple[bytes, bytes] | None:
 class Worker:
     """One process; `compile` returns a kernel or the error it became. Not safe for two threads at once."""
 
-    def __init__(self, arch: str) -> None:
+    def __init__(self, arch: str, *, prelude: str = "") -> None:
+        """Start a process.
+
+        `prelude` is Python that it runs before it serves (a search or a test prepares it).
+        """
         home = str(Path(__file__).resolve().parent.parent)
         start = (
-            f"import sys; sys.path.insert(0, {home!r}); from compiler.workers import serve; serve({arch!r})"
+            f"import sys; sys.path.insert(0, {home!r}); exec({prelude!r}); "
+            f"from compiler.workers import serve; serve({arch!r})"
         )
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
         self._process = subprocess.Popen(
@@ -100,7 +105,9 @@ class Worker:
         self._words.close()
 
 
-def compile_texts(texts: Sequence[str], arch: str, *, processes: int) -> list[CompiledKernel | HcqError]:
+def compile_texts(
+    texts: Sequence[str], arch: str, *, processes: int, start: Callable[[str], Worker] = Worker
+) -> list[CompiledKernel | HcqError]:
     """Compile kernels on up to `processes` workers; a result or an error for each, in order."""
     results: list[CompiledKernel | HcqError | None] = [None] * len(texts)
     pending = iter(range(len(texts)))
@@ -116,7 +123,7 @@ def compile_texts(texts: Sequence[str], arch: str, *, processes: int) -> list[Co
                 if number is None:
                     return
                 if worker is None:
-                    worker = Worker(arch)
+                    worker = start(arch)
                 results[number] = worker.compile(texts[number])
                 if worker.dead:
                     worker.close()

@@ -98,7 +98,8 @@ def target(arch: str) -> Target:
     name, dash, _ = arch.partition("-")
     if not dash or (arch not in LEVELS and name != platform.machine()):
         raise UnsupportedError(
-            f"no host target {arch!r}; wanted {platform.machine()}-<digest>, as DeviceInfo.arch says, or one of {', '.join(LEVELS)}"
+            f"no host target {arch!r}; wanted {platform.machine()}-<digest>, as DeviceInfo.arch says, "
+            f"or one of {', '.join(LEVELS)}"
         )
     vector_bytes, registers, gathers = LEVELS.get(arch) or _native_row()
     wide = vector_bytes == 64

@@ -1,4 +1,7 @@
-"""Random tensor programs and layers, scheduled, compiled for the host and run: they compute what the graph means."""
+"""Random tensor programs and layers, scheduled, compiled for the host and run.
+
+They compute what the graph means.
+"""
 
 # ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
 
@@ -53,14 +56,18 @@ def run_compiled(items, params: dict[int, np.ndarray], arch: str) -> dict[int, n
 
 def agrees(outputs, seed: int, dtype, arch: str = ARCH) -> None:
     rng = np.random.default_rng(seed)
-    params = {n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM}
+    params = {
+        n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM
+    }
     with np.errstate(all="ignore"):
         want = oracle.evaluate_all(outputs, {k: v.copy() for k, v in params.items()})
     got = run_compiled(schedule(outputs), params, arch)
     tolerance = TOLERANCE.get(dtype.name, 0)
     for i, (output, expected) in enumerate(zip(outputs, want, strict=True)):
         if expected.size and output.op is not Ops.ASSIGN:
-            np.testing.assert_allclose(got[i], expected, rtol=tolerance, atol=tolerance, err_msg=f"seed {seed} {output!r}")
+            np.testing.assert_allclose(
+                got[i], expected, rtol=tolerance, atol=tolerance, err_msg=f"seed {seed} {output!r}"
+            )
 
 
 def run_program(seed: int, arch: str) -> None:
@@ -94,15 +101,22 @@ LAYERS = {
     "matmul": lambda: [graphs.matmul(p(0, 33, 20), p(1, 20, 50))],
     "batched matmul": lambda: [graphs.matmul(p(0, 3, 10, 20), p(1, 3, 20, 17))],
     "conv": lambda: [graphs.relu(graphs.conv2d(p(0, 2, 5, 14, 14), p(1, 8, 5, 3, 3), p(2, 8), padding=1))],
-    "strided conv": lambda: [graphs.conv2d(p(0, 2, 3, 21, 21), p(1, 6, 3, 7, 7), p(2, 6), stride=2, padding=3)],
+    "strided conv": lambda: [
+        graphs.conv2d(p(0, 2, 3, 21, 21), p(1, 6, 3, 7, 7), p(2, 6), stride=2, padding=3)
+    ],
     "conv 1x1": lambda: [graphs.conv2d(p(0, 2, 16, 7, 7), p(1, 24, 16, 1, 1))],
     "attention": lambda: [
-        graphs.matmul(graphs.softmax(graphs.matmul(p(0, 2, 20, 8), g.permute(p(1, 2, 20, 8), (0, 2, 1)))), p(2, 2, 20, 8))
+        graphs.matmul(
+            graphs.softmax(graphs.matmul(p(0, 2, 20, 8), g.permute(p(1, 2, 20, 8), (0, 2, 1)))),
+            p(2, 2, 20, 8),
+        )
     ],
     "transposed copy": lambda: [g.contiguous(g.permute(p(0, 65, 40), (1, 0)))],
     "flip and pad": lambda: [g.contiguous(g.pad(g.flip(p(0, 6, 33), (1,)), ((1, 2), (3, 4))))],
     "sum of everything": lambda: [g.reduce(p(0, 13, 77), Ops.ADD, (0, 1))],
-    "max pool": lambda: [g.reduce(g.window(p(0, 2, 3, 12, 12), (2, 3), (2, 2), (2, 2), (1, 1)), Ops.MAX, (4, 5))],
+    "max pool": lambda: [
+        g.reduce(g.window(p(0, 2, 3, 12, 12), (2, 3), (2, 2), (2, 2), (1, 1)), Ops.MAX, (4, 5))
+    ],
     "gather": lambda: [g.gather(p(0, 30, 9), g.cast(g.iota((12,), 0), dtypes.int32), 0)],
 }
 

@@ -3,7 +3,7 @@
 Through the real object, against NumPy under the rules of compiler.ops.
 """
 
-# ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
+# ruff: noqa: ANN001, ANN002  # parametrised arguments: their values are listed at the test
 
 import numpy as np
 import pytest
@@ -85,14 +85,16 @@ def shifted(x, y, *, left):
 
 
 BINARY = {
-    "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply, "DIV": np.divide, "MAX": np.maximum, "MIN": np.minimum,
+    "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply,
+    "DIV": np.divide, "MAX": np.maximum, "MIN": np.minimum,
     "FLOORDIV": lambda x, y: python_division(x, y)[0], "MOD": lambda x, y: python_division(x, y)[1],
     "AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor,
     "SHL": lambda x, y: shifted(x, y, left=True), "SHR": lambda x, y: shifted(x, y, left=False),
     "LT": np.less, "EQ": np.equal, "NE": np.not_equal,
 }  # fmt: skip
 UNARY = {
-    "NEG": np.negative, "ABS": np.abs, "RECIP": lambda x: 1 / x, "SQRT": np.sqrt, "FLOOR": np.floor, "CEIL": np.ceil,
+    "NEG": np.negative, "ABS": np.abs, "RECIP": lambda x: 1 / x, "SQRT": np.sqrt,
+    "FLOOR": np.floor, "CEIL": np.ceil,
     "TRUNC": np.trunc, "ROUND": np.rint, "NOT": np.invert,
 }  # fmt: skip
 

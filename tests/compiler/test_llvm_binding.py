@@ -1,6 +1,7 @@
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,7 @@ SMALL = "define void @k(ptr %a) {\nentry:\n  store i32 7, ptr %a\n  ret void\n}\
 
 
 def resident_kib() -> int:
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        return int(statm.read().split()[1]) * 4
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4
 
 
 def test_object_is_an_elf_relocatable():
@@ -36,7 +36,7 @@ def test_same_text_gives_same_bytes_on_many_threads():
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_compiling_leaks_nothing(level):
+def test_compiling_leaks_nothing(level: int):
     for _ in range(40):
         llvm.emit_object(SMALL, llvm.host(), level=level)
     before = resident_kib()
@@ -57,7 +57,8 @@ def test_text_that_does_not_verify_is_a_compile_error():
 
 
 def test_the_llvmlite_package_is_never_imported():
-    text = f"from compiler import llvm\nimport sys\nllvm.emit_object({SMALL!r}, llvm.host())\nassert 'llvmlite' not in sys.modules"
+    text = f"from compiler import llvm\nimport sys\nllvm.emit_object({SMALL!r}, llvm.host())\n"
+    text += "assert 'llvmlite' not in sys.modules"
     subprocess.run([sys.executable, "-c", text], check=True)
 
 

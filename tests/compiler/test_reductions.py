@@ -117,7 +117,8 @@ def test_multiply_add_in_a_reduction_rounds_once():
     assert got in (np.float32(exact), np.float32(np.float32(x[0] * y[0]) - 1))
 
 
-def convolution(n: int, c: int, size: int, o: int, k: int, pad: int, stride: int) -> tuple[UOp, int]:
+def convolution(*shape: int) -> tuple[UOp, int]:
+    n, c, size, o, k, pad, stride = shape
     out = (size + 2 * pad - k) // stride + 1
     ranges = [loop(q, s) for q, s in enumerate((n, o, out, out, c, k, k))]
     b, f, y, x, ch, ky, kx = ranges

@@ -1,0 +1,169 @@
+# ruff: noqa: ANN001  # fixtures and parametrised arguments; tests return nothing
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from compiler import cache, stats
+from compiler.compile import compile_kernel, compile_many, forget
+from compiler.ops import Ops
+from compiler.text import kernel_key
+from hcq.config import override
+from hcq.errors import UnsupportedError
+from hcq.program import ArgKind
+from tests.compiler.host_kernel import HostKernel
+from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, sink, store
+
+
+@pytest.fixture
+def folder(tmp_path):
+    forget()
+    with override(cache=tmp_path):
+        yield tmp_path
+    forget()
+
+
+def add_number(value: float, n: int = 100):
+    i = loop(0, n)
+    return sink(store(0, i, op("ADD", load(1, i), number(value))))
+
+
+def files(folder):
+    return [p for p in folder.rglob("*") if p.is_file()]
+
+
+def test_image_describes_the_argument_block(folder):
+    from compiler import symbolic
+
+    i, r = loop(0, 8), loop(1, 9)
+    start = symbolic.Variable("start", 0, 5)
+    ast = sink(store(0, i, reduce(op("MUL", load(0, i), load(1, i * 9 + r + start)), "ADD", r)))
+    image = compile_kernel(ast, ARCH).image
+    assert [(a.name, a.kind, a.offset, a.size, a.access) for a in image.args] == [
+        ("b0", ArgKind.POINTER, 0, 8, "rw"), ("b1", ArgKind.POINTER, 8, 8, "r"),
+        ("start", ArgKind.INT, 16, 8, "r"),
+    ]  # fmt: skip
+    assert image.kernarg_size == 24
+    assert image.arch == ARCH
+    assert image.group_ns > 0
+
+
+def test_a_kernel_is_lowered_once(folder):
+    before = stats.lowered
+    first = compile_kernel(add_number(1.0), ARCH)
+    assert compile_kernel(add_number(1.0), ARCH) is first
+    forget()
+    assert compile_kernel(add_number(1.0), ARCH) == first
+    assert stats.lowered == before + 1
+
+
+def test_cached_code_runs(folder):
+    compile_kernel(add_number(2.0), ARCH)
+    forget()
+    kernel = compile_kernel(add_number(2.0), ARCH)
+    x, y = np.arange(100, dtype=np.float32), np.zeros(100, np.float32)
+    HostKernel(kernel.image.code, kernel.image.name).run([y.ctypes.data, x.ctypes.data], [], kernel.groups[0])
+    np.testing.assert_array_equal(y, x + 2)
+
+
+def test_different_kernels_have_different_keys(folder):
+    texts = [kernel_key(add_number(v, n)) for v in (0.0, -0.0, 1.0) for n in (7, 8)]
+    keys = {cache.key_of(t, arch, s) for t in texts for arch in ("a", "b") for s in ("x", "y")}
+    assert len(keys) == 4 * len(texts)
+
+
+@pytest.mark.parametrize("damage", [b"", b"short", None])
+def test_a_damaged_file_is_compiled_again_and_said_so(folder, capsys, damage):
+    first = compile_kernel(add_number(3.0), ARCH)
+    (path,) = files(folder)
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]) if damage is None else damage)
+    forget()
+    before = stats.lowered
+    with override(debug=1):
+        assert compile_kernel(add_number(3.0), ARCH).image == first.image
+    assert stats.lowered == before + 1
+    assert "damaged" in capsys.readouterr().err
+    assert path.read_bytes() == data
+
+
+def test_a_folder_that_cannot_be_written_only_costs_time(tmp_path, capsys):
+    blocked = tmp_path / "file"
+    blocked.write_text("not a folder")
+    forget()
+    with override(cache=blocked, debug=1):
+        assert compile_kernel(add_number(4.0), ARCH).groups == (1, 1, 1)
+    forget()
+    assert "cannot keep" in capsys.readouterr().err
+
+
+def test_no_half_written_file_is_left(folder):
+    compile_many([add_number(float(v)) for v in range(5)], ARCH)
+    assert len(files(folder)) == 5
+    assert not [p for p in files(folder) if p.name.startswith(".new-")]
+
+
+def test_a_hit_loads_neither_llvm_nor_the_lowering_code(folder):
+    compile_kernel(add_number(5.0), ARCH)
+    text = f"""
+import sys
+from pathlib import Path
+from hcq.config import override
+from compiler.compile import compile_kernel
+from compiler.text import parse_kernel
+from compiler import stats
+with override(cache=Path({str(folder)!r})):
+    kernel = compile_kernel(parse_kernel({kernel_key(add_number(5.0))!r}), {ARCH!r})
+assert stats.lowered == 0 and stats.hits == 1
+assert kernel.image.code[:4] == b"\\x7fELF"
+heavy = ("llvmlite", "cffi", "numpy", "compiler.codegen", "compiler.linearize")
+loaded = [m for m in heavy if m in sys.modules]
+assert not loaded, loaded
+with open("/proc/self/maps") as maps:
+    assert "llvm" not in maps.read()
+"""
+    subprocess.run([sys.executable, "-c", text], check=True)
+
+
+def test_many_kernels_are_compiled_once_each(folder):
+    asts = [add_number(float(v)) for v in (1, 2, 3, 1, 2, 3)]
+    before = stats.lowered
+    kernels = compile_many(asts, ARCH)
+    assert stats.lowered == before + 3
+    assert kernels[:3] == kernels[3:]
+    assert [k.image for k in kernels] == [compile_kernel(a, ARCH).image for a in asts]
+
+
+def test_code_does_not_depend_on_the_process(folder):
+    ast = add_number(6.0)
+    text = (
+        "import sys; from compiler.compile import compile_uncached; from compiler.text import parse_kernel;"
+        f"sys.stdout.buffer.write(compile_uncached(parse_kernel({kernel_key(ast)!r}), {ARCH!r}).image.code)"
+    )
+    other = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True).stdout
+    assert other == compile_kernel(ast, ARCH).image.code
+
+
+def test_an_unknown_arch_is_refused_by_name(folder):
+    with pytest.raises(UnsupportedError, match="no compiler target for arch 'z80'"):
+        compile_kernel(add_number(1.0), "z80")
+
+
+def test_code_needs_nothing_from_outside(folder):
+    i, r = loop(0, 64), loop(1, 100)
+    value = op("SIN", op("MUL", load(1, i * 100 + r), number(3.0)))
+    kernel = compile_kernel(sink(store(0, i, reduce(value, "ADD", r))), ARCH)
+    loaded = HostKernel(kernel.image.code, kernel.image.name)
+    assert set(loaded.outside) <= {"memcpy", "memset"}
+    assert loaded.relocations <= {2, 4}
+
+
+def test_a_mask_operation_without_a_range_is_legal(folder):
+    from compiler import symbolic
+
+    ast = sink(store(0, symbolic.ZERO, op(Ops.EXP, load(1, symbolic.ZERO))))
+    kernel = compile_kernel(ast, ARCH)
+    x, y = np.ones(1, np.float32), np.zeros(1, np.float32)
+    HostKernel(kernel.image.code).run([y.ctypes.data, x.ctypes.data], [], 1)
+    np.testing.assert_allclose(y, np.e, rtol=1e-6)
