@@ -122,7 +122,6 @@ def _settle(lib: Library) -> str:
                 BARRIER.store(c, bar, last, BARRIER.load(c, bar, vote))
             for field in ("arrived", "expected", "waiting", "count", "every", "some"):
                 BARRIER.store(c, bar, field, 0)
-            sanitize.barrier_opens(lib, c, thread, group, number)
             with c.count(THREAD.load(c, thread, "warps")) as index:
                 warp = warp_at(c, thread, group, index)
                 waits = c.icmp("eq", WARP.load(c, warp, "status"), WAITING)

@@ -39,6 +39,7 @@ class Engine:
         self.settings = settings
         self.library = self._new_library()
         text, names = self.library.core_module()
+        self.library.sealed = True
         self._cache = jit.Cache(settings.cache)
         self._loaded = jit.load(self._cache.object(text, self.library.target, optimise=True), names, {})
         self.run = _RUN(self._loaded.addresses["emu.run"])

@@ -160,6 +160,8 @@ def launch(program: Program, work: Work, memory: AddressSpace, options: Options 
     warps = -(-work.threads // lanes)
     worth = work.groups * warps >= _WORTH_THREADS
     count = min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1
+    if program.engine.settings.checks.global_races:
+        count = 1  # the shadows of global memory are not made for several writers
     running = _prepare(program, work, memory, options, entry, warps, count)
     started = time.perf_counter()
     hung = _run(program, running, options, tier, count)
@@ -192,6 +194,8 @@ def _first_tier(program: Program, options: Options) -> str:
 def _prepare(program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, warps: int, count: int) -> _Running:
     engine = program.engine
     lanes, checks = engine.settings.lanes, engine.settings.checks
+    if checks.global_races:
+        memory.forget_parties()
     table = ctypes.create_string_buffer(memory.table(shadows=checks.shadows) or bytes(MAP_ENTRY.size))
     params = ctypes.create_string_buffer(work.params + bytes(64))
     order = list(range(warps))

@@ -61,6 +61,8 @@ class Library:
     lanes: int
     target: Host
     checks: Sanitizers
+    sealed: bool = False
+    """Whether the core library is compiled: what is defined from now on lives in the modules that ask for it."""
     helpers: dict[str, Helper] = field(default_factory=dict)
     declarations: dict[str, str] = field(default_factory=dict)
 
@@ -87,6 +89,7 @@ class Library:
         """Write a helper unless it is there already; `body(code, *parameters)` writes it. Returns its name."""
         if name in self.helpers:
             return name
+        core = core and not self.sealed
         hot = hot and self.target.gathers and not self.checks.any
         declarations = Declarations()
         code = Code(declarations)

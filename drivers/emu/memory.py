@@ -136,6 +136,18 @@ class AddressSpace:
                 self._table = (shadows, b"".join(self._entry(m, shadows) for m in self._mappings))
             return self._table[1]
 
+    def forget_parties(self) -> None:
+        """Forget who touched what: races are judged within one launch."""
+        for mapping in self.mappings():
+            if mapping.touched is not None:
+                ctypes.memset(_address(mapping.touched), 0, len(mapping.touched))
+
+    def mark_initialised(self, va: int, size: int) -> None:
+        """Tell that something other than a kernel wrote [va, va + size)."""
+        mapping = self.find(va, size)
+        if mapping is not None and mapping.initialised is not None:
+            ctypes.memset(_address(mapping.initialised) + va - mapping.va, 1, size)
+
     @staticmethod
     def _entry(mapping: Mapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
         if shadows and mapping.tracked and mapping.initialised is None:

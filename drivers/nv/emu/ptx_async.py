@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu import access
+from drivers.emu import access, sanitize
 from drivers.emu.access import ATOMIC, READ, WRITE, i32, i64
 from drivers.emu.report import ReportKind
 from drivers.emu.vector import Spilled, Value
@@ -215,6 +215,7 @@ def _call_barrier(t: Translator, action: str, address: Operand, value: Value) ->
     hosts = c.call(access.translate(lib, space, 8), t.v("i64"), t.wf.warp, t.address(address, address_bits(space)), t.wf.active, site,
                    i32(ATOMIC))
     values = value if value.type != "i64" else t.wf.uniform(value)
+    sanitize.fenced(t.wf)
     return c.call(_barrier_step(lib, action), t.v("i64"), t.wf.warp, hosts, values, t.wf.active, site)
 
 

@@ -129,7 +129,6 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
         raise t.error(f"takes {'two values' if operation == 'cas' else 'one value'}")
     name = atomics.atomic(t.wf.lib, space, "fadd" if floating else operation, bits, type_ if floating else "")
     address, site = t.address(a, address_bits(space)), t.site()
-    sanitize.before_atomic(t.wf, space)
     elements = [v.items if isinstance(v, Vec) else (v,) for v in values]
     old = []
     for k in range(count):

@@ -1,0 +1,80 @@
+"""The pages behind an emulated memory object: a file in memory that the emulator and the driver both map.
+
+Not here: where the GPU sees them (`vaspace`), which object owns them (`objects`).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drivers.kernel import MAP_NORESERVE, MAP_SHARED, LinuxKernel, Mapping, view_at
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PAGE = 4096
+
+
+def page_up(size: int) -> int:
+    """Round up to whole pages."""
+    return -(-size // PAGE) * PAGE
+
+
+@dataclass(slots=True, eq=False)
+class Backing:
+    """Pages with one owner and any number of users; released when the last lets go."""
+
+    size: int
+    host: int
+    """Where they lie in this process, for the emulator."""
+    label: str
+    fd: int = -1
+    """The file; -1 for a user's own pages."""
+    users: int = 1
+    on_release: Callable[[], None] | None = field(default=None, repr=False)
+    _linux: LinuxKernel | None = field(default=None, repr=False)
+
+    @classmethod
+    def new(cls, linux: LinuxKernel, size: int, label: str, on_release: Callable[[], None] | None = None) -> Backing:
+        """Make zeroed pages."""
+        fd = os.memfd_create(label, os.MFD_CLOEXEC)
+        os.ftruncate(fd, page_up(size))
+        mapping = linux.mmap(page_up(size), fd=fd, flags=MAP_SHARED | MAP_NORESERVE)
+        return cls(size, mapping.va, label, fd, on_release=on_release, _linux=linux)
+
+    @classmethod
+    def pinned(cls, address: int, size: int, label: str) -> Backing:
+        """Use a process's own pages."""
+        return cls(size, address, label)
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes."""
+        return view_at(self.host, self.size)
+
+    def take(self) -> Backing:
+        """Add a user."""
+        self.users += 1
+        return self
+
+    def drop(self) -> None:
+        """Let go; the last user gives the pages back."""
+        self.users -= 1
+        if self.users:
+            return
+        if self.fd >= 0 and self._linux is not None:
+            self._linux.munmap(self.host, page_up(self.size))
+            os.close(self.fd)
+        if self.on_release is not None:
+            self.on_release()
+
+
+@dataclass(slots=True, eq=False)
+class CpuMapping:
+    """Where the driver mapped a part of a memory object."""
+
+    backing: Backing
+    offset: int
+    mapping: Mapping

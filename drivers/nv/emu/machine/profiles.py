@@ -1,0 +1,146 @@
+"""The emulated GPUs as rows: what each says about itself, and what a sandbox lets through.
+
+Not here: the numbers of classes and controls (`drivers.nv.layouts`), what the controls answer (`controls`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.families import GENERATIONS, Generation
+from drivers.nv.layouts.rm import Escape
+from drivers.nv.layouts.rm_classes import RmClass
+from drivers.nv.layouts.uvm import UvmCommand
+from hcq.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """One emulated GPU."""
+
+    name: str
+    """The architecture it is opened by: "sm_90"."""
+    generation: Generation
+    gpu_name: str
+    device_id: int
+    vram_bytes: int
+    gpcs: int
+    """Litter count of GPCs; `tpcs` of gpcs * tpcs_per_gpc are not floor-swept."""
+    tpcs_per_gpc: int
+    tpcs: int
+    copy_engines: int
+    """Copy engines present."""
+    graphics_copy_engines: int
+    """How many of them, the first ones, share the graphics run list."""
+    va_bits: int
+    """UVM's limit of addresses (nv.md 2.5)."""
+    context_bytes: int
+    """What GR_GET_CTX_BUFFER_SIZE answers."""
+    assembler_arch: str
+    """The architecture whose PTX features it has."""
+
+    @property
+    def sms(self) -> int:
+        """Streaming multiprocessors in use."""
+        return self.tpcs * SMS_PER_TPC
+
+    @property
+    def wide(self) -> bool:
+        """Whether methods carry 57-bit addresses (Hopper and later)."""
+        return self.generation.wide_addresses
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """The class list of the device."""
+        row = self.generation
+        return (*_EVERYWHERE, *row.gpfifo, *row.usermode, row.compute, *row.copy)
+
+
+SMS_PER_TPC: Final = 2
+MAX_WARPS_PER_SM: Final = 64
+
+_EVERYWHERE: Final = tuple(int(one) for one in RmClass)
+
+# fmt: off
+PROFILES: Final[Mapping[str, Profile]] = MappingProxyType({
+    row.name: row
+    for row in (
+        Profile(
+            name="sm_80", generation=GENERATIONS[0xC6C0], gpu_name="Emulated A100", device_id=0x20B2, vram_bytes=16 * GIB,
+            gpcs=8, tpcs_per_gpc=8, tpcs=54, copy_engines=5, graphics_copy_engines=2, va_bits=47, context_bytes=0x1_2340_00,
+            assembler_arch="sm_80",
+        ),
+        Profile(
+            name="sm_90", generation=GENERATIONS[0xCBC0], gpu_name="Emulated H200", device_id=0x2335, vram_bytes=16 * GIB,
+            gpcs=8, tpcs_per_gpc=9, tpcs=66, copy_engines=6, graphics_copy_engines=2, va_bits=56, context_bytes=0x2_3450_00,
+            assembler_arch="sm_90a",
+        ),
+        Profile(
+            name="sm_120", generation=GENERATIONS[0xCEC0], gpu_name="Emulated RTX 5090", device_id=0x2B85, vram_bytes=16 * GIB,
+            gpcs=12, tpcs_per_gpc=8, tpcs=85, copy_engines=4, graphics_copy_engines=1, va_bits=56, context_bytes=0x2_3450_00,
+            assembler_arch="sm_120a",
+        ),
+    )
+})
+# fmt: on
+"""Name -> GPU."""
+
+VERSIONS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
+    {
+        "570": (570, "570.211.01"),
+        "580": (580, "580.159.03"),
+        "590": (590, "590.48.01"),
+        "595": (595, "595.45.04"),
+    }
+)
+"""What `driver` may be -> its branch and version string."""
+
+SANDBOX_ESCAPES: Final = frozenset(
+    {
+        Escape.NV_ESC_CARD_INFO, Escape.NV_ESC_CHECK_VERSION_STR, Escape.NV_ESC_REGISTER_FD, Escape.NV_ESC_SYS_PARAMS,
+        Escape.NV_ESC_ATTACH_GPUS_TO_FD, Escape.NV_ESC_ALLOC_OS_EVENT, Escape.NV_ESC_FREE_OS_EVENT,
+        Escape.NV_ESC_RM_ALLOC_MEMORY, Escape.NV_ESC_RM_ALLOC, Escape.NV_ESC_RM_FREE, Escape.NV_ESC_RM_CONTROL,
+        Escape.NV_ESC_RM_DUP_OBJECT, Escape.NV_ESC_RM_SHARE, Escape.NV_ESC_RM_VID_HEAP_CONTROL,
+        Escape.NV_ESC_RM_MAP_MEMORY, Escape.NV_ESC_RM_UNMAP_MEMORY, Escape.NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO,
+        Escape.NV_ESC_WAIT_OPEN_COMPLETE, Escape.NV_ESC_IOCTL_XFER_CMD,
+    }
+)  # fmt: skip
+"""Frontend ioctls that pass the sandbox (nv.md 7.2); all others are EINVAL there."""
+
+SANDBOX_REFUSES_CLASSES: Final = frozenset({int(RmClass.NV01_MEMORY_VIRTUAL), 0xC561})
+"""Classes that the sandbox does not list though the device has them (nv.md 7.2)."""
+
+SANDBOX_REFUSES_CONTROLS: Final = frozenset(
+    {
+        Control.NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION_V2,
+        Control.NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE,
+        Control.NV83DE_CTRL_CMD_DEBUG_READ_MMU_FAULT_INFO,
+        Control.NV906F_CTRL_GET_MMU_FAULT_INFO,
+    }
+)
+"""Controls that the sandbox answers with NOT_SUPPORTED (nv.md 7.2)."""
+
+SANDBOX_REFUSES_UVM: Final = frozenset({UvmCommand.UVM_MAP_EXTERNAL_SPARSE})
+"""UVM commands that are EINVAL in the sandbox (nv.md 7.2)."""
+
+
+def find_profile(name: str) -> Profile:
+    """Return the emulated GPU of that name; an unknown one is refused with the names there are."""
+    if name not in PROFILES:
+        raise UnsupportedError(f"there is no emulated GPU {name!r}; there are: {', '.join(PROFILES)}")
+    return PROFILES[name]
+
+
+def find_version(driver: str) -> tuple[int, str]:
+    """Return branch and version string of an emulated kernel driver."""
+    if driver not in VERSIONS:
+        raise UnsupportedError(f"there is no emulated driver {driver!r}; there are: {', '.join(VERSIONS)}")
+    return VERSIONS[driver]
