@@ -20,6 +20,7 @@ from hcq.program import ArgKind, KernArgs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hcq.device import Device
     from hcq.params import Word
     from hcq.program import ArgSlot, KernelImage, Program
 
@@ -35,15 +36,10 @@ _CODES = {
 }
 
 
-def compile_args(program: Program) -> Callable[[tuple[Any, ...]], KernArgs]:
-    """Generate `make(values) -> KernArgs` for one program."""
-    image = program.image
-
-    def slow(values: tuple[Buffer | Word | float, ...]) -> KernArgs:
-        return pack_values(program, values)
-
+def compile_args(image: KernelImage, device: Device) -> Callable[[Program, tuple[Any, ...]], KernArgs]:
+    """Generate `make(program, values) -> KernArgs` for the programs of one image."""
     if not image.args:
-        return slow
+        return pack_values
     names = [f"a{i}" for i in range(len(image.args))]
     kinds = {ArgKind.POINTER: "Buffer", ArgKind.INT: "int", ArgKind.FLOAT: "float"}
     tests = [f"{name}.__class__ is {kinds[slot.kind]}" for name, slot in zip(names, image.args, strict=True)]
@@ -62,7 +58,7 @@ def compile_args(program: Program) -> Callable[[tuple[Any, ...]], KernArgs]:
         else ["   words = array('Q')", f"   words.frombytes(pack({packed}))"]
     )
     source = [
-        "def make(values):",
+        "def make(program, values):",
         " try:",
         f"  {', '.join(names)}, = values",
         f"  if {' and '.join(tests)}:",
@@ -70,20 +66,19 @@ def compile_args(program: Program) -> Callable[[tuple[Any, ...]], KernArgs]:
         "   return KernArgs(program, words, values, ())",
         " except (TypeError, ValueError, OverflowError, error):",
         "  pass",
-        " return slow(values)",
+        " return slow(program, values)",
     ]
     scope: dict[str, Any] = {
         "Buffer": Buffer,
         "KernArgs": KernArgs,
         "array": array,
-        "device": program.device,
+        "device": device,
         "error": struct.error,
         "pack": struct.Struct(block_format(image)).pack,
-        "program": program,
-        "slow": slow,
+        "slow": pack_values,
     }
     exec("\n".join(source), scope)  # noqa: S102 - the text holds only names and integers of our own
-    make: Callable[[tuple[Any, ...]], KernArgs] = scope["make"]
+    make: Callable[[Program, tuple[Any, ...]], KernArgs] = scope["make"]
     return make
 
 
@@ -152,7 +147,7 @@ def _address(program: Program, slot: ArgSlot, value: object) -> int:
 
 
 def _float(program: Program, slot: ArgSlot, value: object) -> float:
-    if isinstance(value, Buffer):
+    if isinstance(value, (Buffer, str, bytes)):
         raise _wrong(program, slot, "a float or a Param", value)
     try:
         return float(value)  # type: ignore[arg-type]  # refused below when it is no number

@@ -275,7 +275,8 @@ def _of_signal(signal: Point | Signal, value: Word) -> tuple[Signal, Word]:
         raise UsageError(f"{signal!r} is a point: it has a value of its own")
     if base and isinstance(value, (Param, Expr)):
         raise UsageError(f"{signal!r} belongs to a timeline: its values cannot be parameters")
-    return signal, value - base if isinstance(value, int) else value  # type: ignore[return-value]  # has a base: a Signal
+    number = value - base if isinstance(value, int) else value
+    return signal, number  # type: ignore[return-value]  # it has a base: a Signal
 
 
 def _whole(pointer: Pointer) -> int:

@@ -8,22 +8,22 @@ use its parent's devices.
 
 from __future__ import annotations
 
-import atexit
-import gc
 import itertools
-import os
 import sys
 import threading
 import warnings
 import weakref
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, HcqError, SignalTimeout, UnsupportedError, UsageError
+from hcq.heap import Heap
 from hcq.hostpool import SIGNALS, STAMPS
-from hcq.memory import Buffer, Pool
+from hcq.memory import Buffer
+from hcq.process import OPEN, remember
 from hcq.program import Program
 from hcq.queue import Queue
 from hcq.signal import Signal, Stamp
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 DEFAULT = BufferSpec()
 CLOSE_S = 10.0
 """How long `close` waits for work in flight before it stops the queues."""
-EXIT_S = 1.0
-"""The same at the end of the interpreter."""
 _EPOCHS = itertools.count()
 
 
@@ -53,6 +51,7 @@ class Device:
 
     def __init__(self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "") -> None:
         self.closed = False
+        self._closing = False
         self.driver = driver
         self.info: DeviceInfo = driver.info
         self.name = f"{self.info.driver}:{self.info.index}"
@@ -65,11 +64,10 @@ class Device:
         again."""
         self.refusal: Callable[[], HcqError] | None = None
         self._lock = threading.RLock()
-        self._pools: dict[BufferSpec, Pool] = {}
+        self.heap = Heap(self)
         self._executables: weakref.WeakSet[Executable] = weakref.WeakSet()
-        self._graves: list[tuple[list[Point], Block, list[Block]]] = []
         self._dead_programs: list[tuple[list[Point], DriverProgram]] = []
-        self._pending_spans: list[tuple[Queue, Point | None, list[tuple[str, Stamp, Stamp]]]] = []
+        self._pending_spans: list[tuple[Queue, list[tuple[str, Stamp, Stamp]]]] = []
         self._spans: list[Span] = []
         with ExitStack() as undo:
             undo.callback(setattr, self, "closed", True)
@@ -78,15 +76,15 @@ class Device:
             undo.callback(SIGNALS.detach, driver)
             STAMPS.attach(driver)
             undo.callback(STAMPS.detach, driver)
-            undo.callback(self._close_pools)
-            self._default_pool = self._pool(DEFAULT)
+            undo.callback(self.heap.close)
+            self._default_pool = self.heap.pool(DEFAULT)
             self.computes = tuple(
                 self._queue(undo, QueueKind.COMPUTE, i) for i in range(self.info.compute_queues)
             )
             self.copies = tuple(self._queue(undo, QueueKind.COPY, i) for i in range(self.info.copy_queues))
             undo.pop_all()
         self.queues = (*self.computes, *self.copies)
-        _remember(self)
+        remember(self)
 
     def _queue(self, undo: ExitStack, kind: QueueKind, index: int) -> Queue:
         queue = Queue(self, kind, index, watch=self.watch)
@@ -98,8 +96,6 @@ class Device:
         """The first compute queue."""
         return self.computes[0]
 
-    # -- memory -------------------------------------------------------------------------------------------------------
-
     def alloc(self, size: int, spec: BufferSpec = DEFAULT, *, label: str = "") -> Buffer:
         """Return a buffer of `size` bytes that nothing uses; what it holds is undefined.
 
@@ -108,52 +104,24 @@ class Device:
         """
         if self.refusal is not None:
             raise self.refusal()
-        pool = self._default_pool if spec is DEFAULT else self._pool(spec)
+        pool = self._default_pool if spec is DEFAULT else self.heap.pool(spec)
         block, home = pool.take(size)
         buffer = Buffer(self, block, home, size, spec, label)
         if self.watch is not None:
             self.watch.allocated(buffer)
         return buffer
 
-    def _pool(self, spec: BufferSpec) -> Pool:
-        pool = self._pools.get(spec)
-        if pool is None:
-            with self._lock:
-                pool = self._pools.get(spec)
-                if pool is None:
-                    pool = self._pools[spec] = Pool(self.driver, spec, self._lock, self._reclaim)
-        return pool
-
-    def _reclaim(self, attempt: int) -> bool:
-        """Free memory for an allocation that failed, harder with every attempt; False when nothing is left to
-        try.
-        """
-        if attempt == 1:
-            for executable in tuple(self._executables):
-                executable.forget()
-            gc.collect()
-        elif attempt > 1:
-            oldest = [point for queue in self.queues if (point := queue.oldest()) is not None]
-            if not oldest:
-                return False
-            oldest[0].wait()
-        self.sweep()
-        for pool in self._pools.values():
-            pool.trim()
-        return True
+    def forget_bindings(self) -> None:
+        """Have idle executables let go of buffers: memory is short."""
+        for executable in tuple(self._executables):
+            executable.forget()
 
     def sweep(self) -> None:
         """Retire submissions that are done and free what was closed while they ran."""
         for queue in self.queues:
             queue.sweep()
+        self.heap.sweep()
         with self._lock:
-            graves, self._graves = self._graves, []
-            for grave in graves:
-                points, block, home = grave
-                if all(point.passed() for point in points):
-                    home.append(block)
-                else:
-                    self._graves.append(grave)
             programs, self._dead_programs = self._dead_programs, []
             for entry in programs:
                 if all(point.passed() for point in entry[0]):
@@ -177,10 +145,7 @@ class Device:
         points = self._in_flight(peers)
         if after is not None:
             points.append(after)
-        if points:
-            self._graves.append((points, block, home))
-        else:
-            home.append(block)
+        self.heap.bury(points, block, home)
 
     def map_peer(self, allocation: Allocation, owner: Device) -> None:
         """Make another device's memory visible here; `Buffer.map_to` is the way to say it."""
@@ -194,14 +159,14 @@ class Device:
         if self.watch is not None and (text := self.watch.nearest(va)):
             return text
         best: tuple[int, str] | None = None
-        for pool in tuple(self._pools.values()):
-            for allocation in pool.chunks():
-                end = allocation.va + allocation.size
-                away = max(allocation.va - va, va - end + 1, 0)
-                where = f"{away} bytes from" if away else "inside"
-                text = f"{where} pages {allocation.va:#x} to {end:#x} (HCQ_VALIDATE=1 names the buffer)"
-                if best is None or away < best[0]:
-                    best = (away, text)
+        for start, size in self.heap.pages():
+            away = max(start - va, va - (start + size) + 1, 0)
+            where = f"{away} bytes from" if away else "inside"
+            if best is None or away < best[0]:
+                best = (
+                    away,
+                    f"{where} pages {start:#x} to {start + size:#x} (HCQ_VALIDATE=1 names the buffer)",
+                )
         return best[1] if best else ""
 
     def caller(self) -> str:
@@ -212,8 +177,6 @@ class Device:
         while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hcq."):
             frame = frame.f_back
         return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-    # -- signals, programs, time ---------------------------------------------------------------------------------------
 
     def signal(self, value: int = 0, *, host_set: bool = False, label: str = "") -> Signal:
         """Return a new signal; `host_set` allows the host, not only queues, to raise it."""
@@ -232,8 +195,9 @@ class Device:
         return self.driver.clock()
 
     def load(self, image: KernelImage) -> Program:
-        """Upload a kernel. Raises `UnsupportedError` for another architecture, `UsageError` for a broken
-        image.
+        """Upload a kernel.
+
+        Raises `UnsupportedError` for another architecture, `UsageError` for a broken image.
         """
         if self.refusal is not None:
             raise self.refusal()
@@ -256,7 +220,7 @@ class Device:
 
     def expect_spans(self, queue: Queue, spans: list[tuple[str, Stamp, Stamp]]) -> None:
         """Read these time records once they are written."""
-        self._pending_spans.append((queue, None, spans))
+        self._pending_spans.append((queue, spans))
 
     def spans(self) -> list[Span]:
         """Return the spans that were completed since the last call, in order of their start."""
@@ -264,10 +228,10 @@ class Device:
 
         clock = self.clock()
         pending, self._pending_spans = self._pending_spans, []
-        for queue, point, spans in pending:
+        for queue, spans in pending:
             left = [span for span in spans if not span[2].ticks]
             if left:
-                self._pending_spans.append((queue, point, left))
+                self._pending_spans.append((queue, left))
             self._spans += [
                 Span(name, queue.label, clock.to_ns(begin.ticks), clock.to_ns(end.ticks))
                 for name, begin, end in spans
@@ -279,8 +243,6 @@ class Device:
     def keep(self, executable: Executable) -> None:
         """Remember an executable, to have it let go of buffers when memory is short."""
         self._executables.add(executable)
-
-    # -- waiting and faults ---------------------------------------------------------------------------------------------
 
     def sync(self, *, timeout_s: float | None = None) -> None:
         """Wait until everything submitted so far to any queue is done."""
@@ -317,22 +279,24 @@ class Device:
                 device.faulted(report)
             if device.refusal is not None:
                 raise device.refusal()
-            if len(_OPEN) > 1:
-                todo += device.waits_for()
+            todo += device.waits_for()
         if signal is not None and self.watch is not None:
             self.watch.waiting(signal, value)
 
     def waits_for(self) -> set[Device]:
-        """Return the other devices whose signals the work in flight waits for."""
-        from hcq.commands import Wait  # noqa: PLC0415 - only when several devices are open
+        """Return the other devices whose signals the work in flight still waits for."""
+        from hcq.commands import Wait  # noqa: PLC0415 - only when a wait takes long
 
         out: set[Device] = set()
         for queue in self.queues:
             for _, kept in queue.inflight():
                 for command in kept:
-                    if isinstance(command, Wait) and isinstance(command.signal.device, Device):
-                        out.add(command.signal.device)
-        return out - {self}
+                    if isinstance(command, Wait) and isinstance(command.value, int):
+                        signal = command.signal
+                        unmet = signal.value - signal.base < command.value
+                        if unmet and isinstance(signal.device, Device) and signal.device is not self:
+                            out.add(signal.device)
+        return out
 
     def faulted(self, report: FaultReport) -> None:
         """Make a fault sticky: every later call raises the same report."""
@@ -343,7 +307,7 @@ class Device:
                 report = replace(report, nearest=self.nearest(report.va))
             if not report.stuck_at:
                 report = replace(report, stuck_at=self._stuck())
-            self._refuse(lambda: DeviceFault(report))
+            self._refuse(partial(DeviceFault, report))
 
     def _refuse(self, refusal: Callable[[], HcqError]) -> None:
         self.refusal = refusal
@@ -369,24 +333,26 @@ class Device:
             text += "".join(f"\n  {line}" for line in self.watch.wait_graph())
         return text
 
-    # -- the end --------------------------------------------------------------------------------------------------------
-
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """Wait for work in flight, then give everything back; idempotent.
 
         Work that is not done after `timeout_s` seconds is stopped, and a `ResourceWarning` says what it was.
         """
         with self._lock:
-            if self.closed:
+            if self._closing or self.closed:
                 return
-            stuck = self._drain(timeout_s)
-            self.closed = True
-            self._refuse(lambda: UsageError(f"{self.name} is closed"))
+            self._closing = True
+        refusal = partial(UsageError, f"{self.name} is closed")
+        for queue in self.queues:
+            with queue.lock:  # who is submitting finishes first
+                queue.refusal = queue.refusal or refusal
+        stuck = self._drain(timeout_s)
+        self.closed = True
+        self._refuse(refusal)
         self._stop()
         if stuck:
-            warnings.warn(
-                f"{self.name} was closed while work was in flight: {stuck}", ResourceWarning, stacklevel=2
-            )
+            text = f"{self.name} was closed while work was in flight: {stuck}"
+            warnings.warn(text, ResourceWarning, stacklevel=2)
 
     def _drain(self, timeout_s: float) -> str:
         """Wait for the queues; return what they were stuck on. A faulted device is not waited for."""
@@ -397,10 +363,10 @@ class Device:
                 queue.timeline.last.wait(timeout_s=timeout_s)
             if self.trace:
                 self._write_trace()
-        except SignalTimeout as error:
-            return str(error)
         except DeviceFault:
             return ""
+        except (SignalTimeout, UsageError) as error:  # UsageError: nothing can end the wait any more
+            return str(error)
         return ""
 
     def _write_trace(self) -> None:
@@ -411,31 +377,26 @@ class Device:
         write_chrome_trace(Path(self.trace), self.spans())
 
     def _stop(self) -> None:
-        _OPEN.discard(self)
+        OPEN.discard(self)
         with ExitStack() as undo:  # in reverse: rings first, the device last
             undo.callback(self.driver.close)
             undo.callback(SIGNALS.detach, self.driver)
             undo.callback(STAMPS.detach, self.driver)
-            undo.callback(self._close_pools)
+            undo.callback(self.heap.close)
             for _, loaded in self._dead_programs:
                 undo.callback(self.driver.unload, loaded)
             for queue in self.queues:
                 undo.callback(queue.forget)
                 undo.callback(queue.ring.close)
 
-    def _close_pools(self) -> None:
-        for pool in self._pools.values():
-            pool.close()
-
-    def orphan(self) -> None:
-        """Refuse everything in a forked child: the queues' threads, and the hardware, stayed with the parent."""
+    def orphan(self, parent: int) -> None:
+        """Refuse everything in a forked child: the threads, and the hardware, stayed with the parent."""
         self.closed = True
-        parent, child = os.getppid(), os.getpid()
         text = (
-            f"{self.name} was opened by process {parent} and cannot be used in its fork {child}\n"
+            f"{self.name} was opened by process {parent} and cannot be used in its fork\n"
             f"hint: open it again here, or start processes by spawn"
         )
-        self._refuse(lambda: UsageError(text))
+        self._refuse(partial(UsageError, text))
 
     def __enter__(self) -> Self:
         return self
@@ -450,32 +411,3 @@ class Device:
         if not getattr(self, "closed", True):
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
             self.close()
-
-
-_OPEN: weakref.WeakSet[Device] = weakref.WeakSet()
-"""The open devices of this process: what a fork must orphan and the end of the interpreter must close."""
-_hooked: list[bool] = []
-
-
-def _remember(device: Device) -> None:
-    if not _hooked:
-        _hooked.append(True)
-        atexit.register(_close_all)
-        os.register_at_fork(after_in_child=_orphan_all)
-    _OPEN.add(device)
-
-
-def _close_all() -> None:
-    for device in tuple(_OPEN):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ResourceWarning)
-            with suppress(HcqError):  # the interpreter ends: nobody is left to tell
-                device.close(timeout_s=EXIT_S)
-
-
-def _orphan_all() -> None:
-    for device in tuple(_OPEN):
-        device.orphan()
-    _OPEN.clear()
-    SIGNALS.forget()
-    STAMPS.forget()

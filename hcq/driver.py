@@ -10,11 +10,12 @@ to the device and rings the bell. Every method is required: a driver that cannot
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from hcq.commands import Command
     from hcq.errors import FaultReport
     from hcq.profile import Clock
@@ -89,7 +90,9 @@ class DriverProgram(Protocol):
     """A kernel uploaded to one device."""
 
     @property
-    def image(self) -> KernelImage: ...
+    def image(self) -> KernelImage:
+        """The image it was made of."""
+        ...
 
 
 class Encoder(Protocol):
@@ -120,45 +123,61 @@ class Ring(Protocol):
         """Say what the queue is doing, in words, for `SignalTimeout` and `FaultReport`; empty when idle."""
         ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Let go of the ring; the device is idle or stopped."""
+        ...
 
 
 class DriverDevice(Protocol):
     """An open device."""
 
     @property
-    def info(self) -> DeviceInfo: ...
+    def info(self) -> DeviceInfo:
+        """What the device is."""
+        ...
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate at least `size` bytes (page-rounded), zeroed. Raises `OutOfMemoryError`."""
         ...
 
-    def free(self, allocation: Allocation) -> None: ...
+    def free(self, allocation: Allocation) -> None:
+        """Give an allocation back; nothing touches it any more."""
+        ...
 
     def map_host(self, va: int, size: int) -> None:
         """Make host memory [va, va + size) visible to the device at the same address (the signal pool)."""
         ...
 
-    def unmap_host(self, va: int, size: int) -> None: ...
+    def unmap_host(self, va: int, size: int) -> None:
+        """Undo `map_host`."""
+        ...
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
         """Make another device's allocation visible here at the same address, or raise `UnsupportedError`."""
         ...
 
-    def ring(self, kind: QueueKind, index: int) -> Ring: ...
+    def ring(self, kind: QueueKind, index: int) -> Ring:
+        """Make the ring of one queue; called once a queue."""
+        ...
 
-    def encoder(self, kind: QueueKind) -> Encoder: ...
+    def encoder(self, kind: QueueKind) -> Encoder:
+        """Make an encoder for one queue."""
+        ...
 
     def load(self, image: KernelImage) -> DriverProgram:
         """Upload an image. Raises `UnsupportedError` for another arch, `UsageError` for a broken image."""
         ...
 
-    def unload(self, program: DriverProgram) -> None: ...
+    def unload(self, program: DriverProgram) -> None:
+        """Undo `load`; no launch of it is in flight."""
+        ...
 
-    def clock(self) -> Clock: ...
+    def clock(self) -> Clock:
+        """Read the device's clock and the host's together."""
+        ...
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
-        """Sleep until the u64 at `va` (a signal slot) is >= `value`, something else happened, or `timeout_s` is over.
+        """Sleep until the slot at `va` is >= `value`, something else happened, or `timeout_s` is over.
 
         Returns whether the value was reached. Keeps no lock and lets other Python threads run; may return
         early.
@@ -166,11 +185,11 @@ class DriverDevice(Protocol):
         ...
 
     def signal_written(self, va: int) -> None:
-        """The host stored to the signal slot at `va`: wake whatever of this device sleeps on it."""
+        """Wake whatever of this device sleeps on the signal slot at `va`: the host stored to it."""
         ...
 
     def fault(self) -> FaultReport | None:
-        """The sticky fault of this device, if any. Cheap: it is polled every few milliseconds while waiting."""
+        """Return the sticky fault of this device, if any. Cheap: polled every few milliseconds."""
         ...
 
     def close(self) -> None:
@@ -182,12 +201,14 @@ class Driver(Protocol):
     """A vendor."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name that devices are opened by."""
+        ...
 
     def enumerate(self) -> list[DeviceInfo]:
-        """The devices that could be opened now; never raises for absent hardware."""
+        """Return the devices that could be opened now; never raises for absent hardware."""
         ...
 
     def open(self, index: int, variant: str | None) -> DriverDevice:
-        """Open device `index`; `variant` is the text after the colon of "nv-emu:sm_80" when it is no number."""
+        """Open device `index`; `variant` is what follows the colon of "nv-emu:sm_80" when no number."""
         ...

@@ -56,7 +56,7 @@ class OutOfMemoryError(DriverError, MemoryError):
     """There was no memory of the kind asked for; nothing was allocated."""
 
 
-class SignalTimeout(HcqError, TimeoutError):
+class SignalTimeout(HcqError, TimeoutError):  # noqa: N818 - what it is called everywhere
     """A signal did not reach its value in time."""
 
     def __init__(self, message: str, *, point: Point, seen: int, waited_s: float) -> None:
@@ -111,7 +111,7 @@ class FaultReport:
         return "\n".join(lines)
 
 
-class DeviceFault(HcqError):
+class DeviceFault(HcqError):  # noqa: N818 - what it is called everywhere
     """The device faulted or hung; every later call on it raises this same report."""
 
     def __init__(self, report: FaultReport) -> None:

@@ -58,7 +58,7 @@ class Arena:
 
 
 class Launch:
-    """The ring words of one segment of one copy: waits, the jump to the prebuilt words, the timeline's value."""
+    """The ring words of one segment of one copy: waits, the jump to the body, the timeline's value."""
 
     __slots__ = ("places", "signals", "single", "stream")
 
@@ -79,7 +79,7 @@ class Launch:
         """What the words wait for and, last, what they set: timelines change slots."""
         number = {param: i for i, param in enumerate((*before, done))}
         self.places: list[tuple[int, int, int, int, int]] = []
-        """(word, bits that stay, which number, shift, lowest bit) of every place that changes with each replay.
+        """(word, bits that stay, which number, shift, lowest bit) of all that changes with each replay.
 
         Slot values have 31 bits: pieces above are always 0.
         """
@@ -176,8 +176,9 @@ class Replica:
         raise UsageError(f"an encoder patches {offset:#x}, where it has not placed anything")
 
     def launch(self, segment: Segment, waits: tuple[Signal, ...]) -> Launch:
-        """Return the ring words of a segment that waits for these signals; made anew when a timeline changed
-        slots.
+        """Return the ring words of a segment that waits for these signals.
+
+        They are made anew when a timeline changed slots.
         """
         launch = self.launches[segment.index]
         if launch is None or launch.signals != (*waits, segment.queue.timeline.signal):
@@ -199,10 +200,25 @@ class Replica:
 class Executable:
     """A compiled graph. Made by `Graph.compile`; replays may come from any thread."""
 
-    __slots__ = ("__weakref__", "_checks", "_conflicts", "_epochs", "_limit", "_pointers", "_replicas", "_tails", "_turn",
-                 "closed", "devices", "label", "params", "queues", "segments")  # fmt: skip
+    __slots__ = (
+        "__weakref__",
+        "_checks",
+        "_conflicts",
+        "_epochs",
+        "_limit",
+        "_pointers",
+        "_replicas",
+        "_tails",
+        "_turn",
+        "closed",
+        "devices",
+        "label",
+        "params",
+        "queues",
+        "segments",
+    )
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made by Graph.compile alone
         self,
         label: str,
         params: tuple[Param, ...],
@@ -284,7 +300,7 @@ class Executable:
             raise
 
     def replay(self, given: Sequence[Value] = (), *, after: Sequence[Point] = ()) -> Point:
-        """Run the graph with these values, one a parameter in the order of their creation; return when all is done.
+        """Run the graph with these values, one a parameter in the order of creation; return when it is done.
 
         Pointer parameters take Buffers, the others numbers. Nothing is encoded and, in a copy that is bound
         to the same values already, nothing is written. Raises before anything is sent.
@@ -321,7 +337,7 @@ class Executable:
         missing = [param.name for param in self.params if param not in values]
         if strangers or missing:
             raise UsageError(
-                f"{self.label or 'the graph'} takes {', '.join(p.name for p in self.params) or 'no parameters'}; "
+                f"{self.label or 'the graph'} takes {', '.join(p.name for p in self.params) or 'nothing'}; "
                 f"missing: {', '.join(missing) or 'none'}; not its own: {', '.join(strangers) or 'none'}"
             )
         given = [values[param] for param in self.params]

@@ -72,7 +72,7 @@ class Graph:
         return param
 
     def add(self, queue: Queue, commands: CommandBuffer, *, after: Sequence[Node] = ()) -> Node:
-        """Add a command buffer, to run on `queue` after the queue's earlier nodes and after the nodes given."""
+        """Add a command buffer, to run on `queue` after its earlier nodes and the nodes given."""
         if commands.kind is not queue.kind:
             raise UsageError(f"{commands!r} was added for {queue!r}")
         for node in after:
@@ -84,9 +84,7 @@ class Graph:
         return node
 
     def compile(self, *, copies: int = 2, limit: int = 8) -> Executable:
-        """Encode the graph. `copies` replays can be in flight at first, up to `limit` when they are asked
-        for.
-        """
+        """Encode the graph for `copies` replays in flight at first, and `limit` when they are asked for."""
         if not self.nodes:
             raise UsageError(f"the graph {self.label!r} has no nodes")
         if not 1 <= copies <= limit:
@@ -101,9 +99,7 @@ class Graph:
 
 
 def segment(nodes: Sequence[Node]) -> list[Segment]:
-    """Cut the nodes into segments, in an order in which every wait is for an earlier one; the last joins all
-    queues.
-    """
+    """Cut the nodes into segments; every wait is for an earlier one, and the last joins all queues."""
     ends = {id(before) for node in nodes for before in node.after if before.queue is not node.queue}
     segments: list[Segment] = []
     of_node: dict[int, int] = {}
@@ -130,9 +126,7 @@ def segment(nodes: Sequence[Node]) -> list[Segment]:
 
 
 def conflicts(segments: Sequence[Segment]) -> set[tuple[Queue, Queue]]:
-    """Return the pairs of queues that may touch the same memory, one of them writing: replays must not
-    overlap there.
-    """
+    """Return the pairs of queues that may touch the same memory, one of them writing."""
     touched: dict[Queue, list[tuple[Buffer | None, bool]]] = {}
     for seg in segments:
         entry = touched.setdefault(seg.queue, [])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hcq.commands import Barrier, Command, Copy, Exec, Fill, SetSignal, Wait, Write
 from hcq.errors import UsageError
+from hcq.intervals import Intervals
 from hcq.memory import Buffer
 from hcq.params import Expr, Param
 
@@ -74,7 +75,10 @@ class Draft:
     label: str
     clock: Clock
     awaits: list[tuple[Signal, int]] = field(default_factory=list)
-    pasts: list[tuple[Buffer, Past]] = field(default_factory=list)
+    touched: dict[tuple[Buffer, int, bool, tuple[tuple[Signal, int], ...]], Intervals] = field(
+        default_factory=dict
+    )
+    """Byte ranges by buffer, tick, whether they are written, and what they come after."""
     promises: list[tuple[Signal, Promise]] = field(default_factory=list)
     events: list[tuple[bool, Signal, int]] = field(default_factory=list)
     """(whether it waits, signal, slot value) in order."""
@@ -96,7 +100,7 @@ class Ledger:
         join(clock, self.host)
         draft = Draft(queue, label, clock)
         clock[queue] = clock.get(queue, 0) + 1
-        group: list[Access] = []
+        group = Group(label)
         for i, command in enumerate(todo):
             if isinstance(command, Wait):
                 self._wait(draft, command, number(command.value, values))
@@ -104,8 +108,7 @@ class Ledger:
                 self._set(draft, command, number(command.value, values))
             touched = list(accesses(command, values))
             if isinstance(command, Exec):
-                missing_barrier(label, group, touched)
-                group += touched
+                group.add(touched)
             elif isinstance(command, (Barrier, Wait, Copy, Fill, Write, SetSignal)):
                 group.clear()
             for access in touched:
@@ -126,8 +129,8 @@ class Ledger:
         before += [promise.value for signal, promise in draft.promises if signal is command.signal]
         if before and value <= before[-1]:
             raise UsageError(
-                f"{draft.label or 'a submission'} sets {command.signal!r} to {value}, but {before[-1]} was submitted "
-                f"before: a point is raised once, and values only grow"
+                f"{draft.label or 'a submission'} sets {command.signal!r} to {value}, but {before[-1]} was "
+                f"submitted before: a point is raised once, and values only grow"
             )
         draft.events.append((False, command.signal, value))
         draft.promises.append((command.signal, Promise(value, dict(draft.clock))))
@@ -144,14 +147,14 @@ class Ledger:
                 continue
             if any(_raises(rest, signal, value, values) for signal, value in past.awaits):
                 continue
+            mine, theirs = ("writes" if one.writes else "reads" for one in (access, past))
             raise UsageError(
-                f"hazard: {access.what} {'writes' if access.writes else 'reads'} {access.root!r} on {draft.queue.label}, "
-                f"and nothing orders it after {past.what}, which {'writes' if past.writes else 'reads'} it on "
-                f"{past.queue.label}\nhint: submit with after=[the point of that submission], or wait for it"
+                f"hazard: {access.what} {mine} {access.root!r} on {draft.queue.label}, and nothing orders it "
+                f"after {past.what}, which {theirs} it on {past.queue.label}\n"
+                f"hint: submit with after=[the point of that submission], or wait for it"
             )
-        queue, tick = draft.queue, draft.clock[draft.queue]
-        past = Past(queue, tick, access.begin, access.end, access.writes, access.what, tuple(draft.awaits))
-        draft.pasts.append((access.root, past))
+        key = (access.root, draft.clock[draft.queue], access.writes, tuple(draft.awaits))
+        draft.touched.setdefault(key, Intervals()).add(access.begin, access.end, access.what)
 
     def commit(self, draft: Draft, signal: Signal, value: int) -> None:
         """Enter a submission that was sent and that raises a timeline's slot to `value`."""
@@ -162,10 +165,12 @@ class Ledger:
             known[:] = [p for p in known if p.value >= reached][-256:]
             known.append(promise)
         self.clocks[draft.queue] = draft.clock
-        for root, past in draft.pasts:
+        for (root, tick, writes, awaits), ranges in draft.touched.items():
             entries = self.history.setdefault(root, [])
-            entries[:] = [old for old in entries if not _covers(past, old, draft.clock)]
-            entries.append(past)
+            for begin, end, what in ranges:
+                past = Past(draft.queue, tick, begin, end, writes, what, awaits)
+                entries[:] = [old for old in entries if not _covers(past, old, draft.clock)]
+                entries.append(past)
 
     def host_saw(self, signal: Signal, value: int) -> None:
         """Order what the host submits from now on after everything that raised `signal` to `value`."""
@@ -241,14 +246,32 @@ def _range(
     return Access(buffer.root or buffer, begin, begin + size, writes, what)
 
 
-def missing_barrier(label: str, group: list[Access], touched: list[Access]) -> None:
-    """Refuse a kernel that conflicts with one before it that no Barrier separates from it."""
-    for one in touched:
-        for other in group:
-            if one.meets(other):
-                raise UsageError(
-                    f"missing barrier in {label or 'a submission'}: {other.what} "
-                    f"{'writes' if other.writes else 'reads'} {one.root!r} and {one.what} "
-                    f"{'writes' if one.writes else 'reads'} it, and nothing orders the two kernels\n"
-                    f"hint: record .barrier() between them"
-                )
+class Group:
+    """The kernels since the last barrier: they may run in any order, and at the same time."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._touched: dict[Buffer, tuple[Intervals, Intervals]] = {}
+
+    def clear(self) -> None:
+        """Forget them: a barrier follows."""
+        self._touched.clear()
+
+    def add(self, touched: list[Access]) -> None:
+        """Add one kernel, or refuse it: it conflicts with another of the group."""
+        for one in touched:
+            reads, writes = self._touched.get(one.root, (_NONE, _NONE))
+            for others, verb in ((writes, "writes"), (reads, "reads")):
+                other = others.find(one.begin, one.end)
+                if other and (one.writes or others is writes):
+                    raise UsageError(
+                        f"missing barrier in {self._label or 'a submission'}: {other} {verb} {one.root!r} "
+                        f"and {one.what} {'writes' if one.writes else 'reads'} it; nothing orders the two\n"
+                        f"hint: record .barrier() between them"
+                    )
+        for one in touched:
+            entry = self._touched.setdefault(one.root, (Intervals(), Intervals()))
+            entry[one.writes].add(one.begin, one.end, one.what)
+
+
+_NONE = Intervals()

@@ -12,13 +12,13 @@ What `alloc` returns holds whatever the memory held before; only pages fresh fro
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from hcq.errors import OutOfMemoryError, UsageError
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
 
     from hcq.device import Device
     from hcq.driver import Allocation, BufferSpec, DriverDevice
@@ -286,7 +286,8 @@ class Buffer:
     def live(self) -> None:
         """Raise `UsageError` when the buffer, or its device, is closed."""
         if self.device.closed:
-            raise UsageError(f"{self!r} was used after its device was closed")
+            reason = self.device.refusal() if self.device.refusal else "its device is closed"
+            raise UsageError(f"{self!r} cannot be used: {reason}")
         if self.va is CLOSED:
             where = f"; closed at {self.where}" if self.where else ""
             raise UsageError(f"{self!r} was used after it was closed{where}")

@@ -1,4 +1,4 @@
-"""The flat patch plan of an Executable: which u64 elements hold which open numbers, and the code that writes them.
+"""The flat patch plan of an Executable: which u64 elements hold which open numbers, and who writes them.
 
 Every patch becomes bits of u64 elements of a copy's memory. `write_all` is the readable loop, and the oracle
 of the tests; `compile_bind` generates the straight-line function that replays use: one identity test a

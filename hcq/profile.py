@@ -36,9 +36,7 @@ class Span:
 
 
 def chrome_trace(spans: Iterable[Span]) -> str:
-    """Return the spans as a trace that chrome://tracing and Perfetto show: a process a device, a thread a
-    queue.
-    """
+    """Return a trace for chrome://tracing and Perfetto: a process a device, a thread a queue."""
     import json  # noqa: PLC0415 - only here
 
     events: list[dict[str, object]] = []

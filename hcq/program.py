@@ -154,7 +154,7 @@ class Program:
         self.loaded = loaded
         """What the driver made of the image: encoders launch this."""
         self.name = image.name
-        self._make = compile_args(self)
+        self._make = compile_args(image, device)
 
     def args(self, *values: Buffer | Word | float) -> KernArgs:
         """Pack one value a slot.
@@ -163,7 +163,7 @@ class Program:
 
         Raises `UsageError` naming the slot, what it wants and what it saw.
         """
-        return self._make(values)
+        return self._make(self, values)
 
     def close(self) -> None:
         """Unload the kernel once the launches in flight are done; launching it again is a `UsageError`."""

@@ -65,7 +65,7 @@ class Queue:
         """Sees every submission before it is encoded; None in normal use."""
         self.timeline = Timeline(device, label=self.label)
         self._inflight: deque[tuple[Point, Sequence[object], int]] = deque()
-        """(point, what must stay alive, end of its argument memory) of every submission not known to be done."""
+        """(point, what must stay alive, end of its arguments) of every submission not known to be done."""
         self.ring = device.driver.ring(kind, index)
         self._encoder = device.driver.encoder(kind)
         self._arguments = ArgumentRing(device, self.retire_oldest, label=self.label)
@@ -229,13 +229,13 @@ class Queue:
                 self.lock.release()
 
     def retire_oldest(self) -> bool:
-        """Wait for the oldest submission in flight and retire it; False when there is none. The lock is held."""
+        """Wait for the oldest submission in flight, retire it; False when there is none. The lock is held."""
         self._sweep()
         if not self._inflight:
             return False
         point = self._inflight[0][0]
         if point.value > self.timeline.last.value:
-            # Every submission in flight was interrupted and may never have been sent: one that is stands for them.
+            # All that is in flight was interrupted and may never have been sent: send what stands for it.
             self._send([], None, ())
         point.wait()
         self._sweep()

@@ -140,7 +140,7 @@ class Point:
         return True
 
     def passed(self) -> bool:
-        """Return whether the point is reached, for housekeeping: the validation layer does not count it as seen."""
+        """Return whether the point is reached, for housekeeping: not counted as seen by the host."""
         signal = self.signal
         return signal._words[signal._index] + signal.base >= self.value  # noqa: SLF001 - same module, hot
 

@@ -1,4 +1,4 @@
-"""The validation layer: sees every submission before it is encoded, and refuses what could go wrong on another day.
+"""The validation layer: sees every submission before it is encoded, refuses what could go wrong one day.
 
 Opt-in (`HCQ_VALIDATE=1`, `hcq.open(..., validate=True)`). It checks that buffers and programs are open, that
 copies and launches stay inside their buffers and the device's limits, that kernels which conflict have a
@@ -57,8 +57,6 @@ class Watch:
         self._drafts: dict[Queue, Draft] = {}
         self._live: dict[int, tuple[int, str, weakref.ref[Buffer]]] = {}
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
-
-    # -- submissions --------------------------------------------------------------------------------------------------
 
     def submission(
         self, queue: Queue, label: str, todo: list[Command], values: Mapping[Param, Value] | None
@@ -133,8 +131,6 @@ class Watch:
             lines = "".join(f"\n  {line}" for line in _SHARED.waits.text(outcome))
             raise UsageError(f"{draft.label or 'a submission'} to {draft.queue.label} can never run:{lines}")
 
-    # -- the host -----------------------------------------------------------------------------------------------------
-
     def recorded(self, commands: CommandBuffer) -> None:
         """Count what a command buffer sets as possible as long as it exists."""
         _SHARED.waits.recorded(commands)
@@ -149,8 +145,8 @@ class Watch:
             if not signal.host_set and reached < value:
                 lines = "".join(f"\n  {line}" for line in _SHARED.waits.text(outcome))
                 raise UsageError(
-                    f"the host waits for {name(signal)} >= {value + signal.base}, now {signal.value}, and nothing "
-                    f"recorded or submitted can raise it{lines}"
+                    f"the host waits for {name(signal)} >= {value + signal.base}, now {signal.value}, and "
+                    f"nothing recorded or submitted can raise it{lines}"
                 )
 
     def saw(self, signal: Signal, value: int) -> None:
@@ -163,8 +159,6 @@ class Watch:
         """Return in words which queues cannot go on, and why."""
         with _SHARED.lock:
             return _SHARED.waits.text(_SHARED.waits.play())
-
-    # -- memory -------------------------------------------------------------------------------------------------------
 
     def allocated(self, buffer: Buffer) -> None:
         """Remember a buffer, and where it is dropped, for fault reports."""

@@ -100,8 +100,9 @@ class WaitGraph:
     def text(self, outcome: Outcome) -> list[str]:
         """Return the wait graph in words, a line a queue that cannot go on."""
         return [
-            f"{queue.label}: {pending.label or 'a submission'} waits for {name(signal)} >= {value + signal.base}, "
-            f"now {signal.value}; {self._raiser(outcome.blocked.values(), signal, value)}"
+            f"{queue.label}: {pending.label or 'a submission'} waits for {name(signal)} "
+            f">= {value + signal.base}, now {signal.value}; "
+            f"{self._raiser(outcome.blocked.values(), signal, value)}"
             for queue, (pending, signal, value) in outcome.blocked.items()
         ]
 
@@ -109,7 +110,8 @@ class WaitGraph:
     def _raiser(blocked: Iterable[tuple[Pending, Signal, int]], signal: Signal, value: int) -> str:
         for pending, _, _ in blocked:
             if any(not waits and one is signal and to >= value for waits, one, to in pending.events):
-                return f"raised by {pending.label or 'a submission'} on {pending.queue.label}, which waits itself"
+                who = pending.label or "a submission"
+                return f"raised by {who} on {pending.queue.label}, which waits itself"
         return "nothing recorded or submitted raises it, and the host may not (host_set=False)"
 
 

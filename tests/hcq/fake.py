@@ -1,7 +1,7 @@
-"""A device in Python for tests of the model: real words, patches and addresses, executed only when somebody lets it.
+"""A device in Python for tests of the model: real words, patches and addresses, run only when asked.
 
-Packets are 8 u64 (or 16 u32) words. Nothing runs inside `submit`: `run` plays the rings forward, and a wait of the host
-does, unless `hold` is set. Every access is checked against the memory that is allocated just now.
+Packets are 8 u64 (or 16 u32) words. Nothing runs inside `submit`: `run` plays the rings forward, and a wait
+of the host does, unless `hold` is set. Every access is checked against the memory that is allocated just now.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class FakeEncoder:
             self._one(command, out)
 
     def _one(self, command: Command, out: Stream) -> None:
-        self.device.encoded.append(command)
+        self.device.encoded.append(type(command).__name__)
         match command:
             case Wait(signal, value):
                 self._emit(out, WAIT, signal.va, value)
@@ -180,7 +180,7 @@ class FakeDevice:
         """A kernel that the encoder refuses."""
         self.interrupt = False
         """The next submit is interrupted."""
-        self.encoded: list[Command] = []
+        self.encoded: list[str] = []
         self.launched: list[str] = []
         self.memory: dict[int, tuple[int, memoryview]] = {}
         self.hosts: dict[int, int] = {}
@@ -192,7 +192,7 @@ class FakeDevice:
         self.report: FaultReport | None = None
         self.ticks = 1000
 
-    def alloc(self, size: int, spec: BufferSpec) -> Allocation:
+    def alloc(self, size: int, _spec: BufferSpec) -> Allocation:
         size = (size + 4095) & ~4095
         if sum(size for size, _ in self.memory.values()) + size > self.room:
             raise OutOfMemoryError("alloc", 12, "ENOMEM", arguments=f"size={size}")
@@ -218,7 +218,7 @@ class FakeDevice:
         self.rings.append(FakeRing(self, kind, index))
         return self.rings[-1]
 
-    def encoder(self, kind: QueueKind) -> FakeEncoder:
+    def encoder(self, _kind: QueueKind) -> FakeEncoder:
         return FakeEncoder(self)
 
     def load(self, image: KernelImage) -> FakeProgram:
@@ -248,11 +248,9 @@ class FakeDevice:
     def close(self) -> None:
         self.closes += 1
 
-    # -- execution ----------------------------------------------------------------------------------------------------
-
     def run(self) -> None:
         """Play all rings forward until none moves."""
-        while self.report is None and any([ring.step() for ring in self.rings]):
+        while self.report is None and sum([ring.step() for ring in self.rings]):
             pass
 
     def execute(self, op: int, words: Sequence[int]) -> None:

@@ -1,0 +1,75 @@
+"""The memory of one device: its pools, what was closed while in use, what to try when it is short."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import TYPE_CHECKING
+
+from hcq.memory import Pool
+
+if TYPE_CHECKING:
+    from hcq.device import Device
+    from hcq.driver import BufferSpec
+    from hcq.memory import Block
+    from hcq.signal import Point
+
+
+class Heap:
+    """Pools by kind of memory. Thread-safe."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._lock = threading.RLock()
+        self._pools: dict[BufferSpec, Pool] = {}
+        self._graves: list[tuple[list[Point], Block, list[Block]]] = []
+        """Memory of closed buffers that work in flight may still touch."""
+
+    def pool(self, spec: BufferSpec) -> Pool:
+        """Return the pool of a kind of memory."""
+        pool = self._pools.get(spec)
+        if pool is None:
+            with self._lock:
+                pool = self._pools.get(spec)
+                if pool is None:
+                    pool = self._pools[spec] = Pool(self._device.driver, spec, self._lock, self._reclaim)
+        return pool
+
+    def _reclaim(self, attempt: int) -> bool:
+        """Free memory for an allocation that failed, harder each time; False when nothing is left to try."""
+        device = self._device
+        if attempt == 1:
+            device.forget_bindings()
+            gc.collect()
+        elif attempt > 1:
+            oldest = [point for queue in device.queues if (point := queue.oldest()) is not None]
+            if not oldest:
+                return False
+            oldest[0].wait()
+        device.sweep()
+        for pool in tuple(self._pools.values()):
+            pool.trim()
+        return True
+
+    def bury(self, points: list[Point], block: Block, home: list[Block]) -> None:
+        """Let a block be taken again when all points are reached."""
+        if all(point.passed() for point in points):
+            home.append(block)
+        else:
+            self._graves.append((points, block, home))
+
+    def sweep(self) -> None:
+        """Let go of what waited for points that are reached now."""
+        with self._lock:
+            graves, self._graves = self._graves, []
+            for points, block, home in graves:
+                self.bury(points, block, home)
+
+    def close(self) -> None:
+        """Give everything back to the driver."""
+        for pool in self._pools.values():
+            pool.close()
+
+    def pages(self) -> list[tuple[int, int]]:
+        """Return (address, bytes) of everything that the driver gave."""
+        return [(page.va, page.size) for pool in tuple(self._pools.values()) for page in pool.chunks()]

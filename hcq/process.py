@@ -1,0 +1,49 @@
+"""What the end of the interpreter and a fork mean for devices that are open."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hcq.errors import HcqError
+from hcq.hostpool import SIGNALS, STAMPS
+
+if TYPE_CHECKING:
+    from hcq.device import Device
+
+EXIT_S = 1.0
+"""How long work in flight may take at the end of the interpreter."""
+
+OPEN: weakref.WeakSet[Device] = weakref.WeakSet()
+"""The open devices of this process."""
+_hooked: list[bool] = []
+
+
+def remember(device: Device) -> None:
+    """Close the device when the interpreter ends, and orphan it in forked children."""
+    if not _hooked:
+        _hooked.append(True)
+        atexit.register(_close_all)
+        os.register_at_fork(after_in_child=_orphan_all)
+    OPEN.add(device)
+
+
+def _close_all() -> None:
+    for device in tuple(OPEN):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ResourceWarning)
+            with suppress(HcqError):  # the interpreter ends: nobody is left to tell
+                device.close(timeout_s=EXIT_S)
+
+
+def _orphan_all() -> None:
+    parent = os.getppid()
+    for device in tuple(OPEN):
+        device.orphan(parent)
+    OPEN.clear()
+    SIGNALS.forget()
+    STAMPS.forget()

@@ -1,0 +1,180 @@
+"""Buffers and the caching allocator: lifetimes, reuse, out of memory."""
+
+from __future__ import annotations
+
+import gc
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hcq.driver import BufferSpec
+from hcq.errors import OutOfMemoryError, UsageError
+from hcq.memory import CHUNK_BYTES, LARGE_BYTES, size_class
+from hcq.registry import wrap
+from tests.hcq.fake import ADD, ONE, FakeDevice
+
+if TYPE_CHECKING:
+    from hcq.device import Device
+
+
+@given(st.integers(1, 1 << 40), st.sampled_from([1, 256, 4096, 1 << 21]))
+def test_a_size_class_wastes_at_most_a_quarter_beyond_the_alignment(size: int, align: int):
+    rounded = size_class(size, align)
+    assert rounded >= size
+    assert rounded % max(align, 256) == 0
+    assert rounded - size < max(256, align, size / 4 + 1)
+    assert size_class(rounded, align) == rounded
+
+
+@given(st.lists(st.tuples(st.integers(1, 3 << 20), st.sampled_from([1, 256, 4096])), max_size=20))
+def test_live_buffers_never_overlap(wanted: list[tuple[int, int]]):
+    with wrap(FakeDevice()) as device:
+        buffers = [device.alloc(size, BufferSpec(align=align)) for size, align in wanted]
+        for buffer, (size, align) in zip(buffers, wanted, strict=True):
+            assert buffer.size == size
+            assert buffer.va % align == 0
+        ranges = sorted((buffer.va, buffer.va + buffer.size) for buffer in buffers)
+        assert all(end <= begin for (_, end), (begin, _) in pairwise(ranges))
+
+
+def test_memory_of_a_dropped_buffer_is_used_again_at_once(device: Device):
+    va = device.alloc(1000).va
+    assert device.alloc(1001).va == va
+
+
+def test_small_buffers_share_pages_and_large_ones_do_not(device: Device, fake: FakeDevice):
+    before = len(fake.memory)
+    small = [device.alloc(256) for _ in range(100)]
+    assert len(fake.memory) == before + 1
+    large = [device.alloc(LARGE_BYTES) for _ in range(2)]
+    assert len(fake.memory) == before + 3
+    assert max(b.va for b in small) - min(b.va for b in small) < CHUNK_BYTES
+    assert large[0].va != large[1].va
+
+
+def test_a_view_shares_the_bytes_and_keeps_its_root(device: Device):
+    view = device.alloc(256).view(64, 32).view(8)
+    assert (view.size, view.offset) == (24, 72)
+    view.host()[:] = b"x" * 24
+    assert bytes(view.root.host()[71:97]) == b"\0" + b"x" * 24 + b"\0"
+
+
+def test_a_view_outside_its_buffer_is_refused(device: Device):
+    buffer = device.alloc(256, label="b")
+    for offset, size in ((-1, 1), (0, 257), (257, None), (250, 7)):
+        with pytest.raises(UsageError, match="lie outside <Buffer 'b' of 256 bytes"):
+            buffer.view(offset, size)
+
+
+def test_closing_a_root_closes_its_views(device: Device):
+    buffer = device.alloc(256)
+    view = buffer.view(0, 8)
+    buffer.close()
+    assert view.closed
+    with pytest.raises(UsageError, match="was used after it was closed"):
+        view.host()
+
+
+def test_closing_a_view_leaves_the_root_open(device: Device):
+    buffer = device.alloc(256)
+    view = buffer.view(0, 8)
+    view.close()
+    assert buffer.host()[0] == 0
+    with pytest.raises(UsageError):
+        view.host()
+
+
+def test_a_closed_buffer_says_where_it_was_closed(device: Device):
+    buffer = device.alloc(256, label="b")
+    buffer.close()
+    buffer.close()
+    with pytest.raises(UsageError, match=rf"closed at {__file__}:\d+"):
+        buffer.view(0)
+
+
+def test_memory_of_a_closed_buffer_returns_only_when_work_in_flight_is_done(device: Device, fake: FakeDevice):
+    fake.hold = True
+    a, b = device.alloc(256), device.alloc(256)
+    va = a.va
+    device.compute.submit(device.compute.record().copy(b, a))
+    a.close()
+    assert device.alloc(256).va != va
+    fake.run()
+    device.sweep()
+    gc.collect()
+    assert va in {device.alloc(256).va, *(buffer.va for buffer in [device.alloc(256) for _ in range(3)])}
+
+
+def test_memory_of_a_buffer_closed_while_nothing_runs_returns_at_once(device: Device):
+    buffer = device.alloc(256)
+    va = buffer.va
+    buffer.close()
+    assert device.alloc(256).va == va
+
+
+def test_work_in_flight_keeps_dropped_buffers(device: Device, fake: FakeDevice):
+    fake.hold = True
+    program = device.load(ADD)
+    out = device.alloc(256)
+    a = device.alloc(256)
+    a.host()[:] = b"\x05" * 256
+    device.compute.submit(
+        device.compute.record().exec(program, program.args(out, a, a), groups=(256, 1, 1), threads=ONE)
+    )
+    va = a.va
+    del a
+    others = [device.alloc(256) for _ in range(8)]
+    assert va not in {other.va for other in others}
+    fake.run()
+    assert bytes(out.host()) == b"\x0a" * 256
+
+
+def test_out_of_memory_waits_for_work_in_flight_and_takes_its_memory(device: Device, fake: FakeDevice):
+    fake.hold = True
+    a = device.alloc(8 << 20)
+    fake.room = sum(size for size, _ in fake.memory.values())
+    device.compute.submit(device.compute.record().fill(a, 7))
+    del a
+    fake.hold = False
+    assert device.alloc(8 << 20).size == 8 << 20
+
+
+def test_out_of_memory_leaks_nothing_and_the_next_call_works(device: Device, fake: FakeDevice):
+    before = dict(fake.memory)
+    fake.room = sum(size for size, _ in before.values()) + (4 << 20)
+    for _ in range(3):
+        with pytest.raises(OutOfMemoryError, match="alloc failed with ENOMEM"):
+            device.alloc(64 << 20)
+    assert fake.memory.keys() <= before.keys()
+    assert device.alloc(4 << 20).host()[0] == 0
+
+
+def test_out_of_memory_empties_the_caches_of_other_sizes(device: Device, fake: FakeDevice):
+    cached = [device.alloc(2 << 20) for _ in range(4)]
+    fake.room = sum(size for size, _ in fake.memory.values())
+    del cached
+    assert device.alloc(8 << 20).size == 8 << 20
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5])
+def test_a_size_that_is_none_is_refused(device: Device, size: float):
+    with pytest.raises(UsageError, match="a buffer has at least one byte"):
+        device.alloc(size)
+
+
+def test_an_alignment_that_is_no_power_of_two_is_refused(device: Device):
+    with pytest.raises(UsageError, match="alignment 48"):
+        device.alloc(64, BufferSpec(align=48))
+
+
+def test_a_peer_sees_memory_once_it_is_mapped(device: Device, fake: FakeDevice):
+    with wrap(FakeDevice(index=1)) as other:
+        buffer = device.alloc(64)
+        buffer.map_to(other)
+        buffer.map_to(other)
+        assert buffer.visible_to(other)
+        assert len(other.driver.peers) == 1
+        assert buffer.view(8).visible_to(other)

@@ -1,0 +1,407 @@
+"""Queues: order, what is kept in flight, argument memory, failures."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hcq.arguments import RING_BYTES, ArgumentRing
+from hcq.commands import CommandBuffer
+from hcq.driver import QueueKind
+from hcq.errors import DeviceFault, SignalTimeout, UsageError
+from hcq.params import Param
+from hcq.registry import wrap
+from tests.hcq.fake import ADD, ONE, STORE, WILD, FakeDevice
+
+if TYPE_CHECKING:
+    from hcq.device import Device
+
+
+def test_commands_do_what_they_say(device: Device):
+    a, b = device.alloc(64), device.alloc(64)
+    commands = device.compute.record().fill(a, 0x01020304).write(a.view(8), 0xAABBCCDD_00000001, bits=64)
+    commands.copy(b, a).write(b.view(32), 7)
+    device.compute.submit(commands).wait()
+    want = bytearray(b"\x04\x03\x02\x01" * 16)
+    want[8:16] = b"\x01\0\0\0\xdd\xcc\xbb\xaa"
+    assert bytes(a.host()) == want
+    want[32:36] = b"\x07\0\0\0"
+    assert bytes(b.host()) == want
+
+
+def test_submit_returns_before_the_work_is_done(device: Device, fake: FakeDevice):
+    fake.hold = True
+    point = device.compute.submit(device.compute.record())
+    assert not point.done()
+    fake.run()
+    assert point.done()
+
+
+def test_points_of_a_queue_grow_by_one(device: Device):
+    points = [device.compute.submit(device.compute.record()) for _ in range(3)]
+    assert [point.value for point in points] == [1, 2, 3]
+    assert len({id(point.signal) for point in points}) == 1
+
+
+def test_after_orders_queues(device: Device):
+    copies, compute = device.copies[0], device.compute
+    a, b, c = (device.alloc(64) for _ in range(3))
+    gate = device.signal(host_set=True)
+    first = compute.submit(compute.record().fill(a, 5), after=[gate.at(1)])
+    second = copies.submit(copies.record().copy(b, a), after=[first])
+    third = compute.submit(compute.record().copy(c, b), after=[second])
+    assert not third.done()
+    gate.value = 1
+    third.wait()
+    assert c.host()[0] == 5
+
+
+def test_a_reached_point_costs_no_wait(fake: FakeDevice):
+    with wrap(fake) as device:
+        done = device.compute.submit(device.compute.record())
+        done.wait()
+        fake.encoded.clear()
+        device.copies[0].submit(device.copies[0].record(), after=[done])
+        assert fake.encoded == ["SetSignal"]
+
+
+def test_a_point_of_the_queue_itself_costs_no_wait(device: Device, fake: FakeDevice):
+    fake.hold = True
+    point = device.compute.submit(device.compute.record())
+    fake.encoded.clear()
+    device.compute.submit(device.compute.record(), after=[point])
+    assert fake.encoded == ["SetSignal"]
+
+
+def test_values_of_params_are_given_at_submit(device: Device):
+    number, scale, target = Param("n", 32), Param("x"), Param("out")
+    program, out = device.load(STORE), device.alloc(64)
+    args = program.args(target + 16, number, scale, 9)
+    commands = device.compute.record().exec(program, args, groups=(Param("g", 32), 1, 1), threads=ONE)
+    groups = commands.commands[0].groups[0]
+    device.compute.submit(commands, values={number: 3, scale: 0.5, target: out, groups: 1}).wait()
+    assert bytes(out.host()[16:32]) == b"\x03\0\0\0\0\0\0?\x09\0\0\0\0\0\0\0"
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_missing_value_is_refused_by_name(fake: FakeDevice):
+    with wrap(fake) as device:
+        commands = device.compute.record().copy(Param("to"), device.alloc(64), 8)
+        with pytest.raises(UsageError, match="no value was given for the parameter to; given: nothing"):
+            device.compute.submit(commands)
+
+
+def test_a_number_too_wide_for_its_place_is_refused(device: Device):
+    program, out, number = device.load(STORE), device.alloc(64), Param("count", 32)
+    commands = device.compute.record().exec(
+        program, program.args(out, 1, 1.0, number), groups=ONE, threads=ONE
+    )
+    with pytest.raises(UsageError, match=r"count"):
+        device.compute.submit(commands, values={number: 1 << 32})
+
+
+@pytest.mark.parametrize(
+    ("value", "why"), [(-1, "wanted 0 to 4294967295, seen -1"), (1.5, "used as an integer")]
+)
+def test_a_value_out_of_range_is_refused(fake: FakeDevice, value: float, why: str):
+    with wrap(fake) as device:
+        size, a, b = Param("size", 32), device.alloc(64), device.alloc(64)
+        commands = device.compute.record().copy(a, b, size)
+        with pytest.raises(UsageError, match=why):
+            device.compute.submit(commands, values={size: value})
+
+
+def test_a_refused_submission_leaves_no_trace(device: Device, fake: FakeDevice):
+    program, out = device.load(ADD), device.alloc(64)
+    a = device.alloc(64)
+    commands = device.compute.record().exec(program, program.args(out, a, a), groups=(64, 1, 1), threads=ONE)
+    fake.refuse = "add"
+    with pytest.raises(UsageError, match="the fake refuses add"):
+        device.compute.submit(commands)
+    assert device.compute.ring.submits == 0
+    fake.refuse = ""
+    point = device.compute.submit(commands)
+    assert point.value == 1
+    point.wait()
+
+
+def test_a_submission_larger_than_the_ring_is_refused(device: Device, fake: FakeDevice):
+    fake.ring_words = 64
+    a = device.alloc(64)
+    commands = device.compute.record()
+    for _ in range(20):
+        commands.fill(a, 1)
+    with pytest.raises(UsageError, match="do not fit a ring of 64"):
+        device.compute.submit(commands)
+    fake.ring_words = 1 << 20
+    assert device.compute.submit(commands).value == 1
+
+
+def test_an_interrupted_submission_keeps_its_buffers_and_its_value_is_not_used_again(
+    device: Device, fake: FakeDevice
+):
+    fake.hold = True
+    a = device.alloc(64)
+    buffer = weakref.ref(a)
+    fake.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        device.compute.submit(device.compute.record().fill(a, 1))
+    del a
+    assert buffer() is not None
+    assert device.compute.timeline.last.value == 0
+    point = device.compute.submit(device.compute.record())
+    assert point.value == 2
+    fake.run()
+    device.compute.sync()
+    assert buffer() is None
+
+
+def test_waiting_for_room_gets_past_an_interrupted_submission(device: Device, fake: FakeDevice):
+    fake.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        device.compute.submit(device.compute.record())
+    with device.compute.lock:
+        assert device.compute.retire_oldest()
+        assert not device.compute.retire_oldest()
+
+
+def test_argument_memory_is_used_again_and_waited_for(device: Device, fake: FakeDevice):
+    program, out = device.load(ADD), device.alloc(256)
+    a = device.alloc(256)
+    queue = device.compute
+    pages = len(fake.memory)
+    commands = queue.record()
+    for _ in range(500):
+        commands.exec(program, program.args(out, a, a), groups=ONE, threads=ONE).barrier()
+    for _ in range(3 * RING_BYTES // (64 * 500)):
+        queue.submit(commands)
+    queue.sync()
+    assert len(fake.memory) <= pages + 1
+
+
+def test_a_submission_may_need_more_arguments_than_the_ring_has(device: Device, fake: FakeDevice):
+    program, a = device.load(STORE), device.alloc(16)
+    count = RING_BYTES // 64 + 100
+    outs = device.alloc(16 * count)
+    for _ in range(2):
+        commands = device.compute.record()
+        for i in range(count):
+            args = program.args(outs.view(16 * i, 16), i, 0.0, i)
+            commands.exec(program, args, groups=ONE, threads=ONE)
+        device.compute.submit(commands)
+        device.compute.submit(
+            device.compute.record().exec(program, program.args(a, 1, 0, 2), groups=ONE, threads=ONE)
+        )
+    device.sync()
+    words = outs.host().cast("I")
+    assert all(words[4 * i] == i for i in range(count))
+    assert a.host()[0] == 1
+
+
+def test_the_argument_ring_never_hands_out_what_is_in_flight(device: Device):
+    """A small ring, submissions of random sizes, retirement at random: no live block is overwritten."""
+    import random
+
+    from hcq.stream import Stream
+
+    rnd = random.Random(5)
+    live: list[tuple[int, list[tuple[int, int]]]] = []
+
+    def retire() -> bool:
+        if not live:
+            return False
+        ring.tail, _ = live.pop(0)[0], None
+        return True
+
+    ring = ArgumentRing(device, retire, label="test", size=4096)
+    stream = Stream(64, ring)
+    ring.start(stream)
+    for step in range(3000):
+        blocks = []
+        for _ in range(rnd.randint(1, 4)):
+            size = 8 * rnd.randint(1, 100)
+            va = stream.place([step] * (size // 8), align=rnd.choice([8, 64, 256]))
+            for _, others in live:
+                assert all(va + size <= start or end <= va for start, end in others)
+            assert all(va + size <= start or end <= va for start, end in blocks)
+            blocks.append((va, va + size))
+        ring.finish(stream)
+        live.append((stream.at, blocks))
+        while live and rnd.random() < 0.5:
+            retire()
+
+
+def test_commands_for_another_kind_of_queue_are_refused(device: Device):
+    with pytest.raises(UsageError, match="for a copy queue> was given to <Queue compute 0"):
+        device.compute.submit(CommandBuffer(QueueKind.COPY))
+
+
+def test_a_kernel_on_a_copy_queue_is_refused(device: Device):
+    program, a = device.load(ADD), device.alloc(64)
+    with pytest.raises(UsageError, match="recorded for a copy queue"):
+        device.copies[0].record().exec(program, program.args(a, a, a), groups=ONE, threads=ONE)
+
+
+def test_commands_outside_their_buffers_are_refused_when_recorded(device: Device):
+    a, b = device.alloc(64, label="a"), device.alloc(32)
+    record = device.compute.record()
+    with pytest.raises(UsageError, match="copy to <Buffer 'a' of 64 bytes"):
+        record.copy(a, b, 65)
+    with pytest.raises(UsageError, match="copy from"):
+        record.copy(a, b, 33)
+    with pytest.raises(UsageError, match="write to"):
+        record.write(a.view(60), 1, bits=64)
+    with pytest.raises(UsageError, match="no multiple"):
+        record.fill(a, 1, 6)
+    assert len(record) == 0
+
+
+def test_a_buffer_closed_after_recording_is_refused_at_submit(device: Device):
+    a, b = device.alloc(64), device.alloc(64)
+    commands = device.compute.record().copy(a, b)
+    b.close()
+    with pytest.raises(UsageError, match="used after it was closed"):
+        device.compute.submit(commands)
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_buffer_closed_after_recording_is_refused_without_validation(fake: FakeDevice):
+    with wrap(fake) as device:
+        program, a, b = device.load(ADD), device.alloc(64), device.alloc(64)
+        args = program.args(a, b, b)
+        b.close()
+        for _ in range(2):
+            commands = device.compute.record().exec(program, args, groups=ONE, threads=ONE)
+            with pytest.raises(UsageError, match="used after it was closed"):
+                device.compute.submit(commands)
+        device.compute.submit(
+            device.compute.record().exec(program, program.args(a, a, a), groups=ONE, threads=ONE)
+        )
+
+
+def test_commands_of_another_device_are_refused(device: Device):
+    with wrap(FakeDevice(index=1)) as other:
+        a = other.alloc(64)
+        with pytest.raises(UsageError, match="fake:0 cannot see"):
+            device.compute.submit(other.compute.record().fill(a, 1))
+        with pytest.raises(UsageError, match="fake:0 cannot see"):
+            device.compute.submit(device.compute.record().fill(a, 1))
+
+
+def test_after_takes_points_only(device: Device):
+    with pytest.raises(UsageError, match="after= takes points, not 3"):
+        device.compute.submit(device.compute.record(), after=[3])
+
+
+def test_a_timeout_says_what_every_queue_is_stuck_on(fake: FakeDevice):
+    with wrap(fake) as device:
+        fake.hold = True
+        gate = device.signal(label="gate")
+        point = device.compute.submit(device.compute.record(), after=[gate.at(1)])
+        with pytest.raises(SignalTimeout) as caught:
+            point.wait(timeout_s=0.02)
+        error = caught.value
+        start, rest = str(error).split("; ")
+        assert start == "compute 0 of fake:0 stuck at 0 of 1 after 0.0 s"
+        assert rest == f"compute 0 of fake:0 at 0 of 1: packet 4 with {gate.va:#x}"
+        assert (error.point, error.seen) == (point, 0)
+        assert error.waited_s >= 0.02
+        gate._words[gate._index] = 1
+        fake.hold = False
+
+
+def test_a_fault_is_raised_by_waits_and_then_by_everything(device: Device, fake: FakeDevice):
+    program, a = device.load(WILD), device.alloc(64, label="victim")
+    point = device.compute.submit(
+        device.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE)
+    )
+    with pytest.raises(DeviceFault) as caught:
+        point.wait()
+    report = caught.value.report
+    assert report.va == a.va + (1 << 40)
+    assert "bytes after the end of" in report.nearest
+    for call in (
+        lambda: device.alloc(64), lambda: device.compute.submit(device.compute.record()), device.sync,
+        lambda: device.load(WILD), device.signal, device.clock,
+    ):  # fmt: skip
+        with pytest.raises(DeviceFault) as again:
+            call()
+        assert again.value.report is report
+
+
+def test_a_fault_of_a_device_that_is_waited_for_ends_the_wait():
+    one, two = FakeDevice(), FakeDevice(index=1)
+    with pytest.warns(ResourceWarning, match="closed while work was in flight"), wrap(one) as first:
+        second = wrap(two)
+        two.hold = one.hold = True
+        program, a = second.load(WILD), second.alloc(64)
+        bad = second.compute.submit(
+            second.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE)
+        )
+        mine = first.compute.submit(first.compute.record(), after=[bad])
+        two.run()
+        with pytest.raises(DeviceFault, match="no such page"):
+            mine.wait(timeout_s=5)
+        second.close()
+
+
+def test_a_fault_of_an_unrelated_device_disturbs_nobody():
+    one, two = FakeDevice(), FakeDevice(index=1)
+    with wrap(one) as first, wrap(two) as second:
+        program, a = second.load(WILD), second.alloc(64)
+        second.compute.submit(second.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE))
+        two.run()
+        one.hold = True
+        point = first.compute.submit(first.compute.record())
+        timer = threading.Timer(0.05, one.run)
+        timer.start()
+        point.wait(timeout_s=5)
+        timer.join()
+
+
+def test_sixteen_threads_may_submit_to_one_queue(device: Device, fake: FakeDevice):
+    program = device.load(ADD)
+    errors: list[BaseException] = []
+    done = threading.Lock()
+
+    def work(byte: int) -> None:
+        try:
+            a, out = device.alloc(64), device.alloc(64)
+            a.host()[:] = bytes([byte]) * 64
+            for _ in range(20):
+                args = program.args(out, a, a)
+                point = device.compute.submit(
+                    device.compute.record().exec(program, args, groups=(64, 1, 1), threads=ONE)
+                )
+                with done:
+                    fake.run()
+                assert point.done()
+                assert bytes(out.host()) == bytes([2 * byte]) * 64
+        except BaseException as error:  # noqa: BLE001 - told below
+            errors.append(error)
+
+    fake.hold = True
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert device.compute.timeline.last.value == 320
+
+
+def test_spans_are_read_when_they_ran(device: Device):
+    a = device.alloc(64)
+    commands = device.compute.record()
+    with commands.span("fill"):
+        commands.fill(a, 1)
+    device.compute.submit(commands)
+    assert device.spans() == []
+    device.sync()
+    (span,) = device.spans()
+    assert (span.name, span.queue, span.end_ns - span.start_ns) == ("fill", "compute 0 of fake:0", 20)
+    assert span.start_ns > 5000
+    assert device.spans() == []
