@@ -16,7 +16,10 @@ from tools.bench.rows import Bench, Row, commit
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-CASES = dict.fromkeys(("submit", "replay", "signal", "copy"), "tools.bench.queues")
+CASES = {
+    **dict.fromkeys(("submit", "replay", "signal", "copy"), "tools.bench.queues"),
+    **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
+}
 """Case -> module that holds it in its `CASES`; imported only when asked for."""
 
 

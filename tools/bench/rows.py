@@ -68,7 +68,7 @@ class Bench:
         before: Callable[[], object] | None = None,
         note: str = "",
     ) -> float:
-        """Time `run` with perf_counter, `samples` times after a warm-up, each divided by `per`. Return the median.
+        """Time `run`, `samples` times after a warm-up, each divided by `per`. Return the median.
 
         `before` runs untimed ahead of each sample. A quick bench takes two samples: CI runs all, judges none.
         """
