@@ -12,6 +12,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hcq.binding import look_up
 from hcq.commands import Barrier, Command, Copy, Exec, Fill, SetSignal, Wait, Write
 from hcq.errors import UsageError
 from hcq.intervals import Intervals
@@ -203,7 +204,7 @@ def number(word: int | Param | Expr, values: Mapping[Param, Value]) -> int:
     if isinstance(word, int):
         return word
     expr = word if isinstance(word, Expr) else Expr(word)
-    value = values[expr.param]
+    value = look_up(expr.param, values)
     return expr.evaluate(value.va if isinstance(value, Buffer) else value)
 
 

@@ -169,6 +169,7 @@ class Program:
         """Unload the kernel once the launches in flight are done; launching it again is a `UsageError`."""
         if not self.closed:
             self.closed = True
+            self._make = _refuse_closed
             self.device.retire_program(self.loaded, wait=True)
 
     def __repr__(self) -> str:
@@ -177,3 +178,7 @@ class Program:
     def __del__(self) -> None:
         if not getattr(self, "closed", True):
             self.device.retire_program(self.loaded, wait=False)
+
+
+def _refuse_closed(program: Program, _values: object) -> KernArgs:
+    raise UsageError(f"{program!r} cannot be launched any more")

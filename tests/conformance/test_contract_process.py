@@ -1,0 +1,290 @@
+"""Queues beside the interpreter: its lock, its threads, its end, its forks."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from pathlib import Path
+
+import pytest
+
+import hcq
+from tests.conformance.conftest import Lab, opened, read
+
+KERNELS = 1000
+SLEEP_US = 200_000
+
+
+def test_dependent_kernels_finish_while_python_holds_its_lock(native: str) -> None:
+    """1,000 kernels on two queues in turns, all inside one call that never lets Python run."""
+    lab = Lab(opened(native, validate=False))
+    total, gate = lab.words([0]), lab.device.signal(host_set=True)
+    begin, end = lab.device.stamp(), lab.device.stamp()
+    queues = (lab.queue, lab.device.computes[-1])
+    point = lab.queue.submit(lab.queue.record().wait(gate, 1).timestamp(begin))
+    for k in range(KERNELS):
+        queue = queues[k % 2]
+        commands = lab.run(queue.record(), "affine", total, 1, 1)
+        if k == KERNELS - 1:
+            commands.timestamp(end)
+        point = queue.submit(commands, after=[point])
+    sleep = ctypes.PyDLL(None).usleep
+    time.sleep(0.05)
+    assert (begin.ticks, end.ticks) == (0, 0)
+    gate.value = 1
+    start = time.monotonic_ns()
+    sleep(SLEEP_US)
+    stop = time.monotonic_ns()
+    clock = lab.device.clock()
+    assert clock.to_ns(begin.ticks) < clock.to_ns(end.ticks) < stop
+    assert clock.to_ns(begin.ticks) < start + 10_000_000
+    point.wait(timeout_s=10)
+    assert read(total) == [KERNELS]
+    lab.close()
+
+
+def test_waiting_lets_other_threads_run(native: str) -> None:
+    lab = Lab(opened(native))
+    out = lab.words(1)
+    point = lab.queue.submit(lab.run(lab.queue.record(), "spin", out, 50_000_000))
+    steps: list[int] = []
+
+    def work() -> None:
+        while not point.done():
+            steps.append(1)
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    point.wait(timeout_s=30)
+    thread.join()
+    assert len(steps) > 3
+    lab.close()
+
+
+def test_idle_device_uses_no_cpu(native: str) -> None:
+    """One queue idle after work, one asleep in a wait."""
+    lab = Lab(opened(native, validate=False))
+    gate, out = lab.device.signal(host_set=True), lab.words(1)
+    blocked = lab.device.computes[-1].submit(lab.device.computes[-1].record().wait(gate, 1))
+    lab.copies.submit(lab.copies.record().write(out, 1)).wait(timeout_s=10)
+    time.sleep(0.05)
+    before = time.process_time()
+    time.sleep(0.5)
+    used = time.process_time() - before
+    gate.value = 1
+    blocked.wait(timeout_s=10)
+    lab.close()
+    assert used < 0.005
+
+
+def test_blocked_wait_costs_no_cpu(native: str) -> None:
+    lab = Lab(opened(native, validate=False))
+    gate = lab.device.signal(host_set=True)
+    point = lab.queue.submit(lab.queue.record().wait(gate, 1))
+    timer = threading.Timer(0.5, setattr, (gate, "value", 1))
+    timer.start()
+    before = time.process_time()
+    point.wait(timeout_s=10)
+    assert time.process_time() - before < 0.1
+    timer.join()
+    lab.close()
+
+
+def test_close_ends_a_queue_that_waits_for_ever(name: str) -> None:
+    lab = Lab(opened(name, validate=False))
+    gate = lab.device.signal(host_set=True)
+    lab.queue.submit(lab.queue.record().wait(gate, 1))
+    start = time.monotonic()
+    with pytest.warns(ResourceWarning, match="in flight"):
+        lab.device.close(timeout_s=0.2)
+    assert time.monotonic() - start < 2.0
+
+
+def test_wait_in_one_thread_ends_when_another_closes_the_device(name: str) -> None:
+    lab = Lab(opened(name, validate=False))
+    gate = lab.device.signal(host_set=True)
+    point = lab.queue.submit(lab.queue.record().wait(gate, 1))
+    errors: list[Exception] = []
+
+    def work() -> None:
+        try:
+            point.wait(timeout_s=20)
+        except hcq.HcqError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    time.sleep(0.05)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        lab.device.close(timeout_s=0.1)
+    thread.join(timeout=5)
+    assert not thread.is_alive()
+    assert [type(error) for error in errors] == [hcq.UsageError]
+
+
+def script(name: str, body: str) -> str:
+    """Return a program that has the suite's kernels and a device."""
+    head = (
+        "import sys, time, hcq\n"
+        f"sys.path.insert(0, {str(Path.cwd())!r})\n"
+        "from tests.conformance.conftest import Lab\n"
+        f"lab = Lab(hcq.open({name!r}, validate=False))\n"
+        "out = lab.words(1)\n"
+        "gate = lab.device.signal(host_set=True)\n"
+    )
+    return head + body
+
+
+def run(text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize("busy", ["waiting", "computing", "copying"])
+def test_interpreter_ends_cleanly_while_queues_are_busy(name: str, lab: Lab, busy: str) -> None:
+    del lab  # only to skip where the device is absent
+    body = {
+        "waiting": "lab.queue.submit(lab.queue.record().wait(gate, 1))\n",
+        "computing": "commands = lab.run(lab.queue.record(), 'spin', out, 1000, groups=(2000, 100, 1))\n"
+        "lab.queue.submit(commands)\n",
+        "copying": "a, b = lab.device.alloc(1 << 24), lab.device.alloc(1 << 24)\n"
+        "for _ in range(300): lab.copies.submit(lab.copies.record().copy(a, b))\n",
+    }[busy]
+    start = time.monotonic()
+    done = run(script(name, body + "print('end')\n"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    assert time.monotonic() - start < 15
+
+
+def test_device_that_is_dropped_without_close_is_told(name: str, lab: Lab) -> None:
+    del lab
+    done = run(script(name, "import gc\ndel lab.device, lab, out, gate\ngc.collect()\n").replace(
+        "import sys", "import warnings; warnings.simplefilter('always')\nimport sys", 1
+    ))  # fmt: skip
+    assert done.returncode == 0
+    assert "never closed" in done.stderr
+
+
+def test_ctrl_c_ends_a_wait_at_once(name: str, lab: Lab) -> None:
+    del lab
+    text = script(
+        name,
+        "point = lab.queue.submit(lab.queue.record().wait(gate, 1))\n"
+        "print('ready', flush=True)\n"
+        "try:\n"
+        "    point.wait()\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
+        "gate.value = 1\n"
+        "point.wait(timeout_s=10)\n"
+        "lab.close()\n"
+        "print('closed')\n",
+    )
+    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.1)
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - start < 1.0
+    assert process.communicate(timeout=20)[0] == "closed\n"
+    assert process.returncode == 0
+
+
+def test_fork_s_child_is_refused_and_the_parent_goes_on(name: str, lab: Lab) -> None:
+    out = lab.words(1)
+    ends = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12+ tells of threads at each fork
+        child = os.fork()
+    if child == 0:
+        try:
+            lab.queue.submit(lab.queue.record().fill(out, 1))
+            text = "nothing was refused"
+        except hcq.UsageError as error:
+            text = str(error)
+        os.write(ends[1], text.encode())
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    text = os.read(ends[0], 2000).decode()
+    for end in ends:
+        os.close(end)
+    assert "fork" in text
+    assert "hint: " in text
+    lab.queue.submit(lab.queue.record().fill(out, 2)).wait(timeout_s=10)
+    assert read(out) == [2]
+
+
+def test_sixteen_threads_use_one_device(name: str, lab: Lab) -> None:
+    out, failures = lab.words(1), []
+    lab.load("count")
+    queues = lab.device.computes
+
+    def work(seed: int) -> None:
+        try:
+            for k in range(15):
+                mine = lab.words([seed] * 4)
+                copy = lab.words(4)
+                queue = queues[(seed + k) % len(queues)]
+                lab.copies.submit(lab.copies.record().copy(copy, mine)).wait(timeout_s=20)
+                assert read(copy) == [seed] * 4
+                queue.submit(lab.run(queue.record(), "copy", copy, mine)).wait(timeout_s=20)
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    lab.load("copy")
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert read(out) == [0]
+
+
+def test_sixteen_threads_open_use_and_close(name: str, lab: Lab) -> None:
+    del lab
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for _ in range(2):
+                mine = Lab(opened(name))
+                out = mine.words(4)
+                for _ in range(5):
+                    point = mine.queue.submit(mine.run(mine.queue.record(), "count", out))
+                point.wait(timeout_s=20)
+                assert read(out)[0] == 5
+                mine.close()
+        except BaseException as error:  # noqa: BLE001 - shown below
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_two_devices_wait_for_each_other(name: str) -> None:
+    one, other = Lab(opened(name)), Lab(opened(name))
+    out = one.words([1])
+    point: list[hcq.Point] = []
+    for k in range(50):
+        point = [one.queue.submit(one.run(one.queue.record(), "affine", out, 1, k), after=point)]
+        point = [other.queue.submit(other.queue.record(), after=point)]
+    point[0].wait(timeout_s=20)
+    assert read(out) == [1 + sum(range(50))]
+    one.close()
+    other.close()
