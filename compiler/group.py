@@ -46,6 +46,8 @@ class Limits:
     few_rows: int = 32
     few_rows_row: int = 1 << 13
     """The same where there are fewer than `few_rows` rows to share among workers."""
+    split: int = 1 << 15
+    """A reduction of at least this many elements to fewer than `few_rows` is cut in two."""
     siblings: int = 16
     """How many earlier kernels of the same shape are considered for sharing."""
 
@@ -113,6 +115,8 @@ class Grouping:
         self.kernels: list[Kernel] = []
         self.down: list[int] = []
         """For each kernel a bit set of the kernels that must run after it."""
+        self.edges: list[dict[int, None]] = []
+        """For each kernel the ones that directly wait for it."""
         self._reached = 0
         self._by_shape: dict[tuple[int, ...], list[Kernel]] = {}
         self._contractions: dict[UOp, bool] = {}
@@ -307,6 +311,7 @@ class Grouping:
         kernel = Kernel(len(self.kernels), shape)
         self.kernels.append(kernel)
         self.down.append(0)
+        self.edges.append({})
         self._by_shape.setdefault(shape, []).append(kernel)
         return kernel
 
@@ -321,6 +326,7 @@ class Grouping:
 
     def order_after(self, first: Kernel, then: Kernel) -> None:
         """Record that one kernel must run before another."""
+        self.edges[first.number][then.number] = None
         bit = 1 << first.number
         new = self.down[then.number] | 1 << then.number
         self._reached |= new

@@ -10,6 +10,7 @@ from compiler.group import Grouping, Kernel, Limits, param_of
 from compiler.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
 from compiler.lower import Buffers, assigned_place, lower
 from compiler.ops import Ops
+from compiler.split import split_reductions
 from hcq.config import config
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def _no_collector() -> Iterator[None]:
 
 
 def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
+    outputs = split_reductions(outputs, limits)
     grouping = Grouping(outputs, limits)
     in_place = _assign_in_place(grouping)
     kernels = _ordered(grouping)
@@ -79,18 +81,21 @@ def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
 
 # -- order -----------------------------------------------------------------------------------------------------------
 def _ordered(grouping: Grouping) -> list[Kernel]:
-    """Sort kernels so that each runs as late as its users allow; what is equally far from the end stands together."""
-    down = grouping.down
-    height = [0] * len(down)
-    for number in sorted(range(len(down)), key=lambda i: down[i].bit_count()):
-        after = down[number]
-        highest = -1
-        while after:
-            low = after & -after
-            highest = max(highest, height[low.bit_length() - 1])
-            after ^= low
-        height[number] = highest + 1
-    return sorted(grouping.kernels, key=lambda k: (-height[k.number], -k.number))
+    """Sort kernels by the longest way that leads to them, so that what may run together stands together.
+
+    A kernel that waits for nothing (the cast of a weight) comes just before its first user, to keep buffers short-lived.
+    """
+    edges = grouping.edges
+    level = [0] * len(edges)
+    waits = [False] * len(edges)
+    for number in sorted(range(len(edges)), key=lambda i: -grouping.down[i].bit_count()):
+        for user in edges[number]:
+            level[user] = max(level[user], level[number] + 1)
+            waits[user] = True
+    for number, users in enumerate(edges):
+        if users and not waits[number]:
+            level[number] = min([level[user] for user in users]) - 1
+    return sorted(grouping.kernels, key=lambda k: (level[k.number], -k.number))
 
 
 def _alive(items: list[ScheduleItem]) -> list[ScheduleItem]:

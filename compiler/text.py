@@ -74,11 +74,16 @@ def postorder(roots: Iterable[UOp]) -> list[UOp]:
         if x in done:
             stack.pop()
             continue
-        waiting = [s for s in x.src if s not in done]
-        if waiting:
-            waiting.reverse()
-            stack += waiting
-        else:
+        waiting = False
+        for s in reversed(x.src):
+            if s not in done:
+                if s.src:
+                    stack.append(s)
+                    waiting = True
+                else:
+                    done.add(s)
+                    order.append(s)
+        if not waiting:
             stack.pop()
             done.add(x)
             order.append(x)

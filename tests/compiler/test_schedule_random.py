@@ -48,7 +48,7 @@ def after(assign: UOp, old: dict[int, oracle.Array]) -> tuple[int, oracle.Array]
 def run_program(seed: int) -> None:
     choose = random.Random(seed)
     program = Program(choose, length=choose.choice((3, 10, 25, 60)), assigns=seed % 3 == 0)
-    limits = choose.choice((Limits(), Limits(), Limits(buffers=4), Limits(nodes=4), Limits(row=3, few_rows_row=3)))
+    limits = choose.choice((Limits(), Limits(), Limits(buffers=4), Limits(nodes=4), Limits(row=3, few_rows_row=3), Limits(split=4)))
     agrees(program.outputs(), seed, limits)
 
 

@@ -1,0 +1,429 @@
+"""What the scheduler fuses, what it gives a buffer, and in which order kernels come."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from compiler import graph as g
+from compiler.dtype import dtypes
+from compiler.item import OutRef, ParamRef, TempRef
+from compiler.ops import Ops
+from compiler.schedule import Limits, schedule
+from compiler.symbolic import Variable
+from compiler.text import kernel_key, postorder
+from tests import oracle
+from tests.compiler.graphs import (
+    F32,
+    add,
+    conv2d,
+    layernorm,
+    matmul,
+    mean,
+    mul,
+    over,
+    relu,
+    scalar_like,
+    softmax,
+    sub,
+    total,
+)
+
+if TYPE_CHECKING:
+    from compiler.schedule import ScheduleItem
+    from compiler.uop import UOp
+
+
+def p(slot: int, *shape: int) -> UOp:
+    return g.param(slot, shape, F32)
+
+
+def exp(x: UOp) -> UOp:
+    return g.unary(Ops.EXP, x)
+
+
+def scheduled(*outputs: UOp, limits: Limits | None = None, variables: dict[str, int] | None = None) -> list[ScheduleItem]:
+    """Schedule, check every kernel, and compare what they compute with the graph's meaning."""
+    rng = np.random.default_rng(0)
+    params = {n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM}
+    want = oracle.evaluate_all(outputs, {k: v.copy() for k, v in params.items()}, variables)
+    items = schedule(outputs, limits=limits or Limits(), verify=True)
+    got = oracle.run(items, params, variables)
+    for i, (output, expected) in enumerate(zip(outputs, want, strict=True)):
+        if output.op is not Ops.ASSIGN and expected.size:
+            np.testing.assert_allclose(oracle.from_memory(got[i], output.dtype), expected, rtol=1e-4, atol=1e-5)
+    return items
+
+
+def count(item: ScheduleItem, op: str) -> int:
+    return sum(n.op is op for n in postorder((item.ast,)))
+
+
+# -- fusion ------------------------------------------------------------------------------------------------------------
+def test_a_chain_of_elementwise_work_is_one_kernel() -> None:
+    x = p(0, 4, 5)
+    (item,) = scheduled(exp(relu(add(mul(x, p(1, 4, 5)), scalar_like(2, x)))))
+    assert count(item, Ops.LOAD) == 2
+
+
+def test_a_contiguous_kernel_has_one_range() -> None:
+    (item,) = scheduled(add(p(0, 4, 5, 6), p(1, 4, 5, 6)))
+    assert [n.arg for n in postorder((item.ast,)) if n.op is Ops.RANGE] == [(0, 120)]
+
+
+def test_a_reduction_takes_its_prologue_and_its_epilogue() -> None:
+    x = p(0, 6, 7)
+    (item,) = scheduled(relu(total(exp(x), 1)))
+    assert count(item, Ops.REDUCE) == 1
+
+
+def test_convolution_bias_and_relu_are_one_kernel() -> None:
+    scheduled_items = scheduled(relu(conv2d(p(0, 1, 4, 8, 8), p(1, 6, 4, 3, 3), p(2, 6), padding=1)))
+    assert len(scheduled_items) == 1
+
+
+def test_contiguous_reduced_axes_become_one_range() -> None:
+    (item,) = scheduled(conv2d(p(0, 2, 4, 5, 5), p(1, 6, 4, 1, 1)))
+    assert max(len(n.arg[1]) for n in postorder((item.ast,)) if n.op is Ops.REDUCE) == 1
+
+
+def test_two_convolutions_are_two_kernels_with_the_epilogue_stored() -> None:
+    y = relu(conv2d(p(0, 1, 4, 8, 8), p(1, 4, 4, 3, 3), p(2, 4), padding=1))
+    first, second = scheduled(relu(conv2d(y, p(3, 4, 4, 3, 3), p(4, 4), padding=1)))
+    assert count(first, Ops.MAX) == 1
+    assert [b.shape for b in first.writes] == [(1, 4, 8, 8)]
+    assert count(second, Ops.MAX) == 1
+
+
+def test_a_residual_sum_joins_the_second_convolution() -> None:
+    x = relu(conv2d(p(0, 1, 4, 8, 8), p(1, 4, 4, 3, 3), padding=1))
+    assert len(scheduled(relu(add(conv2d(x, p(2, 4, 4, 3, 3), padding=1), x)))) == 2
+
+
+def test_two_convolutions_that_meet_do_not_share_a_kernel() -> None:
+    x = p(0, 1, 4, 8, 8)
+    y = relu(add(conv2d(x, p(1, 4, 4, 3, 3), padding=1), conv2d(x, p(2, 4, 4, 1, 1))))
+    assert [count(i, Ops.REDUCE) for i in scheduled(y)] == [1, 1]
+
+
+def test_gelu_after_a_matmul_is_stored_once() -> None:
+    h = matmul(p(0, 6, 8), p(1, 8, 16))
+    gelu = mul(h, g.unary(Ops.TANH, add(h, mul(mul(h, h), h))))
+    first, second = scheduled(matmul(gelu, p(2, 16, 5)))
+    assert count(first, Ops.TANH) == 1
+    assert count(second, Ops.TANH) == 0
+
+
+def test_cheap_work_before_a_matmul_stays_in_it() -> None:
+    assert len(scheduled(matmul(relu(p(0, 6, 8)), p(1, 8, 5)))) == 1
+
+
+def test_an_exponential_before_a_matmul_gets_a_buffer() -> None:
+    assert len(scheduled(matmul(exp(p(0, 6, 8)), p(1, 8, 5)))) == 2
+
+
+def test_cheap_work_is_repeated_in_several_kernels() -> None:
+    x = add(p(0, 6, 8), p(1, 6, 8))
+    assert len(scheduled(total(x, 0), total(x, 1))) == 2
+
+
+def test_expensive_work_of_several_kernels_is_done_once() -> None:
+    x = exp(p(0, 6, 8))
+    items = scheduled(total(x, 0), total(x, 1))
+    assert sum(count(i, Ops.EXP) for i in items) == 1
+
+
+def test_a_value_used_twice_in_a_kernel_is_computed_once() -> None:
+    x = exp(p(0, 6, 8))
+    (item,) = scheduled(add(mul(x, x), x))
+    assert count(item, Ops.EXP) == 1
+    assert count(item, Ops.LOAD) == 1
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+def test_softmax_is_one_kernel() -> None:
+    (item,) = scheduled(softmax(p(0, 40, 33)))
+    assert count(item, Ops.REDUCE) == 2
+
+
+def test_softmax_of_few_long_rows_is_not_one_kernel() -> None:
+    assert len(scheduled(softmax(p(0, 2, 10_000)))) > 1
+
+
+def test_layernorm_is_one_kernel() -> None:
+    (item,) = scheduled(layernorm(p(0, 4, 10, 33), p(1, 33), p(2, 33)))
+    assert count(item, Ops.REDUCE) == 2
+
+
+def test_logsumexp_is_one_kernel() -> None:
+    x = p(0, 40, 33)
+    top = g.reduce(x, Ops.MAX, (1,))
+    assert len(scheduled(add(g.unary(Ops.LOG, total(exp(sub(x, over(top, x.shape, 1))), 1)), top))) == 1
+
+
+def test_attention_is_three_kernels() -> None:
+    q, k, v = (p(i, 2, 3, 9, 5) for i in range(3))
+    assert len(scheduled(matmul(softmax(matmul(q, g.permute(k, (0, 1, 3, 2)))), v))) == 3
+
+
+def test_layernorm_before_a_matmul_is_its_own_kernel() -> None:
+    first, second = scheduled(matmul(layernorm(p(0, 40, 16), p(1, 16), p(2, 16)), p(3, 16, 5)))
+    assert (count(first, Ops.REDUCE), count(second, Ops.REDUCE)) == (2, 1)
+
+
+def test_a_reduction_of_a_reduction_over_other_axes_gets_a_buffer() -> None:
+    assert len(scheduled(g.reduce(relu(total(p(0, 5, 6, 7), 2)), Ops.MAX, (1,)))) == 2
+
+
+def test_the_statistics_of_a_batch_share_one_loop() -> None:
+    x = p(0, 5, 6, 7)
+    (item,) = scheduled(g.reduce(x, Ops.ADD, (0, 2)), g.reduce(mul(x, x), Ops.ADD, (0, 2)))
+    assert count(item, Ops.LOAD) == 1
+    assert {n.arg[1] for n in postorder((item.ast,)) if n.op is Ops.REDUCE} == {(1, 2)}
+
+
+def test_normalising_over_a_batch_is_statistics_and_one_kernel() -> None:
+    x = conv2d(p(0, 2, 3, 8, 8), p(1, 4, 3, 3, 3))
+    m = mean(x, (0, 2, 3))
+    shape = (1, 4, 1, 1)
+    centred = sub(x, g.expand(g.reshape(m, shape), x.shape))
+    variance = mean(mul(centred, centred), (0, 2, 3))
+    scale = g.unary(Ops.RECIP, g.unary(Ops.SQRT, add(variance, scalar_like(1e-5, variance))))
+    assert len(scheduled(relu(mul(centred, g.expand(g.reshape(scale, shape), x.shape))))) == 4
+
+
+# -- several outputs ---------------------------------------------------------------------------------------------------
+def test_siblings_over_the_same_data_share_a_kernel() -> None:
+    x = p(0, 6, 8)
+    (item,) = scheduled(relu(x), exp(x))
+    assert item.stores == (0, 1)
+
+
+def test_a_value_that_is_also_an_output_is_stored_on_the_way() -> None:
+    y = conv2d(p(0, 1, 4, 8, 8), p(1, 4, 4, 3, 3))
+    (item,) = scheduled(relu(y), y)
+    assert len(item.stores) == 2
+
+
+def test_an_optimiser_step_is_one_kernel() -> None:
+    weight, momentum, gradient = p(0, 30), p(1, 30), p(2, 30)
+    new = add(mul(momentum, scalar_like(0.9, momentum)), gradient)
+    updated = g.assign(momentum, new)
+    (item,) = scheduled(g.assign(weight, sub(weight, mul(updated, scalar_like(0.1, weight)))), updated)
+    assert len(item.stores) == 2
+    assert all(isinstance(b, ParamRef) for b in item.bufs)
+
+
+def test_unrelated_outputs_of_one_shape_stay_apart() -> None:
+    assert len(scheduled(exp(p(0, 6, 8)), exp(p(1, 6, 8)))) == 2
+
+
+def test_one_output_asked_for_twice_is_stored_twice() -> None:
+    y = relu(p(0, 6))
+    (item,) = scheduled(y, y)
+    assert item.writes == (OutRef(0, F32, (6,)), OutRef(1, F32, (6,)))
+
+
+def test_siblings_do_not_make_a_circle() -> None:
+    x = p(0, 6)
+    scalar = total(exp(x), 0)
+    y = mul(exp(x), g.expand(g.reshape(scalar, (1,)), (6,)))
+    scheduled(y, total(y, 0), exp(x))
+
+
+# -- in place ----------------------------------------------------------------------------------------------------------
+def run_assign(*outputs: UOp, params: dict[int, np.ndarray]) -> list[ScheduleItem]:
+    items = schedule(outputs, verify=True)
+    oracle.run(items, params)
+    return items
+
+
+def test_an_update_of_the_same_elements_is_in_place() -> None:
+    x = np.arange(6, dtype=np.float32)
+    items = run_assign(g.assign(p(0, 6), exp(p(0, 6))), params={0: x})
+    assert len(items) == 1
+    np.testing.assert_allclose(x, np.exp(np.arange(6)), rtol=1e-6)
+
+
+def test_an_update_that_reads_other_elements_goes_through_a_buffer() -> None:
+    x = np.arange(6, dtype=np.float32)
+    items = run_assign(g.assign(p(0, 6), g.flip(p(0, 6), (0,))), params={0: x})
+    assert len(items) == 2
+    np.testing.assert_array_equal(x, np.arange(6)[::-1])
+
+
+def test_readers_of_the_old_contents_run_before_the_update() -> None:
+    x = np.arange(6, dtype=np.float32)
+    y = exp(total(p(0, 6), 0))
+    items = schedule([g.assign(p(0, 6), scalar_like(0, p(0, 6))), y], verify=True)
+    np.testing.assert_allclose(oracle.run(items, {0: x})[1], np.exp(15), rtol=1e-6)
+    assert not x.any()
+
+
+def test_a_user_of_old_and_new_contents_gets_both() -> None:
+    x = np.arange(6, dtype=np.float32)
+    old = p(0, 6)
+    new = g.assign(old, mul(old, scalar_like(2, old)))
+    items = schedule([new, total(sub(g.flip(new, (0,)), old), 0)], verify=True)
+    assert oracle.run(items, {0: x})[1] == 15
+    np.testing.assert_array_equal(x, np.arange(6) * 2)
+
+
+def test_a_slice_is_assigned_in_place() -> None:
+    x = np.zeros((4, 3), np.float32)
+    target = g.shrink(p(0, 4, 3), ((1, 3), (0, 3)))
+    items = run_assign(g.assign(target, scalar_like(7, target)), params={0: x})
+    assert len(items) == 1
+    np.testing.assert_array_equal(x, [[0] * 3, [7] * 3, [7] * 3, [0] * 3])
+
+
+def test_a_slice_may_move_with_a_variable() -> None:
+    n = Variable("n", 0, 6)
+    scheduled(relu(g.shrink(p(0, 8, 3), ((n, n + 2), (0, 3)))), variables={"n": 5})
+
+
+def test_a_variable_is_a_value() -> None:
+    x = g.cast(g.number_of(Variable("n", 0, 6)), F32)
+    scheduled(add(p(0), x), variables={"n": 4})
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+def test_a_wide_sum_is_cut_to_the_limit_of_buffers() -> None:
+    y = p(0, 10)
+    for i in range(1, 100):
+        y = add(y, p(i, 10))
+    assert all(len(item.bufs) <= 24 for item in scheduled(y))
+
+
+def test_a_very_long_chain_is_cut() -> None:
+    y = p(0, 10)
+    for _ in range(2000):
+        y = g.unary(Ops.NEG, add(y, p(1, 10)))
+    assert len(schedule([y], verify=True)) > 2
+
+
+def test_repeated_transposed_sums_do_not_explode() -> None:
+    y = p(0, 4, 4)
+    for _ in range(60):
+        y = add(mul(y, scalar_like(0.5, y)), g.flip(g.permute(y, (1, 0)), (1,)))
+    items = scheduled(y)
+    assert sum(len(postorder((i.ast,))) for i in items) < 3000
+
+
+def test_a_large_reduction_to_one_element_is_cut_in_two() -> None:
+    first, second = scheduled(g.reduce(p(0, 1 << 8, 1 << 9), Ops.ADD, (0, 1)))
+    assert isinstance(first.writes[0], TempRef)
+    assert count(second, Ops.REDUCE) == 1
+
+
+def test_a_large_reduction_to_many_elements_is_not_cut() -> None:
+    assert len(scheduled(total(p(0, 64, 1 << 10), 1))) == 1
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
+def test_the_gradients_of_a_convolution_are_one_kernel_each() -> None:
+    x, w, dy = p(0, 2, 3, 8, 8), p(1, 4, 3, 3, 3), p(2, 2, 4, 6, 6)
+    full = (2, 4, 6, 6, 3, 3, 3)
+    seen = g.permute(g.window(x, (2, 3), (3, 3), (1, 1), (1, 1)), (0, 2, 3, 1, 4, 5))
+    seen = g.expand(g.reshape(seen, (2, 1, 6, 6, 3, 3, 3)), full)
+    spread = g.expand(g.reshape(dy, (2, 4, 6, 6, 1, 1, 1)), full)
+    dw = g.reduce(mul(seen, spread), Ops.ADD, (0, 2, 3))
+    flipped = g.permute(g.flip(w, (2, 3)), (1, 0, 2, 3))
+    dx = conv2d(dy, flipped, padding=2)
+    items = scheduled(dw, dx)
+    assert [count(i, Ops.REDUCE) for i in items] == [1, 1]
+
+
+# -- edges -------------------------------------------------------------------------------------------------------------
+def test_a_constant_output_is_stored() -> None:
+    assert len(scheduled(g.full(3, (2, 3), F32))) == 1
+
+
+def test_an_output_without_elements_needs_no_kernel() -> None:
+    assert schedule([relu(p(0, 0, 3))], verify=True) == []
+
+
+def test_a_reduction_over_nothing_gives_its_identity() -> None:
+    (item,) = scheduled(g.reduce(p(0, 3, 0), Ops.MAX, (1,)))
+    assert count(item, Ops.LOAD) == 0
+
+
+def test_a_repeated_value_is_multiplied_and_not_summed() -> None:
+    (item,) = scheduled(total(g.expand(p(0, 4, 1), (4, 1000)), 1))
+    assert (count(item, Ops.REDUCE), count(item, Ops.MUL)) == (0, 1)
+
+
+def test_padding_of_what_does_not_keep_zero_is_masked_by_a_choice() -> None:
+    (item,) = scheduled(g.pad(exp(p(0, 40)), ((1, 1),)))
+    assert count(item, Ops.WHERE) == 1
+
+
+def test_padding_of_what_keeps_zero_is_masked_by_the_load() -> None:
+    (item,) = scheduled(g.pad(relu(p(0, 40)), ((1, 1),)))
+    assert count(item, Ops.WHERE) == 0
+
+
+def test_kernels_that_nobody_reads_are_dropped() -> None:
+    x = g.param(0, (6,), dtypes.int32)
+    scalar = g.reduce(g.binary(Ops.MOD, x, scalar_like(7, x)), Ops.MAX, (0,))
+    row = g.expand(g.reshape(scalar, (1,)), (6,))
+    (item,) = scheduled(add(x, mul(row, scalar_like(0, row))))
+    assert len(item.bufs) == 2
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint32])
+def test_every_width_goes_through(dtype: object) -> None:
+    x = g.param(0, (5, 6), dtype)  # type: ignore[arg-type]
+    scheduled(g.reduce(add(x, x), Ops.MAX, (1,)))
+
+
+# -- order and identity ------------------------------------------------------------------------------------------------
+def test_a_kernel_comes_after_what_it_reads() -> None:
+    written: set[object] = set()
+    y = p(0, 1, 4, 8, 8)
+    for i in range(5):
+        y = relu(conv2d(y, p(2 * i + 1, 4, 4, 3, 3), p(2 * i + 2, 4), padding=1))
+    for item in scheduled(y, mean(y, (2, 3))):
+        reads = [b for slot, b in enumerate(item.bufs) if slot not in item.stores and not isinstance(b, ParamRef)]
+        assert written.issuperset(reads)
+        written.update(item.writes)
+
+
+def test_independent_siblings_stand_together() -> None:
+    x = exp(p(0, 8, 8))
+    q, k, v = (matmul(x, p(i, 8, 8)) for i in (1, 2, 3))
+    items = scheduled(matmul(softmax(matmul(q, g.permute(k, (1, 0)))), v))
+    reads_x = [TempRef(0, F32, (8, 8)) in item.bufs[1:] for item in items]
+    assert reads_x == [False, True, True, True, False, False, False]
+
+
+def test_work_on_parameters_alone_comes_just_before_its_user() -> None:
+    x = p(0, 8, 8)
+    for _ in range(3):
+        x = exp(matmul(x, x))
+    items = scheduled(matmul(x, exp(p(1, 8, 8))))
+    assert [count(item, Ops.MUL) for item in items] == [1, 1, 0, 1, 1]
+
+
+def test_equal_layers_have_equal_kernels() -> None:
+    y = p(0, 1, 4, 8, 8)
+    for i in range(4):
+        y = relu(conv2d(y, p(2 * i + 1, 4, 4, 3, 3), p(2 * i + 2, 4), padding=1))
+    assert len({kernel_key(item.ast) for item in schedule([y])}) == 1
+
+
+def test_the_collector_is_back_on_after_a_schedule() -> None:
+    schedule([relu(p(0, 3))])
+    assert gc.isenabled()
+
+
+def test_the_collector_stays_off_when_it_was_off() -> None:
+    gc.disable()
+    try:
+        schedule([relu(p(0, 3))])
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
