@@ -38,7 +38,7 @@ def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> N
 def convert(value: int | float, dtype: DType) -> Number:  # noqa: PYI041 - the two are told apart
     """CAST: float to integer truncates and saturates, integers wrap, floats round."""
     if dtype.is_float:
-        return round_to(_to_float(value), dtype)
+        return round_to(_to_float(value, dtype), dtype)
     if dtype is dtypes.bool:
         return value != 0
     if isinstance(value, float):
@@ -50,11 +50,20 @@ def convert(value: int | float, dtype: DType) -> Number:  # noqa: PYI041 - the t
     return wrap(value, dtype)
 
 
-def _to_float(value: Number) -> float:
-    try:
+_DOUBLE: Final = 53
+
+
+def _to_float(value: int | float, dtype: DType) -> float:  # noqa: PYI041 - the two are told apart
+    """Return a number as a double that rounds to dtype as the number does: long integers are rounded to odd first."""
+    if isinstance(value, float) or dtype is dtypes.float64:
         return float(value)
-    except OverflowError:
-        return math.copysign(math.inf, value)
+    extra = abs(value).bit_length() - _DOUBLE
+    if extra <= 0:
+        return float(value)
+    kept = abs(value) >> extra
+    if kept << extra != abs(value):
+        kept |= 1
+    return math.copysign(math.ldexp(kept, extra), value)
 
 
 def wrap(value: Number, dtype: DType) -> int:

@@ -52,7 +52,8 @@ def to_memory(x: Array, dtype: DType) -> Array:
 def rounded(x: Array, dtype: DType) -> Array:
     """Round to what the dtype holds."""
     if dtype is not dtypes.bfloat16:
-        return np.asarray(x).astype(numpy_type(dtype))
+        with np.errstate(all="ignore"):
+            return np.asarray(x).astype(numpy_type(dtype))
     bits = np.asarray(x, np.float32).view(np.uint32)
     up = ((bits >> 16) & 1) + np.uint32(0x7FFF)
     even = ((bits + up) & np.uint32(0xFFFF0000)).view(np.float32)
@@ -88,7 +89,7 @@ def _shift(a: Array, b: Array, *, left: bool) -> Array:
     bits = a.dtype.itemsize * 8
     good = (b >= 0) & (b < bits)
     amount = np.where(good, b, 0).astype(a.dtype)
-    return np.where(good, a << amount, 0) if left else np.where(good, a >> amount, -(a < 0).astype(np.int64))
+    return np.where(good, a << amount, np.zeros((), a.dtype)) if left else np.where(good, a >> amount, (0 - (a < 0)).astype(a.dtype))
 
 
 COMPUTE: dict[str, Any] = {
