@@ -27,7 +27,7 @@ ARGUMENTS = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 class ArgumentRing:
     """The ring of one queue. Its queue holds its lock around everything here."""
 
-    __slots__ = ("_at", "_buffer", "_device", "_extra", "_retire_oldest", "_view", "tail")
+    __slots__ = ("_at", "_buffer", "_device", "_retire_oldest", "_view", "extra", "tail")
 
     def __init__(
         self, device: Device, retire_oldest: Callable[[], bool], *, label: str, size: int = RING_BYTES
@@ -39,7 +39,7 @@ class ArgumentRing:
         self._view = self._buffer.host().cast("Q")
         self.tail = 0
         """Where the oldest block in flight begins."""
-        self._extra: list[Buffer] = []
+        self.extra: list[Buffer] = []
         """Memory of the running submission beside the ring."""
         self._at = 0
         """Where the ring stood when the running submission left it."""
@@ -51,7 +51,7 @@ class ArgumentRing:
     def room(self, stream: Stream, size: int) -> None:
         """Give `stream` a window with `size` free bytes; see `ArgumentMemory`."""
         end = self._buffer.size
-        while not self._extra:
+        while not self.extra:
             at, tail = stream.at, self.tail
             if at >= tail and at + size <= end:
                 stream.limit = end
@@ -66,15 +66,15 @@ class ArgumentRing:
                 self._at = stream.at
                 break
         buffer = self._device.alloc(max(size, end), ARGUMENTS, label="arguments of one large submission")
-        self._extra.append(buffer)
+        self.extra.append(buffer)
         stream.view, stream.base = buffer.host().cast("Q"), buffer.va
         stream.at, stream.limit = 0, buffer.size
 
     def finish(self, stream: Stream) -> list[Buffer]:
         """End a submission: go back to the ring, return the memory beside it, to be kept while in flight."""
-        extra = self._extra
+        extra = self.extra
         if extra:
-            self._extra = []
+            self.extra = []
             stream.view, stream.base, stream.at, stream.limit = (
                 self._view,
                 self._buffer.va,
@@ -85,7 +85,7 @@ class ArgumentRing:
 
     def write(self, va: int, lo: int, width: int, value: int) -> None:
         """Put `value` into bits [lo, lo + width) of the number at `va`, which this submission placed as 0."""
-        for buffer in (self._buffer, *self._extra):
+        for buffer in (self._buffer, *self.extra):
             if buffer.va <= va < buffer.va + buffer.size:
                 at = va - buffer.va
                 part = buffer.host()[at : at + (lo + width + 7) // 8]

@@ -8,7 +8,7 @@ from hcq.errors import UsageError
 from hcq.memory import Buffer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hcq.device import Device
     from hcq.params import Param, Patch
@@ -71,14 +71,10 @@ def reaches(patches: Sequence[Patch]) -> list[int]:
 
 def check_reach(patch: Patch, reach: int, value: float) -> None:
     """Refuse a number that does not fit the place it lands in."""
+    patch.expr.evaluate(value)  # refuses a float where an integer belongs, and one too large
     if patch.expr.float_bits or not isinstance(value, int):
         return
-    number = value + patch.expr.add
-    lowest = -(1 << reach - 1) if patch.expr.param.signed else 0
-    if not lowest <= number < 1 << reach:
+    number, signed = value + patch.expr.add, patch.expr.param.signed
+    lowest, end = (-(1 << reach - 1), 1 << reach - 1) if signed else (0, 1 << reach)
+    if not lowest <= number < end:
         raise UsageError(f"{patch.expr.param.name}: {number} does not fit the {reach} bits where it is used")
-
-
-def buffers_in(values: Iterable[object]) -> list[Buffer]:
-    """Return the buffers among some values."""
-    return [value for value in values if isinstance(value, Buffer)]

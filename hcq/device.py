@@ -52,6 +52,7 @@ class Device:
     def __init__(self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "") -> None:
         self.closed = False
         self._closing = False
+        self._report: FaultReport | None = None
         self.driver = driver
         self.info: DeviceInfo = driver.info
         self.name = f"{self.info.driver}:{self.info.index}"
@@ -307,6 +308,7 @@ class Device:
                 report = replace(report, nearest=self.nearest(report.va))
             if not report.stuck_at:
                 report = replace(report, stuck_at=self._stuck())
+            self._report = report
             self._refuse(partial(DeviceFault, report))
 
     def _refuse(self, refusal: Callable[[], HcqError]) -> None:
@@ -356,15 +358,15 @@ class Device:
 
     def _drain(self, timeout_s: float) -> str:
         """Wait for the queues; return what they were stuck on. A faulted device is not waited for."""
-        if isinstance(self.refusal() if self.refusal else None, DeviceFault):
+        if self._report is not None:
             return ""
         try:
             for queue in self.queues:
                 queue.timeline.last.wait(timeout_s=timeout_s)
             if self.trace:
                 self._write_trace()
-        except DeviceFault:
-            return ""
+        except DeviceFault as error:
+            return "" if error.report is self._report else str(error)
         except (SignalTimeout, UsageError) as error:  # UsageError: nothing can end the wait any more
             return str(error)
         return ""

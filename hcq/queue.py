@@ -145,11 +145,12 @@ class Queue:
             raise
         finally:
             stream.clear()
-        extra = self._arguments.finish(stream)
+        if self._arguments.extra:
+            kept = [*kept, *self._arguments.finish(stream)]
         if self.watch is not None:
             self.watch.sent(self, point)
         inflight = self._inflight
-        inflight.append((point, [*kept, *extra] if extra else kept, stream.at))
+        inflight.append((point, kept, stream.at))
         if inflight[0][0].passed():
             self._sweep()
         return point

@@ -165,13 +165,14 @@ class Timeline:
     was made with. Not thread-safe: the owner holds its lock.
     """
 
-    __slots__ = ("_last", "_value", "device", "label", "signal")
+    __slots__ = ("_value", "device", "label", "last", "signal")
 
     def __init__(self, device: Waiter, *, label: str = "", start: int = 0) -> None:
         self.device = device
         self.label = label
         self.signal = Signal(device, start % SLOT_VALUES, label=label, base=start - start % SLOT_VALUES)
-        self._last = Point(self.signal, start)
+        self.last = Point(self.signal, start)
+        """The last point handed out; before the first one, a point that is reached."""
         self._value = start
 
     def next(self) -> Point:
@@ -180,21 +181,16 @@ class Timeline:
         signal = self.signal
         if value - signal.base > SLOT_VALUES:
             signal = self.signal = Signal(self.device, label=self.label, base=value - 1)
-        point = self._last = Point(signal, value)
+        point = self.last = Point(signal, value)
         return point
 
     def undo(self, before: Point) -> None:
         """Take back the point handed out after `before`: no queue was told of it."""
-        self._last, self._value, self.signal = before, before.value, before.signal
+        self.last, self._value, self.signal = before, before.value, before.signal
 
     def skip(self, before: Point) -> None:
         """Count the point handed out after `before` as lost: it may be raised or not, none waits for it."""
-        self._last = before
-
-    @property
-    def last(self) -> Point:
-        """The last point handed out; before the first one, a point that is reached."""
-        return self._last
+        self.last = before
 
 
 class Stamp:

@@ -91,5 +91,7 @@ class Stream:
     def clear(self) -> None:
         """Forget words, patches and calls; argument memory stays placed."""
         self.words.clear()
-        self.patches.clear()
-        self.calls.clear()
+        if self.patches:
+            self.patches.clear()
+        if self.calls:
+            self.calls.clear()
