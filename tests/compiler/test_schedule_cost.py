@@ -1,0 +1,126 @@
+"""What scheduling costs, as counts: nodes made and Python calls, not time. Run this file to print them with times."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compiler import graph as g
+from compiler.ops import Ops
+from compiler.schedule import schedule
+from compiler.text import kernel_key, postorder
+from compiler.uop import table_size, trim_table
+from tests.compiler.graphs import F32, add, conv2d, matmul, mean, relu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType
+
+    from compiler.uop import UOp
+
+ROOT = Path(__file__).parents[2]
+_BLOCKS = ((64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1))
+
+
+def one_convolution() -> UOp:
+    x, w, b = g.param(0, (1, 64, 56, 56), F32), g.param(1, (64, 64, 3, 3), F32), g.param(2, (64,), F32)
+    return relu(conv2d(x, w, b, padding=1))
+
+
+def resnet18() -> UOp:
+    slots = itertools.count()
+
+    def p(*shape: int) -> UOp:
+        return g.param(next(slots), shape, F32)
+
+    x = relu(conv2d(p(1, 3, 224, 224), p(64, 3, 7, 7), p(64), stride=2, padding=3))
+    x = g.reduce(g.window(g.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (2, 3), (3, 3), (2, 2), (1, 1)), Ops.MAX, (4, 5))
+    for c, o, stride in _BLOCKS:
+        y = relu(conv2d(x, p(o, c, 3, 3), p(o), stride=stride, padding=1))
+        y = conv2d(y, p(o, o, 3, 3), p(o), padding=1)
+        x = relu(add(y, x if stride == 1 else conv2d(x, p(o, c, 1, 1), p(o), stride=stride)))
+    y = matmul(mean(x, (2, 3)), p(512, 1000))
+    return add(y, g.expand(g.reshape(p(1000), (1, 1000)), y.shape))
+
+
+def made(build: Callable[[], UOp]) -> int:
+    """Nodes that scheduling adds to an empty table."""
+    trim_table(0)
+    output = build()
+    before = table_size()
+    schedule([output])
+    return table_size() - before
+
+
+def calls(build: Callable[[], UOp]) -> int:
+    """Python calls that scheduling makes."""
+    trim_table(0)
+    output = build()
+    seen = itertools.count()
+
+    def watch(_frame: FrameType, event: str, _arg: object) -> None:
+        if event == "call":
+            next(seen)
+
+    sys.setprofile(watch)
+    try:
+        schedule([output])
+    finally:
+        sys.setprofile(None)
+    return next(seen)
+
+
+def test_one_convolution_makes_few_nodes() -> None:
+    assert made(one_convolution) <= 45
+
+
+def test_the_kernel_of_a_convolution_is_small() -> None:
+    (item,) = schedule([one_convolution()])
+    assert len(postorder((item.ast,))) <= 35
+
+
+def test_one_convolution_takes_few_calls() -> None:
+    assert calls(one_convolution) <= 1300
+
+
+def test_a_resnet_takes_few_calls_a_kernel() -> None:
+    items = len(schedule([resnet18()]))
+    assert items == 23
+    assert calls(resnet18) <= 1100 * items
+
+
+def test_equal_layers_of_a_resnet_share_a_key() -> None:
+    keys = [kernel_key(item.ast) for item in schedule([resnet18()])]
+    assert len(set(keys)) <= 18
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    program = "import sys, compiler; print([m for m in sys.modules if m.startswith(('compiler.', 'hcq', 'numpy'))])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert run.stdout.strip() == "[]"
+
+
+def test_scheduling_loads_neither_numpy_nor_llvm() -> None:
+    program = "import sys, compiler.schedule, compiler.view; print([m for m in ('numpy', 'llvmlite', 'ctypes') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert run.stdout.strip() == "[]"
+
+
+def timed(build: Callable[[], UOp]) -> Iterator[float]:
+    for _ in range(30):
+        trim_table(0)
+        output = build()
+        start = time.perf_counter()
+        schedule([output])
+        yield time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    for build in (one_convolution, resnet18):
+        took = statistics.median(timed(build)) * 1e3
+        sys.stdout.write(f"{build.__name__}: {made(build)} nodes, {calls(build)} calls, median {took:.2f} ms of 30\n")
