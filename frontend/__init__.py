@@ -1,0 +1,44 @@
+"""Lazy tensors, gradients, networks and captured functions on hardware queues.
+
+    from frontend import Tensor
+    print((Tensor([2]) + Tensor([3])).tolist())
+
+Importing this loads neither NumPy nor a device nor the code generator; `nn`, `TinyJit` and `Variable` load when first used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+
+from frontend.device import Device
+from frontend.stats import stats
+from frontend.tensor import Tensor
+
+if TYPE_CHECKING:
+    from compiler.symbolic import Variable
+
+    from frontend import nn
+    from frontend.jit import TinyJit
+
+__all__ = ["Device", "Tensor", "TinyJit", "Variable", "dtypes", "nn", "stats"]
+
+_HOMES = {"TinyJit": "frontend.jit", "Variable": "compiler.symbolic"}
+
+
+def __getattr__(name: str) -> object:
+    from importlib import import_module  # noqa: PLC0415 - loaded when first needed
+
+    if name == "nn":
+        value: object = import_module("frontend.nn")
+    elif name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    else:
+        raise AttributeError(f"module 'frontend' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

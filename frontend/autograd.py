@@ -1,0 +1,264 @@
+"""Gradients: reverse mode as rules on primitive operations, from graph to graph.
+
+A rule gets the gradient of a result, the result and its sources, and returns the gradient of each source (None: none flows). It is
+written with tensor methods, so gradients are lazy tensors like any other and can be differentiated again. The backward graph of a
+known forward structure is a lookup: `_vjp` is memoised on expressions and on which nodes gradients are wanted for.
+
+Nodes are identified by structure: two tensors that are the same expression of the same leaves are one node.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from compiler.ops import Ops
+from hcq.errors import UsageError
+
+from frontend import gradients
+from frontend.expr import CONV, PARAM, STOP, TABLE, Expr, Leaves, inside
+from frontend.lazy import EPOCH, make, refresh, traced
+from frontend.realize import realize_many
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontend.tensor import Tensor
+
+Node = tuple[Expr, Leaves]
+
+RULES: Final[dict[str, Any]] = {
+    Ops.NEG: gradients.neg,
+    Ops.ABS: gradients.absolute,
+    Ops.RECIP: gradients.reciprocal,
+    Ops.SQRT: gradients.square_root,
+    Ops.EXP: gradients.exponential,
+    Ops.EXP2: gradients.exponential2,
+    Ops.LOG: gradients.logarithm,
+    Ops.LOG2: gradients.logarithm2,
+    Ops.SIN: gradients.sine,
+    Ops.COS: gradients.cosine,
+    Ops.TANH: gradients.hyperbolic_tangent,
+    Ops.FLOOR: gradients.constant,
+    Ops.CEIL: gradients.constant,
+    Ops.TRUNC: gradients.constant,
+    Ops.ROUND: gradients.constant,
+    Ops.CAST: gradients.cast,
+    Ops.ADD: gradients.add,
+    Ops.SUB: gradients.subtract,
+    Ops.MUL: gradients.multiply,
+    Ops.DIV: gradients.divide,
+    Ops.MAX: gradients.greater,
+    Ops.MIN: gradients.greater,
+    Ops.WHERE: gradients.select,
+    Ops.RESHAPE: gradients.reshape,
+    Ops.PERMUTE: gradients.permute,
+    Ops.EXPAND: gradients.expand,
+    Ops.PAD: gradients.pad,
+    Ops.SHRINK: gradients.shrink,
+    Ops.FLIP: gradients.flip,
+    Ops.WINDOW: gradients.window,
+    Ops.REDUCE: gradients.reduction,
+    Ops.GATHER: gradients.gather,
+    Ops.CONTIGUOUS: gradients.contiguous,
+    STOP: gradients.constant,
+    CONV: gradients.convolution,
+}
+"""For every operation through which gradients flow. Through integers, bools, comparisons, bits and BITCAST none does."""
+
+
+def _order(root: Node, wanted: set[Node]) -> list[Node]:
+    """Return the nodes between the root and the wanted ones, users before sources; nothing else needs a gradient."""
+    reaches: dict[Node, bool] = {}
+    order: list[Node] = []
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in reaches:
+            stack.pop()
+            continue
+        sources = _sources(node)
+        waiting = [s for s in sources if s not in reaches]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        reaches[node] = node in wanted or any(reaches[s] for s in sources)
+        if reaches[node]:
+            order.append(node)
+    order.reverse()
+    return order
+
+
+def _sources(node: Node) -> list[Node]:
+    """Return the sources through which gradients flow: floats, under an operation that has a rule and is not constant."""
+    e = node[0]
+    if e.op is STOP or e.op not in RULES:
+        return []
+    return [s for s in (inside(node, i) for i in range(len(e.src))) if s[0].dtype.is_float]
+
+
+def _vjp(like: Tensor, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node | None]:
+    """Return the gradient of each wanted node, given the gradient of the root; all over the same abstract leaves."""
+    gradients_of: dict[Node, Tensor] = {root: make(like, seed)}
+    for node in _order(root, set(wanted)):
+        g = gradients_of.get(node)
+        e = node[0]
+        if g is None or not e.src or e.op not in RULES:
+            continue
+        sources = [inside(node, i) for i in range(len(e.src))]
+        flowing = _sources(node)
+        if not flowing:
+            continue
+        found = RULES[e.op](g, make(like, node), tuple([make(like, s) for s in sources]))
+        for source, part in zip(sources, found, strict=True):
+            if part is not None and source in flowing:
+                before = gradients_of.get(source)
+                gradients_of[source] = part if before is None else before + part
+    results = [gradients_of.get(w) for w in wanted]
+    return [None if r is None else (r.expr, r.leaves) for r in results]
+
+
+def gradient(self: Tensor, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:
+    """Return the gradient of self, a float scalar, with respect to each target.
+
+    With `gradient`, the gradient of self, self may have any shape. Targets are tensors that self was computed from, pending
+    or realized. Raises `UsageError` when self does not depend on one of them.
+    """
+    found = gradients_or_none(self, targets, gradient)
+    for i, (g, t) in enumerate(zip(found, targets, strict=True)):
+        if g is None:
+            raise UsageError(
+                f"gradient: target {i} ({t!r}) is not part of what {self!r} was computed from\n"
+                "hint: a tensor realized in between is a fresh start: keep it pending, or ask for its gradient"
+            )
+    return [g for g in found if g is not None]
+
+
+def gradients_or_none(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor | None]:
+    """Return the gradient for each target, None where self does not depend on it."""
+    if not self.expr.dtype.is_float:
+        raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}")
+    if seed is None and self.expr.shape != ():
+        raise UsageError(f"the gradient of a tensor of shape {self.expr.shape} wants gradient=..., of that shape; or sum() it first")
+    if seed is not None and (seed.expr.shape != self.expr.shape or seed.expr.dtype is not self.expr.dtype):
+        raise UsageError(
+            f"gradient= must be {self.expr.dtype.name}{list(self.expr.shape)} as self, saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
+        )
+    for t in (self, *targets):
+        if t.epoch != EPOCH[0] and t.epoch:
+            refresh(t)
+    index: dict[Any, int] = {leaf: i for i, leaf in enumerate(self.leaves)}
+    for leaf in seed.leaves if seed is not None else ():
+        index.setdefault(leaf, len(index))
+    wanted = [_place(t, index) for t in targets]
+    start = None if seed is None else (seed.expr, tuple([index[leaf] for leaf in seed.leaves]))
+    key = ("gradient", self.expr, len(self.leaves), start, *wanted)
+    found = TABLE.get(key)
+    if found is None:
+        root = (self.expr, tuple(range(len(self.leaves))))
+        first = start if start is not None else _one(self)
+        found = TABLE[key] = traced(_vjp, self, root, first, [w for w in wanted if w is not None])
+    real = tuple(index)
+    results = iter(found)
+    out: list[Tensor | None] = []
+    for w in wanted:
+        part = None if w is None else next(results)
+        out.append(None if part is None else make(self, (part[0], tuple([real[i] for i in part[1]]))))
+    return out
+
+
+def _place(t: Tensor, index: dict[Any, int]) -> Node | None:
+    """Return a target as a node over the root's leaves; None when it has leaves that the root lacks."""
+    if any(leaf not in index for leaf in t.leaves):
+        return None
+    return t.expr, tuple([index[leaf] for leaf in t.leaves])
+
+
+def _one(x: Tensor) -> Node:
+    from frontend.ops.elementwise import constant  # noqa: PLC0415 - the rules are built on the methods
+
+    one = constant(x, 1.0, x.expr.dtype, x.expr.shape)
+    return one.expr, one.leaves
+
+
+# -- backward ------------------------------------------------------------------------------------------
+class Gradient:
+    """What a tensor that takes part in differentiation keeps: whether it wants a gradient, and the gradient."""
+
+    __slots__ = ("of", "value", "wanted")
+
+    def __init__(self) -> None:
+        self.wanted: bool | None = None
+        self.value: Tensor | None = None
+        self.of: weakref.ref[Tensor] | None = None
+        """The tensor whose backward gave the value."""
+
+
+_wanting: Final[dict[int, weakref.ref[Any]]] = {}
+"""All living tensors with requires_grad, in order of their marking."""
+
+
+def want(tensors: Sequence[Tensor], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
+    """Set whether `backward` gives tensors a gradient.
+
+    Those that want one are realized, in one launch, unless they were computed from others that do: nodes are known by structure, and
+    two pending tensors of zeros would be one.
+    """
+    if wanted:
+        wrong = next((t for t in tensors if not t.expr.dtype.is_float), None)
+        if wrong is not None:
+            raise UsageError(f"only floats have gradients, this tensor is {wrong.expr.dtype.name}")
+        inner = {leaf for t in wanting() for leaf in t.leaves}
+        realize_many([t for t in tensors if t.expr.op is not PARAM and inner.isdisjoint(t.leaves)])
+    for t in tensors:
+        state_of(t).wanted = wanted
+        if wanted:
+            _wanting[id(t)] = weakref.ref(t, partial(_forget, id(t)))
+        else:
+            _wanting.pop(id(t), None)
+
+
+def _forget(number: int, ref: weakref.ref[Any]) -> None:
+    if _wanting.get(number) is ref:
+        del _wanting[number]
+
+
+def state_of(t: Tensor) -> Gradient:
+    """Return a tensor's gradient state, made at first use."""
+    try:
+        return t.state
+    except AttributeError:
+        t.state = Gradient()
+        return t.state
+
+
+def wanting() -> list[Tensor]:
+    """Return all living tensors with requires_grad."""
+    found = [ref() for ref in _wanting.values()]
+    return [t for t in found if t is not None]
+
+
+def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
+    """Add the gradient of self to `.grad` of every tensor with requires_grad that self was computed from; return self.
+
+    Call it before self is realized: a realized tensor no longer knows what it came from.
+    """
+    e = self.expr
+    leaves = set(self.leaves)
+    targets = [t for t in wanting() if leaves.issuperset(t.leaves) and t.expr.device == e.device]
+    if e.op is PARAM and not any(t is self for t in targets):
+        raise UsageError(
+            f"backward of {self!r}: it is realized and no longer knows what it was computed from\n"
+            "hint: call backward() first, then item() or realize()"
+        )
+    found = gradients_or_none(self, targets, gradient)
+    if all(g is None for g in found):
+        raise UsageError(f"backward of {self!r}: it depends on no tensor with requires_grad")
+    for t, g in zip(targets, found, strict=True):
+        if g is not None:
+            state = state_of(t)
+            state.value = g if state.value is None else state.value + g
+            state.of = weakref.ref(self)
+    return self

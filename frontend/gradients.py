@@ -1,0 +1,307 @@
+"""One rule for each primitive operation: from the gradient of its result to those of its sources.
+
+Every rule is called as `rule(g, out, sources)`: g is the gradient of `out`, in its shape and dtype. Rules use methods and
+primitives, so they can be differentiated themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from compiler.ops import Ops
+
+from frontend.expr import CONV
+from frontend.lazy import apply
+from frontend.ops.creation import coordinate
+from frontend.ops.elementwise import constant as constant_of
+from frontend.ops.elementwise import convert, cos, sign, sin, spread
+from frontend.ops.indexing import interleaved
+from frontend.ops.reduce import fold
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+Sources = tuple["Tensor", ...]
+Gradients = tuple["Tensor | None", ...]
+
+
+def _number(like: Tensor, value: float) -> Tensor:
+    return constant_of(like, value, like.expr.dtype, like.expr.shape)
+
+
+def _mul(a: Tensor, b: Tensor) -> Tensor:
+    return apply(Ops.MUL, None, a, b)
+
+
+def _neg(a: Tensor) -> Tensor:
+    return apply(Ops.NEG, None, a)
+
+
+# -- elementwise ---------------------------------------------------------------------------------------
+def constant(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Through steps and stopped values nothing flows."""
+    return (None,) * len(sources)
+
+
+def neg(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """-x: -g."""
+    return (_neg(g),)
+
+
+def absolute(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """|x|: g with the sign of x; 0 at 0."""
+    return (_mul(g, sign(sources[0])),)
+
+
+def reciprocal(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """1/x: -g / x²."""
+    return (_neg(_mul(g, _mul(out, out))),)
+
+
+def square_root(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """sqrt(x): g / (2 sqrt(x))."""
+    return (apply(Ops.DIV, None, g, _mul(out, _number(out, 2.0))),)
+
+
+def exponential(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """exp(x): g exp(x)."""
+    return (_mul(g, out),)
+
+
+def exponential2(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """2^x: g 2^x ln 2."""
+    return (_mul(_mul(g, out), _number(out, math.log(2))),)
+
+
+def logarithm(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """ln x: g / x."""
+    return (apply(Ops.DIV, None, g, sources[0]),)
+
+
+def logarithm2(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """log2 x: g / (x ln 2)."""
+    return (apply(Ops.DIV, None, g, _mul(sources[0], _number(out, math.log(2)))),)
+
+
+def sine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """sin x: g cos x."""
+    return (_mul(g, cos(sources[0])),)
+
+
+def cosine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """cos x: -g sin x."""
+    return (_neg(_mul(g, sin(sources[0]))),)
+
+
+def hyperbolic_tangent(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """tanh x: g (1 - tanh² x)."""
+    return (_mul(g, apply(Ops.SUB, None, _number(out, 1.0), _mul(out, out))),)
+
+
+def cast(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """A cast between floats: g cast back."""
+    return (convert(g, sources[0].expr.dtype),)
+
+
+def add(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """a + b: g, g."""
+    return g, g
+
+
+def subtract(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """a - b: g, -g."""
+    return g, _neg(g)
+
+
+def multiply(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """a b: g b, g a."""
+    a, b = sources
+    return _mul(g, b), _mul(g, a)
+
+
+def divide(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """a / b: g / b, -g out / b."""
+    b = sources[1]
+    return apply(Ops.DIV, None, g, b), _neg(apply(Ops.DIV, None, _mul(g, out), b))
+
+
+def greater(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """max or min of a, b: g to the one that was taken; half to each where they are equal."""
+    a, b = sources
+    zero, half = _number(g, 0.0), _mul(g, _number(g, 0.5))
+    tie = apply(Ops.EQ, None, a, b)
+
+    def share(x: Tensor) -> Tensor:
+        return apply(Ops.WHERE, None, tie, half, apply(Ops.WHERE, None, apply(Ops.EQ, None, x, out), g, zero))
+
+    return share(a), share(b)
+
+
+def select(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """where(c, a, b): g where c held, and where it did not."""
+    zero, c = _number(g, 0.0), sources[0]
+    return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
+
+
+# -- movement ------------------------------------------------------------------------------------------
+def reshape(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Reshape: g in the old shape."""
+    return (apply(Ops.RESHAPE, sources[0].expr.shape, g),)
+
+
+def permute(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Permute: g with the order undone."""
+    order = out.expr.arg
+    return (apply(Ops.PERMUTE, tuple([order.index(i) for i in range(len(order))]), g),)
+
+
+def expand(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Expand: the sum of g over the repeated axes."""
+    old, new = sources[0].expr.shape, out.expr.shape
+    return (fold(Ops.ADD, g, tuple([i for i, (n, m) in enumerate(zip(old, new, strict=True)) if n != m]), keepdim=True),)
+
+
+def pad(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Pad: the part of g that is no padding."""
+    shape = sources[0].expr.shape
+    return (apply(Ops.SHRINK, tuple([(lo, lo + n) for (lo, _), n in zip(out.expr.arg, shape, strict=True)]), g),)
+
+
+def shrink(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Shrink: g with zeros where something was cut."""
+    shape = sources[0].expr.shape
+    return (apply(Ops.PAD, tuple([(begin, n - end) for (begin, end), n in zip(out.expr.arg, shape, strict=True)]), g),)
+
+
+def flip(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Flip: g flipped back."""
+    return (apply(Ops.FLIP, out.expr.arg, g),)
+
+
+def window(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Windows: each element's gradient is the sum over the windows that hold it.
+
+    Windows of one axis are undone one at a time, the last first. Windows that do not overlap lie side by side: no sum at all.
+    Others are added up, one shifted copy per place inside the window.
+    """
+    axes, sizes, strides, dilations = out.expr.arg
+    shape = sources[0].expr.shape
+    for axis, size, stride, dilation in reversed(list(zip(axes, sizes, strides, dilations, strict=True))):
+        g = _side_by_side(g, axis, size, stride, shape[axis]) if stride >= size and dilation == 1 else _overlapping(
+            g, axis, size, stride, dilation, shape[axis]
+        )
+    return (g,)
+
+
+def _side_by_side(g: Tensor, axis: int, size: int, stride: int, n: int) -> Tensor:
+    """Put the last axis, the places inside a window, next to `axis`, the windows; gaps between windows are zero."""
+    rank = len(g.expr.shape) - 1
+    g = apply(Ops.PERMUTE, (*range(axis + 1), rank, *range(axis + 1, rank)), g)
+    g = apply(Ops.PAD, tuple([(0, stride - size) if i == axis + 1 else (0, 0) for i in range(rank + 1)]), g)
+    shape = g.expr.shape
+    count = shape[axis] * stride
+    g = apply(Ops.RESHAPE, (*shape[:axis], count, *shape[axis + 2 :]), g)
+    if count > n:
+        g = apply(Ops.SHRINK, tuple([(0, n if i == axis else m) for i, m in enumerate(g.expr.shape)]), g)
+    return apply(Ops.PAD, tuple([(0, n - min(n, count)) if i == axis else (0, 0) for i in range(rank)]), g)
+
+
+def _overlapping(g: Tensor, axis: int, size: int, stride: int, dilation: int, n: int) -> Tensor:
+    total: Tensor | None = None
+    shape = g.expr.shape
+    for place in range(size):
+        one = apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (place, place + 1)), g)
+        shifted = interleaved(apply(Ops.RESHAPE, shape[:-1], one), axis, stride, place * dilation, n)
+        total = shifted if total is None else apply(Ops.ADD, None, total, shifted)
+    assert total is not None  # a window has at least one place
+    return total
+
+
+# -- reductions, gather, convolution -------------------------------------------------------------------
+def reduction(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Reductions: a sum hands g to every term; max and min share it among those that attain it; a product to each the others' product."""
+    op, axes = out.expr.arg
+    x = sources[0]
+    shape = x.expr.shape
+    kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
+    wide = spread(apply(Ops.RESHAPE, kept, g), shape)
+    if op is Ops.ADD:
+        return (wide,)
+    result = spread(apply(Ops.RESHAPE, kept, out), shape)
+    if op is Ops.MUL:
+        return (_mul(wide, _product_of_others(x, axes)),)
+    hit = convert(apply(Ops.EQ, None, x, result), x.expr.dtype)
+    count = spread(fold(Ops.ADD, hit, axes, keepdim=True), shape)
+    return (apply(Ops.DIV, None, _mul(wide, hit), count),)
+
+
+def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """For each element the product of all others over the axes, exact also where some are zero."""
+    shape = x.expr.shape
+    zero, one = _number(x, 0.0), _number(x, 1.0)
+    is_zero = apply(Ops.EQ, None, x, zero)
+    safe = apply(Ops.WHERE, None, is_zero, one, x)
+    zeros = spread(fold(Ops.ADD, convert(is_zero, x.expr.dtype), axes, keepdim=True), shape)
+    product = spread(fold(Ops.MUL, safe, axes, keepdim=True), shape)
+    without = apply(Ops.DIV, None, product, safe)
+    others = apply(Ops.SUB, None, zeros, convert(is_zero, x.expr.dtype))
+    return apply(Ops.WHERE, None, apply(Ops.EQ, None, others, zero), without, zero)
+
+
+def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Gather: each element's gradient is the sum of g over the indices that name it, by comparing with the coordinate."""
+    x, indices = sources
+    axis = out.expr.arg
+    shape, places = x.expr.shape, indices.expr.shape
+    count = math.prod(places)
+    before, after = shape[:axis], shape[axis + 1 :]
+    flat = apply(Ops.RESHAPE, (*before, 1, count, *after), g)
+    index = apply(Ops.RESHAPE, ((1,) * len(before)) + (1, count) + (1,) * len(after), indices)
+    whole = (*before, shape[axis], count, *after)
+    place = convert(coordinate(x, whole, axis), indices.expr.dtype)
+    hit = convert(apply(Ops.EQ, None, place, apply(Ops.EXPAND, whole, index)), g.expr.dtype)
+    product = _mul(hit, apply(Ops.EXPAND, whole, flat))
+    return apply(Ops.REDUCE, (Ops.ADD, (axis + 1,)), product), None
+
+
+def contiguous(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Contiguous: g."""
+    return (g,)
+
+
+def convolution(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Convolution: for x, the convolution of g with the weight turned around; for the weight, windows of x times g."""
+    x, weight = sources
+    strides, dilations, groups = out.expr.arg
+    return _for_input(g, x, weight, strides, dilations, groups), _for_weight(g, x, weight, strides, dilations, groups)
+
+
+def _for_input(
+    g: Tensor, x: Tensor, weight: Tensor, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
+) -> Tensor:
+    outputs, inner, *kernel = weight.expr.shape
+    rank, each = len(kernel), outputs // groups
+    w = apply(Ops.RESHAPE, (groups, each, inner, *kernel), weight)
+    w = apply(Ops.PERMUTE, (0, 2, 1, *range(3, 3 + rank)), w)
+    w = apply(Ops.RESHAPE, (groups * inner, each, *kernel), w)
+    w = apply(Ops.FLIP, tuple([i + 2 for i, k in enumerate(kernel) if k > 1]), w)
+    for i in range(rank):
+        reach = (kernel[i] - 1) * dilations[i]
+        # the window that starts at the first element of x ends `reach` further on
+        g = interleaved(g, 2 + i, strides[i], reach, x.expr.shape[2 + i] + reach)
+    return apply(CONV, ((1,) * rank, dilations, groups), g, w)
+
+
+def _for_weight(
+    g: Tensor, x: Tensor, weight: Tensor, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
+) -> Tensor:
+    outputs, inner, *kernel = weight.expr.shape
+    rank, each = len(kernel), outputs // groups
+    batch, _, *places = g.expr.shape
+    windows = apply(Ops.WINDOW, (tuple(range(2, 2 + rank)), tuple(kernel), strides, dilations), x)
+    whole = (batch, groups, each, inner, *places, *kernel)
+    a = apply(Ops.EXPAND, whole, apply(Ops.RESHAPE, (batch, groups, 1, inner, *places, *kernel), windows))
+    b = apply(Ops.EXPAND, whole, apply(Ops.RESHAPE, (batch, groups, each, 1, *places, *(1,) * rank), g))
+    total = apply(Ops.REDUCE, (Ops.ADD, (0, *range(4, 4 + rank))), _mul(a, b))
+    return apply(Ops.RESHAPE, weight.expr.shape, total)

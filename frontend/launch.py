@@ -1,0 +1,116 @@
+"""From scheduled kernels to one executable: temporaries are placed in the arena, barriers put where kernels depend on each other.
+
+A launch names memory by keys. Some keys are parameters, given anew at each replay; some are fixed buffers; all others are
+temporaries that live inside the launch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frontend import planner
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    import hcq
+
+    from frontend.device import OpenDevice
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """One kernel, the memory it runs on by key, and how it is launched."""
+
+    program: hcq.Program
+    groups: tuple[int, int, int]
+    threads: tuple[int, int, int]
+    memory: tuple[Hashable, ...]
+    """A key for each pointer argument."""
+    sizes: tuple[int, ...]
+    """Bytes that each must have."""
+    stores: tuple[int, ...]
+    """Which of them are written."""
+
+    def renamed(self, names: Mapping[Hashable, Hashable]) -> Kernel:
+        """Return the same kernel on other memory."""
+        memory = tuple([names.get(key, key) for key in self.memory])
+        return Kernel(self.program, self.groups, self.threads, memory, self.sizes, self.stores)
+
+
+def _lives(kernels: Sequence[Kernel], known: set[Hashable]) -> dict[Hashable, tuple[int, int, int]]:
+    """Return (bytes, first use, last use) of every temporary."""
+    lives: dict[Hashable, tuple[int, int, int]] = {}
+    for i, kernel in enumerate(kernels):
+        for key, size in zip(kernel.memory, kernel.sizes, strict=True):
+            if key not in known:
+                most, first, _ = lives.get(key, (0, i, i))
+                lives[key] = (max(most, size), first, i)
+    return lives
+
+
+class _Hazards:
+    """What kernels since the last barrier read and wrote: whether the next one must wait for them."""
+
+    def __init__(self, places: Mapping[Hashable, tuple[int, int]]) -> None:
+        self._places = places
+        self._read: set[Any] = set()
+        self._written: set[Any] = set()
+
+    def needs_barrier(self, kernel: Kernel) -> bool:
+        """Note what a kernel touches; return whether a barrier must stand before it."""
+        written = [kernel.memory[i] for i in kernel.stores]
+        read = [key for i, key in enumerate(kernel.memory) if i not in kernel.stores]
+        clash = any(self._overlaps(k, self._written) for k in kernel.memory) or any(self._overlaps(k, self._read) for k in written)
+        if clash:
+            self._read.clear()
+            self._written.clear()
+        self._read.update(read)
+        self._written.update(written)
+        return clash
+
+    def _overlaps(self, key: Hashable, others: set[Any]) -> bool:
+        if key in others:
+            return True
+        place = self._places.get(key)
+        if place is None:
+            return False
+        at, size = place
+        for other in others:
+            there = self._places.get(other)
+            if there is not None and there[0] < at + size and at < there[0] + there[1]:
+                return True
+        return False
+
+
+def assemble(
+    device: OpenDevice,
+    kernels: Sequence[Kernel],
+    params: Sequence[tuple[Hashable, int]],
+    fixed: Mapping[Hashable, hcq.Buffer],
+    *,
+    label: str,
+) -> hcq.Executable:
+    """Return the executable of some kernels; it takes one buffer of at least so many bytes for each of `params`."""
+    from hcq.graph import Graph  # noqa: PLC0415 - nothing of the queue layer before the first launch
+
+    graph = Graph(label=label)
+    memory: dict[Hashable, Any] = dict(fixed)
+    for i, (key, size) in enumerate(params):
+        memory[key] = graph.param(f"b{i}", size=size)
+    lives = _lives(kernels, set(memory))
+    offsets, total = planner.plan(lives)
+    if total:
+        arena = device.scratch(total)
+        for key, at in offsets.items():
+            memory[key] = arena.view(at, lives[key][0])
+    hazards = _Hazards({key: (at, lives[key][0]) for key, at in offsets.items()})
+    commands = device.queue.record(label=label)
+    for i, kernel in enumerate(kernels):
+        if hazards.needs_barrier(kernel) and i:
+            commands.barrier()
+        args = kernel.program.args(*[memory[key] for key in kernel.memory])
+        commands.exec(kernel.program, args, groups=kernel.groups, threads=kernel.threads)
+    graph.add(device.queue, commands)
+    return graph.compile()

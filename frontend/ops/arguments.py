@@ -1,0 +1,110 @@
+"""Reading what users pass: axes, shapes, paddings, and which shape two shapes broadcast to."""
+
+from __future__ import annotations
+
+from math import prod
+from operator import index
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from compiler.dtype import DType, dtypes
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Shape = tuple[int, ...]
+Axes = int | tuple[int, ...] | list[int] | None
+
+
+def whole(value: object, what: str) -> int:
+    """Return a whole number, or say what was wanted."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise UsageError(f"{what}: wanted a whole number, saw {value!r}")
+    return index(value)
+
+
+def sizes(args: Sequence[Any], what: str) -> Shape:
+    """Return a shape given as `f(2, 3)` or `f((2, 3))`."""
+    if len(args) == 1 and isinstance(args[0], (tuple, list)):
+        args = args[0]
+    return tuple([whole(n, what) for n in args])
+
+
+def shape_of(args: Sequence[Any], what: str) -> Shape:
+    """Return the shape of a new tensor: whole numbers, none negative."""
+    shape = sizes(args, what)
+    if any(n < 0 for n in shape):
+        raise UsageError(f"{what}: a shape has no negative sizes, saw {shape}")
+    return shape
+
+
+def axis_of(axis: object, shape: Shape, what: str, *, extra: int = 0) -> int:
+    """Return one axis, counted from the front; `extra` more are allowed at the end."""
+    number = whole(axis, f"{what}, axis")
+    rank = len(shape) + extra
+    if not -rank <= number < rank:
+        there = f"axes {-rank}..{rank - 1}" if rank else "no axes"
+        raise UsageError(f"{what}: there is no axis {number}; the shape {shape} has {there}")
+    return number % rank
+
+
+def axes_of(axes: Axes, shape: Shape, what: str) -> Shape:
+    """Return several axes, ascending; None means all."""
+    if axes is None:
+        return tuple(range(len(shape)))
+    found = [axis_of(a, shape, what) for a in (axes if isinstance(axes, (tuple, list)) else (axes,))]
+    if len(set(found)) != len(found):
+        raise UsageError(f"{what}: an axis stands twice in {axes} for the shape {shape}")
+    return tuple(sorted(found))
+
+
+def fill_in(shape: Shape, old: Shape, what: str) -> Shape:
+    """Return a new shape with its -1, if any, filled in."""
+    unknown = shape.count(-1)
+    if unknown > 1 or any(n < -1 for n in shape):
+        raise UsageError(f"{what} of {old} to {shape}: sizes are positive, and at most one is -1")
+    count = prod(old)
+    if unknown:
+        known = prod([n for n in shape if n != -1])
+        if known == 0 or count % known:
+            raise UsageError(f"{what} of {old} to {shape}: {count} elements do not divide by {known}")
+        shape = tuple([count // known if n == -1 else n for n in shape])
+    if prod(shape) != count:
+        raise UsageError(f"{what} of {old} to {shape}: {count} elements are not {prod(shape)}")
+    return shape
+
+
+def broadcast(shapes: Iterable[Shape], what: str) -> Shape:
+    """Return the shape that several shapes broadcast to: aligned at the end, 1 gives way."""
+    every = list(shapes)
+    result: Shape = ()
+    for shape in every:
+        rank = max(len(result), len(shape))
+        a, b = (1,) * (rank - len(result)) + result, (1,) * (rank - len(shape)) + shape
+        if any(n != m and n != 1 and m != 1 for n, m in zip(a, b, strict=True)):
+            raise UsageError(
+                f"{what}: shapes {' and '.join([str(s) for s in every])} do not broadcast; aligned at the end, sizes must be "
+                "equal or 1"
+            )
+        result = tuple([m if n == 1 else n for n, m in zip(a, b, strict=True)])
+    return result
+
+
+def repeated(value: int | Sequence[int], count: int, what: str) -> Shape:
+    """Return one number for each of `count` axes, given as one for all or as that many."""
+    if not isinstance(value, (tuple, list)):
+        return (whole(value, what),) * count
+    if len(value) != count:
+        raise UsageError(f"{what}: wanted one number or {count}, saw {tuple(value)}")
+    return tuple([whole(n, what) for n in value])
+
+
+def number_dtype(value: object, beside: DType) -> DType:
+    """Return the dtype that a Python number takes beside a tensor: the tensor's, unless that cannot hold its kind."""
+    if isinstance(value, float):
+        return beside if beside.is_float else dtypes.float32
+    if isinstance(value, int) and not isinstance(value, bool):
+        return dtypes.int32 if beside is dtypes.bool else beside
+    if isinstance(value, bool):
+        return beside
+    raise UsageError(f"wanted a tensor or a number, saw {value!r}")

@@ -1,0 +1,139 @@
+"""New tensors: from numbers, constants and coordinates. Constants and coordinates own no memory until realized."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes
+from compiler.ops import Ops
+from hcq.errors import UsageError
+
+from frontend.expr import source_expr
+from frontend.lazy import apply, make
+from frontend.ops.arguments import Shape, axis_of, shape_of, whole
+from frontend.ops.elementwise import add, cast, constant, convert, mul
+from frontend.ops.movement import reshape
+from frontend.storage import allocate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontend.tensor import Tensor
+
+
+def coordinate(like: Tensor, shape: Shape, axis: int) -> Tensor:
+    """Return the coordinate along one axis of a shape, int32 where that suffices, on the device of `like`."""
+    wide = shape[axis] > dtypes.int32.max
+    return make(like, (source_expr(Ops.IOTA, (shape, axis), dtypes.int64 if wide else dtypes.int32, like.expr.device), ()))
+
+
+def _scalar(cls: type[Tensor], value: float, dtype: DType, device: str | None) -> Tensor:
+    return cls.of_part((source_expr(Ops.CONST, value, dtype, cls.device_name(device)), ()))
+
+
+def default_dtype(value: object) -> DType:
+    """Return the dtype that a Python number makes: bool, int32 (int64 where needed) or float32."""
+    if isinstance(value, bool):
+        return dtypes.bool
+    if isinstance(value, int):
+        return dtypes.int32 if dtypes.int32.min <= value <= dtypes.int32.max else dtypes.int64
+    if isinstance(value, float):
+        return dtypes.float32
+    raise UsageError(f"wanted a number, saw {value!r}")
+
+
+def full(
+    cls: type[Tensor], shape: int | Sequence[int], value: float, *, dtype: DType | None = None, device: str | None = None
+) -> Tensor:
+    """Return one number in a shape; the dtype follows the number unless given."""
+    found = dtype or default_dtype(value)
+    scalar = _scalar(cls, suited(value, found), found, device)
+    return constant(scalar, scalar.expr.arg, found, shape_of((shape,) if isinstance(shape, int) else shape, "full"))
+
+
+def suited(value: float, dtype: DType) -> float:
+    """Return a number in the Python class that a dtype's constants have."""
+    return float(value) if dtype.is_float else bool(value) if dtype is dtypes.bool else value
+
+
+def zeros(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+    """Return zeros, float32 unless said otherwise."""
+    return full(cls, shape_of(shape, "zeros"), 0, dtype=dtype or dtypes.float32, device=device)
+
+
+def ones(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+    """Return ones, float32 unless said otherwise."""
+    return full(cls, shape_of(shape, "ones"), 1, dtype=dtype or dtypes.float32, device=device)
+
+
+def empty(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+    """Return a realized tensor whose contents are whatever its memory held."""
+    return allocate(cls, shape_of(shape, "empty"), dtype or dtypes.float32, cls.device_name(device))
+
+
+def arange(
+    cls: type[Tensor],
+    start: float,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """Return start, start + step, ... below stop. Whole numbers give integers, others float32."""
+    if stop is None:
+        start, stop = 0, start
+    if step == 0:
+        raise UsageError("arange: the step must not be 0")
+    count = max(0, math.ceil((stop - start) / step))
+    found = dtype or (dtypes.float32 if any(isinstance(v, float) for v in (start, stop, step)) else default_dtype(max(start, stop, key=abs)))
+    place = coordinate(_scalar(cls, 0, dtypes.int32, device), (count,), 0)
+    return add(mul(convert(place, found), suited(step, found)), suited(start, found))
+
+
+def linspace(
+    cls: type[Tensor], start: float, stop: float, steps: int, *, dtype: DType | None = None, device: str | None = None
+) -> Tensor:
+    """Return `steps` numbers from start to stop, both included, evenly spaced."""
+    if whole(steps, "linspace") < 0:
+        raise UsageError(f"linspace: the number of steps must not be negative, saw {steps}")
+    found = dtype or dtypes.float32
+    place = convert(coordinate(_scalar(cls, 0, dtypes.int32, device), (steps,), 0), dtypes.float32 if not found.is_float else found)
+    return cast(add(mul(place, (stop - start) / max(1, steps - 1)), float(start)), found)
+
+
+def eye(cls: type[Tensor], rows: int, columns: int | None = None, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
+    """Return ones on the diagonal and zeros elsewhere, float32 unless said otherwise."""
+    shape = shape_of((rows, rows if columns is None else columns), "eye")
+    like = _scalar(cls, 0, dtypes.int32, device)
+    return convert(apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1)), dtype or dtypes.float32)
+
+
+def full_like(self: Tensor, value: float, *, dtype: DType | None = None) -> Tensor:
+    """Return one number in the shape, dtype and device of self."""
+    found = dtype or self.expr.dtype
+    return constant(self, suited(value, found), found, self.expr.shape)
+
+
+def zeros_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
+    """Return zeros in the shape, dtype and device of self."""
+    return full_like(self, 0, dtype=dtype)
+
+
+def ones_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
+    """Return ones in the shape, dtype and device of self."""
+    return full_like(self, 1, dtype=dtype)
+
+
+def one_hot(self: Tensor, classes: int) -> Tensor:
+    """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32)."""
+    dtype = self.expr.dtype
+    if not dtype.is_int:
+        raise UsageError(f"one_hot wants integers, saw {dtype.name}")
+    shape = (*self.expr.shape, whole(classes, "one_hot"))
+    place = convert(coordinate(self, shape, axis_of(-1, shape, "one_hot")), dtype) if dtype.bits > 8 else None
+    if place is None:
+        return one_hot(convert(self, dtypes.int32), classes)
+    index = reshape(self, (*self.expr.shape, 1))
+    return convert(apply(Ops.EQ, None, place, apply(Ops.EXPAND, shape, index)), dtypes.int32)

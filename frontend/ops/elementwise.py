@@ -1,0 +1,547 @@
+"""Elementwise methods: arithmetic with broadcasting and promotion, comparisons, selections, functions, activations."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from typing import TYPE_CHECKING, Any
+
+from compiler.dtype import DType, dtypes, promote
+from compiler.ops import Ops
+from hcq.errors import UsageError
+
+from frontend.expr import constant_of, float_dtype, source_expr
+from frontend.lazy import apply, composite, make, method, operator
+from frontend.ops.arguments import broadcast, number_dtype
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+Number = float
+"""An int, a float or a bool: what Python's tower calls a float."""
+
+
+# -- agreeing on shape and dtype --------------------------------------------------------------------
+def constant(like: Tensor, value: Number, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+    """Return a number as a tensor of a shape, on the device of `like`."""
+    scalar = make(like, (source_expr(Ops.CONST, value, dtype, like.expr.device), ()))
+    return spread(scalar, shape)
+
+
+def spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return x broadcast to a shape that it is known to broadcast to."""
+    old = x.expr.shape
+    if old == shape:
+        return x
+    return apply(Ops.EXPAND, shape, apply(Ops.RESHAPE, (1,) * (len(shape) - len(old)) + old, x))
+
+
+def convert(x: Tensor, dtype: DType) -> Tensor:
+    """Return x in another dtype, inside a traced method."""
+    e = x.expr
+    if e.dtype is dtype:
+        return x
+    value = constant_of(e)
+    if value is not None and not (dtype.kind != "float" and not math.isfinite(value)):
+        kind = float if dtype.is_float else bool if dtype is dtypes.bool else int
+        if dtype.kind in ("float", "bool") or dtype.min <= int(value) <= dtype.max:
+            return constant(x, kind(value), dtype, e.shape)
+    return apply(Ops.CAST, dtype, x)
+
+
+def agree(what: str, a: Tensor, b: Tensor | Number, *, floats: bool = False) -> tuple[Tensor, Tensor]:
+    """Return both operands in one shape and dtype; `floats` wants a float dtype."""
+    if not hasattr(b, "expr"):
+        dtype = number_dtype(b, a.expr.dtype)
+        if floats:
+            dtype = float_dtype(dtype)
+        return convert(a, dtype), constant(a, b, dtype, a.expr.shape)
+    dtype = promote(a.expr.dtype, b.expr.dtype)
+    if floats:
+        dtype = float_dtype(dtype)
+    shape = broadcast((a.expr.shape, b.expr.shape), what)
+    return spread(convert(a, dtype), shape), spread(convert(b, dtype), shape)
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+def _sum(what: str, op: str, a: Tensor, b: Tensor | Number) -> Tensor:
+    x, y = agree(what, a, b)
+    if x.expr.dtype is dtypes.bool:
+        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
+    return apply(op, None, x, y)
+
+
+@operator
+def add(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the sum, broadcast and promoted."""
+    return _sum("add", Ops.ADD, self, other)
+
+
+@operator
+def sub(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the difference."""
+    return _sum("sub", Ops.SUB, self, other)
+
+
+@operator
+def rsub(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return other - self."""
+    x, y = agree("sub", self, other)
+    if x.expr.dtype is dtypes.bool:
+        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
+    return apply(Ops.SUB, None, y, x)
+
+
+@operator
+def mul(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the product; of two bools, their conjunction."""
+    x, y = agree("mul", self, other)
+    return apply(Ops.AND if x.expr.dtype is dtypes.bool else Ops.MUL, None, x, y)
+
+
+@operator
+def div(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the true quotient, always a float."""
+    x, y = agree("div", self, other, floats=True)
+    return apply(Ops.DIV, None, x, y)
+
+
+@operator
+def rdiv(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return other / self."""
+    x, y = agree("div", self, other, floats=True)
+    return apply(Ops.DIV, None, y, x)
+
+
+def _floordiv(x: Tensor, y: Tensor) -> Tensor:
+    if x.expr.dtype.is_float:
+        return apply(Ops.FLOOR, None, apply(Ops.DIV, None, x, y))
+    if x.expr.dtype is dtypes.bool:
+        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
+    return apply(Ops.FLOORDIV, None, x, y)
+
+
+def _mod(x: Tensor, y: Tensor) -> Tensor:
+    if x.expr.dtype.is_float:
+        return apply(Ops.SUB, None, x, apply(Ops.MUL, None, _floordiv(x, y), y))
+    if x.expr.dtype is dtypes.bool:
+        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
+    return apply(Ops.MOD, None, x, y)
+
+
+@operator
+def floordiv(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the quotient rounded down, in the promoted dtype. Integers by zero give 0."""
+    return _floordiv(*agree("floordiv", self, other))
+
+
+@operator
+def rfloordiv(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return other // self."""
+    x, y = agree("floordiv", self, other)
+    return _floordiv(y, x)
+
+
+@operator
+def mod(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the remainder, with the sign of the divisor. Integers by zero give 0."""
+    return _mod(*agree("mod", self, other))
+
+
+@operator
+def rmod(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return other % self."""
+    x, y = agree("mod", self, other)
+    return _mod(y, x)
+
+
+@operator
+def maximum(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the greater of two; NaN when one is NaN."""
+    return apply(Ops.MAX, None, *agree("maximum", self, other))
+
+
+@operator
+def minimum(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the lesser of two; NaN when one is NaN."""
+    return apply(Ops.MIN, None, *agree("minimum", self, other))
+
+
+def _whole_power(x: Tensor, exponent: int) -> Tensor:
+    """Multiply by repeated squaring."""
+    result: Tensor | None = None
+    while exponent:
+        if exponent & 1:
+            result = x if result is None else apply(Ops.MUL, None, result, x)
+        exponent >>= 1
+        if exponent:
+            x = apply(Ops.MUL, None, x, x)
+    assert result is not None  # exponents start at 1
+    return result
+
+
+def _power(x: Tensor, y: Tensor) -> Tensor:
+    """|x| ** y by logarithms, then the sign and NaN of negative bases."""
+    shape, dtype = x.expr.shape, x.expr.dtype
+    zero, one = constant(x, 0.0, dtype, shape), constant(x, 1.0, dtype, shape)
+    size = apply(Ops.EXP2, None, apply(Ops.MUL, None, y, apply(Ops.LOG2, None, apply(Ops.ABS, None, x))))
+    whole = apply(Ops.EQ, None, apply(Ops.FLOOR, None, y), y)
+    half = apply(Ops.MUL, None, y, constant(x, 0.5, dtype, shape))
+    even = apply(Ops.EQ, None, apply(Ops.FLOOR, None, half), half)
+    signed = apply(Ops.WHERE, None, even, size, apply(Ops.NEG, None, size))
+    negative = apply(Ops.WHERE, None, whole, signed, constant(x, math.nan, dtype, shape))
+    result = apply(Ops.WHERE, None, apply(Ops.LT, None, x, zero), negative, size)
+    trivial = apply(Ops.OR, None, apply(Ops.EQ, None, y, zero), apply(Ops.EQ, None, x, one))
+    return apply(Ops.WHERE, None, trivial, one, result)
+
+
+@operator
+def pow(self: Tensor, exponent: Tensor | Number) -> Tensor:
+    """Return self ** exponent. Small whole exponents multiply; integers with negative exponents are refused."""
+    if not hasattr(exponent, "expr"):
+        e, dtype = exponent, self.expr.dtype
+        if math.isfinite(e) and e == int(e) and builtins.abs(e) <= 64 and (dtype.is_float or (isinstance(e, int) and e >= 0)):
+            x = convert(self, dtypes.int32) if dtype is dtypes.bool else self
+            if e == 0:
+                return constant(x, 1, x.expr.dtype, x.expr.shape)
+            y = _whole_power(x, int(builtins.abs(e)))
+            return y if e > 0 else apply(Ops.RECIP, None, y)
+        if e == 0.5:
+            return apply(Ops.SQRT, None, convert(self, float_dtype(dtype)))
+        if e == -0.5:
+            return apply(Ops.RECIP, None, apply(Ops.SQRT, None, convert(self, float_dtype(dtype))))
+        if isinstance(e, int) and e < 0:
+            raise UsageError(f"{dtype.name} to the power {e} is no whole number; make the base a float")
+    x, y = agree("pow", self, exponent)
+    if x.expr.dtype.is_float:
+        return _power(x, y)
+    wide = apply(Ops.ROUND, None, _power(convert(x, dtypes.float64), convert(y, dtypes.float64)))
+    return apply(Ops.CAST, x.expr.dtype, wide)
+
+
+@operator
+def rpow(self: Tensor, base: Tensor | Number) -> Tensor:
+    """Return base ** self."""
+    x, y = agree("pow", self, base)
+    if x.expr.dtype.is_float:
+        return _power(y, x)
+    wide = apply(Ops.ROUND, None, _power(convert(y, dtypes.float64), convert(x, dtypes.float64)))
+    return apply(Ops.CAST, x.expr.dtype, wide)
+
+
+@method
+def neg(self: Tensor) -> Tensor:
+    """Return -self; of a bool, its negation."""
+    return apply(Ops.NOT if self.expr.dtype is dtypes.bool else Ops.NEG, None, self)
+
+
+@method
+def invert(self: Tensor) -> Tensor:
+    """Return every bit inverted; of a bool, its negation."""
+    if self.expr.dtype.is_float:
+        raise UsageError(f"~ wants integers or bool, saw {self.expr.dtype.name}; cast first")
+    return apply(Ops.NOT, None, self)
+
+
+# -- bits ------------------------------------------------------------------------------------------
+def _bits(what: str, op: str, a: Tensor, b: Tensor | Number, *, swap: bool = False) -> Tensor:
+    x, y = agree(what, a, b)
+    if x.expr.dtype.is_float:
+        raise UsageError(f"{what} wants integers or bool, saw {x.expr.dtype.name}; cast first")
+    if op in (Ops.SHL, Ops.SHR) and x.expr.dtype is dtypes.bool:
+        raise UsageError(f"{what} wants integers, saw bool; cast first")
+    return apply(op, None, y, x) if swap else apply(op, None, x, y)
+
+
+@operator
+def bitwise_and(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the conjunction of bits."""
+    return _bits("bitwise_and", Ops.AND, self, other)
+
+
+@operator
+def bitwise_or(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the disjunction of bits."""
+    return _bits("bitwise_or", Ops.OR, self, other)
+
+
+@operator
+def bitwise_xor(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the bits that differ."""
+    return _bits("bitwise_xor", Ops.XOR, self, other)
+
+
+@operator
+def lshift(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the bits moved up; by the width or more gives 0."""
+    return _bits("lshift", Ops.SHL, self, other)
+
+
+@operator
+def rshift(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return the bits moved down, keeping the sign of signed integers."""
+    return _bits("rshift", Ops.SHR, self, other)
+
+
+@operator
+def rlshift(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return other << self."""
+    return _bits("lshift", Ops.SHL, self, other, swap=True)
+
+
+@operator
+def rrshift(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return other >> self."""
+    return _bits("rshift", Ops.SHR, self, other, swap=True)
+
+
+# -- comparisons -----------------------------------------------------------------------------------
+@operator
+def lt(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return self < other, as bool."""
+    return apply(Ops.LT, None, *agree("lt", self, other))
+
+
+@operator
+def gt(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return self > other, as bool."""
+    x, y = agree("gt", self, other)
+    return apply(Ops.LT, None, y, x)
+
+
+@operator
+def le(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return self <= other, as bool; false when one is NaN."""
+    x, y = agree("le", self, other)
+    return apply(Ops.OR, None, apply(Ops.LT, None, x, y), apply(Ops.EQ, None, x, y))
+
+
+@operator
+def ge(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return self >= other, as bool; false when one is NaN."""
+    x, y = agree("ge", self, other)
+    return apply(Ops.OR, None, apply(Ops.LT, None, y, x), apply(Ops.EQ, None, x, y))
+
+
+@operator
+def eq(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return self == other, as bool."""
+    return apply(Ops.EQ, None, *agree("eq", self, other))
+
+
+@operator
+def ne(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return self != other, as bool."""
+    return apply(Ops.NE, None, *agree("ne", self, other))
+
+
+# -- selections ------------------------------------------------------------------------------------
+@composite
+def where(self: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
+    """Return a where self (a bool) holds, else b; all three broadcast."""
+    if self.expr.dtype is not dtypes.bool:
+        raise UsageError(f"where: the condition must be bool, saw {self.expr.dtype.name}; compare it, as in (x != 0).where(a, b)")
+    dtype = _common_dtype(a, b)
+    shape = broadcast([self.expr.shape, *[x.expr.shape for x in (a, b) if hasattr(x, "expr")]], "where")
+    parts = [spread(convert(x, dtype), shape) if hasattr(x, "expr") else constant(self, x, dtype, shape) for x in (a, b)]
+    return apply(Ops.WHERE, None, spread(self, shape), *parts)
+
+
+def _common_dtype(a: Tensor | Number, b: Tensor | Number) -> DType:
+    if hasattr(a, "expr"):
+        return promote(a.expr.dtype, b.expr.dtype) if hasattr(b, "expr") else number_dtype(b, a.expr.dtype)
+    if hasattr(b, "expr"):
+        return number_dtype(a, b.expr.dtype)
+    return number_dtype(a, number_dtype(b, dtypes.bool))
+
+
+@composite
+def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+    """Return self with `value` where the bool mask holds."""
+    return where(mask, value, self)
+
+
+@method
+def clip(self: Tensor, low: Number | None = None, high: Number | None = None) -> Tensor:
+    """Return values limited to low..high; None leaves that side open."""
+    if low is None and high is None:
+        raise UsageError("clip: give low, high or both")
+    x = self
+    if low is not None:
+        x = maximum(x, low)
+    return x if high is None else minimum(x, high)
+
+
+# -- functions -------------------------------------------------------------------------------------
+def _function(op: str, x: Tensor) -> Tensor:
+    return apply(op, None, convert(x, float_dtype(x.expr.dtype)))
+
+
+@method
+def exp(self: Tensor) -> Tensor:
+    """Return e to the power self."""
+    return _function(Ops.EXP, self)
+
+
+@method
+def exp2(self: Tensor) -> Tensor:
+    """Return 2 to the power self."""
+    return _function(Ops.EXP2, self)
+
+
+@method
+def log(self: Tensor) -> Tensor:
+    """Return the natural logarithm."""
+    return _function(Ops.LOG, self)
+
+
+@method
+def log2(self: Tensor) -> Tensor:
+    """Return the logarithm to base 2."""
+    return _function(Ops.LOG2, self)
+
+
+@method
+def log10(self: Tensor) -> Tensor:
+    """Return the logarithm to base 10."""
+    return mul(log(self), 1 / math.log(10))
+
+
+@method
+def sqrt(self: Tensor) -> Tensor:
+    """Return the square root."""
+    return _function(Ops.SQRT, self)
+
+
+@method
+def rsqrt(self: Tensor) -> Tensor:
+    """Return 1 / sqrt(self)."""
+    return apply(Ops.RECIP, None, _function(Ops.SQRT, self))
+
+
+@method
+def reciprocal(self: Tensor) -> Tensor:
+    """Return 1 / self."""
+    return _function(Ops.RECIP, self)
+
+
+@method
+def sin(self: Tensor) -> Tensor:
+    """Return the sine of radians."""
+    return _function(Ops.SIN, self)
+
+
+@method
+def cos(self: Tensor) -> Tensor:
+    """Return the cosine of radians."""
+    return _function(Ops.COS, self)
+
+
+@method
+def tan(self: Tensor) -> Tensor:
+    """Return the tangent of radians."""
+    return div(sin(self), cos(self))
+
+
+@method
+def tanh(self: Tensor) -> Tensor:
+    """Return the hyperbolic tangent."""
+    return _function(Ops.TANH, self)
+
+
+@method
+def square(self: Tensor) -> Tensor:
+    """Return self * self."""
+    return mul(self, self)
+
+
+@method
+def abs(self: Tensor) -> Tensor:
+    """Return the absolute value."""
+    return self if self.expr.dtype.kind in ("bool", "uint") else apply(Ops.ABS, None, self)
+
+
+@method
+def sign(self: Tensor) -> Tensor:
+    """Return -1, 0 or 1 in the same dtype; NaN stays NaN."""
+    dtype = self.expr.dtype
+    if dtype is dtypes.bool:
+        return self
+    result = sub(convert(gt(self, 0), dtype), convert(lt(self, 0), dtype))
+    return where(ne(self, self), self, result) if dtype.is_float else result
+
+
+def _rounding(op: str, x: Tensor) -> Tensor:
+    return apply(op, None, x) if x.expr.dtype.is_float else x
+
+
+@method
+def floor(self: Tensor) -> Tensor:
+    """Return the whole number below, as a float; integers stay."""
+    return _rounding(Ops.FLOOR, self)
+
+
+@method
+def ceil(self: Tensor) -> Tensor:
+    """Return the whole number above, as a float; integers stay."""
+    return _rounding(Ops.CEIL, self)
+
+
+@method
+def trunc(self: Tensor) -> Tensor:
+    """Return the whole number towards zero, as a float; integers stay."""
+    return _rounding(Ops.TRUNC, self)
+
+
+@method
+def round(self: Tensor) -> Tensor:
+    """Return the nearest whole number, ties to even, as a float; integers stay."""
+    return _rounding(Ops.ROUND, self)
+
+
+@method
+def isnan(self: Tensor) -> Tensor:
+    """Return where values are NaN."""
+    return ne(self, self)
+
+
+@method
+def isinf(self: Tensor) -> Tensor:
+    """Return where values are plus or minus infinity."""
+    return eq(abs(self), math.inf) if self.expr.dtype.is_float else ne(self, self)
+
+
+@method
+def isfinite(self: Tensor) -> Tensor:
+    """Return where values are neither infinite nor NaN."""
+    return lt(abs(self), math.inf) if self.expr.dtype.is_float else eq(self, self)
+
+
+@method
+def logical_not(self: Tensor) -> Tensor:
+    """Return where values are zero."""
+    return eq(self, 0)
+
+
+@method
+def cast(self: Tensor, dtype: DType) -> Tensor:
+    """Return the values in another dtype. Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`."""
+    if dtype.__class__ is not DType:
+        raise UsageError(f"cast: wanted a dtype such as dtypes.float32, saw {dtype!r}")
+    return convert(self, dtype)
+
+
+@method
+def bitcast(self: Tensor, dtype: DType) -> Tensor:
+    """Return the same bits as another dtype of the same size."""
+    return self if self.expr.dtype is dtype else apply(Ops.BITCAST, dtype, self)
+
+
+def lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
+    """Return self + (end - self) * weight."""
+    return _lerp(self, end, weight)
+
+
+@composite
+def _lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
+    return add(self, mul(sub(end, self), weight))

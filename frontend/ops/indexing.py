@@ -1,0 +1,275 @@
+"""Indexing: slices with steps, whole numbers, None, Ellipsis and integer tensors; writing to a part; gather.
+
+`x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER, whose computed indices are checked at each read
+(outside reads 0). `x[key] = value` builds the new whole and assigns it: a tensor is a value, and nobody else sees the change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from compiler.dtype import dtypes
+from compiler.ops import Ops
+from hcq.errors import UnsupportedError, UsageError
+
+from frontend.lazy import apply, composite, method
+from frontend.ops.arguments import Shape, axis_of, broadcast, whole
+from frontend.ops.creation import coordinate
+from frontend.ops.elementwise import add, constant, convert, eq, lt, mul, spread, where
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What one entry of a key takes from one axis: begin, begin + step, ... (count of them); `drop` removes the axis."""
+
+    begin: int
+    count: int
+    step: int
+    drop: bool
+
+
+Entry = Cut | None | int
+"""A cut of the next axis, None for a new axis, or the number of an index tensor that takes the next axis."""
+
+
+def _entries(key: Any, shape: Shape, cls: type) -> tuple[list[Entry], list[Any]]:
+    """Read a key for a shape: one entry per axis or new axis, and the index tensors."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    used = sum([1 for p in parts if p is not None and p is not Ellipsis])
+    if sum([1 for p in parts if p is Ellipsis]) > 1:
+        raise UsageError(f"an index has at most one ..., saw {_shown(key)}")
+    if used > len(shape):
+        raise UsageError(f"{used} indices for the shape {shape}: it has only {len(shape)} axes")
+    fill = [slice(None)] * (len(shape) - used)
+    at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
+    parts[at : at + 1] = fill
+    entries: list[Entry] = []
+    tensors: list[Any] = []
+    axis = 0
+    for p in parts:
+        if p is None:
+            entries.append(None)
+            continue
+        if p.__class__ is cls:
+            entries.append(len(tensors))
+            tensors.append(p)
+        else:
+            entries.append(_cut(p, shape[axis], axis))
+        axis += 1
+    return entries, tensors
+
+
+def _shown(key: Any) -> str:
+    return repr(key) if len(repr(key)) < 100 else f"{type(key).__name__} of {len(key)}"
+
+
+def _cut(p: Any, n: int, axis: int) -> Cut:
+    if isinstance(p, slice):
+        step = 1 if p.step is None else whole(p.step, "slice step")
+        if step == 0:
+            raise UsageError(f"axis {axis}: the step of a slice must not be 0")
+        begin, end, step = p.indices(n)
+        return Cut(begin, len(range(begin, end, step)), step, drop=False)
+    index = whole(p, f"index of axis {axis} (whole number, slice, None, ... or integer tensor)")
+    if not -n <= index < n:
+        raise UsageError(f"index {index} of axis {axis} is outside its {n} elements")
+    return Cut(index % n, 1, 1, drop=True)
+
+
+def _take(x: Tensor, cuts: list[Cut]) -> Tensor:
+    """Apply one cut to each axis; axes to drop stay with size 1."""
+    shape = x.expr.shape
+    flips = tuple([i for i, c in enumerate(cuts) if c.step < 0 and shape[i] > 1])
+    x = apply(Ops.FLIP, flips, x)
+    begins = [n - 1 - c.begin if c.step < 0 else c.begin for c, n in zip(cuts, shape, strict=True)]
+    steps = [abs(c.step) for c in cuts]
+    spans = [(c.count - 1) * s + 1 if c.count else 0 for c, s in zip(cuts, steps, strict=True)]
+    begins = [b if s else 0 for b, s in zip(begins, spans, strict=True)]
+    x = apply(Ops.SHRINK, tuple([(b, b + s) for b, s in zip(begins, spans, strict=True)]), x)
+    axes = tuple([i for i, (s, c) in enumerate(zip(steps, cuts, strict=True)) if s > 1 and c.count > 1])
+    if axes:
+        ones = (1,) * len(axes)
+        x = apply(Ops.WINDOW, (axes, ones, tuple([steps[a] for a in axes]), ones), x)
+        x = apply(Ops.RESHAPE, x.expr.shape[: len(shape)], x)
+    return x
+
+
+def getitem(self: Tensor, key: Any) -> Tensor:
+    """Return self[key]: see the module for what a key may hold."""
+    if isinstance(key, list):
+        key = self.operand(key)
+    elif isinstance(key, tuple):
+        key = tuple([self.operand(k) if isinstance(k, list) or type(k).__module__ == "numpy" else k for k in key])
+    elif type(key).__module__ == "numpy":
+        key = self.operand(key)
+    if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
+        raise UnsupportedError("a bool tensor as index gives a size that depends on values; use where, or masked_fill")
+    entries, tensors = _entries(key, self.expr.shape, self.__class__)
+    return _getitem(self, tuple(entries), *tensors)
+
+
+@composite
+def _getitem(self: Tensor, entries: tuple[Entry, ...], *tensors: Tensor) -> Tensor:
+    axes = [e for e in entries if e is not None]
+    whole_axis = [Cut(0, n, 1, drop=False) for n in self.expr.shape]
+    cuts = [e if isinstance(e, Cut) else whole_axis[i] for i, e in enumerate(axes)]
+    x = _take(self, cuts)
+    shape: list[int] = []
+    places: list[int] = []
+    sizes = iter(x.expr.shape)
+    for e in entries:
+        if e is None:
+            shape.append(1)
+            continue
+        n = next(sizes)
+        if isinstance(e, Cut) and e.drop:
+            continue
+        if isinstance(e, int):
+            places.append(len(shape))
+        shape.append(n)
+    x = apply(Ops.RESHAPE, tuple(shape), x)
+    return _gather_axes(x, places, list(tensors)) if tensors else x
+
+
+def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
+    """Index several axes by tensors that broadcast together: one GATHER on the axes flattened into one.
+
+    The new axes stand where the first indexed one stood when they are neighbours, else in front, as numpy has it.
+    """
+    shape = x.expr.shape
+    sizes = [shape[a] for a in axes]
+    common = broadcast([t.expr.shape for t in tensors], "index tensors")
+    index: Tensor | None = None
+    inside: Tensor | None = None
+    for t, n in zip(tensors, sizes, strict=True):
+        one = spread(_wrapped(t, n), common)
+        index = one if index is None else add(mul(index, n), one)
+        if len(tensors) > 1:
+            fits = mul(lt(one, n), _at_least(one, 0))
+            inside = fits if inside is None else mul(inside, fits)
+    assert index is not None  # there is at least one tensor
+    if inside is not None:
+        index = where(inside, index, prod(sizes))
+    neighbours = axes == list(range(axes[0], axes[0] + len(axes)))
+    first = axes[0] if neighbours else 0
+    others = [i for i in range(len(shape)) if i not in axes]
+    order = (*others[:first], *axes, *others[first:])
+    x = apply(Ops.PERMUTE, order, x)
+    moved = x.expr.shape
+    x = apply(Ops.RESHAPE, (*moved[:first], prod(sizes), *moved[first + len(axes) :]), x)
+    return apply(Ops.GATHER, first, x, index)
+
+
+def _wrapped(index: Tensor, n: int) -> Tensor:
+    """Return indices of which negative ones count from the end."""
+    dtype = index.expr.dtype
+    if not dtype.is_int:
+        raise UsageError(f"an index tensor must hold integers, saw {dtype.name}; cast it")
+    if dtype not in (dtypes.int32, dtypes.int64):
+        index = convert(index, dtypes.int64 if dtype.bits >= 32 else dtypes.int32)
+    if dtype.kind == "uint":
+        return index
+    return where(lt(index, 0), add(index, n), index)
+
+
+@composite
+def gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
+    """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self."""
+    shape, wanted = self.expr.shape, index.expr.shape
+    a = axis_of(axis, shape, "gather")
+    if len(wanted) != len(shape) or any(m > n for i, (m, n) in enumerate(zip(wanted, shape, strict=True)) if i != a):
+        raise UsageError(f"gather along axis {a}: the index {wanted} must have the rank of {shape}, and no other axis longer")
+    x = apply(Ops.SHRINK, tuple([(0, n if i == a else wanted[i]) for i, n in enumerate(shape)]), self)
+    places = [index if i == a else coordinate(self, wanted, i) for i in range(len(shape))]
+    return _gather_axes(x, list(range(len(shape))), places)
+
+
+@composite
+def take(self: Tensor, index: Tensor, axis: int = 0) -> Tensor:
+    """Return the parts of an axis that an integer tensor names: its shape takes the place of the axis."""
+    a = axis_of(axis, self.expr.shape, "take")
+    return apply(Ops.GATHER, a, self, _wrapped(index, self.expr.shape[a]))
+
+
+# -- writing -----------------------------------------------------------------------------------------
+def setitem(self: Tensor, key: Any, value: Any) -> None:
+    """Assign `value`, broadcast, to the part that `key` names (whole numbers, slices, ..., or a bool mask of the whole shape)."""
+    if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
+        self.assign(where(key, self.operand(value), self))
+        return
+    entries, tensors = _entries(key, self.expr.shape, self.__class__)
+    if tensors:
+        raise UnsupportedError("writing through an integer tensor is not supported; use where with a mask")
+    cuts = tuple([e for e in entries if isinstance(e, Cut)])
+    shape = tuple([e.count for e in cuts if not e.drop])
+    given = self.operand(value)
+    if given.__class__ is not self.__class__:
+        given = constant(self, given, self.expr.dtype, ())
+    if given.expr.dtype is not self.expr.dtype:
+        raise UsageError(f"writing {given.expr.dtype.name} into {self.expr.dtype.name}; cast the value first")
+    if broadcast((shape, given.expr.shape), "writing a part") != shape:
+        raise UsageError(f"writing {given.expr.shape} into a part of shape {shape}")
+    self.assign(_written(self, spread(given, shape), cuts))
+
+
+@composite
+def _written(self: Tensor, value: Tensor, cuts: tuple[Cut, ...]) -> Tensor:
+    """Return self with the part replaced: the value, spread back to where it belongs, chosen by a mask of coordinates."""
+    full = tuple([c.count for c in cuts])
+    if 0 in full:
+        return self
+    shape = self.expr.shape
+    x = apply(Ops.RESHAPE, full, value)
+    x = apply(Ops.FLIP, tuple([i for i, c in enumerate(cuts) if c.step < 0 and c.count > 1]), x)
+    mask: Tensor | None = None
+    for i, (c, n) in enumerate(zip(cuts, shape, strict=True)):
+        step = abs(c.step)
+        low = c.begin if c.step > 0 else c.begin + (c.count - 1) * c.step
+        x = interleaved(x, i, step, low, n)
+        if low or c.count != n:
+            place = coordinate(self, shape, i)
+            inside = mul(lt(place, low + (c.count - 1) * step + 1), _at_least(place, low))
+            if step > 1:
+                inside = mul(inside, eq(_remainder(place, low, step), 0))
+            mask = inside if mask is None else mul(mask, inside)
+    return x if mask is None else where(mask, x, self)
+
+
+def _at_least(x: Tensor, low: int) -> Tensor:
+    return lt(constant(x, low - 1, x.expr.dtype, x.expr.shape), x)
+
+
+def _remainder(x: Tensor, low: int, step: int) -> Tensor:
+    return apply(Ops.MOD, None, add(x, -low), constant(x, step, x.expr.dtype, x.expr.shape))
+
+
+def interleaved(x: Tensor, axis: int, step: int, low: int, n: int) -> Tensor:
+    """Return x with step - 1 zeros between the elements of an axis, starting at `low`, `n` long in all."""
+    shape = x.expr.shape
+    count, rank = shape[axis], len(shape)
+    if step > 1 and count > 1:
+        x = apply(Ops.RESHAPE, (*shape[: axis + 1], 1, *shape[axis + 1 :]), x)
+        x = apply(Ops.PAD, (*[(0, 0)] * (axis + 1), (0, step - 1), *[(0, 0)] * (rank - axis - 1)), x)
+        x = apply(Ops.RESHAPE, (*shape[:axis], count * step, *shape[axis + 1 :]), x)
+        span = (count - 1) * step + 1
+        x = apply(Ops.SHRINK, tuple([(0, span) if i == axis else (0, m) for i, m in enumerate(x.expr.shape)]), x)
+    span = x.expr.shape[axis]
+    return apply(Ops.PAD, tuple([(low, n - low - span) if i == axis else (0, 0) for i in range(rank)]), x)
+
+
+@method
+def diagonal(self: Tensor) -> Tensor:
+    """Return the diagonal of the last two axes, which must be equal."""
+    shape = self.expr.shape
+    if len(shape) < 2 or shape[-1] != shape[-2]:
+        raise UsageError(f"diagonal wants two equal last axes, saw the shape {shape}")
+    n = shape[-1]
+    flat = apply(Ops.RESHAPE, (*shape[:-2], n * n), self)
+    padded = apply(Ops.PAD, (*[(0, 0)] * (len(shape) - 2), (0, n)), flat)
+    rows = apply(Ops.RESHAPE, (*shape[:-2], n, n + 1), padded)
+    return apply(Ops.RESHAPE, (*shape[:-2], n), apply(Ops.SHRINK, (*[(0, m) for m in shape[:-2]], (0, n), (0, 1)), rows))

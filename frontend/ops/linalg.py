@@ -1,0 +1,129 @@
+"""Products of matrices: matmul of any rank, dot, linear, einsum. Each is an expanded product and one sum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes, promote
+from compiler.ops import Ops
+from hcq.errors import UsageError
+
+from frontend.lazy import apply, composite
+from frontend.ops.arguments import Shape, broadcast
+from frontend.ops.elementwise import add, convert, mul
+from frontend.ops.movement import reshape
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+def _wide(dtype: DType) -> DType:
+    """Products are added up in 32 bits at least."""
+    if dtype.bits >= 32:
+        return dtype
+    return dtypes.float32 if dtype.is_float else dtypes.uint32 if dtype.kind == "uint" else dtypes.int32
+
+
+def contract(a: Tensor, b: Tensor, axes: Shape) -> Tensor:
+    """Return the sum over axes of the product of two tensors that broadcast to one shape."""
+    dtype = promote(a.expr.dtype, b.expr.dtype)
+    shape = broadcast((a.expr.shape, b.expr.shape), "product")
+    wide = _wide(dtype)
+    x, y = (apply(Ops.EXPAND, shape, convert(t, wide)) for t in (a, b))
+    total = apply(Ops.REDUCE, (Ops.ADD, axes), apply(Ops.MUL, None, x, y))
+    return convert(total, dtype) if dtype.is_float else total
+
+
+@composite
+def matmul(self: Tensor, other: Tensor) -> Tensor:
+    """Return the matrix product over the last axis of self and the last but one of other; leading axes broadcast.
+
+    A vector counts as a row on the left and as a column on the right, and its axis leaves the result. Sixteen-bit floats are
+    added up in float32 and rounded once; integers of less than 32 bits give 32.
+    """
+    a, b = self.expr.shape, other.expr.shape
+    if not a or not b:
+        raise UsageError(f"matmul wants at least one axis on both sides, saw the shapes {a} and {b}; use * with a scalar")
+    inner = b[-2] if len(b) > 1 else b[0]
+    if a[-1] != inner:
+        raise UsageError(
+            f"matmul of {a} with {b}: the last axis of the left, {a[-1]}, must equal axis {-2 if len(b) > 1 else 0} of the right, {inner}"
+        )
+    left = reshape(self, (*a[:-1], 1, a[-1]) if len(a) > 1 else (1, 1, a[0]))
+    columns = other if len(b) > 1 else reshape(other, (b[0], 1))
+    rank = len(columns.expr.shape)
+    turned = apply(Ops.PERMUTE, (*range(rank - 2), rank - 1, rank - 2), columns)
+    full = turned.expr.shape
+    right = reshape(turned, (*full[:-2], 1, *full[-2:]))
+    ranks = max(len(left.expr.shape), len(right.expr.shape))
+    left, right = (reshape(t, (1,) * (ranks - len(t.expr.shape)) + t.expr.shape) for t in (left, right))
+    result = contract(left, right, (ranks - 1,))
+    shape = result.expr.shape
+    if len(b) == 1:
+        shape = shape[:-1]
+    if len(a) == 1:
+        shape = shape[:-2] + shape[-1:] if len(b) > 1 else shape[:-1]
+    return reshape(result, shape)
+
+
+@composite
+def rmatmul(self: Tensor, other: Tensor) -> Tensor:
+    """Return other @ self."""
+    return matmul(other, self)
+
+
+def dot(self: Tensor, other: Tensor) -> Tensor:
+    """Return the matrix product: see `matmul`."""
+    return matmul(self, other)
+
+
+@composite
+def linear(self: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return self @ weight + bias; a weight of one axis multiplies elementwise."""
+    y = matmul(self, weight) if len(weight.expr.shape) > 1 else mul(self, weight)
+    return y if bias is None else add(y, bias)
+
+
+def einsum(formula: str, *operands: Tensor) -> Tensor:
+    """Return the sum of products that a formula such as "bij,bjk->bik" describes."""
+    if not operands:
+        raise UsageError(f"einsum {formula!r}: no operands")
+    return _einsum(*operands, formula=formula)
+
+
+@composite
+def _einsum(*operands: Tensor, formula: str) -> Tensor:
+    text = formula.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if not arrow:
+        counts = "".join(terms)
+        right = "".join(sorted({c for c in counts if counts.count(c) == 1}))
+    if len(terms) != len(operands) or not all(c.isalpha() for c in left.replace(",", "") + right):
+        raise UsageError(f"einsum {formula!r}: wanted one term of letters for each of {len(operands)} operands")
+    sizes: dict[str, int] = {}
+    for term, x in zip(terms, operands, strict=True):
+        shape = x.expr.shape
+        if len(term) != len(shape) or len(set(term)) != len(term):
+            raise UsageError(f"einsum {formula!r}: the term {term!r} must name each axis of the shape {shape} once")
+        for letter, n in zip(term, shape, strict=True):
+            if sizes.setdefault(letter, n) != n:
+                raise UsageError(f"einsum {formula!r}: axis {letter!r} has sizes {sizes[letter]} and {n}")
+    if len(set(right)) != len(right) or any(c not in sizes for c in right):
+        raise UsageError(f"einsum {formula!r}: the result {right!r} must name axes of the operands, each once")
+    letters = right + "".join([c for c in sizes if c not in right])
+    product = _aligned(operands[0], terms[0], letters)
+    axes = tuple(range(len(right), len(letters)))
+    for term, x in zip(terms[1:-1], operands[1:-1], strict=True):
+        product = mul(product, _aligned(x, term, letters))
+    if len(operands) > 1:
+        return contract(product, _aligned(operands[-1], terms[-1], letters), axes)
+    return apply(Ops.REDUCE, (Ops.ADD, axes), product)
+
+
+def _aligned(x: Tensor, term: str, letters: str) -> Tensor:
+    """Return x with one axis per letter: its own in the order of the letters, 1 for the others."""
+    order = sorted(range(len(term)), key=lambda i: letters.index(term[i]))
+    shape = x.expr.shape
+    x = apply(Ops.PERMUTE, tuple(order), x)
+    return apply(Ops.RESHAPE, tuple([shape[term.index(c)] if c in term else 1 for c in letters]), x)

@@ -1,0 +1,323 @@
+"""What networks are made of: convolutions, pools, norms, softmax, losses, dropout, attention."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from compiler.dtype import dtypes, promote
+from compiler.ops import Ops
+from hcq.errors import UsageError
+
+from frontend.expr import CONV, float_dtype
+from frontend.lazy import apply, composite, method
+from frontend.ops import reduce
+from frontend.ops.arguments import Axes, axes_of, axis_of, repeated
+from frontend.ops.creation import coordinate
+from frontend.ops.elementwise import add, constant, convert, div, exp, log, mul, ne, neg, rsqrt, spread, sub, where
+from frontend.ops.indexing import interleaved
+from frontend.ops.linalg import matmul
+from frontend.ops.movement import pad, permute, reshape, transpose, tril
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from frontend.tensor import Tensor
+
+Sizes = int | tuple[int, ...] | list[int]
+Reduction = Literal["mean", "sum", "none"]
+
+
+# -- convolutions and pools --------------------------------------------------------------------------
+def spatial_padding(padding: Sizes, rank: int, what: str) -> tuple[tuple[int, int], ...]:
+    """Read padding: one number, one for each spatial axis, or flat (before, after) pairs, last axis first."""
+    if isinstance(padding, (tuple, list)) and len(padding) == 2 * rank:
+        return tuple([(padding[i], padding[i + 1]) for i in range(2 * rank - 2, -1, -2)])
+    return tuple([(p, p) for p in repeated(padding, rank, f"{what}, padding")])
+
+
+@composite
+def conv2d(
+    self: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    groups: int = 1,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+) -> Tensor:
+    """Return the convolution of (batch, channels, *spatial) with (outputs, channels / groups, *kernel), any number of spatial axes.
+
+    Padding is one number, one per spatial axis, or flat (before, after) pairs with the last axis first.
+    """
+    rank = len(weight.expr.shape) - 2
+    if rank < 1 or len(self.expr.shape) != rank + 2:
+        raise UsageError(
+            f"conv2d of {self.expr.shape} with the weight {weight.expr.shape}: wanted (batch, channels, *spatial) and "
+            "(outputs, channels, *kernel) of one rank"
+        )
+    pairs = ((0, 0), (0, 0), *spatial_padding(padding, rank, "conv2d"))
+    dtype = promote(self.expr.dtype, weight.expr.dtype)
+    wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else dtype
+    x = pad(convert(self, wide), pairs)
+    arg = (repeated(stride, rank, "conv2d, stride"), repeated(dilation, rank, "conv2d, dilation"), groups)
+    y = convert(apply(CONV, arg, x, convert(weight, wide)), dtype)
+    return y if bias is None else add(y, reshape(bias, (1, -1, *(1,) * rank)))
+
+
+@composite
+def conv_transpose2d(
+    self: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    groups: int = 1,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+) -> Tensor:
+    """Return the transposed convolution with a weight of (channels, outputs / groups, *kernel): the gradient of `conv2d`."""
+    channels, each, *kernel = weight.expr.shape
+    rank = len(kernel)
+    strides, dilations = repeated(stride, rank, "stride"), repeated(dilation, rank, "dilation")
+    extra = repeated(output_padding, rank, "output_padding")
+    pairs = spatial_padding(padding, rank, "conv_transpose2d")
+    if channels % groups or channels != self.expr.shape[1]:
+        raise UsageError(f"conv_transpose2d of {self.expr.shape} with the weight {weight.expr.shape} in {groups} groups: channels differ")
+    w = reshape(weight, (groups, channels // groups, each, *kernel))
+    w = reshape(permute(w, 0, 2, 1, *range(3, 3 + rank)), (groups * each, channels // groups, *kernel))
+    w = apply(Ops.FLIP, tuple([i + 2 for i, k in enumerate(kernel) if k > 1]), w)
+    x = self
+    around = []
+    for i in range(rank):
+        n = x.expr.shape[2 + i]
+        x = interleaved(x, 2 + i, strides[i], 0, (n - 1) * strides[i] + 1)
+        reach = (kernel[i] - 1) * dilations[i]
+        around.append((reach - pairs[i][0], reach - pairs[i][1] + extra[i]))
+    return conv2d(pad(x, ((0, 0), (0, 0), *around)), w, bias, groups, 1, dilations, 0)
+
+
+def _windows(x: Tensor, size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, fill: float, what: str) -> tuple[Tensor, tuple[int, ...]]:
+    """Return sliding windows over the last axes, and the axes that run inside a window."""
+    kernel = tuple(size) if isinstance(size, (tuple, list)) else (size,) * 2
+    rank = len(kernel)
+    shape = x.expr.shape
+    if len(shape) < rank:
+        raise UsageError(f"{what} wants at least {rank} axes, saw the shape {shape}")
+    strides = kernel if stride is None else repeated(stride, rank, f"{what}, stride")
+    dilations = repeated(dilation, rank, f"{what}, dilation")
+    pairs = spatial_padding(padding, rank, what)
+    before = len(shape) - rank
+    y = pad(x, (*[(0, 0)] * before, *pairs), fill)
+    axes = tuple(range(before, len(shape)))
+    return apply(Ops.WINDOW, (axes, kernel, strides, dilations), y), tuple(range(len(shape), len(shape) + rank))
+
+
+@method
+def max_pool2d(self: Tensor, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Sizes = 0) -> Tensor:
+    """Return the greatest value of each window over the last axes; the stride is the window's size unless given."""
+    least = -math.inf if self.expr.dtype.is_float else self.expr.dtype.min
+    x, axes = _windows(self, kernel_size, stride, dilation, padding, least, "max_pool2d")
+    return reduce.fold(Ops.MAX, x, axes, keepdim=False)
+
+
+@method
+def avg_pool2d(
+    self: Tensor,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    count_include_pad: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+) -> Tensor:
+    """Return the mean of each window over the last axes; padded zeros count unless `count_include_pad` is false."""
+    x, axes = _windows(self, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d")
+    if count_include_pad:
+        return reduce.mean(x, axes)
+    ones = constant(self, 1.0, float_dtype(self.expr.dtype), self.expr.shape)
+    counted, _ = _windows(ones, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d")
+    return div(reduce.sum(x, axes), reduce.sum(counted, axes))
+
+
+# -- norms -------------------------------------------------------------------------------------------
+@method
+def softmax(self: Tensor, axis: int = -1) -> Tensor:
+    """Return exp(self) / sum(exp(self)) along an axis, without overflow."""
+    e = exp(_below_top(self, axis))
+    return div(e, reduce.sum(e, axis, keepdim=True))
+
+
+@method
+def log_softmax(self: Tensor, axis: int = -1) -> Tensor:
+    """Return log(softmax(self)) along an axis, without overflow."""
+    x = _below_top(self, axis)
+    return sub(x, log(reduce.sum(exp(x), axis, keepdim=True)))
+
+
+def _below_top(x: Tensor, axis: int) -> Tensor:
+    x = convert(x, float_dtype(x.expr.dtype))
+    return sub(x, reduce.detached(reduce.max(x, axis, keepdim=True)))
+
+
+@method
+def layernorm(self: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
+    """Return self with mean 0 and variance 1 over axes."""
+    axes = axes_of(axis, self.expr.shape, "layernorm")
+    x = sub(self, reduce.mean(self, axes, keepdim=True))
+    return mul(x, rsqrt(add(reduce.mean(mul(x, x), axes, keepdim=True), eps)))
+
+
+@method
+def rmsnorm(self: Tensor, axis: Axes = -1, eps: float = 1e-6) -> Tensor:
+    """Return self divided by its root mean square over axes."""
+    return mul(self, rsqrt(add(reduce.mean(mul(self, self), axes_of(axis, self.expr.shape, "rmsnorm"), keepdim=True), eps)))
+
+
+@composite
+def batchnorm(self: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, axis: int = 1) -> Tensor:
+    """Return (self - mean) * invstd * weight + bias, each of these a vector along one axis."""
+    a = axis_of(axis, self.expr.shape, "batchnorm")
+    shape = tuple([n if i == a else 1 for i, n in enumerate(self.expr.shape)])
+    y = sub(self, reshape(mean, shape))
+    scale = invstd if weight is None else mul(weight, invstd)
+    y = mul(y, reshape(scale, shape))
+    return y if bias is None else add(y, reshape(bias, shape))
+
+
+# -- losses ------------------------------------------------------------------------------------------
+def _reduced(x: Tensor, reduction: Reduction, weight: Tensor | None = None) -> Tensor:
+    if reduction == "none":
+        return x
+    if reduction == "sum":
+        return reduce.sum(x)
+    if reduction != "mean":
+        raise UsageError(f'reduction must be "mean", "sum" or "none", not {reduction!r}')
+    return reduce.mean(x) if weight is None else div(reduce.sum(x), reduce.sum(weight))
+
+
+@composite
+def sparse_categorical_crossentropy(
+    self: Tensor, target: Tensor, ignore_index: int = -1, label_smoothing: float = 0.0, reduction: Reduction = "mean"
+) -> Tensor:
+    """Return the cross entropy of logits (..., classes) with integer classes (...); `ignore_index` counts for nothing."""
+    shape = self.expr.shape
+    if target.expr.shape != shape[:-1] or not target.expr.dtype.is_int:
+        raise UsageError(
+            f"sparse_categorical_crossentropy: for logits {shape} wanted integer targets {shape[:-1]}, "
+            f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
+        )
+    logs = log_softmax(self)
+    dtype = logs.expr.dtype
+    place = coordinate(self, shape, len(shape) - 1)
+    target = convert(target, place.expr.dtype)
+    hit = apply(Ops.EQ, None, place, spread(reshape(target, (*shape[:-1], 1)), shape))
+    chosen = reduce.sum(where(hit, logs, 0.0), -1)
+    if label_smoothing:
+        chosen = add(mul(chosen, 1 - label_smoothing), mul(reduce.mean(logs, -1), label_smoothing))
+    counts = convert(ne(target, ignore_index), dtype)
+    return _reduced(mul(neg(chosen), counts), reduction, counts)
+
+
+@composite
+def cross_entropy(
+    self: Tensor, target: Tensor, reduction: Reduction = "mean", label_smoothing: float = 0.0, ignore_index: int = -100
+) -> Tensor:
+    """Return the cross entropy of logits (batch, classes, ...) with integer classes (batch, ...) or probabilities of their shape."""
+    shape = self.expr.shape
+    if len(shape) < 1:
+        raise UsageError("cross_entropy wants logits with a class axis, saw a scalar")
+    a = 0 if len(shape) == 1 else 1
+    order = (*[i for i in range(len(shape)) if i != a], a)
+    logits = apply(Ops.PERMUTE, order, self)
+    if target.expr.shape != shape:
+        return sparse_categorical_crossentropy(logits, target, ignore_index, label_smoothing, reduction)
+    goal = convert(apply(Ops.PERMUTE, order, target), logits.expr.dtype)
+    if label_smoothing:
+        goal = add(mul(goal, 1 - label_smoothing), label_smoothing / shape[a])
+    return _reduced(neg(reduce.sum(mul(log_softmax(logits), goal), -1)), reduction)
+
+
+@composite
+def nll_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+    """Return the negative of log probabilities (batch, classes) at integer classes (batch,)."""
+    shape = self.expr.shape
+    hit = apply(Ops.EQ, None, coordinate(self, shape, 1), spread(reshape(convert(target, dtypes.int32), (shape[0], 1)), shape))
+    return _reduced(neg(reduce.sum(where(hit, self, 0.0), 1)), reduction)
+
+
+@composite
+def binary_crossentropy(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+    """Return the cross entropy of probabilities with targets between 0 and 1."""
+    no = mul(sub(target, 1.0), log(add(neg(self), 1.0)))
+    return _reduced(sub(no, mul(target, log(self))), reduction)
+
+
+@composite
+def binary_crossentropy_logits(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+    """Return the cross entropy of logits with targets between 0 and 1, without overflow."""
+    from frontend.ops.activation import softplus  # noqa: PLC0415 - used by this loss only
+
+    return _reduced(sub(softplus(self), mul(self, target)), reduction)
+
+
+@composite
+def mse_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+    """Return the squared distance."""
+    d = sub(self, target)
+    return _reduced(mul(d, d), reduction)
+
+
+# -- dropout and attention ---------------------------------------------------------------------------
+def dropout(self: Tensor, p: float = 0.5) -> Tensor:
+    """Return self with a share p of its elements zero and the rest scaled by 1 / (1 - p); self itself outside training."""
+    if not 0 <= p <= 1:
+        raise UsageError(f"dropout: the share must be in 0..1, saw {p}")
+    if not self.training or p == 0:
+        return self
+    if p == 1:
+        return mul(self, 0)
+    return _dropped(self, self.rand_like(dtype=dtypes.float32), p)
+
+
+@composite
+def _dropped(self: Tensor, chance: Tensor, p: float) -> Tensor:
+    kept = apply(Ops.NOT, None, apply(Ops.LT, None, chance, constant(chance, p, dtypes.float32, chance.expr.shape)))
+    return where(kept, mul(self, 1 / (1 - p)), 0)
+
+
+@composite
+def _scores(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:  # noqa: FBT001 - internal
+    scale = 1 / math.sqrt(query.expr.shape[-1])
+    scores = mul(matmul(query, transpose(key, -2, -1)), scale)
+    if is_causal:
+        n, m = scores.expr.shape[-2:]
+        mask = tril(constant(query, True, dtypes.bool, (n, m)))
+    if mask is not None:
+        scores = where(mask, scores, -math.inf) if mask.expr.dtype is dtypes.bool else add(scores, mask)
+    return softmax(scores)
+
+
+def scaled_dot_product_attention(
+    self: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+) -> Tensor:
+    """Return softmax(self @ key^T / sqrt(depth) + mask) @ value over (..., tokens, depth).
+
+    A bool mask says what may be seen; another one is added to the scores.
+    """
+    if is_causal and attn_mask is not None:
+        raise UsageError("scaled_dot_product_attention: give a mask or is_causal, not both")
+    weights = _scores(self, key, attn_mask, is_causal)
+    return matmul(dropout(weights, dropout_p), value)
+
+
+def sequential(self: Tensor, layers: Iterable[Callable[[Any], Any]]) -> Tensor:
+    """Return self passed through each layer in turn."""
+    x = self
+    for layer in layers:
+        x = layer(x)
+    return x

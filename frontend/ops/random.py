@@ -1,0 +1,253 @@
+"""Random numbers: counter-based (Threefry-2x32, 20 rounds), as tensor operations on coordinates.
+
+Element i of draw number d under a seed is `threefry(key=seed, counter=(i, d))`: the same on every device, however the kernels are cut.
+The numbers of a draw travel in a buffer of four words, so each draw of a shape is the same kernel; a captured function gets fresh
+draws at each replay.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from compiler.dtype import DType, dtypes
+from compiler.ops import Ops
+from hcq.errors import UsageError
+
+from frontend.device import Device
+from frontend.expr import leaf_expr
+from frontend.lazy import apply, method
+from frontend.ops.arguments import Shape, shape_of, whole
+from frontend.ops.creation import coordinate
+from frontend.ops.elementwise import add, cast, constant, convert, cos, log, mul, neg, spread, sqrt
+from frontend.realize import CAPTURE
+from frontend.storage import Leaf
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontend.tensor import Tensor
+
+_ROTATIONS: Final = (13, 15, 26, 6, 17, 29, 16, 24)
+_PARITY: Final = 0x1BD11BDA
+"""Threefry's constant: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011."""
+_MASK: Final = 0xFFFFFFFF
+
+
+class Generator:
+    """The seed and how many draws were made."""
+
+    __slots__ = ("drawn", "seed")
+
+    def __init__(self) -> None:
+        self.seed = 0
+        self.drawn = 0
+
+    def next(self) -> bytes:
+        """Return the words of the next draw: the key, the draw's number, and 0."""
+        number = self.drawn
+        self.drawn = number + 1
+        return struct.pack("<4I", self.seed & _MASK, (self.seed >> 32) & _MASK, number & _MASK, 0)
+
+
+GENERATOR: Final = Generator()
+
+
+def manual_seed(seed: int = 0) -> None:
+    """Start the random numbers anew: the same seed gives the same numbers, on every device."""
+    if CAPTURE[0] is not None:
+        raise UsageError("manual_seed inside a captured function would not be replayed; call it outside")
+    GENERATOR.seed = whole(seed, "manual_seed") & 0xFFFF_FFFF_FFFF_FFFF
+    GENERATOR.drawn = 0
+
+
+def _draw(cls: type[Tensor], device: str | None) -> Tensor:
+    """Return the words of a new draw, where its device can read them."""
+    opened = Device[cls.device_name(device)]
+    buffer = opened.write_small(GENERATOR.next())
+    if CAPTURE[0] is not None:
+        CAPTURE[0].drew(buffer)
+    return cls.of_part((leaf_expr((4,), dtypes.uint32, opened.name), (Leaf(buffer),)))
+
+
+# -- bits ----------------------------------------------------------------------------------------------
+def _rotated(x: Tensor, by: int) -> Tensor:
+    shape = x.expr.shape
+    up = apply(Ops.SHL, None, x, constant(x, by, dtypes.uint32, shape))
+    down = apply(Ops.SHR, None, x, constant(x, 32 - by, dtypes.uint32, shape))
+    return apply(Ops.OR, None, up, down)
+
+
+def _plus(a: Tensor, b: Tensor) -> Tensor:
+    return apply(Ops.ADD, None, a, b)
+
+
+def threefry(key0: Tensor, key1: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the two words of Threefry-2x32 with 20 rounds; all are uint32 of one shape."""
+    parity = constant(low, _PARITY, dtypes.uint32, low.expr.shape)
+    keys = (key0, key1, apply(Ops.XOR, None, apply(Ops.XOR, None, key0, key1), parity))
+    x, y = _plus(low, key0), _plus(high, key1)
+    for group in range(5):
+        for i in range(4):
+            x = _plus(x, y)
+            y = apply(Ops.XOR, None, _rotated(y, _ROTATIONS[4 * (group % 2) + i]), x)
+        x = _plus(x, keys[(group + 1) % 3])
+        y = _plus(y, keys[(group + 2) % 3])
+        y = _plus(y, constant(y, group + 1, dtypes.uint32, y.expr.shape))
+    return x, y
+
+
+def _words(draw: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+    """Return two random words for each element of a shape."""
+    count = prod(shape)
+
+    def word(i: int) -> Tensor:
+        return spread(apply(Ops.RESHAPE, (), apply(Ops.SHRINK, ((i, i + 1),), draw)), (count,))
+
+    place = convert(coordinate(draw, (count,), 0), dtypes.uint32)
+    x, y = threefry(word(0), word(1), place, word(2))
+    return apply(Ops.RESHAPE, shape, x), apply(Ops.RESHAPE, shape, y)
+
+
+def _unit(word: Tensor, dtype: DType) -> Tensor:
+    """Return words as floats of 24 bits in [0, 1)."""
+    top = apply(Ops.SHR, None, word, constant(word, 8, dtypes.uint32, word.expr.shape))
+    return convert(mul(convert(top, dtypes.float32), 2.0**-24), dtype)
+
+
+@method
+def _rand(draw: Tensor, shape: Shape, dtype: DType) -> Tensor:
+    return _unit(_words(draw, shape)[0], dtype)
+
+
+@method
+def _randn(draw: Tensor, shape: Shape, dtype: DType) -> Tensor:
+    """Box-Muller: the radius from one word, the angle from the other."""
+    x, y = _words(draw, shape)
+    radius = sqrt(mul(log(add(neg(_unit(x, dtypes.float32)), 1.0)), -2.0))
+    return convert(mul(radius, cos(mul(_unit(y, dtypes.float32), 2 * math.pi))), dtype)
+
+
+@method
+def _randint(draw: Tensor, low: int, span: int, shape: Shape, dtype: DType) -> Tensor:
+    """Scale a word by the span: the high half of their product."""
+    word = convert(_words(draw, shape)[0], dtypes.uint64)
+    product = apply(Ops.MUL, None, word, constant(word, span, dtypes.uint64, shape))
+    high = apply(Ops.SHR, None, product, constant(word, 32, dtypes.uint64, shape))
+    return convert(add(convert(high, dtypes.int64), low), dtype)
+
+
+# -- methods -------------------------------------------------------------------------------------------
+def _float(dtype: DType | None) -> DType:
+    found = dtype or dtypes.float32
+    if not found.is_float:
+        raise UsageError(f"random floats cannot be {found.name}; see randint")
+    return found
+
+
+def rand(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+    """Return numbers uniform in [0, 1)."""
+    return _rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype))
+
+
+def randn(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+    """Return numbers of the standard normal distribution."""
+    return _randn(_draw(cls, device), shape_of(shape, "randn"), _float(dtype))
+
+
+def randint(
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    low: int = 0,
+    high: int = 10,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """Return whole numbers, low <= x < high, int32 unless said otherwise."""
+    span = whole(high, "randint") - whole(low, "randint")
+    if not 0 < span <= 1 << 32:
+        raise UsageError(f"randint: wanted low < high, at most 2**32 apart, saw {low} and {high}")
+    return _randint(_draw(cls, device), low, span, shape_of(shape, "randint"), dtype or dtypes.int32)
+
+
+def uniform(
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """Return numbers uniform in [low, high)."""
+    found = dtype or dtypes.float32
+    wide = found if found.is_float else dtypes.float32
+    return cast(add(mul(rand(cls, *shape, dtype=wide, device=device), high - low), low), found)
+
+
+def normal(
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    mean: float = 0.0,
+    std: float = 1.0,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
+    """Return numbers of the normal distribution with a mean and a standard deviation."""
+    return add(mul(randn(cls, *shape, dtype=dtype, device=device), std), mean)
+
+
+def _fans(shape: Shape) -> tuple[int, int]:
+    """Return (inputs, outputs) of a weight (outputs, inputs, *kernel)."""
+    if not shape:
+        return 1, 1
+    inner = prod(shape[2:])
+    return (shape[1] if len(shape) > 1 else shape[0]) * inner, shape[0] * inner
+
+
+def scaled_uniform(
+    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+) -> Tensor:
+    """Return numbers uniform in ±1/sqrt(elements)."""
+    sizes = shape_of(shape, "scaled_uniform")
+    bound = max(1, prod(sizes)) ** -0.5
+    return uniform(cls, sizes, low=-bound, high=bound, dtype=dtype, device=device)
+
+
+def glorot_uniform(
+    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+) -> Tensor:
+    """Return numbers uniform in ±sqrt(6 / (inputs + outputs))."""
+    sizes = shape_of(shape, "glorot_uniform")
+    bound = math.sqrt(6 / max(1, sum(_fans(sizes))))
+    return uniform(cls, sizes, low=-bound, high=bound, dtype=dtype, device=device)
+
+
+def kaiming_uniform(
+    cls: type[Tensor], *shape: int | Sequence[int], a: float = 0.01, dtype: DType | None = None, device: str | None = None
+) -> Tensor:
+    """Return numbers uniform in ±sqrt(6 / (1 + a²) / inputs)."""
+    sizes = shape_of(shape, "kaiming_uniform")
+    bound = math.sqrt(6 / (1 + a * a) / max(1, _fans(sizes)[0]))
+    return uniform(cls, sizes, low=-bound, high=bound, dtype=dtype, device=device)
+
+
+def kaiming_normal(
+    cls: type[Tensor], *shape: int | Sequence[int], a: float = 0.01, dtype: DType | None = None, device: str | None = None
+) -> Tensor:
+    """Return normal numbers with the standard deviation sqrt(2 / (1 + a²) / inputs)."""
+    sizes = shape_of(shape, "kaiming_normal")
+    return normal(cls, sizes, std=math.sqrt(2 / (1 + a * a) / max(1, _fans(sizes)[0])), dtype=dtype, device=device)
+
+
+def rand_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
+    """Return uniform numbers in the shape and on the device of self."""
+    own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
+    return rand(self.__class__, self.expr.shape, dtype=dtype or own, device=self.expr.device)
+
+
+def randn_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
+    """Return normal numbers in the shape and on the device of self."""
+    own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
+    return randn(self.__class__, self.expr.shape, dtype=dtype or own, device=self.expr.device)

@@ -1,0 +1,233 @@
+"""Reductions: sum and its relatives over some axes or all, and running sums."""
+
+from __future__ import annotations
+
+import builtins
+from math import prod as product
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes
+from compiler.ops import Ops
+from hcq.errors import UsageError
+
+from frontend.expr import STOP, float_dtype
+from frontend.lazy import apply, method
+from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
+from frontend.ops.elementwise import abs as absolute
+from frontend.ops.elementwise import add, constant, convert, div, exp, log, maximum, mul, ne, spread, sqrt, sub, where
+from frontend.ops.elementwise import pow as power
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+def fold(op: str, x: Tensor, axes: Shape, *, keepdim: bool) -> Tensor:
+    """Return x combined over ascending axes, which stay with size 1 when `keepdim`."""
+    shape = x.expr.shape
+    y = apply(Ops.REDUCE, (op, axes), x)
+    return apply(Ops.RESHAPE, tuple([1 if i in axes else n for i, n in enumerate(shape)]), y) if keepdim else y
+
+
+def _sum_dtype(dtype: DType) -> DType:
+    """Small integers and bools are added up in 32 bits of the same sign."""
+    if dtype is dtypes.bool or (dtype.kind == "int" and dtype.bits < 32):
+        return dtypes.int32
+    return dtypes.uint32 if dtype.kind == "uint" and dtype.bits < 32 else dtype
+
+
+def _accumulate(op: str, x: Tensor, axes: Shape, *, keepdim: bool) -> Tensor:
+    """Add up or multiply; 16-bit floats do so in 32 bits and are rounded once."""
+    dtype = x.expr.dtype
+    if dtype.is_float and dtype.bits == 16:
+        return convert(fold(op, convert(x, dtypes.float32), axes, keepdim=keepdim), dtype)
+    return fold(op, convert(x, _sum_dtype(dtype)), axes, keepdim=keepdim)
+
+
+@method
+def sum(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the sum over axes (all when None). Integers shorter than 32 bits give 32."""
+    return _accumulate(Ops.ADD, self, axes_of(axis, self.expr.shape, "sum"), keepdim=keepdim)
+
+
+@method
+def prod(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the product over axes. Integers shorter than 32 bits give 32."""
+    return _accumulate(Ops.MUL, self, axes_of(axis, self.expr.shape, "prod"), keepdim=keepdim)
+
+
+@method
+def max(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the greatest value over axes; NaN when there is one."""
+    return fold(Ops.MAX, self, _filled(self, axis, "max"), keepdim=keepdim)
+
+
+@method
+def min(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the least value over axes; NaN when there is one."""
+    return fold(Ops.MIN, self, _filled(self, axis, "min"), keepdim=keepdim)
+
+
+def _filled(x: Tensor, axis: Axes, what: str) -> Shape:
+    axes = axes_of(axis, x.expr.shape, what)
+    if builtins.any(x.expr.shape[a] == 0 for a in axes):
+        raise UsageError(f"{what} of the shape {x.expr.shape} over axes {axes}: there is no element to choose")
+    return axes
+
+
+@method
+def any(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return whether some value over axes is not zero."""
+    return fold(Ops.MAX, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "any"), keepdim=keepdim)
+
+
+@method
+def all(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return whether every value over axes is not zero."""
+    return fold(Ops.MIN, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "all"), keepdim=keepdim)
+
+
+def _count(x: Tensor, axes: Shape) -> int:
+    return product([x.expr.shape[a] for a in axes])
+
+
+@method
+def mean(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the mean over axes, as a float."""
+    axes = axes_of(axis, self.expr.shape, "mean")
+    dtype = float_dtype(self.expr.dtype)
+    wide = dtypes.float32 if dtype.bits == 16 else dtype
+    total = fold(Ops.ADD, convert(self, wide), axes, keepdim=keepdim)
+    count = constant(self, float(_count(self, axes)), wide, total.expr.shape)
+    return convert(apply(Ops.DIV, None, total, count), dtype)
+
+
+@method
+def var(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the variance over axes: squared distances from the mean, divided by count - correction."""
+    axes = axes_of(axis, self.expr.shape, "var")
+    distance = sub(self, mean(self, axes, keepdim=True))
+    total = sum(mul(distance, distance), axes, keepdim=keepdim)
+    return div(total, float(_count(self, axes) - correction) if _count(self, axes) > correction else 0.0)
+
+
+@method
+def std(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return the square root of the variance."""
+    return sqrt(var(self, axis, keepdim, correction))
+
+
+@method
+def logsumexp(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return log(sum(exp(self))) over axes, without overflow."""
+    axes = axes_of(axis, self.expr.shape, "logsumexp")
+    top = detached(max(self, axes, keepdim=True))
+    finite = where(_is_infinite(top), 0.0, top)
+    result = add(log(sum(exp(sub(self, finite)), axes, keepdim=True)), finite)
+    return result if keepdim else apply(Ops.RESHAPE, tuple([n for i, n in enumerate(result.expr.shape) if i not in axes]), result)
+
+
+def _is_infinite(x: Tensor) -> Tensor:
+    return apply(Ops.EQ, None, apply(Ops.ABS, None, x), constant(x, float("inf"), x.expr.dtype, x.expr.shape))
+
+
+def detached(x: Tensor) -> Tensor:
+    """Return x as a constant of differentiation. The maximum under an exponential cancels: its gradient is known to be zero."""
+    return apply(STOP, None, x)
+
+
+def _arg(op: str, x: Tensor, axis: int | None, *, keepdim: bool) -> Tensor:
+    """Return the first place of the extreme value: the greatest of n - i over the places i that hold it."""
+    from frontend.ops.creation import coordinate  # noqa: PLC0415 - creation is built on this module
+
+    what = "argmax" if op is Ops.MAX else "argmin"
+    if axis is None:
+        flat = apply(Ops.RESHAPE, (product(x.expr.shape),), x)
+        found = _arg(op, flat, 0, keepdim=False)
+        return apply(Ops.RESHAPE, (1,) * len(x.expr.shape), found) if keepdim else found
+    shape = x.expr.shape
+    a = axis_of(axis, shape, what)
+    _filled(x, (a,), what)
+    best = spread(fold(op, x, (a,), keepdim=True), shape)
+    place = coordinate(x, shape, a)
+    n = constant(x, shape[a], place.expr.dtype, shape)
+    hit = apply(Ops.EQ, None, x, best)
+    if x.expr.dtype.is_float:
+        hit = apply(Ops.OR, None, hit, apply(Ops.NE, None, x, x))
+    score = apply(Ops.WHERE, None, hit, apply(Ops.SUB, None, n, place), constant(x, 0, place.expr.dtype, shape))
+    top = fold(Ops.MAX, score, (a,), keepdim=keepdim)
+    return apply(Ops.SUB, None, constant(x, shape[a], place.expr.dtype, top.expr.shape), top)
+
+
+@method
+def argmax(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return where the greatest value lies along an axis (in the flattened tensor when None): the first of equals, a NaN first of all."""
+    return _arg(Ops.MAX, self, axis, keepdim=keepdim)
+
+
+@method
+def argmin(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+    """Return where the least value lies along an axis (in the flattened tensor when None): the first of equals, a NaN first of all."""
+    return _arg(Ops.MIN, self, axis, keepdim=keepdim)
+
+
+# -- running sums ------------------------------------------------------------------------------------
+_BLOCK = 128
+
+
+@method
+def cumsum(self: Tensor, axis: int = 0) -> Tensor:
+    """Return running sums along an axis.
+
+    Sums over windows, in blocks when the axis is long: about 2 * sqrt(n) additions an element.
+    """
+    shape = self.expr.shape
+    if not shape:
+        return self
+    a = axis_of(axis, shape, "cumsum")
+    dtype = self.expr.dtype
+    wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else _sum_dtype(dtype)
+    order = (*[i for i in range(len(shape)) if i != a], a)
+    x = apply(Ops.PERMUTE, order, convert(self, wide))
+    back = tuple([order.index(i) for i in range(len(shape))])
+    y = apply(Ops.PERMUTE, back, _running(x))
+    return convert(y, dtype) if dtype.is_float else y
+
+
+def _running(x: Tensor) -> Tensor:
+    """Running sums along the last axis."""
+    shape = x.expr.shape
+    n, rank = shape[-1], len(shape)
+    if n <= 1:
+        return x
+    if n <= 4 * _BLOCK:
+        padded = apply(Ops.PAD, (*[(0, 0)] * (rank - 1), (n - 1, 0)), x)
+        return apply(Ops.REDUCE, (Ops.ADD, (rank,)), apply(Ops.WINDOW, ((rank - 1,), (n,), (1,), (1,)), padded))
+    blocks = -(-n // _BLOCK)
+    padded = apply(Ops.PAD, (*[(0, 0)] * (rank - 1), (0, blocks * _BLOCK - n)), x)
+    inner = _running(apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), padded))
+    totals = apply(Ops.CONTIGUOUS, None, apply(Ops.REDUCE, (Ops.ADD, (rank,)), apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), padded)))
+    before = apply(Ops.SUB, None, _running(totals), totals) if not x.expr.dtype.is_float else _exclusive(totals)
+    whole = add(inner, spread(apply(Ops.RESHAPE, (*shape[:-1], blocks, 1), before), inner.expr.shape))
+    flat = apply(Ops.RESHAPE, (*shape[:-1], blocks * _BLOCK), whole)
+    return apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (0, n)), flat)
+
+
+def _exclusive(x: Tensor) -> Tensor:
+    """Running sums of what lies before each element of the last axis."""
+    shape = x.expr.shape
+    rank = len(shape)
+    shifted = apply(Ops.PAD, (*[(0, 0)] * (rank - 1), (1, 0)), x)
+    return _running(apply(Ops.SHRINK, tuple([(0, m) for m in shape]), shifted))
+
+
+@method
+def normalize(self: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
+    """Return self divided by its p-norm along an axis."""
+    size = power(sum(power(absolute(self), p), axis, keepdim=True), 1 / p)
+    return div(self, maximum(size, eps))
+
+
+@method
+def count_nonzero(self: Tensor, axis: Axes = None) -> Tensor:
+    """Return how many values over axes are not zero."""
+    return sum(ne(self, 0), axis)

@@ -1,0 +1,39 @@
+"""Counts of what the frontend did in this process; examples, tests and tools read them.
+
+`kernels` and `launches` grow with everything that is submitted; `lowered` says how many kernels had to be compiled because neither
+this process nor the disk cache had them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(slots=True)
+class Stats:
+    """Running totals."""
+
+    kernels: int = 0
+    """Kernels submitted."""
+    launches: int = 0
+    """Submissions: realizes and replays."""
+    plans: int = 0
+    """Structures scheduled: each costs milliseconds, once."""
+
+    @property
+    def lowered(self) -> int:
+        """Kernels that the compiler lowered."""
+        from compiler import stats  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
+
+        return stats.lowered
+
+    @property
+    def hits(self) -> int:
+        """Kernels found in the disk cache."""
+        from compiler import stats  # noqa: PLC0415 - as above
+
+        return stats.hits
+
+
+stats: Final = Stats()

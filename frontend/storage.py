@@ -1,0 +1,164 @@
+"""Realized memory: the leaf that stands for one buffer, and how host data gets in and out.
+
+A `Leaf` is what a tensor's leaf tuple holds. Its buffer's contents never change while anybody but one tensor refers to the leaf:
+`assign` writes in place, and when others still mean the old contents, they are copied away first and their leaf is given the copy
+(`frontend.realize`). So a buffer that a captured function writes to is the same one for good.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from math import prod
+from typing import TYPE_CHECKING, Any, Final
+
+from compiler.dtype import DType, by_name, dtypes
+from hcq.errors import UsageError
+
+from frontend.device import Device
+from frontend.expr import leaf_expr
+
+if TYPE_CHECKING:
+    import hcq
+    import numpy as np
+
+    from frontend.tensor import Tensor
+
+_new = object.__new__
+CODES: Final = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "int32": "i",
+    "int64": "q",
+    "uint8": "B",
+    "uint16": "H",
+    "uint32": "I",
+    "uint64": "Q",
+    "float16": "e",
+    "float32": "f",
+    "float64": "d",
+}
+"""Codes of `struct` for each dtype; bfloat16 has none."""
+
+
+class Leaf:
+    """One realized buffer. Equal only to itself."""
+
+    __slots__ = ("__weakref__", "buffer")
+
+    def __init__(self, buffer: hcq.Buffer) -> None:
+        self.buffer = buffer
+
+
+def of_bytes(cls: type[Tensor], data: bytes | memoryview, shape: tuple[int, ...], dtype: DType, device: str) -> Tensor:
+    """Return a realized tensor that holds a copy of `data`: row-major elements."""
+    if len(data) != prod(shape) * dtype.itemsize:
+        raise UsageError(f"{len(data)} bytes are not {prod(shape)} elements of {dtype.name}")
+    opened = Device[device]
+    return cls.of_part((leaf_expr(shape, dtype, opened.name), (Leaf(opened.write(data)),)))
+
+
+def allocate(cls: type[Tensor], shape: tuple[int, ...], dtype: DType, device: str) -> Tensor:
+    """Return a realized tensor whose contents are undefined."""
+    opened = Device[device]
+    return cls.of_part((leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),)))
+
+
+def moved(t: Tensor, device: str) -> Tensor:
+    """Return the value of a tensor on another device, by way of the host."""
+    from frontend.realize import CAPTURE, realize_one  # noqa: PLC0415 - realize is built on this module
+
+    if CAPTURE[0] is not None:
+        raise UsageError(f"a tensor was moved to {device} inside a captured function; move it outside")
+    realize_one(t)
+    return of_bytes(t.__class__, bytes_of(t), t.expr.shape, t.expr.dtype, device)
+
+
+def bytes_of(t: Tensor) -> bytes:
+    """Return the elements of a realized tensor, row-major."""
+    e = t.expr
+    buffer = t.leaves[0].buffer
+    buffer.live()
+    return Device[e.device].read(buffer, prod(e.shape) * e.dtype.itemsize)
+
+
+# -- Python data ---------------------------------------------------------------------------------------
+def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """Return the numbers of a nest of lists, and its shape; a ragged nest is refused."""
+    shape: list[int] = []
+    level = [data]
+    while level and isinstance(level[0], (list, tuple, range)):
+        n = len(level[0])
+        if any(not isinstance(x, (list, tuple, range)) or len(x) != n for x in level):
+            raise UsageError(f"the lists at depth {len(shape)} differ in length; a tensor wants them equal")
+        shape.append(n)
+        level = [y for x in level for y in x]
+    wrong = next((x for x in level if not isinstance(x, (bool, int, float))), None)
+    if wrong is not None:
+        raise UsageError(f"a tensor is made of numbers, saw {wrong!r} of type {type(wrong).__name__}")
+    return level, tuple(shape)
+
+
+def dtype_of(numbers: list[Any]) -> DType:
+    """Return the dtype that a list of numbers takes: float32 when one is a float, else int32 or int64, bool when all are."""
+    kinds = set(map(type, numbers))
+    if float in kinds or not numbers:
+        return dtypes.float32
+    if kinds == {bool}:
+        return dtypes.bool
+    low, high = min(numbers), max(numbers)
+    return dtypes.int32 if dtypes.int32.min <= low and high <= dtypes.int32.max else dtypes.int64
+
+
+def pack(numbers: list[Any], dtype: DType) -> bytes:
+    """Return Python numbers as elements; those that do not fit are refused."""
+    try:
+        if dtype is dtypes.bfloat16:
+            from compiler.uop import round_to  # noqa: PLC0415 - for one dtype only
+
+            words = [struct.unpack("<I", struct.pack("<f", round_to(float(x), dtype)))[0] >> 16 for x in numbers]
+            return array("H", words).tobytes()
+        code = CODES[dtype.name]
+        if dtype.is_float or dtype is dtypes.bool:
+            kind = bool if dtype is dtypes.bool else float
+            return struct.pack(f"<{len(numbers)}{code}", *map(kind, numbers))
+        return struct.pack(f"<{len(numbers)}{code}", *map(int, numbers))
+    except (struct.error, OverflowError, ValueError) as error:
+        raise UsageError(f"some number does not fit {dtype.name}: {error}") from None
+
+
+def unpack(data: bytes, dtype: DType) -> list[Any]:
+    """Return elements as Python numbers."""
+    if dtype is dtypes.bfloat16:
+        return list(struct.unpack(f"<{len(data) // 2}f", b"".join([b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2)])))
+    return list(struct.unpack(f"<{len(data) // dtype.itemsize}{CODES[dtype.name]}", data))
+
+
+def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
+    """Return numbers as a nest of lists of a shape; a plain number for shape ()."""
+    if not shape:
+        return numbers[0]
+    for n in reversed(shape[1:]):
+        numbers = [numbers[i : i + n] for i in range(0, len(numbers), n)] if n else [[] for _ in range(prod(shape[:-1]))]
+    return numbers
+
+
+# -- NumPy arrays --------------------------------------------------------------------------------------
+def from_numpy(data: Any) -> tuple[bytes, tuple[int, ...], DType]:
+    """Return an array as elements, shape and dtype; kinds that no dtype matches are refused."""
+    name = data.dtype.name
+    if name not in CODES:
+        raise UsageError(f"no dtype matches the array's {name}; convert it, as with .astype('float32')")
+    little = data.astype(data.dtype.newbyteorder("<"), copy=False)
+    return little.tobytes(), tuple(int(n) for n in data.shape), by_name(name)
+
+
+def to_numpy(data: bytes, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+    """Return elements as an array that owns its memory; bfloat16 as float32, which holds it exactly."""
+    import numpy as np  # noqa: PLC0415 - importing the frontend loads no NumPy
+
+    if dtype is dtypes.bfloat16:
+        wide = np.frombuffer(data, np.uint16).astype(np.uint32) << np.uint32(16)
+        return wide.view(np.float32).reshape(shape)
+    return np.frombuffer(bytearray(data), dtype.numpy).reshape(shape)
