@@ -175,7 +175,7 @@ class Ledger:
 
     def host_saw(self, signal: Signal, value: int) -> None:
         """Order what the host submits from now on after everything that raised `signal` to `value`."""
-        # Of what is reached only the newest promise is kept: another thread may have dropped the one for `value`.
+        # Of what is reached only the newest promise is kept: the one for `value` may have been dropped.
         reached = max(value, signal.value - signal.base)
         for promise in self.promises.get(signal, ()):
             if promise.value <= reached:

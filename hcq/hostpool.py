@@ -71,6 +71,10 @@ class HostPool:
                 raise
             self._attached.append(device)
 
+    def devices(self) -> tuple[HostMapping, ...]:
+        """Return the devices that see the pool."""
+        return tuple(self._attached)
+
     def detach(self, device: HostMapping) -> None:
         """Undo `attach`."""
         with self._lock:

@@ -15,6 +15,7 @@ from drivers.kernel import PAGE, Kernel, LinuxKernel
 from hcq.config import config
 from hcq.driver import DeviceInfo
 from hcq.errors import UsageError
+from hcq.hostpool import SIGNALS
 
 if TYPE_CHECKING:
     from drivers.kernel import Mapping
@@ -119,9 +120,14 @@ class CpuDriver:
                 self._free.append(memory)
 
     def foreign(self, owner: object) -> bool:
-        """Return whether something else than a cpu device or the host may raise the signals of `owner`."""
+        """Return whether something else than a cpu device or the host may raise the signals of `owner`.
+
+        Any queue may set any signal, so that is so as soon as a device of another kind is open.
+        """
         info = getattr(owner, "info", None)
-        return info is not None and info.driver != self.name
+        if info is not None and info.driver != self.name:
+            return True
+        return any(device.__class__ is not CpuDevice for device in SIGNALS.devices())
 
 
 DRIVER = CpuDriver()

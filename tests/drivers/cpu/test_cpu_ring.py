@@ -26,6 +26,7 @@ from drivers.kernel import LinuxKernel, view_at
 from hcq.config import override
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, FaultKind, OutOfMemoryError, UnsupportedError, UsageError
+from hcq.hostpool import SIGNALS
 from hcq.stream import Stream
 
 if TYPE_CHECKING:
@@ -590,3 +591,24 @@ def test_memory_that_the_host_does_not_see_is_no_peer(device: CpuDevice) -> None
     with pytest.raises(UnsupportedError, match="host_visible=True"):
         device.map_peer(Allocation(0x1000, 4096, None), device)
     device.map_peer(device.alloc(4096, BufferSpec()), device)
+
+
+class ForeignDevice:
+    """A device of another kind, as far as the signal pool knows it."""
+
+    def map_host(self, va: int, size: int) -> None: ...
+
+    def unmap_host(self, va: int, size: int) -> None: ...
+
+    def signal_written(self, va: int) -> None: ...
+
+
+def test_waits_look_often_only_while_a_device_of_another_kind_is_open(driver: CpuDriver) -> None:
+    assert not driver.foreign(None)
+    other = ForeignDevice()
+    SIGNALS.attach(other)
+    try:
+        assert driver.foreign(None)
+    finally:
+        SIGNALS.detach(other)
+    assert not driver.foreign(None)
