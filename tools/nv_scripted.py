@@ -1,9 +1,12 @@
 """A kernel that plays the NVIDIA driver from a script: it answers the calls a bring-up makes and refuses every other.
 
-No emulation: nothing is computed, copied or launched. The doorbell only carries out semaphore releases, so that what waits goes
-on. Every call is noted as a decoded line, every object, descriptor and mapping is counted, and the n-th call can be made to
-fail. For tests, golden streams and dry runs of the hardware tools.
+No emulation: nothing is computed, copied or launched. The doorbell only carries out semaphore releases, so
+that what waits goes on. Every call is noted as a decoded line, every object, descriptor and mapping is
+counted, and the n-th call can be made to fail. For tests, golden streams and dry runs of the hardware
+tools.
 """
+
+# ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel` and `Mmio`
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ from drivers.kernel import LinuxKernel, Mapping, view_at
 from drivers.nv import decode
 from drivers.nv.layouts import rm as rm_layouts
 from drivers.nv.layouts.branches import STRUCTS, branch_of
+from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control, FbInfo, GrInfo
 from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaSemaphoreType
 from drivers.nv.layouts.families import CLASS_NAMES, GENERATIONS, Generation
-from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, UsermodeRegister
+from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, Subchannel, UsermodeRegister
 from drivers.nv.layouts.host import HostMethod, SemOperation
 from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass
@@ -29,15 +33,16 @@ from drivers.nv.show import fields_text
 from hcq.errors import DriverError, OutOfMemoryError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from hcq.bits import Struct
 
 HOPPER = 0xCBC0
+_GIVING_BACK = ("RM_FREE", "UVM_FREE", "UVM_UNREGISTER")
 _TIME_NS = 0x1234_5678_0000
 
 
-class Refused(AssertionError):
+class RefusedError(AssertionError):
     """The driver made a call that is not in the script."""
 
 
@@ -74,6 +79,8 @@ class ScriptedKernel:
         self.calls: list[str] = []
         self.streams: list[list[str]] = []
         """Decoded words of each doorbell, the newest last."""
+        self.watch: Callable[[list[tuple[str, list[int]]]], None] | None = None
+        """Called at each doorbell: (engine, nothing), then ("", words) of each segment."""
         self.fail_at = fail_at
         self.failed = ""
         self.count = 0
@@ -83,6 +90,8 @@ class ScriptedKernel:
         self._ranges: dict[int, int] = {}
         self._maps: dict[int, int] = {}
         self._uvm: set[str] = set()
+        self._shown: dict[int, tuple[int, int]] = {}
+        """Device address -> size and the host address behind it."""
         self._roots = itertools.count(0xC1D0_0001)
         self._tokens: dict[int, int] = {}
         self._gots: dict[int, int] = {}
@@ -119,7 +128,7 @@ class ScriptedKernel:
             path.startswith("/dev/nvidia") and path.removeprefix("/dev/nvidia").isdigit()
         )
         if not known:
-            raise Refused(f"open {path}")
+            raise RefusedError(f"open {path}")
         if path in self.script.missing:
             number = self.script.missing_errno
             raise DriverError("open", number, errno.errorcode[number], arguments=path)
@@ -131,10 +140,18 @@ class ScriptedKernel:
         return fd
 
     def close(self, fd: int) -> None:
-        self._note(f"close {self._fds.pop(fd)}")
+        path = self._fds.pop(fd)
+        self._note(f"close {path}")
+        # What could not be given back goes with its descriptor, as in the real driver.
+        if path not in self._fds.values() and self.failed.startswith(_GIVING_BACK):
+            if path == "/dev/nvidia-uvm":
+                self._ranges.clear()
+                self._uvm.clear()
+            elif path == "/dev/nvidiactl":
+                self._objects.clear()
 
     def read(self, fd: int, size: int) -> bytes:
-        raise Refused(f"read {fd} {size}")
+        raise RefusedError(f"read {fd} {size}")
 
     def read_file(self, path: str) -> bytes:
         if path == "/proc/driver/nvidia/version" and self.script.proc_version:
@@ -142,7 +159,7 @@ class ScriptedKernel:
         raise DriverError("read", errno.ENOENT, "ENOENT", arguments=path)
 
     def list_dir(self, path: str) -> list[str]:
-        raise Refused(f"listdir {path}")
+        raise RefusedError(f"listdir {path}")
 
     # --- memory
 
@@ -170,14 +187,14 @@ class ScriptedKernel:
     def munmap(self, va: int, size: int) -> None:
         self._linux.munmap(va, size)
         if self._maps.pop(va, None) != size:
-            raise Refused(f"munmap {va:#x} {size:#x}, which is not mapped so")
+            raise RefusedError(f"munmap {va:#x} {size:#x}, which is not mapped so")
         self._note(f"munmap {va:#x} {size:#x}")
 
     def mprotect(self, va: int, size: int, prot: int) -> None:
-        raise Refused(f"mprotect {va:#x} {size:#x} {prot}")
+        raise RefusedError(f"mprotect {va:#x} {size:#x} {prot}")
 
     def madvise(self, va: int, size: int, advice: int) -> None:
-        raise Refused(f"madvise {va:#x} {size:#x} {advice}")
+        raise RefusedError(f"madvise {va:#x} {size:#x} {advice}")
 
     def mmio(self, fd: int, size: int, offset: int) -> _Doorbell:
         if self._due("mmio"):
@@ -186,7 +203,7 @@ class ScriptedKernel:
         return _Doorbell(self)
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
-        raise Refused(f"poll {fds} {timeout_s}")
+        raise RefusedError(f"poll {fds} {timeout_s}")
 
     def fence(self) -> None:
         pass
@@ -195,13 +212,13 @@ class ScriptedKernel:
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         if not isinstance(argument, bytearray):
-            raise Refused(f"ioctl {request:#x} with a number")
+            raise RefusedError(f"ioctl {request:#x} with a number")
         if self._fds[fd] == "/dev/nvidia-uvm":
             return self._uvm_call(request, argument)
         word = Request.from_int(request)
         number = Escape(word.NR)
-        if word.SIZE_ != len(argument):
-            raise Refused(f"{number.name}: {word.SIZE_} bytes announced, {len(argument)} given")
+        if len(argument) != word.SIZE_:
+            raise RefusedError(f"{number.name}: {word.SIZE_} bytes announced, {len(argument)} given")
         getattr(self, f"_{number.name.lower()}")(fd, argument)
         return 0
 
@@ -239,7 +256,7 @@ class ScriptedKernel:
         if self._due("REGISTER_FD"):
             raise DriverError("ioctl", errno.EINVAL, "EINVAL")
         if "nvidiactl" in self._fds[fd] or self._fds.get(int.from_bytes(block, "little")) != "/dev/nvidiactl":
-            raise Refused("REGISTER_FD belongs on the GPU's node, with the control node's descriptor")
+            raise RefusedError("REGISTER_FD belongs on the GPU's node, with the control node's descriptor")
         self._note(f"REGISTER_FD {self._fds[fd]}")
 
     def _nv_esc_rm_alloc(self, _fd: int, block: bytearray) -> None:
@@ -247,8 +264,8 @@ class ScriptedKernel:
         call = layout.from_bytes(block)
         name = _name_of(call.hClass)
         shape = self._alloc_layout(call.hClass)
-        if call.pAllocParms and (shape is None or shape.SIZE != call.paramsSize):
-            raise Refused(f"RM_ALLOC {name} with {call.paramsSize} bytes")
+        if call.pAllocParms and (shape is None or call.paramsSize != shape.SIZE):
+            raise RefusedError(f"RM_ALLOC {name} with {call.paramsSize} bytes")
         params = (
             shape.from_bytes(view_at(call.pAllocParms, call.paramsSize))
             if call.pAllocParms and shape
@@ -259,7 +276,7 @@ class ScriptedKernel:
             + (f" {fields_text(params)}" if params is not None else "")
         )
         if call.hClass != RmClass.NV01_ROOT_CLIENT and call.hObjectParent not in self._objects:
-            raise Refused(f"RM_ALLOC {name} under {call.hObjectParent:#x}, which does not exist")
+            raise RefusedError(f"RM_ALLOC {name} under {call.hObjectParent:#x}, which does not exist")
         if call.hClass == self.script.generation.copy[0] and not self.script.graphics_copy and params is None:
             layout.store(block, status=NvStatus.INVALID_ARGUMENT)
             return
@@ -281,15 +298,17 @@ class ScriptedKernel:
             row.copy[0]: "NVB0B5_ALLOCATION_PARAMETERS",
         }
         if class_ not in engine:
-            raise Refused(f"RM_ALLOC of class {class_:#x}")
+            raise RefusedError(f"RM_ALLOC of class {class_:#x}")
         return self._structs[engine[class_]]
 
     def _nv_esc_rm_free(self, _fd: int, block: bytearray) -> None:
         call = rm_layouts.NVOS00_PARAMETERS.from_bytes(block)
         if call.hObjectOld not in self._objects:
-            raise Refused(f"RM_FREE {call.hObjectOld:#x}, which does not exist")
+            raise RefusedError(f"RM_FREE {call.hObjectOld:#x}, which does not exist")
         self._note(f"RM_FREE {_name_of(self._objects[call.hObjectOld][0])} {_handle(call.hObjectOld)}")
-        self._drop(call.hObjectOld)
+        self._reply(rm_layouts.NVOS00_PARAMETERS, block, "RM_FREE")
+        if self._ok(block, rm_layouts.NVOS00_PARAMETERS):
+            self._drop(call.hObjectOld)
 
     def _drop(self, handle: int) -> None:
         for child in [h for h, (_, parent, _) in self._objects.items() if parent == handle]:
@@ -301,14 +320,14 @@ class ScriptedKernel:
         layout = rm_layouts.nv_ioctl_nvos02_parameters_with_fd
         call = layout.from_bytes(block).params
         if call.hClass != RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR or "nvidiactl" in self._fds[fd]:
-            raise Refused(f"RM_ALLOC_MEMORY {call!r} on {self._fds[fd]}")
+            raise RefusedError(f"RM_ALLOC_MEMORY {call!r} on {self._fds[fd]}")
         if call.pMemory % 4096 or (call.limit + 1) % 4096:
-            raise Refused(f"OS descriptor of part of a page: {call!r}")
+            raise RefusedError(f"OS descriptor of part of a page: {call!r}")
         self._note(f"RM_ALLOC_MEMORY OS_DESCRIPTOR {_handle(call.hObjectNew)} {fields_text(call)}")
         inner = bytearray(call.to_bytes())
         self._reply(rm_layouts.NVOS02_PARAMETERS, inner, "OS_DESCRIPTOR")
         if self._ok(inner, rm_layouts.NVOS02_PARAMETERS):
-            self._objects[call.hObjectNew] = (call.hClass, call.hObjectParent, {})
+            self._objects[call.hObjectNew] = (call.hClass, call.hObjectParent, {"pMemory": call.pMemory})
         layout.store(block, params=rm_layouts.NVOS02_PARAMETERS.from_bytes(inner))
 
     def _nv_esc_rm_map_memory(self, _fd: int, block: bytearray) -> None:
@@ -316,10 +335,10 @@ class ScriptedKernel:
         call = layout.from_bytes(block)
         memory = self._objects.get(call.params.hMemory)
         if memory is None:
-            raise Refused(f"RM_MAP_MEMORY of {call.params.hMemory:#x}, which does not exist")
+            raise RefusedError(f"RM_MAP_MEMORY of {call.params.hMemory:#x}, which does not exist")
         on_ctl = self._fds[call.fd] == "/dev/nvidiactl"
         if on_ctl != (memory[0] == RmClass.NV01_MEMORY_SYSTEM):
-            raise Refused(f"RM_MAP_MEMORY of {_name_of(memory[0])} through {self._fds[call.fd]}")
+            raise RefusedError(f"RM_MAP_MEMORY of {_name_of(memory[0])} through {self._fds[call.fd]}")
         self._note(
             f"RM_MAP_MEMORY {_name_of(memory[0])} {_handle(call.params.hMemory)} {call.params.length:#x}"
         )
@@ -332,7 +351,7 @@ class ScriptedKernel:
         call = layout.from_bytes(block)
         command = Control(call.cmd)
         shape = self._structs[CONTROL_STRUCTS[command]]
-        if shape.SIZE != call.paramsSize:
+        if call.paramsSize != shape.SIZE:
             layout.store(block, status=NvStatus.INVALID_PARAM_STRUCT)
             return
         inner = view_at(call.params, call.paramsSize)
@@ -355,7 +374,7 @@ class ScriptedKernel:
         command = UvmCommand(request)
         shape = self._structs[COMMAND_STRUCTS[command].__name__]
         if len(block) != shape.SIZE:
-            raise Refused(f"{command.name} with {len(block)} bytes")
+            raise RefusedError(f"{command.name} with {len(block)} bytes")
         asked: Any = shape.from_bytes(block)
         self._note(f"{command.name} {fields_text(asked)}".rstrip())
         status = (
@@ -374,11 +393,14 @@ class ScriptedKernel:
             self._ranges[asked.base] = asked.length
         elif command is UvmCommand.UVM_FREE:
             if asked.base not in self._ranges:
-                raise Refused(f"{name} of {asked.base:#x}, which is no range")
+                raise RefusedError(f"{name} of {asked.base:#x}, which is no range")
             del self._ranges[asked.base]
+            self._shown.pop(asked.base, None)
         elif command is UvmCommand.UVM_MAP_EXTERNAL_ALLOCATION:
             if asked.hMemory not in self._objects:
-                raise Refused(f"{name} of memory {asked.hMemory:#x}, which does not exist")
+                raise RefusedError(f"{name} of memory {asked.hMemory:#x}, which does not exist")
+            where = self._objects[asked.hMemory][2].get("pMemory", asked.base)
+            self._shown[asked.base] = (asked.length, where)
         elif name.startswith("UVM_REGISTER_"):
             self._uvm.add(self._registration(name.removeprefix("UVM_REGISTER_"), asked))
         elif name.startswith("UVM_UNREGISTER_"):
@@ -400,16 +422,20 @@ class ScriptedKernel:
         words = view_at(ring, 8 * entries).cast("Q")
         got = self._gots.get(handle, 0)
         lines: list[str] = []
+        raw: list[tuple[str, list[int]]] = [(f"engine {channel['engineType']}", [])]
         while got != put:
             segment = GpfifoEntry.from_int(words[got])
             data = view_at(segment.ADDRESS, 4 * segment.LENGTH).cast("I").tolist()
             lines.append(f"entry {segment.LENGTH} words")
+            raw.append(("", data))
             lines += self._run(data)
             got = (got + 1) % entries
         self._gots[handle] = got
         if self.script.generation.reports_get:
             view_at(userd + HopperAControlGPFifo.offset_of("GPGet"), 4).cast("I")[0] = got
         self.streams.append(lines)
+        if self.watch is not None:
+            self.watch(raw)
 
     def _run(self, words: list[int]) -> list[str]:
         state: dict[str, int] = {}
@@ -421,18 +447,32 @@ class ScriptedKernel:
             if write.method == HostMethod.SEM_EXECUTE and fields.OPERATION == SemOperation.RELEASE:
                 va = state["SEM_ADDR_HI"] << 32 | state["SEM_ADDR_LO"]
                 value = state["SEM_PAYLOAD_HI"] << 32 | state["SEM_PAYLOAD_LO"]
-                _store(va, value, 8 if fields.PAYLOAD_SIZE else 4, time=fields.RELEASE_TIMESTAMP)
-            elif write.method == DmaMethod.LAUNCH_DMA and write.name == "LAUNCH_DMA":
+                self._store(va, value, 8 if fields.PAYLOAD_SIZE else 4, time=fields.RELEASE_TIMESTAMP)
+            elif write.name == ComputeMethod.SET_REPORT_SEMAPHORE_D.name:
+                va = state["SET_REPORT_SEMAPHORE_A"] << 32 | state["SET_REPORT_SEMAPHORE_B"]
+                self._store(va, state["SET_REPORT_SEMAPHORE_C"], 4, time=not fields.STRUCTURE_SIZE)
+            elif write.method == DmaMethod.LAUNCH_DMA and write.subchannel == Subchannel.COPY:
                 self._copy(fields, state)
         return lines
+
+    def _store(self, va: int, value: int, size: int, *, time: bool) -> None:
+        for base, (length, where) in self._shown.items():
+            if base <= va < base + length:
+                va += where - base
+                break
+        else:
+            raise RefusedError(f"a release to {va:#x}, where nothing is mapped")
+        view_at(va, size)[:] = value.to_bytes(8, "little")[:size]
+        if time:
+            view_at(va + 8, 8)[:] = _TIME_NS.to_bytes(8, "little")
 
     def _copy(self, launch: Any, state: dict[str, int]) -> None:
         if launch.SEMAPHORE_TYPE in (DmaSemaphoreType.RELEASE_ONE_WORD, DmaSemaphoreType.RELEASE_FOUR_WORD):
             va = state["SET_SEMAPHORE_A"] << 32 | state["SET_SEMAPHORE_B"]
             time = launch.SEMAPHORE_TYPE == DmaSemaphoreType.RELEASE_FOUR_WORD
-            _store(va, state["SET_SEMAPHORE_PAYLOAD"], 4, time=time)
+            self._store(va, state["SET_SEMAPHORE_PAYLOAD"], 4, time=time)
         if launch.DATA_TRANSFER_TYPE == DataTransferType.PREFETCH:
-            raise Refused("a prefetch")
+            raise RefusedError("a prefetch")
 
     def post_error(self, code: int) -> None:
         """Post a robust-channel error to every channel's notifier."""
@@ -451,12 +491,6 @@ class ScriptedKernel:
         )
         mapped = next(c for c in self.calls[line:] if c.startswith("mmap /dev/nvidiactl"))
         return int(mapped.rsplit(" ", 1)[1], 16)
-
-
-def _store(va: int, value: int, size: int, *, time: bool) -> None:
-    view_at(va, size)[:] = value.to_bytes(8, "little")[:size]
-    if time:
-        view_at(va + 8, 8)[:] = _TIME_NS.to_bytes(8, "little")
 
 
 def _name_of(class_: int) -> str:
@@ -567,15 +601,15 @@ class _Doorbell:
         return time >> 32 if offset == UsermodeRegister.TIME_1 else time & 0xFFFF_FFFF
 
     def read64(self, offset: int) -> int:
-        raise Refused(f"read64 {offset:#x}")
+        raise RefusedError(f"read64 {offset:#x}")
 
     def write32(self, offset: int, value: int) -> None:
         if offset != UsermodeRegister.NOTIFY_CHANNEL_PENDING:
-            raise Refused(f"write32 {offset:#x} {value:#x}")
+            raise RefusedError(f"write32 {offset:#x} {value:#x}")
         self._kernel.ring(value)
 
     def write64(self, offset: int, value: int) -> None:
-        raise Refused(f"write64 {offset:#x} {value:#x}")
+        raise RefusedError(f"write64 {offset:#x} {value:#x}")
 
     def close(self) -> None:
         self._kernel.calls.append("mmio.close")

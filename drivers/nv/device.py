@@ -20,6 +20,7 @@ from drivers.nv.choices import DEFAULT, Choices
 from drivers.nv.doorbell import Doorbell
 from drivers.nv.encode import NvEncoder
 from drivers.nv.layouts.cubin import RESERVED_SHARED
+from drivers.nv.layouts.host import SEM_ADDRESS_BITS
 from drivers.nv.layouts.qmd import CARVEOUTS_KIB
 from drivers.nv.layouts.rm_classes import (
     NV_VASPACE_ALLOCATION_PARAMETERS,
@@ -90,6 +91,7 @@ class NvDevice:
         self._rings: dict[tuple[QueueKind, int], NvRing] = {}
         self._programs: list[NvProgram] = []
         self._shown: dict[int, Memory] = {}
+        self._aliases: dict[int, Memory] = {}
         self._code_epoch = 1
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
@@ -166,7 +168,14 @@ class NvDevice:
         if va % PAGE or size % PAGE:
             raise UsageError(f"host memory at {va:#x}, {size} bytes, is not whole pages of {PAGE}")
         with self._lock:
-            self._shown[va] = self.memories.show(va, size, label="host memory")
+            memory = self.memories.show(va, size, label="host memory")
+            if not self.gpu.generation.wide_addresses and va >> SEM_ADDRESS_BITS:
+                try:
+                    self._aliases[va] = self.memories.alias(memory)
+                except BaseException:
+                    self.memories.free(memory)
+                    raise
+            self._shown[va] = memory
 
     def unmap_host(self, va: int, size: int) -> None:
         """Undo `map_host`."""
@@ -174,7 +183,21 @@ class NvDevice:
             memory = self._shown.pop(va, None)
             if memory is None or memory.size != size:
                 raise UsageError(f"host memory at {va:#x}, {size} bytes, is not shown to {self.name}")
+            alias = self._aliases.pop(va, None)
+            if alias is not None:
+                self.memories.free(alias)
             self.memories.free(memory)
+
+    def reach(self, va: int) -> int:
+        """Return the address at which the host engine finds a signal slot; the slot's own since Hopper."""
+        if self.gpu.generation.wide_addresses:
+            return va
+        for start, alias in self._aliases.items():
+            if start <= va < start + alias.size:
+                return alias.va + va - start
+        raise UsageError(
+            f"{va:#x} is beyond what the host engine of {self.gpu.sm} addresses, and is no signal slot"
+        )
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
         """Not possible yet: each device has an address space of its own."""
@@ -237,7 +260,7 @@ class NvDevice:
         refusal = ""
         if kind is QueueKind.COMPUTE:
             refusal = self.ring(kind, 0).channel.copy_refusal
-        return NvEncoder(kind, self.choices, graphics_copy_refusal=refusal)
+        return NvEncoder(kind, self.choices, reach=self.reach, graphics_copy_refusal=refusal)
 
     # --- programs
 

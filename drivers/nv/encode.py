@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from drivers.nv import push
 from drivers.nv.layouts.dma import MAX_COPY_BYTES
 from drivers.nv.layouts.gpfifo import Subchannel
+from drivers.nv.layouts.host import SEM_ADDRESS_BITS
 from drivers.nv.layouts.qmd import ALIGNMENT
 from drivers.nv.program import NvProgram
 from hcq.commands import (
@@ -44,7 +45,16 @@ _LOW = 0xFFFF_FFFF
 class NvEncoder:
     """Encodes for one kind of channel."""
 
-    def __init__(self, kind: QueueKind, choices: Choices, *, graphics_copy_refusal: str = "") -> None:
+    def __init__(
+        self,
+        kind: QueueKind,
+        choices: Choices,
+        *,
+        reach: Callable[[int], int],
+        graphics_copy_refusal: str = "",
+    ) -> None:
+        self._reach = reach
+        """Where the channel's host finds a signal slot: generations before Hopper address 40 bits only."""
         self.kind = kind
         self._subchannel = Subchannel.COMPUTE if kind is QueueKind.COMPUTE else Subchannel.COPY
         self._copy_refusal = graphics_copy_refusal
@@ -70,6 +80,8 @@ class NvEncoder:
     # --- order
 
     def _semaphore(self, out: Stream, va: int, value: Word, execute: int) -> None:
+        if va >> SEM_ADDRESS_BITS:
+            va = self._reach(va)
         if isinstance(value, int):
             out.words += (
                 push.SEM_HEADERS[self._subchannel],
@@ -113,7 +125,7 @@ class NvEncoder:
         if self.kind is QueueKind.COPY:
             out.words += push.copy_signal(va, 0, push.LAUNCH_TIME)
         else:
-            out.words += push.semaphore(self._subchannel, va, 0, push.RELEASE_WFI_TIME)
+            self._semaphore(out, va, 0, push.RELEASE_WFI_TIME)
 
     def _barrier(self, command: Command, out: Stream) -> None:
         del command  # every scope is reached: grids end with a system barrier

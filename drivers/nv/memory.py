@@ -10,7 +10,7 @@ import contextlib
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE
 from drivers.nv.layouts.rm_classes import (
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from drivers.nv.choices import Choices
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Handles
-    from drivers.nv.uvm import Uvm
     from drivers.nv.vaspace import VaSpace
 
 _FLAGS: Final = (
@@ -56,6 +55,8 @@ class Memory:
     handle: int
     """The RM object behind it; the mapping of a whole range has one."""
     label: str
+    own_object: bool = True
+    """The RM object goes with this mapping; an alias has none of its own."""
     own_range: bool = True
     """The address came from `VaSpace`; host memory shown to the device keeps its own."""
 
@@ -112,10 +113,18 @@ def _relation(memory: Memory, va: int) -> str:
     return f"which holds the address at offset {va - memory.va:#x}"
 
 
+class Mapper(Protocol):
+    """What maps memory for the GPU: `uvm.Uvm`."""
+
+    def map(self, memory: int, va: int, size: int) -> None: ...
+
+    def unmap(self, va: int, size: int) -> None: ...
+
+
 class Memories:
     """Allocates and maps; each call leaves nothing behind when it fails."""
 
-    def __init__(self, rm: Rm, uvm: Uvm, handles: Handles, space: VaSpace, choices: Choices) -> None:
+    def __init__(self, rm: Rm, uvm: Mapper, handles: Handles, space: VaSpace, choices: Choices) -> None:
         self._rm, self._uvm, self._handles, self._space = rm, uvm, handles, space
         self._format = PITCH_KIND if choices.pitch_kind else 0
         self.map = MemoryMap()
@@ -179,6 +188,19 @@ class Memories:
             raise
         return self._note(Memory(va=va, size=size, view=None, handle=handle, label=label, own_range=False))
 
+    def alias(self, memory: Memory) -> Memory:
+        """Map what `show` mapped a second time, at an address of ours; free it first."""
+        va = self._space.take(memory.size)
+        try:
+            self._uvm.map(memory.handle, va, memory.size)
+        except BaseException:
+            self._space.give_back(va)
+            raise
+        label = f"{memory.label}, seen by the host engine"
+        return self._note(
+            Memory(va=va, size=memory.size, view=None, handle=memory.handle, label=label, own_object=False)
+        )
+
     def notifier(self, size: int) -> Memory:
         """Allocate system memory that the resource manager writes errors to and this process reads; no GPU mapping."""
         size = -(-size // PAGE) * PAGE
@@ -219,7 +241,7 @@ class Memories:
         with contextlib.ExitStack() as stack:
             if memory.own_range:
                 stack.callback(self._space.give_back, memory.va)
-            if memory.handle:
+            if memory.handle and memory.own_object:
                 stack.callback(self._rm.free, memory.handle)
             if memory in self.map:
                 self.map.remove(memory)

@@ -30,9 +30,12 @@ _PUSH_START: Final = 4096
 _NAP_S: Final = 20e-6
 
 
+_pack = GpfifoEntry.pack
+
+
 def entry(va: int, words: int) -> int:
     """Return the ring entry of a segment."""
-    return int(GpfifoEntry(ADDRESS=va, LENGTH=words))
+    return _pack(ADDRESS=va, LENGTH=words)[0]
 
 
 class NvRing:

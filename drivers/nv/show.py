@@ -5,45 +5,44 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from hcq.bits import MISSING, BitStruct
+
 if TYPE_CHECKING:
-    from hcq.bits import BitStruct, Struct
+    from hcq.bits import Struct
 
 
 def fields_text(value: BitStruct | Struct) -> str:
-    """Return "NAME=value" for every field that is not zero."""
+    """Return "NAME=value" for every field that is not zero, and for those that must always be given."""
     shown = []
-    for name in type(value).FIELDS:
+    for name, spec in type(value).FIELDS.items():
         field: object = getattr(value, name)
         text = _text(field)
-        if text:
+        required = isinstance(value, BitStruct) and getattr(spec, "default", 0) is MISSING
+        if text and (required or not _zero(field)):
             shown.append(f"{name}={text}")
     return " ".join(shown) or "0"
 
 
 def _text(value: object) -> str:
     if isinstance(value, enum.Enum):
-        # 0 has a name too, which may be what matters: a release of operation 0.
         return value.name or str(value.value)
     if isinstance(value, bool):
-        return "1" if value else ""
+        return "1" if value else "0"
     if isinstance(value, int):
-        return f"{value:#x}" if value > 9 else str(value) if value else ""
+        return f"{value:#x}" if value > 9 else str(value)
     if isinstance(value, (bytes, str)):
-        return repr(value) if any(value) else ""
+        return repr(value)
     if isinstance(value, tuple):
-        return _many(value)
-    inner = fields_text(value)  # type: ignore[arg-type]  # what is left is a nested layout
-    return "" if inner == "0" else f"({inner})"
-
-
-def _many(values: tuple[object, ...]) -> str:
-    shown = {i: _text(one) for i, one in enumerate(values)}
-    if all(_zero(one) for one in values):
-        return ""
-    return "[" + ", ".join(f"{i}: {text}" for i, text in shown.items() if text and not _zero(values[i])) + "]"
+        places = ", ".join(f"{i}: {_text(one)}" for i, one in enumerate(value) if not _zero(one))
+        return f"[{places}]"
+    return f"({fields_text(value)})"  # type: ignore[arg-type]  # what is left is a nested layout
 
 
 def _zero(value: object) -> bool:
-    if isinstance(value, (int, bytes, str)):
-        return not value or (isinstance(value, bytes) and not any(value))
-    return _text(value) == ""
+    if isinstance(value, (int, str)):
+        return not value
+    if isinstance(value, bytes):
+        return not any(value)
+    if isinstance(value, tuple):
+        return all(_zero(one) for one in value)
+    return fields_text(value) == "0"  # type: ignore[arg-type]  # the same

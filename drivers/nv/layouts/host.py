@@ -146,6 +146,8 @@ METHODS_AMPERE: Final[Mapping[int, Method]] = MappingProxyType(
 )
 """Address -> method, Ampere and Ada."""
 
+SEM_ADDRESS_BITS: Final = 40
+"""Host semaphores up to Ada lie below 2 to this power; engines reach further."""
 SEMAPHORE_RECORD_BYTES: Final = 16
 SEMAPHORE_TIME_OFFSET: Final = 8
 """Where a release with the time puts the nanoseconds."""

@@ -1,0 +1,206 @@
+"""Opening, using and closing a device against the scripted driver: nothing outside the script, nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+
+import pytest
+
+from drivers.nv.driver import NvDriver
+from drivers.nv.layouts.status import NvStatus
+from hcq.driver import BufferSpec, Place, QueueKind
+from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
+from tools.nv_golden import sample
+from tools.nv_scripted import Script, ScriptedKernel
+
+ROWS = [
+    ("570.211.01", 0xC6C0, "sm_80"),
+    ("580.159.03", 0xC7C0, "sm_86"),
+    ("580.142", 0xC9C0, "sm_89"),
+    ("580.159.03", 0xCBC0, "sm_90a"),
+    ("590.48.01", 0xCDC0, "sm_100a"),
+    ("595.45.04", 0xCEC0, "sm_120a"),
+]
+
+
+def opened(kernel: ScriptedKernel):
+    return NvDriver("nv", lambda _: kernel).open(0, None)
+
+
+def use(kernel: ScriptedKernel) -> None:
+    """Open, use every part once, close."""
+    device = opened(kernel)
+    with contextlib.closing(device):
+        memory = device.alloc(1 << 21, BufferSpec())
+        host = device.alloc(4096, BufferSpec(place=Place.HOST))
+        device.ring(QueueKind.COMPUTE, 0)
+        device.ring(QueueKind.COPY, 1)
+        program = device.load(sample(device.info.arch, int(device.gpu.sm[3:]), stack=64))
+        device.unload(program)
+        device.free(host)
+        device.free(memory)
+
+
+@pytest.mark.parametrize(("version", "compute", "arch"), ROWS)
+def test_every_generation_and_branch_opens_and_leaves_nothing(version, compute, arch):
+    kernel = ScriptedKernel(Script(version=version, compute_class=compute))
+    device = opened(kernel)
+    assert device.info.arch == arch
+    device.close()
+    use(kernel)
+    assert kernel.leaks() == []
+
+
+def test_close_is_idempotent():
+    kernel = ScriptedKernel()
+    device = opened(kernel)
+    device.close()
+    device.close()
+    assert kernel.leaks() == []
+
+
+@pytest.mark.slow
+def test_every_call_that_fails_raises_a_typed_error_and_frees_everything():
+    probe = ScriptedKernel()
+    use(probe)
+    for number in range(probe.count):
+        kernel = ScriptedKernel(fail_at=number)
+        try:
+            use(kernel)
+        except HcqError as error:
+            assert str(error), f"call {number} ({kernel.failed}) raised an empty error"
+        else:
+            # What may be refused without harm: the product name and the copy engine beside compute.
+            assert kernel.failed.startswith(("NV2080_CTRL_CMD_GPU_GET_NAME_STRING", "HOPPER_DMA_COPY_A")), kernel.failed
+        assert kernel.leaks() == [], f"call {number} ({kernel.failed}) left something"
+
+
+def test_no_call_is_outside_the_list_of_a_filtering_sandbox():
+    kernel = ScriptedKernel()
+    use(kernel)
+    text = "\n".join(kernel.calls)
+    for name in ("MAP_MEMORY_DMA", "NV01_MEMORY_VIRTUAL", "BUILD_VERSION_V2", "FB_FLUSH", "GET_MMU_FAULT_INFO", " BIND "):
+        assert name not in text
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [(errno.ENOENT, "modprobe nvidia"), (errno.EACCES, "group"), (errno.ENODEV, "modprobe"), (errno.EIO, "dmesg")],
+)
+def test_a_node_that_cannot_be_opened_names_its_cure(number, cure):
+    kernel = ScriptedKernel(Script(missing=("/dev/nvidiactl",), missing_errno=number))
+    with pytest.raises(DriverError, match="/dev/nvidiactl") as raised:
+        opened(kernel)
+    assert cure in str(raised.value)
+    assert NvDriver("nv", lambda _: kernel).enumerate() == []
+
+
+def test_missing_unified_memory_names_the_module():
+    kernel = ScriptedKernel(Script(missing=("/dev/nvidia-uvm",)))
+    with pytest.raises(DriverError, match="nvidia-uvm"):
+        opened(kernel)
+    assert kernel.leaks() == []
+
+
+@pytest.mark.parametrize("version", ["610.43.02", "550.90.07", "575.1", ""])
+def test_an_unknown_branch_is_refused_with_the_known_ones(version):
+    kernel = ScriptedKernel(Script(version=version))
+    with pytest.raises(UnsupportedError, match="570, 580, 590, 595"):
+        opened(kernel)
+    assert kernel.leaks() == []
+
+
+def test_the_version_is_read_from_proc_where_it_is_there():
+    kernel = ScriptedKernel(Script(proc_version=True, version="590.48.01"))
+    device = opened(kernel)
+    device.close()
+    assert device.rm.branch == 590
+    assert not any("CHECK_VERSION" in call for call in kernel.calls)
+
+
+def test_a_gpu_in_mig_mode_is_refused_with_its_cure():
+    with pytest.raises(UnsupportedError, match="nvidia-smi -mig 0"):
+        opened(ScriptedKernel(Script(mig=True)))
+
+
+def test_a_gpu_that_is_not_in_the_table_is_refused_by_name():
+    from drivers.nv.topology import choose
+
+    with pytest.raises(UnsupportedError, match="Turing"):
+        choose("T4", (0xC46F, 0xC461, 0xC5C0, 0xC5B5))
+    with pytest.raises(UnsupportedError, match="HOPPER_COMPUTE_A"):
+        choose("X", (0xC46F, 0xC461, 0xC5C0, 0xC5B5))
+
+
+def test_the_newest_class_of_each_family_is_chosen():
+    from drivers.nv.topology import choose
+
+    row, gpfifo, usermode, copy = choose("H200", (0xC56F, 0xC86F, 0xC461, 0xC561, 0xC661, 0xC8B5, 0xCBC0))
+    assert (row.name, gpfifo, usermode, copy) == ("Hopper GH100", 0xC86F, 0xC661, 0xC8B5)
+
+
+def test_ampere_takes_the_doorbell_class_that_sandboxes_know():
+    from drivers.nv.topology import choose
+
+    assert choose("A100", (0xC56F, 0xC461, 0xC561, 0xC6C0, 0xC6B5))[2] == 0xC461
+
+
+def test_no_memory_is_an_out_of_memory_error_that_says_how_much():
+    kernel = ScriptedKernel()
+    device = opened(kernel)
+    kernel.script.refuse["NV01_MEMORY_LOCAL_USER"] = NvStatus.NO_MEMORY
+    with pytest.raises(OutOfMemoryError, match="64 MiB"):
+        device.alloc(64 << 20, BufferSpec())
+    device.close()
+    assert kernel.leaks() == []
+
+
+def test_a_device_that_does_not_exist_is_a_usage_error():
+    with pytest.raises(UsageError, match="lists 1 GPUs"):
+        NvDriver("nv", lambda _: ScriptedKernel()).open(3, None)
+
+
+def test_the_real_driver_has_no_variants():
+    from drivers.nv import DRIVER
+
+    with pytest.raises(UsageError, match="no variant"):
+        DRIVER.open(0, "sm_90")
+
+
+def test_enumerate_tells_what_the_gpu_is():
+    kernel = ScriptedKernel(Script(gpus=2))
+    infos = NvDriver("nv", lambda _: kernel).enumerate()
+    assert [(i.index, i.arch, i.limits["max_shared_bytes"]) for i in infos] == [(0, "sm_90a", 232448), (1, "sm_90a", 232448)]
+    assert kernel.leaks() == []
+
+
+def test_host_memory_is_seen_at_its_own_address_and_below_40_bits_before_hopper():
+    for compute, aliased in ((0xCBC0, False), (0xC6C0, True)):
+        kernel = ScriptedKernel(Script(compute_class=compute))
+        device = opened(kernel)
+        host = kernel.mmap(65536, flags=0x21)
+        device.map_host(host.va, 65536)
+        ranges = [c for c in kernel.calls if c.startswith("UVM_CREATE_EXTERNAL_RANGE") and f"{host.va:#x}" in c]
+        assert len(ranges) == 1
+        assert (device.reach(host.va + 64) != host.va + 64) == aliased
+        assert device.reach(host.va + 64) >> 40 == 0 or not aliased
+        device.unmap_host(host.va, 65536)
+        device.close()
+        kernel.munmap(host.va, 65536)
+        assert kernel.leaks() == []
+
+
+def test_a_refused_copy_object_leaves_kernels_usable_and_is_told_when_a_copy_is_asked_for():
+    from hcq.device import Device
+
+    kernel = ScriptedKernel(Script(graphics_copy=False))
+    with contextlib.closing(Device(opened(kernel))) as device:
+        program = device.load(sample("sm_90a", 90))
+        out, x = device.alloc(64), device.alloc(64)
+        queue = device.compute
+        commands = queue.record().exec(program, program.args(out, x, 1), groups=(1, 1, 1), threads=(1, 1, 1))
+        queue.submit(commands).wait(timeout_s=5)
+        with pytest.raises(UnsupportedError, match="HOPPER_DMA_COPY_A"):
+            queue.submit(queue.record().copy(out, x))
+    assert kernel.leaks() == []

@@ -1,0 +1,129 @@
+"""Faults: notifier to report, SM error states, nearest allocation, recovery with memory kept."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from drivers.nv.driver import NvDriver
+from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.debugger import NV83DE_SM_ERROR_STATE_REGISTERS
+from drivers.nv.memory import Memory, MemoryMap
+from hcq.device import Device
+from hcq.driver import BufferSpec, Place, QueueKind
+from hcq.errors import DeviceFault, FaultKind
+from tools.nv_golden import sample
+from tools.nv_scripted import ScriptedKernel
+
+
+@contextlib.contextmanager
+def device(kernel: ScriptedKernel):
+    made = NvDriver("nv", lambda _: kernel).open(0, None)
+    try:
+        yield made
+    finally:
+        made.close()
+    assert kernel.leaks() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "word"),
+    [
+        (31, FaultKind.PAGE_FAULT, "MMU fault"),
+        (13, FaultKind.ILLEGAL_INSTRUCTION, "graphics engine exception"),
+        (32, FaultKind.BAD_PACKET, "host error"),
+        (109, FaultKind.HANG, "hangs"),
+        (79, FaultKind.RESET, "bus"),
+        (126, FaultKind.QUEUE_ERROR, "copy engine 10"),
+    ],
+)
+def test_a_posted_error_becomes_a_report(code, kind, word):
+    kernel = ScriptedKernel()
+    with device(kernel) as made:
+        assert made.fault() is None
+        kernel.post_error(code)
+        report = made.fault()
+        assert report is not None
+        assert report.kind is kind
+        assert word in report.message
+        assert made.fault() is report
+
+
+def test_the_report_names_kernel_address_and_nearest_allocation(monkeypatch):
+    kernel = ScriptedKernel()
+    with device(kernel) as made:
+        program = made.load(sample("sm_90a", 90))
+        near = made.alloc(1 << 21, BufferSpec())
+        ring = made.ring(QueueKind.COMPUTE, 0)
+        state = NV83DE_SM_ERROR_STATE_REGISTERS(
+            hwwGlobalEsr=4, hwwWarpEsr=0x10, hwwEsrAddr=near.va + near.size + 256,
+            hwwWarpEsrPc64=program.memory.va + program.kernel.code + 16,
+        )  # fmt: skip
+        starts = []
+
+        def answer(self, command):
+            starts.append(command)
+            if command == Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES:
+                first = len([c for c in starts if c == command]) == 1
+                return {"smErrorStateArray": (state,)} if first else {}
+            return original(self, command)
+
+        from tools.nv_scripted import _Answers
+
+        original = _Answers._plain
+        monkeypatch.setattr(_Answers, "_plain", answer)
+        words = ring.channel.errors
+        words[2], words[3] = 13, 0xFFFF_0000
+        report = made.fault()
+        assert report is not None
+        assert report.kernel == "axpy"
+        assert report.va == near.va + near.size + 256
+        assert f"[{near.va:#x}, {near.va + near.size:#x})" in report.nearest
+        assert "256 bytes below" in report.nearest
+        assert "invalid address space" in report.message
+        reads = [c for c in starts if c == Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES]
+        assert len(reads) == 2, "132 SMs take two reads of 100"
+        made.unload(program)
+
+
+def test_recovery_gives_new_channels_and_keeps_memory():
+    kernel = ScriptedKernel()
+    with device(kernel) as made:
+        host = made.alloc(4096, BufferSpec(place=Place.HOST))
+        host.host[:4] = b"kept"
+        ring = made.ring(QueueKind.COMPUTE, 0)
+        before = ring.channel
+        kernel.post_error(31)
+        assert made.fault() is not None
+        made.recover()
+        assert made.fault() is None
+        assert ring.channel is not before
+        assert bytes(host.host[:4]) == b"kept"
+        ring.send(())
+        assert ring.reclaim() == ring.sequence
+        zeroed = made.alloc(1 << 21, BufferSpec())
+        made.free(zeroed)
+
+
+def test_waiting_on_a_faulted_device_raises_the_report():
+    kernel = ScriptedKernel()
+    with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
+        kernel.ring = lambda token: None
+        point = made.compute.submit(made.compute.record().barrier())
+        kernel.post_error(109)
+        with pytest.raises(DeviceFault, match="hangs"):
+            point.wait(timeout_s=5)
+
+
+def test_the_nearest_allocation_may_be_one_that_was_freed():
+    where = MemoryMap()
+    first = Memory(va=0x1000, size=0x1000, view=None, handle=1, label="first")
+    second = Memory(va=0x4000, size=0x1000, view=None, handle=2, label="second")
+    where.add(first)
+    where.add(second)
+    assert where.nearest(0x4010) == "[0x4000, 0x5000) second, which holds the address at offset 0x10"
+    assert where.nearest(0x2010) == "[0x1000, 0x2000) first, 16 bytes below the address"
+    assert where.nearest(0x3FF0) == "[0x4000, 0x5000) second, 16 bytes above the address"
+    where.remove(second)
+    assert where.nearest(0x4010) == "[0x4000, 0x5000) second, which was freed"

@@ -1,0 +1,188 @@
+"""Cubins: what is read from them, relocations, limits; and the assembler that makes them."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from compiler import cubin as assembler
+from drivers.elf import Elf, Site
+from drivers.nv import cubin
+from drivers.nv.layouts import cubin as layout
+from drivers.nv.layouts.cubin import CallAbs47, CallAbs55, Relocation
+from drivers.nv.program import check, thread_limit
+from drivers.nv.qmd import carveouts
+from hcq.errors import CompileError, UnsupportedError, UsageError
+from hcq.program import KernelImage
+from tools.nv_golden import sample, small_cubin
+
+needs_assembler = pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
+
+PTX = """.version 8.0
+.target {arch}
+.address_size 64
+.global .align 4 .b8 table[64] = {{9,2,3,4}};
+.visible .entry k(.param .u64 out, .param .u32 n)
+{{
+ .reg .b64 %rd<6>;
+ .reg .b32 %r<4>;
+ .reg .f32 %f<4>;
+ ld.param.u64 %rd1, [out];
+ ld.param.u32 %r1, [n];
+ mul.wide.u32 %rd2, %r1, 4;
+ mov.u64 %rd3, table;
+ add.u64 %rd3, %rd3, %rd2;
+ ld.global.f32 %f1, [%rd3];
+ sqrt.rn.f32 %f2, %f1;
+ div.rn.f32 %f3, %f2, %f1;
+ st.global.f32 [%rd1], %f3;
+ ret;
+}}
+"""
+
+
+def test_the_name_of_the_ptx_section_is_the_one_that_drivers_know():
+    assert assembler.PTX_SECTION == layout.PTX_SECTION
+
+
+def test_facts_of_a_kernel_come_from_its_info_records():
+    _, placement, kernel = cubin.read(small_cubin("k", 90, 24, registers=77, stack=48), "k")
+    assert (kernel.sm, kernel.registers, kernel.stack_bytes, kernel.parameter_base) == (90, 77, 48, 0x210)
+    assert kernel.code % layout.TEXT_ALIGN == 0
+    assert placement.size >= kernel.code + kernel.code_bytes + layout.PREFETCH_PAD
+
+
+def test_a_missing_kernel_is_refused_with_those_there_are():
+    with pytest.raises(UsageError, match="no kernel 'other'; it has: k"):
+        cubin.read(small_cubin("k", 90, 24), "other")
+
+
+def test_code_for_another_machine_is_refused():
+    data = bytearray(small_cubin("k", 90, 24))
+    data[18] = 62
+    with pytest.raises(UsageError, match="machine 62"):
+        cubin.read(bytes(data), "k")
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "expected"),
+    [
+        (Relocation.R_CUDA_64, 8, 0x12_3456_7800),
+        (Relocation.R_CUDA_ABS32_LO, 8, 0x3456_7800 << 32),
+        (Relocation.R_CUDA_ABS32_HI, 8, 0x12 << 32),
+        (Relocation.R_CUDA_ABS47_34, 16, int(CallAbs47(TARGET=0x12_3456_7800))),
+        (Relocation.R_CUDA_ABS55_16_34, 16, int(CallAbs55(TARGET=0x12_3456_7800))),
+    ],
+)
+def test_relocations_write_their_bits_and_no_others(kind, size, expected):
+    for background in (0, (1 << 8 * size) - 1):
+        content = bytearray(background.to_bytes(size, "little"))
+        cubin.FORMULAS[kind](Site(content, 0, 0, 0x12_3456_7000, 0x800))
+        seen = int.from_bytes(content, "little")
+        touched = cubin_mask(kind)
+        assert seen & touched == expected
+        assert seen & ~touched == background & ~touched
+
+
+def cubin_mask(kind: int) -> int:
+    if kind == Relocation.R_CUDA_64:
+        return (1 << 64) - 1
+    if kind in (Relocation.R_CUDA_ABS32_LO, Relocation.R_CUDA_ABS32_HI):
+        return 0xFFFF_FFFF << 32
+    return (CallAbs47 if kind == Relocation.R_CUDA_ABS47_34 else CallAbs55).FIELDS["TARGET"].mask()
+
+
+def test_an_addend_at_the_place_is_kept():
+    content = bytearray(struct.pack("<II", 7, 0x10))
+    cubin.FORMULAS[Relocation.R_CUDA_ABS32_LO](Site(content, 0, 0, 0x1000, None))
+    assert struct.unpack("<II", content) == (7, 0x1010)
+
+
+@needs_assembler
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
+def test_an_assembled_kernel_loads_and_its_calls_reach_the_helpers(arch):
+    text = PTX.format(arch=arch).replace(".version 8.0", ".version 8.8" if "sm_1" in arch else ".version 8.0")
+    data = assembler.assemble(text, arch)
+    elf, placement, kernel = cubin.read(data, "k")
+    base = 0x10_0020_0000
+    image = cubin.load(elf, placement, base)
+    assert image[: len(b"\x7fELF")] == b"\x7fELF"
+    helpers = {base + placement.offsets[s.index] for s in elf.sections if s.name.startswith(".text.__cuda")}
+    assert helpers
+    form = CallAbs55 if kernel.sm >= 90 else CallAbs47
+    kinds = (Relocation.R_CUDA_ABS47_34, Relocation.R_CUDA_ABS55_16_34)
+    calls = [r for r in elf.relocations() if r.type in kinds]
+    targets = {
+        form.from_bytes(image, placement.offsets[r.section] + r.offset).TARGET for r in calls
+    }
+    assert targets <= helpers
+    assert targets
+
+
+@needs_assembler
+def test_the_ptx_is_carried_inside_and_nothing_else_moved():
+    text = PTX.format(arch="sm_90a")
+    data = assembler.assemble(text, "sm_90a")
+    assert assembler.ptx_of(data) == text
+    plain = Elf(data)
+    section = plain.section(layout.PTX_SECTION)
+    assert section is not None
+    assert section.flags == 0
+    again = Elf(assembler.with_ptx(data, "other"))
+    assert [s.name for s in again.sections][:-1] == [s.name for s in plain.sections]
+    assert again.section(".text.k") == plain.section(".text.k")
+
+
+@needs_assembler
+def test_broken_ptx_is_a_compile_error_with_the_assemblers_text():
+    with pytest.raises(CompileError, match=r"line \d+|error"):
+        assembler.assemble(PTX.format(arch="sm_90a").replace("sqrt.rn.f32", "sqrt.wrong.f32"), "sm_90a")
+
+
+def test_a_missing_assembler_is_told_with_its_cure(monkeypatch):
+    assembler._library.cache_clear()
+    monkeypatch.setattr(assembler, "_candidates", lambda: [assembler.Path("/nowhere/libnvJitLink.so.13")])
+    monkeypatch.setattr(assembler.shutil, "which", lambda _: None)
+    try:
+        with pytest.raises(UnsupportedError, match=r"pip install 'hcq\[nv\]'"):
+            assembler.assemble("", "sm_90a")
+        assert assembler.available() == ""
+    finally:
+        assembler._library.cache_clear()
+
+
+class FakeGpu:
+    family = sm = "sm_90"
+
+
+def kernel_of(sm: int, parameters: int = 20):
+    return cubin.read(small_cubin("axpy", sm, parameters), "axpy")[2]
+
+
+def test_code_for_another_architecture_is_refused():
+    with pytest.raises(UnsupportedError, match="assembled for sm_80, this GPU is sm_90"):
+        check(sample("sm_90a", 90), kernel_of(80), FakeGpu())
+
+
+def test_arguments_that_the_image_does_not_declare_are_refused():
+    image = KernelImage(name="axpy", arch="sm_90a", code=b"", args=(), kernarg_size=8)
+    with pytest.raises(UsageError, match="reads 20 bytes of arguments"):
+        check(image, kernel_of(90), FakeGpu())
+
+
+@pytest.mark.parametrize(("registers", "threads"), [(8, 8192), (32, 2048), (64, 1024), (128, 512), (255, 256)])
+def test_registers_limit_the_threads_of_a_workgroup(registers, threads):
+    assert thread_limit(registers) == threads
+
+
+@pytest.mark.parametrize(("size", "codes"), [(0x400, (3, 0x3A)), (48 << 10, (17, 0x3A)), (228 << 10, (0x3A, 0x3A))])
+def test_carve_outs_are_the_smallest_that_holds_and_the_largest(size, codes):
+    assert carveouts(FakeGpu(), size) == codes
+
+
+def test_more_shared_memory_than_there_is_is_refused():
+    with pytest.raises(UsageError, match="sm_90 has 233472"):
+        carveouts(FakeGpu(), (228 << 10) + 1)
+
+

@@ -1,0 +1,148 @@
+"""Streams: golden decoded text, rings, open values, and what a launch costs."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from drivers.kernel import view_at
+from drivers.nv import decode, push
+from drivers.nv.driver import NvDriver
+from drivers.nv.layouts.qmd import QMDS
+from drivers.nv.ring import PUSH_BYTES
+from hcq.device import Device
+from hcq.driver import QueueKind
+from hcq.errors import DeviceFault, UsageError
+from hcq.graph import Graph
+from tools.nv_cost import launch_cost_us
+from tools.nv_golden import GOLDEN, sample
+from tools.nv_scripted import Script, ScriptedKernel
+
+FOLDER = Path(__file__).parents[2] / "golden"
+
+
+@pytest.mark.parametrize("name", sorted(GOLDEN))
+def test_the_decoded_stream_is_the_golden_one(name):
+    """`python -m tools.nv_golden tests/golden` writes them anew: read the difference before you commit it."""
+    assert GOLDEN[name]() == (FOLDER / f"{name}.txt").read_text()
+
+
+def test_golden_streams_never_differ_from_run_to_run():
+    assert GOLDEN["nv_launch"]() == GOLDEN["nv_launch"]()
+
+
+@contextlib.contextmanager
+def device(**script):
+    kernel = ScriptedKernel(Script(**script))
+    made = Device(NvDriver("nv", lambda _: kernel).open(0, None))
+    try:
+        yield kernel, made
+    finally:
+        made.close()
+    assert kernel.leaks() == []
+
+
+def test_open_grid_and_pointer_land_in_descriptor_and_bank():
+    with device() as (kernel, made):
+        program = made.load(sample("sm_90a", 90))
+        out, x = made.alloc(4096), made.alloc(4096)
+        graph = Graph()
+        size, source = graph.param("groups", bits=31), graph.param("x")
+        commands = made.compute.record().exec(
+            program, program.args(out, source, 3), groups=(size, 5, 1), threads=(64, 1, 1)
+        )
+        graph.add(made.compute, commands)
+        executable = graph.compile()
+        for groups in (77, 5):
+            kernel.streams.clear()
+            executable.submit({size: groups, source: x}).wait(timeout_s=5)
+            line = next(l for bell in kernel.streams for l in bell if "SEND_PCAS_A" in l)
+            layout = QMDS["V04"]
+            descriptor = layout.from_bytes(view_at(int(line.rsplit("=", 1)[1], 16), layout.SIZE))
+            assert (descriptor.GRID_WIDTH, descriptor.GRID_HEIGHT) == (groups, 5)
+            bank = view_at(descriptor.CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6[0] << 6, 0x220)
+            assert list(bank[0x0C:0x18].cast("I")) == [groups, 5, 1]
+            assert list(bank[0x210:0x220].cast("Q")) == [out.va, x.va]
+            assert descriptor.check() == []
+
+
+def test_descriptors_of_every_version_say_the_same_of_a_kernel():
+    seen = {}
+    for compute, sm, arch in ((0xC6C0, 80, "sm_80"), (0xCBC0, 90, "sm_90a"), (0xCEC0, 120, "sm_120a")):
+        with device(compute_class=compute) as (_, made):
+            program = made.driver.load(sample(arch, sm, registers=40, stack=100))
+            shape = program.shape((3, 4, 5), (32, 2, 1))
+            layout = program.descriptor.layout
+            value = layout.from_bytes(shape.descriptor.tobytes())
+            assert value.check() == []
+            dialect = program.descriptor.dialect
+            shared = getattr(value, dialect.shared) << dialect.shared_shift
+            suffix = "_SHIFTED4" if dialect.local_shift else ""
+            local = getattr(value, f"SHADER_LOCAL_MEMORY_HIGH_SIZE{suffix}") << dialect.local_shift
+            where = getattr(value, dialect.program[0]) | getattr(value, dialect.program[1]) << 32
+            assert where << dialect.program_shift == program.memory.va + program.kernel.code
+            seen[arch] = (
+                [getattr(value, name) for name in dialect.grid],
+                [value.CTA_THREAD_DIMENSION0, value.CTA_THREAD_DIMENSION1, value.CTA_THREAD_DIMENSION2],
+                getattr(value, dialect.registers),
+                shared,
+                local,
+                value.QMD_MAJOR_VERSION,
+            )
+            made.driver.unload(program)
+    assert seen["sm_80"][:5] == seen["sm_90a"][:5] == seen["sm_120a"][:5]
+    assert seen["sm_90a"][:5] == ([3, 4, 5], [32, 2, 1], 40, 0x400, 0x2B0)
+    assert [s[5] for s in seen.values()] == [3, 4, 5]
+
+
+def test_a_ring_wraps_and_keeps_what_was_not_fetched():
+    with device() as (kernel, made):
+        ring = made.driver.ring(QueueKind.COPY, 0)
+        seen: list[int] = []
+        kernel.watch = lambda bell: seen.extend(len(words) for _, words in bell[1:])
+        filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
+        for _ in range(7):
+            ring.send(filler)
+        assert seen == [len(filler) + push.SEM_WORDS] * 7
+        assert ring.reclaim() == ring.sequence
+
+
+def test_a_stream_larger_than_the_ring_is_refused():
+    with device() as (_, made), pytest.raises(UsageError, match="larger than the ring"):
+        made.driver.ring(QueueKind.COPY, 0).send((0,) * (PUSH_BYTES // 4))
+
+
+def test_a_full_ring_waits_until_the_device_faults():
+    with device() as (kernel, made):
+        ring = made.driver.ring(QueueKind.COPY, 0)
+        ring_bell, kernel.ring = kernel.ring, lambda token: None
+        filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
+        ring.send(filler)
+        ring.send(filler)
+        assert "fetched" in ring.stuck()
+        kernel.post_error(32)
+        with pytest.raises(DeviceFault, match="host error"):
+            ring.send(filler)
+        kernel.ring = ring_bell
+
+
+def test_unknown_methods_and_headers_are_not_decoded():
+    with pytest.raises(ValueError, match="no method header"):
+        list(decode.methods([0]))
+    with pytest.raises(ValueError, match="no method"):
+        list(decode.methods([push.header(push.COPY, 0x104, 1), 0]))
+
+
+def test_host_semaphores_before_hopper_carry_8_upper_bits():
+    with device(compute_class=0xC6C0) as (kernel, made):
+        kernel.streams.clear()
+        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=5)
+        upper = [l for bell in kernel.streams for l in bell if "SEM_ADDR_HI" in l]
+        assert upper
+        assert all(int(l.rsplit("=", 1)[1], 0) < 256 for l in upper)
+
+
+def test_a_launch_costs_at_most_20_us_of_python():
+    assert min(launch_cost_us() for _ in range(3)) <= 20

@@ -1,0 +1,451 @@
+"""The rungs of the NVIDIA bring-up ladder (nv.md 8): each a function that asks one thing and returns what it saw.
+
+A rung raises when the answer is wrong. It builds what it needs from nothing, through the driver's own
+parts, so that it can run alone in a child process. `Bench.check` is silent in a dry run, where nothing is
+computed. Rungs 12 and up need kernels or copies to run; 23, the deliberate fault, comes last of all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from drivers.nv import push, topology
+from drivers.nv.channel import Channel, ChannelKind, Context
+from drivers.nv.choices import Choices
+from drivers.nv.doorbell import Doorbell
+from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.gpfifo import Subchannel
+from drivers.nv.layouts.rm_classes import (
+    NV_VASPACE_ALLOCATION_PARAMETERS,
+    EngineType,
+    RmClass,
+    VaspaceFlags,
+)
+from drivers.nv.memory import Memories, Memory
+from drivers.nv.ring import NvRing
+from drivers.nv.rm import Rm, driver_version, open_node
+from drivers.nv.uvm import NODE as UVM_NODE
+from drivers.nv.uvm import Uvm
+from drivers.nv.vaspace import VaSpace
+from hcq.errors import HcqError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from drivers.kernel import Kernel
+    from drivers.nv.rm import Card
+    from drivers.nv.topology import Gpu, Handles
+
+Facts = dict[str, object]
+SIGNAL_S = 1.0
+"""How long a semaphore may take."""
+
+
+class RungError(HcqError):
+    """A rung saw something else than it should have."""
+
+
+class NoMapping:
+    """Stands where UVM stands, and maps nothing."""
+
+    def map(self, memory: int, va: int, size: int) -> None:
+        """Do nothing."""
+
+    def unmap(self, va: int, size: int) -> None:
+        """Do nothing."""
+
+
+@dataclass
+class Bench:
+    """What a rung runs on: everything up to a channel, made when asked for, closed with the stack."""
+
+    kernel: Kernel
+    choices: Choices
+    index: int = 0
+    dry: bool = False
+    kernels: Path | None = None
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _cache: dict[str, Any] = field(default_factory=dict)
+
+    def _once(self, name: str, make: Callable[[], Any]) -> Any:
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]
+
+    def check(self, fine: bool, text: str) -> None:  # noqa: FBT001 - an assertion's condition
+        """Raise unless `fine`; in a dry run nothing was computed, and nothing is judged."""
+        if not fine and not self.dry:
+            raise RungError(text)
+
+    @property
+    def rm(self) -> Rm:
+        """A client."""
+
+        def make() -> Rm:
+            rm = Rm(self.kernel)
+            self.stack.callback(rm.close)
+            return rm
+
+        return self._once("rm", make)  # type: ignore[no-any-return]  # what make returns
+
+    @property
+    def card(self) -> Card:
+        """The GPU as the driver lists it."""
+
+        def make() -> Card:
+            cards = self.rm.cards()
+            if self.index >= len(cards):
+                raise RungError(f"the driver lists {len(cards)} GPUs, number {self.index} was asked for")
+            return cards[self.index]
+
+        return self._once("card", make)  # type: ignore[no-any-return]  # what make returns
+
+    @property
+    def handles(self) -> Handles:
+        """Device and subdevice."""
+
+        def make() -> Handles:
+            self.rm.open_gpu(self.card.minor)
+            return topology.open_objects(self.rm, self.card)
+
+        return self._once("handles", make)  # type: ignore[no-any-return]  # what make returns
+
+    @property
+    def gpu(self) -> Gpu:
+        """What the GPU is."""
+        return self._once("gpu", lambda: topology.ask(self.rm, self.handles))  # type: ignore[no-any-return]  # a Gpu
+
+    @property
+    def doorbell(self) -> Doorbell:
+        """The doorbell page."""
+
+        def make() -> Doorbell:
+            doorbell = Doorbell(self.rm, self.handles, self.gpu, bar1=self.choices.doorbell_bar1)
+            self.stack.callback(doorbell.close)
+            return doorbell
+
+        return self._once("doorbell", make)  # type: ignore[no-any-return]  # what make returns
+
+    @property
+    def unmapped(self) -> Memories:
+        """Memories that only the CPU maps: what UVM does is not yet proven."""
+
+        def make() -> Memories:
+            handles = self.handles
+            space = VaSpace(self.kernel)
+            self.stack.callback(space.close)
+            memories = Memories(self.rm, NoMapping(), handles, space, self.choices)
+            self.stack.callback(memories.close)
+            return memories
+
+        return self._once("unmapped", make)  # type: ignore[no-any-return]  # what make returns
+
+    @property
+    def context(self) -> Context:
+        """Address space, UVM and memories."""
+
+        def make() -> Context:
+            handles, rm, gpu = self.handles, self.rm, self.gpu
+            doorbell = self.doorbell
+            flags = VaspaceFlags.IS_EXTERNALLY_OWNED
+            if self.choices.vaspace_faulting:
+                flags |= VaspaceFlags.ENABLE_PAGE_FAULTING
+            layout = rm.struct(NV_VASPACE_ALLOCATION_PARAMETERS)
+            vaspace = rm.alloc(handles.device, RmClass.FERMI_VASPACE_A, layout(flags=flags))
+            self.stack.callback(rm.free, vaspace)
+            space = VaSpace(self.kernel)
+            self.stack.callback(space.close)
+            uvm = Uvm(rm, gpu.uuid)
+            self.stack.callback(uvm.close)
+            uvm.register_vaspace(vaspace)
+            memories = Memories(rm, uvm, handles, space, self.choices)
+            self.stack.callback(memories.close)
+            return Context(rm, uvm, gpu, handles, memories, vaspace, doorbell.registers, self.choices)
+
+        return self._once("context", make)  # type: ignore[no-any-return]  # what make returns
+
+    def ring(self, kind: ChannelKind, setup: push.Words = ()) -> NvRing:
+        """Make a channel with a ring; `setup` are its first words."""
+        context = self.context
+        engine = EngineType.GR0 if kind is ChannelKind.COMPUTE else context.gpu.copy_engines[0]
+        channel = Channel(context, kind, engine, label=f"ladder {kind.value}")
+        ring = NvRing(channel, context.memories, setup=setup, refresh=lambda _: (), fault=lambda: None)
+        self.stack.callback(ring.close)
+        return ring
+
+    def slot(self) -> tuple[Memory, memoryview]:
+        """Return host memory for a semaphore, and its u64 words."""
+        memory = self.context.memories.host(4096, label="semaphore")
+        assert memory.view is not None, "host memory has a view"
+        return memory, memory.view.cast("Q")
+
+    def reach(
+        self, ring: NvRing, words: memoryview, value: int, what: str, *, mask: int = (1 << 64) - 1
+    ) -> float:
+        """Wait until the first word is `value`; return the microseconds it took, or raise with all that is known."""
+        start = time.perf_counter()
+        while words[0] & mask != value:
+            if time.perf_counter() - start > SIGNAL_S:
+                error = ring.channel.error()
+                raise RungError(
+                    f"{what}: the semaphore holds {words[0]:#x}, {value:#x} was expected after {SIGNAL_S} s; "
+                    f"{ring.stuck() or 'the ring was fetched'}; token {ring.channel.token:#x}; "
+                    f"notifier {error!r}"
+                )
+        return (time.perf_counter() - start) * 1e6
+
+
+# --- 0 to 5: what there is
+
+
+def environment(bench: Bench) -> Facts:
+    """0: user, nodes, kernel."""
+    del bench
+    proc = Path("/proc/driver/nvidia")
+    facts: Facts = {
+        "uid": os.getuid(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "nodes": sorted(path.name for path in Path("/dev").glob("nvidia*")),
+        "proc": sorted(path.name for path in proc.glob("*")) if proc.exists() else [],
+        "sandbox": "gVisor"
+        if "gvisor" in platform.version().lower() or not (proc / "version").exists()
+        else "",
+    }
+    with contextlib.suppress(OSError):
+        majors = [line for line in Path("/proc/devices").read_text().splitlines() if "nvidia" in line]
+        facts["majors"] = majors
+    return facts
+
+
+def nodes(bench: Bench) -> Facts:
+    """1: the nodes open."""
+    opened = {}
+    for path in ("/dev/nvidiactl", f"/dev/nvidia{bench.index}", UVM_NODE, UVM_NODE):
+        start = time.perf_counter()
+        fd = open_node(bench.kernel, path)
+        bench.stack.callback(bench.kernel.close, fd)
+        opened[path] = f"{(time.perf_counter() - start) * 1e3:.1f} ms"
+    return {"opened": opened}
+
+
+def version(bench: Bench) -> Facts:
+    """2: the driver's version, and whether it is known."""
+    fd = open_node(bench.kernel, "/dev/nvidiactl")
+    bench.stack.callback(bench.kernel.close, fd)
+    text = driver_version(bench.kernel, fd)
+    rm = bench.rm
+    return {"version": text, "branch": rm.branch}
+
+
+def client(bench: Bench) -> Facts:
+    """3: root client, card list."""
+    card = bench.card
+    info: Any = bench.rm.query(bench.rm.root, Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, gpuId=card.gpu_id)
+    return {"root": hex(bench.rm.root), "card": str(card), "id_info": repr(info)}
+
+
+def objects(bench: Bench) -> Facts:
+    """4: device and subdevice."""
+    return {"handles": str(bench.handles)}
+
+
+def classes(bench: Bench) -> Facts:
+    """5: classes, architecture, units."""
+    listed = topology.class_list(bench.rm, bench.handles.device)
+    arch = bench.rm.query(bench.handles.subdevice, Control.NV2080_CTRL_CMD_MC_GET_ARCH_INFO)
+    separate, shared = topology.copy_engines(bench.rm, bench.handles.subdevice)
+    return {
+        "classes": " ".join(f"{c:x}" for c in listed),
+        "arch": repr(arch),
+        "gpu": str(bench.gpu),
+        "copy engines": f"off the graphics run list {separate}, on it {shared}",
+    }
+
+
+# --- 6 to 10: registers and memory
+
+
+def doorbell(bench: Bench) -> Facts:
+    """6: the doorbell page's clock moves."""
+    first = bench.doorbell.time_ns()
+    time.sleep(0.01)
+    second = bench.doorbell.time_ns()
+    bench.check(second > first, f"the clock stands: {first:#x}, {second:#x}")
+    bench.check(first >> 32 != 0xFFFF_FFFF, "the page reads all ones: a bad mapping")
+    return {"first": first, "moved_ns": second - first, "class": hex(bench.gpu.usermode_class)}
+
+
+def _pattern(bench: Bench, memory: Memory, what: str) -> None:
+    assert memory.view is not None, "it was asked to be visible"
+    data = bytes(range(256)) * 16
+    memory.view[: len(data)] = data
+    memory.view[-4:] = b"\xde\xad\xbe\xef"
+    seen = bytes(memory.view[: len(data)])
+    bench.check(seen == data, f"{what}: {sum(a != b for a, b in zip(seen, data, strict=True))} bytes differ")
+
+
+def video_memory(bench: Bench) -> Facts:
+    """7: 2 MiB of video memory, seen by the CPU."""
+    memory = bench.unmapped.vram(2 << 20, label="ladder", host_visible=True)
+    _pattern(bench, memory, "video memory")
+    return {"va": hex(memory.va)}
+
+
+def system_memory(bench: Bench) -> Facts:
+    """8: system memory by RM, and an OS descriptor."""
+    memories = bench.unmapped
+    memory = memories.notifier(64 << 10)
+    bench.stack.callback(memories.free, memory)
+    _pattern(bench, memory, "RM system memory")
+    host = memories.host(64 << 10, label="ladder")
+    _pattern(bench, host, "OS descriptor")
+    return {"rm": hex(memory.va), "os_descriptor": hex(host.va)}
+
+
+def unified_memory(bench: Bench) -> Facts:
+    """9: UVM takes over the address space."""
+    return {"vaspace": hex(bench.context.vaspace), "uuid": bench.gpu.uuid.hex()}
+
+
+def mapping(bench: Bench) -> Facts:
+    """10: both kinds of memory mapped at one address on both sides; large and shown memory, too."""
+    memories = bench.context.memories
+    facts: Facts = {"vram": hex(memories.vram(64 << 20, label="ladder").va)}
+    facts["small vram"] = hex(memories.vram(8192, label="ladder").va)
+    host = bench.kernel.mmap(65536, flags=0x21)
+    bench.stack.callback(bench.kernel.munmap, host.va, 65536)
+    shown = memories.show(host.va, 65536, label="signal pool")
+    bench.stack.callback(memories.free, shown)
+    facts["shown"] = hex(shown.va)
+    return facts
+
+
+# --- 11 to 15: the copy channel
+
+
+def copy_channel(bench: Bench) -> Facts:
+    """11: a copy channel of its own group."""
+    context = bench.context
+    channel = Channel(context, ChannelKind.COPY, context.gpu.copy_engines[0], label="ladder copy")
+    bench.stack.callback(channel.close)
+    return {"token": hex(channel.token), "engine": channel.engine, "get": channel.got()}
+
+
+def host_release(bench: Bench) -> Facts:
+    """12: the host alone releases a semaphore; no engine is asked."""
+    ring = bench.ring(ChannelKind.COPY)
+    memory, words = bench.slot()
+    ring.send(push.semaphore(Subchannel.COPY, memory.va, 0x1234_5678, push.RELEASE))
+    return {"us": bench.reach(ring, words, 0x1234_5678, "host release"), "get": ring.channel.got()}
+
+
+def host_release_time(bench: Bench) -> Facts:
+    """13: the same with 64 bits and the time."""
+    ring = bench.ring(ChannelKind.COPY)
+    memory, words = bench.slot()
+    value = 0x1_0000_0002
+    ring.send(push.semaphore(Subchannel.COPY, memory.va, value, push.RELEASE_WFI_TIME))
+    took = bench.reach(ring, words, value, "64-bit release with the time")
+    bench.check(words[1] > 0, "the release wrote no time")
+    return {"us": took, "time_ns": words[1], "clock_ns": bench.doorbell.time_ns()}
+
+
+def engine_release(bench: Bench) -> Facts:
+    """14: the copy engine releases a semaphore, one word and four."""
+    ring = bench.ring(ChannelKind.COPY, push.copy_setup(bench.gpu))
+    memory, words = bench.slot()
+    ring.send(push.copy_signal(memory.va, 0x77))
+    one = bench.reach(ring, words, 0x77, "one-word release")
+    bench.check(words[0] == 0x77, f"a one-word release wrote {words[0]:#x}")
+    ring.send(push.copy_signal(memory.va, 0x78, push.LAUNCH_TIME))
+    four = bench.reach(ring, words, 0x78, "four-word release", mask=0xFFFF_FFFF)
+    return {"one_word_us": one, "four_words_us": four, "upper": hex(words[0] >> 32), "time_ns": words[1]}
+
+
+class Copier:
+    """A copy channel and a slot, for rungs that move data."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self.ring = bench.ring(ChannelKind.COPY, push.copy_setup(bench.gpu))
+        self._slot, self._words = bench.slot()
+        self._value = 0
+
+    def run(self, words: push.Words, what: str) -> float:
+        """Send words and wait until they are done; return the microseconds."""
+        self._value += 1
+        self.ring.send((*words, *push.copy_signal(self._slot.va, self._value)))
+        return self._bench.reach(self.ring, self._words, self._value, what)
+
+
+def copies(bench: Bench) -> Facts:
+    """15: copies each way, a fill, and the bandwidth of 256 MiB."""
+    memories, copier = bench.context.memories, Copier(bench)
+    video = [memories.vram(2 << 20, label=f"video {i}") for i in range(2)]
+    source, target = (memories.host(64 << 10, label=label) for label in ("source", "target"))
+    assert source.view is not None, "host memory has a view"
+    assert target.view is not None, "host memory has a view"
+    data = os.urandom(4096)
+    source.view[:4096] = data
+    copier.run(push.copy(video[0].va, source.va, 4096), "host to video")
+    copier.run(push.copy(video[1].va, video[0].va, 4096), "video to video")
+    copier.run(push.copy(target.va, video[1].va, 4096), "video to host")
+    bench.check(bytes(target.view[:4096]) == data, "host - video - video - host changed the data")
+    copier.run(push.fill(video[0].va, 0xA5A5_0102, 8192), "fill")
+    copier.run(push.copy(target.va, video[0].va, 8192), "video to host")
+    filled = set(target.view[:8192].cast("I"))
+    bench.check(filled == {0xA5A5_0102}, f"a fill left {[hex(v) for v in sorted(filled)[:4]]}")
+    return {"gb_per_s": dict(_bandwidth(bench, copier))}
+
+
+def _bandwidth(bench: Bench, copier: Copier) -> Iterator[tuple[str, float]]:
+    size = 4 << 20 if bench.dry else 256 << 20
+    memories = bench.context.memories
+    first, second = (memories.vram(size, label="bandwidth") for _ in range(2))
+    host = memories.host(size >> 2, label="bandwidth")
+    for name, dst, src, count in (
+        ("video to video", second.va, first.va, size),
+        ("host to video", first.va, host.va, size >> 2),
+        ("video to host", host.va, first.va, size >> 2),
+    ):
+        copier.run(push.copy(dst, src, count), name)
+        took = min(copier.run(push.copy(dst, src, count), name) for _ in range(5))
+        yield name, round(count / took / 1e3, 1)
+
+
+# --- 16, 17: the compute channel
+
+
+def compute_channel(bench: Bench) -> Facts:
+    """16: a graphics channel group with a compute channel."""
+    context = bench.context
+    channel = Channel(context, ChannelKind.COMPUTE, EngineType.GR0, label="ladder compute")
+    bench.stack.callback(channel.close)
+    facts: Facts = {"token": hex(channel.token), "graphics copy": channel.copy_refusal or "allocated"}
+    try:
+        size: Any = context.rm.query(
+            context.handles.subdevice,
+            Control.NV2080_CTRL_CMD_GR_GET_CTX_BUFFER_SIZE,
+            hChannel=channel.handle,
+        )
+        facts["context buffers"] = size.totalBufferSize
+    except HcqError as error:
+        facts["context buffers"] = f"not told: {error}"
+    return facts
+
+
+def report_semaphore(bench: Bench) -> Facts:
+    """17: the compute class releases a semaphore with the time."""
+    gpu = bench.gpu
+    ring = bench.ring(ChannelKind.COMPUTE, push.compute_setup(gpu, bench.choices, copies=False))
+    memory, words = bench.slot()
+    ring.send(push.report_semaphore(memory.va, 0x99))
+    took = bench.reach(ring, words, 0x99, "report semaphore", mask=0xFFFF_FFFF)
+    return {"us": took, "time_ns": words[1]}

@@ -1,0 +1,208 @@
+"""The upper rungs of the NVIDIA ladder: kernels, through the whole driver and the model above it.
+
+Not here: the lower rungs and the order of all (`nv_rungs`, `bringup_nv`).
+"""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from drivers.nv.device import NvDevice
+from drivers.nv.layouts.controls import (
+    PERF_BOOST_FOREVER,
+    PERF_BOOST_TO_MAX_CUDA,
+    Control,
+)
+from hcq.device import Device
+from hcq.driver import BufferSpec, Place
+from hcq.errors import DeviceFault, HcqError, SignalTimeout
+from tools.nv_kernels import TOKEN, image
+from tools.nv_rungs import Bench, Facts, RungError
+
+if TYPE_CHECKING:
+    from hcq.memory import Buffer
+    from hcq.program import Program
+
+WAIT_S = 5.0
+_HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+
+
+def _device(bench: Bench) -> Device:
+    device = Device(NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices))
+    bench.stack.callback(device.close)
+    return device
+
+
+def _load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> Program:
+    return device.load(image(name, device.info.arch, shared_bytes=shared_bytes, folder=bench.kernels))
+
+
+def _launch(device: Device, program: Program, *values: Any, groups: int = 1, threads: int = 1) -> float:
+    """Launch and wait; return the microseconds until the host saw it."""
+    queue = device.compute
+    start = time.perf_counter()
+    commands = queue.record().exec(
+        program, program.args(*values), groups=(groups, 1, 1), threads=(threads, 1, 1)
+    )
+    queue.submit(commands).wait(timeout_s=WAIT_S)
+    return (time.perf_counter() - start) * 1e6
+
+
+def _words(buffer: Buffer, count: int) -> list[int]:
+    return list(struct.unpack(f"<{count}I", bytes(buffer.host()[: 4 * count])))
+
+
+def store(bench: Bench) -> Facts:
+    """18: one thread stores a token, to host and to video memory."""
+    device = _device(bench)
+    out = device.alloc(4096, _HOST)
+    program = _load(bench, device, "store")
+    first = _launch(device, program, out)
+    bench.check(_words(out, 1) == [TOKEN], f"host memory holds {_words(out, 1)[0]:#x}, not {TOKEN:#x}")
+    video = device.alloc(4096)
+    _launch(device, program, video)
+    copied = device.alloc(4096, _HOST)
+    queue = device.copies[0]
+    queue.submit(queue.record().copy(copied, video)).wait(timeout_s=WAIT_S)
+    bench.check(_words(copied, 1) == [TOKEN], f"video memory holds {_words(copied, 1)[0]:#x}, not {TOKEN:#x}")
+    again = min(_launch(device, program, out) for _ in range(20))
+    return {"first_us": first, "best_us": again}
+
+
+def grid(bench: Bench) -> Facts:
+    """19: block and grid sizes, parameters and constant bank 3, over many groups."""
+    device = _device(bench)
+    groups, threads, add = 1000, 96, 5
+    count = groups * threads
+    out = device.alloc(4 * count, _HOST)
+    _launch(device, _load(bench, device, "grid"), out, add, groups=groups, threads=threads)
+    seen = _words(out, count)
+    want = [groups * threads + add + 1000 * (i % threads % 4 + 1) + i for i in range(count)]
+    wrong = next((i for i in range(count) if seen[i] != want[i]), None)
+    bench.check(wrong is None, f"element {wrong} is {seen[wrong or 0]}, not {want[wrong or 0]}")
+    return {"elements": count}
+
+
+def shared(bench: Bench) -> Facts:
+    """20: shared memory and a barrier: 4, 48, 200 KiB and all there is."""
+    device = _device(bench)
+    out = device.alloc(4096, _HOST)
+    done = []
+    for size in (4 << 10, 48 << 10, 200 << 10, device.info.limits["max_shared_bytes"]):
+        if size > device.info.limits["max_shared_bytes"]:
+            continue
+        program = _load(bench, device, "shared", shared_bytes=size)
+        _launch(device, program, out, size - 1024, threads=256)
+        seen = _words(out, 256)
+        bench.check(seen == list(range(255, -1, -1)), f"{size} bytes of shared memory: {seen[:8]}...")
+        done.append(size)
+    return {"sizes": done}
+
+
+def local(bench: Bench) -> Facts:
+    """21: local memory: an array of 4 KiB a thread, indexed at run time, on many groups."""
+    device = _device(bench)
+    out = device.alloc(4096, _HOST)
+    step = 7
+    _launch(device, _load(bench, device, "local"), out, step, groups=256, threads=256)
+    seen = _words(out, 256)
+    # Element (i * step) & 1023 was written last by i itself: an odd step visits each once.
+    want = [2 * i for i in range(256)]
+    bench.check(seen == want, f"local memory gave {seen[:8]}..., not {want[:8]}...")
+    return {"bytes_per_thread": 4096}
+
+
+def exchange(bench: Bench) -> Facts:
+    """22: 1000 launches that wait for copies and copies that wait for launches."""
+    device = _device(bench)
+    rounds = 20 if bench.dry else 500
+    counter, copied = device.alloc(4096), device.alloc(4096)
+    out = device.alloc(4096, _HOST)
+    program = _load(bench, device, "count")
+    compute, copy = device.compute, device.copies[0]
+    point = copy.submit(copy.record().fill(copied, 0))
+    start = time.perf_counter()
+    for _ in range(rounds):
+        commands = compute.record().exec(
+            program, program.args(counter, copied), groups=(1, 1, 1), threads=(1, 1, 1)
+        )
+        point = compute.submit(commands, after=[point])
+        point = copy.submit(copy.record().copy(copied, counter), after=[point])
+    point.wait(timeout_s=WAIT_S)
+    took = (time.perf_counter() - start) * 1e6
+    copy.submit(copy.record().copy(out, copied)).wait(timeout_s=WAIT_S)
+    bench.check(_words(out, 1) == [rounds], f"{rounds} rounds counted {_words(out, 1)[0]}")
+    return {"rounds": rounds, "us_per_round": round(took / rounds, 2)}
+
+
+def clocks(bench: Bench, *, boost: bool = False) -> Facts:
+    """24: bandwidth of an elementwise kernel, and two processes at once; PERF_BOOST only when asked for."""
+    facts: Facts = {"gb_per_s": _stream(bench)}
+    if boost:
+        device = NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices)
+        bench.stack.callback(device.close)
+        device.rm.query(
+            device.handles.subdevice,
+            Control.NV2080_CTRL_CMD_PERF_BOOST,
+            flags=PERF_BOOST_TO_MAX_CUDA,
+            duration=PERF_BOOST_FOREVER,
+        )
+        facts["boosted_gb_per_s"] = _stream(bench)
+    if not bench.dry:
+        command = [sys.executable, "-m", "tools.bringup_nv", "--child", "18", "--device", str(bench.index)]
+        both = [
+            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)
+        ]
+        codes = [process.wait(timeout=30) for process in both]
+        bench.check(codes == [0, 0], f"two processes at once ended with {codes}")
+        facts["two processes"] = codes
+    return facts
+
+
+def _stream(bench: Bench) -> float:
+    size = 1 << 20 if bench.dry else 1 << 30
+    device = _device(bench)
+    first, second = device.alloc(size), device.alloc(size)
+    program = _load(bench, device, "stream")
+    groups = size // (256 * 16)
+    best = min(_launch(device, program, first, second, groups=groups, threads=256) for _ in range(10))
+    return round(2 * size / best / 1e3, 1)
+
+
+def fault(bench: Bench) -> Facts:
+    """23: a store to nowhere is reported, and the device works again with new channels. The very last rung."""
+    device = _device(bench)
+    kept = device.alloc(4096, _HOST)
+    kept.host()[:4] = b"kept"
+    program = _load(bench, device, "wild")
+    start = time.perf_counter()
+    if bench.dry:
+        return {"dry": "no fault was made"}
+    report = ""
+    try:
+        _launch(device, program, kept, 0xDEAD_0000_0000)
+    except DeviceFault as error:
+        report = str(error)
+    except SignalTimeout as error:
+        raise RungError(f"no fault was noticed in {WAIT_S} s: {error}") from error
+    else:
+        raise RungError("a store to an address that nothing is mapped at went through")
+    facts: Facts = {"noticed_ms": (time.perf_counter() - start) * 1e3, "report": report}
+    driver = device.driver
+    assert isinstance(driver, NvDevice), "it was made so"
+    driver.recover()
+    bench.check(bytes(kept.host()[:4]) == b"kept", "memory did not outlive the fault")
+    facts["recovered"] = "channels were made anew, memory was kept"
+    return facts
+
+
+def fresh_after_fault(bench: Bench) -> Facts:
+    """After 23: a new process works."""
+    try:
+        return store(bench)
+    except HcqError as error:
+        raise RungError(f"after the fault a new process does not work: {error}") from error
