@@ -44,11 +44,13 @@ def submit(bench: Bench) -> None:
     bench.add("device time of an empty kernel", spans, unit="ns")
 
 
-def _device_ns(queue: hcq.Queue, command: Callable[[hcq.CommandBuffer], object]) -> float:
-    """Nanoseconds by the device's clock for `KERNELS` repeats of a command."""
+def _device_ns(
+    queue: hcq.Queue, command: Callable[[hcq.CommandBuffer], object], repeats: int = KERNELS
+) -> float:
+    """Nanoseconds by the device's clock for repeats of a command."""
     start, end = queue.device.stamp(), queue.device.stamp()
     commands = queue.record().timestamp(start)
-    for _ in range(KERNELS):
+    for _ in range(repeats):
         command(commands)
     queue.submit(commands.timestamp(end)).wait()
     clock = queue.device.clock()
@@ -114,30 +116,42 @@ def copy(bench: Bench) -> None:
     for size in (4096, 1 << 20, 16 << 20, 64 << 20):
         src, dst = device.alloc(size), device.alloc(size)
         label = f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
-        samples = 300 if size <= 1 << 20 else 40
+        count = _count(bench, 100 if size <= 1 << 20 else 30)
+        repeats = max(1, (4 << 20) // size)
         queue.submit(queue.record().fill(src, 1)).wait()
 
-        def run(dst: hcq.Buffer = dst, src: hcq.Buffer = src) -> None:
+        def awaited(dst: hcq.Buffer = dst, src: hcq.Buffer = src) -> None:
             queue.submit(queue.record().copy(dst, src)).wait()
 
-        ours, theirs = [], []
-        for _ in range(_count(bench, samples)):
-            ours.append(_seconds(run))
+        def one(commands: hcq.CommandBuffer, dst: hcq.Buffer = dst, src: hcq.Buffer = src) -> object:
+            return commands.copy(dst, src)
+
+        rates: dict[str, list[float]] = {
+            "submitted and awaited": [],
+            "by the device's clock": [],
+            "memcpy": [],
+        }
+        for _ in range(count):
+            rates["submitted and awaited"].append(2 * size / _seconds(awaited) / 1e9)
+            rates["by the device's clock"].append(2 * size / (_device_ns(queue, one, repeats) / repeats))
             if device.info.host_addressable:
-                theirs.append(_seconds(lambda dst=dst, src=src: _memcpy(dst, src)))
-        bench.add(f"copy {label}", [2 * size / s / 1e9 for s in ours], unit="GB/s", note="read + write")
-        if theirs:
-            bench.add(
-                f"memcpy {label}", [2 * size / s / 1e9 for s in theirs], unit="GB/s", note="libc, one thread"
-            )
+                seconds = _seconds(lambda dst=dst, src=src, n=repeats: _memcpy(dst, src, n))
+                rates["memcpy"].append(2 * size * repeats / seconds / 1e9)
+        for what, taken in rates.items():
+            if taken:
+                bench.add(f"copy {label}, {what}", taken, unit="GB/s", note="read + write")
+        if rates["memcpy"]:
+            pairs = zip(rates["by the device's clock"], rates["memcpy"], strict=True)
+            bench.add(f"copy {label}, device / memcpy", [a / b for a, b in pairs], unit="x")
         for buffer in (src, dst):
             buffer.close()
 
 
-def _memcpy(dst: hcq.Buffer, src: hcq.Buffer) -> None:
+def _memcpy(dst: hcq.Buffer, src: hcq.Buffer, repeats: int) -> None:
     import ctypes  # noqa: PLC0415 - only the comparison needs it
 
-    ctypes.memmove(dst.va, src.va, dst.size)
+    for _ in range(repeats):
+        ctypes.memmove(dst.va, src.va, dst.size)
 
 
 def _seconds(run: Callable[[], object]) -> float:
