@@ -63,14 +63,12 @@ _BODIES = {
  st.global.u32 [%rd4], %r1;
 """,
     "spin": """
- .local .align 4 .b8 left[4];
- st.volatile.local.u32 [left], %n;
+ mov.u32 %r1, %n;
 again:
- ld.volatile.local.u32 %r1, [left];
  setp.eq.u32 %p1, %r1, 0;
  @%p1 bra done;
+ ld.volatile.global.u32 %r2, [%out];
  sub.u32 %r1, %r1, 1;
- st.volatile.local.u32 [left], %r1;
  bra again;
 done:
  red.global.add.u32 [%out], 1;
