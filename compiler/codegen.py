@@ -67,4 +67,6 @@ def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan
         ast = merge_ranges(ast)
         plan = opt.choose(ast, target)
     lines = to_lines(ast, plan, args)
-    return render(lines, ENTRY, len(args.access), len(args.variables), target.dialect), plan
+    return render(
+        lines, ENTRY, len(args.access), len(args.variables), target.dialect, threads=plan.threads
+    ), plan

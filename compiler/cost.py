@@ -68,8 +68,18 @@ class Model:
     def __init__(self, kernel: Kernel, target: Target) -> None:
         self.kernel = kernel
         self.target = target
+        self.threaded = target.threads > 1
+        self.exact = kernel.in_place or self.threaded
+        """Whether no value may be computed twice."""
         self.width = max(1, target.vector_bytes // max(4, kernel.widest))
+        if self.threaded:
+            self.width = _workgroup(kernel, target.threads)
+        self.vector_bytes = 4 * self.width if self.threaded else target.vector_bytes
         self.kinds: dict[tuple[object, ...], Kind] = {}
+
+    def lanes(self, r: UOp) -> int:
+        """Lanes of vectors (or threads) that run along a range."""
+        return self.width if self.threaded else _narrow(self.width, r.arg[1])
 
     def kind(self, access: Access, r: UOp | None, split: Split, lanes: int, *, aligned: bool) -> Kind:
         """How an access looks along a range, remembered."""
@@ -84,7 +94,7 @@ class Model:
 
     def turned(self, access: Access, split: Split) -> UOp | None:
         """The unrolled range along which a scattered load is read in rows, to be transposed in registers."""
-        if access.node.op is not Ops.LOAD or access.masked or split.vector is None:
+        if access.node.op is not Ops.LOAD or access.masked or split.vector is None or self.threaded:
             return None
         for r, n in split.upcast.items():
             if n == split.lanes and r is not split.vector and r in access.free:
@@ -97,7 +107,7 @@ class Model:
         """One load or store of `lanes` values."""
         if kind == "scattered" and split is not None and self.turned(access, split) is not None:
             return 5.0
-        whole = max(1.0, lanes * max(4, access.itemsize) / self.target.vector_bytes)
+        whole = max(1.0, lanes * max(4, access.itemsize) / self.vector_bytes)
         if kind == "row":
             return whole * (1.5 if access.masked else 1.0) / self.target.loads_per_cycle
         if kind == "same":
@@ -118,8 +128,8 @@ class Model:
             return self._rounds(family, split, None, split.lanes)
         best = self._rounds(family, split, None, 1)
         for r in family.ranges:
-            if r.arg[1] >= 4 and self.width > 1:
-                candidate = self._rounds(family, split, r, _narrow(self.width, r.arg[1]))
+            if r.arg[1] >= (32 if self.threaded else 4) and self.width > 1:
+                candidate = self._rounds(family, split, r, self.lanes(r))
                 if candidate.cycles < best.cycles:
                     best = candidate
         return best
@@ -202,7 +212,19 @@ class Model:
         for n in blocks.values():
             times *= n
         lines = max(lines, copies * (self.kernel.ops + len(self.kernel.loads)))
-        return (cycles + times * point) * (1.0 if lines <= LINES else lines / LINES)
+        total = (cycles + times * point) * (1.0 if lines <= LINES else lines / LINES)
+        if self.threaded:  # few workgroups leave processors idle
+            total *= 2 * self.target.cores / min(times, 2 * self.target.cores)
+        return total
+
+
+def _workgroup(kernel: Kernel, most: int) -> int:
+    """Threads of a workgroup: as many as the longest range can use."""
+    sizes = [r.arg[1] for r in kernel.outputs] + [r.arg[1] for f in kernel.families for r in f.ranges]
+    threads = 32
+    while threads < most and threads < max(sizes, default=1):
+        threads *= 2
+    return threads
 
 
 def _narrow(width: int, size: int) -> int:

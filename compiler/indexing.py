@@ -79,6 +79,7 @@ class Indexer:
         self.env: dict[UOp, int] = {}
         self.unit_ranges: set[UOp] = set()
         self.lane_ranges: dict[UOp, int] = {}
+        """Ranges that are lanes of a vector. (Lanes that are threads are bound to a register instead.)"""
         self.guards: dict[UOp, UOp] = {}
         """RANGE of the AST -> mask of its lanes that are inside."""
         self.memo: dict[UOp, UOp] = {}

@@ -57,6 +57,7 @@ class Linearizer:
         self.values: dict[tuple[object, ...], Line] = {}
         self.extents: dict[UOp, tuple[Line, Line, int]] = {}
         self.units: dict[UOp, UOp] = {}
+        self.lanes: dict[UOp, UOp] = {}
         self.unit_keys: dict[UOp, tuple[UOp, ...]] = {}
         self.siblings: dict[object, list[UOp]] = {}
         self.twins = {row.twin: row for row in plan.rows}
@@ -76,8 +77,18 @@ class Linearizer:
         for reduction in self.plan.reductions.values():
             self._open_reduction(reduction)
         self._groups()
+        looped = {s.range for s in self.plan.steps if s.kind == "loop"}
+        for axis in self.plan.axes:
+            if axis.range not in looped:
+                self._enter(axis.range, self.extents[axis.range][0])
         self._nest(0)
         return self.b
+
+    def _alone(self) -> Line | None:
+        """Which thread stores, when all of a workgroup have the same value: the first."""
+        if self.plan.threads == 1 or any(a.lanes > 1 for a in self.plan.axes):
+            return None
+        return self.b.cmp("eq", self.b.line("thread", dtypes.int64, 1, (), 0), self.b.index(0))
 
     def _open_axis(self, axis: Axis) -> None:
         """Write an output range as block, unit and lane."""
@@ -98,7 +109,10 @@ class Linearizer:
         if unit.op is Ops.RANGE:
             self.units[r] = unit
             self.index.unit_ranges.add(unit)
-        if lane.op is Ops.RANGE:
+        self.lanes[r] = lane
+        if lane.op is Ops.RANGE and self.plan.threads > 1:
+            self.index.bound[lane] = self.b.line("thread", dtypes.int64, 1, (), 0)
+        elif lane.op is Ops.RANGE:
             self.index.lane_ranges[lane] = lane.arg[1]
 
     def _open_reduction(self, reduction: Reduction) -> None:
@@ -353,6 +367,7 @@ class Linearizer:
         b, ix = self.b, self.index
         buffer, index = store.src[:2]
         mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.free[store])
+        mask = self.b.both(mask, self._alone())
         kind = arith.storage_type(buffer.dtype)
         value = arith.pack(b, value, buffer.dtype)
         pointer, place = ix.buffer(buffer.arg), ix.place(index)

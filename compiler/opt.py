@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.cost import Model, Split, _narrow
+from compiler.cost import Model, Split
 from compiler.plan import Axis, Plan, Reduction, Step
 from compiler.rows import find_rows
 from compiler.shape import analyse
@@ -36,13 +36,21 @@ def choose(ast: UOp, target: Target) -> Plan:
     kernel = analyse(ast)
     model = Model(kernel, target)
     split = _best_split(kernel, model)
-    axes = tuple([_axis(kernel, split, r) for r in kernel.outputs])
+    axes = tuple([_axis(model, split, r) for r in kernel.outputs])
     reductions = {}
     for family in kernel.families:
         reductions[family.ranges] = _reduction(kernel, family, model, split)
     nanoseconds = max(model.total(split) / target.gigahertz, _bytes(kernel) / target.bytes_per_ns)
     steps = _steps(model, split, axes, nanoseconds)
-    return Plan(axes, steps, reductions, find_rows(kernel, split), nanoseconds=nanoseconds)
+    threads = model.width if model.threaded else 1
+    return Plan(
+        axes,
+        steps,
+        reductions,
+        () if model.threaded else find_rows(kernel, split),
+        threads,
+        nanoseconds=nanoseconds,
+    )
 
 
 def _bytes(kernel: Kernel) -> float:
@@ -59,12 +67,12 @@ def _bytes(kernel: Kernel) -> float:
 def _best_split(kernel: Kernel, model: Model) -> Split:
     candidates = [Split(None, 1)]
     if model.width > 1:
-        candidates += [Split(r, _narrow(model.width, r.arg[1])) for r in reversed(kernel.outputs)]
+        candidates += [Split(r, model.lanes(r)) for r in reversed(kernel.outputs)]
     scored = sorted([(model.total(s), i) for i, s in enumerate(candidates)])
     best_cost, best = scored[0][0], candidates[scored[0][1]]
     main = max(kernel.families, key=_work, default=None)
     for _, i in scored[:2]:
-        for tile in _tiles(kernel, main, candidates[i]):
+        for tile in _tiles(model, main, candidates[i]):
             cost = model.total(tile)
             if cost < best_cost * 0.999:
                 best_cost, best = cost, tile
@@ -78,12 +86,12 @@ def _work(family: Family) -> int:
     return total
 
 
-def _tiles(kernel: Kernel, main: Family | None, base: Split) -> list[Split]:
+def _tiles(model: Model, main: Family | None, base: Split) -> list[Split]:
     """Blocks on top of a vector range.
 
     Copies of the vector, rows of another range, or a square of two others.
     """
-    v = base.vector
+    kernel, v = model.kernel, base.vector
     out: list[Split] = []
     reuse = (
         []
@@ -94,16 +102,16 @@ def _tiles(kernel: Kernel, main: Family | None, base: Split) -> list[Split]:
         out += [
             Split(v, base.lanes, {u: base.lanes})
             for u in kernel.outputs
-            if u is not v and base.lanes > 1 and _fits(kernel, u, base.lanes) and _fits(kernel, v, base.lanes)
+            if u is not v and base.lanes > 1 and _fits(model, u, base.lanes) and _fits(model, v, base.lanes)
         ]
-        columns = [n for n in COLUMNS if n == 1 or _fits(kernel, v, n * base.lanes)]
+        columns = [n for n in COLUMNS if n == 1 or model.threaded or _fits(model, v, n * base.lanes)]
         out += [Split(v, base.lanes, {v: n}) for n in columns if n > 1]
         rows = reuse if main is None or v in main.free else []
     else:
         columns, rows = [1], reuse
     for a in rows:
         for m in ROWS:
-            if not _fits(kernel, a, m):
+            if not _fits(model, a, m):
                 continue
             if v is not None and columns != [1]:
                 out += [Split(v, base.lanes, {a: m, v: n}) for n in columns if n * m <= 32]
@@ -115,7 +123,7 @@ def _tiles(kernel: Kernel, main: Family | None, base: Split) -> list[Split]:
                     for c in rows
                     if c.arg[0] > a.arg[0]
                     for n in (2, 3, 4)
-                    if _fits(kernel, c, n)
+                    if _fits(model, c, n)
                 ]
     return out
 
@@ -125,17 +133,17 @@ def _reuses(family: Family, r: UOp) -> bool:
     return any(r not in load.free for load in family.loads)
 
 
-def _fits(kernel: Kernel, r: UOp, block: int) -> bool:
+def _fits(model: Model, r: UOp, block: int) -> bool:
     """Whether a block of that size is possible without masks."""
     size = r.arg[1]
-    return size % block == 0 or (size >= block and not kernel.in_place)
+    return size % block == 0 or (size >= block and not model.exact)
 
 
-def _axis(kernel: Kernel, split: Split, r: UOp) -> Axis:
+def _axis(model: Model, split: Split, r: UOp) -> Axis:
     upcast = split.upcast.get(r, 1)
     lanes = split.lanes if r is split.vector else 1
     size, block = r.arg[1], upcast * lanes
-    edge: Edge = "exact" if size % block == 0 else "masked" if size < block or kernel.in_place else "overlap"
+    edge: Edge = "exact" if size % block == 0 else "masked" if size < block or model.exact else "overlap"
     return Axis(r, upcast, lanes, edge)
 
 
@@ -162,6 +170,8 @@ def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: floa
     Ranges of all reductions outside, the vector range outside the unrolled one inside them.
     """
     kernel, target = model.kernel, model.target
+    if model.threaded:
+        return tuple([Step("group", a.range) for a in axes if a.count > 1])
     count = {a.range: a.count for a in axes}
 
     def rank(r: UOp) -> tuple[int, int, int]:

@@ -51,7 +51,7 @@ class Axis:
 class Step:
     """One level of the nest over an axis: pieces of `size` blocks, each a workgroup or a round of a loop."""
 
-    kind: Literal["group", "thread", "loop"]
+    kind: Literal["group", "loop"]
     range: UOp
     size: int = 1
 
@@ -91,9 +91,14 @@ class Plan:
 
     axes: tuple[Axis, ...]
     steps: tuple[Step, ...]
-    """Outermost first; groups before threads before loops. An axis of a single block needs none."""
+    """Outermost first; groups before loops. An axis of a single block needs none."""
     reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
     rows: tuple[Row, ...] = ()
+    threads: int = 1
+    """Threads of a workgroup.
+
+    Above one, the lanes of axes and reductions (always this many) are threads, not vectors.
+    """
     streamed: bool = False
     """Whether full-vector stores bypass the caches; the buffers must then be aligned to a vector."""
     nanoseconds: float = 0.0
@@ -106,13 +111,11 @@ class Plan:
     def launch(self) -> tuple[Dim3, Dim3]:
         """Workgroups and threads of a workgroup."""
         counts = {a.range: a.count for a in self.axes}
-        groups = threads = 1
+        groups = 1
         for step in self.steps:
             if step.kind == "group":
                 groups *= -(-counts[step.range] // step.size)
-            elif step.kind == "thread":
-                threads *= step.size
-        return (groups, 1, 1), (threads, 1, 1)
+        return (groups, 1, 1), (self.threads, 1, 1)
 
     def text(self) -> str:
         """The plan in one line a part, for people."""

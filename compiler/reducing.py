@@ -11,12 +11,16 @@ import itertools
 from typing import TYPE_CHECKING
 
 from compiler import arith, symbolic
+from compiler.dtype import dtypes
+from compiler.linear import POINTER
 from compiler.ops import Ops
 from compiler.walk import bound_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from compiler.builder import Builder
+    from compiler.dtype import DType
     from compiler.linear import Block, Line
     from compiler.linearize import Linearizer
     from compiler.uop import UOp
@@ -53,15 +57,37 @@ class Reducer:
                     ]
                 total = parts[0]
                 if self.plan.lanes > 1:
-                    total = arith.across(self.b, node.arg[0], node.dtype, total)
+                    across = self._over_threads if self.owner.plan.threads > 1 else arith.across
+                    total = across(self.b, node.arg[0], node.dtype, total)
                 self.owner.env.update(zip(self.units, point, strict=True))
                 self.owner.finish(node, total)
+
+    def _over_threads(self, b: Builder, op: str, dtype: DType, total: Line) -> Line:
+        """Every thread's total combined, in a butterfly over workgroup memory.
+
+        All threads end with the result.
+        """
+        threads = self.owner.plan.threads
+        kind = arith.storage_type(total.dtype)
+        memory = b.line("shared", POINTER, 1, (), (kind, threads))
+        thread = b.line("thread", dtypes.int64, 1, (), 0)
+        mine = b.offset(memory, thread, kind)
+        step = threads // 2
+        while step:
+            b.line("store", kind, 1, (mine, arith.pack(b, total, total.dtype)))
+            written = b.line("barrier", dtypes.bool, 1)
+            other = b.offset(memory, b.alu("xor", thread, b.index(step)), kind)
+            stored = b.line("load", kind, 1, (other, written))
+            total = arith.combine(b, op, dtype, total, arith.unpack(b, stored, total.dtype))
+            b.line("barrier", dtypes.bool, 1)
+            step //= 2
+        return total
 
     def _identities(self) -> list[Line]:
         lanes = self.plan.lanes
         out: list[Line] = []
         for node in self.family:
-            wide = lanes if lanes > 1 else self._lanes_of(node)
+            wide = lanes if lanes > 1 and self.owner.plan.threads == 1 else self._lanes_of(node)
             out += [arith.identity(self.b, node.arg[0], node.dtype, wide)] * (
                 len(self.points) * self.plan.unroll
             )
@@ -118,7 +144,7 @@ class Reducer:
         free = self.owner.free
         self.owner.values = {k: v for k, v in self.owner.values.items() if r not in free[k[0]]}  # type: ignore[index]  # k[0] is a node
         counter = ix.fresh(count)
-        lane = next((a for a in symbolic.atoms_of((ix.exprs[r],)) if a in ix.lane_ranges), symbolic.ZERO)
+        lane = self.owner.lanes[r]
         ix.starts[r] = counter
         ix.exprs[r] = symbolic.dot((counter, lane), (plan.lanes, 1), first)
         guarded = left % plan.lanes != 0

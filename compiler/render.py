@@ -36,8 +36,13 @@ class Dialect:
     thread: Callable[[int, str], list[str]]
     """(axis, register) -> the thread's number in its workgroup as i64."""
     barrier: str = ""
+    shared_space: int = 0
+    """LLVM's address space of workgroup memory; 0 is a target without."""
     footer: str = ""
-    """Text after the function: attributes and metadata; must define #0 and !0 = !{i32 1}."""
+    """Text after the function.
+
+    Attributes and metadata, which must define #0 and !0 = !{i32 1}; THREADS stands for the threads of a
+    workgroup."""
 
 
 _SCALARS = {"bool": "i1", "float32": "float", "float64": "double", "float16": "half", "pointer": "ptr"}
@@ -247,6 +252,17 @@ def _table(t: Text, line: Line) -> None:
     t.names[line] = symbol
 
 
+def _shared(t: Text, line: Line) -> None:
+    """A static array of workgroup memory, used through a generic pointer."""
+    assert isinstance(line.arg, tuple)
+    dtype, count = line.arg
+    space, symbol = t.dialect.shared_space, f"@shared{len(t.globals)}"
+    t.globals.append(
+        f"{symbol} = internal addrspace({space}) global [{count} x {type_text(dtype)}] undef, align 16"
+    )
+    t.put(line, f"addrspacecast ptr addrspace({space}) {symbol} to ptr")
+
+
 def _prefetch(t: Text, line: Line) -> None:
     t.lines.append(
         "  " + t.intrinsic("void", "llvm.prefetch.p0", [t.typed(line.src[0]), "i32 0", "i32 2", "i32 1"])
@@ -325,7 +341,8 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "load": _load, "load_masked": _load_masked, "gather": _gather,
     "store": _store, "store_masked": _store_masked, "scatter": _scatter, "prefetch": _prefetch,
     "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert, "saturate": _saturate,
-    "splat": _splat, "shuffle": _shuffle, "any": _any, "scratch": _scratch, "table": _table,
+    "splat": _splat, "shuffle": _shuffle, "any": _any, "scratch": _scratch, "shared": _shared,
+    "table": _table,
     "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
     "if": _if, "endif": _endif, "join": _join, "variable": _variable,
     "argument": _number(lambda d: d.pointer),
@@ -347,7 +364,9 @@ def _element(line: Line) -> DType:
     return line.arg
 
 
-def render(lines: Sequence[Line], name: str, pointers: int, variables: int, dialect: Dialect) -> str:
+def render(
+    lines: Sequence[Line], name: str, pointers: int, variables: int, dialect: Dialect, *, threads: int = 1
+) -> str:
     """The kernel's IR text. `lines` must have passed `linear.verify`."""
     text = Text(dialect)
     for line in lines:
@@ -356,5 +375,14 @@ def render(lines: Sequence[Line], name: str, pointers: int, variables: int, dial
             raise CompileError(f"the renderer has no text for {line.op!r}")
         renderer(text, line)
     head = dialect.entry(name, pointers, variables)
-    parts = [*text.globals, head, *text.top, *text.lines, "  ret void", "}", *text.declared, dialect.footer]
+    parts = [
+        *text.globals,
+        head,
+        *text.top,
+        *text.lines,
+        "  ret void",
+        "}",
+        *text.declared,
+        dialect.footer.replace("THREADS", str(threads)),
+    ]
     return "\n".join(parts) + "\n"

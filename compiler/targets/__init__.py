@@ -16,4 +16,8 @@ def target_of(arch: str) -> Target:
         from compiler.targets import host  # noqa: PLC0415  # only the one that is asked for
 
         return host.target(arch)
-    raise UnsupportedError(f"no compiler target for arch {arch!r}; there are x86_64-*, aarch64-*")
+    if arch.startswith("sm_"):
+        from compiler.targets import nvptx  # noqa: PLC0415
+
+        return nvptx.target(arch)
+    raise UnsupportedError(f"no compiler target for arch {arch!r}; there are x86_64-*, aarch64-*, sm_*")

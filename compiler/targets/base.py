@@ -34,6 +34,8 @@ class Target:
     cores: int
     gathers: bool
     """Whether gathers and masked stores are instructions; without them they are many."""
+    threads: int = 1
+    """Threads of a workgroup at most, a power of two; above one, lanes are threads."""
     may_abort: bool = False
     """Whether LLVM may end the process on a kernel.
 

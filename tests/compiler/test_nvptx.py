@@ -1,0 +1,210 @@
+# ruff: noqa: ANN001  # parametrised arguments: their values are listed at the test
+"""Kernels for NVIDIA GPUs.
+
+The PTX runs on the emulated GPU, which checks every access; the cubin assembles.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import numpy as np
+import pytest
+
+from compiler import cubin
+from compiler.codegen import arguments, lower
+from compiler.compile import compile_uncached
+from compiler.dtype import dtypes
+from compiler.item import OutRef, ParamRef
+from compiler.ops import Ops
+from compiler.schedule import schedule
+from compiler.symbolic import Variable
+from compiler.targets import target_of
+from compiler.targets.nvptx import ROWS, ptx
+from compiler.text import postorder
+from compiler.uop import uop
+from drivers.emu.engine import Settings
+from drivers.emu.memory import AddressSpace
+from drivers.nv.emu.ptx import launch, load_ptx
+from hcq.config import config
+from hcq.errors import UnsupportedError
+from tests import oracle
+from tests.compiler import graphs
+from tests.compiler.kernels import load, loop, number, op, reduce, sink, store, stored_as
+from tests.compiler.test_compiled_programs import LAYERS
+from tests.compiler.test_elementwise_ops import (
+    ALL,
+    BINARY,
+    UNARY,
+    applies,
+    cast_by_rule,
+    compare,
+    exactly,
+    from_memory,
+    ops,
+    sample,
+    to_memory,
+)  # fmt: skip
+
+ARCH = "sm_90a"
+
+
+def run_ptx(ast, buffers: list[np.ndarray], variables: tuple[int, ...] = (), arch: str = ARCH) -> None:
+    """Run a kernel on the emulated GPU over arrays, one a slot."""
+    target = target_of(arch)
+    ir, plan = lower(ast, target)
+    groups, threads = plan.launch()
+    memory = AddressSpace()
+    for array in buffers:
+        memory.map(array.ctypes.data, array.nbytes)
+    raw = b"".join(
+        [struct.pack("<Q", a.ctypes.data) for a in buffers] + [struct.pack("<q", v) for v in variables]
+    )
+    module = load_ptx(ptx(ir, target.machine(), 0), arch=arch, settings=Settings(cache=config().cache))
+    kernel = module.kernel("kernel", module.place(memory))
+    done = launch(kernel, groups, threads, raw, 0, memory=memory)
+    assert done.fault is None, done.fault
+
+
+def run(
+    ast, inputs: dict[int, np.ndarray], outputs: dict[int, tuple[int, object]], **options
+) -> dict[int, np.ndarray]:
+    buffers = []
+    for slot in range(len(arguments(ast).access)):
+        if slot in inputs:
+            buffers.append(np.ascontiguousarray(inputs[slot]).reshape(-1).copy())
+        else:
+            count, dtype = outputs[slot]
+            buffers.append(np.zeros(count, stored_as(dtype)))
+    run_ptx(ast, buffers, **options)
+    return {slot: buffers[slot] for slot in outputs}
+
+
+def elementwise(name, arrays, kinds, result):
+    i = loop(0, arrays[0].size)
+    value = op(name, *[load(k + 1, i, kind) for k, kind in enumerate(kinds)], dtype=result)
+    return run(
+        sink(store(0, i, value)), {k + 1: a for k, a in enumerate(arrays)}, {0: (arrays[0].size, result)}
+    )[0]
+
+
+@pytest.mark.parametrize("arch", ROWS)
+def test_every_arch_assembles(arch):
+    if not cubin.available():
+        pytest.skip("neither nvJitLink nor ptxas is installed")
+    i, r = loop(0, 64), loop(1, 1000)
+    value = op("EXP", op("MUL", load(1, i * 1000 + r), number(0.5)))
+    kernel = compile_uncached(sink(store(0, i, reduce(value, "ADD", r))), arch)
+    assert kernel.image.code[:4] == b"\x7fELF"
+    assert kernel.threads[0] == kernel.image.max_threads
+    assert f".target {arch}" in cubin.ptx_of(kernel.image.code)
+
+
+def test_an_unknown_arch_names_the_known_ones():
+    with pytest.raises(UnsupportedError, match="no compiler target for 'sm_70'.*sm_90a"):
+        target_of("sm_70")
+
+
+@pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in BINARY for d in ALL if applies(n, d)])
+def test_binary_operation(name, dtype):
+    x, y = sample(dtype, seed=1), sample(dtype, seed=2)[::-1].copy()
+    if name in ("SHL", "SHR"):
+        y[20:60] = np.arange(40) % (dtype.bits + 3)
+    result = dtypes.bool if name in ops.COMPARE else dtype
+    got = elementwise(name, [x, y], [dtype, dtype], result)
+    want = exactly(BINARY[name], dtype, x, y)
+    if result is not dtypes.bool and dtype.is_float:
+        got, want = from_memory(got, dtype), from_memory(to_memory(want, dtype), dtype)
+    compare(got, want, result)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in UNARY for d in ALL if applies(n, d)])
+def test_unary_operation(name, dtype):
+    x = sample(dtype, seed=3)
+    got = elementwise(name, [x], [dtype], dtype)
+    want = exactly(UNARY[name], dtype, x)
+    if dtype.is_float:
+        got, want = from_memory(got, dtype), from_memory(to_memory(want, dtype), dtype)
+    compare(got, want, dtype)
+
+
+@pytest.mark.parametrize("target", ALL, ids=lambda d: d.name)
+@pytest.mark.parametrize(
+    "source", [dtypes.float32, dtypes.int32, dtypes.uint8, dtypes.bool, dtypes.bfloat16], ids=lambda d: d.name
+)
+def test_cast(source, target):
+    x = sample(source, seed=7)
+    compare(
+        from_memory(elementwise("CAST", [x], [source], target), target),
+        from_memory(cast_by_rule(x, source, target), target),
+        target,
+    )
+
+
+@pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
+@pytest.mark.parametrize("name", ["EXP", "EXP2", "LOG", "LOG2", "SIN", "COS", "TANH"])
+def test_transcendental_equals_the_host_to_the_bit(name, dtype):
+    from tests.compiler.kernels import elementwise as on_host
+
+    x = (
+        np.random.default_rng(0).standard_normal(500) * np.exp(np.random.default_rng(1).uniform(-3, 20, 500))
+    ).astype(dtype.numpy)
+    np.testing.assert_array_equal(elementwise(name, [x], [dtype], dtype), on_host(name, [x], [dtype], dtype))
+
+
+@pytest.mark.parametrize("k", [31, 32, 100, 256, 257, 1000])
+@pytest.mark.parametrize("name", ["ADD", "MAX", "MIN"])
+def test_reduction_over_threads(name, k):
+    x = np.random.default_rng(0).standard_normal((3, k)).astype(np.float32)
+    i, r = loop(0, 3), loop(1, k)
+    got = run(sink(store(0, i, reduce(load(1, i * k + r), name, r))), {1: x}, {0: (3, dtypes.float32)})[0]
+    want = {"ADD": np.sum, "MAX": np.max, "MIN": np.min}[name](x, axis=1)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_variables_are_passed_by_value():
+    x = np.arange(100, dtype=np.float32)
+    i, start = loop(0, 40), Variable("start", 0, 60)
+    scale = op("CAST", uop(Ops.IVALUE, dtypes.int64, (Variable("a", 0, 9),)), dtype=dtypes.float32)
+    ast = sink(store(0, i, op("MUL", load(1, i + start), scale)))
+    got = run(ast, {1: x}, {0: (40, dtypes.float32)}, variables=(3, 31))[0]
+    np.testing.assert_array_equal(got, x[31:71] * 3)
+
+
+def run_items(items, params):
+    memory: dict[object, np.ndarray] = {}
+    for item in items:
+        for ref in item.bufs:
+            if ref not in memory:
+                memory[ref] = np.zeros(max(1, int(np.prod(ref.shape))), oracle.stored_type(ref.dtype))
+                if isinstance(ref, ParamRef):
+                    memory[ref][: params[ref.slot].size] = params[ref.slot].ravel()
+        run_ptx(item.ast, [memory[ref] for ref in item.bufs])
+    return {ref.n: view.reshape(ref.shape) for ref, view in memory.items() if isinstance(ref, OutRef)}
+
+
+def agrees(outputs, seed, tolerance):
+    rng = np.random.default_rng(seed)
+    params = {
+        n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM
+    }
+    with np.errstate(all="ignore"):
+        want = oracle.evaluate_all(outputs, params)
+    got = run_items(schedule(outputs), params)
+    for i, expected in enumerate(want):
+        if expected.size:
+            np.testing.assert_allclose(got[i], expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer(name):
+    agrees(LAYERS[name](), 3, 2e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(20))
+def test_random_programs(seed):
+    choose = random.Random(seed)
+    program = graphs.Program(choose, length=choose.choice((3, 10, 25)), assigns=False)
+    agrees(program.outputs(), seed, 1e-9)
