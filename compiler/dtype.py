@@ -65,7 +65,8 @@ class DType:
 class dtypes:  # noqa: N801 - the field's name for this namespace
     """All element types. `index` is the type of index arithmetic in kernels: 64 bits, never stored."""
 
-    bool: Final = DType("bool", 1, "bool", 1, "bool")
+    bool_: Final = DType("bool", 1, "bool", 1, "bool")
+    bool: Final = bool_
     int8: Final = DType("int8", 8, "int", 1, "int8")
     int16: Final = DType("int16", 16, "int", 2, "int16")
     int32: Final = DType("int32", 32, "int", 4, "int32")
@@ -81,8 +82,6 @@ class dtypes:  # noqa: N801 - the field's name for this namespace
     index: Final = DType("index", 64, "int", 8, "int64")
     void: Final = DType("void", 0, "uint", 0, None)
     """The type of nodes that have no value: STORE and SINK."""
-
-    bool_: Final = bool
 
     @staticmethod
     def all() -> Iterator[DType]:

@@ -1,7 +1,7 @@
 """What the scheduler knows of each tensor node before it groups: one pass, sources first.
 
-Costs are rough: a simple operation is 1, a load 2. They only decide whether a value that would be computed several times
-gets a buffer.
+Costs are rough: a simple operation is 1, a load 2. They only decide whether a value that would be computed
+several times gets a buffer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from compiler.text import postorder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from compiler.group import Entry
+    from compiler.entry import Entry
     from compiler.uop import UOp
 
 EXPENSIVE: Final = 16
@@ -36,17 +36,20 @@ _LEAF: Final = frozenset((Ops.CONST, Ops.IOTA, Ops.IVALUE))
 
 
 class Fact:
-    """What is known of one node: what its users see (`cost`, `heavy`, `rows`, `leaves`) and what it is (`own_...`, `inner`).
+    """What is known of one node.
 
-    `users` counts distinct users, an output counting as one. `leaves` is a bit set of the buffers that its users would have
-    to load, `inner` the one its own computation loads. `flow` says how much of a reduction's result passes through here, as a
-    number modulo a prime: 1 means all of it, so the node can be the end of that reduction's epilogue. `rows` marks a value
-    that needs a reduction over its own trailing axes (softmax, layer norm). `level` counts reductions below.
+    `cost`, `heavy`, `rows`, `leaves` are what its users see, `own_...` and `inner` what the node itself is.
+
+    `users` counts distinct users, an output counting as one. `leaves` is a bit set of the buffers that its
+    users would have to load, `inner` the one its own computation loads. `flow` says how much of a reduction's
+    result passes through here, as a number modulo a prime: 1 means all of it, so the node can be the end of
+    that reduction's epilogue. `rows` marks a value that needs a reduction over its own trailing axes
+    (softmax, layer norm). `level` counts reductions below.
     """
 
     __slots__ = (
-        "barrier", "bit", "cost", "entries", "flow", "heavy", "inner", "leaves", "level", "node", "own_cost", "own_heavy",
-        "own_rows", "root", "rows", "size", "uniform", "users",
+        "barrier", "bit", "cost", "entries", "flow", "heavy", "inner", "leaves", "level", "node", "own_cost",
+        "own_heavy", "own_rows", "root", "rows", "size", "uniform", "users",
     )  # fmt: skip
 
     def __init__(self, node: UOp, users: int, size: int, *, root: bool) -> None:
@@ -220,7 +223,7 @@ def back_over_rows(reduction: UOp, expand: UOp) -> bool:
 
 
 def is_contraction(reduction: UOp) -> bool:
-    """Whether a reduction sums products of two operands that are each repeated along kept axes (matmul, convolution)."""
+    """Whether a reduction sums products of operands repeated along kept axes: matmul, convolution."""
     product = reduction.src[0]
     while product.op is Ops.CAST:
         product = product.src[0]

@@ -1,8 +1,9 @@
 """Scalar values of kernels: each constructor returns the simplest equal node, under strict floating point.
 
-There is no pass: the scheduler builds values bottom-up through `alu`, which folds constants and applies the rule of the op, a
-small function in a table. No rule changes a result bit, signed zeros and NaNs included; `x + 0.0` stays (it turns -0.0 into
-0.0), `x - 0.0` and `x * 1.0` go. Integer arithmetic on coordinates becomes index arithmetic again.
+There is no pass: the scheduler builds values bottom-up through `alu`, which folds constants and applies the
+rule of the op, a small function in a table. No rule changes a result bit, signed zeros and NaNs included; `x
++ 0.0` stays (it turns -0.0 into 0.0), `x - 0.0` and `x * 1.0` go. Integer arithmetic on coordinates becomes
+index arithmetic again.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from compiler import symbolic as sy
 from compiler.dtype import DType, dtypes
-from compiler.ops import COMPARE, Ops
+from compiler.ops import Ops
 from compiler.scalar import compute
 from compiler.uop import UOp, const, uop
 
@@ -24,7 +25,7 @@ Sources = tuple[UOp, ...]
 
 def alu(op: str, dtype: DType, src: Sources) -> UOp:
     """Return op(src) in its simplest form."""
-    if all([s.op is Ops.CONST for s in src]):
+    if all([s.op is Ops.CONST for s in src]):  # noqa: C419 - a list is faster, and this is hot
         value = compute(op, dtype, [s.arg for s in src], src[0].dtype)
         if value is not None:
             return const(value, dtype)
@@ -44,7 +45,7 @@ def number(index: UOp, dtype: DType) -> UOp:
 
 
 def index_of(value: UOp) -> UOp:
-    """Return an integer value as an index: coordinates become plain index arithmetic, the rest an atom with bounds."""
+    """Return an integer value as an index: coordinates as arithmetic, the rest as an atom."""
     if value.op is Ops.CONST:
         return sy.const(int(value.arg))
     if value.op is Ops.IVALUE:
@@ -59,14 +60,14 @@ def _holds(dtype: DType, x: UOp) -> bool:
     return x.dtype.is_int and dtype.is_int and dtype.min <= x.vmin and x.vmax <= dtype.max
 
 
-def _is(x: UOp, value: float) -> bool:
+def is_constant(x: UOp, value: float) -> bool:
     """Whether x is that constant; tells 0.0 from -0.0."""
     if x.op is not Ops.CONST or x.arg != value:
         return False
     return value != 0 or math.copysign(1.0, x.arg) == math.copysign(1.0, value)
 
 
-# -- arithmetic on coordinates ---------------------------------------------------------------------------------------
+# -- arithmetic on coordinates ---------------------------------------------------------------------
 def _affine(x: UOp) -> UOp | None:
     """Return the index behind a coordinate or an integer constant."""
     if x.op is Ops.IVALUE and x.dtype is not dtypes.bool:
@@ -90,23 +91,23 @@ def _two_coordinates(dtype: DType, src: Sources) -> tuple[UOp, UOp] | None:
     return None if a is None or b is None else (a, b)
 
 
-# -- one rule an op --------------------------------------------------------------------------------------------------
+# -- one rule an op --------------------------------------------------------------------------------
 def fold_add(dtype: DType, src: Sources) -> UOp | None:
-    """x + -0.0 → x; integers: x + 0 → x; coordinates add as indices."""
+    """Fold x + -0.0 → x; integers: x + 0 → x; coordinates add as indices."""
     a, b = src
     zero = -0.0 if dtype.is_float else 0
-    if _is(b, zero):
+    if is_constant(b, zero):
         return a
-    if _is(a, zero):
+    if is_constant(a, zero):
         return b
     pair = _two_coordinates(dtype, src)
     return _coordinate(dtype, sy.add(*pair)) if pair else None
 
 
 def fold_sub(dtype: DType, src: Sources) -> UOp | None:
-    """x - 0 → x; integers: x - x → 0; coordinates subtract as indices."""
+    """Fold x - 0 → x; integers: x - x → 0; coordinates subtract as indices."""
     a, b = src
-    if _is(b, 0.0 if dtype.is_float else 0):
+    if is_constant(b, 0.0 if dtype.is_float else 0):
         return a
     if a is b and dtype.is_int:
         return const(0, dtype)
@@ -115,7 +116,7 @@ def fold_sub(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_mul(dtype: DType, src: Sources) -> UOp | None:
-    """x * 1 → x; floats: x * -1 → NEG x; integers: x * 0 → 0; a coordinate times a number stays one."""
+    """Fold x * 1 → x; floats: x * -1 → NEG x; integers: x * 0 → 0; a coordinate times a number stays one."""
     for x, y in (src, src[::-1]):
         if y.op is not Ops.CONST:
             continue
@@ -131,7 +132,7 @@ def fold_mul(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_div(dtype: DType, src: Sources) -> UOp | None:
-    """x / 1 → x; x / 2**k → x * 2**-k, which rounds the same."""
+    """Fold x / 1 → x; x / 2**k → x * 2**-k, which rounds the same."""
     x, y = src
     if y.op is not Ops.CONST:
         return None
@@ -145,7 +146,7 @@ def fold_div(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_floordiv(dtype: DType, src: Sources) -> UOp | None:
-    """x // 1 → x; a coordinate over a positive number stays one."""
+    """Fold x // 1 → x; a coordinate over a positive number stays one."""
     x, y = src
     if y.op is Ops.CONST and y.arg > 0:
         if y.arg == 1:
@@ -156,7 +157,7 @@ def fold_floordiv(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_mod(dtype: DType, src: Sources) -> UOp | None:
-    """x % 1 → 0; a coordinate modulo a positive number stays one; x % n → x where 0 <= x < n."""
+    """Fold x % 1 → 0; a coordinate modulo a positive number stays one; x % n → x where 0 <= x < n."""
     x, y = src
     if y.op is Ops.CONST and y.arg > 0:
         if y.arg == 1:
@@ -174,7 +175,7 @@ def fold_same(_dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_and(dtype: DType, src: Sources) -> UOp | None:
-    """x & x → x; x & false → false; x & true → x; masks join."""
+    """Fold x & x → x; x & false → false; x & true → x; masks join."""
     a, b = src
     if a is b:
         return a
@@ -190,7 +191,7 @@ def fold_and(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_or(dtype: DType, src: Sources) -> UOp | None:
-    """x | x → x; x | false → x; x | true → true."""
+    """Fold x | x → x; x | false → x; x | true → true."""
     if src[0] is src[1]:
         return src[0]
     for x, y in (src, src[::-1]):
@@ -202,7 +203,7 @@ def fold_or(dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_xor(dtype: DType, src: Sources) -> UOp | None:
-    """x ^ 0 → x; x ^ x → 0; x ^ true → NOT x."""
+    """Fold x ^ 0 → x; x ^ x → 0; x ^ true → NOT x."""
     if src[0] is src[1]:
         return const(0, dtype)
     for x, y in (src, src[::-1]):
@@ -246,7 +247,7 @@ def fold_abs(_dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_cast(dtype: DType, src: Sources) -> UOp | None:
-    """CAST to the own dtype → x; CAST CAST x → CAST x when the one between holds every x; coordinates stay."""
+    """CAST to the own dtype → x; CAST CAST x → CAST x when the type between holds every x."""
     x = src[0]
     if x.dtype is dtype:
         return x
@@ -271,7 +272,12 @@ def exact_cast(a: DType, b: DType) -> bool:
     return False
 
 
-_FLOAT: Final = {dtypes.float16: (11, 15), dtypes.bfloat16: (8, 127), dtypes.float32: (24, 127), dtypes.float64: (53, 1023)}
+_FLOAT: Final = {
+    dtypes.float16: (11, 15),
+    dtypes.bfloat16: (8, 127),
+    dtypes.float32: (24, 127),
+    dtypes.float64: (53, 1023),
+}
 
 
 def fold_bitcast(dtype: DType, src: Sources) -> UOp | None:
@@ -292,7 +298,7 @@ def fold_where(dtype: DType, src: Sources) -> UOp | None:
         return a if condition.arg else b
     if condition.op is Ops.NOT:
         return alu(Ops.WHERE, dtype, (condition.src[0], b, a))
-    if dtype is dtypes.bool and _is(a, 1) and _is(b, 0):
+    if dtype is dtypes.bool and is_constant(a, 1) and is_constant(b, 0):
         return condition
     return None
 
@@ -307,12 +313,12 @@ def fold_lt(_dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_eq(_dtype: DType, src: Sources) -> UOp | None:
-    """x == x → true for all but floats."""
+    """Fold x == x → true for all but floats."""
     return const(value=True, dtype=dtypes.bool) if src[0] is src[1] and not src[0].dtype.is_float else None
 
 
 def fold_ne(_dtype: DType, src: Sources) -> UOp | None:
-    """x != x → false for all but floats."""
+    """Fold x != x → false for all but floats."""
     return const(value=False, dtype=dtypes.bool) if src[0] is src[1] and not src[0].dtype.is_float else None
 
 
@@ -342,7 +348,7 @@ RULES: Final[dict[str, Callable[[DType, Sources], UOp | None]]] = {
 }
 
 
-# -- reductions ------------------------------------------------------------------------------------------------------
+# -- reductions ------------------------------------------------------------------------------------
 def identity(op: str, dtype: DType) -> UOp:
     """Return what a reduction over nothing gives."""
     if op is Ops.ADD:
@@ -357,7 +363,8 @@ def identity(op: str, dtype: DType) -> UOp:
 def combine(op: str, value: UOp, ranges: Sequence[UOp], used: int) -> UOp:
     """Return the reduction of value over ranges; bit n of `used` says whether value depends on range n.
 
-    Ranges that the value does not depend on leave: MAX and MIN keep the value, ADD multiplies it, MUL raises it.
+    Ranges that the value does not depend on leave: MAX and MIN keep the value, ADD multiplies it, MUL raises
+    it.
     """
     kept = tuple([r.arg[0] for r in ranges if used >> r.arg[0] & 1])
     times = math.prod([r.arg[1] for r in ranges if not used >> r.arg[0] & 1])
@@ -391,37 +398,3 @@ def _power(value: UOp, times: int) -> UOp:
         if times:
             value = alu(Ops.MUL, value.dtype, (value, value))
     return value if result is None else result
-
-
-# -- masks -----------------------------------------------------------------------------------------------------------
-def where_false(x: UOp, mask: UOp, memo: dict[UOp, UOp | None]) -> UOp | None:
-    """Return the constant that x surely is where `mask` does not hold, or None. `memo` belongs to one mask."""
-    if x in memo:
-        return memo[x]
-    found: UOp | None = None
-    if x.op is Ops.CONST:
-        found = x
-    elif x.op is Ops.LOAD:
-        if len(x.src) == 3 and sy.implies(x.src[2], mask):
-            found = const(0, x.dtype)
-    elif x.op is Ops.REDUCE:
-        value = where_false(x.src[0], mask, memo)
-        if value is not None and (x.arg[0] in (Ops.MAX, Ops.MIN) or _is(value, 0)):
-            found = value
-    elif x.op in RULES or x.op in COMPARE or x.op is Ops.SQRT:
-        values = [where_false(s, mask, memo) for s in x.src]
-        if None not in values:
-            folded = alu(x.op, x.dtype, tuple([v for v in values if v is not None]))
-            found = folded if folded.op is Ops.CONST else None
-    memo[x] = found
-    return found
-
-
-def masked(x: UOp, mask: UOp) -> UOp:
-    """Return x where the mask holds, else 0."""
-    if mask is sy.TRUE:
-        return x
-    zero = const(0, x.dtype)
-    if mask is sy.FALSE or where_false(x, mask, {}) is zero:
-        return zero if mask is sy.FALSE else x
-    return alu(Ops.WHERE, x.dtype, (number(mask, dtypes.bool), x, zero))

@@ -89,7 +89,8 @@ def expand(x: UOp, shape: Sequence[int]) -> UOp:
         return x
     if len(sizes) != len(x.shape) or any(n not in (1, m) for n, m in zip(x.shape, sizes, strict=True)):
         raise UsageError(
-            f"EXPAND of {_show(x)} to {sizes}: wanted the same rank, and other sizes only where the axis has size 1"
+            f"EXPAND of {_show(x)} to {sizes}: wanted the same rank, and other sizes only where the axis"
+            f" has size 1"
             f"{'; RESHAPE it first' if len(sizes) != len(x.shape) else ''}"
         )
     if x.op is Ops.EXPAND:
@@ -129,11 +130,13 @@ def _slice(x: UOp, axis: int, begin: Bound, end: Bound) -> tuple[Bound, Bound]:
         size = high - low
         if size.op is not Ops.CONST:
             raise UsageError(
-                f"SHRINK of {_show(x)}, axis {axis}: {low.render()} to {high.render()} has the size {size.render()};"
-                " wanted a number: a slice may move with a Variable, but not change its size"
+                f"SHRINK of {_show(x)}, axis {axis}: {low.render()} to {high.render()} has the size"
+                f" {size.render()}; wanted a number: a slice may move with a Variable, but not change size"
             )
         if any(a.op is not Ops.VAR for a in symbolic.atoms_of((low, high))):
-            raise UsageError(f"SHRINK of {_show(x)}, axis {axis}: bounds must be made of Variables, saw {low.render()}")
+            raise UsageError(
+                f"SHRINK of {_show(x)}, axis {axis}: bounds must be made of Variables, saw {low.render()}"
+            )
         least, most = low.vmin, high.vmax
         if low.op is not Ops.CONST:
             begin, end = low, high
@@ -160,11 +163,11 @@ def flip(x: UOp, axes: Sequence[int]) -> UOp:
 def window(
     x: UOp, axes: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> UOp:
-    """Return sliding windows: one axis more per entry, out[..., o, ..., w] = x[..., o * stride + w * dilation, ...]."""
+    """Append an axis of windows per entry: out[..., o, ..., w] = x[..., o * stride + w * dilation, ...]."""
     if not len(axes) == len(sizes) == len(strides) == len(dilations):
         raise UsageError(
-            f"WINDOW of {_show(x)}: axes {tuple(axes)}, sizes {tuple(sizes)}, strides {tuple(strides)} and dilations"
-            f" {tuple(dilations)} must be of one length"
+            f"WINDOW of {_show(x)}: axes {tuple(axes)}, sizes {tuple(sizes)}, strides {tuple(strides)} and"
+            f" dilations {tuple(dilations)} must be of one length"
         )
     found = tuple([_axis(a, len(x.shape), "WINDOW", x.shape) for a in axes])
     if len(set(found)) != len(found):
@@ -172,7 +175,8 @@ def window(
     for axis, size, stride, dilation in zip(found, sizes, strides, dilations, strict=True):
         if min(size, stride, dilation) < 1:
             raise UsageError(
-                f"WINDOW of {_show(x)}, axis {axis}: size {size}, stride {stride}, dilation {dilation} must be positive"
+                f"WINDOW of {_show(x)}, axis {axis}: size {size}, stride {stride}, dilation {dilation}"
+                " must be positive"
             )
         if dilation * (size - 1) + 1 > x.shape[axis]:
             raise UsageError(
@@ -216,7 +220,9 @@ def binary(op: str, a: UOp, b: UOp) -> UOp:
     if a.dtype is not b.dtype:
         raise UsageError(f"{op} of {a.dtype.name} and {b.dtype.name}: dtypes must be equal; CAST one of them")
     if a.shape != b.shape:
-        raise UsageError(f"{op} of shapes {a.shape} and {b.shape}: must be equal; RESHAPE and EXPAND one of them")
+        raise UsageError(
+            f"{op} of shapes {a.shape} and {b.shape}: must be equal; RESHAPE and EXPAND one of them"
+        )
     _suits(op, a)
     return uop(op, dtypes.bool if op in ops.COMPARE else a.dtype, (a, b))
 
@@ -226,10 +232,13 @@ def where(condition: UOp, a: UOp, b: UOp) -> UOp:
     if condition.dtype is not dtypes.bool:
         raise UsageError(f"WHERE: the condition {_show(condition)} must be bool; compare it with 0")
     if a.dtype is not b.dtype:
-        raise UsageError(f"WHERE of {a.dtype.name} and {b.dtype.name}: dtypes must be equal; CAST one of them")
+        raise UsageError(
+            f"WHERE of {a.dtype.name} and {b.dtype.name}: dtypes must be equal; CAST one of them"
+        )
     if not condition.shape == a.shape == b.shape:
         raise UsageError(
-            f"WHERE of shapes {condition.shape}, {a.shape} and {b.shape}: must be equal; RESHAPE and EXPAND them"
+            f"WHERE of shapes {condition.shape}, {a.shape} and {b.shape}: must be equal;"
+            " RESHAPE and EXPAND them"
         )
     return uop(Ops.WHERE, a.dtype, (condition, a, b))
 
@@ -242,14 +251,16 @@ def full(value: float, shape: Sequence[int], dtype: DType) -> UOp:
 
 
 def reduce(x: UOp, op: str, axes: Sequence[int]) -> UOp:
-    """Return x combined over axes, which leave the shape; op is ADD, MUL, MAX or MIN. Over no axis it is x."""
+    """Return x combined by ADD, MUL, MAX or MIN over axes, which leave the shape; over no axis it is x."""
     if op not in ops.REDUCERS:
         raise UsageError(f"REDUCE by {op}: wanted one of {', '.join(sorted(ops.REDUCERS))}")
     found = tuple(sorted({_axis(a, len(x.shape), "REDUCE", x.shape) for a in axes}))
     if len(found) != len(axes):
         raise UsageError(f"REDUCE of {_show(x)} over {tuple(axes)}: an axis stands there twice")
     if x.dtype is dtypes.bool and op in (Ops.ADD, Ops.MUL):
-        raise UsageError(f"REDUCE of {_show(x)} by {op}: bool is combined by MAX (any) or MIN (all); CAST it to count")
+        raise UsageError(
+            f"REDUCE of {_show(x)} by {op}: bool is combined by MAX (any) or MIN (all); CAST it to count"
+        )
     return uop(Ops.REDUCE, x.dtype, (x,), (op, found)) if found else x
 
 
@@ -278,7 +289,8 @@ def assign(target: UOp, value: UOp) -> UOp:
         base = base.src[0]
     if base.op is not Ops.PARAM:
         raise UsageError(
-            f"ASSIGN to {_show(target)}: below SHRINK, RESHAPE, PERMUTE and FLIP it must be a PARAM, saw {base.op}"
+            f"ASSIGN to {_show(target)}: below SHRINK, RESHAPE, PERMUTE and FLIP it must be a PARAM,"
+            f" saw {base.op}"
         )
     return uop(Ops.ASSIGN, target.dtype, (target, value))
 
@@ -318,7 +330,9 @@ def _suits(op: str, x: UOp) -> None:
     """Refuse operations that the dtype does not have."""
     dtype = x.dtype
     if dtype in (dtypes.index, dtypes.void):
-        raise UsageError(f"{op} of {x!r}: index nodes take the arithmetic of compiler.symbolic; see number_of")
+        raise UsageError(
+            f"{op} of {x!r}: index nodes take the arithmetic of compiler.symbolic; see number_of"
+        )
     if op in ops.FLOAT_ONLY:
         wanted, good = "a float", dtype.kind == "float"
     elif op in ops.INT_ONLY:

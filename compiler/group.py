@@ -1,18 +1,21 @@
-"""Grouping: which tensor nodes share a kernel, and at which index each is evaluated there. Users come before sources.
+"""Grouping: which tensor nodes share a kernel, and at which index each is evaluated there.
 
-Ranges are born at a kernel's output. A node is visited once all its users are placed, so all evaluations of it are known:
-`Entry` = (kernel, node, index, mask). Then it either stays inside those kernels, or becomes a *root*: it gets a buffer and a
-kernel, its own or a compatible one, and its users load it. What decides is written at `Grouping._place`.
+Users are visited before sources.
+
+Ranges are born at a kernel's output. A node is visited once all its users are placed, so all evaluations of
+it are known: `Entry` = (kernel, node, index, mask). Then it either stays inside those kernels, or becomes a
+*root*: it gets a buffer and a kernel, its own or a compatible one, and its users load it. What decides is
+written at `Grouping._stays`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Final
 
 from compiler import symbolic as sy
 from compiler.dtype import dtypes
+from compiler.entry import Entry, Kernel, Limits, Scope, param_of, squeezed
 from compiler.facts import EXPENSIVE, Fact, Facts, is_contraction, is_trailing, reduced_sizes
 from compiler.movement import Index, push
 from compiler.ops import ELEMENTWISE, MOVEMENT, Ops
@@ -21,88 +24,11 @@ from compiler.uop import UOp, uop
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-Scope = tuple[UOp, ...]
-"""The loops around an evaluation, outermost first."""
-
 _LEAF: Final = frozenset((Ops.PARAM, Ops.CONST, Ops.IOTA, Ops.IVALUE))
 _SLACK: Final = 1.3
 """A few evaluations more than elements (padding) do not count as computing twice."""
 _AMORTISED: Final = 32
 """Repeated this often, even a division is worth a buffer."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Where fusion stops."""
-
-    buffers: int = 24
-    """Distinct buffers of one kernel."""
-    nodes: int = 1024
-    """Evaluations in one kernel; beyond it, elementwise values get buffers."""
-    places: int = 8
-    """Distinct indices at which one kernel may evaluate a computed value."""
-    row: int = 1 << 17
-    """Longest row, in elements, of a kernel that holds several reductions over one row."""
-    few_rows: int = 32
-    few_rows_row: int = 1 << 13
-    """The same where there are fewer than `few_rows` rows to share among workers."""
-    split: int = 1 << 15
-    """A reduction of at least this many elements to fewer than `few_rows` is cut in two."""
-    siblings: int = 16
-    """How many earlier kernels of the same shape are considered for sharing."""
-
-
-class Entry:
-    """The evaluation of a node in a kernel at one index."""
-
-    __slots__ = ("fact", "index", "kernel", "loaded", "mask", "node", "ranges", "scopes", "src", "value")
-
-    def __init__(self, kernel: Kernel, fact: Fact, index: Index, mask: UOp) -> None:
-        self.kernel = kernel
-        self.fact = fact
-        self.node = fact.node
-        self.index = index
-        self.mask = mask
-        self.scopes: dict[Scope, None] = {}
-        self.loaded = False
-        self.ranges: Scope = ()
-        self.src: list[tuple[Entry, UOp]] = []
-        self.value: UOp | None = None
-
-
-class Kernel:
-    """A kernel in the making. Its output ranges are numbered 0, 1, ...; `number` is its place among all kernels."""
-
-    __slots__ = (
-        "assigned", "computed", "copies", "entries", "leaves", "main", "next_range", "number", "out", "reduces", "row", "rows",
-        "size", "stores",
-    )  # fmt: skip
-
-    def __init__(self, number: int, shape: tuple[int, ...]) -> None:
-        self.number = number
-        self.out: Scope = tuple([sy.loop(i, n) for i, n in enumerate(shape)])
-        self.size = prod(shape)
-        self.next_range = len(shape)
-        self.entries: dict[tuple[UOp, Index, UOp], Entry] = {}
-        self.stores: list[tuple[Fact, Entry]] = []
-        self.assigned: set[int] = set()
-        self.copies: UOp | None = None
-        self.main: UOp | None = None
-        self.row: int | None = None
-        self.rows = False
-        self.leaves = 0
-        self.reduces: dict[object, Scope] = {}
-        self.computed: dict[UOp, tuple[Entry, UOp]] = {}
-
-    def index_of(self, shape: Sequence[int]) -> Index:
-        """Return the output ranges as the index of a node of the kernel's shape, with axes of size 1 wherever."""
-        ranges = iter(self.out)
-        return tuple([next(ranges) if n > 1 else sy.ZERO for n in shape])
-
-
-def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
-    """Drop axes of size 1."""
-    return tuple([n for n in shape if n != 1])
 
 
 class Grouping:
@@ -123,7 +49,7 @@ class Grouping:
         for node in reversed(self.facts.order):
             self._visit(self.facts.of[node])
 
-    # -- placing -----------------------------------------------------------------------------------------------------
+    # -- placing -----------------------------------------------------------------------------------
     def _visit(self, fact: Fact) -> None:
         node = fact.node
         if fact.root:
@@ -141,10 +67,10 @@ class Grouping:
     def _stays(self, fact: Fact) -> bool:
         """Whether a node needs no buffer.
 
-        Reductions stay where nothing is computed twice: as the one accumulation of a kernel with everything elementwise after
-        it, beside a reduction over the very same elements, or inside a row. A node at which the whole result of such a
-        reduction arrives becomes a root in its place, so that the epilogue is stored and not the sums. Elementwise nodes stay
-        when cheap, or when computed once.
+        Reductions stay where nothing is computed twice: as the one accumulation of a kernel with everything
+        elementwise after it, beside a reduction over the very same elements, or inside a row. A node at which
+        the whole result of such a reduction arrives becomes a root in its place, so that the epilogue is
+        stored and not the sums. Elementwise nodes stay when cheap, or when computed once.
         """
         entries = fact.entries
         if fact.node.op is Ops.REDUCE:
@@ -219,10 +145,10 @@ class Grouping:
         return used
 
     def _place(self, entry: Entry, reduction: UOp, *, claim: bool) -> bool:
-        """Whether a reduction whose result arrives at this entry may be accumulated inside the entry's kernel.
+        """Whether a reduction whose result arrives at this entry may run inside the entry's kernel.
 
-        As *main* reduction: evaluated once for each output element. As *row* reduction: it depends on leading output ranges
-        only, and every loop it is repeated over runs along the row that it reduces.
+        As *main* reduction: evaluated once for each output element. As *row* reduction: it depends on leading
+        output ranges only, and every loop it is repeated over runs along the row that it reduces.
         """
         kernel = entry.kernel
         used = self._ranges_of(entry)
@@ -286,7 +212,7 @@ class Grouping:
                 return False
         return all(prod([r.arg[1] for r in scope[prefix:]]) in (1, length) for scope in entry.scopes)
 
-    # -- roots -------------------------------------------------------------------------------------------------------
+    # -- roots -------------------------------------------------------------------------------------
     def _realize(self, fact: Fact) -> None:
         """Give a node a buffer, and a kernel to compute it."""
         kernel = self._company(fact)
@@ -342,7 +268,7 @@ class Grouping:
         return bool(self.down[first.number] >> then.number & 1)
 
     def _company(self, fact: Fact) -> Kernel | None:
-        """Return an earlier made kernel that can store this node too: one that computes it anyway, or a sibling."""
+        """Return a kernel that can store this node too: one that computes it anyway, or a sibling."""
         users = dict.fromkeys([e.kernel for e in fact.entries])
         if fact.node.op not in _LEAF:
             for kernel in users:
@@ -366,7 +292,7 @@ class Grouping:
         return not closes or self._place(here[0], max(closes, key=self._weight), claim=True)
 
     def _is_sibling(self, kernel: Kernel, fact: Fact) -> bool:
-        """Whether a kernel over equal ranges reads the same data: elementwise both, or reductions over the same elements."""
+        """Whether a kernel reads the same data: elementwise both, or reducing the same elements."""
         if kernel.copies is not None or kernel.row is not None or kernel.rows or fact.own_rows:
             return False
         if fact.closes:
@@ -375,14 +301,16 @@ class Grouping:
         return kernel.main is None and not fact.flow and self._share(kernel.leaves, fact.inner, kernel.size)
 
     def _may_join(self, kernel: Kernel, fact: Fact, users: Iterable[Kernel]) -> bool:
-        """Whether a node can be stored by a kernel without too many buffers and without a circle among kernels."""
-        if (kernel.leaves & ~fact.bit | fact.inner).bit_count() + len(kernel.stores) + 1 > self.limits.buffers:
+        """Whether a kernel can store a node without too many buffers or a circle among kernels."""
+        if (kernel.leaves & ~fact.bit | fact.inner).bit_count() + len(
+            kernel.stores
+        ) + 1 > self.limits.buffers:
             return False
         if fact.node.op is Ops.ASSIGN and param_of(fact.node).arg[0] in kernel.assigned:
             return False
         return not any(user is not kernel and self.must_precede(user, kernel) for user in users)
 
-    # -- pushing indices down ----------------------------------------------------------------------------------------
+    # -- pushing indices down ----------------------------------------------------------------------
     def _entry(self, kernel: Kernel, fact: Fact, index: Index, mask: UOp) -> Entry:
         key = (fact.node, index, mask)
         entry = kernel.entries.get(key)
@@ -391,7 +319,9 @@ class Grouping:
             fact.entries.append(entry)
         return entry
 
-    def _use(self, user: Entry, node: UOp, index: Index, mask: UOp, scopes: Iterable[Scope]) -> tuple[Entry, UOp]:
+    def _use(
+        self, user: Entry, node: UOp, index: Index, mask: UOp, scopes: Iterable[Scope]
+    ) -> tuple[Entry, UOp]:
         """Return the entry that gives a node at an index, and the mask beyond which the value must read as 0.
 
         Movement is pushed through at once. `mask` says where the value is needed at all.
@@ -437,7 +367,7 @@ class Grouping:
         node = entry.node
         kernel = entry.kernel
         source = node.src[0]
-        op, axes = node.arg
+        axes = node.arg[1]
         sizes = tuple([source.shape[a] for a in axes])
         if 0 in sizes:
             return
@@ -469,11 +399,3 @@ class Grouping:
         index = (*entry.index[:axis], atom, *entry.index[axis + rank :])
         found, padding = self._use(entry, x, index, sy.both(entry.mask, inside), entry.scopes)
         entry.src = [(found, sy.both(padding, inside)), (at, shown)]
-
-
-def param_of(assign: UOp) -> UOp:
-    """Return the PARAM that an ASSIGN stores to."""
-    target = assign.src[0]
-    while target.op is not Ops.PARAM:
-        target = target.src[0]
-    return target

@@ -1,7 +1,8 @@
-"""From a grouped kernel to its AST: values are built once, sources first, through the folding constructors of `fold`.
+"""From a grouped kernel to its AST.
 
-Before that, ranges that always move together become one (a contiguous 64x56x56 output is one loop of 200704), and all are
-numbered in order: output ranges first, then those of reductions in order of first use. Buffers are numbered by first use,
+Values are built once, sources first, through the folding constructors of `fold`. Before that, ranges that
+always move together become one (a contiguous 64x56x56 output is one loop of 200704), and all are numbered in
+order: output ranges first, then those of reductions in order of first use. Buffers are numbered by first use,
 stored ones first. So equal layers give equal ASTs.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from compiler import fold
+from compiler import fold, masks
 from compiler import symbolic as sy
 from compiler.dtype import dtypes
 from compiler.item import BufRef, ParamRef, ScheduleItem
@@ -22,7 +23,7 @@ from compiler.uop import UOp, const, uop
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from compiler.group import Entry, Kernel, Scope
+    from compiler.entry import Entry, Kernel, Scope
 
 _ALIAS: Final = MOVEMENT | {Ops.CONTIGUOUS, Ops.ASSIGN}
 
@@ -91,7 +92,7 @@ class _Lowering:
         self.uses: dict[UOp, int] = {}
         self.slots: dict[BufRef, int] = {}
 
-    # -- order of evaluation -----------------------------------------------------------------------------------------
+    # -- order of evaluation -----------------------------------------------------------------------
     def _in_order(self, roots: list[Entry]) -> list[Entry]:
         """Return every entry under the roots, sources first."""
         done: set[Entry] = set()
@@ -115,12 +116,12 @@ class _Lowering:
         found = [] if entry.loaded else [s for s, _ in entry.src]
         computed = self.kernel.computed
         if computed:
-            masks = [mask for _, mask in entry.src]
-            atoms = sy.atoms_of((*entry.index, entry.mask, *masks))
+            padding = [mask for _, mask in entry.src]
+            atoms = sy.atoms_of((*entry.index, entry.mask, *padding))
             found += [computed[a][0] for a in atoms if a.op is Ops.INDEXOF]
         return found
 
-    # -- ranges ------------------------------------------------------------------------------------------------------
+    # -- ranges ------------------------------------------------------------------------------------
     def _plan_ranges(self) -> None:
         """Join ranges that always move together, and number all of them."""
         roots = dict.fromkeys([at for _, at, _ in self.stores])
@@ -135,10 +136,16 @@ class _Lowering:
             roots.update(dict.fromkeys([mask for _, mask in e.src]))
         alone, sums = _occurrences(roots)
         number = 0
-        for scope in dict.fromkeys([self.kernel.out, *[e.ranges for e in self.sequence if e.ranges and not e.loaded]]):
+        for scope in dict.fromkeys(
+            [self.kernel.out, *[e.ranges for e in self.sequence if e.ranges and not e.loaded]]
+        ):
             joined: list[list[UOp]] = [[r] for r in scope[:1]]
             for a, b in pairwise(scope):
-                if a not in alone and b not in alone and all(s.get(a, 0) == s.get(b, 0) * b.arg[1] for s in sums):
+                if (
+                    a not in alone
+                    and b not in alone
+                    and all(s.get(a, 0) == s.get(b, 0) * b.arg[1] for s in sums)
+                ):
                     joined[-1].append(b)
                 else:
                     joined.append([b])
@@ -159,7 +166,7 @@ class _Lowering:
         """Return an index or a mask over the final ranges and computed indices."""
         return sy.substitute(x, self.env, self.memo) if self.env else x
 
-    # -- values ------------------------------------------------------------------------------------------------------
+    # -- values ------------------------------------------------------------------------------------
     def item(self) -> ScheduleItem:
         """Build the AST."""
         self._plan_ranges()
@@ -173,7 +180,7 @@ class _Lowering:
             if entry.value is None:
                 entry.value = self._value(entry)
             for atom, mask in atoms.get(entry, ()):
-                self.env[atom] = fold.index_of(fold.masked(entry.value, self._final(mask)))
+                self.env[atom] = fold.index_of(masks.masked(entry.value, self._final(mask)))
         stores = []
         for ref, at, entry in self.stores:
             assert entry.value is not None
@@ -193,7 +200,7 @@ class _Lowering:
             return fold.number(node.src[0], node.dtype)
         if op is Ops.CONST:
             return node
-        values = [fold.masked(self._of(e), self._final(mask)) for e, mask in entry.src]
+        values = [masks.masked(self._of(e), self._final(mask)) for e, mask in entry.src]
         if op in ELEMENTWISE:
             return fold.alu(op, node.dtype, tuple(values))
         if op is Ops.REDUCE:

@@ -1,8 +1,9 @@
-"""Movement operations as functions on index tuples: no view objects. Ranges enter at the output and flow to the buffers.
+"""Movement operations as functions on index tuples: no view objects.
 
-`push` takes the index of an element of the result and gives the index of the source element that it shows, and a mask
-that is false where the result is padding. A reshape is cut into groups of axes that match, so untouched axes pass through
-by identity; `WINDOW` is affine and needs no division.
+Ranges enter at the output and flow to the buffers. `push` takes the index of an element of the result and
+gives the index of the source element that it shows, and a mask that is false where the result is padding. A
+reshape is cut into groups of axes that match, so untouched axes pass through by identity; `WINDOW` is affine
+and needs no division.
 """
 
 from __future__ import annotations

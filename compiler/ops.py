@@ -29,7 +29,8 @@ class Ops:
     PARAM: Final = "PARAM"
     """Contents that a buffer had before the schedule runs. arg=(slot, shape); row-major and contiguous."""
     CONST: Final = "CONST"
-    """arg=value, exactly representable in dtype: bool, int or float as the dtype's kind says. Both graphs; shape ()."""
+    """arg=value, exactly representable in dtype: bool, int or float as the dtype's kind says. Both graphs;
+    shape ()."""
     IOTA: Final = "IOTA"
     """The coordinate along one axis, int32 or int64. arg=(shape, axis)."""
 
@@ -104,53 +105,60 @@ class Ops:
 
     # -- tensor graphs: what is not elementwise ----------------------------------------------------
     REDUCE: Final = "REDUCE"
-    """Tensor: arg=(op, axes), op one of ADD MUL MAX MIN; the axes leave the shape. An empty reduction gives the op's identity.
+    """Tensor: arg=(op, axes), op one of ADD MUL MAX MIN; the axes leave the shape. An empty reduction gives
+    the op's identity.
 
     Kernel: src=(value,) arg=(op, (range number, ...)): combines value over those RANGEs in any order. They
     appear only inside reductions. Two REDUCEs of which neither contains the other may name the very same
     ranges (then one loop can serve both); a REDUCE inside another's value (row scope) never shares a range
     with it, and depends on output ranges only."""
     GATHER: Final = "GATHER"
-    """src=(x, indices) arg=axis: out.shape = x.shape[:axis] + indices.shape + x.shape[axis+1:]. Indices are int32 or int64;
-    one outside [0, n) gives 0 and reads nothing."""
+    """src=(x, indices) arg=axis: out.shape = x.shape[:axis] + indices.shape + x.shape[axis+1:]. Indices are
+    int32 or int64; one outside [0, n) gives 0 and reads nothing."""
     CONTIGUOUS: Final = "CONTIGUOUS"
     """The same values in a buffer of their own."""
     ASSIGN: Final = "ASSIGN"
-    """src=(target, value): the value, stored in place. The target is a PARAM, or SHRINK, RESHAPE, PERMUTE, FLIP of one."""
+    """src=(target, value): the value, stored in place. The target is a PARAM, or SHRINK, RESHAPE, PERMUTE,
+    FLIP of one."""
 
     # -- kernel ASTs: structure --------------------------------------------------------------------
     SINK: Final = "SINK"
     """Root of a kernel. src=STOREs, all over the same output ranges."""
     STORE: Final = "STORE"
-    """src=(BUFFER, index, value[, mask]); dtype void. Every output range appears in the index, so no element is stored twice."""
+    """src=(BUFFER, index, value[, mask]); dtype void. Every output range appears in the index, so no element
+    is stored twice."""
     BUFFER: Final = "BUFFER"
-    """dtype=element, arg=slot: position in ScheduleItem.bufs and in the argument block. Numbered by first use, outputs first."""
+    """dtype=element, arg=slot: position in ScheduleItem.bufs and in the argument block. Numbered by first
+    use, outputs first."""
     LOAD: Final = "LOAD"
-    """src=(BUFFER, index[, mask]). A false mask gives 0 and reads nothing. A kernel that stores to a buffer loads from it only
-    at the index it stores to (in-place update), before the store."""
+    """src=(BUFFER, index[, mask]). A false mask gives 0 and reads nothing. A kernel that stores to a buffer
+    loads from it only at the index it stores to (in-place update), before the store."""
 
     # -- kernel ASTs: index arithmetic; dtype index, masks dtype bool ------------------------------
     RANGE: Final = "RANGE"
-    """arg=(number, size): loop variable, 0 <= r < size, size > 1. Output ranges come first: 0, 1, ... outermost first."""
+    """arg=(number, size): loop variable, 0 <= r < size, size > 1. Output ranges come first: 0, 1, ...
+    outermost first."""
     VAR: Final = "VAR"
-    """arg=(name, lo, hi): a number given at launch, bounds inclusive; one int64 of the argument block after the buffers, in
-    order of name."""
+    """arg=(name, lo, hi): a number given at launch, bounds inclusive; one int64 of the argument block after
+    the buffers, in order of name."""
     SUM: Final = "SUM"
-    """src=atoms, arg=((coefficient, ...), constant): sum(atom * coefficient) + constant. Atoms are distinct RANGE, VAR, IDIV,
-    IMOD, INDEXOF, in structural order; coefficients are not 0."""
+    """src=atoms, arg=((coefficient, ...), constant): sum(atom * coefficient) + constant. Atoms are distinct
+    RANGE, VAR, IDIV, IMOD, INDEXOF, in structural order; coefficients are not 0."""
     IDIV: Final = "IDIV"
-    """src=(x,) arg=c > 1: floor division. When x.vmin >= 0, an unsigned or truncating division is the same."""
+    """src=(x,) arg=c > 1: floor division. When x.vmin >= 0, an unsigned or truncating division is the
+    same."""
     IMOD: Final = "IMOD"
     """src=(x,) arg=c > 1: floor modulo, 0 <= result < c."""
     ILT: Final = "ILT"
     """src=(x,) arg=c: the mask x < c."""
     IAND: Final = "IAND"
-    """src=ILTs: conjunction, at least two. (A mask that always holds is left out; CONST true and false stay inside `symbolic`.)"""
+    """src=ILTs: conjunction, at least two. (A mask that always holds is left out; CONST true and false stay
+    inside `symbolic`.)"""
     INDEXOF: Final = "INDEXOF"
     """src=(integer value,) arg=(lo, hi): a computed value as an index atom (gather)."""
     IVALUE: Final = "IVALUE"
-    """src=(index or mask,): an index as a value of dtype int32 or int64, a mask as a bool value. In tensor graphs: a scalar
-    made of VARs."""
+    """src=(index or mask,): an index as a value of dtype int32 or int64, a mask as a bool value. In tensor
+    graphs: a scalar made of VARs."""
 
 
 UNARY: Final = frozenset((

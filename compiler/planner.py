@@ -1,7 +1,7 @@
-"""Memory of a schedule's temporary buffers: offsets into one arena, shared by buffers that never live together.
+"""Memory of a schedule's temporary buffers: offsets into one arena, shared over time.
 
-Kernels that do not touch each other's buffers form a *wave* and may run at the same time, so lifetimes are counted in waves:
-what is read in one wave is not overwritten before the next.
+Kernels that do not touch each other's buffers form a *wave* and may run at the same time, so lifetimes are
+counted in waves: what is read in one wave is not overwritten before the next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Plan:
     offsets: dict[int, int]
     """TempRef.n -> byte offset, a multiple of 256."""
     waves: tuple[int, ...]
-    """For each item the number of its wave. Between two waves belongs a barrier; inside one, items are independent."""
+    """For each item the number of its wave. Between two waves belongs a barrier; inside one, items are
+    independent."""
 
 
 def plan(items: Sequence[ScheduleItem]) -> Plan:
@@ -59,7 +60,10 @@ def plan(items: Sequence[ScheduleItem]) -> Plan:
 
 
 def waves(items: Sequence[ScheduleItem]) -> tuple[int, ...]:
-    """Number the items: one joins the wave before it unless it reads or writes what that wave writes, or writes what it reads."""
+    """Return each item's wave.
+
+    An item joins the wave before it unless it touches what that wave writes, or writes what it reads.
+    """
     numbers: list[int] = []
     number = 0
     read: set[object] = set()

@@ -1,6 +1,7 @@
-"""Arithmetic on Python numbers exactly as kernels do it (`compiler.ops` has the rules), for folding constants.
+"""Arithmetic on Python numbers exactly as kernels do it, for folding constants.
 
-Transcendental functions are left out, except where the result is exact: a device's rounding is its own.
+The rules stand in `compiler.ops`. Transcendental functions are left out, except where the result is exact: a
+device's rounding is its own.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ Number = float
 
 
 def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> Number | None:
-    """Return op(values), rounded or wrapped to dtype; None when it is not folded. `source` is the first source's dtype."""
+    """Return op(values), rounded or wrapped to dtype; None when it is not folded.
+
+    `source` is the dtype of the first value.
+    """
     if op is Ops.CAST:
         return convert(values[0], dtype)
     if op is Ops.BITCAST:
@@ -32,7 +36,13 @@ def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> N
     if rule is None:
         return None
     result = rule(*values)
-    return None if result is None else convert(result, dtype) if dtype.is_float or op in _FLOAT_TO_BOOL else wrap(result, dtype)
+    return (
+        None
+        if result is None
+        else convert(result, dtype)
+        if dtype.is_float or op in _FLOAT_TO_BOOL
+        else wrap(result, dtype)
+    )
 
 
 def convert(value: int | float, dtype: DType) -> Number:  # noqa: PYI041 - the two are told apart
@@ -54,7 +64,7 @@ _DOUBLE: Final = 53
 
 
 def _to_float(value: int | float, dtype: DType) -> float:  # noqa: PYI041 - the two are told apart
-    """Return a number as a double that rounds to dtype as the number does: long integers are rounded to odd first."""
+    """Return a double that rounds to dtype as the number does: long integers are rounded to odd."""
     if isinstance(value, float) or dtype is dtypes.float64:
         return float(value)
     extra = abs(value).bit_length() - _DOUBLE
@@ -75,8 +85,9 @@ def wrap(value: Number, dtype: DType) -> int:
 
 
 _CODES: Final = {
-    dtypes.int8: "b", dtypes.int16: "h", dtypes.int32: "i", dtypes.int64: "q", dtypes.uint8: "B", dtypes.uint16: "H",
-    dtypes.uint32: "I", dtypes.uint64: "Q", dtypes.float16: "e", dtypes.float32: "f", dtypes.float64: "d",
+    dtypes.int8: "b", dtypes.int16: "h", dtypes.int32: "i", dtypes.int64: "q", dtypes.uint8: "B",
+    dtypes.uint16: "H", dtypes.uint32: "I", dtypes.uint64: "Q", dtypes.float16: "e",
+    dtypes.float32: "f", dtypes.float64: "d",
 }  # fmt: skip
 
 
@@ -106,7 +117,9 @@ def _whole(rule: Callable[[float], int]) -> Callable[[float], float]:
 
 def _exactly(point: float, result: float) -> Callable[[float], float | None]:
     """Fold a transcendental function at the one point where its value is exact."""
-    return lambda x: math.copysign(result, x) if x == point and result == 0 == point else result if x == point else None
+    return lambda x: (
+        math.copysign(result, x) if x == point and result == 0 == point else result if x == point else None
+    )
 
 
 _FLOAT: Final[dict[str, Callable[..., Number | None]]] = {

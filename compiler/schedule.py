@@ -6,7 +6,8 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from compiler.group import Grouping, Kernel, Limits, param_of
+from compiler.entry import Kernel, Limits, param_of
+from compiler.group import Grouping
 from compiler.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
 from compiler.lower import Buffers, assigned_place, lower
 from compiler.ops import Ops
@@ -16,7 +17,7 @@ from hcq.config import config
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from compiler.group import Entry
+    from compiler.entry import Entry
     from compiler.uop import UOp
 
 __all__ = ["BufRef", "Limits", "OutRef", "ParamRef", "ScheduleItem", "TempRef", "schedule"]
@@ -24,11 +25,14 @@ __all__ = ["BufRef", "Limits", "OutRef", "ParamRef", "ScheduleItem", "TempRef", 
 _DEFAULT = Limits()
 
 
-def schedule(outputs: Sequence[UOp], *, limits: Limits = _DEFAULT, verify: bool | None = None) -> list[ScheduleItem]:
+def schedule(
+    outputs: Sequence[UOp], *, limits: Limits = _DEFAULT, verify: bool | None = None
+) -> list[ScheduleItem]:
     """Return the kernels that compute the outputs, in an order in which they may run.
 
-    Output number i is stored to OutRef(i), whole and row-major; an ASSIGN stores in place instead and has no OutRef. An
-    output without elements needs no kernel. `verify` checks the graph and every kernel; by default when DEBUG is set.
+    Output number i is stored to OutRef(i), whole and row-major; an ASSIGN stores in place instead and has no
+    OutRef. An output without elements needs no kernel. `verify` checks the graph and every kernel; by default
+    when DEBUG is set.
     """
     if verify is None:
         verify = config().debug > 0
@@ -49,7 +53,7 @@ def schedule(outputs: Sequence[UOp], *, limits: Limits = _DEFAULT, verify: bool 
 
 @contextmanager
 def _no_collector() -> Iterator[None]:
-    """Keep Python's collector off: nodes form no cycles, and full passes over them cost more than scheduling."""
+    """Keep Python's collector off: nodes form no cycles, and a full pass over them costs much."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -79,11 +83,12 @@ def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
     return _alive([lower(kernel, buffers) for kernel in kernels])
 
 
-# -- order -----------------------------------------------------------------------------------------------------------
+# -- order -----------------------------------------------------------------------------------------
 def _ordered(grouping: Grouping) -> list[Kernel]:
     """Sort kernels by the longest way that leads to them, so that what may run together stands together.
 
-    A kernel that waits for nothing (the cast of a weight) comes just before its first user, to keep buffers short-lived.
+    A kernel that waits for nothing (the cast of a weight) comes just before its first user, to keep buffers
+    short-lived.
     """
     edges = grouping.edges
     level = [0] * len(edges)
@@ -110,12 +115,12 @@ def _alive(items: list[ScheduleItem]) -> list[ScheduleItem]:
     return kept
 
 
-# -- in-place assignment ---------------------------------------------------------------------------------------------
+# -- in-place assignment ---------------------------------------------------------------------------
 def _assign_in_place(grouping: Grouping) -> set[UOp]:
     """Order readers of old contents before each ASSIGN, and return the ASSIGNs that can store in place.
 
-    The others get a temporary buffer and a copy that runs after all readers: where the kernel reads its target at other
-    places than it writes, or where a reader of the old contents needs the new ones too.
+    The others get a temporary buffer and a copy that runs after all readers: where the kernel reads its
+    target at other places than it writes, or where a reader of the old contents needs the new ones too.
     """
     assigns = [(k, fact.node) for k in grouping.kernels for fact, _ in k.stores if fact.node.op is Ops.ASSIGN]
     if not assigns:
@@ -134,7 +139,9 @@ def _assign_in_place(grouping: Grouping) -> set[UOp]:
         newer = dict.fromkeys([k for k, _ in writers.get(slot, ()) if k is not kernel])
         for _, earlier in writers.get(slot, ()):
             if earlier in in_place:
-                newer.update(dict.fromkeys([e.kernel for e in grouping.facts.of[earlier].entries if e.loaded]))
+                newer.update(
+                    dict.fromkeys([e.kernel for e in grouping.facts.of[earlier].entries if e.loaded])
+                )
         before = [*old, *newer]
         late = any(k is kernel or grouping.must_precede(kernel, k) for k in before)
         if late or _reads_elsewhere(kernel, assign, readers.get(slot, ())):

@@ -1,7 +1,7 @@
 """Large reductions to few elements, cut in two: first many partial results, then those.
 
-One kernel could share such a reduction among workers only by synchronising them. How it is cut depends on the shape
-alone, so the rounding of a sum never depends on the number of workers.
+One kernel could share such a reduction among workers only by synchronising them. How it is cut depends on the
+shape alone, so the rounding of a sum never depends on the number of workers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from compiler.uop import UOp, uop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compiler.group import Limits
+    from compiler.entry import Limits
 
 _PARTS = 256
 _LEAST = 1024
@@ -25,7 +25,7 @@ _LEAST = 1024
 
 
 def split_reductions(outputs: Sequence[UOp], limits: Limits) -> list[UOp]:
-    """Return the outputs with every large reduction to few elements cut in two; the same nodes when there is none."""
+    """Return the outputs with every large reduction to few elements cut in two."""
     order = postorder(outputs)
     cuts = {x: cut for x in order if x.op is Ops.REDUCE and (cut := _cut(x, limits)) is not None}
     if not cuts:

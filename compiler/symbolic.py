@@ -1,4 +1,4 @@
-"""Index arithmetic with canonical constructors: a sum of atoms with integer coefficients is the only shape of a sum.
+"""Index arithmetic with canonical constructors: sums are always atoms with integer coefficients.
 
 There is no simplification pass. Each constructor returns the canonical node; since sums are affine by
 construction, constant folding, like terms, re-association and distribution are dictionary merges. Only
@@ -40,7 +40,7 @@ FALSE: Final = _const(value=False, dtype=_BOOL)
 
 
 def loop(number: int, size: int) -> UOp:
-    """Return the loop variable of that number, 0 <= r < size. Of size one it is the constant 0: no range exists for it."""
+    """Return the loop variable of that number, 0 <= r < size; of size one it is the constant 0."""
     return ZERO if size == 1 else uop(Ops.RANGE, _INDEX, (), (number, size))
 
 
@@ -58,7 +58,9 @@ def as_index(x: UOp | int, operator: str) -> UOp:
     if isinstance(x, int):
         return const(x)
     if x.dtype is not _INDEX:
-        raise UsageError(f"`{operator}` on nodes is index arithmetic; {x!r} has dtype {x.dtype.name}, wanted index")
+        raise UsageError(
+            f"`{operator}` on nodes is index arithmetic; {x!r} has dtype {x.dtype.name}, wanted index"
+        )
     return x
 
 
@@ -159,7 +161,10 @@ def _bounds(terms: Terms, constant: int) -> tuple[int, int]:
 
 
 def _split(terms: Terms, constant: int, c: int) -> tuple[int, Terms, Terms, int, int] | None:
-    """Find g | c such that what g does not divide stays in [0, g): (g, big terms / g, small terms, and their constants)."""
+    """Find a divisor g of c such that the terms it does not divide stay in [0, g).
+
+    Return g, the other terms over g, the small terms, and the constants of both.
+    """
     for g in sorted({gcd(v, c) for v in terms.values()}, reverse=True):
         if g == 1:
             return None
@@ -254,7 +259,7 @@ def ge(x: UOp, c: int) -> UOp:
 
 
 def both(*masks: UOp) -> UOp:
-    """Return the conjunction: flat, in structural order, without duplicates and without what another comparison implies."""
+    """Return the conjunction: flat, in structural order, the tightest comparison of each index."""
     least: dict[UOp, int] = {}
     for mask in masks:
         if mask is FALSE:
@@ -272,7 +277,7 @@ def both(*masks: UOp) -> UOp:
 
 
 def implies(mask: UOp, other: UOp) -> bool:
-    """Whether `other` surely holds where `mask` does: each of its comparisons is among the mask's, or weaker."""
+    """Whether `other` surely holds where `mask` does: its comparisons are among the mask's, or weaker."""
     if other is TRUE or mask is FALSE or mask is other:
         return True
     if other is FALSE or mask is TRUE:
@@ -321,7 +326,7 @@ REBUILD: Final[dict[str, Callable[[UOp, list[UOp]], UOp]]] = {
 
 
 def atoms_of(xs: Iterable[UOp]) -> dict[UOp, None]:
-    """Return the ranges, variables and computed indices under index nodes and masks, in order of discovery."""
+    """Return the ranges, variables and computed indices under index nodes and masks."""
     found: dict[UOp, None] = {}
     seen: set[UOp] = set()
     stack = list(xs)

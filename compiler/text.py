@@ -1,8 +1,8 @@
 """Nodes as text: index arithmetic for people, and the canonical text of a kernel, which is also its key.
 
-The canonical text numbers nodes in the order of a depth-first walk from the root, one line a node, so it depends on the
-structure alone: never on ids, hash seeds or the process. `parse_kernel` reads it back, which is how a kernel travels to
-another process.
+The canonical text numbers nodes in the order of a depth-first walk from the root, one line a node, so it
+depends on the structure alone: never on ids, hash seeds or the process. `parse_kernel` reads it back, which
+is how a kernel travels to another process.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _expression_of(x: UOp, memo: dict[UOp, str]) -> str:
 
 
 def postorder(roots: Iterable[UOp]) -> list[UOp]:
-    """Return every node under the roots, sources before users, each once; the order depends on structure alone."""
+    """Return every node under the roots once, sources before users; structure alone decides the order."""
     done: set[UOp] = set()
     order: list[UOp] = []
     stack = list(roots)

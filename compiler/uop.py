@@ -55,7 +55,7 @@ class UOp:
         return self.vmax
 
     def render(self) -> str:
-        """Return index arithmetic as text, such as `((idx0*4)+idx1)`; other nodes as the lines of `kernel_key`."""
+        """Return index arithmetic as text, such as `((idx0*4)+idx1)`; other nodes as `kernel_key` does."""
         from compiler.text import node_text  # noqa: PLC0415 - text is built on this module
 
         return node_text(self)
@@ -67,7 +67,9 @@ class UOp:
         return f"<{self.op} {self.dtype.name} {self.shape}{arg} #{self.id}>"
 
     def __reduce__(self) -> NoReturn:
-        raise UsageError("nodes are interned per process and cannot be pickled; send kernel_key(ast) and parse it there")
+        raise UsageError(
+            "nodes are interned per process and cannot be pickled; send kernel_key(ast) and parse it there"
+        )
 
     def __add__(self, other: UOp | int) -> UOp:
         from compiler import symbolic  # noqa: PLC0415 - symbolic is built on this module

@@ -11,11 +11,12 @@ from compiler import symbolic as sy
 from compiler.dtype import dtypes
 from compiler.ops import Ops
 from compiler.text import postorder
-from compiler.uop import UOp
 from hcq.errors import CompileError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from compiler.uop import UOp
 
 
 def verify_tensor(root: UOp) -> None:
@@ -93,7 +94,7 @@ class _Kernel:
         self._stores()
         self._numbers()
 
-    # -- single nodes ------------------------------------------------------------------------------------------------
+    # -- single nodes ------------------------------------------------------------------------------
     def _one(self, x: UOp) -> None:
         if x.shape != ():
             raise self.fail(x, f"nodes of kernels are scalars, its shape is {x.shape}")
@@ -110,9 +111,10 @@ class _Kernel:
             raise self.fail(x, "has no place in a kernel")
 
     def _value(self, x: UOp) -> None:
-        if any(s.dtype in (dtypes.index, dtypes.void) or s.op is Ops.BUFFER or sy.is_mask(s) and s.op is not Ops.CONST
-               for s in x.src):  # fmt: skip
-            raise self.fail(x, "sources of arithmetic must be values; IVALUE turns an index or a mask into one")
+        if not all(_is_value(s) for s in x.src):
+            raise self.fail(
+                x, "sources of arithmetic must be values; IVALUE turns an index or a mask into one"
+            )
         try:
             same = _elementwise(x)
         except (UsageError, ValueError, TypeError) as error:
@@ -120,7 +122,7 @@ class _Kernel:
         if same.dtype is not x.dtype:
             raise self.fail(x, f"must have dtype {same.dtype.name}")
 
-    # -- scoping -----------------------------------------------------------------------------------------------------
+    # -- scoping -----------------------------------------------------------------------------------
     def _ranges(self, x: UOp) -> None:
         """Fill the free ranges of a node and the ones reduced inside it."""
         free = frozenset().union(*[self.free[s] for s in x.src])
@@ -145,7 +147,9 @@ class _Kernel:
                 raise self.fail(store, "a SINK has STOREs only")
             index = self.free[store.src[1]]
             if index != outs:
-                raise self.fail(store, f"stores over ranges {sorted(index)}, another store over {sorted(outs)}")
+                raise self.fail(
+                    store, f"stores over ranges {sorted(index)}, another store over {sorted(outs)}"
+                )
             if not self.free[store.src[2]] <= outs:
                 extra = sorted(self.free[store.src[2]] - outs)
                 raise self.fail(store, f"ranges {extra} of its value are neither stored over nor reduced")
@@ -165,20 +169,30 @@ class _Kernel:
     def _row(self, x: UOp, outs: frozenset[int]) -> bool:
         return all(self.free[y] <= outs for y in postorder(x.src) if y.op is Ops.REDUCE)
 
-    # -- numbering ---------------------------------------------------------------------------------------------------
+    # -- numbering ---------------------------------------------------------------------------------
     def _numbers(self) -> None:
         ranges = [x for x in self.nodes if x.op is Ops.RANGE]
         if sorted(r.arg[0] for r in ranges) != list(range(len(ranges))):
-            raise CompileError(f"ranges must be numbered 0..{len(ranges) - 1}, once each: {ranges}", ast=self.ast.render())
+            raise CompileError(
+                f"ranges must be numbered 0..{len(ranges) - 1}, once each: {ranges}", ast=self.ast.render()
+            )
         outs = self.free[self.ast.src[0].src[1]]
         if outs != frozenset(range(len(outs))):
-            raise CompileError(f"output ranges must come first, they are {sorted(outs)}", ast=self.ast.render())
+            raise CompileError(
+                f"output ranges must come first, they are {sorted(outs)}", ast=self.ast.render()
+            )
         slots = sorted({x.arg for x in self.nodes if x.op is Ops.BUFFER})
         if slots != list(range(len(slots))):
-            raise CompileError(f"buffers must be numbered from 0 without holes: {slots}", ast=self.ast.render())
+            raise CompileError(
+                f"buffers must be numbered from 0 without holes: {slots}", ast=self.ast.render()
+            )
 
 
-# -- one rule an op: what is wrong, or "" --------------------------------------------------------------------------------
+# -- one rule an op: what is wrong, or "" ----------------------------------------------------------
+def _is_value(x: UOp) -> bool:
+    return x.dtype not in (dtypes.index, dtypes.void) and x.op is not Ops.BUFFER and x.op not in sets.MASK
+
+
 def _is_index(x: UOp) -> bool:
     return x.dtype is dtypes.index and (x.op in sets.INDEX or x.op is Ops.CONST)
 
@@ -205,13 +219,21 @@ def _sum(x: UOp) -> str:
 
 
 def _divided(x: UOp) -> str:
-    return "" if len(x.src) == 1 and _is_index(x.src[0]) and x.arg > 1 else "wanted one index and a divisor above 1"
+    return (
+        ""
+        if len(x.src) == 1 and _is_index(x.src[0]) and x.arg > 1
+        else "wanted one index and a divisor above 1"
+    )
 
 
 def _less(x: UOp) -> str:
     if x.dtype is not dtypes.bool or len(x.src) != 1 or not _is_index(x.src[0]):
         return "wanted a bool over one index"
-    return "" if x.src[0].vmin < x.arg <= x.src[0].vmax else f"is decided: the index is in {x.src[0].vmin}..{x.src[0].vmax}"
+    return (
+        ""
+        if x.src[0].vmin < x.arg <= x.src[0].vmax
+        else f"is decided: the index is in {x.src[0].vmin}..{x.src[0].vmax}"
+    )
 
 
 def _conjunction(x: UOp) -> str:
@@ -219,7 +241,11 @@ def _conjunction(x: UOp) -> str:
 
 
 def _computed(x: UOp) -> str:
-    return "" if len(x.src) == 1 and x.src[0].dtype.is_int and len(x.arg) == 2 else "wanted one integer value and bounds"
+    return (
+        ""
+        if len(x.src) == 1 and x.src[0].dtype.is_int and len(x.arg) == 2
+        else "wanted one integer value and bounds"
+    )
 
 
 def _number(x: UOp) -> str:
@@ -247,7 +273,7 @@ def _load(x: UOp) -> str:
 def _store(x: UOp) -> str:
     if len(x.src) not in (3, 4) or x.src[0].op is not Ops.BUFFER or not _is_index(x.src[1]):
         return "wanted BUFFER, index, value and perhaps a mask"
-    if x.src[2].dtype is not x.src[0].dtype or sy.is_mask(x.src[2]) and x.src[2].op is not Ops.CONST:
+    if x.src[2].dtype is not x.src[0].dtype or not _is_value(x.src[2]):
         return f"stores {x.src[2].dtype.name} to a buffer of {x.src[0].dtype.name}"
     return "" if x.src[1].vmin >= 0 else f"writes at {x.src[1].vmin}"
 

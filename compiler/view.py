@@ -1,8 +1,8 @@
 """Views without copies: which element of a base buffer each element of a view shows.
 
-A `ShapeTracker` is a recorded chain of movement operations over a contiguous base; it keeps the very nodes that tensor
-graphs use, so its rules and its messages are theirs, and its arithmetic is the scheduler's. A `View` is the special case of
-one offset and one stride per axis. Neither appears inside kernels.
+A `ShapeTracker` is a recorded chain of movement operations over a contiguous base; it keeps the very nodes
+that tensor graphs use, so its rules and its messages are theirs, and its arithmetic is the scheduler's. A
+`View` is the special case of one offset and one stride per axis. Neither appears inside kernels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ Strides = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One offset and one stride per axis, in elements; outside `mask`, (begin, end) per axis, elements read as 0."""
+    """One offset and one stride per axis, in elements.
+
+    Outside `mask`, a (begin, end) per axis, elements read as 0.
+    """
 
     shape: Shape
     strides: tuple[int, ...]
@@ -95,7 +98,7 @@ class ShapeTracker:
         """Number of elements that the view shows."""
         return prod(self.shape)
 
-    # -- movement ----------------------------------------------------------------------------------------------------
+    # -- movement ----------------------------------------------------------------------------------
     def reshape(self, shape: Sequence[int]) -> ShapeTracker:
         """Show the same elements, in row-major order, in another shape."""
         return ShapeTracker(graph.reshape(self.node, shape))
@@ -123,7 +126,9 @@ class ShapeTracker:
     def stride(self, steps: Sequence[int]) -> ShapeTracker:
         """Keep every step-th element of each axis; a negative step reverses the axis first."""
         if len(steps) != len(self.shape) or 0 in steps:
-            raise UsageError(f"stride {tuple(steps)} of the shape {self.shape}: wanted one step for each axis, none 0")
+            raise UsageError(
+                f"stride {tuple(steps)} of the shape {self.shape}: wanted one step for each axis, none 0"
+            )
         found = self.flip([a for a, step in enumerate(steps) if step < 0])
         axes = [a for a, step in enumerate(steps) if abs(step) > 1]
         ones = (1,) * len(axes)
@@ -136,7 +141,7 @@ class ShapeTracker:
         """Append one axis of sliding windows per entry."""
         return ShapeTracker(graph.window(self.node, axes, sizes, strides, dilations))
 
-    # -- what it shows -----------------------------------------------------------------------------------------------
+    # -- what it shows -----------------------------------------------------------------------------
     def expr_idxs(self, index: Sequence[UOp] | None = None) -> tuple[UOp, UOp]:
         """Return the base element, and the mask, of an index; by default of ranges idx0, idx1, ...
 
@@ -144,7 +149,9 @@ class ShapeTracker:
         """
         at: Index = _ranges(self.shape) if index is None else tuple(index)
         if len(at) != len(self.shape):
-            raise UsageError(f"an index of {len(at)} parts for the shape {self.shape}; wanted {len(self.shape)}")
+            raise UsageError(
+                f"an index of {len(at)} parts for the shape {self.shape}; wanted {len(self.shape)}"
+            )
         node, mask = self.node, sy.TRUE
         while node.op in MOVEMENT:
             source = node.src[0]
@@ -172,7 +179,7 @@ class ShapeTracker:
 
     @property
     def view(self) -> View | None:
-        """The same as one View, or None when no single offset, stride per axis and box of valid elements tells it."""
+        """The same as one View; None when one offset, a stride per axis and a box do not tell it."""
         strides = self.real_strides()
         index, mask = self.expr_idxs()
         terms, offset = sy.terms_of(index)
@@ -191,7 +198,7 @@ class ShapeTracker:
 
 
 def base_view(node: UOp) -> tuple[UOp, ShapeTracker] | None:
-    """Return the base and the view when a graph is only movement of a PARAM, which needs no kernel; None otherwise."""
+    """Return base and view when a graph is only movement of a PARAM, which needs no kernel."""
     tracker = ShapeTracker(node)
     return (tracker.base, tracker) if tracker.base.op is Ops.PARAM else None
 

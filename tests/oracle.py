@@ -1,8 +1,9 @@
 """What graphs and kernels mean, in NumPy: the oracle for all tests of the compiler and the frontend.
 
-`evaluate(node, params)` interprets a tensor graph, `run(items, params)` interprets scheduled kernels, vectorised over all
-ranges: range number n is array axis n. Kernels may touch nothing out of bounds and store no element twice. bfloat16 buffers
-are uint16 arrays; its values are computed as float32 and rounded after each operation.
+`evaluate(node, params)` interprets a tensor graph, `run(items, params)` interprets scheduled kernels,
+vectorised over all ranges: range number n is array axis n. Kernels may touch nothing out of bounds and store
+no element twice. bfloat16 buffers are uint16 arrays; its values are computed as float32 and rounded after
+each operation.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def rounded(x: Array, dtype: DType) -> Array:
     return np.where(np.isnan(x), np.float32(np.nan), even)
 
 
-# -- elementwise -----------------------------------------------------------------------------------------------------
+# -- elementwise -----------------------------------------------------------------------------------
 def cast(x: Array, source: DType, dtype: DType) -> Array:
     """CAST by the rules of compiler.ops."""
     if dtype is dtypes.bool:
@@ -68,8 +69,14 @@ def cast(x: Array, source: DType, dtype: DType) -> Array:
     if source.is_float and dtype.is_int:
         wide = np.trunc(np.where(np.isnan(x), 0, x).astype(np.float64))
         low, high = dtype.min, dtype.max
-        inside = np.clip(wide, low, float(high) if high < 2**53 else np.nextafter(float(high), 0)).astype(numpy_type(dtype))
-        return np.where(wide >= high, np.array(high, numpy_type(dtype)), np.where(wide <= low, np.array(low, numpy_type(dtype)), inside))
+        inside = np.clip(wide, low, float(high) if high < 2**53 else np.nextafter(float(high), 0)).astype(
+            numpy_type(dtype)
+        )
+        return np.where(
+            wide >= high,
+            np.array(high, numpy_type(dtype)),
+            np.where(wide <= low, np.array(low, numpy_type(dtype)), inside),
+        )
     return rounded(x, dtype)
 
 
@@ -89,12 +96,17 @@ def _shift(a: Array, b: Array, *, left: bool) -> Array:
     bits = a.dtype.itemsize * 8
     good = (b >= 0) & (b < bits)
     amount = np.where(good, b, 0).astype(a.dtype)
-    return np.where(good, a << amount, np.zeros((), a.dtype)) if left else np.where(good, a >> amount, (0 - (a < 0)).astype(a.dtype))
+    return (
+        np.where(good, a << amount, np.zeros((), a.dtype))
+        if left
+        else np.where(good, a >> amount, (0 - (a < 0)).astype(a.dtype))
+    )
 
 
 COMPUTE: dict[str, Any] = {
     Ops.NEG: np.negative, Ops.ABS: np.abs, Ops.RECIP: lambda x: 1 / x, Ops.SQRT: np.sqrt, Ops.EXP: np.exp,
-    Ops.EXP2: np.exp2, Ops.LOG: np.log, Ops.LOG2: np.log2, Ops.SIN: np.sin, Ops.COS: np.cos, Ops.TANH: np.tanh,
+    Ops.EXP2: np.exp2, Ops.LOG: np.log, Ops.LOG2: np.log2, Ops.SIN: np.sin, Ops.COS: np.cos,
+    Ops.TANH: np.tanh,
     Ops.FLOOR: np.floor, Ops.CEIL: np.ceil, Ops.TRUNC: np.trunc, Ops.ROUND: np.rint, Ops.NOT: np.invert,
     Ops.ADD: np.add, Ops.SUB: np.subtract, Ops.MUL: np.multiply, Ops.DIV: np.divide, Ops.FLOORDIV: _floordiv,
     Ops.MOD: _mod, Ops.MAX: np.maximum, Ops.MIN: np.minimum, Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or,
@@ -127,17 +139,26 @@ def reduced(x: Array, op: str, axes: tuple[int, ...], dtype: DType, *, keepdims:
         if dtype is dtypes.bool:
             rule = np.logical_or if op is Ops.MAX else np.logical_and
             return rule.reduce(x, axis=axes, keepdims=keepdims)
-        got = REDUCE[op].reduce(x.astype(wide), axis=axes, keepdims=keepdims, initial=wide(initial) if dtype.is_float else np.array(initial, wide)[()], dtype=wide)
+        got = REDUCE[op].reduce(
+            x.astype(wide),
+            axis=axes,
+            keepdims=keepdims,
+            initial=wide(initial) if dtype.is_float else np.array(initial, wide)[()],
+            dtype=wide,
+        )
         return rounded(got, dtype)
 
 
-# -- tensor graphs ---------------------------------------------------------------------------------------------------
+# -- tensor graphs ---------------------------------------------------------------------------------
 def evaluate(root: UOp, params: Mapping[int, Array], variables: Mapping[str, int] | None = None) -> Array:
-    """Return a tensor graph's value; `params` maps slots to buffers. ASSIGN gives its value and stores nothing."""
+    """Return a tensor graph's value; `params` maps slots to buffers. ASSIGN gives its value and stores
+    nothing."""
     return evaluate_all((root,), params, variables)[0]
 
 
-def evaluate_all(roots: Sequence[UOp], params: Mapping[int, Array], variables: Mapping[str, int] | None = None) -> list[Array]:
+def evaluate_all(
+    roots: Sequence[UOp], params: Mapping[int, Array], variables: Mapping[str, int] | None = None
+) -> list[Array]:
     """Return the values of several roots."""
     memo: dict[UOp, Array] = {}
     for node in postorder(roots):
@@ -156,7 +177,9 @@ def _index(node: UOp | int, variables: Mapping[str, int]) -> int:
     return sy.evaluate(node, {a: variables[a.arg[0]] for a in sy.atoms_of((node,))})
 
 
-def _tensor(node: UOp, memo: dict[UOp, Array], params: Mapping[int, Array], variables: Mapping[str, int]) -> Array:
+def _tensor(
+    node: UOp, memo: dict[UOp, Array], params: Mapping[int, Array], variables: Mapping[str, int]
+) -> Array:
     op, arg, dtype = node.op, node.arg, node.dtype
     if op is Ops.PARAM:
         return from_memory(np.asarray(params[arg[0]]).reshape(arg[1]), dtype)
@@ -164,7 +187,9 @@ def _tensor(node: UOp, memo: dict[UOp, Array], params: Mapping[int, Array], vari
         return np.array(arg, numpy_type(dtype))
     if op is Ops.IOTA:
         shape, axis = arg
-        line = np.arange(shape[axis], dtype=numpy_type(dtype)).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+        line = np.arange(shape[axis], dtype=numpy_type(dtype)).reshape(
+            [-1 if i == axis else 1 for i in range(len(shape))]
+        )
         return np.broadcast_to(line, shape)
     if op is Ops.IVALUE:
         return np.array(_index(node.src[0], variables), numpy_type(dtype))
@@ -215,8 +240,10 @@ def _gathered(x: Array, indices: Array, axis: int) -> Array:
     return np.where(good.reshape(shape), got, np.zeros((), x.dtype))
 
 
-# -- kernels ---------------------------------------------------------------------------------------------------------
-def run(items: Sequence[ScheduleItem], params: dict[int, Array], variables: Mapping[str, int] | None = None) -> dict[int, Array]:
+# -- kernels ---------------------------------------------------------------------------------------
+def run(
+    items: Sequence[ScheduleItem], params: dict[int, Array], variables: Mapping[str, int] | None = None
+) -> dict[int, Array]:
     """Run kernels in order; return the outputs by number. Parameters that are assigned change in place."""
     memory: dict[object, Array] = {}
     for item in items:
@@ -252,11 +279,15 @@ def run_kernel(ast: UOp, bufs: Sequence[Array], variables: Mapping[str, int] | N
             index, value = index[mask], value[mask]
         index = index.reshape(-1)
         assert index.size == 0 or (index.min() >= 0 and index.max() < target.size), "store out of bounds"
-        assert np.unique(index).size == index.size == memo[store.src[1]].size, "an element is stored twice, or a range is missing"
+        assert np.unique(index).size == index.size == memo[store.src[1]].size, (
+            "an element is stored twice, or a range is missing"
+        )
         target[index] = to_memory(value.reshape(-1), store.src[0].dtype)
 
 
-def _scalar(node: UOp, memo: dict[UOp, Array], bufs: Sequence[Array], rank: int, variables: Mapping[str, int]) -> Array:
+def _scalar(
+    node: UOp, memo: dict[UOp, Array], bufs: Sequence[Array], rank: int, variables: Mapping[str, int]
+) -> Array:
     op, arg = node.op, node.arg
     if op is Ops.RANGE:
         number, size = arg

@@ -97,7 +97,7 @@ def layernorm(x: UOp, w: UOp | None = None, b: UOp | None = None) -> UOp:
     return add(mul(y, g.expand(g.reshape(w, row), x.shape)), g.expand(g.reshape(b, row), x.shape))
 
 
-# -- random programs -------------------------------------------------------------------------------------------------
+# -- random programs -------------------------------------------------------------------------------
 _SHAPES = ((), (1,), (4,), (3, 4), (4, 3), (2, 3, 4), (1, 4), (3, 1), (6, 2), (12,), (2, 1, 6), (4, 4))
 _UNARY = (Ops.NEG, Ops.ABS, Ops.TANH, Ops.SIN, Ops.FLOOR, Ops.COS)
 _BINARY = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.MIN)
@@ -106,11 +106,15 @@ _BINARY = (Ops.ADD, Ops.SUB, Ops.MUL, Ops.MAX, Ops.MIN)
 class Program:
     """A random tensor graph; the same `choose` state gives the same graph."""
 
-    def __init__(self, choose: random.Random, *, length: int, assigns: bool = False, dtype: DType = dtypes.float64) -> None:
+    def __init__(
+        self, choose: random.Random, *, length: int, assigns: bool = False, dtype: DType = dtypes.float64
+    ) -> None:
         self.choose = choose
         self.dtype = dtype
         self.assigned: set[UOp] = set()
-        self.pool: list[UOp] = [g.param(i, choose.choice(_SHAPES), dtype) for i in range(choose.randint(1, 4))]
+        self.pool: list[UOp] = [
+            g.param(i, choose.choice(_SHAPES), dtype) for i in range(choose.randint(1, 4))
+        ]
         self.pool.append(g.full(choose.choice((0, 1, -2)), choose.choice(_SHAPES), dtype))
         for _ in range(length):
             if assigns and choose.random() < 0.1:
@@ -160,9 +164,26 @@ class Program:
 
     def step(self, x: UOp) -> UOp:
         rank = len(x.shape)
-        steps = [self.unary, self.binary, self.binary, self.where, self.reshape, self.contiguous, self.coordinate]
+        steps = [
+            self.unary,
+            self.binary,
+            self.binary,
+            self.where,
+            self.reshape,
+            self.contiguous,
+            self.coordinate,
+        ]
         if rank:
-            steps += [self.permute, self.expand, self.pad, self.shrink, self.flip, self.reduce, self.reduce, self.window]
+            steps += [
+                self.permute,
+                self.expand,
+                self.pad,
+                self.shrink,
+                self.flip,
+                self.reduce,
+                self.reduce,
+                self.window,
+            ]
             steps += [self.rows, self.gather, self.matmul]
         return self.choose.choice(steps)(x)
 
@@ -174,7 +195,11 @@ class Program:
 
     def where(self, x: UOp) -> UOp:
         y = self.matching(x.shape)
-        return g.where(g.binary(self.choose.choice((Ops.LT, Ops.NE)), x, y), y, scalar_like(self.choose.choice((0, 2)), x))
+        return g.where(
+            g.binary(self.choose.choice((Ops.LT, Ops.NE)), x, y),
+            y,
+            scalar_like(self.choose.choice((0, 2)), x),
+        )
 
     def reshape(self, x: UOp) -> UOp:
         n = prod(x.shape)
@@ -189,7 +214,11 @@ class Program:
             return self.unary(x)
         i = g.iota(x.shape, self.choose.randrange(len(x.shape)))
         if self.choose.random() < 0.5:
-            i = g.binary(self.choose.choice((Ops.MOD, Ops.FLOORDIV, Ops.ADD)), i, scalar_like(self.choose.randint(1, 3), i))
+            i = g.binary(
+                self.choose.choice((Ops.MOD, Ops.FLOORDIV, Ops.ADD)),
+                i,
+                scalar_like(self.choose.randint(1, 3), i),
+            )
         return self.binary(g.cast(i, self.dtype))
 
     def permute(self, x: UOp) -> UOp:

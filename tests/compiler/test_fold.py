@@ -134,7 +134,7 @@ def test_a_repeated_half_is_multiplied_in_float32_when_half_cannot_count_so_far(
     assert got.src[0].dtype is F32
 
 
-# -- constants ---------------------------------------------------------------------------------------------------------
+# -- constants -------------------------------------------------------------------------------------
 def test_negative_zero_is_another_constant() -> None:
     assert f(0.0) is not f(-0.0)
 
@@ -174,7 +174,9 @@ def samples(dtype: DType) -> list[float]:
         return [False, True]
     if dtype.is_float:
         return [const(v, dtype).arg for v in _SPECIAL]
-    return [v for v in (0, 1, 2, 7, 31, 32, 64, dtype.max, dtype.min, -1, -5, -128) if dtype.min <= v <= dtype.max]
+    return [
+        v for v in (0, 1, 2, 7, 31, 32, 64, dtype.max, dtype.min, -1, -5, -128) if dtype.min <= v <= dtype.max
+    ]
 
 
 @pytest.mark.parametrize("dtype", [dtypes.bool, *(d for d in dtypes.all() if d is not dtypes.bool)], ids=repr)
@@ -182,7 +184,9 @@ def test_folding_computes_what_the_oracle_computes(dtype: DType) -> None:
     for op in sorted((UNARY | BINARY) - TRANSCENDENTAL):
         if (op in FLOAT_ONLY and not dtype.is_float) or (op in INT_ONLY and not dtype.is_int):
             continue
-        if (op in NUMBER_ONLY and dtype is dtypes.bool) or (dtype.is_float and op in (Ops.NOT, Ops.AND, Ops.OR, Ops.XOR)):
+        if (op in NUMBER_ONLY and dtype is dtypes.bool) or (
+            dtype.is_float and op in (Ops.NOT, Ops.AND, Ops.OR, Ops.XOR)
+        ):
             continue
         result = dtypes.bool if op in COMPARE else dtype
         for a in samples(dtype):
@@ -192,7 +196,9 @@ def test_folding_computes_what_the_oracle_computes(dtype: DType) -> None:
                 assert got is not None
                 node = uop(op, result, tuple([const(v, dtype) for v in values]))
                 want = oracle.elementwise(node, [np.array(v, oracle.numpy_type(dtype)) for v in values])
-                same = got == want and (got != 0 or op in (Ops.MAX, Ops.MIN) or np.signbit(got) == np.signbit(want))
+                same = got == want and (
+                    got != 0 or op in (Ops.MAX, Ops.MIN) or np.signbit(got) == np.signbit(want)
+                )
                 assert same or (math.isnan(got) and np.isnan(want)), (op, values, got, want)
 
 

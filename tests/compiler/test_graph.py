@@ -1,4 +1,5 @@
-"""Constructors of tensor graphs: shapes are inferred, and what does not fit is refused with both sides named."""
+"""Constructors of tensor graphs: shapes are inferred, and what does not fit is refused with both sides
+named."""
 
 from __future__ import annotations
 

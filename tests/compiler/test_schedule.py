@@ -45,16 +45,22 @@ def exp(x: UOp) -> UOp:
     return g.unary(Ops.EXP, x)
 
 
-def scheduled(*outputs: UOp, limits: Limits | None = None, variables: dict[str, int] | None = None) -> list[ScheduleItem]:
+def scheduled(
+    *outputs: UOp, limits: Limits | None = None, variables: dict[str, int] | None = None
+) -> list[ScheduleItem]:
     """Schedule, check every kernel, and compare what they compute with the graph's meaning."""
     rng = np.random.default_rng(0)
-    params = {n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM}
+    params = {
+        n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM
+    }
     want = oracle.evaluate_all(outputs, {k: v.copy() for k, v in params.items()}, variables)
     items = schedule(outputs, limits=limits or Limits(), verify=True)
     got = oracle.run(items, params, variables)
     for i, (output, expected) in enumerate(zip(outputs, want, strict=True)):
         if output.op is not Ops.ASSIGN and expected.size:
-            np.testing.assert_allclose(oracle.from_memory(got[i], output.dtype), expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                oracle.from_memory(got[i], output.dtype), expected, rtol=1e-4, atol=1e-5
+            )
     return items
 
 
@@ -62,7 +68,7 @@ def count(item: ScheduleItem, op: str) -> int:
     return sum(n.op is op for n in postorder((item.ast,)))
 
 
-# -- fusion ------------------------------------------------------------------------------------------------------------
+# -- fusion ----------------------------------------------------------------------------------------
 def test_a_chain_of_elementwise_work_is_one_kernel() -> None:
     x = p(0, 4, 5)
     (item,) = scheduled(exp(relu(add(mul(x, p(1, 4, 5)), scalar_like(2, x)))))
@@ -143,7 +149,7 @@ def test_a_value_used_twice_in_a_kernel_is_computed_once() -> None:
     assert count(item, Ops.LOAD) == 1
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 def test_softmax_is_one_kernel() -> None:
     (item,) = scheduled(softmax(p(0, 40, 33)))
     assert count(item, Ops.REDUCE) == 2
@@ -195,7 +201,7 @@ def test_normalising_over_a_batch_is_statistics_and_one_kernel() -> None:
     assert len(scheduled(relu(mul(centred, g.expand(g.reshape(scale, shape), x.shape))))) == 4
 
 
-# -- several outputs ---------------------------------------------------------------------------------------------------
+# -- several outputs -------------------------------------------------------------------------------
 def test_siblings_over_the_same_data_share_a_kernel() -> None:
     x = p(0, 6, 8)
     (item,) = scheduled(relu(x), exp(x))
@@ -234,7 +240,7 @@ def test_siblings_do_not_make_a_circle() -> None:
     scheduled(y, total(y, 0), exp(x))
 
 
-# -- in place ----------------------------------------------------------------------------------------------------------
+# -- in place --------------------------------------------------------------------------------------
 def run_assign(*outputs: UOp, params: dict[int, np.ndarray]) -> list[ScheduleItem]:
     items = schedule(outputs, verify=True)
     oracle.run(items, params)
@@ -290,7 +296,7 @@ def test_a_variable_is_a_value() -> None:
     scheduled(add(p(0), x), variables={"n": 4})
 
 
-# -- limits ------------------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 def test_a_wide_sum_is_cut_to_the_limit_of_buffers() -> None:
     y = p(0, 10)
     for i in range(1, 100):
@@ -323,7 +329,7 @@ def test_a_large_reduction_to_many_elements_is_not_cut() -> None:
     assert len(scheduled(total(p(0, 64, 1 << 10), 1))) == 1
 
 
-# -- gradients ---------------------------------------------------------------------------------------------------------
+# -- gradients -------------------------------------------------------------------------------------
 def test_the_gradients_of_a_convolution_are_one_kernel_each() -> None:
     x, w, dy = p(0, 2, 3, 8, 8), p(1, 4, 3, 3, 3), p(2, 2, 4, 6, 6)
     full = (2, 4, 6, 6, 3, 3, 3)
@@ -337,7 +343,7 @@ def test_the_gradients_of_a_convolution_are_one_kernel_each() -> None:
     assert [count(i, Ops.REDUCE) for i in items] == [1, 1]
 
 
-# -- edges -------------------------------------------------------------------------------------------------------------
+# -- edges -----------------------------------------------------------------------------------------
 def test_a_constant_output_is_stored() -> None:
     assert len(scheduled(g.full(3, (2, 3), F32))) == 1
 
@@ -374,20 +380,24 @@ def test_kernels_that_nobody_reads_are_dropped() -> None:
     assert len(item.bufs) == 2
 
 
-@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint32])
+@pytest.mark.parametrize(
+    "dtype", [dtypes.float16, dtypes.bfloat16, dtypes.float64, dtypes.int8, dtypes.uint32]
+)
 def test_every_width_goes_through(dtype: object) -> None:
     x = g.param(0, (5, 6), dtype)  # type: ignore[arg-type]
     scheduled(g.reduce(add(x, x), Ops.MAX, (1,)))
 
 
-# -- order and identity ------------------------------------------------------------------------------------------------
+# -- order and identity ----------------------------------------------------------------------------
 def test_a_kernel_comes_after_what_it_reads() -> None:
     written: set[object] = set()
     y = p(0, 1, 4, 8, 8)
     for i in range(5):
         y = relu(conv2d(y, p(2 * i + 1, 4, 4, 3, 3), p(2 * i + 2, 4), padding=1))
     for item in scheduled(y, mean(y, (2, 3))):
-        reads = [b for slot, b in enumerate(item.bufs) if slot not in item.stores and not isinstance(b, ParamRef)]
+        reads = [
+            b for slot, b in enumerate(item.bufs) if slot not in item.stores and not isinstance(b, ParamRef)
+        ]
         assert written.issuperset(reads)
         written.update(item.writes)
 

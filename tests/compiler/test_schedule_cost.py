@@ -1,4 +1,5 @@
-"""What scheduling costs, as counts: nodes made and Python calls, not time. Run this file to print them with times."""
+"""What scheduling costs, as counts: nodes made and Python calls, not time. Run this file to print them with
+times."""
 
 from __future__ import annotations
 
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     from compiler.uop import UOp
 
 ROOT = Path(__file__).parents[2]
-_BLOCKS = ((64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1))
+_BLOCKS = (
+    (64, 64, 1),
+    (64, 64, 1),
+    (64, 128, 2),
+    (128, 128, 1),
+    (128, 256, 2),
+    (256, 256, 1),
+    (256, 512, 2),
+    (512, 512, 1),
+)
 
 
 def one_convolution() -> UOp:
@@ -39,7 +49,9 @@ def resnet18() -> UOp:
         return g.param(next(slots), shape, F32)
 
     x = relu(conv2d(p(1, 3, 224, 224), p(64, 3, 7, 7), p(64), stride=2, padding=3))
-    x = g.reduce(g.window(g.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (2, 3), (3, 3), (2, 2), (1, 1)), Ops.MAX, (4, 5))
+    x = g.reduce(
+        g.window(g.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (2, 3), (3, 3), (2, 2), (1, 1)), Ops.MAX, (4, 5)
+    )
     for c, o, stride in _BLOCKS:
         y = relu(conv2d(x, p(o, c, 3, 3), p(o), stride=stride, padding=1))
         y = conv2d(y, p(o, o, 3, 3), p(o), padding=1)
@@ -100,14 +112,21 @@ def test_equal_layers_of_a_resnet_share_a_key() -> None:
 
 
 def test_importing_the_package_loads_nothing() -> None:
-    program = "import sys, compiler; print([m for m in sys.modules if m.startswith(('compiler.', 'hcq', 'numpy'))])"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    program = (
+        "import sys, compiler; print([m for m in sys.modules if m.startswith(('compiler.', 'hcq', 'numpy'))])"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert run.stdout.strip() == "[]"
 
 
 def test_scheduling_loads_neither_numpy_nor_llvm() -> None:
-    program = "import sys, compiler.schedule, compiler.view; print([m for m in ('numpy', 'llvmlite', 'ctypes') if m in sys.modules])"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
+    heavy = ("numpy", "llvmlite", "ctypes")
+    program = f"import sys, compiler.schedule, compiler.view; print([m for m in {heavy} if m in sys.modules])"
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     assert run.stdout.strip() == "[]"
 
 
@@ -123,4 +142,6 @@ def timed(build: Callable[[], UOp]) -> Iterator[float]:
 if __name__ == "__main__":
     for build in (one_convolution, resnet18):
         took = statistics.median(timed(build)) * 1e3
-        sys.stdout.write(f"{build.__name__}: {made(build)} nodes, {calls(build)} calls, median {took:.2f} ms of 30\n")
+        sys.stdout.write(
+            f"{build.__name__}: {made(build)} nodes, {calls(build)} calls, median {took:.2f} ms of 30\n"
+        )

@@ -20,16 +20,22 @@ if TYPE_CHECKING:
 
 def agrees(outputs: list[UOp], seed: int, limits: Limits) -> None:
     rng = np.random.default_rng(seed)
-    params = {n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM}
+    params = {
+        n.arg[0]: oracle.random_array(rng, n.arg[1], n.dtype) for n in postorder(outputs) if n.op is Ops.PARAM
+    }
     old = {slot: buffer.copy() for slot, buffer in params.items()}
     want = oracle.evaluate_all(outputs, old)
     got = oracle.run(schedule(outputs, limits=limits, verify=True), params)
     for i, (output, expected) in enumerate(zip(outputs, want, strict=True)):
         if expected.size and output.op is not Ops.ASSIGN:
-            np.testing.assert_allclose(got[i], expected, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed} output {output!r}")
+            np.testing.assert_allclose(
+                got[i], expected, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed} output {output!r}"
+            )
     for assign in [n for n in postorder(outputs) if n.op is Ops.ASSIGN]:
         slot, expected = after(assign, old)
-        np.testing.assert_allclose(params[slot], expected, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed} {assign!r}")
+        np.testing.assert_allclose(
+            params[slot], expected, rtol=1e-9, atol=1e-9, err_msg=f"seed {seed} {assign!r}"
+        )
 
 
 def after(assign: UOp, old: dict[int, oracle.Array]) -> tuple[int, oracle.Array]:
@@ -48,7 +54,16 @@ def after(assign: UOp, old: dict[int, oracle.Array]) -> tuple[int, oracle.Array]
 def run_program(seed: int) -> None:
     choose = random.Random(seed)
     program = Program(choose, length=choose.choice((3, 10, 25, 60)), assigns=seed % 3 == 0)
-    limits = choose.choice((Limits(), Limits(), Limits(buffers=4), Limits(nodes=4), Limits(row=3, few_rows_row=3), Limits(split=4)))
+    limits = choose.choice(
+        (
+            Limits(),
+            Limits(),
+            Limits(buffers=4),
+            Limits(nodes=4),
+            Limits(row=3, few_rows_row=3),
+            Limits(split=4),
+        )
+    )
     agrees(program.outputs(), seed, limits)
 
 

@@ -90,20 +90,25 @@ def test_arithmetic_is_no_view() -> None:
     assert base_view(g.binary("ADD", p, p)) is None
 
 
-# -- random chains ---------------------------------------------------------------------------------------------------
+# -- random chains ---------------------------------------------------------------------------------
 @st.composite
 def chains(draw: st.DrawFn) -> tuple[ShapeTracker, np.ndarray]:
-    """A view, and the array it shows: elements of a base that counts from 1, so that padding is told apart as 0."""
+    """A view, and the array it shows: elements of a base that counts from 1, so that padding is told apart as
+    0."""
     shape = draw(st.lists(st.integers(1, 5), min_size=0, max_size=4).map(tuple))
     view = ShapeTracker.from_shape(shape)
     shown = np.arange(1, prod(shape) + 1).reshape(shape)
     for _ in range(draw(st.integers(0, 6))):
-        kind = draw(st.sampled_from(("reshape", "permute", "expand", "pad", "shrink", "flip", "stride", "window")))
+        kind = draw(
+            st.sampled_from(("reshape", "permute", "expand", "pad", "shrink", "flip", "stride", "window"))
+        )
         view, shown = moved(draw, kind, view, shown)
     return view, shown
 
 
-def moved(draw: st.DrawFn, kind: str, view: ShapeTracker, shown: np.ndarray) -> tuple[ShapeTracker, np.ndarray]:
+def moved(
+    draw: st.DrawFn, kind: str, view: ShapeTracker, shown: np.ndarray
+) -> tuple[ShapeTracker, np.ndarray]:
     shape = view.shape
     rank = len(shape)
     if kind == "reshape":
