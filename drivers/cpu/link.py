@@ -9,7 +9,6 @@ Sources: System V ABI for x86-64 (table 4.9) and for the Arm 64-bit architecture
 from __future__ import annotations
 
 import struct
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drivers.elf import (
@@ -200,7 +199,7 @@ class HostImage:
             slot = relocation.type in THROUGH_SLOT[wanted]
             if symbol and symbol.name not in self._entries and (slot or symbol.section == UNDEFINED):
                 self._entries[symbol.name] = end + ENTRY * len(self._entries)
-        self._image = Image(elf, replace(placement, size=end + ENTRY * len(self._entries)))
+        self._image = Image(elf, placement._replace(size=end + ENTRY * len(self._entries)))
         self.size = len(self._image.content)
 
     @property
