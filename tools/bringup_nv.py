@@ -188,9 +188,7 @@ def climb(
     with contextlib.ExitStack() as stack:
         _keep_open(stack, arguments)
         for rung in RUNGS:
-            if not arguments.first <= rung.number <= arguments.last and not (
-                rung.number in (23, 25) and arguments.last >= 23
-            ):
+            if not wanted(rung, arguments):
                 continue
             result = spawn(rung, best, arguments)
             results.append(result)
@@ -199,6 +197,15 @@ def climb(
             if not passed and not arguments.keep_going:
                 break
     return results, best
+
+
+def wanted(rung: Rung, arguments: argparse.Namespace) -> bool:
+    """Return whether a rung lies between --from and --to, in the order in which rungs run."""
+    order = [r.number for r in RUNGS]
+    known = (arguments.first in order, arguments.last in order)
+    first = order.index(arguments.first) if known[0] else 0
+    last = order.index(arguments.last) if known[1] else len(order) - 1
+    return first <= order.index(rung.number) <= last
 
 
 def _variants(

@@ -73,11 +73,15 @@ def _elf(sm: int, parts: list[tuple[str, int, int, bytes, int, int, int, int]]) 
     for name, kind, flags, data, link, info, align, entry in (*parts, (".shstrtab", 3, 0, names, 0, 0, 1, 0)):
         body += bytes(-len(body) % align)
         at = names.index(b"\0" + name.encode() + b"\0") + 1
-        heads.append(struct.pack("<IIQQQQIIQQ", at, kind, flags, 0, len(body), len(data), link, info, align, entry))
+        heads.append(
+            struct.pack("<IIQQQQIIQQ", at, kind, flags, 0, len(body), len(data), link, info, align, entry)
+        )
         body += data
     body += bytes(-len(body) % 8)
     ident = b"\x7fELF\x02\x01\x01" + bytes((OSABI_13, 8)) + bytes(7)
-    head = struct.pack("<HHIQQQIHHHHHH", 2, EM_CUDA, 1, 0, 0, len(body), sm << 8, 64, 0, 0, 64, len(heads), len(heads) - 1)
+    head = struct.pack(
+        "<HHIQQQIHHHHHH", 2, EM_CUDA, 1, 0, 0, len(body), sm << 8, 64, 0, 0, 64, len(heads), len(heads) - 1
+    )
     body[:64] = ident + head
     return bytes(body) + b"".join(heads)
 
@@ -173,7 +177,9 @@ def launch() -> str:
     def act(device: Device, program: Program) -> None:
         out, x = device.alloc(4096), device.alloc(4096)
         queue = device.compute
-        commands = queue.record().exec(program, program.args(out, x, 7), groups=(4, 2, 1), threads=(128, 1, 1))
+        commands = queue.record().exec(
+            program, program.args(out, x, 7), groups=(4, 2, 1), threads=(128, 1, 1)
+        )
         queue.submit(commands).wait(timeout_s=5)
 
     return _play(act)

@@ -7,10 +7,11 @@ row of nv.md 9 stands behind each field.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.layouts.qmd import GROUP_ID_TINYGRAD, TYPE_GRID_CTA
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -76,11 +77,30 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
 """Field -> its values, the default first."""
 
 
+def parse(text: str) -> Choices:
+    """Return the choices that "stack=low+group_id=63" names; `describe` writes what this reads."""
+    values: dict[str, Any] = {}
+    for part in text.replace(", ", "+").split("+"):
+        name, _, given = part.partition("=")
+        fitting = [value for value in ALTERNATIVES.get(name, ()) if _text(value) == given.lower()]
+        if not fitting:
+            known = "; ".join(f"{n}={'|'.join(map(_text, v))}" for n, v in ALTERNATIVES.items())
+            raise UsageError(f"{part!r} is no choice of the NVIDIA driver; there are: {known}")
+        values[name] = fitting[0]
+    return Choices(**values)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, int) else str(value)
+
+
 def describe(choices: Choices) -> str:
     """Return the settings that are not the default, or "default"."""
     changed = [
-        f"{field.name}={getattr(choices, field.name)}"
+        f"{field.name}={_text(getattr(choices, field.name))}"
         for field in fields(Choices)
         if getattr(choices, field.name) != getattr(DEFAULT, field.name)
     ]
-    return ", ".join(changed) or "default"
+    return "+".join(changed) or "default"

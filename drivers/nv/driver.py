@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 
 def linux(variant: str | None) -> Kernel:
-    """Return the kernel of this machine; it has no variants."""
+    """Return the kernel of this machine; a variant says nothing to it."""
     from drivers.kernel import LinuxKernel  # noqa: PLC0415 - opened only when asked for
 
-    if variant is not None:
-        raise UsageError(f'"nv" has no variant {variant!r}; give a number: "nv:0"')
+    del variant
     return LinuxKernel()
 
 
 class NvDriver:
-    """See `hcq.driver.Driver`. `make_kernel` gets the variant, the text after the colon that is no number."""
+    """See `hcq.driver.Driver`.
+
+    `make_kernel` gets the variant, the text after the colon that is no number. On real hardware it names choices instead:
+    "nv:stack=low" (`choices.parse`).
+    """
 
     def __init__(self, name: str = "nv", make_kernel: Callable[[str | None], Kernel] = linux) -> None:
         self._name = name
@@ -61,10 +64,12 @@ class NvDriver:
 
     def open(self, index: int, variant: str | None, *, choices: Choices | None = None) -> NvDevice:
         """Open GPU `index`. Raises `UnsupportedError` or `DriverError` that say what to do."""
-        from drivers.nv.choices import DEFAULT  # noqa: PLC0415 - heavy
+        from drivers.nv.choices import DEFAULT, parse  # noqa: PLC0415 - heavy
         from drivers.nv.device import NvDevice  # noqa: PLC0415 - heavy
         from drivers.nv.rm import Rm  # noqa: PLC0415 - heavy
 
+        if choices is None:
+            choices = parse(variant) if variant is not None and self._make_kernel is linux else DEFAULT
         kernel = self._make_kernel(variant)
         with contextlib.closing(Rm(kernel)) as rm:
             cards = rm.cards()
@@ -72,4 +77,4 @@ class NvDriver:
             raise UsageError(
                 f"{self._name}:{index} does not exist: the kernel driver lists {len(cards)} GPUs"
             )
-        return NvDevice(kernel, cards[index], driver=self._name, index=index, choices=choices or DEFAULT)
+        return NvDevice(kernel, cards[index], driver=self._name, index=index, choices=choices)

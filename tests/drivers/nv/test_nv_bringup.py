@@ -72,7 +72,9 @@ def test_every_call_that_fails_raises_a_typed_error_and_frees_everything():
             assert str(error), f"call {number} ({kernel.failed}) raised an empty error"
         else:
             # What may be refused without harm: the product name and the copy engine beside compute.
-            assert kernel.failed.startswith(("NV2080_CTRL_CMD_GPU_GET_NAME_STRING", "HOPPER_DMA_COPY_A")), kernel.failed
+            assert kernel.failed.startswith(("NV2080_CTRL_CMD_GPU_GET_NAME_STRING", "HOPPER_DMA_COPY_A")), (
+                kernel.failed
+            )
         assert kernel.leaks() == [], f"call {number} ({kernel.failed}) left something"
 
 
@@ -80,13 +82,25 @@ def test_no_call_is_outside_the_list_of_a_filtering_sandbox():
     kernel = ScriptedKernel()
     use(kernel)
     text = "\n".join(kernel.calls)
-    for name in ("MAP_MEMORY_DMA", "NV01_MEMORY_VIRTUAL", "BUILD_VERSION_V2", "FB_FLUSH", "GET_MMU_FAULT_INFO", " BIND "):
+    for name in (
+        "MAP_MEMORY_DMA",
+        "NV01_MEMORY_VIRTUAL",
+        "BUILD_VERSION_V2",
+        "FB_FLUSH",
+        "GET_MMU_FAULT_INFO",
+        " BIND ",
+    ):
         assert name not in text
 
 
 @pytest.mark.parametrize(
     ("number", "cure"),
-    [(errno.ENOENT, "modprobe nvidia"), (errno.EACCES, "group"), (errno.ENODEV, "modprobe"), (errno.EIO, "dmesg")],
+    [
+        (errno.ENOENT, "modprobe nvidia"),
+        (errno.EACCES, "group"),
+        (errno.ENODEV, "modprobe"),
+        (errno.EIO, "dmesg"),
+    ],
 )
 def test_a_node_that_cannot_be_opened_names_its_cure(number, cure):
     kernel = ScriptedKernel(Script(missing=("/dev/nvidiactl",), missing_errno=number))
@@ -161,17 +175,25 @@ def test_a_device_that_does_not_exist_is_a_usage_error():
         NvDriver("nv", lambda _: ScriptedKernel()).open(3, None)
 
 
-def test_the_real_driver_has_no_variants():
+def test_a_variant_of_the_real_driver_names_choices():
     from drivers.nv import DRIVER
+    from drivers.nv.choices import DEFAULT, describe, parse
 
-    with pytest.raises(UsageError, match="no variant"):
+    with pytest.raises(UsageError, match="stack=high|low"):
         DRIVER.open(0, "sm_90")
+    chosen = parse("stack=low+pcas=3+notifier=false")
+    assert (chosen.stack, chosen.pcas, chosen.notifier) == ("low", 3, False)
+    assert parse(describe(chosen)) == chosen
+    assert describe(DEFAULT) == "default"
 
 
 def test_enumerate_tells_what_the_gpu_is():
     kernel = ScriptedKernel(Script(gpus=2))
     infos = NvDriver("nv", lambda _: kernel).enumerate()
-    assert [(i.index, i.arch, i.limits["max_shared_bytes"]) for i in infos] == [(0, "sm_90a", 232448), (1, "sm_90a", 232448)]
+    assert [(i.index, i.arch, i.limits["max_shared_bytes"]) for i in infos] == [
+        (0, "sm_90a", 232448),
+        (1, "sm_90a", 232448),
+    ]
     assert kernel.leaks() == []
 
 
@@ -181,7 +203,9 @@ def test_host_memory_is_seen_at_its_own_address_and_below_40_bits_before_hopper(
         device = opened(kernel)
         host = kernel.mmap(65536, flags=0x21)
         device.map_host(host.va, 65536)
-        ranges = [c for c in kernel.calls if c.startswith("UVM_CREATE_EXTERNAL_RANGE") and f"{host.va:#x}" in c]
+        ranges = [
+            c for c in kernel.calls if c.startswith("UVM_CREATE_EXTERNAL_RANGE") and f"{host.va:#x}" in c
+        ]
         assert len(ranges) == 1
         assert (device.reach(host.va + 64) != host.va + 64) == aliased
         assert device.reach(host.va + 64) >> 40 == 0 or not aliased

@@ -17,7 +17,9 @@ from hcq.errors import CompileError, UnsupportedError, UsageError
 from hcq.program import KernelImage
 from tools.nv_golden import sample, small_cubin
 
-needs_assembler = pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
+needs_assembler = pytest.mark.skipif(
+    not assembler.available(), reason="neither nvJitLink nor ptxas is installed"
+)
 
 PTX = """.version 8.0
 .target {arch}
@@ -113,9 +115,7 @@ def test_an_assembled_kernel_loads_and_its_calls_reach_the_helpers(arch):
     form = CallAbs55 if kernel.sm >= 90 else CallAbs47
     kinds = (Relocation.R_CUDA_ABS47_34, Relocation.R_CUDA_ABS55_16_34)
     calls = [r for r in elf.relocations() if r.type in kinds]
-    targets = {
-        form.from_bytes(image, placement.offsets[r.section] + r.offset).TARGET for r in calls
-    }
+    targets = {form.from_bytes(image, placement.offsets[r.section] + r.offset).TARGET for r in calls}
     assert targets <= helpers
     assert targets
 
@@ -171,12 +171,16 @@ def test_arguments_that_the_image_does_not_declare_are_refused():
         check(image, kernel_of(90), FakeGpu())
 
 
-@pytest.mark.parametrize(("registers", "threads"), [(8, 8192), (32, 2048), (64, 1024), (128, 512), (255, 256)])
+@pytest.mark.parametrize(
+    ("registers", "threads"), [(8, 8192), (32, 2048), (64, 1024), (128, 512), (255, 256)]
+)
 def test_registers_limit_the_threads_of_a_workgroup(registers, threads):
     assert thread_limit(registers) == threads
 
 
-@pytest.mark.parametrize(("size", "codes"), [(0x400, (3, 0x3A)), (48 << 10, (17, 0x3A)), (228 << 10, (0x3A, 0x3A))])
+@pytest.mark.parametrize(
+    ("size", "codes"), [(0x400, (3, 0x3A)), (48 << 10, (17, 0x3A)), (228 << 10, (0x3A, 0x3A))]
+)
 def test_carve_outs_are_the_smallest_that_holds_and_the_largest(size, codes):
     assert carveouts(FakeGpu(), size) == codes
 
@@ -184,5 +188,3 @@ def test_carve_outs_are_the_smallest_that_holds_and_the_largest(size, codes):
 def test_more_shared_memory_than_there_is_is_refused():
     with pytest.raises(UsageError, match="sm_90 has 233472"):
         carveouts(FakeGpu(), (228 << 10) + 1)
-
-
