@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import hcq
@@ -135,7 +136,7 @@ def copy(bench: Bench) -> None:
             rates["submitted and awaited"].append(2 * size / _seconds(awaited) / 1e9)
             rates["by the device's clock"].append(2 * size / (_device_ns(queue, one, repeats) / repeats))
             if device.info.host_addressable:
-                seconds = _seconds(lambda dst=dst, src=src, n=repeats: _memcpy(dst, src, n))
+                seconds = _seconds(partial(_memcpy, dst, src, repeats))
                 rates["memcpy"].append(2 * size * repeats / seconds / 1e9)
         for what, taken in rates.items():
             if taken:
