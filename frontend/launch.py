@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel, the memory it runs on by key, and how it is launched."""
+    """One kernel, the memory it runs on by key, and how it is launched; without a program, a copy of `memory[1]` to `memory[0]`."""
 
-    program: hcq.Program
+    program: hcq.Program | None
     groups: tuple[int, int, int]
     threads: tuple[int, int, int]
     memory: tuple[Hashable, ...]
@@ -110,6 +110,9 @@ def assemble(
     for i, kernel in enumerate(kernels):
         if hazards.needs_barrier(kernel) and i:
             commands.barrier()
+        if kernel.program is None:
+            commands.copy(memory[kernel.memory[0]], memory[kernel.memory[1]], kernel.sizes[0])
+            continue
         args = kernel.program.args(*[memory[key] for key in kernel.memory])
         commands.exec(kernel.program, args, groups=kernel.groups, threads=kernel.threads)
     graph.add(device.queue, commands)

@@ -315,6 +315,8 @@ def _keep_old(group: list[Tensor], homes: list[Leaf | None], index: dict[Leaf, i
         if getrefcount(home) > expected:
             original = home.buffer
             home.buffer = device.copied(original)
+            if CAPTURE[0] is not None:
+                CAPTURE[0].copied(home.buffer, original)
             fresh = Leaf(original)
             homes[i] = fresh
             _rehome(group[i], fresh)

@@ -1,0 +1,413 @@
+"""Captured functions: call 1 runs, call 2 runs and is captured, later calls replay one executable.
+
+What a replay guarantees:
+
+- Arguments are tensors (or nests of them) of the shapes, dtypes and device that were captured; other arguments must be equal to the
+  captured ones. At capture each tensor is replaced by a copy, so the same tensor given twice, or also used from outside, is told apart.
+- Tensors used from outside are captured by their memory: `assign` stores in place, so later values are seen, also pending ones.
+- `assign` inside stores in place at each replay; whoever still means the old contents gets a copy of them first.
+- What is returned is new memory at each call and belongs to the caller; a returned tensor that the function assigned is itself.
+- Random draws are fresh at each replay, and the same as without capture.
+
+Whatever could not be replayed is an error at capture: asking for a value, making tensors of host data, moving between devices,
+assigning to an argument, keeping a computed tensor or a gradient outside without returning it.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from functools import partial, update_wrapper
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from hcq.config import config
+from hcq.errors import UsageError
+
+from frontend import autograd
+from frontend.device import Device, OpenDevice
+from frontend.expr import PARAM, Expr
+from frontend.launch import Kernel, assemble
+from frontend.ops.random import GENERATOR
+from frontend.realize import CAPTURE, PENDING, realize_many
+from frontend.stats import stats
+from frontend.storage import Leaf
+from frontend.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    import hcq
+
+    from frontend.realize import Plan
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_new = object.__new__
+
+
+@dataclass(slots=True)
+class Capture:
+    """What happens during a captured call: launches, new leaves, assigns, draws."""
+
+    steps: list[tuple[Plan | None, list[hcq.Buffer], list[hcq.Buffer]]] = field(default_factory=list)
+    """(plan, inputs, outputs) of each launch; without a plan it is a copy."""
+    leaves: dict[hcq.Buffer, weakref.ref[Leaf]] = field(default_factory=dict)
+    """New memory, and the leaf that stands for it."""
+    states: dict[hcq.Buffer, Tensor] = field(default_factory=dict)
+    """Memory that was there before and is assigned to, and the tensor that it belongs to."""
+    draws: list[hcq.Buffer] = field(default_factory=list)
+    snapshots: set[hcq.Buffer] = field(default_factory=set)
+    """Copies of old contents, made before an assign."""
+
+    def record(self, plan: Plan, inputs: list[hcq.Buffer], outputs: list[hcq.Buffer]) -> None:
+        """Note a launch."""
+        self.steps.append((plan, inputs, outputs))
+
+    def made(self, leaf: Leaf) -> None:
+        """Note new memory."""
+        self.leaves[leaf.buffer] = weakref.ref(leaf)
+
+    def assigned(self, t: Tensor, leaf: Leaf) -> None:
+        """Note that a tensor's memory was written."""
+        if leaf.buffer not in self.leaves:
+            self.states[leaf.buffer] = t
+
+    def copied(self, new: hcq.Buffer, old: hcq.Buffer) -> None:
+        """Note that the contents of a buffer were copied away."""
+        self.steps.append((None, [old], [new]))
+        self.snapshots.add(new)
+
+    def drew(self, buffer: hcq.Buffer) -> None:
+        """Note the words of a random draw."""
+        self.draws.append(buffer)
+
+
+# -- nests of tensors ----------------------------------------------------------------------------------
+def _flat(value: Any, out: list[Tensor], what: str, *, strict: bool) -> Any:
+    """Take the tensors out of a nest; return what is left of it, numbers in their place."""
+    if value.__class__ is Tensor:
+        out.append(value)
+        return _Place(len(out) - 1)
+    if isinstance(value, (list, tuple)):
+        parts = [_flat(v, out, what, strict=strict) for v in value]
+        return type(value)(parts) if not hasattr(value, "_fields") else type(value)(*parts)
+    if isinstance(value, dict):
+        return {k: _flat(v, out, what, strict=strict) for k, v in value.items()}
+    if not strict and hasattr(value, "__array__"):
+        raise UsageError("an array was passed to a captured function; make it a Tensor: then its values may change from call to call")
+    if strict and value is not None:
+        raise UsageError(f"{what} {value!r}, which a replay could not compute anew; return tensors, nests of them, or None")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a tensor was in a nest."""
+
+    number: int
+
+
+def _filled(nest: Any, tensors: list[Tensor]) -> Any:
+    """Put tensors back into a nest."""
+    if nest.__class__ is _Place:
+        return tensors[nest.number]
+    if isinstance(nest, (list, tuple)):
+        parts = [_filled(v, tensors) for v in nest]
+        return type(nest)(parts) if not hasattr(nest, "_fields") else type(nest)(*parts)
+    if isinstance(nest, dict):
+        return {k: _filled(v, tensors) for k, v in nest.items()}
+    return nest
+
+
+# -- the captured form ---------------------------------------------------------------------------------
+@dataclass(slots=True)
+class Captured:
+    """A function as one executable. `replay` takes the buffers of arguments, then of draws, then of outputs."""
+
+    device: OpenDevice
+    kernels: int
+    expect: list[Expr]
+    """The leaf expression of each argument: shape, dtype and device in one identity."""
+    inputs: list[int]
+    """The arguments that the executable reads, in its order."""
+    draws: list[bool]
+    """For each random draw of the function, whether the executable reads it."""
+    sizes: list[int]
+    """Bytes of each new output."""
+    results: list[tuple[Expr, int] | Tensor | int]
+    """For each returned tensor: its expression and which new output; or the captured tensor itself; or which argument."""
+    nest: Any
+    states: list[tuple[Tensor, hcq.Buffer]]
+    """Tensors that are assigned to, and their memory."""
+    written: frozenset[hcq.Buffer]
+    replay: Callable[[list[hcq.Buffer]], hcq.Point] | None
+    plain: bool = False
+    """Whether what is returned is one new tensor."""
+
+    def run(self, tensors: list[Tensor], given: list[hcq.Buffer]) -> Any:
+        """Replay with the buffers of the arguments."""
+        if PENDING:
+            _settle()
+        if self.states:
+            self._guard(given)
+        alloc = self.device.hcq.alloc
+        for used in self.draws:
+            words = GENERATOR.next()
+            if used:
+                given.append(self.device.write_small(words))
+        outs = [alloc(size) for size in self.sizes]
+        given += outs
+        if self.replay is not None:
+            self.replay(given)
+        stats.kernels += self.kernels
+        stats.launches += 1
+        if self.plain:
+            expr = self.results[0][0]  # type: ignore[index]  # plain: one new tensor
+            return Tensor.of_part((expr, (Leaf(outs[0]),)))
+        leaves = [Leaf(b) for b in outs]
+        made: list[Tensor] = []
+        for result in self.results:
+            if result.__class__ is tuple:
+                made.append(Tensor.of_part((result[0], (leaves[result[1]],))))  # type: ignore[index]  # checked by class
+            else:
+                made.append(result if result.__class__ is Tensor else tensors[result])  # type: ignore[arg-type,index]  # as above
+        return _filled(self.nest, made)
+
+    def _guard(self, given: list[hcq.Buffer]) -> None:
+        """Keep the old contents of what is written in place for those who still mean them."""
+        for t, buffer in self.states:
+            if t.expr.op is not PARAM or t.leaves[0].buffer is not buffer:
+                raise UsageError(f"{t!r} is assigned to by a captured function, but was replaced since; capture it anew")
+            leaves = t.leaves
+            if getrefcount(leaves) > 3 or getrefcount(leaves[0]) > 2:  # the tensor, `leaves`, the call; the tuple, the call
+                old = leaves[0]
+                old.buffer = self.device.copied(buffer)
+                t.leaves = (Leaf(buffer),)
+                given[:] = [old.buffer if b is buffer else b for b in given]
+        if not self.written.isdisjoint(given):
+            given[:] = [self.device.copied(b) if b in self.written else b for b in given]
+
+
+def _settle() -> None:
+    """Compute what is assigned but pending: a replay reads memory."""
+    found = [ref() for ref in tuple(PENDING.values())]
+    realize_many([t for t in found if t is not None])
+
+
+def _kernels(capture: Capture) -> list[Kernel]:
+    """Return all kernels of a capture, with memory named by its buffer and temporaries by the launch that they belong to."""
+    kernels: list[Kernel] = []
+    for number, (plan, inputs, outputs) in enumerate(capture.steps):
+        if plan is None:
+            size = min(inputs[0].size, outputs[0].size)
+            kernels.append(Kernel(None, (1, 1, 1), (1, 1, 1), (outputs[0], inputs[0]), (size, size), (0,)))
+            continue
+        names: dict[Hashable, Hashable] = {("in", i): b for i, b in enumerate(inputs)}
+        names |= {("out", n): b for (n, _), b in zip(plan.outputs, outputs, strict=True)}
+        for kernel in plan.kernels:
+            local = {key: (number, key) for key in kernel.memory if key not in names}
+            kernels.append(kernel.renamed({**names, **local}))
+    read = {key for k in kernels for i, key in enumerate(k.memory) if i not in k.stores}
+    return [k for k in kernels if k.program is not None or k.memory[0] in read]
+
+
+class TinyJit(Generic[P, R]):
+    """Wrap a function of tensors so that from its third call on it is one launch: see the module."""
+
+    def __init__(self, fn: Callable[P, R]) -> None:
+        self.fn = fn
+        self.calls = 0
+        self._args: list[Any] = []
+        self._names: dict[str, Any] = {}
+        self._captured: Captured | None = None
+        self._simple: list[Expr] | None = None
+        """The expressions of the arguments when all are plain tensors given by position."""
+        self._bound: weakref.WeakKeyDictionary[object, TinyJit[Any, Any]] = weakref.WeakKeyDictionary()
+        update_wrapper(self, fn)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """Bind to an instance: each has a capture of its own."""
+        if instance is None:
+            return self
+        found = self._bound.get(instance)
+        if found is None:
+            found = self._bound[instance] = TinyJit(partial(self.fn, weakref.proxy(instance)))  # type: ignore[call-arg]
+        return found
+
+    @property
+    def captured(self) -> Captured | None:
+        """The captured form, None before the second call."""
+        return self._captured
+
+    def reset(self) -> None:
+        """Forget the capture: the next call runs, the one after that is captured."""
+        self.calls = 0
+        self._captured = None
+        self._simple = None
+
+    def __call__(self, *args: P.args, **names: P.kwargs) -> R:
+        simple = self._simple
+        if simple is not None and len(args) == len(simple) and not names and CAPTURE[0] is None:
+            captured = self._captured
+            given: list[Any] = []
+            for a, e in zip(args, simple):  # noqa: B905 - of one length
+                if a.__class__ is not Tensor:
+                    break
+                if a.expr is not e:  # type: ignore[attr-defined]  # a Tensor
+                    a.realize()  # type: ignore[attr-defined]  # as above
+                    if a.expr is not e:  # type: ignore[attr-defined]  # as above
+                        break
+                given.append(a.leaves[0].buffer)  # type: ignore[attr-defined]  # as above
+            else:
+                return captured.run(args, given)  # type: ignore[union-attr,arg-type,no-any-return]
+        return self._slow(args, names)
+
+    def _slow(self, args: tuple[Any, ...], names: dict[str, Any]) -> Any:
+        if CAPTURE[0] is not None or not config().jit:
+            return self.fn(*args, **names)  # type: ignore[arg-type]  # as given
+        if self._captured is not None and self._captured.device.hcq.closed:
+            raise UsageError(f"{self!r} was captured on {self._captured.device.name}, which was closed; reset() it")
+        tensors: list[Tensor] = []
+        shape = _flat((args, names), tensors, "", strict=False)
+        self.calls += 1
+        if self.calls == 1:
+            return self.fn(*args, **names)  # type: ignore[arg-type]  # as given
+        realize_many(tensors)
+        if self._captured is None:
+            return self._capture(shape, tensors)
+        self._check(shape, tensors)
+        given = [tensors[i].leaves[0].buffer for i in self._captured.inputs]
+        return self._captured.run(tensors, given)
+
+    def _check(self, shape: Any, tensors: list[Tensor]) -> None:
+        """Refuse arguments unlike the captured ones, naming the first that differs."""
+        captured = self._captured
+        assert captured is not None  # the caller saw to it
+        if shape != self._args:
+            raise UsageError(
+                f"{self!r} was captured with arguments {self._args}, it was called with {shape}\n"
+                "hint: a tensor may change its value from call to call; for other numbers, capture one TinyJit each"
+            )
+        for i, (t, e) in enumerate(zip(tensors, captured.expect, strict=True)):
+            if t.expr is not e:
+                raise UsageError(
+                    f"argument {i} of {self!r}: captured as {e.dtype.name}{list(e.shape)} on {e.device}, "
+                    f"seen {t.dtype.name}{list(t.shape)} on {t.device}"
+                )
+
+    def _capture(self, shape: Any, tensors: list[Tensor]) -> Any:
+        """Run the function on copies of its arguments, watching; keep what can be replayed."""
+        _settle()
+        stand_ins = [Tensor.of_part((t.expr, (Leaf(Device[t.device].copied(t.leaves[0].buffer)),))) for t in tensors]
+        capture = Capture()
+        before = {id(t): t.grad for t in autograd.wanting()}
+        CAPTURE[0] = capture
+        try:
+            args, names = _filled(shape, stand_ins)
+            result = self.fn(*args, **names)
+            del args, names
+            returned: list[Tensor] = []
+            nest = _flat(result, returned, f"{self!r} returns", strict=True)
+            _settle()
+            realize_many(returned)
+            results = self._results(capture, stand_ins, returned)
+            self._no_leftovers(capture, returned, before)
+        finally:
+            CAPTURE[0] = None
+        captured = self._assembled(capture, stand_ins, results, nest)
+        self._captured, self._args = captured, shape
+        simple = shape == (tuple([_Place(i) for i in range(len(tensors))]), {}) and captured.inputs == list(range(len(tensors)))
+        self._simple = captured.expect if simple else None
+        captured.plain = nest.__class__ is _Place and captured.results[0].__class__ is tuple
+        return _filled(nest, [tensors[r] if r.__class__ is int else t for r, t in zip(captured.results, returned, strict=True)])
+
+    def _results(
+        self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]
+    ) -> list[tuple[Expr, hcq.Buffer] | Tensor | int]:
+        """Say of each returned tensor what it is: an argument, a captured tensor, or new memory."""
+        arguments = {t.leaves[0].buffer: i for i, t in enumerate(stand_ins)}
+        found: list[tuple[Expr, hcq.Buffer] | Tensor | int] = []
+        for i, t in enumerate(returned):
+            buffer = t.leaves[0].buffer
+            if any(t is s for s in stand_ins):
+                found.append(arguments[buffer])
+            elif buffer in capture.states and capture.states[buffer] is t:
+                found.append(t)
+            elif buffer in capture.leaves:
+                found.append((t.expr, buffer))
+            else:
+                copy = t.contiguous().realize()
+                returned[i] = copy
+                found.append((copy.expr, copy.leaves[0].buffer))
+        return found
+
+    def _no_leftovers(self, capture: Capture, returned: list[Tensor], before: dict[int, Tensor | None]) -> None:
+        """Refuse what was kept outside and would not be computed anew."""
+        for t in autograd.wanting():
+            if t.grad is not None and t.grad is not before.get(id(t)):
+                raise UsageError(
+                    f"{self!r} leaves a gradient in {t!r}, which replays would not update\n"
+                    "hint: step the optimiser inside, or return the gradient and clear .grad"
+                )
+        kept = {t.leaves[0] for t in returned}
+        for ref in capture.leaves.values():
+            leaf = ref()
+            if leaf is not None and leaf not in kept and leaf.buffer not in capture.states:
+                raise UsageError(
+                    f"{self!r} computes a tensor ({leaf.buffer!r}) that is kept outside, where replays would not update it\n"
+                    "hint: return it, or assign it to a tensor made before"
+                )
+
+    def _assembled(
+        self, capture: Capture, stand_ins: list[Tensor], results: list[tuple[Expr, hcq.Buffer] | Tensor | int], nest: Any
+    ) -> Captured:
+        """Make one executable of all launches."""
+        kernels = _kernels(capture)
+        arguments = [t.leaves[0].buffer for t in stand_ins]
+        written = {k.memory[i] for k in kernels for i in k.stores}
+        for i, b in enumerate(arguments):
+            if b in written:
+                raise UsageError(
+                    f"{self!r} assigns to its argument {i}: the caller's tensor would not change\n"
+                    "hint: return the new value, or assign to a tensor from outside"
+                )
+        device = self._device(capture, stand_ins)
+        touched = {b for k in kernels for b in k.memory}
+        inputs = [i for i, b in enumerate(arguments) if b in touched]
+        draws = [b in touched for b in capture.draws]
+        outputs = list(dict.fromkeys([r[1] for r in results if isinstance(r, tuple)]))
+        params = [(arguments[i], stand_ins[i].nbytes() or 1) for i in inputs]
+        params += [(b, 16) for b in capture.draws if b in touched]
+        params += [(b, b.size) for b in outputs]
+        inside = {*capture.leaves, *capture.snapshots}
+        fixed = {b: b for b in touched if not isinstance(b, tuple) and b not in inside}
+        for b, _ in params:
+            fixed.pop(b, None)
+        replay = None
+        if kernels:
+            replay = assemble(device, kernels, params, fixed, label=getattr(self.fn, "__name__", "jit")).replay  # type: ignore[arg-type]
+        return Captured(
+            device=device,
+            kernels=len(kernels),
+            expect=[t.expr for t in stand_ins],
+            inputs=inputs,
+            draws=draws,
+            sizes=[b.size for b in outputs],
+            results=[(r[0], outputs.index(r[1])) if isinstance(r, tuple) else r for r in results],
+            nest=nest,
+            states=[(t, b) for b, t in capture.states.items()],
+            written=frozenset(capture.states),
+            replay=replay,
+        )
+
+    def _device(self, capture: Capture, stand_ins: list[Tensor]) -> OpenDevice:
+        devices = {plan.device.name for plan, _, _ in capture.steps if plan is not None} | {t.device for t in stand_ins}
+        if len(devices) > 1:
+            raise UsageError(f"{self!r} uses several devices ({', '.join(sorted(devices))}); capture one function for each")
+        return Device[devices.pop()] if devices else Device[Device.DEFAULT]
+
+    def __repr__(self) -> str:
+        name = getattr(self.fn, "__name__", None) or repr(self.fn)
+        return f"<TinyJit {name}>"
+

@@ -1,0 +1,177 @@
+"""Optimisers: each step gives parameters new values in place, from the gradients that `backward` left.
+
+`step()` computes everything in one launch: gradients, updates, the optimiser's state, the running statistics of batch norms among
+the tensors given, and the loss whose `backward` gave the gradients. It takes the gradients away.
+The learning rate is a tensor: assign to it, also outside a captured step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from hcq.errors import UsageError
+
+from frontend import autograd
+from frontend.realize import realize_many
+from frontend.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Optimizer:
+    """What all optimisers share; subclasses say how one parameter moves."""
+
+    def __init__(self, params: Sequence[Tensor], lr: float) -> None:
+        every = list({id(p): p for p in params}.values())
+        if not every:
+            raise UsageError("an optimiser wants at least one tensor")
+        undecided = [p for p in every if p.requires_grad is None and p.dtype.is_float]
+        if undecided:
+            autograd.want(undecided, True)
+        self.params = [p for p in every if p.requires_grad]
+        """Tensors that move."""
+        self.buffers = [p for p in every if not p.requires_grad]
+        """Tensors without gradients that change while training; computed with each step."""
+        if not self.params:
+            raise UsageError("an optimiser wants at least one tensor with requires_grad, none was given")
+        devices = {p.device for p in self.params}
+        if len(devices) > 1:
+            raise UsageError(f"an optimiser wants its parameters on one device, saw {', '.join(sorted(devices))}")
+        self.device = self.params[0].device
+        self.lr = Tensor([float(lr)], device=self.device, requires_grad=False)
+
+    def zero_grad(self) -> None:
+        """Drop gradients that were not used."""
+        for p in self.params:
+            p.grad = None
+
+    def schedule_step(self) -> list[Tensor]:
+        """Assign new values without computing them yet; return every tensor that is to be realized together."""
+        grads: list[Tensor] = []
+        losses: dict[int, Tensor] = {}
+        missing = [i for i, p in enumerate(self.params) if p.grad is None]
+        if missing:
+            raise UsageError(
+                f"parameter {missing[0]} ({self.params[missing[0]]!r}) and {len(missing) - 1} others have no gradient\n"
+                "hint: call backward() on a loss that depends on every parameter; a tensor realized in between cuts the graph"
+            )
+        for p in self.params:
+            state = autograd.state_of(p)
+            if state.value is not None:
+                grads.append(state.value.detach())
+            loss = state.of() if state.of is not None else None
+            if loss is not None:
+                losses[id(loss)] = loss
+            state.value = state.of = None
+        changed = self._move(grads)
+        return [*self.params, *changed, *self.buffers, *losses.values()]
+
+    def step(self) -> None:
+        """Move the parameters."""
+        realize_many(self.schedule_step())
+
+    def _move(self, grads: list[Tensor]) -> list[Tensor]:
+        """Assign to every parameter; return the state tensors that were assigned to as well."""
+        raise NotImplementedError
+
+    def _zeros(self) -> list[Tensor]:
+        """Return a realized tensor of zeros beside each parameter."""
+        made = [Tensor.zeros(*p.shape, dtype=_wide(p), device=p.device).contiguous() for p in self.params]
+        for t in made:
+            t.requires_grad = False
+        realize_many(made)
+        return made
+
+
+def _wide(p: Tensor) -> dtypes.float32.__class__:  # type: ignore[name-defined]
+    return dtypes.float32 if p.dtype.bits == 16 else p.dtype
+
+
+class SGD(Optimizer):
+    """Gradient descent with momentum, Nesterov's variant, and weight decay added to the gradient."""
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+        nesterov: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    ) -> None:
+        super().__init__(params, lr)
+        if nesterov and not momentum:
+            raise UsageError("Nesterov's variant wants a momentum above 0")
+        self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
+        self.b = self._zeros() if momentum else []
+
+    def _move(self, grads: list[Tensor]) -> list[Tensor]:
+        for i, p in enumerate(self.params):
+            g = grads[i].cast(_wide(p))
+            if self.weight_decay:
+                g = g + p.detach() * self.weight_decay
+            if self.momentum:
+                b = self.b[i]
+                b.assign(b * self.momentum + g)
+                g = g + b * self.momentum if self.nesterov else b
+            p.assign((p.detach() - g * self.lr.cast(g.dtype)).cast(p.dtype))
+        return self.b
+
+
+class AdamW(Optimizer):
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019)."""
+
+    decoupled = True
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+    ) -> None:
+        super().__init__(params, lr)
+        self.b1, self.b2, self.eps, self.weight_decay = b1, b2, eps, weight_decay
+        self.b1_t = Tensor([1.0], device=self.device, requires_grad=False)
+        self.b2_t = Tensor([1.0], device=self.device, requires_grad=False)
+        """Powers of b1 and b2 with the number of steps."""
+        self.m = self._zeros()
+        self.v = self._zeros()
+
+    def _move(self, grads: list[Tensor]) -> list[Tensor]:
+        self.b1_t.assign(self.b1_t * self.b1)
+        self.b2_t.assign(self.b2_t * self.b2)
+        for i, p in enumerate(self.params):
+            g = grads[i].cast(_wide(p))
+            if self.weight_decay and not self.decoupled:
+                g = g + p.detach() * self.weight_decay
+            m, v, dtype = self.m[i], self.v[i], g.dtype
+            m.assign(m * self.b1 + g * (1 - self.b1))
+            v.assign(v * self.b2 + (g * g) * (1 - self.b2))
+            fair_m = m / (1.0 - self.b1_t.cast(dtype))
+            fair_v = v / (1.0 - self.b2_t.cast(dtype))
+            update = fair_m / (fair_v.sqrt() + self.eps)
+            if self.weight_decay and self.decoupled:
+                update = update + p.detach() * self.weight_decay
+            p.assign((p.detach() - update * self.lr.cast(dtype)).cast(p.dtype))
+        return [self.b1_t, self.b2_t, *self.m, *self.v]
+
+
+class Adam(AdamW):
+    """Adam (Kingma and Ba, 2015); weight decay, if any, is added to the gradient."""
+
+    decoupled = False
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        lr: float = 0.001,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(params, lr, b1, b2, eps, weight_decay)

@@ -1,0 +1,155 @@
+"""The tensors of a model by name, found by walking attributes; saving and loading them as safetensors files.
+
+A safetensors file is eight bytes of header length (little-endian), a JSON header {name: {dtype, shape, data_offsets}}, and the
+elements, row-major: https://github.com/huggingface/safetensors#format.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from compiler.dtype import DType, dtypes
+from hcq.errors import UsageError
+
+from frontend.realize import realize_many
+from frontend.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_NAMES: Final[dict[str, DType]] = {
+    "BOOL": dtypes.bool,
+    "I8": dtypes.int8,
+    "I16": dtypes.int16,
+    "I32": dtypes.int32,
+    "I64": dtypes.int64,
+    "U8": dtypes.uint8,
+    "U16": dtypes.uint16,
+    "U32": dtypes.uint32,
+    "U64": dtypes.uint64,
+    "F16": dtypes.float16,
+    "BF16": dtypes.bfloat16,
+    "F32": dtypes.float32,
+    "F64": dtypes.float64,
+}
+_CODES: Final = {dtype: name for name, dtype in _NAMES.items()}
+
+
+def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
+    """Return the tensors of an object by name: attributes, list items and dictionary values, joined by dots."""
+    found: dict[str, Tensor] = {}
+    _walk(model, prefix, found, set())
+    return found
+
+
+def _walk(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> None:
+    if isinstance(value, Tensor):
+        found[name] = value
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, dict):
+        parts = [(str(k), v) for k, v in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [(str(i), v) for i, v in enumerate(value)]
+    else:
+        parts = list(getattr(value, "__dict__", {}).items())
+    for key, part in parts:
+        _walk(part, f"{name}.{key}" if name else key, found, seen)
+
+
+def get_parameters(model: Any) -> list[Tensor]:
+    """Return the tensors of an object, those without gradients too: optimisers tell them apart."""
+    return list(get_state_dict(model).values())
+
+
+def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = True) -> None:
+    """Give the tensors of an object the values of those of the same name, in place.
+
+    `strict` refuses names that are missing or left over; shapes must be equal, dtypes are cast, devices are crossed.
+    """
+    own = get_state_dict(model)
+    missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
+    if strict and (missing or extra):
+        raise UsageError(f"load_state_dict: missing {missing or 'nothing'}, left over {extra or 'nothing'}")
+    pairs = [(name, t, state[name]) for name, t in own.items() if name in state]
+    for name, t, value in pairs:
+        if t.shape != value.shape:
+            raise UsageError(f"load_state_dict: {name} has the shape {t.shape}, the value has {value.shape}")
+    for _, t, value in pairs:
+        t.assign(value.detach().to(t.device).cast(t.dtype))
+    realize_many([t for _, t, _ in pairs])
+
+
+def safe_save(tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str] | None = None) -> None:
+    """Write tensors to a safetensors file."""
+    header: dict[str, Any] = {}
+    if metadata:
+        header["__metadata__"] = dict(metadata)
+    realize_many(list(tensors.values()))
+    at = 0
+    for name, t in tensors.items():
+        end = at + t.nbytes()
+        header[name] = {"dtype": _CODES[t.dtype], "shape": list(t.shape), "data_offsets": [at, end]}
+        at = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with Path(path).open("wb") as file:
+        file.write(len(text).to_bytes(8, "little"))
+        file.write(text)
+        for t in tensors.values():
+            file.write(t.data())
+
+
+def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, copied to a device."""
+    found: dict[str, Tensor] = {}
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        header, start = _header(data, path)
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            found[name] = _entry(data, start, name, entry, device)
+    return found
+
+
+def safe_metadata(path: str | Path) -> dict[str, str]:
+    """Return the metadata of a safetensors file."""
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return dict(_header(data, path)[0].get("__metadata__", {}))
+
+
+def _header(data: mmap.mmap, path: str | Path) -> tuple[dict[str, Any], int]:
+    size = int.from_bytes(data[:8], "little")
+    if len(data) < 8 or 8 + size > len(data):
+        raise UsageError(f"{path} is no safetensors file: its header would have {size} bytes, the file has {len(data)}")
+    try:
+        header = json.loads(data[8 : 8 + size])
+    except ValueError as error:
+        raise UsageError(f"{path} is no safetensors file: {error}") from None
+    if not isinstance(header, dict):
+        raise UsageError(f"{path} is no safetensors file: its header is no JSON object")
+    return header, 8 + size
+
+
+def _entry(data: mmap.mmap, start: int, name: str, entry: dict[str, Any], device: str | None) -> Tensor:
+    dtype = _NAMES.get(entry["dtype"])
+    if dtype is None:
+        raise UsageError(f"{name} has the dtype {entry['dtype']}; known are {', '.join(_NAMES)}")
+    begin, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    raw = Tensor(data[start + begin : start + end], dtype=dtype, device=device)
+    if raw.numel() != _count(shape):
+        raise UsageError(f"{name}: {raw.numel()} elements do not fill the shape {shape}")
+    return raw.reshape(shape)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    count = 1
+    for n in shape:
+        count *= n
+    return count
