@@ -12,7 +12,6 @@ import functools
 import hashlib
 import os
 import sys
-import tempfile
 from pathlib import Path
 
 from compiler import llvm
@@ -65,6 +64,8 @@ def put(key: str, payload: bytes) -> None:
 
     A folder that cannot be written only costs the next run a compilation (said under DEBUG).
     """
+    import tempfile  # noqa: PLC0415  # slow to import, and only a miss writes
+
     path = _path(key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

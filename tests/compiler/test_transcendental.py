@@ -13,7 +13,8 @@ from tests.compiler.kernels import ARCH, elementwise
 
 NAMES = ("EXP", "EXP2", "LOG", "LOG2", "SIN", "COS", "TANH", "SQRT")
 FUNCTIONS = {
-    "EXP": np.exp, "EXP2": np.exp2, "LOG": np.log, "LOG2": np.log2, "SIN": np.sin, "COS": np.cos, "TANH": np.tanh,
+    "EXP": np.exp, "EXP2": np.exp2, "LOG": np.log, "LOG2": np.log2, "SIN": np.sin,
+    "COS": np.cos, "TANH": np.tanh,
     "SQRT": np.sqrt,
 }  # fmt: skip
 LIMITS_32 = {
