@@ -106,7 +106,7 @@ class Queue:
             if commands.spans or device.trace:
                 todo = self._timed(commands, todo)
             if self.watch is not None:
-                todo = self.watch.submission(self, commands.label, todo, values)
+                todo = self.watch.submission(self, commands.label, todo, values, source=commands)
             return self._send(todo, values, todo)
 
     def _waits(self, after: Sequence[Point]) -> list[Wait]:

@@ -107,9 +107,7 @@ def parse(name: str) -> tuple[DriverEntry, int, str | None]:
     entry = next((entry for entry in DRIVERS if entry.name == first), None)
     if entry is None or len(rest) > 2:
         known = ", ".join(entry.name for entry in DRIVERS)
-        raise UsageError(
-            f"no device is called {name!r}; drivers: {known}; for example: cpu, nv:0, nv-emu:sm_90"
-        )
+        raise UsageError(f"no device is called {name!r}; drivers: {known}; for example: cpu, nv:0")
     index, variant = 0, None
     for part in rest:
         if part.isdecimal():
@@ -117,5 +115,5 @@ def parse(name: str) -> tuple[DriverEntry, int, str | None]:
         elif part and variant is None:
             variant = part
         else:
-            raise UsageError(f"{name!r} is no device name; for example: cpu, nv:0, nv-emu:sm_90")
+            raise UsageError(f"{name!r} is no device name; for example: cpu, nv:0")
     return entry, index, variant

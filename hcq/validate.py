@@ -59,9 +59,18 @@ class Watch:
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
 
     def submission(
-        self, queue: Queue, label: str, todo: list[Command], values: Mapping[Param, Value] | None
+        self,
+        queue: Queue,
+        label: str,
+        todo: list[Command],
+        values: Mapping[Param, Value] | None,
+        *,
+        source: CommandBuffer | None = None,
     ) -> list[Command]:
-        """Refuse what is wrong with a submission; return its commands, reordered where they may be."""
+        """Refuse what is wrong with a submission; return its commands, reordered where they may be.
+
+        `source` is what was recorded: once submitted, its signals are promised, not merely possible.
+        """
         if self.check:
             values = values or {}
             with _SHARED.lock:
@@ -69,6 +78,7 @@ class Watch:
                     self._lifetimes(queue, command)
                     self._limits(queue, command, values)
                 draft = _SHARED.ledger.draft(queue, label, todo, values)
+                draft.source = source
                 self._meetable(draft)
                 self._drafts[queue] = draft
         return self.reorder(todo)
@@ -126,7 +136,8 @@ class Watch:
     def _meetable(self, draft: Draft) -> None:
         if not any(waits for waits, _, _ in draft.events):
             return
-        outcome = _SHARED.waits.play(Pending(draft.queue, draft.label, draft.events, None))
+        more = Pending(draft.queue, draft.label, draft.events, None)
+        outcome = _SHARED.waits.play(more, without=draft.source)
         if draft.queue in outcome.blocked:
             lines = "".join(f"\n  {line}" for line in _SHARED.waits.text(outcome))
             raise UsageError(f"{draft.label or 'a submission'} to {draft.queue.label} can never run:{lines}")

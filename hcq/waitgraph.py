@@ -52,13 +52,15 @@ class WaitGraph:
 
     def commit(self, draft: Draft, point: Point) -> None:
         """Enter a submission that was sent."""
+        if draft.source is not None:
+            self._recorded.discard(draft.source)
         events = [*draft.events, (False, point.signal, point.value - point.signal.base)]
         self._pending = [one for one in self._pending if one.point is not None and not one.point.passed()]
         self._pending.append(Pending(draft.queue, draft.label, events, point))
 
-    def play(self, more: Pending | None = None) -> Outcome:
-        """Play everything in flight, and one submission more, forward."""
-        out = Outcome(self._possible())
+    def play(self, more: Pending | None = None, *, without: CommandBuffer | None = None) -> Outcome:
+        """Play everything in flight, and one submission more that was recorded in `without`, forward."""
+        out = Outcome(self._possible(without))
         lines: dict[Queue, list[tuple[Pending, Event]]] = {}
         for pending in [*self._pending, *([more] if more else [])]:
             lines.setdefault(pending.queue, []).extend((pending, event) for event in pending.events)
@@ -81,10 +83,10 @@ class WaitGraph:
                 out.blocked[queue] = (pending, signal, value)
         return out
 
-    def _possible(self) -> dict[Signal, int]:
+    def _possible(self, without: CommandBuffer | None) -> dict[Signal, int]:
         """Return what command buffers that were not submitted may set."""
         out: dict[Signal, int] = {}
-        for commands in tuple(self._recorded):
+        for commands in self._recorded.difference([without] if without else []):
             for command in commands:
                 if isinstance(command, SetSignal):
                     value = command.value if isinstance(command.value, int) else ANY

@@ -1,0 +1,391 @@
+"""The validation layer: what it refuses, with which words, and what it lets pass."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hcq.errors import UsageError
+from hcq.graph import Graph
+from hcq.params import Param
+from hcq.program import ArgKind, ArgSlot, KernelImage
+from hcq.registry import wrap
+from hcq.validate import Watch
+from tests.hcq.fake import ADD, ONE, FakeDevice
+
+if TYPE_CHECKING:
+    from hcq.commands import CommandBuffer
+    from hcq.device import Device
+    from hcq.memory import Buffer
+
+
+@pytest.fixture
+def abc(device: Device) -> list[Buffer]:
+    return [device.alloc(64, label=name) for name in "abc"]
+
+
+def adding(device: Device, commands: CommandBuffer, out: Buffer, a: Buffer, b: Buffer) -> CommandBuffer:
+    program = device.load(ADD)
+    return commands.exec(program, program.args(out, a, b), groups=(8, 1, 1), threads=ONE)
+
+
+# Missing barriers
+
+
+def test_a_kernel_that_reads_what_the_one_before_writes_needs_a_barrier(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = adding(device, adding(device, device.compute.record(label="step"), b, a, a), c, b, b)
+    with pytest.raises(UsageError) as caught:
+        device.compute.submit(commands)
+    assert str(caught.value) == (
+        f"missing barrier in step: kernel add, argument out, writes {b!r} and kernel add, argument a, reads it; "
+        f"nothing orders the two\nhint: record .barrier() between them"
+    )
+
+
+def test_a_barrier_between_them_is_enough(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = adding(device, device.compute.record(), b, a, a).barrier()
+    device.compute.submit(adding(device, commands, c, b, b)).wait()
+
+
+def test_a_kernel_that_overwrites_what_the_one_before_reads_needs_a_barrier(
+    device: Device, abc: list[Buffer]
+):
+    a, b, c = abc
+    commands = adding(device, adding(device, device.compute.record(), b, a, a), a, c, c)
+    with pytest.raises(UsageError, match=r"argument b, reads <Buffer 'a' .* argument out, writes it"):
+        device.compute.submit(commands)
+
+
+def test_two_kernels_that_write_one_place_need_a_barrier(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = adding(device, adding(device, device.compute.record(), b, a, a), b.view(63), c, c)
+    with pytest.raises(UsageError, match=r"argument out, writes <Buffer 'b' .* argument out, writes it"):
+        device.compute.submit(commands)
+
+
+def test_kernels_on_different_parts_or_only_reading_need_no_barrier(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = adding(device, device.compute.record(), b.view(0, 32), a, a)
+    device.compute.submit(adding(device, adding(device, commands, b.view(32, 32), a, a), c, a, a)).wait()
+
+
+def test_everything_but_kernels_is_ordered_without_barriers(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = device.compute.record().fill(a, 1).copy(b, a).fill(a, 2)
+    device.compute.submit(adding(device, commands, c, a, b).copy(a, c).fill(c, 0)).wait()
+
+
+def test_a_kernel_in_a_graph_needs_barriers_too(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    graph, program = Graph(label="g"), device.load(ADD)
+    x = graph.param("x")
+    commands = device.compute.record().exec(program, program.args(b, x, x), groups=ONE, threads=ONE)
+    commands.exec(program, program.args(c, a, a), groups=ONE, threads=ONE)
+    graph.add(device.compute, commands)
+    executable = graph.compile()
+    executable.replay([a]).wait()
+    with pytest.raises(UsageError, match="missing barrier in g"):
+        executable.replay([c])
+
+
+# Hazards between queues
+
+
+def test_queues_that_share_memory_need_a_point_between_them(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    device.compute.submit(device.compute.record().fill(a, 1))
+    with pytest.raises(UsageError) as caught:
+        device.copies[0].submit(device.copies[0].record().copy(b, a))
+    assert str(caught.value) == (
+        f"hazard: copy reads {a!r} on copy 0 of fake:0, and nothing orders it after fill, which writes it on "
+        f"compute 0 of fake:0\nhint: submit with after=[the point of that submission], or wait for it"
+    )
+
+
+@pytest.mark.parametrize("how", ["after", "host wait", "host looks", "sync", "chain", "recorded wait"])
+def test_what_orders_two_queues(device: Device, fake: FakeDevice, abc: list[Buffer], how: str):
+    a, b, c = abc
+    copies, other = device.copies[0], device.computes[1]
+    point = device.compute.submit(device.compute.record().fill(a, 1))
+    after, commands = [], copies.record()
+    if how == "after":
+        after = [point]
+    elif how == "host wait":
+        point.wait()
+    elif how == "host looks":
+        fake.run()
+        assert point.done()
+    elif how == "sync":
+        device.sync()
+    elif how == "chain":
+        after = [other.submit(other.record().fill(c, 1), after=[point])]
+    else:
+        commands.wait(point)
+    copies.submit(commands.copy(b, a), after=after).wait()
+
+
+def test_an_older_point_orders_only_what_was_before_it(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    early = device.compute.submit(device.compute.record())
+    device.compute.submit(device.compute.record().fill(a, 1))
+    with pytest.raises(UsageError, match="hazard"):
+        device.copies[0].submit(device.copies[0].record().copy(b, a), after=[early])
+
+
+def test_a_signal_set_in_the_middle_orders_what_was_before_it(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    middle = device.signal(label="middle").at(1)
+    device.compute.submit(device.compute.record().fill(a, 1).signal(middle).fill(b, 1))
+    copies = device.copies[0]
+    copies.submit(copies.record().wait(middle).fill(a, 2)).wait()
+    with pytest.raises(UsageError, match="fill writes <Buffer 'b'"):
+        copies.submit(copies.record().wait(middle).fill(b, 2))
+
+
+def test_a_wait_submitted_before_the_signal_is_order_too(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    copies, ready = device.copies[0], device.signal().at(1)
+    raising = device.compute.record().fill(a, 1).signal(ready)
+    copies.submit(copies.record().wait(ready).copy(b, a))
+    device.compute.submit(raising)
+    device.sync()
+
+
+def test_a_write_after_an_unordered_read_is_a_hazard(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    device.copies[0].submit(device.copies[0].record().copy(b, a))
+    with pytest.raises(UsageError, match=r"fill writes .* after copy, which reads it"):
+        device.compute.submit(device.compute.record().fill(a, 1))
+
+
+def test_two_queues_may_read_one_buffer(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    device.copies[0].submit(device.copies[0].record().copy(b, a))
+    device.compute.submit(device.compute.record().copy(c, a))
+    device.sync()
+
+
+def test_two_queues_may_write_two_parts_of_one_buffer(device: Device, abc: list[Buffer]):
+    a = abc[0]
+    device.copies[0].submit(device.copies[0].record().fill(a.view(0, 32), 1))
+    device.compute.submit(device.compute.record().fill(a.view(32, 32), 2))
+    device.sync()
+
+
+def test_a_refused_submission_is_forgotten(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    first = device.compute.submit(device.compute.record().fill(a, 1))
+    with pytest.raises(UsageError, match="hazard"):
+        device.copies[0].submit(device.copies[0].record().copy(b, a))
+    device.computes[1].submit(device.computes[1].record().fill(b, 1))
+    device.copies[0].submit(device.copies[0].record().copy(device.alloc(64), a), after=[first])
+    device.sync()
+
+
+# Waits that nothing can meet
+
+
+def test_a_wait_for_what_nothing_raises_is_refused_with_the_wait_graph(device: Device):
+    gate = device.signal(label="gate")
+    with pytest.raises(UsageError) as caught:
+        device.compute.submit(device.compute.record(label="late"), after=[gate.at(2)])
+    assert str(caught.value) == (
+        "late to compute 0 of fake:0 can never run:\n"
+        "  compute 0 of fake:0: late waits for gate >= 2, now 0; "
+        "nothing recorded or submitted raises it, and the host may not (host_set=False)"
+    )
+    device.compute.submit(device.compute.record()).wait()
+
+
+def test_a_wait_for_what_the_host_may_raise_is_let_pass(device: Device):
+    gate = device.signal(host_set=True)
+    point = device.compute.submit(device.compute.record(), after=[gate.at(1)])
+    gate.value = 1
+    point.wait()
+
+
+def test_a_wait_for_what_is_recorded_is_let_pass(device: Device):
+    ready = device.signal().at(1)
+    later = device.copies[0].record().signal(ready)
+    point = device.compute.submit(device.compute.record(), after=[ready])
+    device.copies[0].submit(later)
+    point.wait()
+
+
+def test_a_cycle_of_waits_is_refused_with_both_sides(device: Device):
+    one, two = device.signal(label="one"), device.signal(label="two")
+    compute, copies = device.compute, device.copies[0]
+    second = copies.record(label="second").wait(one.at(1)).signal(two.at(1))
+    compute.submit(compute.record(label="first").wait(two.at(1)).signal(one.at(1)), after=())
+    copies.submit(second.__class__(second.kind, device=device).signal(two.at(1)))
+    device.sync()
+    third, fourth = device.signal(label="third"), device.signal(label="fourth")
+    ring = copies.record(label="right").wait(third.at(1)).signal(fourth.at(1))
+    compute.submit(compute.record(label="left").wait(fourth.at(1)).signal(third.at(1)))
+    with pytest.raises(
+        UsageError, match=r"copy 0 .*: right waits for third >= 1, now 0; raised by left on compute 0"
+    ):
+        copies.submit(ring)
+    del ring
+    copies.submit(copies.record().signal(fourth.at(1)))
+    device.sync()
+
+
+def test_the_host_is_told_at_once_that_it_waits_in_vain(device: Device):
+    gate = device.signal(label="gate")
+    with pytest.raises(
+        UsageError, match="the host waits for gate >= 1, now 0, and nothing recorded or submitted"
+    ):
+        gate.wait(1, timeout_s=60)
+
+
+def test_a_point_is_raised_once(device: Device):
+    ready = device.signal(label="ready").at(1)
+    commands = device.compute.record(label="again").signal(ready)
+    device.compute.submit(commands).wait()
+    with pytest.raises(UsageError, match="again sets <Signal ready: 1> to 1, but 1 was submitted before"):
+        device.compute.submit(commands)
+
+
+def test_a_point_is_not_raised_twice_in_one_submission(device: Device):
+    ready = device.signal(label="ready").at(1)
+    with pytest.raises(UsageError, match="a point is raised once"):
+        device.compute.submit(device.compute.record().signal(ready).signal(ready))
+
+
+# Limits and bounds
+
+
+@pytest.mark.parametrize(
+    ("groups", "threads", "why"),
+    [
+        ((0, 1, 1), ONE, "0 groups along x, wanted 1 to 100"),
+        ((101, 1, 1), ONE, "101 groups along x, wanted 1 to 100"),
+        ((1, -1, 1), ONE, "-1 groups along y"),
+        ((1, 1, 1), (8, 8, 2), r"\(8, 8, 2\) is 128 threads a group, wanted 1 to 64"),
+        ((1, 1, 1), (0, 1, 1), "0 threads a group"),
+    ],
+)
+def test_launches_beyond_the_limits_are_refused(
+    groups: tuple[int, int, int], threads: tuple[int, int, int], why: str
+):
+    with wrap(FakeDevice(max_threads=64, max_groups_x=100), validate=True) as device:
+        a, b = device.alloc(64), device.alloc(64)
+        program = device.load(ADD)
+        commands = device.compute.record().exec(
+            program, program.args(a, b, b), groups=groups, threads=threads
+        )
+        with pytest.raises(UsageError, match=why):
+            device.compute.submit(commands)
+
+
+def test_a_kernel_that_needs_more_shared_memory_than_there_is_is_refused():
+    image = KernelImage(name="k", arch="fake1", code=b"add", args=(), kernarg_size=0, shared_bytes=1 << 20)
+    with wrap(FakeDevice(max_shared_bytes=1 << 16), validate=True) as device:
+        program = device.load(image)
+        with pytest.raises(UsageError, match="1048576 bytes of shared memory, the device has 65536"):
+            device.compute.submit(
+                device.compute.record().exec(program, program.args(), groups=ONE, threads=ONE)
+            )
+
+
+def test_copies_of_parameters_outside_their_buffers_are_refused(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    size, to = Param("size", 32), Param("to")
+    commands = device.compute.record().copy(to + 8, b, size)
+    with pytest.raises(UsageError, match="copy: bytes 8 to 65 lie outside <Buffer 'a'"):
+        device.compute.submit(commands, values={size: 57, to: a})
+    device.compute.submit(commands, values={size: 56, to: a}).wait()
+
+
+def test_a_copy_onto_itself_is_refused(device: Device, abc: list[Buffer]):
+    a = abc[0]
+    with pytest.raises(UsageError, match=r"copy within <Buffer 'a' .*: bytes 8 and 0 on overlap"):
+        device.compute.submit(device.compute.record().copy(a.view(8, 32), a.view(0, 32)))
+
+
+def test_a_pointer_outside_its_buffer_is_refused(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    graph, program = Graph(), device.load(ADD)
+    x = graph.param("x")
+    commands = device.compute.record().exec(program, program.args(b, x + 64, a), groups=ONE, threads=ONE)
+    graph.add(device.compute, commands)
+    with pytest.raises(UsageError, match="argument a: byte 64 lies outside"):
+        graph.compile().replay([a])
+
+
+# Reordering
+
+
+def test_kernels_between_barriers_run_in_another_order_and_others_do_not():
+    images = [
+        KernelImage(name=f"k{i}", arch="fake1", code=b"add", args=ADD.args, kernarg_size=24) for i in range(8)
+    ]
+    orders = set()
+    for seed in range(6):
+        device = wrap(FakeDevice(), seed=seed)
+        outs, a = [device.alloc(64) for _ in images], device.alloc(64)
+        commands = device.compute.record()
+        for half in (slice(0, 4), slice(4, 8)):
+            for image, out in zip(images[half], outs[half], strict=True):
+                program = device.load(image)
+                commands.exec(program, program.args(out, a, a), groups=ONE, threads=ONE)
+            commands.barrier()
+        shuffled = device.watch.reorder(commands.commands) if device.watch else commands.commands
+        names = [getattr(getattr(command, "program", None), "name", "|") for command in shuffled]
+        assert sorted(names[:4]) == ["k0", "k1", "k2", "k3"]
+        assert names[4] == names[9] == "|"
+        orders.add(tuple(names))
+        if seed == 0:
+            assert names[:4] == ["k0", "k1", "k2", "k3"]
+        device.close()
+    assert len(orders) > 3
+
+
+def test_the_same_seed_gives_the_same_order(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    program = device.load(ADD)
+    commands = device.compute.record()
+    for i in range(16):
+        commands.exec(program, program.args(b.view(4 * i, 4), a, a), groups=ONE, threads=ONE)
+    first, second = Watch(check=False, seed=7), Watch(check=False, seed=7)
+    order = first.reorder(commands.commands)
+    assert order == second.reorder(commands.commands)
+    assert order != commands.commands
+
+
+# Fault reports
+
+
+def test_the_nearest_buffer_is_named_also_when_it_was_freed(device: Device):
+    kept = device.alloc(64, label="kept")
+    assert device.nearest(kept.va + 3) == f"inside {kept.va:#x} to {kept.va + 64:#x}, 64 bytes, 'kept'"
+    assert device.nearest(kept.va + 70).startswith("7 bytes after the end of ")
+    va = device.alloc(4096, label="gone").va
+    assert "'gone', dropped at " in device.nearest(va)
+    assert __file__ in device.nearest(va)
+    kept.close()
+    assert f"'kept', closed at {__file__}" in device.nearest(kept_va(kept, device))
+
+
+def kept_va(buffer: Buffer, device: Device) -> int:
+    return next(
+        va for va, (_, label, ref) in device.watch._live.items() if ref() is buffer and label == "kept"
+    )
+
+
+@pytest.mark.parametrize("slot", [ArgSlot("p", ArgKind.POINTER, 0, 8, access) for access in ("r", "w", "rw")])
+def test_hazards_go_by_the_declared_access(device: Device, abc: list[Buffer], slot: ArgSlot):
+    image = KernelImage(name="k", arch="fake1", code=b"add", args=(slot,), kernarg_size=8)
+    program, a = device.load(image), abc[0]
+    commands = device.compute.record()
+    for _ in range(2):
+        commands.exec(program, program.args(a), groups=ONE, threads=ONE)
+    if slot.access == "r":
+        device.watch.submission(device.compute, "", commands.commands, None)
+    else:
+        with pytest.raises(UsageError, match="missing barrier"):
+            device.watch.submission(device.compute, "", commands.commands, None)
