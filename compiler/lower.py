@@ -90,6 +90,7 @@ class _Lowering:
         self.ranges: dict[Scope, Scope] = {}
         self.memo: dict[UOp, UOp] = {}
         self.uses: dict[UOp, int] = {}
+        self.known: dict[UOp, masks.Known] = {}
         self.slots: dict[BufRef, int] = {}
 
     # -- order of evaluation -----------------------------------------------------------------------
@@ -180,7 +181,7 @@ class _Lowering:
             if entry.value is None:
                 entry.value = self._value(entry)
             for atom, mask in atoms.get(entry, ()):
-                self.env[atom] = fold.index_of(masks.masked(entry.value, self._final(mask)))
+                self.env[atom] = fold.index_of(masks.masked(entry.value, self._final(mask), self.known))
         stores = []
         for ref, at, entry in self.stores:
             assert entry.value is not None
@@ -200,7 +201,7 @@ class _Lowering:
             return fold.number(node.src[0], node.dtype)
         if op is Ops.CONST:
             return node
-        values = [masks.masked(self._of(e), self._final(mask)) for e, mask in entry.src]
+        values = [masks.masked(self._of(e), self._final(mask), self.known) for e, mask in entry.src]
         if op in ELEMENTWISE:
             return fold.alu(op, node.dtype, tuple(values))
         if op is Ops.REDUCE:

@@ -8,40 +8,51 @@ from compiler import fold
 from compiler import symbolic as sy
 from compiler.dtype import dtypes
 from compiler.ops import Ops
+from compiler.text import postorder
 from compiler.uop import const
 
 if TYPE_CHECKING:
     from compiler.uop import UOp
 
 
-def where_false(x: UOp, mask: UOp, memo: dict[UOp, UOp | None]) -> UOp | None:
-    """Return the constant that x is where `mask` does not hold, or None; `memo` belongs to one mask."""
-    if x in memo:
-        return memo[x]
-    found: UOp | None = None
+Known = dict["UOp", "UOp | None"]
+"""Node -> the constant that it is where one mask does not hold, or None."""
+
+
+def where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
+    """Return the constant that x is where `mask` does not hold, or None; `known` belongs to one mask."""
+    if x not in known:
+        for node in postorder((x,)):
+            if node not in known:
+                known[node] = _where_false(node, mask, known)
+    return known[x]
+
+
+def _where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
     if x.op is Ops.CONST:
-        found = x
-    elif x.op is Ops.LOAD:
-        if len(x.src) == 3 and sy.implies(x.src[2], mask):
-            found = const(0, x.dtype)
-    elif x.op is Ops.REDUCE:
-        value = where_false(x.src[0], mask, memo)
-        if value is not None and (x.arg[0] in (Ops.MAX, Ops.MIN) or fold.is_constant(value, 0)):
-            found = value
-    elif x.op in fold.RULES or x.op is Ops.SQRT:
-        values = [where_false(s, mask, memo) for s in x.src]
-        if None not in values:
-            folded = fold.alu(x.op, x.dtype, tuple([v for v in values if v is not None]))
-            found = folded if folded.op is Ops.CONST else None
-    memo[x] = found
-    return found
+        return x
+    if x.op is Ops.LOAD:
+        return const(0, x.dtype) if len(x.src) == 3 and sy.implies(x.src[2], mask) else None
+    if x.op is Ops.REDUCE:
+        value = known[x.src[0]]
+        kept = value is not None and (x.arg[0] in (Ops.MAX, Ops.MIN) or fold.is_constant(value, 0))
+        return value if kept else None
+    if x.op not in fold.RULES and x.op is not Ops.SQRT:
+        return None
+    values = [known[s] for s in x.src]
+    if None in values:
+        return None
+    folded = fold.alu(x.op, x.dtype, tuple([v for v in values if v is not None]))
+    return folded if folded.op is Ops.CONST else None
 
 
-def masked(x: UOp, mask: UOp) -> UOp:
-    """Return x where the mask holds, else 0."""
+def masked(x: UOp, mask: UOp, known: dict[UOp, Known]) -> UOp:
+    """Return x where the mask holds, else 0; `known` remembers, for each mask, what was found out."""
     if mask is sy.TRUE:
         return x
     zero = const(0, x.dtype)
-    if mask is sy.FALSE or where_false(x, mask, {}) is zero:
-        return zero if mask is sy.FALSE else x
+    if mask is sy.FALSE:
+        return zero
+    if where_false(x, mask, known.setdefault(mask, {})) is zero:
+        return x
     return fold.alu(Ops.WHERE, x.dtype, (fold.number(mask, dtypes.bool), x, zero))

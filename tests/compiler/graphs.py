@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING
 
 from compiler import graph as g
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
+from compiler.uop import _table, trim_table
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from compiler.uop import UOp
 
 F32 = dtypes.float32
+
+
+@contextmanager
+def empty_table() -> Iterator[None]:
+    """Begin with no nodes, and bring back afterwards the ones that other tests hold."""
+    saved = dict(_table)
+    trim_table(0)
+    try:
+        yield
+    finally:
+        _table.update(saved)
 
 
 def scalar_like(value: float, x: UOp) -> UOp:

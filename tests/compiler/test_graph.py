@@ -14,6 +14,7 @@ from compiler.ops import Ops
 from compiler.symbolic import Variable
 from compiler.uop import const, trim_table, uop
 from hcq.errors import UsageError
+from tests.compiler.graphs import empty_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,8 +103,18 @@ def test_dtypes_keep_their_identity_when_pickled() -> None:
 
 def test_constants_of_index_arithmetic_survive_trimming() -> None:
     zero = const(0, dtypes.index)
-    assert trim_table(0)
-    assert const(0, dtypes.index) is zero
+    with empty_table():
+        assert const(0, dtypes.index) is zero
+
+
+def test_other_nodes_are_forgotten_by_trimming() -> None:
+    half = const(0.5, F32)
+    with empty_table():
+        assert const(0.5, F32) is not half
+
+
+def test_a_small_table_is_not_trimmed() -> None:
+    assert not trim_table(1 << 30)
 
 
 def test_an_operation_is_compared_by_identity_of_its_name() -> None:

@@ -311,6 +311,13 @@ def test_a_very_long_chain_is_cut() -> None:
     assert len(schedule([y], verify=True)) > 2
 
 
+def test_a_padded_very_long_chain_does_not_recurse() -> None:
+    y = p(0, 100)
+    for _ in range(450):
+        y = g.unary(Ops.NEG, add(y, p(1, 100)))
+    scheduled(g.pad(y, ((1, 1),)))
+
+
 def test_repeated_transposed_sums_do_not_explode() -> None:
     y = p(0, 4, 4)
     for _ in range(60):

@@ -15,8 +15,8 @@ from compiler import graph as g
 from compiler.ops import Ops
 from compiler.schedule import schedule
 from compiler.text import kernel_key, postorder
-from compiler.uop import table_size, trim_table
-from tests.compiler.graphs import F32, add, conv2d, matmul, mean, relu
+from compiler.uop import table_size
+from tests.compiler.graphs import F32, add, conv2d, empty_table, matmul, mean, relu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,28 +62,28 @@ def resnet18() -> UOp:
 
 def made(build: Callable[[], UOp]) -> int:
     """Nodes that scheduling adds to an empty table."""
-    trim_table(0)
-    output = build()
-    before = table_size()
-    schedule([output])
-    return table_size() - before
+    with empty_table():
+        output = build()
+        before = table_size()
+        schedule([output])
+        return table_size() - before
 
 
 def calls(build: Callable[[], UOp]) -> int:
     """Python calls that scheduling makes."""
-    trim_table(0)
-    output = build()
     seen = itertools.count()
 
     def watch(_frame: FrameType, event: str, _arg: object) -> None:
         if event == "call":
             next(seen)
 
-    sys.setprofile(watch)
-    try:
-        schedule([output])
-    finally:
-        sys.setprofile(None)
+    with empty_table():
+        output = build()
+        sys.setprofile(watch)
+        try:
+            schedule([output])
+        finally:
+            sys.setprofile(None)
     return next(seen)
 
 
@@ -132,11 +132,11 @@ def test_scheduling_loads_neither_numpy_nor_llvm() -> None:
 
 def timed(build: Callable[[], UOp]) -> Iterator[float]:
     for _ in range(30):
-        trim_table(0)
-        output = build()
-        start = time.perf_counter()
-        schedule([output])
-        yield time.perf_counter() - start
+        with empty_table():
+            output = build()
+            start = time.perf_counter()
+            schedule([output])
+            yield time.perf_counter() - start
 
 
 if __name__ == "__main__":
