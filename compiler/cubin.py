@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 PTX_SECTION: Final = ".hcq.ptx"
 _INPUT_PTX: Final = 2  # nvJitLinkInputType NVJITLINK_INPUT_PTX, nvJitLink.h
 _LIBRARY: Final = "libnvJitLink.so.13"
-_CURE: Final = "install the assembler with `pip install 'hcq[nv]'` (nvidia-nvjitlink 13), or put a CUDA 13 `ptxas` on the PATH"
+_CURE: Final = (
+    "install the assembler with `pip install 'hcq[nv]'` (nvidia-nvjitlink 13), "
+    "or put a CUDA 13 `ptxas` on the PATH"
+)
 _DECLARATIONS: Final = """
 typedef struct nvJitLink *nvJitLinkHandle;
 int nvJitLinkCreate(nvJitLinkHandle *, uint32_t, const char **);
@@ -44,8 +47,9 @@ Assembler = Literal["auto", "nvjitlink", "ptxas"]
 def assemble(ptx: str, arch: str, *, assembler: Assembler = "auto", options: Sequence[str] = ()) -> bytes:
     """Assemble PTX for `arch` ("sm_90a") and return the cubin with the PTX inside.
 
-    `auto` takes nvJitLink, and `ptxas` where that is not installed. Raises `CompileError` with the assembler's own text,
-    `UnsupportedError` when there is no assembler. Thread-safe, and holds no lock of Python while it works.
+    `auto` takes nvJitLink, and `ptxas` where that is not installed. Raises `CompileError` with the
+    assembler's own text, `UnsupportedError` when there is no assembler. Thread-safe, and holds no lock of
+    Python while it works.
     """
     return with_ptx(_assembler(assembler)(ptx, arch, options), ptx)
 

@@ -1,7 +1,7 @@
 """Everything that a first hour on a real NVIDIA GPU should tell, in one command and under ten minutes.
 
     python -m tools.hardware_run --out report                on a box with a GPU
-    python -m tools.hardware_run --out report --wheels DIR   install cffi, pyelftools, llvmlite, pytest from DIR first
+    python -m tools.hardware_run --out report --wheels DIR   install what the box lacks from DIR
     python -m tools.hardware_run --out report --dry          walk every stage without a GPU
 
 Stages: the wheels, the ladder up to its fault, conformance, tests of the compiler and the tensors on the
@@ -68,7 +68,7 @@ class Run:
         return TOTAL_S - (time.monotonic() - self.start)
 
     def run(self, stage: Stage) -> Stage:
-        """Run a stage, within what is left of the time, and keep its output; never raises for what it does."""
+        """Run a stage within what is left of the time and keep its output; never raises for what it does."""
         self.stages.append(stage)
         limit = min(stage.limit_s, self.left_s() - 5)
         if limit < 5:
@@ -130,7 +130,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _commit() -> str:
     try:
         done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
+            ["/usr/bin/env", "git", "rev-parse", "HEAD"],
             cwd=_REPOSITORY,
             capture_output=True,
             text=True,

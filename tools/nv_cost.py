@@ -5,14 +5,17 @@ from __future__ import annotations
 import statistics
 import time
 from contextlib import closing
+from typing import TYPE_CHECKING
 
 from drivers.kernel import view_at
-from drivers.nv.device import NvDevice
 from drivers.nv.driver import NvDriver
 from hcq.device import Device
 from hcq.driver import QueueKind
 from tools.nv_golden import sample
 from tools.nv_scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from drivers.nv.device import NvDevice
 
 
 def _silent(token: int) -> None:

@@ -1,4 +1,4 @@
-"""Golden streams of the NVIDIA driver: bring-up calls, a launch, a copy, a wait between queues, a graph, as decoded text.
+"""Golden streams of the NVIDIA driver: bring-up, a launch, a copy, waits between queues, a graph, decoded.
 
     python -m tools.nv_golden tests/golden      write them anew, after reading what changed
 
@@ -26,7 +26,6 @@ from drivers.nv.layouts.cubin import (
     InfoRecord,
     InfoSymbolValue,
 )
-from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.show import fields_text
 from hcq.device import Device
@@ -150,7 +149,7 @@ def _descriptor(kernel: ScriptedKernel, va: int, names: Names) -> Iterable[str]:
 def _record_streams(kernel: ScriptedKernel) -> list[list[tuple[str, list[int]]]]:
     """Make the kernel keep the raw words of every doorbell; return where they go."""
     kept: list[list[tuple[str, list[int]]]] = []
-    kernel.watch = lambda entries: kept.append(entries)
+    kernel.watch = kept.append
     return kept
 
 

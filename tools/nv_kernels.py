@@ -1,15 +1,17 @@
-"""The kernels of the bring-up ladder, as PTX, and their images: assembled beforehand (`prepare`) or on the spot.
+"""The kernels of the bring-up ladder, as PTX, and their images: assembled beforehand or on the spot.
 
 Small on purpose: each asks one thing of the hardware.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from compiler.cubin import assemble
 from hcq.program import ArgKind, ArgSlot, KernelImage
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
 TOKEN: Final = 0xC0FFEE42

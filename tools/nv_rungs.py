@@ -1,4 +1,4 @@
-"""The rungs of the NVIDIA bring-up ladder (nv.md 8): each a function that asks one thing and returns what it saw.
+"""The rungs of the NVIDIA bring-up ladder (nv.md 8): functions that ask one thing and return what they saw.
 
 A rung raises when the answer is wrong. It builds what it needs from nothing, through the driver's own
 parts, so that it can run alone in a child process. `Bench.check` is silent in a dry run, where nothing is
@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from drivers.nv import push, topology
 from drivers.nv.channel import Channel, ChannelKind, Context
-from drivers.nv.choices import Choices
 from drivers.nv.doorbell import Doorbell
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.gpfifo import Subchannel
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from drivers.kernel import Kernel
+    from drivers.nv.choices import Choices
     from drivers.nv.rm import Card
     from drivers.nv.topology import Gpu, Handles
 
@@ -188,7 +188,7 @@ class Bench:
     def reach(
         self, ring: NvRing, words: memoryview, value: int, what: str, *, mask: int = (1 << 64) - 1
     ) -> float:
-        """Wait until the first word is `value`; return the microseconds it took, or raise with all that is known."""
+        """Wait until the first word is `value`; return the microseconds, or raise with all that is known."""
         start = time.perf_counter()
         while words[0] & mask != value:
             if time.perf_counter() - start > SIGNAL_S:

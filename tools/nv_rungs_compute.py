@@ -174,7 +174,7 @@ def _stream(bench: Bench) -> float:
 
 
 def fault(bench: Bench) -> Facts:
-    """23: a store to nowhere is reported, and the device works again with new channels. The very last rung."""
+    """23: a store to nowhere is reported, and new channels work again. The very last rung."""
     device = _device(bench)
     kept = device.alloc(4096, _HOST)
     kept.host()[:4] = b"kept"

@@ -1,4 +1,4 @@
-"""A kernel that plays the NVIDIA driver from a script: it answers the calls a bring-up makes and refuses every other.
+"""A kernel that plays the NVIDIA driver from a script: it answers what a bring-up asks and refuses the rest.
 
 No emulation: nothing is computed, copied or launched. The doorbell only carries out semaphore releases, so
 that what waits goes on. Every call is noted as a decoded line, every object, descriptor and mapping is
@@ -155,7 +155,7 @@ class ScriptedKernel:
 
     def read_file(self, path: str) -> bytes:
         if path == "/proc/driver/nvidia/version" and self.script.proc_version:
-            return f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {self.script.version}  Release Build\n".encode()
+            return f"NVRM version: NVIDIA UNIX Kernel Module  {self.script.version}  Release\n".encode()
         raise DriverError("read", errno.ENOENT, "ENOENT", arguments=path)
 
     def list_dir(self, path: str) -> list[str]:
@@ -173,6 +173,8 @@ class ScriptedKernel:
         prot: int = 3,
         flags: int | None = None,
     ) -> Mapping:
+        if offset:
+            raise RefusedError(f"mmap at offset {offset:#x}")
         if self._due(f"mmap {size:#x}"):
             raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments=f"{size:#x} bytes")
         if fd >= 0:
@@ -547,9 +549,10 @@ class _Answers:
         return self._plain(command)
 
     def _plain(self, command: Control) -> dict[str, Any] | None:
+        name = f"Scripted {self._script.generation.name}"
         fixed: dict[int, dict[str, Any]] = {
             Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2: {"deviceInstance": 0, "subDeviceInstance": 0},
-            Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING: {"gpuNameString": f"Scripted {self._script.generation.name}"},
+            Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING: {"gpuNameString": name},
             Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO: {"length": 16, "data": bytes(range(1, 17))},
             Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS: {"present": 0b1111, "capsTbl": (b"\1", b"\1")},
             Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER: {

@@ -221,7 +221,7 @@ class Channel:
         return NvNotification.from_bytes(bytes(words[: NvNotification.SIZE // 4]))
 
     def stop(self) -> None:
-        """Take the channel off the run list, a running kernel too; the first step of getting rid of a hang."""
+        """Take the channel off the run list, a running kernel too: the first step to end a hang."""
         rm = self._context.rm
         layout = rm.struct(NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS)
         rm.control(self.group, Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, layout(bEnable=False))

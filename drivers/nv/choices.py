@@ -1,4 +1,4 @@
-"""The doubtful values: what public sources do not settle, each with the alternatives that some working driver uses.
+"""The doubtful values: what public sources do not settle, each with what some working driver uses.
 
 A device is opened with one `Choices`; the bring-up ladder tries the others in turn and says which work. A
 row of nv.md 9 stands behind each field.

@@ -200,10 +200,11 @@ class NvDevice:
         )
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
-        """Not possible yet: each device has an address space of its own."""
+        """Not possible: each device has an address space of its own."""
+        there = f"{owner.info.driver}:{owner.info.index}"
         raise UnsupportedError(
-            f"{self.name} cannot map {allocation.size} bytes of {owner.info.driver}:{owner.info.index}: NVIDIA devices "
-            "have an address space each here\nhint: copy through host memory (BufferSpec(place=Place.HOST))"
+            f"{self.name} cannot map {allocation.size} bytes of {there}: they share no addresses\n"
+            "hint: copy through host memory (BufferSpec(place=Place.HOST))"
         )
 
     # --- queues
@@ -338,7 +339,7 @@ class NvDevice:
         return None
 
     def recover(self) -> None:
-        """Give every ring a new channel and forget the fault; memory, programs and mappings stay as they are."""
+        """Give every ring a new channel and forget the fault; memory, programs and mappings stay."""
         with self._lock:
             for ring in self._all_rings():
                 old = ring.channel

@@ -1,4 +1,4 @@
-"""The NVIDIA vendor: which GPUs there are, and opening one. `kernel` is Linux, or an emulated GPU that stands in for it."""
+"""The NVIDIA vendor: which GPUs there are, and opening one; on Linux, or on an emulated GPU in its place."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def linux(variant: str | None) -> Kernel:
 class NvDriver:
     """See `hcq.driver.Driver`.
 
-    `make_kernel` gets the variant, the text after the colon that is no number. On real hardware it names choices instead:
-    "nv:stack=low" (`choices.parse`).
+    `make_kernel` gets the variant, the text after the colon that is no number. On real hardware it names
+    choices instead: "nv:stack=low" (`choices.parse`).
     """
 
     def __init__(self, name: str = "nv", make_kernel: Callable[[str | None], Kernel] = linux) -> None:

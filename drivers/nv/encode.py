@@ -203,7 +203,8 @@ class NvEncoder:
             return
         if self._copy_refusal:
             raise UnsupportedError(
-                f"copies on a compute queue need a copy engine beside it, which was refused: {self._copy_refusal}\n"
+                "copies on a compute queue need a copy engine beside it, which was refused: "
+                f"{self._copy_refusal}\n"
                 "hint: record the copy for a copy queue"
             )
         # The copy engine does not know what kernels are running.

@@ -1,4 +1,4 @@
-"""Backing of local memory: one block of video memory for all threads that can run, grown when a kernel needs more.
+"""Backing of local memory: one block for all threads that can run, grown when a kernel needs more.
 
 Channels are told at their next submission. A block that was outgrown stays until the device is closed:
 kernels that were launched before may still use it.

@@ -116,9 +116,13 @@ def _relation(memory: Memory, va: int) -> str:
 class Mapper(Protocol):
     """What maps memory for the GPU: `uvm.Uvm`."""
 
-    def map(self, memory: int, va: int, size: int) -> None: ...
+    def map(self, memory: int, va: int, size: int) -> None:
+        """Map an RM object at `va`."""
+        ...
 
-    def unmap(self, va: int, size: int) -> None: ...
+    def unmap(self, va: int, size: int) -> None:
+        """Undo `map`."""
+        ...
 
 
 class Memories:
@@ -155,7 +159,10 @@ class Memories:
         with contextlib.ExitStack() as stack:
             va = self._space.take(size)
             stack.callback(self._space.give_back, va)
-            hint = f"{size >> 20} MiB of video memory were asked for; close buffers, or see nvidia-smi for who holds it"
+            hint = (
+                f"{size >> 20} MiB of video memory were asked for; "
+                "close buffers, or see nvidia-smi for who holds it"
+            )
             handle = self._rm.alloc(self._handles.device, RmClass.NV01_MEMORY_LOCAL_USER, params, hint=hint)
             stack.callback(self._rm.free, handle)
             view = self._view(handle, va, size, on_gpu=True) if host_visible else None
@@ -202,7 +209,7 @@ class Memories:
         )
 
     def notifier(self, size: int) -> Memory:
-        """Allocate system memory that the resource manager writes errors to and this process reads; no GPU mapping."""
+        """Allocate system memory that the resource manager writes errors to; the GPU does not map it."""
         size = -(-size // PAGE) * PAGE
         params = NV_MEMORY_ALLOCATION_PARAMS(
             owner=self._rm.root,

@@ -1,4 +1,4 @@
-"""A kernel on one device: its image in memory, its descriptor template and the driver's words of constant bank 0.
+"""A kernel on one device: its image, its descriptor template and the driver's words of constant bank 0.
 
 Not here: reading cubins (`cubin`), versions of the descriptor (`qmd`), launching (`encode`).
 """

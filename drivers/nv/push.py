@@ -153,7 +153,7 @@ COPY_SIGNAL_VALUE: Final = 3
 
 
 def graphics_copy_end(slot: int) -> Words:
-    """Make a compute channel wait for its copy engine: the engine raises `slot`, the host waits and clears it."""
+    """Make a compute channel wait for its copy engine, which raises `slot`; the host then clears it."""
     return (
         *copy_signal(slot, 1),
         *semaphore(COPY, slot, 1, ACQUIRE_32),

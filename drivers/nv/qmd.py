@@ -1,7 +1,8 @@
 """Launch descriptors as drivers fill them: one way to say it for the three versions.
 
-`Descriptor` is the template of one kernel: everything but the grid's shape and the address of constant bank 0. Values that
-versions spell differently (shifted addresses, other names) are told apart here and nowhere else.
+`Descriptor` is the template of one kernel: everything but the grid's shape and the address of constant
+bank 0. Values that versions spell differently (shifted addresses, other names) are told apart here and
+nowhere else.
 """
 
 from __future__ import annotations

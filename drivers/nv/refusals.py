@@ -1,4 +1,4 @@
-"""What the kernel driver refuses, as errors with a cure: statuses of RM and UVM, missing nodes, unknown branches.
+"""What the kernel driver refuses, as errors with a cure: RM and UVM statuses, missing nodes, other branches.
 
 Not here: faults of a running device (`faults`).
 """
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _OUT_OF_MEMORY = frozenset({NvStatus.NO_MEMORY, NvStatus.INSUFFICIENT_RESOURCES})
+_SILENT = "the node exists but no driver answers: load the modules (modprobe nvidia nvidia-uvm)"
 _NODE_CURES = {
     errno.ENOENT: (
-        "no such device node. Load the modules (modprobe nvidia nvidia-uvm), or create the node with mknod from "
-        "the majors in /proc/devices; in a container pass the GPU through (--gpus all, or --device {path})"
+        "no such device node. Load the modules (modprobe nvidia nvidia-uvm), or create the node with mknod "
+        "from the majors in /proc/devices; in a container pass it through (--gpus all, or --device {path})"
     ),
     errno.EACCES: "you may not open {path}: add your user to the group that owns it, or run as root",
     errno.EPERM: "you may not open {path}: the container or device policy forbids it; pass the GPU through",
-    errno.ENODEV: "the node exists but no driver answers: load the modules (modprobe nvidia nvidia-uvm), see dmesg",
-    errno.ENXIO: "the node exists but no driver answers: load the modules (modprobe nvidia nvidia-uvm), see dmesg",
+    errno.ENODEV: _SILENT,
+    errno.ENXIO: _SILENT,
     errno.EIO: "the kernel driver could not bring the GPU up; see dmesg for NVRM messages",
     errno.EBUSY: "the device is held exclusively by another process; see nvidia-smi or fuser {path}",
 }
@@ -50,8 +51,8 @@ def unknown_branch(version: str) -> UnsupportedError:
     """Return the error for a driver whose structures are not known."""
     known = ", ".join(str(branch) for branch in BRANCHES)
     return UnsupportedError(
-        f"NVIDIA driver {version or '(no version found)'} is not supported: its structures are not known here\n"
-        f"hint: install a driver of branch {known}; run `python -m tools.bringup_nv --to 3` to see what it says"
+        f"NVIDIA driver {version or '(no version)'} is not supported: its structures are not known here\n"
+        f"hint: install a driver of branch {known}; `python -m tools.bringup_nv --to 3` shows what it says"
     )
 
 

@@ -95,7 +95,7 @@ class NvRing:
         entries = 1 + 2 * len(calls)
         if count > self._capacity // 2 or entries >= ENTRIES:
             raise UsageError(
-                f"a submission of {len(words)} words and {len(calls)} indirect buffers is larger than the ring: "
+                f"{len(words)} words and {len(calls)} indirect buffers at once are larger than the ring: "
                 f"{self._capacity // 2} words, {ENTRIES} entries; submit it in parts"
             )
         at = self._room(count, entries)
@@ -154,7 +154,8 @@ class NvRing:
         if reached == self.sequence:
             return ""
         got = self.channel.got()
-        text = f"{self.channel.label}: fetched {reached} of {self.sequence} submissions, put index {self._put % ENTRIES}"
+        text = f"{self.channel.label}: fetched {reached} of {self.sequence} submissions, "
+        text += f"put index {self._put % ENTRIES}"
         return text + (f", fetched up to {got}" if got is not None else "")
 
     def close(self) -> None:

@@ -52,7 +52,7 @@ def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str)
 
 
 def driver_version(kernel: Kernel, ctl: int) -> str:
-    """Return the version of the kernel module: from /proc, or asked over the control node where /proc is filtered."""
+    """Return the kernel module's version: from /proc, or asked over the control node."""
     with contextlib.suppress(DriverError):
         text = kernel.read_file(_VERSION_FILE).decode(errors="replace")
         for word in text.split():
@@ -82,6 +82,7 @@ class Rm:
         self.kernel = kernel
         self._undo = contextlib.ExitStack()
         self._next_handle = FIRST_HANDLE
+        self._parents: dict[int, int] = {}
         self.node = ""
         self.gpu_fd = -1
         with contextlib.ExitStack() as stack:
@@ -115,11 +116,10 @@ class Rm:
         escape(self.kernel, self.ctl, Escape.NV_ESC_CARD_INFO, block, "all")
         records = [layout.from_bytes(block, i * layout.SIZE) for i in range(layouts.CARD_INFO_RECORDS)]
         return [
-            Card(r.minor_number, r.gpu_id, f"{r.pci_info.domain:04x}:{r.pci_info.bus:02x}:{r.pci_info.slot:02x}",
-                 r.pci_info.device_id)
+            Card(r.minor_number, r.gpu_id, _slot(r.pci_info), r.pci_info.device_id)
             for r in records
             if r.valid
-        ]  # fmt: skip
+        ]
 
     def open_gpu(self, minor: int) -> None:
         """Open the node of a GPU, which brings it up, and tie it to this client."""
@@ -149,7 +149,7 @@ class Rm:
         return self._next_handle - 1
 
     def alloc(self, parent: int, class_: int, params: Struct | None = None, *, hint: str = "") -> int:
-        """Allocate an object under `parent` and return its handle; `alloc_reply` also returns the parameters."""
+        """Allocate an object under `parent` and return its handle."""
         return self._alloc(parent, class_, params, hint)[0]
 
     def alloc_reply(self, parent: int, class_: int, params: _S, *, hint: str = "") -> tuple[int, _S]:
@@ -176,13 +176,14 @@ class Rm:
         reply = layout.from_bytes(block)
         if reply.status:
             refuse(f"RM_ALLOC {name}", reply.status, arguments=f"{reply!r} {params!r}", hint=hint)
+        self._parents[reply.hObjectNew] = parent
         return reply.hObjectNew, inner
 
     def free(self, handle: int) -> None:
         """Free an object and its children."""
         layout = layouts.NVOS00_PARAMETERS
-        parent = handle if handle == getattr(self, "root", handle) else self.root
-        block = bytearray(layout.pack(hRoot=parent, hObjectParent=parent, hObjectOld=handle))
+        parent = self._parents.pop(handle, handle)
+        block = bytearray(layout.pack(hRoot=self.root, hObjectParent=parent, hObjectOld=handle))
         escape(self.kernel, self.ctl, Escape.NV_ESC_RM_FREE, block, f"{handle:#x}")
         reply = layout.from_bytes(block)
         if reply.status:
@@ -240,6 +241,7 @@ class Rm:
         if reply.status:
             refuse("RM_ALLOC_MEMORY NV01_MEMORY_SYSTEM_OS_DESCRIPTOR", reply.status, arguments=repr(reply),
                    hint="pages must be whole, writable and few enough to pin (ulimit -l)")  # fmt: skip
+        self._parents[reply.hObjectNew] = device
         return reply.hObjectNew
 
     @contextlib.contextmanager
@@ -271,6 +273,10 @@ class Rm:
         """Map a register page."""
         with self._mapping_fd(owner, memory, size, on_gpu=True) as fd:
             return self.kernel.mmio(fd, size, 0)
+
+
+def _slot(pci: layouts.nv_pci_info_t) -> str:
+    return f"{pci.domain:04x}:{pci.bus:02x}:{pci.slot:02x}"
 
 
 def class_name(class_: int) -> str:

@@ -1,4 +1,4 @@
-"""What a GPU is: its classes, units, engines and sizes, asked from the resource manager; and the row that fits it.
+"""What a GPU is: classes, units, engines and sizes, asked from the resource manager; and the row that fits.
 
 Rows, not names, decide: the newest class of each family that the device lists (nv.md 2.1).
 """
@@ -186,7 +186,7 @@ def choose(name: str, classes: Sequence[int]) -> tuple[Generation, int, int, int
 
 
 def ask(rm: Rm, handles: Handles) -> Gpu:
-    """Ask all about an opened GPU. Raises `UnsupportedError` for one that is not in the table or in MIG mode."""
+    """Ask all about an opened GPU; one that is not in the table or in MIG mode is an `UnsupportedError`."""
     name = gpu_name(rm, handles.subdevice)
     row, gpfifo, usermode, copy = choose(name, class_list(rm, handles.device))
     try:

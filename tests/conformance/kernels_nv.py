@@ -84,7 +84,8 @@ def ptx(name: str, arch: str) -> str:
     loads = "".join(f" ld.param.{kind} %{label}, [{label}];\n" for kind, label in params)
     version = "8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0"
     return (
-        f".version {version}\n.target {arch}\n.address_size 64\n.visible .entry {name}({head})\n{{\n{registers}"
+        f".version {version}\n.target {arch}\n.address_size 64\n"
+        f".visible .entry {name}({head})\n{{\n{registers}"
         f" .reg .b32 %r<10>;\n .reg .b64 %rd<10>;\n .reg .pred %p<2>;\n{loads}{_BODIES[name]} ret;\n}}\n"
     )
 

@@ -127,8 +127,8 @@ class CallAbs47(BitStruct, words=4, source="measured with nvJitLink 13.5 and nvd
     TARGET: int = bits(80, 34, shift=2)
 
 
-class CallAbs55(BitStruct, words=4, source="measured with nvJitLink 13.5 and nvdisasm 13.5 on sm_90a and sm_100a"):
-    """The target of an absolute call since sm_90: what R_CUDA_ABS55_16_34 patches in a 16-byte instruction."""
+class CallAbs55(BitStruct, words=4, source="measured with nvJitLink and nvdisasm 13.5 on sm_90a, sm_100a"):
+    """The target of an absolute call since sm_90: what R_CUDA_ABS55_16_34 patches in an instruction."""
 
     TARGET: int = split((23, 16), (80, 34), shift=2)
 

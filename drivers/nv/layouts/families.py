@@ -59,16 +59,18 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
             Generation(
                 name="Ampere GA100", compute=0xC6C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561),
                 copy=(0xC6B5,),
-                qmd="V03", architecture=0x170, sm_version=0x800, reports_get=True, wide_addresses=False, window_bits=40,
+                qmd="V03", architecture=0x170, sm_version=0x800, reports_get=True,
+                wide_addresses=False, window_bits=40,
             ),
             Generation(
                 name="Ampere GA10x", compute=0xC7C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561),
-                copy=(0xC7B5, 0xC6B5), qmd="V03", architecture=0x170, sm_version=0x806, reports_get=True, wide_addresses=False,
-                window_bits=40,
+                copy=(0xC7B5, 0xC6B5), qmd="V03", architecture=0x170, sm_version=0x806, reports_get=True,
+                wide_addresses=False, window_bits=40,
             ),
             Generation(
                 name="Ada AD10x", compute=0xC9C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561), copy=(0xC7B5,),
-                qmd="V03", architecture=0x190, sm_version=0x809, reports_get=True, wide_addresses=False, window_bits=40,
+                qmd="V03", architecture=0x190, sm_version=0x809, reports_get=True,
+                wide_addresses=False, window_bits=40,
             ),
             Generation(
                 name="Hopper GH100", compute=0xCBC0, gpfifo=(0xC86F, 0xC56F),
@@ -77,11 +79,13 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
             ),
             Generation(
                 name="Blackwell GB100", compute=0xCDC0, gpfifo=(0xC96F,), usermode=(0xC761,), copy=(0xC9B5,),
-                qmd="V05", architecture=0x1A0, sm_version=0xA00, reports_get=False, wide_addresses=True, window_bits=57,
+                qmd="V05", architecture=0x1A0, sm_version=0xA00, reports_get=False,
+                wide_addresses=True, window_bits=57,
             ),
             Generation(
                 name="Blackwell GB20x", compute=0xCEC0, gpfifo=(0xCA6F,), usermode=(0xC761,), copy=(0xCAB5,),
-                qmd="V05", architecture=0x1B0, sm_version=0xC00, reports_get=False, wide_addresses=True, window_bits=57,
+                qmd="V05", architecture=0x1B0, sm_version=0xC00, reports_get=False,
+                wide_addresses=True, window_bits=57,
             ),
         )
     }

@@ -1,4 +1,4 @@
-"""Opening, using and closing a device against the scripted driver: nothing outside the script, nothing left behind."""
+"""Opening, using and closing a device against the scripted driver: nothing outside it, nothing left."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def use(kernel: ScriptedKernel) -> None:
 
 
 @pytest.mark.parametrize(("version", "compute", "arch"), ROWS)
-def test_every_generation_and_branch_opens_and_leaves_nothing(version, compute, arch):
+def test_every_generation_and_branch_opens_and_leaves_nothing(version: str, compute: int, arch: str):
     kernel = ScriptedKernel(Script(version=version, compute_class=compute))
     device = opened(kernel)
     assert device.info.arch == arch
@@ -66,15 +66,14 @@ def test_every_call_that_fails_raises_a_typed_error_and_frees_everything():
     use(probe)
     for number in range(probe.count):
         kernel = ScriptedKernel(fail_at=number)
+        raised = ""
         try:
             use(kernel)
         except HcqError as error:
-            assert str(error), f"call {number} ({kernel.failed}) raised an empty error"
-        else:
-            # What may be refused without harm: the product name and the copy engine beside compute.
-            assert kernel.failed.startswith(("NV2080_CTRL_CMD_GPU_GET_NAME_STRING", "HOPPER_DMA_COPY_A")), (
-                kernel.failed
-            )
+            raised = str(error)
+        # What may be refused without harm: the product name and the copy engine beside compute.
+        harmless = kernel.failed.startswith(("NV2080_CTRL_CMD_GPU_GET_NAME_STRING", "HOPPER_DMA_COPY_A"))
+        assert raised or harmless, f"call {number} ({kernel.failed}) failed in silence"
         assert kernel.leaks() == [], f"call {number} ({kernel.failed}) left something"
 
 
@@ -102,7 +101,7 @@ def test_no_call_is_outside_the_list_of_a_filtering_sandbox():
         (errno.EIO, "dmesg"),
     ],
 )
-def test_a_node_that_cannot_be_opened_names_its_cure(number, cure):
+def test_a_node_that_cannot_be_opened_names_its_cure(number: int, cure: str):
     kernel = ScriptedKernel(Script(missing=("/dev/nvidiactl",), missing_errno=number))
     with pytest.raises(DriverError, match="/dev/nvidiactl") as raised:
         opened(kernel)
@@ -118,7 +117,7 @@ def test_missing_unified_memory_names_the_module():
 
 
 @pytest.mark.parametrize("version", ["610.43.02", "550.90.07", "575.1", ""])
-def test_an_unknown_branch_is_refused_with_the_known_ones(version):
+def test_an_unknown_branch_is_refused_with_the_known_ones(version: str):
     kernel = ScriptedKernel(Script(version=version))
     with pytest.raises(UnsupportedError, match="570, 580, 590, 595"):
         opened(kernel)
@@ -179,7 +178,7 @@ def test_a_variant_of_the_real_driver_names_choices():
     from drivers.nv import DRIVER
     from drivers.nv.choices import DEFAULT, describe, parse
 
-    with pytest.raises(UsageError, match="stack=high|low"):
+    with pytest.raises(UsageError, match=r"stack=high\|low"):
         DRIVER.open(0, "sm_90")
     chosen = parse("stack=low+pcas=3+notifier=false")
     assert (chosen.stack, chosen.pcas, chosen.notifier) == ("low", 3, False)

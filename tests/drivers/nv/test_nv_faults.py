@@ -38,7 +38,7 @@ def device(kernel: ScriptedKernel):
         (126, FaultKind.QUEUE_ERROR, "copy engine 10"),
     ],
 )
-def test_a_posted_error_becomes_a_report(code, kind, word):
+def test_a_posted_error_becomes_a_report(code: int, kind: object, word: str):
     kernel = ScriptedKernel()
     with device(kernel) as made:
         assert made.fault() is None
@@ -50,7 +50,7 @@ def test_a_posted_error_becomes_a_report(code, kind, word):
         assert made.fault() is report
 
 
-def test_the_report_names_kernel_address_and_nearest_allocation(monkeypatch):
+def test_the_report_names_kernel_address_and_nearest_allocation(monkeypatch: pytest.MonkeyPatch):
     kernel = ScriptedKernel()
     with device(kernel) as made:
         program = made.load(sample("sm_90a", 90))
@@ -62,7 +62,7 @@ def test_the_report_names_kernel_address_and_nearest_allocation(monkeypatch):
         )  # fmt: skip
         starts = []
 
-        def answer(self, command):
+        def answer(self: _Answers, command: Control) -> dict[str, object] | None:
             starts.append(command)
             if command == Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES:
                 first = len([c for c in starts if c == command]) == 1
@@ -109,7 +109,7 @@ def test_recovery_gives_new_channels_and_keeps_memory():
 def test_waiting_on_a_faulted_device_raises_the_report():
     kernel = ScriptedKernel()
     with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
-        kernel.ring = lambda token: None
+        kernel.ring = lambda _: None
         point = made.compute.submit(made.compute.record().barrier())
         kernel.post_error(109)
         with pytest.raises(DeviceFault, match="hangs"):

@@ -77,7 +77,7 @@ def test_code_for_another_machine_is_refused():
         (Relocation.R_CUDA_ABS55_16_34, 16, int(CallAbs55(TARGET=0x12_3456_7800))),
     ],
 )
-def test_relocations_write_their_bits_and_no_others(kind, size, expected):
+def test_relocations_write_their_bits_and_no_others(kind: object, size: int, expected: int):
     for background in (0, (1 << 8 * size) - 1):
         content = bytearray(background.to_bytes(size, "little"))
         cubin.FORMULAS[kind](Site(content, 0, 0, 0x12_3456_7000, 0x800))
@@ -103,7 +103,7 @@ def test_an_addend_at_the_place_is_kept():
 
 @needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
-def test_an_assembled_kernel_loads_and_its_calls_reach_the_helpers(arch):
+def test_an_assembled_kernel_loads_and_its_calls_reach_the_helpers(arch: str):
     text = PTX.format(arch=arch).replace(".version 8.0", ".version 8.8" if "sm_1" in arch else ".version 8.0")
     data = assembler.assemble(text, arch)
     elf, placement, kernel = cubin.read(data, "k")
@@ -140,7 +140,7 @@ def test_broken_ptx_is_a_compile_error_with_the_assemblers_text():
         assembler.assemble(PTX.format(arch="sm_90a").replace("sqrt.rn.f32", "sqrt.wrong.f32"), "sm_90a")
 
 
-def test_a_missing_assembler_is_told_with_its_cure(monkeypatch):
+def test_a_missing_assembler_is_told_with_its_cure(monkeypatch: pytest.MonkeyPatch):
     assembler._library.cache_clear()
     monkeypatch.setattr(assembler, "_candidates", lambda: [assembler.Path("/nowhere/libnvJitLink.so.13")])
     monkeypatch.setattr(assembler.shutil, "which", lambda _: None)
@@ -174,14 +174,14 @@ def test_arguments_that_the_image_does_not_declare_are_refused():
 @pytest.mark.parametrize(
     ("registers", "threads"), [(8, 8192), (32, 2048), (64, 1024), (128, 512), (255, 256)]
 )
-def test_registers_limit_the_threads_of_a_workgroup(registers, threads):
+def test_registers_limit_the_threads_of_a_workgroup(registers: int, threads: int):
     assert thread_limit(registers) == threads
 
 
 @pytest.mark.parametrize(
     ("size", "codes"), [(0x400, (3, 0x3A)), (48 << 10, (17, 0x3A)), (228 << 10, (0x3A, 0x3A))]
 )
-def test_carve_outs_are_the_smallest_that_holds_and_the_largest(size, codes):
+def test_carve_outs_are_the_smallest_that_holds_and_the_largest(size: int, codes: tuple[int, int]):
     assert carveouts(FakeGpu(), size) == codes
 
 

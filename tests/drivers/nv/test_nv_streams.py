@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ FOLDER = Path(__file__).parents[2] / "golden"
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
-def test_the_decoded_stream_is_the_golden_one(name):
+def test_the_decoded_stream_is_the_golden_one(name: str):
     """`python -m tools.nv_golden tests/golden` writes them anew: read the difference before you commit it."""
     assert GOLDEN[name]() == (FOLDER / f"{name}.txt").read_text()
 
@@ -34,7 +35,7 @@ def test_golden_streams_never_differ_from_run_to_run():
 
 
 @contextlib.contextmanager
-def device(**script):
+def device(**script: Any):
     kernel = ScriptedKernel(Script(**script))
     made = Device(NvDriver("nv", lambda _: kernel).open(0, None))
     try:
@@ -58,10 +59,10 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
         for groups in (77, 5):
             kernel.streams.clear()
             executable.submit({size: groups, source: x}).wait(timeout_s=5)
-            line = next(l for bell in kernel.streams for l in bell if "SEND_PCAS_A" in l)
+            line = next(line for bell in kernel.streams for line in bell if "SEND_PCAS_A" in line)
             layout = QMDS["V04"]
             descriptor = layout.from_bytes(view_at(int(line.rsplit("=", 1)[1], 16), layout.SIZE))
-            assert (descriptor.GRID_WIDTH, descriptor.GRID_HEIGHT) == (groups, 5)
+            assert (groups, 5) == (descriptor.GRID_WIDTH, descriptor.GRID_HEIGHT)
             bank = view_at(descriptor.CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6[0] << 6, 0x220)
             assert list(bank[0x0C:0x18].cast("I")) == [groups, 5, 1]
             assert list(bank[0x210:0x220].cast("Q")) == [out.va, x.va]
@@ -117,7 +118,7 @@ def test_a_stream_larger_than_the_ring_is_refused():
 def test_a_full_ring_waits_until_the_device_faults():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        ring_bell, kernel.ring = kernel.ring, lambda token: None
+        ring_bell, kernel.ring = kernel.ring, lambda _: None
         filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
         ring.send(filler)
         ring.send(filler)
@@ -139,9 +140,9 @@ def test_host_semaphores_before_hopper_carry_8_upper_bits():
     with device(compute_class=0xC6C0) as (kernel, made):
         kernel.streams.clear()
         made.compute.submit(made.compute.record().barrier()).wait(timeout_s=5)
-        upper = [l for bell in kernel.streams for l in bell if "SEM_ADDR_HI" in l]
+        upper = [line for bell in kernel.streams for line in bell if "SEM_ADDR_HI" in line]
         assert upper
-        assert all(int(l.rsplit("=", 1)[1], 0) < 256 for l in upper)
+        assert all(int(line.rsplit("=", 1)[1], 0) < 256 for line in upper)
 
 
 def test_a_launch_costs_at_most_20_us_of_python():
