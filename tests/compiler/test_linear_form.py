@@ -1,0 +1,144 @@
+"""The builder places lines, the verifier refuses wrong lists, plans say what they do."""
+
+import pytest
+
+from compiler import linear
+from compiler.builder import Builder
+from compiler.codegen import arguments, lower, to_lines
+from compiler.dtype import dtypes
+from compiler.linear import POINTER
+from compiler.merge import merge_ranges
+from compiler.ops import Ops
+from compiler.opt import choose
+from compiler.targets import target_of
+from compiler.walk import ordered
+from hcq.errors import CompileError
+from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, sink, store
+
+I64 = dtypes.int64
+
+
+def open_loop(b: Builder) -> linear.Loop:
+    return b.enter_loop(b.index(0), b.index(10), 1, b.cursor)
+
+
+def test_a_line_that_does_not_depend_on_a_loop_stands_before_it():
+    b = Builder()
+    outside = b.line("group", I64, 1, (), 0)
+    open_loop(b)
+    assert b.mul(outside, 3).block is b.root
+
+
+def test_equal_lines_are_one():
+    b = Builder()
+    x = b.line("group", I64, 1, (), 0)
+    assert b.mul(x, 3) is b.mul(x, 3)
+    assert b.mul(x, 3) is not b.mul(x, 5)
+
+
+def test_zeros_of_different_sign_are_different_constants():
+    b = Builder()
+    assert b.const(dtypes.float32, 0.0) is not b.const(dtypes.float32, -0.0)
+
+
+def test_a_read_does_not_leave_the_branch_that_guards_it():
+    b = Builder()
+    pointer = b.line("argument", POINTER, 1, (), 0)
+    condition = b.cmp("slt", b.line("group", I64, 1, (), 0), b.index(5))
+    branch = b.enter_branch(condition)
+    assert b.line("load", dtypes.float32, 1, (pointer,)).block is branch.body
+
+
+def test_nothing_leaves_a_cold_branch():
+    b = Builder()
+    x = b.line("group", I64, 1, (), 0)
+    branch = b.enter_branch(b.cmp("slt", x, b.index(5)), cold=True)
+    assert b.alu("mul", x, x).block is branch.body
+    b.leave_branch(branch)
+    assert b.alu("mul", x, x).block is b.root
+
+
+def test_the_verifier_refuses_a_register_from_a_closed_loop():
+    b = Builder()
+    loop_ = open_loop(b)
+    inside = b.mul(loop_.index, 3)
+    b.leave_loop(loop_, [])
+    b.root.body.append(linear.Line("alu", I64, 1, (inside, inside), "add", b.root, 99))
+    with pytest.raises(CompileError, match="not defined here"):
+        linear.verify(linear.flatten(b.root))
+
+
+def test_the_verifier_refuses_mixed_types():
+    b = Builder()
+    x, y = b.line("group", I64, 1, (), 0), b.const(dtypes.float32, 1.0)
+    b.root.body.append(linear.Line("alu", I64, 1, (x, y), "add", b.root, 99))
+    with pytest.raises(CompileError, match="float32x1, the result int64x1"):
+        linear.verify(linear.flatten(b.root))
+
+
+def test_lines_that_nobody_uses_are_dropped():
+    b = Builder()
+    b.line("group", I64, 1, (), 0)
+    assert linear.prune(linear.flatten(b.root)) == []
+
+
+def test_dump_shows_loops_by_indentation():
+    target = target_of(ARCH)
+    i = loop(0, 1000)
+    ast = sink(store(0, i, op("ADD", load(1, i), number(1.0))))
+    text = linear.dump(to_lines(ast, choose(ast, target), arguments(ast)))
+    assert "\n  %" in text
+    assert "endloop" in text
+
+
+def test_ranges_that_every_index_walks_as_one_are_merged():
+    n, c, y, x = loop(0, 2), loop(1, 3), loop(2, 5), loop(3, 7)
+    at = n * 105 + c * 35 + y * 7 + x
+    merged = merge_ranges(sink(store(0, at, op("ADD", load(1, at), number(1.0)))))
+    assert [r.arg[1] for r in ordered(merged) if r.op is Ops.RANGE] == [210]
+
+
+def test_a_bias_keeps_its_range_apart():
+    n, c, x = loop(0, 2), loop(1, 3), loop(2, 7)
+    at = n * 21 + c * 7 + x
+    merged = merge_ranges(sink(store(0, at, op("ADD", load(1, at), load(2, c)))))
+    assert sorted([r.arg[1] for r in ordered(merged) if r.op is Ops.RANGE]) == [2, 3, 7]
+
+
+def matmul(n: int):
+    i, j, k = loop(0, n), loop(1, n), loop(2, n)
+    return sink(store(0, i * n + j, reduce(op("MUL", load(1, i * n + k), load(2, k * n + j)), "ADD", k)))
+
+
+def test_a_matmul_is_tiled_to_fill_registers_and_split_into_workgroups():
+    plan = choose(matmul(512), target_of("x86_64-v4"))
+    rows, columns = plan.axes
+    assert columns.lanes == 16
+    assert 12 <= rows.upcast * columns.upcast <= 30
+    assert plan.launch()[0][0] > 1
+
+
+def test_a_plan_does_not_depend_on_what_was_planned_before():
+    first = choose(matmul(96), target_of("x86_64-v4")).text()
+    choose(matmul(100), target_of("x86_64-v4"))
+    assert choose(matmul(96), target_of("x86_64-v4")).text() == first
+
+
+@pytest.mark.parametrize(("size", "most"), [(64, 220), (512, 220)])
+def test_emitted_text_stays_small(size: int, most: int):
+    ir, _ = lower(matmul(size), target_of("x86_64-v4"))
+    assert ir.count("\n") <= most
+
+
+def test_a_small_kernel_is_one_workgroup():
+    i = loop(0, 1000)
+    plan = choose(sink(store(0, i, op("ADD", load(1, i), number(1.0)))), target_of(ARCH))
+    assert plan.launch() == ((1, 1, 1), (1, 1, 1))
+
+
+def test_no_fast_math_and_no_library_call_is_written():
+    r = loop(0, 4096)
+    ast = sink(store(0, r * 0, reduce(op("EXP", op("SIN", load(1, r))), "ADD", r)))
+    ir, _ = lower(ast, target_of(ARCH))
+    for word in ("fast", "reassoc", "contract", "nnan", "llvm.sin", "llvm.exp"):
+        assert word not in ir
