@@ -8,7 +8,8 @@ The claim is one compare-and-swap on `ticket`: (dispatch number, workgroups left
 left proves that the dispatch is not over, so the other fields, read before the swap, were this dispatch's.
 Who goes to sleep announces it with a seq_cst operation, looks again, then sleeps with the value it saw; who
 publishes stores with a seq_cst operation, then looks for sleepers. A tick of the device's clock is a
-nanosecond of CLOCK_MONOTONIC. Nothing here is called from Python but what `device` binds.
+nanosecond of CLOCK_MONOTONIC. Nothing here is called from Python but what `device` binds. It is one program of
+small functions, hence one file.
 """
 # ruff: noqa: ARG001, PLR0917, PLW3301, SIM102 - the functions of a machine, in a small language
 
