@@ -1,0 +1,45 @@
+"""Refresh the outputs shown in the documentation: `python -m tools.docs docs/way-of-a-tensor.md`.
+
+The Python blocks of a page run in one process, top to bottom; what a block prints replaces the text block that
+follows it. Blocks without one keep none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import re
+import sys
+from pathlib import Path
+
+_BLOCK = re.compile(r"```python\n(?P<code>.*?)```(?P<shown>\n\n```text\n.*?```)?", re.DOTALL)
+
+
+def refresh(text: str) -> str:
+    """Run a page's blocks and return the page with their outputs."""
+    names: dict[str, object] = {"__name__": "page"}
+
+    def run(match: re.Match[str]) -> str:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile(match["code"], "page", "exec"), names)  # noqa: S102 - the project's own page
+        block = f"```python\n{match['code']}```"
+        if match["shown"] is None:
+            return block
+        return f"{block}\n\n```text\n{printed.getvalue().rstrip()}\n```"
+
+    return _BLOCK.sub(run, text)
+
+
+def main() -> int:
+    """Rewrite the named pages in place."""
+    parser = argparse.ArgumentParser(prog="python -m tools.docs", description=__doc__)
+    parser.add_argument("pages", nargs="+", type=Path)
+    for page in parser.parse_args().pages:
+        page.write_text(refresh(page.read_text()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
