@@ -343,7 +343,19 @@ def host_release(bench: Bench) -> Facts:
     ring = bench.ring(ChannelKind.COPY)
     memory, words = bench.slot()
     ring.send(push.semaphore(Subchannel.COPY, memory.va, 0x1234_5678, push.RELEASE))
-    return {"us": bench.reach(ring, words, 0x1234_5678, "host release"), "get": ring.channel.got()}
+    facts: Facts = {"us": bench.reach(ring, words, 0x1234_5678, "host release"), "get": ring.channel.got()}
+    if not bench.gpu.generation.wide_addresses:
+        return facts
+    # The signal pool: pages of this process at their own address, above 2^40.
+    pool = bench.kernel.mmap(65536, flags=0x21)
+    bench.stack.callback(bench.kernel.munmap, pool.va, 65536)
+    shown = bench.context.memories.show(pool.va, 65536, label="signal pool")
+    bench.stack.callback(bench.context.memories.free, shown)
+    ring.send(push.semaphore(Subchannel.COPY, pool.va, 0x4321, push.RELEASE))
+    facts["signal pool us"] = bench.reach(
+        ring, pool.view.cast("Q"), 0x4321, "host release to the signal pool"
+    )
+    return facts
 
 
 def host_release_time(bench: Bench) -> Facts:

@@ -47,6 +47,12 @@ class Choices:
     """Compute channels carry a copy object as well."""
     vaspace_faulting: bool = False
     """The address space asks for ENABLE_PAGE_FAULTING as well."""
+    host_memory: Literal["pages", "system"] = "pages"
+    """Host memory is pages of this process, or system memory of the resource manager."""
+    push_in_vram: bool = False
+    """Push buffers lie in video memory, or in host memory."""
+    arguments_in_vram: bool = False
+    """Coherent host memory, arguments above all, is video memory that the CPU maps."""
     qmd_version_method: bool = False
     """SET_QMD_VERSION and SET_SPA_VERSION are sent at the start."""
 
@@ -72,6 +78,9 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
     "object_buffer": (False, True),
     "graphics_copy": (True, False),
     "vaspace_faulting": (False, True),
+    "host_memory": ("pages", "system"),
+    "push_in_vram": (False, True),
+    "arguments_in_vram": (False, True),
     "qmd_version_method": (False, True),
 }
 """Field -> its values, the default first."""

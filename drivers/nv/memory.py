@@ -131,6 +131,7 @@ class Memories:
     def __init__(self, rm: Rm, uvm: Mapper, handles: Handles, space: VaSpace, choices: Choices) -> None:
         self._rm, self._uvm, self._handles, self._space = rm, uvm, handles, space
         self._format = PITCH_KIND if choices.pitch_kind else 0
+        self._choices = choices
         self.map = MemoryMap()
 
     def vram(self, size: int, *, label: str, host_visible: bool = False, contiguous: bool = False) -> Memory:
@@ -171,7 +172,9 @@ class Memories:
         return self._note(Memory(va=va, size=size, view=view, handle=handle, label=label))
 
     def host(self, size: int, *, label: str) -> Memory:
-        """Allocate host memory of this process, zeroed, pinned, coherent, and map it at its own address."""
+        """Allocate host memory, zeroed, pinned, coherent, and map it at its own address."""
+        if self._choices.host_memory == "system":
+            return self._mapped_system(size, label)
         size = -(-size // PAGE) * PAGE
         with contextlib.ExitStack() as stack:
             va = self._space.take(size)
@@ -208,8 +211,32 @@ class Memories:
             Memory(va=va, size=memory.size, view=None, handle=memory.handle, label=label, own_object=False)
         )
 
+    def push(self, size: int, *, label: str) -> Memory:
+        """Allocate memory for words that the host engine fetches."""
+        if not self._choices.push_in_vram:
+            return self.host(size, label=label)
+        memory = self.vram(size, label=label, host_visible=True)
+        assert memory.view is not None, "it was asked to be visible"
+        memory.view[:] = bytes(memory.size)
+        return memory
+
+    def _mapped_system(self, size: int, label: str) -> Memory:
+        memory = self.system(size, label=label)
+        assert memory.view is not None, "system memory has a view"
+        memory.view[:] = bytes(memory.size)
+        try:
+            self._uvm.map(memory.handle, memory.va, memory.size)
+        except BaseException:
+            self.free(memory)
+            raise
+        return self._note(memory)
+
     def notifier(self, size: int) -> Memory:
-        """Allocate system memory that the resource manager writes errors to; the GPU does not map it."""
+        """Allocate what the resource manager writes errors to and this process reads."""
+        return self.system(size, label="error notifier")
+
+    def system(self, size: int, *, label: str) -> Memory:
+        """Allocate system memory of the resource manager; the GPU does not map it."""
         size = -(-size // PAGE) * PAGE
         params = NV_MEMORY_ALLOCATION_PARAMS(
             owner=self._rm.root,
@@ -236,7 +263,7 @@ class Memories:
             stack.callback(self._rm.free, handle)
             view = self._view(handle, va, size, on_gpu=False)
             stack.pop_all()
-        return Memory(va=va, size=size, view=view, handle=handle, label="error notifier")
+        return Memory(va=va, size=size, view=view, handle=handle, label=label)
 
     def window(self, size: int, *, label: str) -> Memory:
         """Reserve addresses without memory, for the driver's own buffers."""

@@ -54,7 +54,7 @@ class NvRing:
         self._setup = setup
         self._refresh = refresh
         self._fault = fault
-        self.memory: Memory = memories.host(_PUSH_START + PUSH_BYTES, label=f"push buffer of {channel.label}")
+        self.memory: Memory = memories.push(_PUSH_START + PUSH_BYTES, label=f"push buffer of {channel.label}")
         view = self.memory.view
         assert view is not None, "host memory has a view"
         self._progress = view[:8].cast("Q")
