@@ -7,7 +7,6 @@ is how a kernel travels to another process.
 
 from __future__ import annotations
 
-import ast
 import math
 import sys
 from typing import TYPE_CHECKING, Any, Final
@@ -114,6 +113,8 @@ _FLOATS: Final = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf"
 
 def parse_kernel(text: str) -> UOp:
     """Return the kernel of a canonical text."""
+    from ast import literal_eval  # noqa: PLC0415 - slow to import, and only workers read texts
+
     nodes: list[UOp] = []
     for number, line in enumerate(text.split("\n")):
         parts = line.split("|")
@@ -124,7 +125,7 @@ def parse_kernel(text: str) -> UOp:
         if op is Ops.CONST and dtype.is_float:
             nodes.append(const(_FLOATS[parts[3]] if parts[3] in _FLOATS else float.fromhex(parts[3]), dtype))
         else:
-            nodes.append(uop(op, dtype, src, _interned(ast.literal_eval(parts[3])) if parts[3] else None))
+            nodes.append(uop(op, dtype, src, _interned(literal_eval(parts[3])) if parts[3] else None))
     if not nodes:
         raise UsageError("the kernel text is empty")
     return nodes[-1]

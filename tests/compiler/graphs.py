@@ -201,7 +201,7 @@ class Program:
         return self.choose.choice(steps)(x)
 
     def unary(self, x: UOp) -> UOp:
-        return g.unary(self.choose.choice(_UNARY), x)
+        return g.unary(self.choose.choice(_UNARY if x.dtype.is_float else (Ops.NEG, Ops.ABS, Ops.NOT)), x)
 
     def binary(self, x: UOp) -> UOp:
         return g.binary(self.choose.choice(_BINARY), x, self.matching(x.shape))
@@ -268,7 +268,11 @@ class Program:
         return g.window(x, (axis,), (size,), (self.choose.randint(1, 2),), (dilation,))
 
     def rows(self, x: UOp) -> UOp:
-        return self.choose.choice((softmax, layernorm))(x)
+        return self.choose.choice((softmax, layernorm))(x) if x.dtype.is_float else self.integral(x)
+
+    def integral(self, x: UOp) -> UOp:
+        op = self.choose.choice((Ops.FLOORDIV, Ops.MOD, Ops.XOR, Ops.SHL, Ops.SHR))
+        return g.binary(op, x, self.choose.choice((self.matching(x.shape), scalar_like(3, x))))
 
     def gather(self, x: UOp) -> UOp:
         axis = self.choose.randrange(len(x.shape))
@@ -277,7 +281,7 @@ class Program:
         if shape and self.choose.random() < 0.8:
             at = g.binary(Ops.ADD, at, g.iota(shape, 0))
             if self.choose.random() < 0.5:
-                at = g.cast(g.unary(Ops.FLOOR, self.matching(shape)), dtypes.int32)
+                at = g.cast(self.matching(shape), dtypes.int32)
         return g.gather(x, at, axis)
 
     def matmul(self, x: UOp) -> UOp:

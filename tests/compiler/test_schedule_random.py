@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from compiler.dtype import dtypes
 from compiler.ops import Ops
 from compiler.schedule import Limits, schedule
 from compiler.text import postorder
@@ -44,7 +45,7 @@ def after(assign: UOp, old: dict[int, oracle.Array]) -> tuple[int, oracle.Array]
     while chain[-1].op is not Ops.PARAM:
         chain.append(chain[-1].src[0])
     slot = chain[-1].arg[0]
-    places = np.arange(old[slot].size, dtype=np.float64).reshape(old[slot].shape)
+    places = np.arange(old[slot].size, dtype=old[slot].dtype).reshape(old[slot].shape)
     at = oracle.evaluate(assign.src[0], {slot: places}).astype(np.int64).reshape(-1)
     new = old[slot].copy().reshape(-1)
     new[at] = oracle.evaluate(assign.src[1], old).reshape(-1)
@@ -53,7 +54,8 @@ def after(assign: UOp, old: dict[int, oracle.Array]) -> tuple[int, oracle.Array]
 
 def run_program(seed: int) -> None:
     choose = random.Random(seed)
-    program = Program(choose, length=choose.choice((3, 10, 25, 60)), assigns=seed % 3 == 0)
+    dtype = dtypes.int64 if seed % 5 == 0 else dtypes.float64
+    program = Program(choose, length=choose.choice((3, 10, 25, 60)), assigns=seed % 3 == 0, dtype=dtype)
     limits = choose.choice(
         (
             Limits(),
