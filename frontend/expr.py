@@ -223,7 +223,7 @@ def _simpler_movement(op: str, arg: Any, parts: tuple[Part, ...]) -> Part | None
     elif op is Ops.SHRINK:
         if all(begin == 0 and end == n for (begin, end), n in zip(arg, x.shape, strict=True)):
             return parts[0]
-    elif not arg or not arg[0]:  # FLIP and WINDOW of no axis
+    elif not (arg if op is Ops.FLIP else arg[0]):  # FLIP and WINDOW of no axis
         return parts[0]
     return None
 

@@ -1,0 +1,134 @@
+"""Making tensors, and getting their values out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from frontend import Device, Tensor, dtypes
+from hcq.errors import UsageError
+
+
+def test_adding_is_lazy_until_realized():
+    t = Tensor([2]) + Tensor([3])
+    assert not t.is_realized
+    assert "pending ADD" in repr(t)
+    t.realize()
+    assert t.is_realized
+    assert "realized" in repr(t)
+    assert t.tolist() == [5]
+
+
+def test_data_of_many_kinds():
+    assert Tensor(3).tolist() == 3
+    assert Tensor(2.5).dtype is dtypes.float32
+    assert Tensor(True).dtype is dtypes.bool
+    assert Tensor([[1, 2], [3, 4]]).shape == (2, 2)
+    assert Tensor([1, 2.5]).dtype is dtypes.float32
+    assert Tensor([1 << 40]).dtype is dtypes.int64
+    assert Tensor(range(4)).tolist() == [0, 1, 2, 3]
+    assert Tensor(b"\x01\xff").tolist() == [1, 255]
+    assert Tensor(b"\0\0\x80\x3f", dtype=dtypes.float32).tolist() == [1.0]
+    assert Tensor(np.float64(2.5)).item() == 2.5
+    assert Tensor(np.arange(3, dtype=np.int16)).dtype is dtypes.int16
+    assert Tensor(np.arange(6).reshape(2, 3)[:, ::-1]).tolist() == [[2, 1, 0], [5, 4, 3]]
+    assert Tensor([1, 2], dtype="float64").dtype is dtypes.float64
+    assert Tensor(Tensor([1, 2])).tolist() == [1, 2]
+
+
+def test_data_that_makes_no_tensor_is_refused():
+    with pytest.raises(UsageError, match="depth 1"):
+        Tensor([[1, 2], [3]])
+    with pytest.raises(UsageError, match="'x'"):
+        Tensor([1, "x"])
+    with pytest.raises(UsageError, match="str"):
+        Tensor("text")
+    with pytest.raises(UsageError, match="complex64"):
+        Tensor(np.zeros(2, np.complex64))
+    with pytest.raises(UsageError, match="uint8"):
+        Tensor([300], dtype=dtypes.uint8)
+
+
+def test_the_data_is_copied():
+    data = np.zeros(3, np.float32)
+    t = Tensor(data)
+    data[:] = 7
+    assert t.tolist() == [0, 0, 0]
+    got = t.numpy()
+    got[:] = 9
+    assert t.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", list(dtypes.all()), ids=repr)
+def test_every_dtype_goes_in_and_out(dtype: object):
+    assert Tensor([0, 1, 1], dtype=dtype).tolist() == [0, 1, 1]  # type: ignore[arg-type]
+    assert (Tensor([0, 1, 1], dtype=dtype) + 0).numpy().tolist() == [0, 1, 1]  # type: ignore[arg-type]
+
+
+def test_bfloat16_is_rounded_to_nearest_even():
+    assert Tensor([1.00390625, 3.14159], dtype=dtypes.bfloat16).tolist() == [1.0, 3.140625]
+
+
+def test_constants():
+    assert Tensor.zeros(2, 3).numpy().tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert Tensor.ones((2,), dtype=dtypes.int8).dtype is dtypes.int8
+    assert Tensor.full((2, 1), 7).tolist() == [[7], [7]]
+    assert Tensor.full((), 2.5).item() == 2.5
+    assert Tensor.eye(2, 3).tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert Tensor.empty(3, 2).shape == (3, 2)
+    assert Tensor([1.5]).ones_like().dtype is dtypes.float32
+    assert Tensor([1.5]).full_like(2).tolist() == [2.0]
+    assert Tensor([1, 2]).zeros_like().tolist() == [0, 0]
+
+
+def test_ranges():
+    assert Tensor.arange(4).tolist() == [0, 1, 2, 3]
+    assert Tensor.arange(2, 10, 3).tolist() == [2, 5, 8]
+    assert Tensor.arange(5, 0, -2).tolist() == [5, 3, 1]
+    assert Tensor.arange(3).dtype is dtypes.int32
+    np.testing.assert_allclose(Tensor.arange(0, 1, 0.25).numpy(), np.arange(0, 1, 0.25, dtype=np.float32))
+    np.testing.assert_allclose(Tensor.linspace(-1, 1, 5).numpy(), np.linspace(-1, 1, 5, dtype=np.float32))
+    assert Tensor.arange(0).shape == (0,)
+
+
+def test_scalars_convert_and_others_refuse():
+    assert float(Tensor(2.5)) == 2.5
+    assert int(Tensor([3])) == 3
+    with pytest.raises(UsageError, match=r"\(2,\)"):
+        Tensor([1, 2]).item()
+    with pytest.raises(UsageError, match="any"):
+        bool(Tensor([1]) == 1)
+    with pytest.raises(UsageError, match="any"):
+        1 in Tensor([1])  # noqa: B015 - the point
+
+
+def test_properties():
+    t = Tensor.zeros(2, 3)
+    assert (t.ndim, t.numel(), t.nbytes(), t.size(1), t.size()) == (2, 6, 24, 3, (2, 3))
+    assert t.is_floating_point()
+    assert t.device == Device.DEFAULT
+
+
+def test_numpy_functions_leave_operators_to_tensors():
+    got = np.ones(2, np.float32) + Tensor([1.0, 2.0])
+    assert isinstance(got, Tensor)
+    assert got.tolist() == [2.0, 3.0]
+    assert np.asarray(Tensor([1, 2])).tolist() == [1, 2]
+
+
+def test_unknown_devices_are_named_with_what_exists():
+    with pytest.raises(UsageError, match="(?s)no device is called 'abacus'.*this machine has .*cpu"):
+        Tensor([1], device="abacus")
+
+
+def test_names_of_one_device_are_one():
+    assert Tensor([1], device="cpu:0").device == "cpu"
+    t = Tensor([1], device="cpu")
+    assert t.to("cpu:0") is t
+
+
+def test_infinite_and_large_numbers():
+    assert Tensor([math.inf]).tolist() == [math.inf]
+    assert Tensor((1 << 63) - 1).item() == (1 << 63) - 1

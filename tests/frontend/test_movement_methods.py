@@ -1,0 +1,209 @@
+"""Movement and indexing against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, dtypes
+from hcq.errors import UnsupportedError, UsageError
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+V = np.arange(7, dtype=np.int32)
+
+
+def same(got: Tensor, want: Any) -> None:
+    array = got.numpy()
+    assert array.shape == np.shape(want)
+    np.testing.assert_array_equal(array, want)
+
+
+def test_reshape_fills_in_one_size():
+    same(Tensor(X).reshape(4, -1), X.reshape(4, -1))
+    same(Tensor(X).view((6, 4)), X.reshape(6, 4))
+    with pytest.raises(UsageError, match="24 elements"):
+        Tensor(X).reshape(5, 5)
+    with pytest.raises(UsageError, match="at most one"):
+        Tensor(X).reshape(-1, -1)
+
+
+def test_permute_transpose_and_T():  # noqa: N802 - the attribute's name
+    same(Tensor(X).permute(2, 0, 1), X.transpose(2, 0, 1))
+    same(Tensor(X).transpose(0, 2), X.swapaxes(0, 2))
+    same(Tensor(X).transpose(-1, -2), X.swapaxes(-1, -2))
+    same(Tensor(X).T, X.T)
+    with pytest.raises(UsageError, match="exactly once"):
+        Tensor(X).permute(0, 0, 1)
+
+
+def test_expand_keeps_sizes_given_as_minus_one():
+    same(Tensor(X[:, :1]).expand(2, 5, -1), np.broadcast_to(X[:, :1], (2, 5, 4)))
+    same(Tensor(V).expand(3, 7), np.broadcast_to(V, (3, 7)))
+    with pytest.raises(UsageError):
+        Tensor(V).expand(3, 8)
+
+
+def test_pad_in_both_forms():
+    want = np.pad(X, ((0, 0), (1, 2), (3, 0)))
+    same(Tensor(X).pad((None, (1, 2), (3, 0))), want)
+    same(Tensor(X).pad((3, 0, 1, 2)), want)
+    same(Tensor(X).pad((1, 1), value=-1.0), np.pad(X, ((0, 0), (0, 0), (1, 1)), constant_values=-1))
+    same(Tensor(X).pad((-1, 2)), np.pad(X[..., 1:], ((0, 0), (0, 0), (0, 2))))
+
+
+def test_shrink_and_flip():
+    same(Tensor(X).shrink(((0, 1), None, (1, 3))), X[0:1, :, 1:3])
+    same(Tensor(X).flip(0, 2), X[::-1, :, ::-1])
+    same(Tensor(X).flip((1,)), X[:, ::-1])
+    with pytest.raises(UsageError):
+        Tensor(X).shrink(((0, 3), None, None))
+
+
+def test_squeeze_unsqueeze_flatten():
+    x = Tensor(X).unsqueeze(1)
+    assert x.shape == (2, 1, 3, 4)
+    assert x.squeeze().shape == x.squeeze(1).shape == (2, 3, 4)
+    assert x.squeeze(0).shape == (2, 1, 3, 4)
+    assert Tensor(X).unsqueeze(-1).shape == (2, 3, 4, 1)
+    assert Tensor(X).flatten().shape == (24,)
+    assert Tensor(X).flatten(1).shape == (2, 12)
+    assert Tensor(X).unflatten(2, (2, -1)).shape == (2, 3, 2, 2)
+
+
+def test_cat_stack_split_chunk():
+    y = X + 100
+    same(Tensor(X).cat(Tensor(y), axis=1), np.concatenate([X, y], 1))
+    same(Tensor.cat(Tensor(X), Tensor(y), Tensor(X), axis=-1), np.concatenate([X, y, X], 2))
+    same(Tensor.stack(Tensor(X), Tensor(y), axis=2), np.stack([X, y], 2))
+    parts = Tensor(V).split(3)
+    assert [p.tolist() for p in parts] == [[0, 1, 2], [3, 4, 5], [6]]
+    assert [p.tolist() for p in Tensor(V).split([2, 5])] == [[0, 1], [2, 3, 4, 5, 6]]
+    assert [p.shape for p in Tensor(X).chunk(2, 2)] == [(2, 3, 2), (2, 3, 2)]
+    with pytest.raises(UsageError, match="cat"):
+        Tensor(X).cat(Tensor(V))
+
+
+def test_cat_promotes():
+    assert Tensor([1]).cat(Tensor([2.5])).tolist() == [1.0, 2.5]
+
+
+def test_repeat_roll_and_triangles():
+    same(Tensor(X).repeat(2, 1, 3), np.tile(X, (2, 1, 3)))
+    same(Tensor(V).repeat(2, 2), np.tile(V, (2, 2)))
+    same(Tensor(X).repeat_interleave(2, 1), np.repeat(X, 2, 1))
+    same(Tensor(X).roll(1, 2), np.roll(X, 1, 2))
+    same(Tensor(X).roll((1, -2), (0, 1)), np.roll(X, (1, -2), (0, 1)))
+    same(Tensor(X).roll(5), np.roll(X, 5))
+    same(Tensor(X).tril(), np.tril(X))
+    same(Tensor(X).triu(1), np.triu(X, 1))
+    same(Tensor(X[:, :3, :3]).diagonal(), np.diagonal(X[:, :3, :3], axis1=1, axis2=2))
+
+
+def test_meshgrid():
+    got = Tensor.arange(3).meshgrid(Tensor.arange(2))
+    want = np.meshgrid(np.arange(3), np.arange(2), indexing="ij")
+    for g, w in zip(got, want, strict=True):
+        same(g, w)
+
+
+def test_windows():
+    got = Tensor(V).windows(0, 3, 2)
+    same(got, np.lib.stride_tricks.sliding_window_view(V, 3)[::2])
+
+
+KEYS: list[Any] = [
+    0,
+    -1,
+    slice(None, None, 2),
+    slice(None, None, -1),
+    (slice(None), slice(2, None, -2)),
+    (..., 1),
+    (None, 0, ..., None),
+    (1, slice(1, 3), slice(-3, -1)),
+    (slice(5, 9), slice(None)),
+    (slice(None), slice(None), slice(3, 0, -2)),
+    (slice(1, 1),),
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=repr)
+def test_basic_indexing(key: Any):
+    same(Tensor(X)[key], X[key])
+
+
+def test_indexing_by_integer_tensors():
+    i = np.array([[0, 2], [-1, 1]], np.int32)
+    same(Tensor(X)[:, Tensor(i)], X[:, i])
+    same(Tensor(X)[[1, 0, 1]], X[[1, 0, 1]])
+    a, b = np.array([0, 1, 1]), np.array([2, 0, -1])
+    same(Tensor(X)[Tensor(a), Tensor(b)], X[a, b])
+    same(Tensor(X)[:, Tensor(b), Tensor(a)], X[:, b, a])
+    same(Tensor(X)[Tensor(a), :, Tensor(b)], X[a, :, b])
+    same(Tensor(X)[1, Tensor(b), ::2], X[1, b, ::2])
+
+
+def test_gather_and_take():
+    i = np.array([[[0, 1, 1, 3]], [[2, 0, 3, 1]]], np.int64)
+    same(Tensor(X).gather(2, Tensor(i)), np.take_along_axis(X[:, :1], i, 2))
+    same(Tensor(X).take(Tensor([2, 0]), axis=1), X[:, [2, 0]])
+
+
+def test_indices_outside_are_refused():
+    with pytest.raises(UsageError, match="outside its 2"):
+        Tensor(X)[2]
+    with pytest.raises(UsageError, match="only 3 axes"):
+        Tensor(X)[0, 0, 0, 0]
+    with pytest.raises(UsageError, match="integers"):
+        Tensor(X)[Tensor([0.5])]
+    with pytest.raises(UnsupportedError, match="depends on values"):
+        Tensor(V)[Tensor(V) > 2]
+    with pytest.raises(UsageError, match="step"):
+        Tensor(X)[::0]
+
+
+WRITES: list[Any] = [0, (slice(None), 1), (..., slice(None, None, 2)), (slice(None), slice(None, None, -2), 3), (1, 2, 3)]
+
+
+@pytest.mark.parametrize("key", WRITES, ids=repr)
+def test_writing_a_part(key: Any):
+    want = X.copy()
+    value = np.arange(X[key].size, dtype=np.float32).reshape(X[key].shape) + 50
+    want[key] = value
+    t = Tensor(X)
+    t[key] = Tensor(value)
+    same(t, want)
+
+
+def test_writing_broadcasts_numbers_and_masks():
+    t, want = Tensor(X), X.copy()
+    t[:, 1:] = 7
+    want[:, 1:] = 7
+    same(t, want)
+    t[t > 6] = 0.0
+    want[want > 6] = 0
+    same(t, want)
+    with pytest.raises(UsageError, match="writing a part"):
+        t[0] = Tensor.zeros(5)
+
+
+def test_writing_changes_no_view_and_no_copy():
+    t = Tensor(X)
+    view, copy = t[0], t + 0
+    t[0] = 1.0
+    same(view, X[0])
+    same(copy, X)
+
+
+def test_iteration_and_length():
+    assert len(Tensor(X)) == 2
+    assert [row.tolist() for row in Tensor([[1, 2], [3, 4]])] == [[1, 2], [3, 4]]
+    with pytest.raises(UsageError):
+        len(Tensor(1))
+
+
+def test_empty_tensors():
+    assert Tensor(X)[:, :0].numpy().shape == (2, 0, 4)
+    assert Tensor(X)[:, :0].sum().item() == 0.0
+    assert Tensor([], dtype=dtypes.int32).tolist() == []
