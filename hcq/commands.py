@@ -147,7 +147,7 @@ class CommandBuffer:
         self.kind = kind
         self.label = label
         self.commands: list[Command] = []
-        self.spans: list[tuple[str, Stamp, Stamp]] = []
+        self.spans: tuple[tuple[str, Stamp, Stamp], ...] = ()
         """What `span` recorded: name, begin, end."""
         self.epoch = -1 if device is None else device.closes
         """`Device.closes` when all that is recorded was known to be open."""
@@ -188,6 +188,8 @@ class CommandBuffer:
             raise UsageError(
                 f"kernel {program.name} recorded for a {self.kind.value} queue; record it for a compute queue"
             )
+        if 0 in groups:
+            raise UsageError(f"kernel {program.name}: {groups} groups, wanted at least 1 along each axis")
         if args.epoch != self.epoch:
             self.epoch = -1
         self.commands.append(Exec(program, args, groups, threads))
@@ -225,7 +227,7 @@ class CommandBuffer:
         self.commands.append(Timestamp(begin))
         yield self
         self.commands.append(Timestamp(end))
-        self.spans.append((name, begin, end))
+        self.spans += ((name, begin, end),)
 
     def _inside(self, pointer: Pointer, size: Word, what: str) -> None:
         if isinstance(pointer, (Param, Expr)):

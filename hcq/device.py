@@ -18,12 +18,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from hcq.blame import with_kernel
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, HcqError, SignalTimeout, UnsupportedError, UsageError
 from hcq.heap import Heap
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Buffer
-from hcq.process import OPEN, remember
+from hcq.process import OPEN, remember, traced
 from hcq.program import Program
 from hcq.queue import Queue
 from hcq.signal import Signal, Stamp
@@ -121,6 +122,14 @@ class Device:
         """Retire submissions that are done and free what was closed while they ran."""
         for queue in self.queues:
             queue.sweep()
+        self.free_leftovers()
+
+    def leftovers(self) -> bool:
+        """Return whether memory or programs wait to be freed."""
+        return bool(self.heap.graves or self._dead_programs)
+
+    def free_leftovers(self) -> None:
+        """Free memory and programs that were let go while in use and no longer are."""
         self.heap.sweep()
         with self._lock:
             programs, self._dead_programs = self._dead_programs, []
@@ -308,6 +317,8 @@ class Device:
                 report = replace(report, nearest=self.nearest(report.va))
             if not report.stuck_at:
                 report = replace(report, stuck_at=self._stuck())
+            if not report.arguments:
+                report = with_kernel(report, [kept for queue in self.queues for _, kept in queue.inflight()])
             self._report = report
             self._refuse(partial(DeviceFault, report))
 
@@ -364,19 +375,12 @@ class Device:
             for queue in self.queues:
                 queue.timeline.last.wait(timeout_s=timeout_s)
             if self.trace:
-                self._write_trace()
+                traced(self.trace, self.spans())
         except DeviceFault as error:
             return "" if error.report is self._report else str(error)
         except (SignalTimeout, UsageError) as error:  # UsageError: nothing can end the wait any more
             return str(error)
         return ""
-
-    def _write_trace(self) -> None:
-        from pathlib import Path  # noqa: PLC0415 - only when tracing
-
-        from hcq.profile import write_chrome_trace  # noqa: PLC0415 - only when tracing
-
-        write_chrome_trace(Path(self.trace), self.spans())
 
     def _stop(self) -> None:
         OPEN.discard(self)

@@ -22,7 +22,7 @@ class Heap:
         self._device = device
         self._lock = threading.RLock()
         self._pools: dict[BufferSpec, Pool] = {}
-        self._graves: list[tuple[list[Point], Block, list[Block]]] = []
+        self.graves: list[tuple[list[Point], Block, list[Block]]] = []
         """Memory of closed buffers that work in flight may still touch."""
 
     def pool(self, spec: BufferSpec) -> Pool:
@@ -56,12 +56,12 @@ class Heap:
         if all(point.passed() for point in points):
             home.append(block)
         else:
-            self._graves.append((points, block, home))
+            self.graves.append((points, block, home))
 
     def sweep(self) -> None:
         """Let go of what waited for points that are reached now."""
         with self._lock:
-            graves, self._graves = self._graves, []
+            graves, self.graves = self.graves, []
             for points, block, home in graves:
                 self.bury(points, block, home)
 

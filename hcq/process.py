@@ -7,6 +7,7 @@ import os
 import warnings
 import weakref
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hcq.errors import HcqError
@@ -14,6 +15,7 @@ from hcq.hostpool import SIGNALS, STAMPS
 
 if TYPE_CHECKING:
     from hcq.device import Device
+    from hcq.profile import Span
 
 EXIT_S = 1.0
 """How long work in flight may take at the end of the interpreter."""
@@ -21,6 +23,8 @@ EXIT_S = 1.0
 OPEN: weakref.WeakSet[Device] = weakref.WeakSet()
 """The open devices of this process."""
 _hooked: list[bool] = []
+_traces: dict[str, list[Span]] = {}
+"""What was traced so far, by file: the devices of a process share one."""
 
 
 def remember(device: Device) -> None:
@@ -30,6 +34,14 @@ def remember(device: Device) -> None:
         atexit.register(_close_all)
         os.register_at_fork(after_in_child=_orphan_all)
     OPEN.add(device)
+
+
+def traced(path: str, spans: list[Span]) -> None:
+    """Add spans to the Chrome trace of this process at `path`, and write it."""
+    from hcq.profile import chrome_trace  # noqa: PLC0415 - only when tracing
+
+    _traces.setdefault(path, []).extend(spans)
+    Path(path).write_text(chrome_trace(_traces[path]))
 
 
 def _close_all() -> None:

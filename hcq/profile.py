@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +55,3 @@ def chrome_trace(spans: Iterable[Span]) -> str:
         start, length = span.start_ns / 1000, (span.end_ns - span.start_ns) / 1000
         events.append({"name": span.name, "ph": "X", "pid": pid, "tid": tid, "ts": start, "dur": length})
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ns"})
-
-
-def write_chrome_trace(path: Path, spans: Iterable[Span]) -> None:
-    """Write `chrome_trace` to a file."""
-    path.write_text(chrome_trace(spans))

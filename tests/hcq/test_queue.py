@@ -12,6 +12,7 @@ from hcq.arguments import RING_BYTES, ArgumentRing
 from hcq.commands import CommandBuffer
 from hcq.driver import QueueKind
 from hcq.errors import DeviceFault, SignalTimeout, UsageError
+from hcq.graph import Graph
 from hcq.params import Param
 from hcq.registry import wrap
 from tests.hcq.fake import ADD, ONE, STORE, WILD, FakeDevice
@@ -330,6 +331,61 @@ def test_a_fault_is_raised_by_waits_and_then_by_everything(device: Device, fake:
         with pytest.raises(DeviceFault) as again:
             call()
         assert again.value.report is report
+
+
+def test_a_fault_names_the_kernel_and_its_arguments(device: Device, fake: FakeDevice):
+    fake.hold = True
+    program, a = device.load(WILD), device.alloc(64, label="victim")
+    commands = device.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE)
+    point = device.compute.submit(commands)
+    fake.run()
+    with pytest.raises(DeviceFault) as caught:
+        point.wait()
+    report = caught.value.report
+    assert (report.kernel, report.arguments) == ("wild", (f"p = {a!r}",))
+    assert str(caught.value).startswith("fake:0: page fault: no such page\n  address: ")
+
+
+def test_a_fault_in_a_replay_names_the_kernel_too(device: Device):
+    graph, program, a = Graph(), device.load(WILD), device.alloc(64)
+    graph.add(device.compute, device.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE))
+    with pytest.raises(DeviceFault) as caught:
+        graph.compile().replay().wait()
+    assert caught.value.report.kernel == "wild"
+
+
+def test_a_fault_with_several_kernels_in_flight_names_them_all(device: Device, fake: FakeDevice):
+    fake.hold = True
+    a, b = device.alloc(64), device.alloc(64)
+    commands = device.compute.record()
+    for image, given in ((ADD, (b, a, a)), (WILD, (a,))):
+        program = device.load(image)
+        commands.exec(program, program.args(*given), groups=ONE, threads=ONE)
+    point = device.compute.submit(commands)
+    fake.run()
+    with pytest.raises(DeviceFault, match="kernel: one of those in flight: (add, wild|wild, add)"):
+        point.wait()
+
+
+def test_no_groups_are_refused(device: Device):
+    program, a = device.load(ADD), device.alloc(64)
+    with pytest.raises(
+        UsageError, match=r"kernel add: \(0, 1, 1\) groups, wanted at least 1 along each axis"
+    ):
+        device.compute.record().exec(program, program.args(a, a, a), groups=(0, 1, 1), threads=ONE)
+
+
+def test_what_was_closed_in_flight_is_freed_by_later_submissions(device: Device, fake: FakeDevice):
+    fake.hold = True
+    a, program = device.alloc(64), device.load(ADD)
+    va = a.va
+    device.compute.submit(device.compute.record().fill(a, 1))
+    a.close()
+    program.close()
+    fake.run()
+    device.compute.submit(device.compute.record())
+    assert fake.unloaded == ["add"]
+    assert device.alloc(64).va == va
 
 
 def test_a_fault_of_a_device_that_is_waited_for_ends_the_wait():
