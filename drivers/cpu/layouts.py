@@ -318,9 +318,7 @@ class Queue(Record):
     """A ring and the dispatch slot of its processor."""
 
     write: u64
-    """Bytes ever written."""
-    bell: u64
-    """Bumped by each ring; the processor sleeps on its low half."""
+    """Bytes ever written: the doorbell. The processor sleeps on its low half."""
     wanted: u64
     """What `read` must reach before a host thread that waits for space is woken; 0 when none waits."""
     freed: u64
@@ -328,7 +326,6 @@ class Queue(Record):
     _line_read: Line
     read: u64
     """Bytes ever consumed."""
-    asleep: u64
     stuck: u64
     """The signal that a WAIT waits for, or 0."""
     op: u64
@@ -339,6 +336,8 @@ class Queue(Record):
     pool: u64
     ring: u64
     mask: u64
+    asleep: u64
+    """1 while the processor sleeps; in a line that is seldom written, since every ring reads it."""
     moved: u64
     """When the processor last moved away from the host's core."""
     other_cores: u64

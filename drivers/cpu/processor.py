@@ -8,8 +8,8 @@ The claim is one compare-and-swap on `ticket`: (dispatch number, workgroups left
 left proves that the dispatch is not over, so the other fields, read before the swap, were this dispatch's.
 Who goes to sleep announces it with a seq_cst operation, looks again, then sleeps with the value it saw; who
 publishes stores with a seq_cst operation, then looks for sleepers. A tick of the device's clock is a
-nanosecond of CLOCK_MONOTONIC. Nothing here is called from Python but what `device` binds. It is one program of
-small functions, hence one file.
+nanosecond of CLOCK_MONOTONIC. Nothing here is called from Python but what `device` binds. It is one
+program of small functions, hence one file.
 """
 # ruff: noqa: ARG001, PLR0917, PLW3301, SIM102 - the functions of a machine, in a small language
 
@@ -434,8 +434,8 @@ def processor(queue: Queue) -> u64:
     empty = 0
     cpu = EVERYONE
     while not acquire(pool.stop):
-        seen = acquire(queue.bell)
-        if queue.read != acquire(queue.write) and not acquire(pool.halt):
+        seen = acquire(queue.write)
+        if queue.read != seen and not acquire(pool.halt):
             cpu = call(pool.sched_getcpu)
             if cpu != pool.device_cpu:
                 pool.device_cpu = cpu
@@ -444,14 +444,14 @@ def processor(queue: Queue) -> u64:
             spins = 0
             if pool.host_cpu == cpu and budget != pool.spins:
                 cpu = move_away(pool, queue, cpu, empty)
-        if acquire(queue.bell) == seen:
+        if acquire(queue.write) == seen:
             if spins < budget and pool.host_cpu != cpu:
                 spins += 1
                 pause()
             else:
                 swap(queue.asleep, 1)
-                if acquire(queue.bell) == seen and not acquire(pool.stop):
-                    sleep(pool, address(queue.bell), seen, 0)
+                if acquire(queue.write) == seen and not acquire(pool.stop):
+                    sleep(pool, address(queue.write), seen, 0)
                 queue.asleep = 0
                 budget = pool.long_spins if now(pool) - empty < pool.often_ns else pool.spins
                 spins = 0
@@ -466,9 +466,8 @@ def ring(queue: Queue, write_at: u64) -> None:
     if cpu != pool.host_cpu:
         pool.host_cpu = cpu
     swap(queue.write, write_at)
-    fetch_add(queue.bell, 1)
     if acquire(queue.asleep):
-        wake(pool, address(queue.bell), 1)
+        wake(pool, address(queue.write), 1)
 
 
 def wait_space(queue: Queue, read: u64, timeout: u64) -> u64:
@@ -495,8 +494,7 @@ def stop_all(pool: Pool) -> u64:
     at = pool.queues
     while at < pool.queues_end:
         queue = view(Queue, at)
-        fetch_add(queue.bell, 1)
-        wake(pool, address(queue.bell), EVERYONE)
+        wake(pool, address(queue.write), EVERYONE)
         wake(pool, address(queue.done), EVERYONE)
         if acquire(queue.stuck):
             wake(pool, queue.stuck, EVERYONE)
