@@ -90,6 +90,7 @@ RUNGS: tuple[Rung, ...] = (
             "qmd_version_method",
             "context_share",
             "arguments_in_vram",
+            "graphics_copy",
         ),
     ),
     Rung(19, "grid, parameters, constants", high.grid),

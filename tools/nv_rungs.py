@@ -460,4 +460,21 @@ def report_semaphore(bench: Bench) -> Facts:
     memory, words = bench.slot()
     ring.send(push.report_semaphore(memory.va, 0x99))
     took = bench.reach(ring, words, 0x99, "report semaphore", mask=0xFFFF_FFFF)
-    return {"us": took, "time_ns": words[1]}
+    facts: Facts = {"us": took, "time_ns": words[1]}
+    if ring.channel.copy_refusal:
+        return facts | {"copy beside compute": ring.channel.copy_refusal}
+    source, target = (bench.context.memories.host(4096, label=label) for label in ("source", "target"))
+    assert source.view is not None, "host memory has a view"
+    assert target.view is not None, "host memory has a view"
+    source.view[:8] = b"graphics"
+    ring.send(
+        (
+            *push.copy_setup(gpu),
+            *push.copy(target.va, source.va, 4096),
+            *push.graphics_copy_end(memory.va + 64),
+            *push.semaphore(Subchannel.COMPUTE, memory.va, 0x100, push.RELEASE_WFI),
+        )
+    )
+    facts["copy beside compute"] = bench.reach(ring, words, 0x100, "copy on the compute channel")
+    bench.check(bytes(target.view[:8]) == b"graphics", "a copy on the compute channel did not arrive")
+    return facts

@@ -344,7 +344,7 @@ class NvDevice:
         with self._lock:
             for ring in self._all_rings():
                 old = ring.channel
-                old.close()
+                ring.retire()
                 ring.attach(Channel(self._context, old.kind, old.engine, label=old.label))
             self._fault = None
 

@@ -7,6 +7,7 @@ made (`channel`).
 
 from __future__ import annotations
 
+import contextlib
 import time
 from array import array
 from collections import deque
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv import push
 from drivers.nv.channel import ENTRIES, Channel, ChannelKind
 from drivers.nv.layouts.gpfifo import MAX_SEGMENT_WORDS, GpfifoEntry, Subchannel
-from hcq.errors import DeviceFault, UsageError
+from hcq.errors import DeviceFault, DriverError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -159,8 +160,16 @@ class NvRing:
         return text + (f", fetched up to {got}" if got is not None else "")
 
     def close(self) -> None:
-        """Free channel and push memory; idempotent."""
+        """Free channel and push memory, a kernel that hangs notwithstanding; idempotent."""
         if not self.closed:
             self.closed = True
-            self.channel.close()
+            self.retire()
             self._memories.free(self.memory)
+
+    def retire(self) -> None:
+        """Give the channel up; one that is not done is taken off the run list first."""
+        if self.stuck():
+            # Freeing ends a hung channel as well; stopping it first only makes that quick (nv.md 6.4).
+            with contextlib.suppress(DriverError):
+                self.channel.stop()
+        self.channel.close()

@@ -127,3 +127,15 @@ def test_the_nearest_allocation_may_be_one_that_was_freed():
     assert where.nearest(0x3FF0) == "[0x4000, 0x5000) second, 16 bytes above the address"
     where.remove(second)
     assert where.nearest(0x4010) == "[0x4000, 0x5000) second, which was freed"
+
+
+def test_a_ring_that_is_stuck_is_taken_off_the_run_list_before_it_is_freed():
+    kernel = ScriptedKernel()
+    with device(kernel) as made:
+        ring = made.ring(QueueKind.COMPUTE, 0)
+        bell, kernel.ring = kernel.ring, lambda _: None
+        ring.send(())
+        before = len(kernel.calls)
+        ring.close()
+        assert any("PREEMPT" in call for call in kernel.calls[before:])
+        kernel.ring = bell

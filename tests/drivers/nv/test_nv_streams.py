@@ -98,6 +98,7 @@ def test_descriptors_of_every_version_say_the_same_of_a_kernel():
     assert [s[5] for s in seen.values()] == [3, 4, 5]
 
 
+@pytest.mark.slow
 def test_a_ring_wraps_and_keeps_what_was_not_fetched():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)

@@ -1,0 +1,79 @@
+"""The hardware tools, walked against the scripted driver."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drivers.nv.choices import ALTERNATIVES, DEFAULT, Choices
+from tools import bringup_nv, hardware_run
+from tools.nv_kernels import ARCHES, KERNELS, ptx
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_the_deliberate_fault_is_the_last_rung_but_for_the_proof_that_it_did_no_harm():
+    order = [rung.number for rung in bringup_nv.RUNGS]
+    assert order[-2:] == [23, 25]
+    assert sorted(order) == list(range(26))
+
+
+def test_every_doubtful_value_is_tried_by_some_rung():
+    tried = {name for rung in bringup_nv.RUNGS for name in rung.doubts}
+    assert tried == set(ALTERNATIVES) == set(Choices.__dataclass_fields__)
+    for name, values in ALTERNATIVES.items():
+        assert values[0] == getattr(DEFAULT, name)
+        assert len(values) > 1
+
+
+@pytest.mark.parametrize("rung", [r for r in bringup_nv.RUNGS if r.number < 23], ids=lambda r: str(r.number))
+def test_each_rung_passes_against_the_script(rung: bringup_nv.Rung, capsys: pytest.CaptureFixture[str]):
+    options = bringup_nv.parse(["--child", str(rung.number), "--dry"])
+    status = bringup_nv.run_child(options)
+    told = json.loads(capsys.readouterr().out)
+    assert (status, told["error"]) == (0, "")
+
+
+def test_a_rung_that_fails_tells_the_status_and_the_last_calls(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    from tools.nv_scripted import Script, ScriptedKernel
+
+    def refusing(*, dry: bool) -> ScriptedKernel:
+        assert dry
+        return ScriptedKernel(Script(refuse={"UVM_REGISTER_GPU_VASPACE": 0x5D}))
+
+    monkeypatch.setattr(bringup_nv, "make_kernel", refusing)
+    assert bringup_nv.run_child(bringup_nv.parse(["--child", "9", "--dry"])) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert not told["passed"]
+    assert "UVM_REGISTER_GPU_VASPACE" in told["error"]
+    assert "0x5d" in told["error"]
+    assert told["calls"]
+
+
+def test_from_and_to_follow_the_order_in_which_rungs_run():
+    options = bringup_nv.parse(["--from", "22", "--to", "24"])
+    assert [r.number for r in bringup_nv.RUNGS if bringup_nv.wanted(r, options)] == [22, 24]
+    options = bringup_nv.parse(["--from", "23"])
+    assert [r.number for r in bringup_nv.RUNGS if bringup_nv.wanted(r, options)] == [23, 25]
+
+
+def test_kernels_name_their_target():
+    for arch in ARCHES:
+        for name in KERNELS:
+            assert f".target {arch}\n" in ptx(name, arch)
+
+
+@pytest.mark.slow
+def test_the_whole_hardware_run_walks_dry(tmp_path: Path):
+    assert hardware_run.main(["--dry", "--out", str(tmp_path)]) == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["passed"]
+    assert [s["name"] for s in report["stages"]] == [
+        "packages", "ladder", "conformance", "operations", "benchmarks", "fault",
+    ]  # fmt: skip
+    assert report["seconds"] < 120
