@@ -364,7 +364,9 @@ class BitStruct:
     @classmethod
     def markdown(cls) -> str:
         """Return the reference table of this layout."""
-        rows = [f"### {cls.__name__}", "", (cls.__doc__ or "").strip(), ""]
+        from inspect import cleandoc  # noqa: PLC0415 - slow to import, and only the reference needs it
+
+        rows = [f"### {cls.__name__}", "", cleandoc(cls.__doc__ or ""), ""]
         if cls.SOURCE:
             rows += [f"Source: {cls.SOURCE}", ""]
         rows += ["| bits | field | type | meaning |", "|--|--|--|--|"]

@@ -1,0 +1,77 @@
+"""Write the reference of every layout: `python -m tools.reference` fills docs/reference, one page a module.
+
+The pages come from the declarations that drivers, emulators and tests use, so they cannot disagree with them;
+`--check` only says whether the pages are current.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from hcq.bits import BitStruct, Struct
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = ROOT / "docs" / "reference"
+MODULES = ("drivers.cpu.layouts", "drivers.nv.layouts")
+"""Modules, or packages of modules, that declare layouts."""
+
+
+def modules() -> list[str]:
+    """Return the names of all modules with layouts."""
+    found = []
+    for name in MODULES:
+        folder = ROOT / name.replace(".", "/")
+        if folder.is_dir():
+            files = sorted(folder.glob("*.py"))
+            found += [f"{name}.{path.stem}" for path in files if path.stem != "__init__"]
+        else:
+            found.append(name)
+    return found
+
+
+def page(name: str) -> str:
+    """Return a module's page; empty when it declares no layout."""
+    module = import_module(name)
+    layouts = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, BitStruct | Struct) and value.__module__ == name
+    ]
+    tables = [layout.markdown() for layout in layouts]
+    if not tables:
+        return ""
+    head = f"# `{name}`\n\n{(module.__doc__ or '').strip()}\n\nWritten by `python -m tools.reference`.\n"
+    return "\n\n".join([head, *tables]) + "\n"
+
+
+def pages() -> dict[Path, str]:
+    """Return every page by its path."""
+    texts = {PAGES / f"{name}.md": page(name) for name in modules()}
+    return {path: text for path, text in texts.items() if text}
+
+
+def main() -> int:
+    """Write the pages, or with --check say which are stale."""
+    parser = argparse.ArgumentParser(prog="python -m tools.reference", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is stale")
+    check = parser.parse_args().check
+    wanted = pages()
+    gone = [path for path in PAGES.glob("*.md") if path not in wanted]
+    stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in stale + gone:
+        sys.stderr.write(f"{'stale' if check else 'written'}: {path.relative_to(ROOT)}\n")
+    if check:
+        return 1 if stale or gone else 0
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for path in gone:
+        path.unlink()
+    for path in stale:
+        path.write_text(wanted[path])
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
