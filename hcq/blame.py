@@ -1,4 +1,4 @@
-"""Which kernel a fault is about: what was in flight, when the hardware did not say."""
+"""Words for what went wrong: what queues are stuck on, which kernel faulted, what lies near an address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hcq.commands import Exec
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hcq.device import Device
     from hcq.errors import FaultReport
+    from hcq.signal import Signal
 
 SUSPECTS_SHOWN = 8
 
@@ -44,3 +46,37 @@ def _launches(kept: Sequence[object]) -> Iterator[Exec]:
                 for command in getattr(part, "commands", ())
                 if isinstance(command, Exec)
             )
+
+
+def stuck_text(device: Device) -> str:
+    """Say what each queue of a device is doing; empty when all are idle."""
+    lines = [(queue.label, queue.ring.stuck()) for queue in device.queues]
+    return "; ".join(f"{label}: {text}" for label, text in lines if text)
+
+
+def timeout_text(device: Device, signal: Signal, value: int, waited_s: float) -> str:
+    """Say what a wait was for, what was seen, and what each queue is stuck on."""
+    name = signal.label or f"signal at {signal.va:#x}"
+    text = f"{name} stuck at {signal.value} of {value} after {waited_s:.1f} s"
+    busy = False
+    for queue in device.queues:
+        doing = queue.ring.stuck()
+        if doing:
+            busy, last = True, queue.timeline.last
+            text += f"; {queue.label} at {last.signal.value} of {last.value}: {doing}"
+    if not busy:
+        text += f"; all queues of {device.name} are idle: nothing that was submitted raises it"
+    if device.watch is not None:
+        text += "".join(f"\n  {line}" for line in device.watch.wait_graph())
+    return text
+
+
+def nearest_pages(device: Device, va: int) -> str:
+    """Say which of the driver's pages lie nearest to an address."""
+    best: tuple[int, str] | None = None
+    for start, size in device.heap.pages():
+        away = max(start - va, va - (start + size) + 1, 0)
+        where = f"{away} bytes from" if away else "inside"
+        if best is None or away < best[0]:
+            best = (away, f"{where} pages {start:#x} to {start + size:#x} (HCQ_VALIDATE=1 names the buffer)")
+    return best[1] if best else ""

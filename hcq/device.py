@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from hcq.blame import with_kernel
+from hcq.blame import nearest_pages, stuck_text, timeout_text, with_kernel
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, HcqError, SignalTimeout, UnsupportedError, UsageError
 from hcq.heap import Heap
@@ -168,16 +168,7 @@ class Device:
         """Say in words what lies nearest to an address; for fault reports."""
         if self.watch is not None and (text := self.watch.nearest(va)):
             return text
-        best: tuple[int, str] | None = None
-        for start, size in self.heap.pages():
-            away = max(start - va, va - (start + size) + 1, 0)
-            where = f"{away} bytes from" if away else "inside"
-            if best is None or away < best[0]:
-                best = (
-                    away,
-                    f"{where} pages {start:#x} to {start + size:#x} (HCQ_VALIDATE=1 names the buffer)",
-                )
-        return best[1] if best else ""
+        return nearest_pages(self, va)
 
     def caller(self) -> str:
         """Return the user's file and line when validation is on, else nothing."""
@@ -316,7 +307,7 @@ class Device:
             if report.va is not None and not report.nearest:
                 report = replace(report, nearest=self.nearest(report.va))
             if not report.stuck_at:
-                report = replace(report, stuck_at=self._stuck())
+                report = replace(report, stuck_at=stuck_text(self))
             if not report.arguments:
                 report = with_kernel(report, [kept for queue in self.queues for _, kept in queue.inflight()])
             self._report = report
@@ -327,24 +318,9 @@ class Device:
         for queue in self.queues:
             queue.refusal = refusal
 
-    def _stuck(self) -> str:
-        lines = [(queue, queue.ring.stuck()) for queue in self.queues]
-        return "; ".join(f"{queue.label}: {text}" for queue, text in lines if text)
-
     def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
         """Say what a wait that timed out was about: the text of `SignalTimeout`."""
-        name = signal.label or f"signal at {signal.va:#x}"
-        text = f"{name} stuck at {signal.value} of {value} after {waited_s:.1f} s"
-        for queue in self.queues:
-            doing = queue.ring.stuck()
-            if doing:
-                last = queue.timeline.last
-                text += f"; {queue.label} at {last.signal.value} of {last.value}: {doing}"
-        if not self._stuck():
-            text += f"; all queues of {self.name} are idle: nothing that was submitted raises it"
-        if self.watch is not None:
-            text += "".join(f"\n  {line}" for line in self.watch.wait_graph())
-        return text
+        return timeout_text(self, signal, value, waited_s)
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """Wait for work in flight, then give everything back; idempotent.
