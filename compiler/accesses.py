@@ -94,7 +94,7 @@ class Memory:
         b, ix = self.b, self.index
         kind = arith.storage_type(buffer.dtype)
         pointer = ix.buffer(buffer.arg)
-        place = ix.place(index)
+        place = ix.place(index, strided=True)
         if place.vector is not None:
             lanes = place.vector.lanes
             every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
@@ -108,7 +108,36 @@ class Memory:
             )
             row = self._read_row(kind, address, place.lanes, flipped)
             return b.shuffle(row, row, range(place.lanes)[::-1])
+        if place.stride > 1:
+            return self._read_thinned(kind, address, place, mask)
         return self._read_row(kind, address, place.lanes, mask)
+
+    def _read_thinned(self, kind: DType, address: Line, place: indexing.Place, mask: Line | None) -> Line:
+        """Lanes a few elements apart.
+
+        Read the rows they lie in and pick; no row reaches past the last lane.
+        """
+        b, lanes, stride = self.b, place.lanes, place.stride
+        starts = [lanes * k for k in range(stride - 1)] + [(lanes - 1) * (stride - 1)]
+        row_of = [min(i * stride // lanes, stride - 1) for i in range(lanes)]
+        never = b.const(dtypes.bool, False, lanes)
+        result: Line | None = None
+        for k, start in enumerate(starts):
+            mine = [i for i in range(lanes) if row_of[i] == k]
+            only = None
+            if mask is not None:
+                lane_of = {i * stride - start: i for i in mine}
+                only = b.shuffle(b.splat(mask, lanes), never, [lane_of.get(j, lanes) for j in range(lanes)])
+            row = self._read_row(kind, b.offset(address, b.index(start), kind), lanes, only)
+            picks = [i * stride - start if row_of[i] == k else 0 for i in range(lanes)]
+            if result is None:
+                result = b.shuffle(row, row, picks)
+            else:
+                result = b.shuffle(
+                    result, row, [lanes + picks[i] if row_of[i] == k else i for i in range(lanes)]
+                )
+        assert result is not None
+        return result
 
     def _read_row(self, kind: DType, address: Line, lanes: int, mask: Line | None) -> Line:
         if mask is None:

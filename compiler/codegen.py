@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from compiler import linear, opt
 from compiler.linearize import Linearizer
-from compiler.merge import merge_ranges
+from compiler.merge import flatten_pictures, merge_ranges
 from compiler.ops import Ops
 from compiler.render import render
 from compiler.walk import ordered
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from compiler.targets.base import Target
     from compiler.uop import UOp
 
+WORTH_FLATTENING = 0.95
+"""A flat picture pays for its masks when it saves at least this much."""
 ENTRY = "kernel"
 """The entry symbol of every kernel: names never reach a key."""
 
@@ -66,6 +68,12 @@ def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan
     if plan is None:
         ast = merge_ranges(ast)
         plan = opt.choose(ast, target)
+        flat = flatten_pictures(ast)
+        if flat is not None:
+            flat = merge_ranges(flat)
+            other = opt.choose(flat, target)
+            if other.nanoseconds < WORTH_FLATTENING * plan.nanoseconds:
+                ast, plan = flat, other
     lines = to_lines(ast, plan, args)
     return render(
         lines, ENTRY, len(args.access), len(args.variables), target.dialect, threads=plan.threads

@@ -25,8 +25,14 @@ LATENCY = 4.0
 """Cycles until an accumulator can be used again."""
 CHAINS = 8
 """Independent accumulators that hide it."""
+OVERLAP = 0.15
+"""Share of the lesser of arithmetic and loads that is not hidden behind the greater."""
+WAYS = 8
+"""Rows of an operand that a first-level cache surely holds side by side, whatever their pitch."""
 STREAM = 3.0
 """Cycles to start on another stretch of memory."""
+TEXT = 4000
+"""Operations that would double the price: short text wins where speed is alike."""
 LINES = 400
 """Operations a round or a point may write out; more only costs compile time."""
 
@@ -110,6 +116,8 @@ class Model:
         whole = max(1.0, lanes * max(4, access.itemsize) / self.vector_bytes)
         if kind == "row":
             return whole * (1.5 if access.masked else 1.0) / self.target.loads_per_cycle
+        if kind == "strided" and access.node.op is Ops.LOAD:
+            return 4.0 * whole / self.target.loads_per_cycle
         if kind == "same":
             return 0.5 / self.target.loads_per_cycle
         return lanes * (1.3 if self.target.gathers else 2.5)
@@ -149,6 +157,8 @@ class Model:
             kind = self.kind(load, along, split, lanes, aligned=aligned)
             times = self.repeats(load.free, split)
             loads += times * self.access_cycles(load, kind, lanes, split if r is None else None)
+            if kind == "same" and times > WAYS:
+                loads += times - WAYS
             if kind == "row" and r is None:
                 streams += times / split.upcast.get(along, 1) if along is not None else 0
             registers += times if kind == "row" and times < copies else 0
@@ -156,7 +166,8 @@ class Model:
         if lanes == 1 and family.loads:
             arithmetic = max(arithmetic, loads)
         unroll = self._unroll(accumulators, registers, family, r, lanes)
-        cycles = max(arithmetic, loads + STREAM * streams, LATENCY / unroll)
+        loads += STREAM * streams
+        cycles = max(arithmetic, loads, LATENCY / unroll) + OVERLAP * min(arithmetic, loads)
         if registers > self.target.registers:
             cycles += 1.5 * (registers - self.target.registers)
         trips = float(family.trips)
@@ -212,7 +223,7 @@ class Model:
         for n in blocks.values():
             times *= n
         lines = max(lines, copies * (self.kernel.ops + len(self.kernel.loads)))
-        total = (cycles + times * point) * (1.0 if lines <= LINES else lines / LINES)
+        total = (cycles + times * point) * (1.0 + lines / TEXT + (max(0.0, lines / LINES - 1.0)))
         if self.threaded:  # few workgroups leave processors idle
             total *= 2 * self.target.cores / min(times, 2 * self.target.cores)
         return total

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from compiler.uop import UOp
 
 NARROW = 1 << 31
+MOST_STRIDE = 4
+"""Up to this distance between lanes, whole rows are read and thinned out instead of gathered."""
 FIRST = 1 << 20
 """Numbers of the ranges that are made here; the AST's are smaller."""
 
@@ -117,8 +119,11 @@ class Indexer:
         """An index or mask of the AST over the split ranges."""
         return symbolic.substitute(x, self.exprs, self.memo)
 
-    def place(self, index: UOp) -> Place:
-        """Where an access with this index of the AST goes."""
+    def place(self, index: UOp, *, strided: bool = False) -> Place:
+        """Where an access with this index of the AST goes.
+
+        `strided` says that strides up to MOST_STRIDE are welcome.
+        """
         x = self.split(index)
         p = self.parts(x)
         terms = [(self.leaf(a), c) for a, c in p.outer]
@@ -133,7 +138,7 @@ class Indexer:
                 offset += line.arg * c
             else:
                 terms.append((line, c))
-        if p.stride not in (-1, 0, 1):
+        if p.stride not in (-1, 0, 1) and not (strided and 1 < p.stride <= MOST_STRIDE):
             return Place(self.b.index(0), 0, 0, p.lanes, self.materialised(x))
         return Place(self.sum(terms), offset, p.stride, p.lanes)
 

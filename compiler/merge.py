@@ -7,6 +7,7 @@ Two ranges that every index walks as one become one, so that loops are long and 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from compiler import symbolic
@@ -27,6 +28,31 @@ def merge_ranges(ast: UOp) -> UOp:
         a, b = pair
         merged = symbolic.loop(b.arg[0], a.arg[1] * b.arg[1])
         ast = replace_ranges(ast, {a: symbolic.ZERO, b: merged})
+
+
+def flatten_pictures(ast: UOp) -> UOp | None:
+    """The kernel with two output ranges walked as one although its masks tell them apart.
+
+    None when no pair allows it.
+
+    A convolution with same padding reads `y*width + x` plus a constant everywhere, so one range over the
+    whole picture fills vectors that a row of 7 or 14 does not; only the masks need `m // width` and `m %
+    width`, and those leave the inner loops.
+    """
+    free = ranges_in(ast)
+    outputs = sorted({r for s in ast.src for r in free[s]}, key=lambda r: int(r.arg[0]))
+    masks = {r for n in ordered(ast) if n.op is Ops.ILT for r in free[n]}
+    for a, b in pairwise(outputs):
+        if a in masks and b in masks:
+            whole = symbolic.loop(b.arg[0], a.arg[1] * b.arg[1])
+            flat = replace_ranges(ast, {a: symbolic.div(whole, b.arg[1]), b: symbolic.mod(whole, b.arg[1])})
+            if all(_plain(n.src[1]) for n in ordered(flat) if n.op in (Ops.LOAD, Ops.STORE)):
+                return flat
+    return None
+
+
+def _plain(index: UOp) -> bool:
+    return all(atom.op is Ops.RANGE or atom.op is Ops.VAR for atom in symbolic.terms_of(index)[0])
 
 
 def _mergeable(ast: UOp) -> tuple[UOp, UOp] | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from compiler import arith, symbolic
+from compiler.indexing import MOST_STRIDE
 from compiler.ops import BINARY, TRANSCENDENTAL, UNARY, Ops
 from compiler.walk import bound_ranges, ordered, ranges_in
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
     from compiler.uop import UOp
 
-Kind = Literal["same", "row", "scattered"]
-"""Lanes of an access along a range: all alike, neighbours in memory, anything else."""
+Kind = Literal["same", "row", "strided", "scattered"]
+"""Lanes of an access along a range: all alike, neighbours in memory, a few elements apart, anything else."""
 
 PROBE = 1 << 19
 """Number of the ranges that probing makes."""
@@ -160,7 +161,7 @@ def _fill(family: Family, free: dict[UOp, frozenset[UOp]]) -> None:
     family.fused = sum(
         1 for n in family.nodes if n.arg[0] == "ADD" and n.src[0].op is Ops.MUL and n.dtype.is_float
     )
-    family.ops -= family.fused
+    family.ops -= 2 * family.fused  # the multiplication and the addition
 
 
 def kind_along(index: UOp, r: UOp, lanes: int, block: int, *, aligned: bool) -> Kind:
@@ -181,7 +182,9 @@ def kind_along(index: UOp, r: UOp, lanes: int, block: int, *, aligned: bool) -> 
     for atom in terms:
         if atom.op in (Ops.IDIV, Ops.IMOD, Ops.INDEXOF) and _depends(atom, lane, r):
             return "scattered"
-    return "same" if stride == 0 else "row" if stride in (1, -1) else "scattered"
+    if stride == 0:
+        return "same"
+    return "row" if stride in (1, -1) else "strided" if 1 < stride <= MOST_STRIDE else "scattered"
 
 
 def _depends(atom: UOp, lane: UOp, r: UOp) -> bool:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from compiler import linear
+from compiler import linear, symbolic
 from compiler.builder import Builder
 from compiler.codegen import arguments, lower, to_lines
 from compiler.dtype import dtypes
 from compiler.linear import POINTER
-from compiler.merge import merge_ranges
+from compiler.merge import flatten_pictures, merge_ranges
 from compiler.ops import Ops
 from compiler.opt import choose
 from compiler.targets import target_of
@@ -103,6 +103,27 @@ def test_a_bias_keeps_its_range_apart():
     at = n * 21 + c * 7 + x
     merged = merge_ranges(sink(store(0, at, op("ADD", load(1, at), load(2, c)))))
     assert sorted([r.arg[1] for r in ordered(merged) if r.op is Ops.RANGE]) == [2, 3, 7]
+
+
+def picture(size: int):
+    """A 3x3 sum with padding over a square picture."""
+    y, x, ky, kx = loop(0, size), loop(1, size), loop(2, 3), loop(3, 3)
+    iy, ix = y + ky - 1, x + kx - 1
+    inside = symbolic.both(iy >= 0, iy < size, ix >= 0, ix < size)
+    value = reduce(load(1, iy * size + ix, mask=inside), "ADD", ky, kx)
+    return sink(store(0, y * size + x, value))
+
+
+def test_a_padded_picture_can_be_walked_as_one_range():
+    flat = flatten_pictures(picture(7))
+    assert flat is not None
+    assert [r.arg[1] for r in ordered(flat) if r.op is Ops.RANGE and r.arg[1] > 3] == [49]
+
+
+def test_a_picture_read_at_another_width_stays_two_ranges():
+    y, x = loop(0, 7), loop(1, 7)
+    masked = load(1, y * 9 + x, mask=symbolic.both(y < 6, x < 6))
+    assert flatten_pictures(sink(store(0, y * 7 + x, masked))) is None
 
 
 def matmul(n: int):

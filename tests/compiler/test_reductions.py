@@ -229,6 +229,20 @@ def test_transpose(shape, dtype, arch):
     np.testing.assert_array_equal(got.reshape(n, m), x.T)
 
 
+@pytest.mark.parametrize("arch", ARCHES)
+@pytest.mark.parametrize("stride", [2, 3, 4, 5])
+@pytest.mark.parametrize("n", [16, 40, 64, 100])
+def test_strided_reads_stay_inside_the_buffer(n, stride, arch):
+    x = np.arange((n - 1) * stride + 1, dtype=np.float32)
+    i = loop(0, n)
+    got = run(sink(store(0, i, load(1, i * stride))), {1: x}, {0: (n, dtypes.float32)}, arch=arch)[0]
+    np.testing.assert_array_equal(got, x[::stride])
+    masked = run(
+        sink(store(0, i, load(1, i * stride, mask=i < 13))), {1: x}, {0: (n, dtypes.float32)}, arch=arch
+    )[0]
+    np.testing.assert_array_equal(masked, np.where(np.arange(n) < 13, x[::stride], 0))
+
+
 @pytest.mark.parametrize("n", [10, 64, 77])
 def test_reversed_reads_and_writes(n):
     x = np.arange(n, dtype=np.float32)
