@@ -38,8 +38,9 @@ def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
     """Compile a kernel for an arch (`DeviceInfo.arch`).
 
     The argument block of the image has one 8-byte pointer for every BUFFER slot, in order, then one int64 for
-    every VAR in order of name. Raises CompileError with the kernel's text, or UnsupportedError for an arch
-    without a target.
+    every VAR in order of name. A buffer that the kernel stores to must not be visible through another slot,
+    and host kernels use up to 128 KiB of their thread's stack. Raises CompileError with the kernel's text, or
+    UnsupportedError for an arch without a target.
     """
     found, key, text = _lookup(ast, arch)
     return found if found is not None else _keep(ast, arch, key, _compile(ast, target_of(arch), text))
