@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from drivers.kernel import PAGE, view_at
@@ -92,6 +93,7 @@ class NvDevice:
         self._programs: list[NvProgram] = []
         self._shown: dict[int, Memory] = {}
         self._aliases: dict[int, Memory] = {}
+        self._launched: deque[str] = deque(maxlen=8)
         self._code_epoch = 1
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
@@ -262,7 +264,9 @@ class NvDevice:
         refusal = ""
         if kind is QueueKind.COMPUTE:
             refusal = self.ring(kind, 0).channel.copy_refusal
-        return NvEncoder(kind, self.choices, reach=self.reach, graphics_copy_refusal=refusal)
+        return NvEncoder(
+            kind, self.choices, reach=self.reach, launched=self._launched, graphics_copy_refusal=refusal
+        )
 
     # --- programs
 
@@ -334,6 +338,7 @@ class NvDevice:
                             notification=notification,
                             memory=self.memories.map,
                             programs=tuple(self._programs),
+                            launched=tuple(self._launched),
                             stuck=ring.stuck(),
                         )
                 return self._fault

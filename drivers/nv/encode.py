@@ -32,6 +32,7 @@ from hcq.driver import QueueKind
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Sequence
 
     from drivers.nv.choices import Choices
@@ -51,8 +52,11 @@ class NvEncoder:
         choices: Choices,
         *,
         reach: Callable[[int], int],
+        launched: deque[str],
         graphics_copy_refusal: str = "",
     ) -> None:
+        self._launched = launched.append
+        """Notes the kernels encoded last, for fault reports that have no program counter."""
         self._reach = reach
         """Where the channel's host finds a signal slot: generations before Hopper address 40 bits only."""
         self.kind = kind
@@ -147,6 +151,7 @@ class NvEncoder:
             shape = program.shape(groups, threads)
             opened = [(axis, word) for axis, word in enumerate(groups) if not isinstance(word, int)]
         bank = out.place(shape.head + command.args.words + program.tail, align=program.align)
+        self._launched(program.image.name)
         words = shape.descriptor[:]
         words[program.bank_index] |= bank >> program.bank_shift
         va = out.place(words, align=ALIGNMENT)

@@ -81,11 +81,12 @@ def pc_of(state: NV83DE_SM_ERROR_STATE_REGISTERS) -> int:
     return state.hwwWarpEsrPc64 or state.hwwWarpEsrPc
 
 
-def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> list[SmError]:
-    """Ask the debugger object which SMs stopped, in as many reads as the SMs need."""
+def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> tuple[list[SmError], str]:
+    """Ask the debugger object which SMs stopped, in as many reads as the SMs need, and for the MMU's word."""
     params = NV83DE_ALLOC_PARAMETERS(hAppClient=rm.root, hClass3dObject=channel.compute_object)
     debugger = rm.alloc(handles.device, RmClass.GT200_DEBUGGER, params)
     found: list[SmError] = []
+    mmu = ""
     try:
         for start in range(0, gpu.sms, MAX_SMS_PER_READ):
             count = min(MAX_SMS_PER_READ, gpu.sms - start)
@@ -96,6 +97,8 @@ def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> list[SmEr
                     hTargetChannel=channel.handle, numSMsToRead=count, startingSM=start
                 ),
             )
+            if reply.mmuFault.valid:
+                mmu = f"the MMU reports a fault on the SMs: raw word {reply.mmuFault.faultInfo:#x}"
             states = reply.smErrorStateArray[:count]
             found += [
                 SmError(start + i, state)
@@ -104,7 +107,7 @@ def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> list[SmEr
             ]
     finally:
         rm.free(debugger)
-    return found
+    return found, mmu
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +162,7 @@ def report(
     notification: NvNotification,
     memory: MemoryMap,
     programs: Iterable[NvProgram],
+    launched: Iterable[str],
     stuck: str,
 ) -> FaultReport:
     """Return all that can be learned about a channel's error."""
@@ -168,7 +172,8 @@ def report(
     errors: list[SmError] = []
     if channel.compute_object:
         try:
-            errors = sm_errors(rm, handles, gpu, channel)
+            errors, mmu = sm_errors(rm, handles, gpu, channel)
+            lines += [mmu] * bool(mmu)
         except DriverError as error:
             lines.append(f"SM error states could not be read: {error}")
     lines += [str(error) for error in errors[:8]]
@@ -182,6 +187,10 @@ def report(
     )
     places = [pc_of(e.state) for e in errors] + list(fault.shaders if fault else ())
     kernel = next((p.image.name for va_ in places for p in programs if p.holds(va_)), None)
+    if kernel is None and launched:
+        lines.append(
+            f"no program counter names the kernel; encoded last: {', '.join(dict.fromkeys(launched))}"
+        )
     return FaultReport(
         device=device,
         kind=_KINDS.get(code, FaultKind.QUEUE_ERROR),

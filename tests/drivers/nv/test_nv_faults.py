@@ -8,7 +8,7 @@ import pytest
 
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import Control
-from drivers.nv.layouts.debugger import NV83DE_SM_ERROR_STATE_REGISTERS
+from drivers.nv.layouts.debugger import NV83DE_MMU_FAULT_INFO, NV83DE_SM_ERROR_STATE_REGISTERS
 from drivers.nv.memory import Memory, MemoryMap
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
@@ -85,6 +85,32 @@ def test_the_report_names_kernel_address_and_nearest_allocation(monkeypatch: pyt
         reads = [c for c in starts if c == Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES]
         assert len(reads) == 2, "132 SMs take two reads of 100"
         made.unload(program)
+
+
+def test_the_report_tells_the_mmu_word_and_the_kernels_encoded_last(monkeypatch: pytest.MonkeyPatch):
+    from tools.nv_scripted import _Answers
+
+    original = _Answers._plain
+
+    def answer(self: _Answers, command: Control) -> dict[str, object] | None:
+        if command == Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES:
+            return {"mmuFault": NV83DE_MMU_FAULT_INFO(valid=True, faultInfo=0x2A)}
+        return original(self, command)
+
+    monkeypatch.setattr(_Answers, "_plain", answer)
+    kernel = ScriptedKernel()
+    with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
+        program = made.load(sample("sm_90a", 90))
+        out, x = made.alloc(64), made.alloc(64)
+        queue = made.compute
+        commands = queue.record().exec(program, program.args(out, x, 1), groups=(1, 1, 1), threads=(1, 1, 1))
+        queue.submit(commands).wait(timeout_s=5)
+        words = made.driver.ring(QueueKind.COMPUTE, 0).channel.errors
+        words[2], words[3] = 31, 0xFFFF_0000
+        report = made.driver.fault()
+        assert report is not None
+        assert "raw word 0x2a" in report.message
+        assert "encoded last: axpy" in report.message
 
 
 def test_recovery_gives_new_channels_and_keeps_memory():
