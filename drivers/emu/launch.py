@@ -90,6 +90,10 @@ class Work:
     """How much of it is dynamic: what the kernel is told."""
     local_bytes: int = 0
     """Local memory a thread."""
+    told_grid: Dim3 | None = None
+    """What the kernel is told about the grid, where that may differ (constant bank 0); None is the truth."""
+    told_block: Dim3 | None = None
+    """The same about the workgroup."""
 
     @property
     def threads(self) -> int:
@@ -227,6 +231,8 @@ def _prepare(program: Program, work: Work, memory: AddressSpace, options: Option
         "slot_limit": slots, "warp_bytes": warp_bytes, "warps_at": GROUP_HEAD, "shared_at": shared_at, "local_at": local_at,
         "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared,
     }  # fmt: skip
+    for shape_of, told in (("grid", work.told_grid or work.grid), ("block", work.told_block or work.block)):
+        common |= {f"told_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}
     for _ in range(count):
         arena = _arenas.get() if not _arenas.empty() else _Arena()
         arena.prepare(shape, slot_bytes, slots)

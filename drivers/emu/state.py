@@ -73,7 +73,8 @@ THREAD = Record(
     param_bytes="i32", map_count="i32", grid_x="i32", grid_y="i32", grid_z="i32", block_x="i32", block_y="i32", block_z="i32",
     threads="i32", warps="i32", groups="i32", group_step="i32", group_first="i32", shared_bytes="i32", local_bytes="i32",
     slot_bytes="i32", slot_limit="i32", warp_bytes="i32", warps_at="i32", shared_at="i32", local_at="i32", shadow_at="i32",
-    dynamic_shared="i32",
+    dynamic_shared="i32", told_grid_x="i32", told_grid_y="i32", told_grid_z="i32", told_block_x="i32", told_block_y="i32",
+    told_block_z="i32",
 )  # fmt: skip
 """What one host thread needs to run workgroups: the launch's constants and its own memory."""
 
