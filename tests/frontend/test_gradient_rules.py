@@ -1,0 +1,290 @@
+"""Every gradient rule, checked numerically in float64; higher orders; backward and .grad."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from compiler.ops import Ops
+from frontend import Tensor, autograd, dtypes
+from frontend.expr import CONV, STOP
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RNG = np.random.default_rng(3)
+
+
+def numbers(*shape: int, low: float = -2.0, high: float = 2.0) -> Any:
+    """Float64 numbers that stay away from each other's ties and from 0."""
+    x = RNG.uniform(low, high, shape)
+    return np.where(np.abs(x) < 0.1, 0.3, x)
+
+
+def check(fn: Callable[..., Tensor], *arrays: Any, eps: float = 1e-5, rtol: float = 1e-5) -> None:
+    """Compare the gradients of a weighted sum of fn's result with central differences."""
+    tensors = [Tensor(a) for a in arrays]
+    shape = fn(*tensors).shape
+    weight = RNG.uniform(0.5, 1.5, shape)
+
+    def loss(ts: list[Tensor]) -> Tensor:
+        return (fn(*ts) * Tensor(weight)).sum()
+
+    grads = loss(tensors).gradient(*tensors)
+    for k, (array, g) in enumerate(zip(arrays, grads, strict=True)):
+        assert g.shape == array.shape
+        assert g.dtype is dtypes.float64
+        want = np.zeros_like(array)
+        for at in np.ndindex(*array.shape):
+            values = []
+            for sign in (1, -1):
+                moved = array.copy()
+                moved[at] += sign * eps
+                values.append(loss([*tensors[:k], Tensor(moved), *tensors[k + 1 :]]).item())
+            want[at] = (values[0] - values[1]) / (2 * eps)
+        np.testing.assert_allclose(g.numpy(), want, rtol=rtol, atol=1e-7)
+
+
+POSITIVE = numbers(4, low=0.3, high=3.0)
+UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Any]] = {
+    Ops.NEG: (lambda x: -x, numbers(4)),
+    Ops.ABS: (lambda x: x.abs(), numbers(4)),
+    Ops.RECIP: (lambda x: x.reciprocal(), numbers(4)),
+    Ops.SQRT: (lambda x: x.sqrt(), POSITIVE),
+    Ops.EXP: (lambda x: x.exp(), numbers(4)),
+    Ops.EXP2: (lambda x: x.exp2(), numbers(4)),
+    Ops.LOG: (lambda x: x.log(), POSITIVE),
+    Ops.LOG2: (lambda x: x.log2(), POSITIVE),
+    Ops.SIN: (lambda x: x.sin(), numbers(4)),
+    Ops.COS: (lambda x: x.cos(), numbers(4)),
+    Ops.TANH: (lambda x: x.tanh(), numbers(4)),
+    Ops.RESHAPE: (lambda x: x.reshape(3, 2) * Tensor([[1.0], [2.0], [3.0]], dtype="float64"), numbers(2, 3)),
+    Ops.PERMUTE: (lambda x: x.permute(2, 0, 1).exp(), numbers(2, 3, 2)),
+    Ops.EXPAND: (lambda x: x.expand(4, 3).sin(), numbers(1, 3)),
+    Ops.PAD: (lambda x: x.pad(((1, 0), (2, 1))).exp(), numbers(2, 2)),
+    Ops.SHRINK: (lambda x: x[1:3, :1].exp(), numbers(4, 2)),
+    Ops.FLIP: (lambda x: x.flip(0).exp(), numbers(3, 2)),
+    Ops.CONTIGUOUS: (lambda x: x.contiguous().exp(), numbers(3)),
+}
+
+
+@pytest.mark.parametrize("op", UNARY)
+def test_rule_of_one_source(op: str):
+    fn, x = UNARY[op]
+    check(fn, x)
+
+
+BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    Ops.ADD: lambda a, b: a + b,
+    Ops.SUB: lambda a, b: a - b,
+    Ops.MUL: lambda a, b: a * b,
+    Ops.DIV: lambda a, b: a / b,
+    Ops.MAX: lambda a, b: a.maximum(b),
+    Ops.MIN: lambda a, b: a.minimum(b),
+    Ops.WHERE: lambda a, b: (a > b).where(a * 2, b * 3),
+}
+
+
+@pytest.mark.parametrize("op", BINARY)
+def test_rule_of_two_sources(op: str):
+    check(BINARY[op], numbers(2, 3), numbers(3))
+
+
+def test_rule_of_max_shares_ties():
+    x = Tensor([1.0, 2.0])
+    g = x.maximum(Tensor([1.0, 0.0])).sum().gradient(x)[0]
+    assert g.tolist() == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), (2, 1), (3, 1), (4, 1), (1, 2), (2, 3)])
+def test_rule_of_windows(size: int, stride: int, dilation: int):
+    check(lambda x: x.windows(1, size, stride, dilation).exp(), numbers(2, 11))
+
+
+def test_rule_of_windows_over_two_axes():
+    check(lambda x: x.windows((0, 1), (2, 3), (2, 1), (1, 2)).sin(), numbers(5, 7))
+
+
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+@pytest.mark.parametrize("name", ["sum", "max", "min", "prod"])
+def test_rule_of_reductions(name: str, axis: Any):
+    check(lambda x: getattr(x, name)(axis).sin(), numbers(2, 3, 2))
+
+
+def test_rule_of_reductions_shares_ties_and_survives_zeros():
+    x = Tensor([3.0, 1.0, 3.0])
+    assert x.max().gradient(x)[0].tolist() == [0.5, 0.0, 0.5]
+    for data, want in (([2.0, 0.0, 5.0], [0, 10, 0]), ([0.0, 0.0, 5.0], [0, 0, 0])):
+        y = Tensor(data)
+        assert y.prod().gradient(y)[0].tolist() == want
+
+
+def test_rule_of_gather():
+    index = Tensor([[2, 0], [0, -1]])
+    check(lambda x: x.take(index, axis=1).exp(), numbers(2, 3))
+    check(lambda x: x[index].exp(), numbers(4, 2))
+    check(lambda x: x[Tensor([0, 1, 1]), Tensor([2, 0, 0])].exp(), numbers(2, 3))
+
+
+def test_rule_of_cast():
+    x = Tensor([1.0, 2.0])
+    (g,) = (x.cast(dtypes.float64).exp() * 2).sum().gradient(x)
+    assert g.dtype is dtypes.float32
+    np.testing.assert_allclose(g.numpy(), 2 * np.exp([1.0, 2.0]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("stride", "padding", "dilation", "groups"),
+    [(1, 0, 1, 1), (2, 1, 1, 1), ((3, 2), 1, 1, 1), (1, 2, 2, 1), (2, 1, 1, 2), (1, 0, (1, 2), 4)],
+)
+def test_rule_of_convolution(stride: Any, padding: Any, dilation: Any, groups: int):
+    check(
+        lambda x, w, b: x.conv2d(w, b, groups, stride, dilation, padding),
+        numbers(2, 4, 6, 7),
+        numbers(4, 4 // groups, 2, 3),
+        numbers(4),
+    )
+
+
+def test_convolution_differentiates_twice():
+    x, w = Tensor(numbers(1, 2, 5, 5)), Tensor(numbers(2, 2, 3, 3))
+    check(lambda a, b: (a.conv2d(b, stride=2) ** 2).sum().gradient(a)[0], x.numpy(), w.numpy())
+
+
+def test_steps_and_stopped_values_pass_nothing():
+    x = Tensor([1.5])
+    for name in ("floor", "ceil", "trunc", "round"):
+        assert (getattr(x, name)() * x).sum().gradient(x)[0].item() == getattr(x, name)().item()
+    assert (x.detach() * x).sum().gradient(x)[0].item() == 1.5
+
+
+def test_every_rule_is_tested_here():
+    tested = {*UNARY, *BINARY, Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP}
+    steps = {Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND}
+    assert set(autograd.RULES) == tested | steps
+
+
+COMPOSITES: dict[str, Callable[[Tensor], Tensor]] = {
+    name: (lambda x, name=name: getattr(x, name)())
+    for name in (
+        "relu leaky_relu elu sigmoid logsigmoid silu gelu softplus softsign mish tan square softmax log_softmax layernorm "
+        "logsumexp mean var std cumsum rmsnorm"
+    ).split()
+} | {
+    "pow": lambda x: x**3,
+    "pow of a float": lambda x: (x.abs() + 0.5) ** 1.7,
+    "power of tensors": lambda x: (x.abs() + 0.5) ** x,
+    "clip": lambda x: x.clip(-1, 1) * x,
+    "max_pool2d": lambda x: x.max_pool2d((2, 2), 1),
+    "avg_pool2d": lambda x: x.avg_pool2d((2, 2), 1, padding=1),
+    "cat": lambda x: x.cat(x * 2, axis=1).exp(),
+    "roll": lambda x: x.roll(1, 1).exp(),
+    "tril": lambda x: x.tril().exp(),
+    "matmul": lambda x: x @ x.T,
+    "attention": lambda x: x.scaled_dot_product_attention(x * 2, x.sin(), is_causal=True),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_composite_methods(name: str):
+    check(COMPOSITES[name], numbers(3, 4), rtol=2e-5)
+
+
+@pytest.mark.parametrize(("a", "b"), [((4,), (4,)), ((2, 3, 4), (4, 2)), ((3, 4), (2, 4, 2))], ids=str)
+def test_matmul_of_any_rank(a: tuple[int, ...], b: tuple[int, ...]):
+    check(lambda x, y: x @ y, numbers(*a), numbers(*b))
+
+
+def test_losses():
+    classes = Tensor([1, 0, 3])
+    check(lambda x: x.sparse_categorical_crossentropy(classes, label_smoothing=0.1), numbers(3, 4))
+    check(lambda x: x.cross_entropy(classes, reduction="sum"), numbers(3, 4))
+    check(lambda x: x.binary_crossentropy_logits(x.sigmoid()), numbers(3))
+
+
+def test_third_order():
+    x = Tensor([0.7], dtype=dtypes.float64)
+    g = x.sin().sum()
+    for _ in range(3):
+        (g,) = g.sum().gradient(x)
+    np.testing.assert_allclose(g.numpy(), -np.cos([0.7]), rtol=1e-12)
+
+
+def test_gradients_of_pending_tensors_and_with_a_given_gradient():
+    x = Tensor([1.0, 2.0])
+    h = x * x
+    (g,) = (h * 3).sum().gradient(h)
+    assert g.tolist() == [3.0, 3.0]
+    (g,) = h.gradient(x, gradient=Tensor([1.0, 10.0]))
+    assert g.tolist() == [2.0, 40.0]
+
+
+def test_gradient_refuses_what_it_cannot_give():
+    x = Tensor([1.0, 2.0])
+    with pytest.raises(UsageError, match=r"shape \(2,\)"):
+        (x * 2).gradient(x)
+    with pytest.raises(UsageError, match="int32"):
+        Tensor([1]).sum().gradient(x)
+    with pytest.raises(UsageError, match="target 0"):
+        Tensor([1.0]).sum().gradient(x)
+    with pytest.raises(UsageError, match="gradient= must be"):
+        (x * 2).gradient(x, gradient=Tensor([1.0]))
+
+
+# -- backward ----------------------------------------------------------------------------------------
+def test_backward_adds_up_and_step_consumers_reset():
+    w = Tensor([2.0], requires_grad=True)
+    (w * w).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [4.0]
+    (w * 3).sum().backward()
+    assert w.grad.tolist() == [7.0]
+    w.grad = None
+    assert w.grad is None
+
+
+def test_backward_leaves_the_undecided_alone():
+    w, v = Tensor([2.0], requires_grad=True), Tensor([3.0])
+    (w * v).sum().backward()
+    assert v.grad is None
+    assert v.requires_grad is None
+
+
+def test_constants_that_want_gradients_are_told_apart():
+    a, b = Tensor.zeros(2).requires_grad_(), Tensor.zeros(2).requires_grad_()
+    (a * 2 + b * 3).sum().backward()
+    assert a.grad is not None
+    assert b.grad is not None
+    assert (a.grad.tolist(), b.grad.tolist()) == ([2.0, 2.0], [3.0, 3.0])
+
+
+def test_backward_of_a_realized_tensor_is_refused():
+    w = Tensor([2.0], requires_grad=True)
+    loss = (w * w).sum().realize()
+    with pytest.raises(UsageError, match="call backward\\(\\) first"):
+        loss.backward()
+    with pytest.raises(UsageError, match="no tensor with requires_grad"):
+        (Tensor([1.0]) * 2).sum().backward()
+
+
+def test_integers_want_no_gradient():
+    with pytest.raises(UsageError, match="int32"):
+        Tensor([1], requires_grad=True)
+
+
+def test_a_known_backward_is_a_lookup():
+    from frontend.expr import TABLE
+
+    def grads() -> list[Tensor]:
+        x, y = Tensor([1.0, 2.0, 3.0]), Tensor([3.0, 4.0, 5.0])
+        return (x * y).tanh().sum().gradient(x, y)
+
+    first = grads()
+    size = len(TABLE)
+    second = grads()
+    assert len(TABLE) == size
+    assert [g.expr for g in first] == [g.expr for g in second]
