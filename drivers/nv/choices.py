@@ -37,6 +37,12 @@ class Choices:
     """Channels name an error notifier, or none."""
     pitch_kind: bool = True
     """Memory is allocated with format 6, or 0."""
+    persistent_vidmem: bool = True
+    """Video memory is allocated with PERSISTENT_VIDMEM."""
+    huge_pages: bool = True
+    """Large video memory asks for 2 MiB pages, or leaves the page size to the driver."""
+    system_cached: bool = True
+    """System memory of the resource manager is cached, or left to the driver."""
     register_copy_channels: bool = True
     """UVM is told of copy channels as well."""
     context_share: bool = True
@@ -73,6 +79,9 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
     "doorbell_bar1": (True, False),
     "notifier": (True, False),
     "pitch_kind": (True, False),
+    "persistent_vidmem": (True, False),
+    "huge_pages": (True, False),
+    "system_cached": (True, False),
     "register_copy_channels": (True, False),
     "context_share": (True, False),
     "object_buffer": (False, True),

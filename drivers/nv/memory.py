@@ -139,19 +139,21 @@ class Memories:
         huge = size >= HUGE
         page = HUGE if huge else PAGE
         size = -(-size // page) * page
+        large = PageSize.HUGE if self._choices.huge_pages else PageSize.DEFAULT
+        page_size = large if huge else PageSize.SIZE_4KB
         physicality = Physicality.CONTIGUOUS if contiguous else Physicality.ALLOW_NONCONTIGUOUS
         params = NV_MEMORY_ALLOCATION_PARAMS(
             owner=self._rm.root,
             type=MemType.IMAGE,
-            flags=_FLAGS | MemFlags.PERSISTENT_VIDMEM,
+            flags=_FLAGS | (MemFlags.PERSISTENT_VIDMEM if self._choices.persistent_vidmem else 0),
             attr=int(
                 MemAttr(
                     PHYSICALITY=physicality,
                     LOCATION=Location.VIDMEM,
-                    PAGE_SIZE=PageSize.HUGE if huge else PageSize.SIZE_4KB,
+                    PAGE_SIZE=page_size,
                 )
             ),
-            attr2=int(MemAttr2(ZBC=1, GPU_CACHEABLE=1, PAGE_SIZE_HUGE=int(huge))),
+            attr2=int(MemAttr2(ZBC=1, GPU_CACHEABLE=1, PAGE_SIZE_HUGE=int(page_size is PageSize.HUGE))),
             format=self._format,
             size=size,
             alignment=page,
@@ -247,7 +249,7 @@ class Memories:
                     LOCATION=Location.PCI,
                     PHYSICALITY=Physicality.ALLOW_NONCONTIGUOUS,
                     PAGE_SIZE=PageSize.SIZE_4KB,
-                    COHERENCY=Coherency.CACHED,
+                    COHERENCY=Coherency.CACHED if self._choices.system_cached else Coherency.UNCACHED,
                 )
             ),
             attr2=int(MemAttr2(GPU_CACHEABLE=2)),

@@ -69,10 +69,11 @@ def unsupported_gpu(name: str, classes: Iterable[int]) -> UnsupportedError:
     )
 
 
-def mig_mode(name: str) -> UnsupportedError:
-    """Return the error for a GPU that is divided by MIG."""
+def mig_mode(name: str, refused: str = "") -> UnsupportedError:
+    """Return the error for a GPU that is divided by MIG; `refused` is what the driver said."""
+    seen = f"; it refused what only an undivided GPU answers: {refused}" if refused else ""
     return UnsupportedError(
-        f"{name or 'this GPU'} is in MIG mode, which this driver does not handle\n"
+        f"{name or 'this GPU'} seems to be in MIG mode, which this driver does not handle{seen}\n"
         "hint: ask the administrator for `nvidia-smi -mig 0`, or for another GPU"
     )
 

@@ -152,6 +152,24 @@ def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ..
     return tuple(i for i in present if i not in shared), shared
 
 
+def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> int:
+    """Return how many SMs there are, after floor-sweeping."""
+    try:
+        order: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
+    except DriverError:
+        # Its record has changed between branches (nv.md 1.5); the masks say the same and have not.
+        gpcs: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK)
+        masks: list[Any] = [
+            rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK, gpcId=gpc)
+            for gpc in range(32)
+            if gpcs.gpcMask >> gpc & 1
+        ]
+        tpcs: int = sum(mask.tpcMask.bit_count() for mask in masks)
+        return sms_per_tpc * tpcs
+    count: int = order.numSm
+    return count
+
+
 def uuid_of(rm: Rm, subdevice: int) -> bytes:
     """Return the 16 bytes that name the GPU to UVM."""
     reply: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO, flags=GID_BINARY_SHA1)
@@ -203,11 +221,10 @@ def ask(rm: Rm, handles: Handles) -> Gpu:
         )
     except DriverError as error:
         # A client without a GPU instance has no graphics engine to ask (nv.md 9.20).
-        raise mig_mode(name) from error
+        raise mig_mode(name, str(error)) from error
     separate, _ = copy_engines(rm, handles.subdevice)
     if not separate:
         raise UnsupportedError(f"{name} has no copy engine off the graphics run list, which copy queues need")
-    order: Any = rm.query(handles.subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
     return Gpu(
         name=name or row.name,
         uuid=uuid_of(rm, handles.subdevice),
@@ -221,7 +238,7 @@ def ask(rm: Rm, handles: Handles) -> Gpu:
         gpcs=gpcs,
         tpcs_per_gpc=tpcs,
         sms_per_tpc=sms_per_tpc,
-        sms=order.numSm,
+        sms=count_sms(rm, handles.subdevice, sms_per_tpc),
         vram_bytes=fb_info(rm, handles.subdevice, (FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
         copy_engines=tuple(copy_engine(i) for i in separate),
     )

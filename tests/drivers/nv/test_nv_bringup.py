@@ -227,3 +227,24 @@ def test_a_refused_copy_object_leaves_kernels_usable_and_is_told_when_a_copy_is_
         with pytest.raises(UnsupportedError, match="HOPPER_DMA_COPY_A"):
             queue.submit(queue.record().copy(out, x))
     assert kernel.leaks() == []
+
+
+def test_sms_are_counted_by_masks_where_the_order_is_refused(monkeypatch: pytest.MonkeyPatch):
+    from drivers.nv.layouts.controls import Control
+    from tools.nv_scripted import _Answers
+
+    original = _Answers._plain
+
+    def answer(self: _Answers, command: Control) -> dict[str, object] | None:
+        if command == Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER:
+            return None
+        if command == Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK:
+            return {"gpcMask": 0b1011}
+        if command == Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK:
+            return {"tpcMask": 0x1FF}
+        return original(self, command)
+
+    monkeypatch.setattr(_Answers, "_plain", answer)
+    device = opened(ScriptedKernel())
+    assert device.gpu.sms == 2 * 3 * 9
+    device.close()
