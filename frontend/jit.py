@@ -35,7 +35,7 @@ from frontend.storage import Leaf
 from frontend.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Sequence
 
     import hcq
 
@@ -145,11 +145,12 @@ class Captured:
     plain: bool = False
     """Whether what is returned is one new tensor."""
 
-    def run(self, tensors: list[Tensor], given: list[hcq.Buffer]) -> Any:
+    def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
         """Replay with the buffers of the arguments."""
         if PENDING:
             _settle()
         if self.states:
+            self.apart(tensors)
             self._guard(given)
         alloc = self.device.hcq.alloc
         for used in self.draws:
@@ -173,6 +174,16 @@ class Captured:
             else:
                 made.append(result if result.__class__ is Tensor else tensors[result])  # type: ignore[arg-type,index]  # as above
         return _filled(self.nest, made)
+
+    def apart(self, tensors: Sequence[Tensor]) -> None:
+        """Refuse an argument that the function also assigns to from outside: is its old or its new value meant?"""
+        for t, _ in self.states:
+            for i, argument in enumerate(tensors):
+                if argument is t:
+                    raise UsageError(
+                        f"argument {i} ({t!r}) is also assigned to by the captured function, from outside\n"
+                        "hint: use it in one of the two ways; pass .detach() to mean the value before the call"
+                    )
 
     def _guard(self, given: list[hcq.Buffer]) -> None:
         """Keep the old contents of what is written in place for those who still mean them."""
@@ -316,6 +327,7 @@ class TinyJit(Generic[P, R]):
         finally:
             CAPTURE[0] = None
         captured = self._assembled(capture, stand_ins, results, nest)
+        captured.apart(tensors)
         self._captured, self._args = captured, shape
         simple = shape == (tuple([_Place(i) for i in range(len(tensors))]), {}) and captured.inputs == list(range(len(tensors)))
         self._simple = captured.expect if simple else None

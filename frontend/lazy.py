@@ -33,7 +33,7 @@ EPOCH: Final = [1]
 """Grows whenever a tensor that others were built from is realized."""
 CONSTANT_LIMIT: Final = 4
 """Values of a number at one place that become part of the structure."""
-_PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
+PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
 _sites: Final[dict[Any, int]] = {}
 _depth: Final = [0]
@@ -230,7 +230,7 @@ def _with_number(call: Any, fn: Any, a: Tensor, value: Any) -> Tensor:
 
 def varies(fn: Any, e: Expr, value: float) -> bool:
     """Count a new number at one place; return whether it changes too often to be part of the structure."""
-    if _depth[0] or value in _PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
+    if _depth[0] or value in PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
         return False
     if len(_sites) > SITE_LIMIT:
         _sites.clear()

@@ -22,7 +22,7 @@ from hcq.errors import UsageError
 from frontend import autograd
 from frontend.device import Device
 from frontend.expr import PARAM, STOP, Expr, Leaves, Part, leaf_expr, source_expr
-from frontend.lazy import EPOCH, Rebound, apply, method
+from frontend.lazy import EPOCH, PLAIN, Rebound, apply, method
 from frontend.ops import activation, arguments, creation, elementwise, indexing, linalg, movement, nnops, random, reduce
 from frontend.realize import CAPTURE, PENDING, realize_many, realize_one
 from frontend.storage import Leaf, bytes_of, dtype_of, flatten, from_numpy, moved, nested, of_bytes, pack, to_numpy, unpack
@@ -232,7 +232,8 @@ class Tensor:
         new = self.operand(value)
         e = self.expr
         if new.__class__ is not self.__class__:
-            new = elementwise.constant(self, new, e.dtype, e.shape)
+            common = new in PLAIN or CAPTURE[0] is not None
+            new = elementwise.constant(self, new, e.dtype, e.shape) if common else self.parameter(new)
         if new.expr.device != e.device:
             raise UsageError(f"assign: this tensor is on {e.device}, the value on {new.expr.device}; move it with .to({e.device!r})")
         if new.expr.dtype is not e.dtype:

@@ -1,0 +1,164 @@
+"""Layers against NumPy, and their parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, dtypes, nn
+from hcq.errors import UsageError
+
+RNG = np.random.default_rng(2)
+
+
+def array(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def close(got: Tensor, want: object) -> None:
+    np.testing.assert_allclose(got.numpy(), want, rtol=1e-4, atol=1e-5)
+
+
+def test_linear():
+    layer, x = nn.Linear(5, 3), array(2, 5)
+    close(layer(Tensor(x)), x @ layer.weight.numpy().T + layer.bias.numpy())
+    assert nn.Linear(5, 3, bias=False).bias is None
+
+
+def test_conv2d_layer():
+    layer, x = nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2), array(1, 4, 7, 7)
+    assert layer.weight.shape == (6, 2, 3, 3)
+    want = Tensor(x).conv2d(layer.weight, layer.bias, groups=2, stride=2, padding=1).numpy()
+    close(layer(Tensor(x)), want)
+    assert np.abs(layer.weight.numpy()).max() <= 1 / np.sqrt(18)
+    with pytest.raises(UsageError, match="groups"):
+        nn.Conv2d(3, 6, 3, groups=2)
+
+
+def test_conv_transpose2d_layer():
+    layer = nn.ConvTranspose2d(2, 3, 3, stride=2, padding=1, output_padding=1)
+    assert layer(Tensor(array(1, 2, 5, 5))).shape == (1, 3, 10, 10)
+
+
+def test_batchnorm_learns_while_training_and_uses_it_after():
+    layer, x = nn.BatchNorm(3), array(8, 3, 4, 4)
+    mean, var = x.mean((0, 2, 3)), x.var((0, 2, 3))
+    want = (x - mean[:, None, None]) / np.sqrt(var[:, None, None] + 1e-5)
+    with Tensor.train():
+        close(layer(Tensor(x)), want)
+    close(layer.running_mean, 0.1 * mean)
+    close(layer.running_var, 0.9 + 0.1 * var * 128 / 127)
+    assert layer.num_batches_tracked.item() == 1
+    m, v = layer.running_mean.numpy(), layer.running_var.numpy()
+    close(layer(Tensor(x)), (x - m[:, None, None]) / np.sqrt(v[:, None, None] + 1e-5))
+    assert layer.num_batches_tracked.item() == 1
+
+
+def test_batchnorm_of_other_ranks():
+    x = array(16, 3)
+    with Tensor.train():
+        close(nn.BatchNorm(3)(Tensor(x)), (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5))
+
+
+def test_layernorm_rmsnorm_groupnorm():
+    x = array(2, 4, 6)
+    d = x - x.mean(-1, keepdims=True)
+    close(nn.LayerNorm(6)(Tensor(x)), d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5))
+    d = x - x.mean((1, 2), keepdims=True)
+    close(nn.LayerNorm((4, 6))(Tensor(x)), d / np.sqrt((d * d).mean((1, 2), keepdims=True) + 1e-5))
+    close(nn.RMSNorm(6)(Tensor(x)), x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6))
+    g = x.reshape(2, 2, 12)
+    d = g - g.mean(-1, keepdims=True)
+    close(nn.GroupNorm(2, 4)(Tensor(x)), (d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5)).reshape(2, 4, 6))
+    with pytest.raises(UsageError, match="last axes"):
+        nn.LayerNorm(5)(Tensor(x))
+
+
+def test_embedding():
+    layer = nn.Embedding(7, 3)
+    close(layer(Tensor([[0, 6], [2, 2]])), layer.weight.numpy()[[[0, 6], [2, 2]]])
+    with pytest.raises(UsageError, match="integers"):
+        layer(Tensor([0.5]))
+
+
+def test_dropout_layer():
+    x = Tensor.ones(100)
+    assert nn.Dropout(0.5)(x) is x
+    with Tensor.train():
+        assert 0 < nn.Dropout(0.5)(x).sum().item() < 200
+
+
+def test_training_mode_is_restored_after_an_error():
+    with pytest.raises(ValueError, match="x"), Tensor.train():
+        raise ValueError("x")
+    assert not Tensor.training
+
+
+class Model:
+    def __init__(self) -> None:
+        self.layers = [nn.Linear(4, 8), Tensor.relu, nn.BatchNorm(8)]
+        self.head = {"out": nn.Linear(8, 2)}
+        self.name = "model"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.head["out"](x.sequential(self.layers))
+
+
+def test_the_state_is_found_by_walking_attributes():
+    names = list(nn.state.get_state_dict(Model()))
+    assert names == [
+        "layers.0.weight",
+        "layers.0.bias",
+        "layers.2.weight",
+        "layers.2.bias",
+        "layers.2.num_batches_tracked",
+        "layers.2.running_mean",
+        "layers.2.running_var",
+        "head.out.weight",
+        "head.out.bias",
+    ]
+
+
+def test_safetensors_round_trip(tmp_path):
+    state = {"a": Tensor(array(2, 3)), "b": Tensor([1, 2, 3], dtype=dtypes.int8), "c": Tensor([1.5], dtype=dtypes.bfloat16), "d": Tensor(2.5)}
+    path = tmp_path / "x.safetensors"
+    nn.state.safe_save(state, path, {"note": "hello"})
+    got = nn.state.safe_load(path)
+    assert list(got) == list(state)
+    for name, t in state.items():
+        assert (got[name].dtype, got[name].shape) == (t.dtype, t.shape)
+        np.testing.assert_array_equal(got[name].numpy(), t.numpy())
+    assert nn.state.safe_metadata(path) == {"note": "hello"}
+
+
+def test_the_safetensors_layout_is_the_published_one(tmp_path):
+    import json
+
+    path = tmp_path / "x.safetensors"
+    nn.state.safe_save({"t": Tensor([1.0, 2.0])}, path)
+    raw = path.read_bytes()
+    size = int.from_bytes(raw[:8], "little")
+    assert json.loads(raw[8 : 8 + size]) == {"t": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}
+    assert np.frombuffer(raw[8 + size :], np.float32).tolist() == [1.0, 2.0]
+    assert (8 + size) % 8 == 0
+
+
+def test_broken_files_are_refused(tmp_path):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(b"\xff" * 20)
+    with pytest.raises(UsageError, match="no safetensors file"):
+        nn.state.safe_load(path)
+
+
+def test_loading_a_state_stores_in_place_and_checks():
+    one, two = Model(), Model()
+    x = Tensor(array(3, 4))
+    Tensor.realize(*nn.state.get_parameters(one))
+    before = one.layers[0].weight.leaves[0].buffer
+    nn.state.load_state_dict(one, nn.state.get_state_dict(two))
+    close(one(x), two(x).numpy())
+    assert one.layers[0].weight.leaves[0].buffer is before
+    with pytest.raises(UsageError, match="missing"):
+        nn.state.load_state_dict(one, {"x": Tensor([1.0])})
+    with pytest.raises(UsageError, match=r"shape \(8, 4\)"):
+        nn.state.load_state_dict(one, {"layers.0.weight": Tensor([1.0])}, strict=False)

@@ -1,0 +1,136 @@
+"""Optimisers against their published update rules, written out in NumPy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, dtypes, nn, stats
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+START = np.array([1.0, -2.0, 0.5])
+TARGET = np.array([0.3, 0.1, -0.7])
+
+
+def descend(make: Callable[[list[Tensor]], Any], steps: int = 5) -> np.ndarray:
+    w = Tensor(START, dtype=dtypes.float64)
+    opt = make([w])
+    for _ in range(steps):
+        ((w - Tensor(TARGET)) ** 2).sum().backward()
+        opt.step()
+    return w.numpy()
+
+
+def gradient(w: np.ndarray) -> np.ndarray:
+    return 2 * (w - TARGET)
+
+
+def test_sgd():
+    w = START.copy()
+    for _ in range(5):
+        w -= 0.1 * gradient(w)
+    np.testing.assert_allclose(descend(lambda p: nn.optim.SGD(p, 0.1)), w, rtol=1e-6)
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_sgd_with_momentum_and_decay(nesterov: bool):  # noqa: FBT001 - a case
+    w, b = START.copy(), np.zeros(3)
+    for _ in range(5):
+        g = gradient(w) + 0.01 * w
+        b = 0.9 * b + g
+        w -= 0.1 * (g + 0.9 * b if nesterov else b)
+    got = descend(lambda p: nn.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.01, nesterov=nesterov))
+    np.testing.assert_allclose(got, w, rtol=1e-6)
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_adam_and_adamw(decoupled: bool):  # noqa: FBT001 - a case
+    w, m, v = START.copy(), np.zeros(3), np.zeros(3)
+    for t in range(1, 6):
+        g = gradient(w) + (0 if decoupled else 0.1 * w)
+        m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+        u = (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        w -= 0.05 * (u + (0.1 * w if decoupled else 0))
+    cls = nn.optim.AdamW if decoupled else nn.optim.Adam
+    np.testing.assert_allclose(descend(lambda p: cls(p, 0.05, weight_decay=0.1)), w, rtol=1e-4)
+
+
+def test_a_step_is_one_launch_with_the_loss():
+    w = Tensor([1.0, 2.0])
+    opt = nn.optim.Adam([w])
+
+    def step() -> Tensor:
+        loss = (w * w).sum().backward()
+        opt.step()
+        return loss
+
+    step()
+    launches = stats.launches
+    loss = step()
+    assert stats.launches == launches + 1
+    assert loss.is_realized
+
+
+def test_a_step_takes_the_gradients_and_wants_them():
+    w = Tensor([1.0])
+    opt = nn.optim.SGD([w], 0.1)
+    with pytest.raises(UsageError, match="parameter 0 .* have no gradient"):
+        opt.step()
+    (w * 2).sum().backward()
+    opt.zero_grad()
+    assert w.grad is None
+    (w * 2).sum().backward()
+    opt.step()
+    assert w.grad is None
+    assert w.item() == pytest.approx(0.8)
+
+
+def test_the_learning_rate_may_be_assigned():
+    w = Tensor([1.0])
+    opt = nn.optim.SGD([w], 0.1)
+    plans = 0
+    for i in range(10):
+        opt.lr.assign(0.01 * (i + 1))
+        before = w.item()
+        (w * 1.0).sum().backward()
+        opt.step()
+        assert w.item() == pytest.approx(before - 0.01 * (i + 1), rel=1e-5)
+        if i == 5:
+            plans = stats.plans
+    assert stats.plans == plans
+
+
+def test_tensors_without_gradients_are_buffers():
+    layer = nn.BatchNorm(3)
+    opt = nn.optim.SGD(nn.state.get_parameters(layer))
+    assert [p is q for p, q in zip(opt.params, (layer.weight, layer.bias), strict=True)] == [True, True]
+    assert len(opt.buffers) == 3
+    with Tensor.train():
+        layer(Tensor.rand(4, 3)).square().sum().backward()
+        opt.step()
+    assert layer.running_mean.is_realized
+    assert layer.num_batches_tracked.item() == 1
+
+
+def test_optimisers_want_parameters():
+    with pytest.raises(UsageError, match="at least one tensor"):
+        nn.optim.SGD([])
+    with pytest.raises(UsageError, match="requires_grad"):
+        nn.optim.SGD([Tensor([1])])
+    with pytest.raises(UsageError, match="momentum"):
+        nn.optim.SGD([Tensor([1.0])], nesterov=True)
+
+
+def test_sixteen_bit_parameters_keep_their_dtype():
+    w = Tensor([1.0, 2.0], dtype=dtypes.float16)
+    opt = nn.optim.Adam([w], 0.01)
+    for _ in range(3):
+        (w * w).sum().backward()
+        opt.step()
+    assert w.dtype is dtypes.float16
+    assert w.numpy()[0] == pytest.approx(0.97, abs=0.005)

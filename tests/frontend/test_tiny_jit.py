@@ -1,0 +1,332 @@
+"""Captured functions: what replays compute, what they refuse, who owns what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, TinyJit, dtypes, nn, stats
+from hcq.config import override
+from hcq.errors import UsageError
+
+
+def vec(*values: float) -> Tensor:
+    return Tensor(list(values))
+
+
+def test_the_third_call_replays_one_executable():
+    calls = []
+
+    @TinyJit
+    def f(a: Tensor, b: Tensor) -> Tensor:
+        calls.append(1)
+        c = (a + b).realize()
+        return (c * 2).realize()
+
+    for i in range(5):
+        launches = stats.launches
+        assert f(vec(i, 1.0), vec(2.0, 3.0)).tolist() == [2.0 * (i + 2), 8.0]
+        if i > 1:
+            assert stats.launches == launches + 1
+    assert len(calls) == 2
+    assert f.captured is not None
+
+
+def test_inputs_may_be_pending():
+    f = TinyJit(lambda a: a + 1)
+    for i in range(4):
+        assert f(vec(1.0) * i).tolist() == [i + 1.0]
+
+
+def test_outputs_belong_to_the_caller():
+    f = TinyJit(lambda a: (a + 1).realize())
+    kept = [f(vec(float(i))) for i in range(6)]
+    assert [t.item() for t in kept] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+def test_nests_of_arguments_and_results():
+    @TinyJit
+    def f(pair: tuple[Tensor, Tensor], *, more: dict[str, Tensor]) -> dict[str, object]:
+        a, b = pair
+        return {"sum": a + b, "rest": [a * more["x"], None], "again": a}
+
+    for i in range(4):
+        a, b, x = vec(1.0 + i), vec(2.0), vec(10.0)
+        got = f((a, b), more={"x": x})
+        assert got["sum"].item() == 3.0 + i  # type: ignore[attr-defined]
+        assert got["rest"][0].item() == 10.0 + 10 * i  # type: ignore[index]
+        assert got["rest"][1] is None  # type: ignore[index]
+        assert got["again"] is a
+
+
+def test_the_same_tensor_twice_is_told_apart_at_capture():
+    f = TinyJit(lambda a, b: a - b)
+    x = vec(1.0)
+    assert [f(x, x).item() for _ in range(3)] == [0.0] * 3
+    assert f(vec(5.0), vec(2.0)).item() == 3.0
+
+
+def test_captured_tensors_may_be_assigned_to_outside():
+    scale = vec(2.0)
+    f = TinyJit(lambda a: a * scale)
+    for _ in range(3):
+        assert f(vec(3.0)).item() == 6.0
+    scale.assign(vec(5.0))
+    assert f(vec(3.0)).item() == 15.0
+    scale += 1
+    assert f(vec(3.0)).item() == 18.0
+
+
+def test_state_advances_with_every_call():
+    count, seen = vec(0.0), []
+
+    @TinyJit
+    def step(a: Tensor) -> Tensor:
+        count.assign(count + a)
+        return count * 10
+
+    for _ in range(5):
+        seen.append(step(vec(1.0)).item())
+    assert seen == [10.0, 20.0, 30.0, 40.0, 50.0]
+    assert count.item() == 5.0
+
+
+def test_a_returned_state_is_the_tensor_itself():
+    count = vec(0.0)
+    step = TinyJit(lambda: count.assign(count + 1))
+    for i in range(4):
+        assert step() is count
+        assert count.item() == i + 1.0
+
+
+def test_replays_leave_old_values_to_those_who_mean_them():
+    count = vec(0.0)
+    step = TinyJit(lambda: count.assign(count + 1).realize())
+    for _ in range(3):
+        step()
+    old, view = count * 100, count.detach().realize()
+    step()
+    step()
+    assert (old.item(), view.item(), count.item()) == (300.0, 3.0, 5.0)
+
+
+def test_old_values_used_inside_are_computed_anew():
+    w = vec(1.0)
+
+    @TinyJit
+    def f() -> Tensor:
+        old = w * 100
+        w.assign(w + 1).realize()
+        return old
+
+    assert [f().item() for _ in range(5)] == [100.0, 200.0, 300.0, 400.0, 500.0]
+
+
+def test_a_state_given_as_argument_is_refused_unless_detached():
+    w = vec(1.0)
+
+    @TinyJit
+    def f(a: Tensor) -> Tensor:
+        w.assign(w + 1).realize()
+        return a * 10
+
+    assert [f(w.detach()).item() for _ in range(4)] == [10.0, 20.0, 30.0, 40.0]
+    assert w.item() == 5.0
+    with pytest.raises(UsageError, match="also assigned to"):
+        f(w)
+    refused(lambda a: (w.assign(w + 1).realize(), a + 1)[1], w, match="also assigned to")
+
+
+def test_draws_are_fresh_and_the_same_as_without_capture():
+    def draw(x: Tensor) -> Tensor:
+        return x + Tensor.rand(3)
+
+    Tensor.manual_seed(5)
+    plain = [draw(Tensor.zeros(3).contiguous()).tolist() for _ in range(5)]
+    Tensor.manual_seed(5)
+    f = TinyJit(draw)
+    assert [f(Tensor.zeros(3).contiguous()).tolist() for _ in range(5)] == plain
+    assert len({tuple(p) for p in plain}) == 5
+
+
+def test_unused_draws_count_too():
+    def draw() -> Tensor:
+        Tensor.rand(2)
+        return Tensor.rand(2) + 0
+
+    Tensor.manual_seed(1)
+    plain = [draw().tolist() for _ in range(4)]
+    Tensor.manual_seed(1)
+    f = TinyJit(draw)
+    assert [f().tolist() for _ in range(4)] == plain
+
+
+def test_training_matches_training_without_capture():
+    def run(*, captured: bool) -> list[float]:
+        Tensor.manual_seed(3)
+        model = nn.Linear(4, 2)
+        opt = nn.optim.Adam(nn.state.get_parameters(model), lr=0.05)
+
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            with Tensor.train():
+                out = model(x).dropout(0.2)
+                loss = out.sparse_categorical_crossentropy(y)
+                loss.backward()
+                opt.step()
+                return loss
+
+        call = TinyJit(step) if captured else step
+        rng = np.random.default_rng(0)
+        losses = []
+        for _ in range(8):
+            x, y = Tensor(rng.standard_normal((6, 4), np.float32)), Tensor(rng.integers(0, 2, 6).astype(np.int32))
+            losses.append(call(x, y).item())
+        return losses
+
+    np.testing.assert_allclose(run(captured=True), run(captured=False), rtol=1e-5)
+
+
+# -- refusals ----------------------------------------------------------------------------------------
+def captured_once(f: TinyJit[..., object], *args: object) -> None:
+    f(*args)
+    f(*args)
+
+
+def test_other_shapes_and_dtypes_are_refused():
+    f = TinyJit(lambda a: a + 1)
+    captured_once(f, vec(1.0, 2.0))
+    with pytest.raises(UsageError, match=r"captured as float32\[2\] on cpu, seen float32\[3\]"):
+        f(vec(1.0, 2.0, 3.0))
+    with pytest.raises(UsageError, match=r"seen int32\[2\]"):
+        f(Tensor([1, 2]))
+    with pytest.raises(UsageError, match="captured with arguments"):
+        f(vec(1.0, 2.0), vec(1.0))
+    assert f(vec(1.0, 2.0)).tolist() == [2.0, 3.0]
+
+
+def test_other_numbers_are_refused():
+    f = TinyJit(lambda a, n: a * n)
+    captured_once(f, vec(1.0), 3)
+    assert f(vec(2.0), 3).item() == 6.0
+    with pytest.raises(UsageError, match="captured with arguments"):
+        f(vec(2.0), 4)
+
+
+def test_arrays_are_refused():
+    with pytest.raises(UsageError, match="make it a Tensor"):
+        TinyJit(lambda a: a)(np.zeros(2))
+
+
+def refused(fn: object, *args: object, match: str) -> None:
+    f = TinyJit(fn)  # type: ignore[arg-type]
+    f(*args)
+    with pytest.raises(UsageError, match=match):
+        f(*args)
+    assert Tensor([1.0]).item() == 1.0  # the capture is over
+
+
+def test_asking_for_a_value_is_refused():
+    refused(lambda a: a * a.sum().item(), vec(1.0), match="inside a captured function")
+    refused(lambda a: a + Tensor(a.numpy()), vec(1.0), match="inside a captured function")
+
+
+def test_host_data_is_refused():
+    refused(lambda a: a + Tensor([1.0]), vec(1.0), match="host data")
+
+
+def test_returning_numbers_is_refused():
+    refused(lambda a: (a, 3), vec(1.0), match="returns 3")
+
+
+def test_assigning_to_an_argument_is_refused():
+    refused(lambda a: a.assign(a + 1), vec(1.0), match="argument 0")
+
+
+def test_keeping_a_result_outside_is_refused():
+    kept = []
+    refused(lambda a: kept.append((a + 1).realize()), vec(1.0), match="kept outside")
+
+
+def test_leaving_a_gradient_outside_is_refused():
+    w = Tensor([1.0], requires_grad=True)
+
+    def f(a: Tensor) -> Tensor:
+        w.grad = None
+        return (a * w).sum().backward()
+
+    refused(f, vec(1.0), match="leaves a gradient")
+
+
+def test_seeding_is_refused():
+    def f(a: Tensor) -> Tensor:
+        Tensor.manual_seed(0)
+        return a + 1
+
+    refused(f, vec(1.0), match="manual_seed")
+
+
+def test_an_error_in_the_function_ends_the_capture():
+    boom = [False]
+
+    def f(a: Tensor) -> Tensor:
+        if boom[0]:
+            raise ValueError("boom")
+        return a + 1
+
+    g = TinyJit(f)
+    g(vec(1.0))
+    boom[0] = True
+    with pytest.raises(ValueError, match="boom"):
+        g(vec(1.0))
+    boom[0] = False
+    assert [g(vec(float(i))).item() for i in range(3)] == [1.0, 2.0, 3.0]
+
+
+# -- the rest ----------------------------------------------------------------------------------------
+def test_methods_have_a_capture_for_each_instance():
+    class Scale:
+        def __init__(self, by: float) -> None:
+            self.by = vec(by)
+
+        @TinyJit
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * self.by
+
+    two, three = Scale(2.0), Scale(3.0)
+    for _ in range(4):
+        assert (two(vec(5.0)).item(), three(vec(5.0)).item()) == (10.0, 15.0)
+
+
+def test_a_captured_function_inside_another_is_part_of_it():
+    inner = TinyJit(lambda a: a + 1)
+    outer = TinyJit(lambda a: inner(a) * 2)
+    assert [outer(vec(float(i))).item() for i in range(4)] == [2.0, 4.0, 6.0, 8.0]
+
+
+def test_jit_can_be_turned_off():
+    calls = []
+    f = TinyJit(lambda a: calls.append(1) or a + 1)  # type: ignore[func-returns-value]
+    with override(jit=False):
+        for _ in range(4):
+            assert f(vec(1.0)).item() == 2.0
+    assert len(calls) == 4
+
+
+def test_reset_captures_anew():
+    f = TinyJit(lambda a: a.sum())
+    captured_once(f, vec(1.0))
+    f.reset()
+    captured_once(f, vec(1.0, 2.0))
+    assert f(vec(3.0, 4.0)).item() == 7.0
+
+
+def test_a_function_without_kernels():
+    f = TinyJit(lambda a: a)
+    x = vec(1.0)
+    assert [f(x) is x for _ in range(3)] == [True] * 3
+
+
+def test_scalars_and_other_dtypes_as_arguments():
+    f = TinyJit(lambda a, n: a * n.cast(dtypes.float32))
+    for i in range(4):
+        assert f(vec(1.5), Tensor([i])).item() == 1.5 * i
