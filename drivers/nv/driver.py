@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hcq.driver import DeviceInfo
 
 
+_CONTROL_NODE = "/dev/nvidiactl"
+
+
 def linux(variant: str | None) -> Kernel:
     """Return the kernel of this machine; a variant says nothing to it."""
     from drivers.kernel import LinuxKernel  # noqa: PLC0415 - opened only when asked for
@@ -43,12 +46,17 @@ class NvDriver:
 
     def enumerate(self) -> list[DeviceInfo]:
         """Return the GPUs that could be opened now; nothing where there is no driver or no supported GPU."""
+        kernel = self._make_kernel(None)
+        try:
+            # Without the control node there is nothing to import the driver for; "auto" asks at every open.
+            kernel.close(kernel.open(_CONTROL_NODE))
+        except HcqError:
+            return []
         from drivers.nv.device import device_info  # noqa: PLC0415 - heavy, and absent hardware needs none of it
         from drivers.nv.rm import Rm  # noqa: PLC0415 - the same
         from drivers.nv.topology import ask, open_objects  # noqa: PLC0415 - the same
 
         found: list[DeviceInfo] = []
-        kernel = self._make_kernel(None)
         for index, card in enumerate(self._cards(kernel)):
             with contextlib.suppress(HcqError), contextlib.closing(Rm(kernel)) as rm:
                 rm.open_gpu(card.minor)
