@@ -18,7 +18,7 @@ PACKETS = ("EXEC", "COPY", "FILL", "WAIT", "SIGNAL", "TIMESTAMP", "BARRIER", "IN
 SIGNAL_BYTES, SIGNAL_VALUE_OFFSET, STAMP_BYTES = 64, 0, 32
 WAITER_COUNTERS = 64
 
-FUTEX_WORDS = ("bell", "done")
+FUTEX_WORDS = ("write", "freed", "done")
 """Words of a queue on whose low half somebody sleeps."""
 EXAMPLE_EXEC = (0x7F00_0000_1000, 0x7F00_0000_2000, 4, 3, 2, 250)
 """function, args, x, y, z, estimated nanoseconds a group."""
