@@ -216,7 +216,14 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
         run.stages.append(Stage(name, [], limit_s, status=f"skipped: {', '.join(folders)} is not there"))
         return
     command = [sys.executable, "-m", "pytest", "-q", "-x" if run.options.dry else "--maxfail=25", *there]
-    command += ["-p", "no:cacheprovider", *selection, *(["--collect-only"] if run.options.dry else [])]
+    command += [
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "ignore::pytest.PytestConfigWarning",
+        *selection,
+        *(["--collect-only"] if run.options.dry else []),
+    ]
     env = {"HCQ_CONFORMANCE": run.device, "HCQ_DEVICE": run.device}
     stage = run.run(Stage(name, command, limit_s, env=env))
     found = re.findall(r"(\d+) (passed|failed|skipped|errors?|tests? collected)", stage.tail)
