@@ -249,7 +249,7 @@ def _keep_open(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> No
     if arguments.dry:
         return
     kernel = LinuxKernel()
-    for path in ("/dev/nvidiactl", f"/dev/nvidia{arguments.device}"):
+    for path in ("/dev/nvidiactl", low.gpu_node(arguments.device)):
         with contextlib.suppress(DriverError):  # rung 1 says what is wrong with it
             stack.callback(kernel.close, kernel.open(path))
 

@@ -204,6 +204,12 @@ class Bench:
 # --- 0 to 5: what there is
 
 
+def gpu_node(index: int) -> str:
+    """Return the node of GPU `index` among those that are there."""
+    there = sorted(int(path.name[6:]) for path in Path("/dev").glob("nvidia[0-9]*"))
+    return f"/dev/nvidia{there[index] if index < len(there) else index}"
+
+
 def environment(bench: Bench) -> Facts:
     """0: user, nodes, kernel."""
     del bench
@@ -227,7 +233,7 @@ def environment(bench: Bench) -> Facts:
 def nodes(bench: Bench) -> Facts:
     """1: the nodes open."""
     opened = {}
-    for path in ("/dev/nvidiactl", f"/dev/nvidia{bench.index}", UVM_NODE, UVM_NODE):
+    for path in ("/dev/nvidiactl", gpu_node(bench.index), UVM_NODE, UVM_NODE):
         start = time.perf_counter()
         fd = open_node(bench.kernel, path)
         bench.stack.callback(bench.kernel.close, fd)

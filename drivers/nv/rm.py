@@ -7,6 +7,7 @@ along). Handles are ours and count up, so that traces of two runs compare. Not h
 from __future__ import annotations
 
 import contextlib
+import errno
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
@@ -110,16 +111,25 @@ class Rm:
     # --- nodes
 
     def cards(self) -> list[Card]:
-        """Return the GPUs that the driver has."""
+        """Return the GPUs that this process can open."""
         layout = layouts.nv_ioctl_card_info_t
         block = bytearray(layout.SIZE * layouts.CARD_INFO_RECORDS)
         escape(self.kernel, self.ctl, Escape.NV_ESC_CARD_INFO, block, "all")
         records = [layout.from_bytes(block, i * layout.SIZE) for i in range(layouts.CARD_INFO_RECORDS)]
-        return [
+        listed = [
             Card(r.minor_number, r.gpu_id, _slot(r.pci_info), r.pci_info.device_id)
             for r in records
             if r.valid
         ]
+        return listed if len(listed) == 1 else [card for card in listed if self._there(card)]
+
+    def _there(self, card: Card) -> bool:
+        # A container lists the host's GPUs and has the nodes of its own ones only.
+        try:
+            self.kernel.close(self.kernel.open(f"/dev/nvidia{card.minor}"))
+        except DriverError as error:
+            return error.status not in (errno.ENOENT, errno.ENXIO, errno.EPERM, errno.EACCES)
+        return True
 
     def open_gpu(self, minor: int) -> None:
         """Open the node of a GPU, which brings it up, and tie it to this client."""

@@ -196,6 +196,15 @@ def test_enumerate_tells_what_the_gpu_is():
     assert kernel.leaks() == []
 
 
+def test_gpus_whose_nodes_are_not_there_are_not_counted():
+    kernel = ScriptedKernel(Script(gpus=3, missing=("/dev/nvidia0", "/dev/nvidia2")))
+    device = opened(kernel)
+    assert device.rm.node == "/dev/nvidia1"
+    device.close()
+    assert len(NvDriver("nv", lambda _: kernel).enumerate()) == 1
+    assert kernel.leaks() == []
+
+
 def test_host_memory_is_seen_at_its_own_address_and_below_40_bits_before_hopper():
     for compute, aliased in ((0xCBC0, False), (0xC6C0, True)):
         kernel = ScriptedKernel(Script(compute_class=compute))
