@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from compiler import linear, opt
 from compiler.linearize import Linearizer
 from compiler.merge import flatten_pictures, merge_ranges
+from compiler.naming import kernel_name
 from compiler.ops import Ops
 from compiler.render import render
 from compiler.walk import ordered
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 WORTH_FLATTENING = 0.95
 """A flat picture pays for its masks when it saves at least this much."""
-ENTRY = "kernel"
-"""The entry symbol of every kernel: names never reach a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
 
 def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan]:
     """IR text of a kernel and the plan it follows. With a plan, the AST is taken as it is."""
-    args = arguments(ast)
+    args, name = arguments(ast), kernel_name(ast)
     if plan is None:
         ast = merge_ranges(ast)
         plan = opt.choose(ast, target)
@@ -76,5 +75,5 @@ def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan
                 ast, plan = flat, other
     lines = to_lines(ast, plan, args)
     return render(
-        lines, ENTRY, len(args.access), len(args.variables), target.dialect, threads=plan.threads
+        lines, name, len(args.access), len(args.variables), target.dialect, threads=plan.threads
     ), plan

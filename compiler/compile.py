@@ -170,7 +170,8 @@ def _lower(ast: UOp, target: Target, text: str) -> tuple[str, Plan]:
 
 
 def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
-    from compiler.codegen import ENTRY, arguments  # noqa: PLC0415  # as above
+    from compiler.codegen import arguments  # noqa: PLC0415  # as above
+    from compiler.naming import kernel_name  # noqa: PLC0415  # as above
     from hcq.program import KernelImage  # noqa: PLC0415
 
     code = target.emit(ir, target.machine(), OPT_LEVEL)
@@ -178,7 +179,7 @@ def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
     groups, threads = plan.launch()
     count = groups[0] * groups[1] * groups[2]
     image = KernelImage(
-        name=ENTRY,
+        name=kernel_name(ast),
         arch=target.arch,
         code=code,
         args=args,

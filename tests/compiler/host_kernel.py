@@ -17,7 +17,7 @@ LIBC = ctypes.CDLL(None)
 class HostKernel:
     """A loaded object; `call(args, x)` runs one workgroup."""
 
-    def __init__(self, code: bytes, name: str = "kernel") -> None:
+    def __init__(self, code: bytes, name: str = "") -> None:
         elf = ELFFile(io.BytesIO(code))
         sections = list(elf.iter_sections())
         place: dict[int, int] = {}
@@ -65,7 +65,8 @@ class HostKernel:
                     struct.pack_into("<Q", self.memory, at, total)
                 else:
                     struct.pack_into("<i", self.memory, at, total - (base + at))
-        entry = next(s for s in symbols if s.name == name)
+        functions = [s for s in symbols if s["st_info"]["type"] == "STT_FUNC" and s["st_shndx"] != "SHN_UNDEF"]
+        entry = next(s for s in functions if not name or s.name == name)
         self.entry = base + place[entry["st_shndx"]] + entry["st_value"]
         self.call = ctypes.CFUNCTYPE(
             None, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64

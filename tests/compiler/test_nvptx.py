@@ -17,6 +17,7 @@ from compiler.codegen import arguments, lower
 from compiler.compile import compile_uncached
 from compiler.dtype import dtypes
 from compiler.item import OutRef, ParamRef
+from compiler.naming import kernel_name
 from compiler.ops import Ops
 from compiler.schedule import schedule
 from compiler.symbolic import Variable
@@ -62,7 +63,7 @@ def run_ptx(ast, buffers: list[np.ndarray], variables: tuple[int, ...] = (), arc
         [struct.pack("<Q", a.ctypes.data) for a in buffers] + [struct.pack("<q", v) for v in variables]
     )
     module = load_ptx(ptx(ir, target.machine(), 0), arch=arch, settings=Settings(cache=config().cache))
-    kernel = module.kernel("kernel", module.place(memory))
+    kernel = module.kernel(kernel_name(ast), module.place(memory))
     done = launch(kernel, groups, threads, raw, 0, memory=memory)
     assert done.fault is None, done.fault
 
