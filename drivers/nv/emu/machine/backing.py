@@ -37,7 +37,9 @@ class Backing:
     _linux: LinuxKernel | None = field(default=None, repr=False)
 
     @classmethod
-    def new(cls, linux: LinuxKernel, size: int, label: str, on_release: Callable[[], None] | None = None) -> Backing:
+    def new(
+        cls, linux: LinuxKernel, size: int, label: str, on_release: Callable[[], None] | None = None
+    ) -> Backing:
         """Make zeroed pages."""
         fd = os.memfd_create(label, os.MFD_CLOEXEC)
         os.ftruncate(fd, page_up(size))

@@ -92,7 +92,6 @@ class ChannelGroup(RmObject):
 
     engine: int
     vaspace: VaSpaceObject | None
-    scheduled: bool = False
     next_subcontext: int = 1
 
 

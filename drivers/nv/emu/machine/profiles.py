@@ -69,28 +69,58 @@ MAX_WARPS_PER_SM: Final = 64
 
 _EVERYWHERE: Final = tuple(int(one) for one in RmClass)
 
-# fmt: off
-PROFILES: Final[Mapping[str, Profile]] = MappingProxyType({
-    row.name: row
-    for row in (
-        Profile(
-            name="sm_80", generation=GENERATIONS[0xC6C0], gpu_name="Emulated A100", device_id=0x20B2, vram_bytes=16 * GIB,
-            gpcs=8, tpcs_per_gpc=8, tpcs=54, copy_engines=5, graphics_copy_engines=2, va_bits=47, context_bytes=0x1_2340_00,
-            assembler_arch="sm_80",
-        ),
-        Profile(
-            name="sm_90", generation=GENERATIONS[0xCBC0], gpu_name="Emulated H200", device_id=0x2335, vram_bytes=16 * GIB,
-            gpcs=8, tpcs_per_gpc=9, tpcs=66, copy_engines=6, graphics_copy_engines=2, va_bits=56, context_bytes=0x2_3450_00,
-            assembler_arch="sm_90a",
-        ),
-        Profile(
-            name="sm_120", generation=GENERATIONS[0xCEC0], gpu_name="Emulated RTX 5090", device_id=0x2B85, vram_bytes=16 * GIB,
-            gpcs=12, tpcs_per_gpc=8, tpcs=85, copy_engines=4, graphics_copy_engines=1, va_bits=56, context_bytes=0x2_3450_00,
-            assembler_arch="sm_120a",
-        ),
-    )
-})
-# fmt: on
+PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
+    {
+        row.name: row
+        for row in (
+            Profile(
+                name="sm_80",
+                generation=GENERATIONS[0xC6C0],
+                gpu_name="Emulated A100",
+                device_id=0x20B2,
+                vram_bytes=16 * GIB,
+                gpcs=8,
+                tpcs_per_gpc=8,
+                tpcs=54,
+                copy_engines=5,
+                graphics_copy_engines=2,
+                va_bits=47,
+                context_bytes=0x1_2340_00,
+                assembler_arch="sm_80",
+            ),
+            Profile(
+                name="sm_90",
+                generation=GENERATIONS[0xCBC0],
+                gpu_name="Emulated H200",
+                device_id=0x2335,
+                vram_bytes=16 * GIB,
+                gpcs=8,
+                tpcs_per_gpc=9,
+                tpcs=66,
+                copy_engines=6,
+                graphics_copy_engines=2,
+                va_bits=56,
+                context_bytes=0x2_3450_00,
+                assembler_arch="sm_90a",
+            ),
+            Profile(
+                name="sm_120",
+                generation=GENERATIONS[0xCEC0],
+                gpu_name="Emulated RTX 5090",
+                device_id=0x2B85,
+                vram_bytes=16 * GIB,
+                gpcs=12,
+                tpcs_per_gpc=8,
+                tpcs=85,
+                copy_engines=4,
+                graphics_copy_engines=1,
+                va_bits=56,
+                context_bytes=0x2_3450_00,
+                assembler_arch="sm_120a",
+            ),
+        )
+    }
+)
 """Name -> GPU."""
 
 VERSIONS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
@@ -105,14 +135,27 @@ VERSIONS: Final[Mapping[str, tuple[int, str]]] = MappingProxyType(
 
 SANDBOX_ESCAPES: Final = frozenset(
     {
-        Escape.NV_ESC_CARD_INFO, Escape.NV_ESC_CHECK_VERSION_STR, Escape.NV_ESC_REGISTER_FD, Escape.NV_ESC_SYS_PARAMS,
-        Escape.NV_ESC_ATTACH_GPUS_TO_FD, Escape.NV_ESC_ALLOC_OS_EVENT, Escape.NV_ESC_FREE_OS_EVENT,
-        Escape.NV_ESC_RM_ALLOC_MEMORY, Escape.NV_ESC_RM_ALLOC, Escape.NV_ESC_RM_FREE, Escape.NV_ESC_RM_CONTROL,
-        Escape.NV_ESC_RM_DUP_OBJECT, Escape.NV_ESC_RM_SHARE, Escape.NV_ESC_RM_VID_HEAP_CONTROL,
-        Escape.NV_ESC_RM_MAP_MEMORY, Escape.NV_ESC_RM_UNMAP_MEMORY, Escape.NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO,
-        Escape.NV_ESC_WAIT_OPEN_COMPLETE, Escape.NV_ESC_IOCTL_XFER_CMD,
+        Escape.NV_ESC_CARD_INFO,
+        Escape.NV_ESC_CHECK_VERSION_STR,
+        Escape.NV_ESC_REGISTER_FD,
+        Escape.NV_ESC_SYS_PARAMS,
+        Escape.NV_ESC_ATTACH_GPUS_TO_FD,
+        Escape.NV_ESC_ALLOC_OS_EVENT,
+        Escape.NV_ESC_FREE_OS_EVENT,
+        Escape.NV_ESC_RM_ALLOC_MEMORY,
+        Escape.NV_ESC_RM_ALLOC,
+        Escape.NV_ESC_RM_FREE,
+        Escape.NV_ESC_RM_CONTROL,
+        Escape.NV_ESC_RM_DUP_OBJECT,
+        Escape.NV_ESC_RM_SHARE,
+        Escape.NV_ESC_RM_VID_HEAP_CONTROL,
+        Escape.NV_ESC_RM_MAP_MEMORY,
+        Escape.NV_ESC_RM_UNMAP_MEMORY,
+        Escape.NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO,
+        Escape.NV_ESC_WAIT_OPEN_COMPLETE,
+        Escape.NV_ESC_IOCTL_XFER_CMD,
     }
-)  # fmt: skip
+)
 """Frontend ioctls that pass the sandbox (nv.md 7.2); all others are EINVAL there."""
 
 SANDBOX_REFUSES_CLASSES: Final = frozenset({int(RmClass.NV01_MEMORY_VIRTUAL), 0xC561})

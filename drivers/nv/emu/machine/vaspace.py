@@ -49,8 +49,13 @@ class VaSpace:
         """Return the host address of [va, va + size), or raise the MMU fault."""
         mapping = self.map.find(va, size)
         if mapping is None:
-            raise mmu_fault(va, access, f"{what} touches [{va:#x}, {va + size:#x}), which is not mapped; nearest: "
-                            f"{self.map.nearest(va)}", MmuFaultType.PTE if va >> self.va_bits == 0 else MmuFaultType.VA_LIMIT)  # fmt: skip
+            raise mmu_fault(
+                va,
+                access,
+                f"{what} touches [{va:#x}, {va + size:#x}), which is not mapped; nearest: "
+                f"{self.map.nearest(va)}",
+                MmuFaultType.PTE if va >> self.va_bits == 0 else MmuFaultType.VA_LIMIT,
+            )
         if access is not MmuAccess.READ and not mapping.writable:
             raise mmu_fault(va, access, f"{what} writes {mapping}, which is read-only", MmuFaultType.RO)
         return mapping.host + va - mapping.va
@@ -62,7 +67,9 @@ class VaSpace:
         found = self.map.find(va, size)
         if found is not None:
             return self.map.read(va, size)
-        return b"".join(self.map.read(at, length) for at, length in self._pieces(va, size, MmuAccess.READ, what))
+        return b"".join(
+            self.map.read(at, length) for at, length in self._pieces(va, size, MmuAccess.READ, what)
+        )
 
     def write(self, va: int, data: bytes, what: str) -> None:
         """Write bytes for an engine; nothing is written when any of it is not mapped."""

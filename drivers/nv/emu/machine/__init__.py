@@ -1,0 +1,42 @@
+"""An emulated NVIDIA GPU below the ioctl: `open_machine("sm_90")` returns a kernel that a driver cannot tell from Linux.
+
+It is the strictest user of a driver: whatever it does not know is an error. Written from the facts, not from the driver.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.machine.reports import Kind, Report
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.kernel import EmulatedKernel
+
+__all__ = ["Kind", "Report", "open_machine"]
+
+
+def open_machine(
+    profile: str = "sm_90", *, seed: int = 0, driver: str = "580", filtered: bool = True
+) -> EmulatedKernel:
+    """Return the kernel of a machine with one emulated GPU.
+
+    `profile` is an architecture ("sm_80", "sm_90", "sm_120"), `driver` a branch ("570", "580", "590", "595"). `filtered` is the
+    sandbox of nv.md 7; without it the machine shows what a bare one does. `seed` decides every order that hardware leaves open.
+    Unknown names are `UnsupportedError`.
+    """
+    from drivers.emu.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is wanted
+    from drivers.nv.emu.machine.kernel import EmulatedKernel  # noqa: PLC0415 - the same
+    from drivers.nv.emu.machine.machine import Machine  # noqa: PLC0415 - the same
+    from drivers.nv.emu.machine.profiles import find_profile, find_version  # noqa: PLC0415 - the same
+    from hcq.config import config  # noqa: PLC0415 - the same
+
+    branch, version = find_version(driver)
+    machine = Machine(
+        find_profile(profile),
+        branch,
+        version,
+        filtered=filtered,
+        seed=seed,
+        settings=Settings(cache=config().cache),
+    )
+    return EmulatedKernel(machine)

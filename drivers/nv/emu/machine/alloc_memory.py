@@ -1,0 +1,108 @@
+"""Memory objects: video memory, system memory and a user's own pages (nv.md 2.6)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.machine.backing import PAGE, Backing, page_up
+from drivers.nv.emu.machine.objects import Client, Memory, RmObject
+from drivers.nv.emu.machine.reports import Refused
+from drivers.nv.layouts.rm_classes import (
+    NV_MEMORY_ALLOCATION_PARAMS,
+    PITCH_KIND,
+    Location,
+    MemAttr,
+    MemAttr2,
+    MemFlags,
+    MemType,
+    OsDescriptorFlags,
+    PageSize,
+    RmClass,
+)
+from drivers.nv.layouts.status import NvStatus
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.machine import Machine
+
+HUGE = 2 << 20
+_KNOWN_FLAGS = sum(MemFlags)
+_USED = ("owner", "type", "flags", "attr", "attr2", "format", "size", "alignment", "limit", "tag")
+
+
+def make_memory(
+    machine: Machine, _client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
+) -> RmObject:
+    """Make class 0x40 or 0x3e; the final size is written back."""
+    layout = NV_MEMORY_ALLOCATION_PARAMS
+    block = bytearray(layout.SIZE) if block is None else block
+    params = layout.from_bytes(block)
+    local = cls == RmClass.NV01_MEMORY_LOCAL_USER
+    page = _check(params, local=local)
+    size = -(-params.size // page) * page
+    if local:
+        if machine.vram_used + size > machine.profile.vram_bytes:
+            free = machine.profile.vram_bytes - machine.vram_used
+            raise Refused(NvStatus.NO_MEMORY, f"{size:#x} bytes of video memory: {free:#x} are free")
+        machine.vram_used += size
+    label = f"{'video' if local else 'system'} memory {handle:#x}"
+
+    def gone() -> None:
+        if local:
+            machine.vram_used -= size
+
+    backing = Backing.new(machine.linux, size, label, gone)
+    layout.store(block, size=size, limit=size - 1)
+    return Memory(handle=handle, cls=cls, backing=backing, size=size, write_combined=local)
+
+
+def _check(params: NV_MEMORY_ALLOCATION_PARAMS, *, local: bool) -> int:
+    """Judge the parameters; return the page size."""
+    wrong = NvStatus.INVALID_ARGUMENT
+    for name in params.FIELDS:
+        value = getattr(params, name)
+        if value and name not in _USED:
+            raise Refused(wrong, f"{name} = {value:#x} is not known for this allocation")
+    attr, attr2 = MemAttr.from_int(params.attr), MemAttr2.from_int(params.attr2)
+    for violation in (*attr.check(), *attr2.check()):
+        raise Refused(wrong, str(violation))
+    if params.flags & ~_KNOWN_FLAGS:
+        raise Refused(NvStatus.INVALID_FLAGS, f"flags {params.flags:#x}: {_KNOWN_FLAGS:#x} are known")
+    if params.type not in tuple(MemType) or params.format not in (0, PITCH_KIND):
+        raise Refused(wrong, f"type {params.type} or format {params.format} is not known")
+    if (Location.VIDMEM if local else Location.PCI) != attr.LOCATION:
+        raise Refused(wrong, f"attr says location {attr.LOCATION!r}, the class another")
+    huge = attr.PAGE_SIZE == PageSize.HUGE
+    if attr2.PAGE_SIZE_HUGE not in ((1,) if huge else (0,)) or (huge and not local):
+        raise Refused(wrong, f"page sizes of attr and attr2 do not go together: {attr}, {attr2}")
+    page = HUGE if huge else PAGE
+    if params.size == 0 or params.limit not in (0, params.size - 1):
+        raise Refused(wrong, f"size {params.size:#x} or limit {params.limit:#x} is wrong")
+    if params.alignment & (params.alignment - 1) or params.alignment > HUGE:
+        raise Refused(wrong, f"alignment {params.alignment:#x} is no power of two up to 2 MiB")
+    return page
+
+
+def make_descriptor(machine: Machine, handle: int, flags: int, address: int, limit: int) -> Memory:
+    """Make class 0x71 of a user's own pages."""
+    parts = OsDescriptorFlags.from_int(flags)
+    if parts.check() or (parts.PHYSICALITY, parts.COHERENCY, parts.MAPPING) != (1, 1, 1):
+        raise Refused(
+            NvStatus.INVALID_FLAGS, f"flags {flags:#x}: wanted noncontiguous, cached and no mapping: {parts}"
+        )
+    size = limit + 1
+    if address == 0 or address % PAGE or size % PAGE:
+        raise Refused(
+            NvStatus.INVALID_ADDRESS, f"a descriptor of [{address:#x}, +{size:#x}) is not made of whole pages"
+        )
+    for at in (address, address + size - 1):
+        machine.user.read(at, 1)
+    backing = Backing.pinned(address, size, f"user pages {handle:#x}")
+    machine.pin(backing)
+    return Memory(handle=handle, cls=RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR, backing=backing, size=size)
+
+
+def make_system(machine: Machine, handle: int, limit: int) -> Memory:
+    """Make class 0x3e through the older call."""
+    size = page_up(limit + 1)
+    backing = Backing.new(machine.linux, size, f"system memory {handle:#x}")
+    return Memory(handle=handle, cls=RmClass.NV01_MEMORY_SYSTEM, backing=backing, size=size)

@@ -1,0 +1,285 @@
+"""One channel being run: doorbell, ring, push buffers, subchannels, work in flight (nv.md 3.1, 3.2).
+
+Engine work is put in flight and finishes in an order that the machine's seed decides, unless a method waits for it.
+Not here: the methods (`host`, `compute`, `copy`), who runs when (`scheduler`).
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+import zlib
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from drivers.nv.emu.machine.compute import Compute
+from drivers.nv.emu.machine.copy import Copy
+from drivers.nv.emu.machine.host import Host
+from drivers.nv.emu.machine.pushbuffer import MethodCall, decode
+from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
+from drivers.nv.layouts.fault import RcCode
+from drivers.nv.layouts.gpfifo import (
+    HOST_METHODS_END,
+    GpfifoControl,
+    GpfifoEntry,
+    GpfifoOpcode,
+    HopperAControlGPFifo,
+)
+from drivers.nv.layouts.host import HostMethod, SetObject
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable
+
+    from drivers.nv.emu.machine.machine import Machine
+    from drivers.nv.emu.machine.objects import Memory
+    from drivers.nv.emu.machine.semaphore import Acquire
+    from drivers.nv.emu.machine.vaspace import VaSpace
+
+_GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
+_GP_GET = HopperAControlGPFifo.offset_of("GPGet")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a channel was made with."""
+
+    cls: int
+    ring_va: int
+    entries: int
+    userd: tuple[Memory, int]
+    notifier: Memory | None
+    engine: int
+    subcontext: int
+    space: VaSpace
+
+
+class Engine(Protocol):
+    """What is bound to a subchannel."""
+
+    def method(self, call: MethodCall) -> None:
+        """Run one method of the class."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """Engine work in flight."""
+
+    run: Callable[[], None]
+    engine: str
+    ordered: bool
+    """It waits for everything of its engine that was put in flight before it."""
+    what: str
+    at: str
+
+
+class Outcome(enum.Enum):
+    """What a step of a channel came to."""
+
+    PROGRESS = enum.auto()
+    BLOCKED = enum.auto()
+    IDLE = enum.auto()
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A ring entry as the doorbell saw it."""
+
+    slot: int
+    raw: int
+    digest: int | None
+    """Of its segment; None where it is not mapped."""
+
+
+@dataclass(slots=True, eq=False)
+class ChannelRun:
+    """The state of a channel."""
+
+    machine: Machine
+    name: str
+    setup: Setup
+    objects: set[int] = field(default_factory=set)
+    """Classes of the engine objects under the channel."""
+    dead: ChannelError | None = None
+    waiting: Acquire | None = None
+    yielded: bool = False
+    inflight: list[Operation] = field(default_factory=list)
+    calls: deque[MethodCall] = field(default_factory=deque)
+    entries: deque[_Entry] = field(default_factory=deque)
+    bound: dict[int, Engine] = field(default_factory=dict)
+    at: str = "nothing run yet"
+    _put: int = 0
+    _slot: int = 0
+    _base: int = 0
+    host: Host = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.host = Host(self)
+
+    @property
+    def space(self) -> VaSpace:
+        """The address space."""
+        return self.setup.space
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is left to run."""
+        return self.dead is None and bool(self.calls or self.entries or self.waiting or self.inflight)
+
+    # ---- the doorbell
+
+    def ring_bell(self) -> None:
+        """Take note of the entries up to GPPut, as the doorbell found them; nothing is run."""
+        memory, offset = self.setup.userd
+        (put,) = struct.unpack_from("<I", memory.backing.view, offset + _GP_PUT)
+        if put >= self.setup.entries:
+            self.machine.stop(self, host_error(f"GPPut is {put}, the ring has {self.setup.entries} entries"))
+            return
+        try:
+            while self._put != put:
+                raw = self._slot_value(self._put)
+                self.entries.append(_Entry(self._put, raw, self._digest(raw)))
+                self._put = (self._put + 1) % self.setup.entries
+        except ChannelError as error:
+            self.machine.stop(self, error)
+
+    def _slot_value(self, slot: int) -> int:
+        va = self.setup.ring_va + slot * GpfifoEntry.SIZE
+        return int.from_bytes(self.space.read(va, GpfifoEntry.SIZE, f"ring entry {slot}"), "little")
+
+    def _digest(self, raw: int) -> int | None:
+        entry = GpfifoEntry.from_int(raw)
+        found = self.space.map.find(entry.ADDRESS, max(entry.LENGTH * 4, 1))
+        return None if found is None else zlib.crc32(self.space.map.read(entry.ADDRESS, entry.LENGTH * 4))
+
+    # ---- running
+
+    def step(self, rng: random.Random) -> Outcome:
+        """Do a little: run one operation in flight, or one method, or fetch one entry."""
+        if self.dead is not None:
+            return Outcome.IDLE
+        self.yielded = False
+        if self.inflight and (not self._can_advance() or rng.random() < 0.5):
+            self._finish(rng.choice(self._ready()))
+            return Outcome.PROGRESS
+        if self.waiting is not None:
+            if not self._try_acquire():
+                return Outcome.BLOCKED
+            return Outcome.PROGRESS
+        if self.calls:
+            self._run_call(self.calls.popleft())
+            return Outcome.PROGRESS
+        if self.entries:
+            self._fetch(self.entries.popleft())
+            return Outcome.PROGRESS
+        return Outcome.IDLE
+
+    def _can_advance(self) -> bool:
+        if self.waiting is not None:
+            value = self.space.word(self.waiting.va, self.waiting.bits, "SEM_EXECUTE acquire")
+            return self.waiting.satisfied(value)
+        return bool(self.calls or self.entries)
+
+    def _try_acquire(self) -> bool:
+        if not self._can_advance():
+            return False
+        self.waiting = None
+        return True
+
+    def _ready(self) -> list[Operation]:
+        """Return the operations that may finish next."""
+        seen: set[str] = set()
+        out = []
+        for operation in self.inflight:
+            if not operation.ordered or operation.engine not in seen:
+                out.append(operation)
+            seen.add(operation.engine)
+        return out
+
+    def _finish(self, operation: Operation) -> None:
+        self.inflight.remove(operation)
+        at, self.at = self.at, operation.at
+        operation.run()
+        self.at = at
+
+    def launch(self, run: Callable[[], None], engine: str, what: str, *, ordered: bool) -> None:
+        """Put engine work in flight."""
+        self.inflight.append(Operation(run, engine, ordered, what, self.at))
+
+    def drain(self, engine: str | None = None) -> None:
+        """Wait until all work of an engine, or of all engines, is done."""
+        while True:
+            ready = [o for o in self._ready() if engine is None or o.engine == engine]
+            if not ready:
+                return
+            self._finish(self.machine.rng.choice(ready))
+
+    def _fetch(self, entry: _Entry) -> None:
+        self.at = f"ring entry {entry.slot}"
+        if self._slot_value(entry.slot) != entry.raw:
+            raise ChannelError(
+                RcCode.PBDMA_ERROR,
+                Kind.LIFETIME,
+                f"{self.at} was overwritten after its doorbell and before it was fetched",
+            )
+        decoded = GpfifoEntry.from_int(entry.raw)
+        if decoded.LENGTH == 0:
+            self._control(GpfifoControl.from_int(entry.raw))
+        else:
+            self._segment(decoded, entry)
+        self._slot = (entry.slot + 1) % self.setup.entries
+        if self.machine.profile.generation.reports_get:
+            memory, offset = self.setup.userd
+            struct.pack_into("<I", memory.backing.view, offset + _GP_GET, self._slot)
+
+    def _control(self, entry: GpfifoControl) -> None:
+        violations = entry.check()
+        if violations:
+            raise host_error(f"{self.at}: {violations[0]}")
+        if entry.OPCODE is GpfifoOpcode.SET_PB_SEGMENT_EXTENDED_BASE and self.machine.profile.wide:
+            self._base = entry.OPERAND << 40
+        elif entry.OPCODE is not GpfifoOpcode.NOP:
+            raise host_error(f"{self.at}: control {entry.OPCODE.name} is not for this channel")
+
+    def _segment(self, decoded: GpfifoEntry, entry: _Entry) -> None:
+        violations = decoded.check()
+        if violations or decoded.FETCH:
+            raise host_error(
+                f"{self.at}: {violations[0] if violations else 'conditional fetch is not known'}"
+            )
+        va = self._base | decoded.ADDRESS
+        data = self.space.read(va, decoded.LENGTH * 4, f"{self.at}: its push buffer")
+        if entry.digest is not None and not self._base and zlib.crc32(data) != entry.digest:
+            raise ChannelError(
+                RcCode.PBDMA_ERROR,
+                Kind.LIFETIME,
+                f"the push buffer at {va:#x} changed after the doorbell and before it was fetched",
+            )
+        self.calls.extend(decode(struct.unpack(f"<{decoded.LENGTH}I", data)))
+
+    def _run_call(self, call: MethodCall) -> None:
+        self.at = (
+            f"ring entry {(self._slot - 1) % self.setup.entries}, word {call.word}, subchannel {call.subchannel}, "
+            f"method {call.address:#x} = {call.value:#x}"
+        )
+        if call.address == HostMethod.SET_OBJECT:
+            self._bind(call)
+        elif call.address < HOST_METHODS_END:
+            self.host.method(call)
+        elif call.subchannel not in self.bound:
+            raise host_error(f"method {call.address:#x} on subchannel {call.subchannel}, which has no object")
+        else:
+            self.bound[call.subchannel].method(call)
+
+    def _bind(self, call: MethodCall) -> None:
+        data = SetObject.from_int(call.value)
+        if data.check() or data.ENGINE:
+            raise host_error(f"SET_OBJECT {call.value:#x}: wanted a class in bits 15:0 and nothing else")
+        if data.CLASS not in self.objects:
+            raise host_error(f"SET_OBJECT {data.CLASS:#x}: the channel has no object of that class")
+        if self.machine.profile.generation.compute == data.CLASS:
+            self.bound[call.subchannel] = Compute(self)
+        else:
+            self.bound[call.subchannel] = Copy(self, data.CLASS)

@@ -1,0 +1,313 @@
+"""The compute classes: windows, local memory, launches, report semaphores, inline upload (nv.md 3.4, 4.3)."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.machine import descriptor, semaphore
+from drivers.nv.emu.machine.reports import ChannelError, Kind, launch_error
+from drivers.nv.layouts import compute as layout
+from drivers.nv.layouts.compute import ComputeMethod as M
+from drivers.nv.layouts.compute import PcasAction, ReportOperation, ReportSemaphoreD, ReportSemaphoreExecute
+from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, RcCode
+from drivers.nv.layouts.host import SemReduction
+from drivers.nv.layouts.qmd import ADDRESS_BITS
+from drivers.nv.layouts.qmd_values import ReductionOp, SemaphoreSize
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.machine.descriptor import Descriptor
+    from drivers.nv.emu.machine.pushbuffer import MethodCall
+    from drivers.nv.emu.machine.vaspace import VaSpace
+
+ENGINE = "compute"
+_REPORT_EXECUTE_SINCE = 0xC7C0
+_TURING_ONLY = (M.SEND_SIGNALING_PCAS_B,)
+_NOT_EMULATED = (
+    M.SET_VALID_SPAN_OVERFLOW_AREA_A,
+    M.SET_VALID_SPAN_OVERFLOW_AREA_B,
+    M.SET_VALID_SPAN_OVERFLOW_AREA_C,
+    M.SET_INLINE_QMD_ADDRESS_A,
+    M.SET_INLINE_QMD_ADDRESS_B,
+    M.LOAD_INLINE_QMD_DATA,
+    M.SET_TEX_SAMPLER_POOL,
+    M.SET_TEX_HEADER_POOL,
+    M.SET_TRAP_HANDLER_A,
+    M.SET_TRAP_HANDLER_B,
+    M.SET_SHADER_EXCEPTIONS,
+)
+_REPORT_METHODS = (
+    M.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER,
+    M.SET_REPORT_SEMAPHORE_PAYLOAD_UPPER,
+    M.SET_REPORT_SEMAPHORE_ADDRESS_LOWER,
+    M.SET_REPORT_SEMAPHORE_ADDRESS_UPPER,
+    M.REPORT_SEMAPHORE_EXECUTE,
+)
+_ZERO_DATA = (
+    M.WAIT_FOR_IDLE,
+    M.INVALIDATE_SKED_CACHES,
+    M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI,
+    M.INVALIDATE_SAMPLER_CACHE_NO_WFI,
+)
+_REDUCTIONS = {
+    ReductionOp.RED_ADD: SemReduction.IADD,
+    ReductionOp.RED_MIN: SemReduction.IMIN,
+    ReductionOp.RED_MAX: SemReduction.IMAX,
+    ReductionOp.RED_INC: SemReduction.INC,
+    ReductionOp.RED_DEC: SemReduction.DEC,
+    ReductionOp.RED_AND: SemReduction.IAND,
+    ReductionOp.RED_OR: SemReduction.IOR,
+    ReductionOp.RED_XOR: SemReduction.IXOR,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """Where shared and local memory appear, and what backs the latter; None was never set."""
+
+    shared: int | None
+    local: int | None
+    backing: int | None
+    per_tpc: int | None
+
+    def check(self, space: VaSpace, wide: bool) -> None:  # noqa: FBT001 - a property of the GPU, no switch
+        """Refuse windows that are not set, misaligned, or have something mapped inside."""
+        span = layout.SHARED_WINDOW_ALIGN if wide else layout.LOCAL_WINDOW_BYTES
+        for name, base, size in (
+            ("shared", self.shared, span),
+            ("local", self.local, layout.LOCAL_WINDOW_BYTES),
+        ):
+            if base is None:
+                raise launch_error(f"a launch before the {name} memory window was set")
+            if base == 0 or base % size:
+                raise _window_error(
+                    f"the {name} memory window at {base:#x} is zero or not aligned to {size:#x}", base
+                )
+            inside = space.overlapping(base, size)
+            if inside is not None:
+                raise _window_error(f"{inside} lies in the {name} memory window at {base:#x}", base)
+
+
+def _window_error(message: str, va: int) -> ChannelError:
+    return ChannelError(RcCode.GR_EXCEPTION, Kind.LAUNCH, message, va=va, esr=WARP_ESR_INVALID_ADDRESS_SPACE)
+
+
+class Compute:
+    """A compute class on a subchannel."""
+
+    def __init__(self, run: ChannelRun) -> None:
+        self._run = run
+        self._cls = run.machine.profile.generation.compute
+        self.methods = dict(layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE)
+        gone = (*_TURING_ONLY, *(_REPORT_METHODS if self._cls < _REPORT_EXECUTE_SINCE else ()))
+        for method in gone:
+            del self.methods[method]
+        self._registers: dict[int, int] = {}
+        self._inline = bytearray()
+        self._inline_left = 0
+
+    def error(self, message: str, kind: Kind = Kind.METHOD) -> ChannelError:
+        """Return the error of a bad method."""
+        return ChannelError(RcCode.GR_CLASS_ERROR, kind, message)
+
+    def method(self, call: MethodCall) -> None:
+        """Run one method."""
+        known = self.methods.get(call.address)
+        if known is None:
+            raise self.error(f"class {self._cls:#x} has no method {call.address:#x}")
+        if known.data is not None:
+            violations = known.data.from_int(call.value).check()
+            if violations:
+                raise self.error(f"{known.name} {call.value:#x}: {violations[0]}")
+        method = M(call.address)
+        if method in _NOT_EMULATED:
+            raise self.error(f"{method.name} is not emulated", Kind.UNSUPPORTED)
+        if method in _ZERO_DATA and call.value:
+            raise self.error(f"{method.name} takes 0, not {call.value:#x}")
+        if self._inline_left and method is not M.LOAD_INLINE_DATA:
+            raise self.error(f"{self._inline_left} bytes of inline data are missing before {method.name}")
+        self._registers[method] = call.value
+        action = self._ACTIONS.get(method)
+        if action is not None:
+            action(self, call.value)
+
+    def _register(self, method: M, why: str) -> int:
+        if method not in self._registers:
+            raise self.error(f"{why} before {method.name}")
+        return self._registers[method]
+
+    def _pair(self, upper: M, lower: M, why: str) -> int:
+        return self._register(upper, why) << 32 | self._register(lower, why)
+
+    def _optional_pair(self, upper: M, lower: M) -> int | None:
+        if upper not in self._registers or lower not in self._registers:
+            return None
+        return self._registers[upper] << 32 | self._registers[lower]
+
+    # ---- caches and idling
+
+    def _idle(self, _value: int) -> None:
+        self._run.drain(ENGINE)
+
+    def _invalidate(self, value: int) -> None:
+        self._run.drain(ENGINE)
+        data = layout.InvalidateShaderCaches.from_int(value)
+        self._run.machine.grids.invalidate(instructions=bool(data.INSTRUCTION), constants=bool(data.CONSTANT))
+
+    def _invalidate_now(self, value: int) -> None:
+        data = layout.InvalidateShaderCachesNoWfi.from_int(value)
+        self._run.machine.grids.invalidate(instructions=bool(data.INSTRUCTION), constants=bool(data.CONSTANT))
+
+    def _invalidate_descriptors(self, _value: int) -> None:
+        self._run.machine.descriptors.clear()
+
+    # ---- launches
+
+    def _windows(self) -> Windows:
+        per_tpc = self._optional_pair(
+            M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_B
+        )
+        if M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C not in self._registers:
+            per_tpc = None
+        return Windows(
+            self._optional_pair(M.SET_SHADER_SHARED_MEMORY_WINDOW_A, M.SET_SHADER_SHARED_MEMORY_WINDOW_B),
+            self._optional_pair(M.SET_SHADER_LOCAL_MEMORY_WINDOW_A, M.SET_SHADER_LOCAL_MEMORY_WINDOW_B),
+            self._optional_pair(M.SET_SHADER_LOCAL_MEMORY_A, M.SET_SHADER_LOCAL_MEMORY_B),
+            per_tpc,
+        )
+
+    def _signal(self, value: int) -> None:
+        action = PcasAction(value & 0xF)
+        va = self._register(M.SEND_PCAS_A, "SEND_SIGNALING_PCAS2_B") << 8
+        if action is PcasAction.INVALIDATE:
+            self._run.machine.descriptors.pop((id(self._run.space), va), None)
+            return
+        fresh = action in (PcasAction.INVALIDATE_COPY_SCHEDULE, PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE)
+        if not fresh and action not in (PcasAction.SCHEDULE, PcasAction.PREFETCH_SCHEDULE):
+            raise self.error(f"{action.name} is not emulated", Kind.UNSUPPORTED)
+        one = self._fetch(va, fresh=fresh)
+        self._run.launch(
+            partial(self._grid, one, self._windows(), fresh), ENGINE, f"grid of {va:#x}", ordered=False
+        )
+
+    def _fetch(self, va: int, *, fresh: bool) -> Descriptor:
+        machine, space = self._run.machine, self._run.space
+        size = descriptor.descriptor_bytes(machine.profile)
+        if va == 0 or va >> ADDRESS_BITS:
+            raise launch_error(f"a descriptor at {va:#x}: wanted one below 2^{ADDRESS_BITS}, not 0")
+        raw = space.read(va, size, "the launch descriptor")
+        key = (id(space), va)
+        if not fresh and machine.descriptors.get(key, raw) != raw:
+            raise launch_error(
+                f"the descriptor at {va:#x} was reused with other content; SCHEDULE without invalidation takes the old one",
+                Kind.COHERENCE,
+            )
+        machine.descriptors[key] = raw
+        return descriptor.read(machine.profile, va, raw)
+
+    def _grid(self, one: Descriptor, windows: Windows, fresh: bool) -> None:  # noqa: FBT001 - private
+        run = self._run
+        if run.space.read(one.va, len(one.raw), "the launch descriptor") != one.raw:
+            raise launch_error(
+                f"the descriptor at {one.va:#x} changed while its launch was in flight", Kind.LIFETIME
+            )
+        before = {
+            bank.va: zlib.crc32(run.space.read(bank.va, bank.size, "a constant bank"))
+            for bank in one.banks.values()
+        }
+        run.machine.grids.run(run, windows, one, fresh=fresh)
+        for bank in one.banks.values():
+            if (
+                bank.index == 0
+                and zlib.crc32(run.space.read(bank.va, bank.size, "a constant bank")) != before[bank.va]
+            ):
+                raise launch_error(
+                    f"constant bank 0 at {bank.va:#x} changed while its grid was running", Kind.LIFETIME
+                )
+        for release in one.releases:
+            self._grid_release(release)
+        for dependent in one.dependents:
+            self._grid(self._fetch(dependent, fresh=fresh), windows, fresh)
+
+    def _grid_release(self, one: descriptor.GridRelease) -> None:
+        run, what = self._run, "the grid's release"
+        target = semaphore.Release(one.va, one.payload, 64 if one.wide else 32)
+        if one.wide and one.size is SemaphoreSize.SEMAPHORE_ONE_WORD:
+            raise launch_error("a release of one word with a payload of 64 bits")
+        if one.reduction is not None:
+            semaphore.reduce(run.space, target, _REDUCTIONS[one.reduction], what, signed=one.signed)
+        else:
+            four = one.size is SemaphoreSize.SEMAPHORE_FOUR_WORDS
+            semaphore.release(run.space, target, run.machine.time_ns() if four else None, what)
+        if one.trap:
+            run.machine.notify_work(run)
+
+    # ---- report semaphores
+
+    def _report_d(self, value: int) -> None:
+        data = ReportSemaphoreD.from_int(value)
+        va = self._pair(M.SET_REPORT_SEMAPHORE_A, M.SET_REPORT_SEMAPHORE_B, "SET_REPORT_SEMAPHORE_D")
+        payload = self._register(M.SET_REPORT_SEMAPHORE_C, "SET_REPORT_SEMAPHORE_D")
+        if data.REDUCTION_ENABLE:
+            raise self.error("a reducing report semaphore is not emulated", Kind.UNSUPPORTED)
+        self._report(data.OPERATION, semaphore.Release(va, payload, 32), four=not data.STRUCTURE_SIZE)
+        if data.AWAKEN_ENABLE:
+            self._run.machine.notify_work(self._run)
+
+    def _report_execute(self, value: int) -> None:
+        data = ReportSemaphoreExecute.from_int(value)
+        why = "REPORT_SEMAPHORE_EXECUTE"
+        va = self._pair(M.SET_REPORT_SEMAPHORE_ADDRESS_UPPER, M.SET_REPORT_SEMAPHORE_ADDRESS_LOWER, why)
+        payload = self._register(M.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, why)
+        if data.PAYLOAD_SIZE64:
+            payload |= self._register(M.SET_REPORT_SEMAPHORE_PAYLOAD_UPPER, why) << 32
+        if data.REDUCTION_ENABLE or data.STRUCTURE_SIZE > SemaphoreSize.SEMAPHORE_TWO_WORDS:
+            raise self.error(f"not emulated: {data}", Kind.UNSUPPORTED)
+        one = semaphore.Release(va, payload, 64 if data.PAYLOAD_SIZE64 else 32)
+        self._report(data.OPERATION, one, four=data.STRUCTURE_SIZE == SemaphoreSize.SEMAPHORE_FOUR_WORDS)
+        if data.AWAKEN_ENABLE:
+            self._run.machine.notify_work(self._run)
+
+    def _report(self, operation: ReportOperation, one: semaphore.Release, *, four: bool) -> None:
+        if operation is not ReportOperation.RELEASE:
+            raise self.error(f"report operation {operation.name} is not emulated", Kind.UNSUPPORTED)
+        self._run.drain(ENGINE)
+        time_ns = self._run.machine.time_ns() if four else None
+        semaphore.release(self._run.space, one, time_ns, "the report semaphore")
+
+    # ---- inline upload
+
+    def _inline_launch(self, value: int) -> None:
+        data = layout.LaunchDmaInline.from_int(value)
+        if not data.DST_MEMORY_LAYOUT:
+            raise self.error("only pitch-linear uploads are emulated")
+        if self._register(M.LINE_COUNT, "LAUNCH_DMA") != 1:
+            raise self.error("only uploads of one line are emulated", Kind.UNSUPPORTED)
+        self._inline_left = self._register(M.LINE_LENGTH_IN, "LAUNCH_DMA")
+        self._inline.clear()
+        if not self._inline_left:
+            raise self.error("an upload of 0 bytes")
+
+    def _inline_data(self, value: int) -> None:
+        if not self._inline_left:
+            raise self.error("LOAD_INLINE_DATA that no LAUNCH_DMA asked for")
+        self._inline += value.to_bytes(4, "little")[: self._inline_left]
+        self._inline_left = max(self._inline_left - 4, 0)
+        if not self._inline_left:
+            va = self._pair(M.OFFSET_OUT_UPPER, M.OFFSET_OUT, "LAUNCH_DMA")
+            self._run.space.write(va, bytes(self._inline), "the inline upload")
+
+    _ACTIONS = {  # noqa: RUF012 - a constant table
+        M.WAIT_FOR_IDLE: _idle,
+        M.INVALIDATE_SHADER_CACHES: _invalidate,
+        M.INVALIDATE_SHADER_CACHES_NO_WFI: _invalidate_now,
+        M.INVALIDATE_SKED_CACHES: _invalidate_descriptors,
+        M.SEND_SIGNALING_PCAS2_B: _signal,
+        M.SET_REPORT_SEMAPHORE_D: _report_d,
+        M.REPORT_SEMAPHORE_EXECUTE: _report_execute,
+        M.LAUNCH_DMA: _inline_launch,
+        M.LOAD_INLINE_DATA: _inline_data,
+    }

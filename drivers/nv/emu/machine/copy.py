@@ -1,0 +1,257 @@
+"""The copy classes: transfers, fills by remapping, semaphores (nv.md 3.5)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.machine import semaphore
+from drivers.nv.emu.machine.reports import ChannelError, Kind
+from drivers.nv.layouts import dma
+from drivers.nv.layouts.dma import (
+    DataTransferType,
+    DmaMethod,
+    DmaReduction,
+    DmaSemaphoreType,
+    LaunchDma,
+    RemapComponents,
+    RemapSource,
+)
+from drivers.nv.layouts.fault import MmuAccess, RcCode
+from drivers.nv.layouts.host import SemReduction
+from drivers.nv.layouts.rm_classes import EngineType
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.machine.pushbuffer import MethodCall
+
+_PREFETCH_SINCE = 0xCAB5
+_PIECE = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """A transfer as it stood when it was launched."""
+
+    source: int
+    target: int
+    pitch_in: int
+    pitch_out: int
+    length: int
+    lines: int
+    remap: RemapComponents | None
+    constants: tuple[int, int]
+
+
+class Copy:
+    """A copy class on a subchannel."""
+
+    def __init__(self, run: ChannelRun, cls: int) -> None:
+        self._run = run
+        self._cls = cls
+        self._registers: dict[int, int] = {}
+        self.methods = dict(dma.METHODS if run.machine.profile.wide else dma.METHODS_AMPERE)
+        if cls < dma.PAYLOAD_UPPER_SINCE:
+            del self.methods[DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER]
+        self._unflushed = False
+
+    def error(self, message: str, kind: Kind = Kind.METHOD) -> ChannelError:
+        """Return the error that this engine posts."""
+        index = self._run.setup.engine - EngineType.COPY0
+        code = RcCode[f"CE{index}_ERROR"] if 0 <= index <= 10 else RcCode.CE0_ERROR
+        return ChannelError(code, kind, message)
+
+    def method(self, call: MethodCall) -> None:
+        """Run one method."""
+        known = self.methods.get(call.address)
+        if known is None:
+            raise self.error(f"class {self._cls:#x} has no method {call.address:#x}")
+        if known.data is not None:
+            violations = known.data.from_int(call.value).check()
+            if violations:
+                raise self.error(f"{known.name} {call.value:#x}: {violations[0]}")
+        self._registers[call.address] = call.value
+        if call.address == DmaMethod.LAUNCH_DMA:
+            self._launch(LaunchDma.from_int(call.value))
+
+    def _register(self, method: DmaMethod, why: str) -> int:
+        if method not in self._registers:
+            raise self.error(f"LAUNCH_DMA {why} before {method.name}")
+        return self._registers[method]
+
+    def _address(self, upper: DmaMethod, lower: DmaMethod, why: str) -> int:
+        return self._register(upper, why) << 32 | self._register(lower, why)
+
+    def _launch(self, launch: LaunchDma) -> None:
+        self._refuse_unknown(launch)
+        kind = launch.DATA_TRANSFER_TYPE
+        engine = f"copy {self._cls:#x}"
+        if kind is not DataTransferType.NONE:
+            transfer = self._transfer(launch)
+            self._unflushed = True
+            self._run.launch(
+                partial(self._move, transfer),
+                engine,
+                "transfer",
+                ordered=kind is not DataTransferType.PIPELINED,
+            )
+        if launch.FLUSH_ENABLE:
+            self._unflushed = False
+        if launch.SEMAPHORE_TYPE is not DmaSemaphoreType.NONE:
+            if self._unflushed:
+                raise self.error(
+                    "a semaphore without FLUSH_ENABLE behind transfers that nothing flushed", Kind.COHERENCE
+                )
+            self._run.launch(self._semaphore(launch), engine, "semaphore", ordered=True)
+        if launch.INTERRUPT_TYPE:
+            self._run.launch(
+                lambda: self._run.machine.notify_work(self._run), engine, "interrupt", ordered=True
+            )
+
+    def _refuse_unknown(self, launch: LaunchDma) -> None:
+        if launch.DATA_TRANSFER_TYPE is DataTransferType.PREFETCH:
+            known = self._cls >= _PREFETCH_SINCE
+            raise self.error(
+                "a prefetching transfer is not emulated" if known else f"class {self._cls:#x} has no prefetch"
+            )
+        if launch.DATA_TRANSFER_TYPE is not DataTransferType.NONE and not (
+            launch.SRC_MEMORY_LAYOUT and launch.DST_MEMORY_LAYOUT
+        ):
+            raise self.error(f"only pitch-linear transfers are emulated: {launch}")
+        for name in ("SRC_TYPE", "DST_TYPE", "COPY_TYPE", "VPRMODE", "MEMORY_SCRUB_ENABLE"):
+            if getattr(launch, name):
+                raise self.error(f"{name} needs privileges or is not emulated: {launch}")
+        if launch.SEMAPHORE_TYPE is DmaSemaphoreType.CONDITIONAL_INTERRUPT:
+            raise self.error("a conditional interrupt is not emulated")
+        if launch.INTERRUPT_TYPE > 2:
+            raise self.error(f"interrupt type {launch.INTERRUPT_TYPE} is not known")
+        if not launch.SEMAPHORE_REDUCTION_ENABLE and (
+            launch.SEMAPHORE_REDUCTION or launch.SEMAPHORE_REDUCTION_SIGN
+        ):
+            raise self.error(f"reduction bits without reduction: {launch}")
+
+    # ---- transfers
+
+    def _transfer(self, launch: LaunchDma) -> _Transfer:
+        why = "of a transfer"
+        multi = bool(launch.MULTI_LINE_ENABLE)
+        remap = None
+        constants = (0, 0)
+        reads = True
+        if launch.REMAP_ENABLE:
+            remap = RemapComponents.from_int(self._register(DmaMethod.SET_REMAP_COMPONENTS, "with remap"))
+            parts = _selected(remap)
+            reads = any(part <= RemapSource.SRC_W for part in parts)
+            constants = (
+                self._register(DmaMethod.SET_REMAP_CONST_A, "with CONST_A")
+                if RemapSource.CONST_A in parts
+                else 0,
+                self._register(DmaMethod.SET_REMAP_CONST_B, "with CONST_B")
+                if RemapSource.CONST_B in parts
+                else 0,
+            )
+        transfer = _Transfer(
+            self._address(DmaMethod.OFFSET_IN_UPPER, DmaMethod.OFFSET_IN_LOWER, why) if reads else 0,
+            self._address(DmaMethod.OFFSET_OUT_UPPER, DmaMethod.OFFSET_OUT_LOWER, why),
+            self._register(DmaMethod.PITCH_IN, "with lines") if multi and reads else 0,
+            self._register(DmaMethod.PITCH_OUT, "with lines") if multi else 0,
+            self._register(DmaMethod.LINE_LENGTH_IN, why),
+            self._register(DmaMethod.LINE_COUNT, "with lines") if multi else 1,
+            remap,
+            constants,
+        )
+        if transfer.length == 0 or transfer.lines == 0:
+            raise self.error(f"a transfer of {transfer.length} bytes and {transfer.lines} lines")
+        return transfer
+
+    def _move(self, transfer: _Transfer) -> None:
+        for line in range(transfer.lines):
+            source = transfer.source + line * transfer.pitch_in
+            target = transfer.target + line * transfer.pitch_out
+            if transfer.remap is None:
+                self._copy(source, target, transfer.length)
+            else:
+                self._remap(source, target, transfer)
+
+    def _copy(self, source: int, target: int, length: int) -> None:
+        if source < target + length and target < source + length:
+            raise self.error(f"a copy of {length:#x} bytes from {source:#x} to {target:#x} overlaps itself")
+        space = self._run.space
+        for at in range(0, length, _PIECE):
+            size = min(_PIECE, length - at)
+            data = space.read(source + at, size, "the copy engine")
+            space.write(target + at, data, "the copy engine")
+
+    def _remap(self, source: int, target: int, transfer: _Transfer) -> None:
+        remap = transfer.remap
+        assert remap is not None
+        size, count = remap.COMPONENT_SIZE + 1, transfer.length
+        parts = _selected(remap)
+        if any(part <= RemapSource.SRC_W and part > remap.NUM_SRC_COMPONENTS for part in parts):
+            raise self.error(f"a component that the source does not have: {remap}")
+        space = self._run.space
+        step_in, step_out = (remap.NUM_SRC_COMPONENTS + 1) * size, (remap.NUM_DST_COMPONENTS + 1) * size
+        reads = any(part <= RemapSource.SRC_W for part in parts)
+        data = space.read(source, count * step_in, "the copy engine") if reads else b""
+        keep = RemapSource.NO_WRITE in parts
+        out = bytearray(
+            space.read(target, count * step_out, "the copy engine") if keep else bytes(count * step_out)
+        )
+        constants = [value.to_bytes(4, "little")[:size] for value in transfer.constants]
+        for i, part in enumerate(parts):
+            if part in (RemapSource.CONST_A, RemapSource.CONST_B):
+                column = constants[part - RemapSource.CONST_A] * count
+                for byte in range(size):
+                    out[i * size + byte :: step_out] = column[byte::size]
+            elif part is not RemapSource.NO_WRITE:
+                for byte in range(size):
+                    out[i * size + byte :: step_out] = data[int(part) * size + byte :: step_in]
+        space.write(target, bytes(out), "the copy engine")
+
+    # ---- semaphores
+
+    def _semaphore(self, launch: LaunchDma) -> partial[None]:
+        why = "with a semaphore"
+        va = self._address(DmaMethod.SET_SEMAPHORE_A, DmaMethod.SET_SEMAPHORE_B, why)
+        bits = 64 if launch.SEMAPHORE_PAYLOAD_SIZE else 32
+        payload = self._register(DmaMethod.SET_SEMAPHORE_PAYLOAD, why)
+        if bits == 64:
+            payload |= self._register(DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER, why) << 32
+        one = semaphore.Release(va, payload, bits)
+        four = launch.SEMAPHORE_TYPE is DmaSemaphoreType.RELEASE_FOUR_WORD
+        if launch.SEMAPHORE_REDUCTION_ENABLE:
+            if four:
+                raise self.error("a reducing semaphore has one word or two")
+            return partial(
+                self._reduce, one, launch.SEMAPHORE_REDUCTION, bool(launch.SEMAPHORE_REDUCTION_SIGN)
+            )
+        return partial(self._release, one, four)
+
+    def _release(self, one: semaphore.Release, four: bool) -> None:  # noqa: FBT001 - private
+        time_ns = self._run.machine.time_ns() if four else None
+        semaphore.release(self._run.space, one, time_ns, "the copy engine's semaphore")
+
+    def _reduce(self, one: semaphore.Release, operation: DmaReduction, signed: bool) -> None:  # noqa: FBT001 - private
+        if operation <= DmaReduction.DEC:
+            semaphore.reduce(
+                self._run.space, one, SemReduction(operation), "the copy engine's semaphore", signed=signed
+            )
+            return
+        if one.bits != 32:
+            raise self.error(f"{operation.name} works on 32 bits")
+        space = self._run.space
+        space.host(one.va, 4, MmuAccess.ATOMIC_STRONG, "the copy engine's semaphore")
+        (old,) = struct.unpack("<f", space.read(one.va, 4, "the copy engine's semaphore"))
+        (new,) = struct.unpack("<f", struct.pack("<I", one.payload))
+        result = {
+            DmaReduction.FADD: old + new,
+            DmaReduction.FMIN: min(old, new),
+            DmaReduction.FMAX: max(old, new),
+        }[operation]
+        space.write(one.va, struct.pack("<f", result), "the copy engine's semaphore")
+
+
+def _selected(remap: RemapComponents) -> list[RemapSource]:
+    return [remap.DST_X, remap.DST_Y, remap.DST_Z, remap.DST_W][: remap.NUM_DST_COMPONENTS + 1]

@@ -1,0 +1,208 @@
+"""Cubins as the emulated GPU reads them: kernels, what their info records say, relocations, the PTX inside (nv.md 5).
+
+Written from the facts, not from the driver's loader. Not here: finding them in device memory (`images`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from drivers.elf import Elf, Section
+from drivers.nv.layouts.cubin import (
+    EM_CUDA,
+    OSABI_12,
+    RELOCATION_WORD_OFFSET,
+    RESERVED_SHARED,
+    SM_SHIFT,
+    TEXT_BARRIERS_SHIFT,
+    CallAbs47,
+    CallAbs55,
+    InfoAttribute,
+    InfoFormat,
+    InfoParamCbank,
+    InfoRecord,
+    InfoSymbolValue,
+    Relocation,
+)
+from drivers.nv.layouts.cubin import Section as Name
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from drivers.elf import Relocation as ElfRelocation
+
+PTX_START: Final = b".version"
+_SINCE_90: Final = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A relocated place of a section."""
+
+    offset: int
+    type: int
+    target: int
+    """Index of the section that the symbol lies in."""
+    value: int
+    """What is added to that section's address."""
+    name: str
+
+
+@dataclass(slots=True)
+class KernelInfo:
+    """What a cubin says about one kernel."""
+
+    name: str
+    text: Section
+    code: bytes
+    patches: tuple[Patch, ...]
+    registers: int = 0
+    barriers: int = 0
+    stack: int = 0
+    param_base: int = 0
+    param_bytes: int = 0
+    static_shared: int = 0
+    """Of the whole workgroup, the reserved part included."""
+    constant0: int = 0
+    """Bytes of bank 0 with its parameters."""
+
+
+@dataclass(slots=True)
+class Cubin:
+    """One image."""
+
+    elf: Elf
+    arch: int
+    ptx: str
+    kernels: dict[str, KernelInfo] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Cubin:
+        """Read an image; raises `UsageError` where it is broken or carries no PTX."""
+        elf = Elf(data)
+        if elf.machine != EM_CUDA or elf.abi not in SM_SHIFT:
+            raise UsageError(f"no cubin: machine {elf.machine}, ABI {elf.abi:#x}")
+        arch = elf.flags >> SM_SHIFT[elf.abi] & 0xFF
+        texts = [elf.content(s) for s in elf.sections if s.size]
+        ptx = next((t.rstrip(b"\0").decode() for t in texts if _is_ptx(t)), "")
+        cubin = cls(elf, arch, ptx)
+        for section in elf.sections:
+            if section.name.startswith(Name.TEXT):
+                kernel = cubin._kernel(section)
+                cubin.kernels[kernel.name] = kernel
+        return cubin
+
+    def _kernel(self, text: Section) -> KernelInfo:
+        elf, name = self.elf, text.name[len(Name.TEXT) :]
+        kernel = KernelInfo(name, text, elf.content(text), tuple(self.patches(text)))
+        if elf.abi == OSABI_12:
+            kernel.barriers = text.flags >> TEXT_BARRIERS_SHIFT
+        indices = [i for i, s in enumerate(elf.symbols) if s.name == name and s.section == text.index]
+        for info in (f"{Name.INFO}.{name}", str(Name.INFO)):
+            section = elf.section(info)
+            if section is not None:
+                _read_info(kernel, elf.content(section), indices, own=info != Name.INFO)
+        shared = elf.section(Name.SHARED + name)
+        kernel.static_shared = shared.size if shared else 0
+        if self.arch < _SINCE_90 and kernel.static_shared:
+            kernel.static_shared += RESERVED_SHARED
+        constant = elf.section(Name.CONSTANT0 + name)
+        kernel.constant0 = constant.size if constant else 0
+        return kernel
+
+    def patches(self, section: Section) -> list[Patch]:
+        """Return what relocations change in a section."""
+        out = []
+        for one in self.elf.relocations():
+            if one.section != section.index or one.type == 0:
+                continue
+            if one.symbol is None or one.symbol.section == 0:
+                name = one.symbol.name if one.symbol else ""
+                raise UsageError(f"{section.name} refers to {name!r}, which the image does not define")
+            addend = one.addend if one.addend is not None else self._addend(section, one)
+            out.append(
+                Patch(one.offset, one.type, one.symbol.section, one.symbol.value + addend, one.symbol.name)
+            )
+        return out
+
+    def _addend(self, section: Section, one: ElfRelocation) -> int:
+        return read_patch(self.elf.content(section), one.offset, one.type)
+
+    @property
+    def banks(self) -> dict[int, Section]:
+        """Constant banks other than 0 that the image brings."""
+        found = {3: self.elf.section(Name.CONSTANT3), 4: self.elf.section(Name.CONSTANT4)}
+        return {bank: section for bank, section in found.items() if section is not None}
+
+
+def _is_ptx(content: bytes) -> bool:
+    """Say whether a section is PTX: it begins with its version, comments aside."""
+    for line in content[:4096].splitlines():
+        if line.strip() and not line.lstrip().startswith(b"//"):
+            return line.startswith(PTX_START)
+    return False
+
+
+def _read_info(kernel: KernelInfo, data: bytes, symbols: list[int], *, own: bool) -> None:
+    """Take the records that speak of this kernel."""
+    at = 0
+    while at + InfoRecord.SIZE <= len(data):
+        head = InfoRecord.from_bytes(data, at)
+        at += InfoRecord.SIZE
+        payload = b""
+        if head.format == InfoFormat.SVAL:
+            payload = data[at : at + head.value]
+            at += head.value
+        elif head.format not in tuple(InfoFormat):
+            raise UsageError(f"info record of format {head.format} in the image of {kernel.name}")
+        if own:
+            if head.attribute == InfoAttribute.PARAM_CBANK:
+                bank = InfoParamCbank.from_bytes(payload)
+                kernel.param_base, kernel.param_bytes = bank.offset, bank.size
+            elif head.attribute == InfoAttribute.NUM_BARRIERS:
+                kernel.barriers = head.value & 0xFF if head.format == InfoFormat.BVAL else head.value
+        elif len(payload) == InfoSymbolValue.SIZE:
+            pair = InfoSymbolValue.from_bytes(payload)
+            if pair.symbol in symbols and head.attribute == InfoAttribute.REGCOUNT:
+                kernel.registers = pair.value
+            elif pair.symbol in symbols and head.attribute == InfoAttribute.MIN_STACK_SIZE:
+                kernel.stack = pair.value
+
+
+def patch_bytes(kind: int) -> tuple[int, int]:
+    """Return the bytes (from, to) that a relocation may change, counted from its offset."""
+    match kind:
+        case Relocation.R_CUDA_64:
+            return 0, 8
+        case Relocation.R_CUDA_ABS32_LO | Relocation.R_CUDA_ABS32_HI:
+            return RELOCATION_WORD_OFFSET, RELOCATION_WORD_OFFSET + 4
+        case Relocation.R_CUDA_ABS47_34 | Relocation.R_CUDA_ABS55_16_34:
+            return 0, CallAbs47.SIZE
+        case _:
+            raise UsageError(f"relocation type {kind} has no formula")
+
+
+def read_patch(content: bytes, offset: int, kind: int) -> int:
+    """Return the value that lies at a relocated place."""
+    match kind:
+        case Relocation.R_CUDA_ABS47_34:
+            return CallAbs47.from_bytes(content, offset).TARGET
+        case Relocation.R_CUDA_ABS55_16_34:
+            return CallAbs55.from_bytes(content, offset).TARGET
+        case _:
+            low, high = patch_bytes(kind)
+            return int.from_bytes(content[offset + low : offset + high], "little")
+
+
+def mask_of(patches: tuple[Patch, ...] | list[Patch], content: bytes) -> bytes:
+    """Return content with the bits that relocations write set to zero."""
+    out = bytearray(content)
+    for patch in patches:
+        if patch.type in (Relocation.R_CUDA_ABS47_34, Relocation.R_CUDA_ABS55_16_34):
+            layout = CallAbs47 if patch.type == Relocation.R_CUDA_ABS47_34 else CallAbs55
+            raw = int(layout.from_bytes(out, patch.offset)) & ~layout.FIELDS["TARGET"].mask()
+            out[patch.offset : patch.offset + layout.SIZE] = raw.to_bytes(layout.SIZE, "little")
+            continue
+        low, high = patch_bytes(patch.type)
+        out[patch.offset + low : patch.offset + high] = bytes(high - low)
+    return bytes(out)

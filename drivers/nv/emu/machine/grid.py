@@ -1,0 +1,296 @@
+"""Running a grid: is the launch what the kernel's image asks for, then its PTX through the SIMT engine (nv.md 4, 5).
+
+The machine code itself never runs, so everything that it would rely on is checked here: registers, barriers, stack, shared
+memory, and constant bank 0 at the offsets where the machine code reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from drivers.emu.engine import Settings
+from drivers.emu.launch import Options
+from drivers.emu.report import ReportKind
+from drivers.nv.emu import ptx
+from drivers.nv.emu.machine.images import check_bank
+from drivers.nv.emu.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
+from drivers.nv.emu.machine.reports import ChannelError, Kind, launch_error, mmu_fault
+from drivers.nv.layouts import compute as layout
+from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, STACK_POINTER_TOP
+from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, MmuAccess, MmuFaultType, RcCode
+from drivers.nv.layouts.qmd import MAX_REGISTERS
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from drivers.emu.report import Report as KernelReport
+    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.machine.compute import Windows
+    from drivers.nv.emu.machine.descriptor import Descriptor
+    from drivers.nv.emu.machine.images import Loaded
+
+_TIMEOUT_S = 60.0
+_ACCESS = {"read": MmuAccess.READ, "write": MmuAccess.WRITE, "atomic": MmuAccess.ATOMIC_STRONG}
+_WINDOW_FAULTS = (
+    ReportKind.SHARED_OUT_OF_BOUNDS,
+    ReportKind.LOCAL_OUT_OF_BOUNDS,
+    ReportKind.PARAM_OUT_OF_BOUNDS,
+)
+
+
+class Grids:
+    """What one machine keeps between launches: modules by image, what its caches have seen."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._modules: dict[int, ptx.Module] = {}
+        self._loaded: dict[tuple[int, int], Loaded] = {}
+        self._constants: dict[tuple[int, int], int] = {}
+
+    def invalidate(self, *, instructions: bool, constants: bool) -> None:
+        """Forget what the caches hold."""
+        if instructions:
+            self._loaded.clear()
+        if constants:
+            self._constants.clear()
+
+    def run(self, run: ChannelRun, windows: Windows, one: Descriptor, *, fresh: bool) -> None:
+        """Run a grid to its end; `fresh` says that the launch itself invalidated caches."""
+        loaded = self._find(run, one, fresh=fresh or one.invalidates_instructions)
+        banks = self._banks(run, one, loaded, fresh=fresh or one.invalidates_constants)
+        _check_needs(one, loaded)
+        params = _check_bank0(run, windows, one, loaded, banks.get(0, b""))
+        windows.check(run.space, run.machine.profile.wide)
+        if any(one.local) or loaded.kernel.stack:
+            _check_local(run, windows, one, loaded)
+        self._execute(run, windows, one, loaded, params)
+
+    def _find(self, run: ChannelRun, one: Descriptor, *, fresh: bool) -> Loaded:
+        key = (id(run.space), one.program)
+        known = self._loaded.get(key)
+        if known is not None:
+            code = run.space.read(one.program, len(known.kernel.code), "instruction fetch")
+            if hashlib.blake2b(code, digest_size=16).digest() == known.digest:
+                return known
+            if not fresh:
+                raise launch_error(
+                    f"the code at {one.program:#x} changed since {known.kernel.name} ran there, and no instruction cache "
+                    "was invalidated",
+                    Kind.COHERENCE,
+                )
+        self._loaded[key] = found = run.machine.images.find(run.space, one.program)
+        if found.cubin.arch != int(run.machine.profile.name[3:]):
+            raise launch_error(f"the image of {found.kernel.name} is for sm_{found.cubin.arch}")
+        if not found.cubin.ptx:
+            raise launch_error(
+                f"the image of {found.kernel.name} carries no PTX, nothing can be run", Kind.UNSUPPORTED
+            )
+        at, size = one.prefetch
+        if size and not at <= one.program < at + size:
+            raise launch_error(
+                f"the code prefetched, [{at:#x}, +{size:#x}), is not the program at {one.program:#x}"
+            )
+        return found
+
+    def _banks(self, run: ChannelRun, one: Descriptor, loaded: Loaded, *, fresh: bool) -> dict[int, bytes]:
+        out = {}
+        for index, bank in one.banks.items():
+            content = run.space.read(bank.va, bank.size, f"constant bank {index}")
+            key, digest = (id(run.space), bank.va), zlib.crc32(content)
+            if not (fresh or bank.invalidate) and self._constants.get(key, digest) != digest:
+                raise launch_error(
+                    f"constant bank {index} at {bank.va:#x} changed since it was last read, and nothing "
+                    "invalidated the constant cache",
+                    Kind.COHERENCE,
+                )
+            self._constants[key] = digest
+            if index and index not in loaded.cubin.banks:
+                raise launch_error(f"constant bank {index} is bound, the image has none")
+            out[index] = content
+        for index, section in loaded.cubin.banks.items():
+            if len(out.get(index, b"")) < section.size:
+                raise launch_error(
+                    f"the image has {section.size:#x} bytes for constant bank {index}, bound are "
+                    f"{len(out.get(index, b'')):#x}"
+                )
+            check_bank(run.space, loaded, index, out[index])
+        return out
+
+    def _kernel(self, loaded: Loaded, one: Descriptor, profile_arch: str) -> ptx.Kernel:
+        module = self._modules.get(id(loaded.cubin))
+        if module is None:
+            module = ptx.load_ptx(loaded.cubin.ptx, arch=profile_arch, settings=self._settings)
+            self._modules[id(loaded.cubin)] = module
+        addresses = {}
+        bank3 = loaded.cubin.banks.get(3)
+        for symbol in loaded.cubin.elf.symbols:
+            if bank3 is not None and symbol.section == bank3.index:
+                addresses[symbol.name] = one.banks[3].va + symbol.value
+            elif symbol.section in loaded.bases and symbol.section != loaded.kernel.text.index:
+                addresses[symbol.name] = loaded.bases[symbol.section] + symbol.value
+        return module.kernel(loaded.kernel.name, addresses)
+
+    def _execute(
+        self, run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, params: bytes
+    ) -> None:
+        machine = run.machine
+        rng = machine.rng
+        dynamic = int.from_bytes(params[-4:], "little")
+        options = Options(
+            group_seed=rng.randrange(1, 1 << 30),
+            warp_order=rng.randrange(1 << 30),
+            timeout_s=_TIMEOUT_S,
+            shared_window=windows.shared or 0,
+            local_window=windows.local or 0,
+        )
+        try:
+            kernel = self._kernel(loaded, one, machine.profile.assembler_arch)
+            if kernel.param_bytes > len(params) - 4:
+                raise launch_error(
+                    f"{kernel.name} reads {kernel.param_bytes} bytes of parameters, bank 0 has "
+                    f"{len(params) - 4} behind the driver's words"
+                )
+            result = ptx.launch(
+                kernel,
+                one.grid,
+                one.block,
+                params[: kernel.param_bytes],
+                dynamic,
+                memory=run.space.map,
+                options=options,
+            )
+        except UsageError as error:
+            raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
+        machine.launched(loaded.kernel.name)
+        if result.fault is not None:
+            raise _kernel_error(result.fault, one.program)
+        for finding in result.findings:
+            raise launch_error(str(finding), Kind.KERNEL)
+
+
+def _kernel_error(fault: KernelReport, program: int) -> ChannelError:
+    """Return what the hardware would make of a kernel's fault."""
+    text = str(fault)
+    if fault.kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN) and fault.address is not None:
+        kind = MmuFaultType.PTE if fault.kind is ReportKind.OUT_OF_BOUNDS else MmuFaultType.RO
+        error = mmu_fault(fault.address, _ACCESS.get(fault.access, MmuAccess.READ), text, kind)
+        error.pc = program
+        return error
+    if fault.kind is ReportKind.HANG:
+        return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, text, pc=program)
+    window = fault.kind in _WINDOW_FAULTS
+    # The codes of other SM exceptions are not documented: 1 stands for "some".
+    return ChannelError(
+        RcCode.GR_EXCEPTION,
+        Kind.KERNEL,
+        text,
+        va=fault.address,
+        pc=program,
+        esr=WARP_ESR_INVALID_ADDRESS_SPACE if window else 1,
+    )
+
+
+def _check_needs(one: Descriptor, loaded: Loaded) -> None:
+    """Compare the descriptor with what the image's info records ask for."""
+    kernel = loaded.kernel
+    if not kernel.registers <= one.registers <= MAX_REGISTERS:
+        raise launch_error(
+            f"{kernel.name} needs {kernel.registers} registers, the descriptor gives {one.registers}"
+        )
+    if one.barriers < kernel.barriers:
+        raise launch_error(
+            f"{kernel.name} needs {kernel.barriers} barriers, the descriptor gives {one.barriers}"
+        )
+    if one.shared < kernel.static_shared:
+        raise launch_error(
+            f"{kernel.name} needs {kernel.static_shared:#x} bytes shared, the descriptor gives {one.shared:#x}"
+        )
+    if max(one.local) < kernel.stack:
+        raise launch_error(
+            f"{kernel.name} needs {kernel.stack:#x} bytes of stack, the descriptor gives {one.local}"
+        )
+    per_warp = -(-one.registers * 32 // 256) * 256
+    most = 65536 // per_warp // 4 * 4 * 32 if per_warp else 1024
+    if one.threads > most:
+        raise launch_error(
+            f"a block of {one.threads} threads with {one.registers} registers each: {most} fit an SM"
+        )
+
+
+def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> bytes:
+    """Judge the driver's words of bank 0; return the parameters, then the dynamic shared size in 4 bytes."""
+    kernel, shape = loaded.kernel, BANK0[run.machine.profile.name]
+    if kernel.param_base and kernel.param_base != shape.SIZE:
+        raise launch_error(
+            f"the parameters of {kernel.name} start at {kernel.param_base:#x}, facts say {shape.SIZE:#x}"
+        )
+    if len(content) < max(shape.SIZE + kernel.param_bytes, kernel.constant0):
+        raise launch_error(
+            f"constant bank 0 has {len(content):#x} bytes, {kernel.name} reads "
+            f"{max(shape.SIZE + kernel.param_bytes, kernel.constant0):#x}"
+        )
+    words: Any = shape.from_bytes(content)  # the three layouts have these fields in common
+    if words.check():
+        raise launch_error(f"constant bank 0 of {kernel.name}: {words.check()[0]}")
+    for name, wanted in (("ntid", one.block), ("nctaid", one.grid)):
+        if getattr(words, name) != wanted:
+            raise launch_error(
+                f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name)}, launched with {wanted}"
+            )
+    for name, base in (("shared_window", windows.shared), ("local_window", windows.local)):
+        if getattr(words, name) not in (0, base):
+            raise launch_error(
+                f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name):#x}, the channel's is {base or 0:#x}"
+            )
+    for name in ("global_descriptor", "grid_id", "constant_bank_3", "nsmid", "reserved_shared_size"):
+        if getattr(words, name) and (name, getattr(words, name)) != ("reserved_shared_size", RESERVED_SHARED):
+            raise launch_error(
+                f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name):#x}, wanted 0"
+            )
+    room = max(one.shared - (kernel.static_shared or RESERVED_SHARED), 0)
+    told = words.dynamic_shared_size
+    if told > room:
+        raise launch_error(
+            f"constant bank 0 of {kernel.name}: {told:#x} bytes of dynamic shared memory, room is for {room:#x}"
+        )
+    _check_stack(words.stack_pointer, one, loaded)
+    return content[shape.SIZE :] + (told or room).to_bytes(4, "little")
+
+
+def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:
+    """Accept either scheme: the window's top with HIGH, or the size itself with LOW (nv.md 5.3)."""
+    low, high = one.local
+    stack = loaded.kernel.stack
+    if not stack:
+        return
+    top = pointer == STACK_POINTER_TOP and high >= stack + layout.LOCAL_STACK_RESERVE
+    if not top and not stack <= pointer <= low:
+        raise launch_error(
+            f"{loaded.kernel.name} has {stack:#x} bytes of stack: the stack pointer {pointer:#x} goes neither with "
+            f"the low size {low:#x} nor with the high size {high:#x}"
+        )
+
+
+def _check_local(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded) -> None:
+    """Check that local memory is backed for every thread that may run."""
+    if windows.local is None or windows.backing is None or windows.per_tpc is None:
+        raise launch_error(
+            f"{loaded.kernel.name} has local memory, but its window, address or size was never set"
+        )
+    for size in one.local:
+        if size % layout.LOCAL_THREAD_ALIGN:
+            raise launch_error(
+                f"local memory of {size:#x} bytes a thread is no multiple of {layout.LOCAL_THREAD_ALIGN}"
+            )
+    warp = (
+        -(-sum(one.local) * layout.LOCAL_THREADS_PER_WARP // layout.LOCAL_WARP_ALIGN)
+        * layout.LOCAL_WARP_ALIGN
+    )
+    needed = -(-warp * MAX_WARPS_PER_SM * SMS_PER_TPC // layout.LOCAL_TPC_ALIGN) * layout.LOCAL_TPC_ALIGN
+    if windows.per_tpc < needed:
+        raise launch_error(
+            f"local memory is set up for {windows.per_tpc:#x} bytes a TPC, {loaded.kernel.name} needs {needed:#x}"
+        )
+    total = windows.per_tpc * run.machine.profile.tpcs
+    run.space.host(windows.backing, total, MmuAccess.WRITE, f"local memory of {loaded.kernel.name}")

@@ -1,0 +1,98 @@
+"""Host methods of a channel: semaphores, waits for idle, barriers (nv.md 3.3).
+
+Not here: fetching (`channel`), the engines (`compute`, `copy`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.machine import semaphore
+from drivers.nv.emu.machine.reports import host_error
+from drivers.nv.layouts import host as layout
+from drivers.nv.layouts.host import HostMethod, MemOperation, SemExecute, SemOperation
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.machine.pushbuffer import MethodCall
+
+
+class Host:
+    """The host's registers of one channel."""
+
+    def __init__(self, run: ChannelRun) -> None:
+        self._run = run
+        self.methods = layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE
+        self.registers: dict[int, int] = {}
+
+    def method(self, call: MethodCall) -> None:
+        """Run one method."""
+        known = self.methods.get(call.address)
+        if known is None:
+            raise host_error(f"host method {call.address:#x} is not known")
+        if known.data is not None:
+            violations = known.data.from_int(call.value).check()
+            if violations:
+                raise host_error(f"{known.name} {call.value:#x}: {violations[0]}")
+        self.registers[call.address] = call.value
+        match HostMethod(call.address):
+            case HostMethod.SEM_EXECUTE:
+                self._semaphore(SemExecute.from_int(call.value))
+            case HostMethod.WFI:
+                self._run.drain()
+            case HostMethod.MEM_OP_D:
+                self._memory_operation(layout.MemOpD.from_int(call.value).OPERATION)
+            case HostMethod.NON_STALL_INTERRUPT:
+                self._run.machine.notify_work(self._run)
+            case HostMethod.YIELD:
+                self._run.yielded = True
+
+    def _address(self) -> int:
+        if HostMethod.SEM_ADDR_LO not in self.registers or HostMethod.SEM_ADDR_HI not in self.registers:
+            raise host_error("SEM_EXECUTE before SEM_ADDR_LO and SEM_ADDR_HI")
+        return self.registers[HostMethod.SEM_ADDR_HI] << 32 | self.registers[HostMethod.SEM_ADDR_LO]
+
+    def target(self, execute: SemExecute) -> semaphore.Release:
+        """Return address, payload and width that SEM_EXECUTE works with."""
+        if HostMethod.SEM_PAYLOAD_LO not in self.registers:
+            raise host_error("SEM_EXECUTE before SEM_PAYLOAD_LO")
+        bits = 64 if execute.PAYLOAD_SIZE else 32
+        if bits == 64 and HostMethod.SEM_PAYLOAD_HI not in self.registers:
+            raise host_error("SEM_EXECUTE with 64 bits before SEM_PAYLOAD_HI")
+        payload = self.registers[HostMethod.SEM_PAYLOAD_LO]
+        if bits == 64:
+            payload |= self.registers[HostMethod.SEM_PAYLOAD_HI] << 32
+        return semaphore.Release(self._address(), payload, bits)
+
+    def _semaphore(self, execute: SemExecute) -> None:
+        one = self.target(execute)
+        run = self._run
+        if execute.OPERATION not in (SemOperation.RELEASE, SemOperation.REDUCTION):
+            if execute.RELEASE_WFI or execute.RELEASE_TIMESTAMP:
+                raise host_error(f"an acquire with bits of a release: {execute}")
+            semaphore.check_alignment(one.va, one.bits // 8, "SEM_EXECUTE")
+            run.waiting = semaphore.Acquire(one.va, execute.OPERATION, one.payload, one.bits)
+            return
+        if execute.ACQUIRE_SWITCH_TSG:
+            raise host_error(f"a release with bits of an acquire: {execute}")
+        if execute.RELEASE_WFI:
+            run.drain()
+        if execute.OPERATION is SemOperation.REDUCTION:
+            if execute.RELEASE_TIMESTAMP:
+                raise host_error("a reduction writes no time")
+            semaphore.reduce(
+                run.space, one, execute.REDUCTION, "SEM_EXECUTE", signed=bool(execute.REDUCTION_FORMAT)
+            )
+            return
+        if execute.REDUCTION or execute.REDUCTION_FORMAT:
+            raise host_error(f"a plain release with bits of a reduction: {execute}")
+        time_ns = run.machine.time_ns() if execute.RELEASE_TIMESTAMP else None
+        semaphore.release(run.space, one, time_ns, "SEM_EXECUTE")
+
+    def _memory_operation(self, operation: MemOperation) -> None:
+        if operation is not MemOperation.MEMBAR:
+            raise host_error(f"MEM_OP {operation.name} needs a privileged channel or is not emulated")
+        rest = (HostMethod.MEM_OP_A, HostMethod.MEM_OP_B, HostMethod.MEM_OP_C)
+        if any(self.registers.get(one, 0) for one in rest):
+            raise host_error("MEM_OP MEMBAR takes zeros in A, B and C (system scope)")
+        self._run.drain()

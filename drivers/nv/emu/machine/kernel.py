@@ -1,0 +1,282 @@
+"""The operating system as a driver sees it, with an emulated NVIDIA GPU in it instead of a real one.
+
+Device nodes, their ioctls and mappings are emulated; anonymous memory is the real one of this process. Sandboxed, which is
+the default, it shows and passes only what nv.md 7 lists.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import TYPE_CHECKING
+
+from drivers.kernel import (
+    MAP_ANONYMOUS,
+    MAP_FIXED,
+    MAP_FIXED_NOREPLACE,
+    MAP_SHARED,
+    PROT_READ,
+    PROT_WRITE,
+    Mapping,
+    fail,
+)
+from drivers.nv.emu.machine import frontend, mapping, uvm
+from drivers.nv.emu.machine.backing import Backing, CpuMapping
+from drivers.nv.emu.machine.files import Node, OpenFile
+from drivers.nv.emu.machine.objects import Memory, Usermode
+from drivers.nv.emu.machine.usermode import Doorbell
+from drivers.nv.layouts.gpfifo import USERMODE_BYTES
+from drivers.nv.layouts.rm_classes import RmClass
+from drivers.nv.layouts.uvm import UvmCommand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drivers.kernel import Mmio
+    from drivers.nv.emu.machine.machine import Machine
+    from drivers.nv.emu.machine.reports import Report
+
+_FIRST_FD = 1 << 20
+_NODES = {node.value: node for node in Node if node is not Node.TEXT}
+
+
+class EmulatedKernel:
+    """A `drivers.kernel.Kernel` with one emulated GPU."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.files: dict[int, OpenFile] = {}
+        self._next = _FIRST_FD
+        self._texts = self._make_texts()
+        self._folders = {
+            "/dev": ["nvidia-uvm", "nvidia0", "nvidiactl"],
+            "/proc/driver/nvidia": sorted(
+                p.rsplit("/", 1)[1] for p in self._texts if p.startswith("/proc/driver/nvidia/")
+            ),
+        }
+
+    def _make_texts(self) -> dict[str, bytes]:
+        texts = {
+            "/proc/driver/nvidia/params": b"EnableMSI: 1\nDeviceFileMode: 438\n",
+            "/proc/devices": b"Character devices:\n195 nvidia\n195 nvidiactl\n510 nvidia-uvm\n",
+        }
+        if not self.machine.filtered:
+            line = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {self.machine.version}  Release Build\n"
+            texts["/proc/driver/nvidia/version"] = line.encode()
+        return texts
+
+    @property
+    def reports(self) -> list[Report]:
+        """What the emulated GPU objected to."""
+        return self.machine.reports
+
+    # ---- files
+
+    def open(self, path: str, flags: int = os.O_RDWR) -> int:
+        """Open a device node, or a text of procfs."""
+        if path in _NODES:
+            if flags & os.O_ACCMODE != os.O_RDWR:
+                fail("open", errno.EACCES, f"{path} is opened for reading and writing")
+            return self._open(
+                OpenFile(0, _NODES[path], path, uvm=uvm.Uvm() if path == Node.UVM.value else None)
+            )
+        if path in self._texts:
+            return self._open(OpenFile(0, Node.TEXT, path, content=self._texts[path]))
+        fail("open", errno.ENOENT, path)
+
+    def _open(self, file: OpenFile) -> int:
+        with self.machine.lock:
+            file.fd = self._next
+            self._next += 1
+            self.files[file.fd] = file
+            return file.fd
+
+    def _file(self, call: str, fd: int) -> OpenFile:
+        file = self.files.get(fd)
+        if file is None:
+            fail(call, errno.EBADF, f"fd {fd} is not open")
+        return file
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor; a client goes with the descriptor that made it, mappings stay."""
+        file = self._file("close", fd)
+        with self.machine.lock:
+            del self.files[fd]
+            if file.uvm is not None:
+                file.uvm.close()
+            for client in [c for c in self.machine.clients.values() if c.ctl_fd == fd]:
+                self.machine.free(client, client)
+
+    def read(self, fd: int, size: int) -> bytes:
+        """Read on in a text."""
+        file = self._file("read", fd)
+        if file.node is not Node.TEXT:
+            fail("read", errno.EINVAL, f"{file.path} cannot be read")
+        data = file.content[file.at : file.at + size]
+        file.at += len(data)
+        return data
+
+    def read_file(self, path: str) -> bytes:
+        """Return a text of procfs."""
+        if path not in self._texts:
+            fail("read", errno.ENOENT, path)
+        return self._texts[path]
+
+    def list_dir(self, path: str) -> list[str]:
+        """Return the names in a folder."""
+        found = self._folders.get(path.rstrip("/"))
+        if found is None:
+            fail("listdir", errno.ENOENT, path)
+        return list(found)
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        """Run an ioctl; the argument is a bytearray, or an address where the size can be told."""
+        file = self._file("ioctl", fd)
+        if file.node is Node.TEXT:
+            fail("ioctl", errno.ENOTTY, file.path)
+        if isinstance(argument, int):
+            size = self._size(file, request)
+            block = bytearray(self.machine.user.read(argument, size))
+            self._dispatch(file, request, block)
+            self.machine.user.write(argument, block)
+        else:
+            self._dispatch(file, request, argument)
+        return 0
+
+    def _size(self, file: OpenFile, request: int) -> int:
+        if file.node is not Node.UVM:
+            return request >> 16 & 0x3FFF
+        return uvm.size_of(self.machine, request)
+
+    def _dispatch(self, file: OpenFile, request: int, block: bytearray) -> None:
+        if file.node is Node.UVM:
+            if request == UvmCommand.UVM_DEINITIALIZE:
+                assert file.uvm is not None
+                file.uvm.close()
+                return
+            with self.machine.lock:
+                uvm.ioctl(self, file, request, block)
+        else:
+            with self.machine.lock:
+                frontend.ioctl(self, file, request, block)
+
+    # ---- memory
+
+    def mmap(
+        self,
+        size: int,
+        *,
+        fd: int = -1,
+        offset: int = 0,
+        va: int = 0,
+        prot: int = PROT_READ | PROT_WRITE,
+        flags: int | None = None,
+    ) -> Mapping:
+        """Map anonymous memory, or what MAP_MEMORY prepared for a descriptor."""
+        linux = self.machine.linux
+        if fd < 0:
+            return linux.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags)
+        file = self._file("mmap", fd)
+        flags = MAP_SHARED if flags is None else flags
+        if file.node is Node.UVM:
+            if va != offset:
+                fail(
+                    "mmap", errno.EINVAL, f"UVM maps address {va:#x} at that offset only, not at {offset:#x}"
+                )
+            return linux.mmap(
+                size,
+                va=va,
+                prot=prot,
+                flags=(flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) | MAP_SHARED | MAP_ANONYMOUS,
+            )
+        if not flags & MAP_SHARED:
+            fail("mmap", errno.EINVAL, f"{file.path} is mapped MAP_SHARED only")
+        with self.machine.lock:
+            if file.context is not None and isinstance(file.context.target, Usermode):
+                fail(
+                    "mmap",
+                    errno.EINVAL,
+                    "the doorbell page is mapped through mmio(), so that its writes are seen",
+                )
+            context = mapping.use_context(file, size, offset)
+            assert context.backing is not None
+            got = linux.mmap(
+                size, fd=context.backing.fd, offset=context.offset, va=va, prot=prot, flags=flags
+            )
+            self.machine.cpu_mappings.append(CpuMapping(context.backing, context.offset, got))
+            return got
+
+    def compare_addresses(self, memory: Memory, va: int, offset: int) -> None:
+        """Advise when memory lies at different addresses for CPU and GPU (nv.md 2.6)."""
+        for one in self.machine.cpu_mappings:
+            if one.backing is memory.backing and one.mapping.va - one.offset != va - offset:
+                self.machine.advise(
+                    f"{memory} lies at {one.mapping.va:#x} for the CPU and at {va:#x} for the GPU: make them equal"
+                )
+        pinned = memory.cls == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR
+        if pinned and memory.backing.host + offset != va:
+            self.machine.advise(
+                f"user pages at {memory.backing.host:#x} are mapped at {va:#x} for the GPU: make them equal"
+            )
+
+    def munmap(self, va: int, size: int) -> None:
+        """Unmap; pages that the GPU has pinned stay until it lets go."""
+        with self.machine.lock:
+            if self._pinned(va, size) is not None:
+                self.machine.advise(
+                    f"[{va:#x}, +{size:#x}) was unmapped while its pages are pinned for the GPU"
+                )
+                return
+            self.machine.cpu_mappings = [
+                m for m in self.machine.cpu_mappings if not va <= m.mapping.va < va + size
+            ]
+        self.machine.linux.munmap(va, size)
+
+    def _pinned(self, va: int, size: int) -> Backing | None:
+        return next((b for b in self.machine.pinned if b.host < va + size and va < b.host + b.size), None)
+
+    def mprotect(self, va: int, size: int, prot: int) -> None:
+        """Change the protection of memory of this process."""
+        self.machine.linux.mprotect(va, size, prot)
+
+    def madvise(self, va: int, size: int, advice: int) -> None:
+        """Pass on to the real kernel."""
+        self.machine.linux.madvise(va, size, advice)
+
+    def mmio(self, fd: int, size: int, offset: int) -> Mmio:
+        """Map the doorbell page that MAP_MEMORY prepared for a descriptor."""
+        file = self._file("mmio", fd)
+        with self.machine.lock:
+            context = mapping.use_context(file, size, offset)
+            if not isinstance(context.target, Usermode) or context.offset or context.length != USERMODE_BYTES:
+                fail("mmap", errno.EINVAL, f"{context.target} is not the whole doorbell page")
+            return Doorbell(self.machine, context.target)
+
+    # ---- waiting
+
+    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
+        """Sleep until an event woke one of the descriptors."""
+        for fd in fds:
+            self._file("poll", fd)
+        deadline = time.monotonic() + max(0.0, timeout_s)
+        machine = self.machine
+        with machine.event_wake:
+            while True:
+                ready = [fd for fd in fds if fd in machine.events]
+                left = deadline - time.monotonic()
+                if ready or left <= 0:
+                    machine.events.difference_update(ready)
+                    return ready
+                machine.event_wake.wait(left)
+
+    def fence(self) -> None:
+        """Order stores: a real fence, and a note for those who check that there was one."""
+        self.machine.linux.fence()
+        self.machine.fences += 1
+
+    def shut(self) -> None:
+        """End the emulated GPU: its thread, its memory, every descriptor."""
+        for fd in tuple(self.files):
+            self.close(fd)
+        self.machine.close()

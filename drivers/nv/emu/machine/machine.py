@@ -1,0 +1,270 @@
+"""The state of one emulated GPU and its kernel driver: clients, channels, faults, reports.
+
+Not here: the ioctls that change it (`frontend`, `uvm`), the file descriptors in front of it (`kernel`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import threading
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from drivers.kernel import LinuxKernel
+from drivers.nv.emu.machine.faults import Faults
+from drivers.nv.emu.machine.grid import Grids
+from drivers.nv.emu.machine.images import Images
+from drivers.nv.emu.machine.objects import Channel, Client, Event, RmObject
+from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report
+from drivers.nv.emu.machine.scheduler import Scheduler
+from drivers.nv.emu.machine.user import UserMemory
+from drivers.nv.layouts.branches import STRUCTS
+from drivers.nv.layouts.controls import EVENT_RC_ERROR
+from drivers.nv.layouts.fault import NOTIFIER_ERROR, NOTIFIER_POSTED, NvNotification, NvTimeStamp, RcCode
+from drivers.nv.layouts.gpfifo import WorkSubmitToken
+from drivers.nv.layouts.rm_classes import EngineType, copy_engine
+from drivers.nv.layouts.status import NvStatus
+
+if TYPE_CHECKING:
+    from drivers.emu.engine import Settings
+    from drivers.nv.emu.machine.backing import Backing, CpuMapping
+    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.machine.profiles import Profile
+
+_FIRST_CLIENT = 0xC1D0_0001
+_FIRST_HANDLE = 0xCAF0_0000
+_TIME_BITS = ~0x1F
+_KEPT = 256
+_CHANNELS = 4096
+FIFO_EVENT = 35
+
+
+class Machine:
+    """One emulated GPU."""
+
+    def __init__(
+        self, profile: Profile, branch: int, version: str, *, filtered: bool, seed: int, settings: Settings
+    ) -> None:
+        self.profile = profile
+        self.branch = branch
+        self.version = version
+        self.filtered = filtered
+        self.structs = STRUCTS[branch]
+        self.lock = threading.RLock()
+        self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
+        self.linux = LinuxKernel()
+        self.user = UserMemory()
+        self.gpu_id = 0x100
+        self.device_instance = 0
+        self.uuid = hashlib.sha256(f"hcq emulated {profile.name}".encode()).digest()[:16]
+        self.clients: dict[int, Client] = {}
+        self.channels: list[Channel] = []
+        self.tokens: dict[int, Channel] = {}
+        self.vram_used = 0
+        self.pinned: list[Backing] = []
+        self.cpu_mappings: list[CpuMapping] = []
+        self.reports: list[Report] = []
+        self.refusals: deque[str] = deque(maxlen=_KEPT)
+        """Why ioctls were refused, the latest last."""
+        self.launches: Counter[str] = Counter()
+        """Kernel name -> grids run."""
+        self.faults = Faults()
+        self.images = Images()
+        self.grids = Grids(settings)
+        self.descriptors: dict[tuple[int, int], bytes] = {}
+        """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
+        self.events: set[int] = set()
+        """Descriptors that an event woke and nobody polled since."""
+        self.event_wake = threading.Condition()
+        self.cookies: dict[int, RmObject] = {}
+        """What MAP_MEMORY handed out -> the object mapped."""
+        self.fences = 0
+        self.scheduler = Scheduler(self)
+        self._next = 0
+        self.engines = (int(EngineType.GR0), *(copy_engine(i) for i in range(profile.copy_engines)))
+        self.graphics_engines = tuple(copy_engine(i) for i in range(profile.graphics_copy_engines))
+
+    # ---- clients and handles
+
+    def client(self, handle: int, ctl_fd: int) -> Client:
+        """Return the client of that handle; one of another descriptor is refused."""
+        client = self.clients.get(handle)
+        if client is None:
+            raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"there is no client {handle:#x}")
+        if client.ctl_fd != ctl_fd:
+            raise Refused(
+                NvStatus.INSUFFICIENT_PERMISSIONS, f"client {handle:#x} belongs to another descriptor"
+            )
+        return client
+
+    def new_client_handle(self) -> int:
+        """Pick the handle of a new client."""
+        self._next += 1
+        return _FIRST_CLIENT + self._next
+
+    def new_handle(self, client: Client) -> int:
+        """Pick the handle of a new object."""
+        while True:
+            self._next += 1
+            if _FIRST_HANDLE + self._next not in client.objects:
+                return _FIRST_HANDLE + self._next
+
+    def free(self, client: Client, top: RmObject) -> None:
+        """Free an object and everything under it."""
+        for one in top.walk():
+            self._gone(one)
+            client.objects.pop(one.handle, None)
+        if top.parent is not None:
+            top.parent.children.remove(top)
+        if isinstance(top, Client):
+            self.clients.pop(top.handle, None)
+
+    def _gone(self, one: RmObject) -> None:
+        from drivers.nv.emu.machine.objects import Memory, VaSpaceObject  # noqa: PLC0415 - beside their one use
+
+        match one:
+            case Channel():
+                if one.run.busy:
+                    self.advise(f"{one.run.name} was freed with work left: {one.run.at}")
+                one.run.inflight.clear()
+                self.channels.remove(one)
+                self.tokens = {token: c for token, c in self.tokens.items() if c is not one}
+            case Memory():
+                self.pinned = [b for b in self.pinned if b is not one.backing]
+                one.backing.drop()
+            case VaSpaceObject():
+                one.space.clear("with its address space")
+
+    # ---- channels
+
+    def add_channel(self, channel: Channel) -> None:
+        """Give a channel its token."""
+        if len(self.channels) >= _CHANNELS:
+            raise Refused(NvStatus.INSUFFICIENT_RESOURCES, "there are no channels left")
+        self.channels.append(channel)
+        engine = channel.group.engine
+        runlist = (
+            0 if engine == EngineType.GR0 or engine in self.graphics_engines else self.engines.index(engine)
+        )
+        self._next += 1
+        number = self._next % _CHANNELS
+        while (token := int(WorkSubmitToken(CHANNEL=number, RUNLIST=runlist))) in self.tokens:
+            number = (number + 1) % _CHANNELS
+        self.tokens[token] = channel
+
+    def token_of(self, channel: Channel) -> int:
+        """Return what the channel's doorbell takes."""
+        return next(token for token, one in self.tokens.items() if one is channel)
+
+    def time_ns(self) -> int:
+        """Return the GPU's clock; the low five bits are zero."""
+        return time.monotonic_ns() & _TIME_BITS
+
+    def launched(self, kernel: str) -> None:
+        """Count a grid."""
+        self.launches[kernel] += 1
+
+    # ---- what goes wrong
+
+    def stop(self, run: ChannelRun, error: ChannelError) -> None:
+        """Stop a channel and its siblings with a robust-channel error."""
+        with self.lock:
+            if run.dead is not None:
+                return
+            self.reports.append(
+                Report(
+                    kind=error.kind,
+                    message=error.message,
+                    channel=run.name,
+                    rc=error.rc,
+                    va=error.va,
+                    at=run.at,
+                )
+            )
+            self.faults.take(error, run, self.profile.sms)
+            owner = next((c for c in self.channels if c.run is run), None)
+            siblings = [
+                c for c in self.channels if owner is not None and c.group is owner.group and c.run is not run
+            ]
+            self._kill(run, error)
+            for sibling in siblings:
+                self._kill(
+                    sibling.run,
+                    ChannelError(
+                        RcCode.PREEMPTIVE_REMOVAL, error.kind, f"its group was stopped: {error.message}"
+                    ),
+                )
+            self.notify(EVENT_RC_ERROR)
+
+    def _kill(self, run: ChannelRun, error: ChannelError) -> None:
+        if run.dead is not None:
+            return
+        run.dead = error
+        run.inflight.clear()
+        run.calls.clear()
+        run.entries.clear()
+        run.waiting = None
+        memory = run.setup.notifier
+        if memory is None:
+            return
+        now = self.time_ns()
+        NvNotification.store(
+            memory.backing.view,
+            NOTIFIER_ERROR * NvNotification.SIZE,
+            timeStamp=NvTimeStamp(nanoseconds=(now & 0xFFFF_FFFF, now >> 32)),
+            info32=error.rc,
+            info16=0,
+            status=NOTIFIER_POSTED,
+        )
+
+    def find(self, kind: Kind, message: str) -> None:
+        """Report something that no channel did: a finding that a driver sees as fault of every channel."""
+        self.reports.append(Report(kind=kind, message=message))
+        for channel in tuple(self.channels):
+            self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
+
+    def advise(self, message: str) -> None:
+        """Report what works though facts advise otherwise."""
+        self.reports.append(Report(kind=Kind.ADVICE, message=message))
+
+    def note(self, message: str) -> None:
+        """Remember why a call was refused."""
+        self.refusals.append(message)
+
+    @property
+    def fatal(self) -> list[Report]:
+        """The reports that a driver must have seen as faults."""
+        return [report for report in self.reports if report.fatal]
+
+    # ---- events
+
+    def notify(self, number: int) -> None:
+        """Wake the descriptors that wait for an event of the subdevice."""
+        with self.event_wake:
+            for client in self.clients.values():
+                for one in client.objects.values():
+                    if (
+                        isinstance(one, Event)
+                        and one.index == number
+                        and one.subdevice.notifications.get(number)
+                    ):
+                        self.events.add(one.fd)
+            self.event_wake.notify_all()
+
+    def notify_work(self, _run: ChannelRun) -> None:
+        """Wake those who wait for finished work."""
+        self.notify(FIFO_EVENT)
+
+    def pin(self, backing: Backing) -> None:
+        """Remember a user's pages."""
+        self.pinned.append(backing)
+
+    def close(self) -> None:
+        """Free everything."""
+        self.scheduler.close()
+        with self.lock:
+            for client in tuple(self.clients.values()):
+                self.free(client, client)
+        self.user.close()

@@ -1,0 +1,74 @@
+"""Push buffers: words to method calls (nv.md 3.2). Everything malformed is a host error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from drivers.nv.emu.machine.reports import host_error
+from drivers.nv.layouts.gpfifo import MethodHeader, SecOp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_METHOD_SPACE = 1 << 14
+
+
+class MethodCall(NamedTuple):
+    """One method with its data word."""
+
+    subchannel: int
+    address: int
+    value: int
+    word: int
+    """Where the data stands in its segment."""
+    last: bool
+    """Whether no more data of the same header follows."""
+
+
+def decode(words: Sequence[int]) -> list[MethodCall]:
+    """Return the method calls of a segment, in order."""
+    calls: list[MethodCall] = []
+    at = 0
+    while at < len(words):
+        header = MethodHeader.from_int(words[at])
+        violations = header.check()
+        if violations:
+            raise host_error(f"word {at}: header {words[at]:#010x}: {violations[0]}")
+        at += 1
+        if header.OPCODE is SecOp.END_PB_SEGMENT:
+            if at != len(words):
+                raise host_error(f"word {at - 1}: the segment ends, {len(words) - at} words follow")
+            break
+        if header.OPCODE is SecOp.IMMEDIATE:
+            calls.append(MethodCall(int(header.SUBCHANNEL), header.ADDRESS, header.COUNT, at - 1, last=True))
+            continue
+        if header.COUNT == 0:
+            raise host_error(f"word {at - 1}: header {words[at - 1]:#010x} has no data")
+        if at + header.COUNT > len(words):
+            raise host_error(
+                f"word {at - 1}: {header.COUNT} data words announced, {len(words) - at} are left in the segment"
+            )
+        calls += _spread(header, words[at : at + header.COUNT], at)
+        at += header.COUNT
+    return calls
+
+
+def _spread(header: MethodHeader, data: Sequence[int], at: int) -> list[MethodCall]:
+    step, most = {
+        SecOp.INCREMENTING: (4, len(data)),
+        SecOp.NON_INCREMENTING: (0, 0),
+        SecOp.INCREMENT_ONCE: (4, 1),
+    }[header.OPCODE]
+    calls = [
+        MethodCall(
+            int(header.SUBCHANNEL),
+            header.ADDRESS + step * min(i, most),
+            value,
+            at + i,
+            last=i == len(data) - 1,
+        )
+        for i, value in enumerate(data)
+    ]
+    if calls[-1].address >= _METHOD_SPACE:
+        raise host_error(f"word {at - 1}: the methods run past {_METHOD_SPACE:#x}")
+    return calls

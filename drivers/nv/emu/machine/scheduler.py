@@ -1,0 +1,129 @@
+"""Who runs when: channels take turns on a thread of their own, in an order made from the machine's seed.
+
+Nothing runs inside the doorbell's write. A channel that waits for a semaphore is asked again when anything moved, and every
+now and then, because the host may write it. Channels that wait for each other are found by looking ahead (`waitgraph`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.machine.channel import Outcome
+from drivers.nv.emu.machine.reports import ChannelError, Kind
+from drivers.nv.emu.machine.waitgraph import find_deadlock
+from drivers.nv.layouts.fault import RcCode
+from hcq.errors import HcqError
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.machine import Machine
+    from drivers.nv.emu.machine.objects import Channel
+
+_ASK_AGAIN_S = 0.0005
+_SLOWEST_S = 0.01
+_MOST_STEPS = 6
+
+
+class Scheduler:
+    """The command processor of one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._wake = threading.Condition()
+        self._bells: deque[Channel] = deque()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self.last: Channel | None = None
+
+    def rung(self, channel: Channel) -> None:
+        """Take note of a doorbell; returns at once."""
+        channel.run.ring_bell()
+        if not channel.scheduled:
+            self._machine.stop(
+                channel.run,
+                ChannelError(
+                    RcCode.PBDMA_ERROR, Kind.HOST, "the doorbell rang for a channel that is not scheduled"
+                ),
+            )
+        with self._wake:
+            self._bells.append(channel)
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._loop, name="nv-emu", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def wake(self) -> None:
+        """Look again: something outside changed."""
+        with self._wake:
+            self._wake.notify()
+
+    def close(self) -> None:
+        """End the thread; work in progress is finished first."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _loop(self) -> None:
+        pause = _ASK_AGAIN_S
+        while True:
+            with self._wake:
+                rang = bool(self._bells)
+                self._bells.clear()
+                if self._closed:
+                    return
+            with self._machine.lock:
+                moved, blocked = self._turn()
+            if moved or rang:
+                pause = _ASK_AGAIN_S
+                continue
+            with self._wake:
+                if not self._bells and not self._closed:
+                    self._wake.wait(pause if blocked else None)
+            pause = min(pause * 2, _SLOWEST_S)
+
+    def _turn(self) -> tuple[bool, bool]:
+        """Let one channel run a little; returns whether anything moved, and whether any channel waits."""
+        busy = [c for c in self._machine.channels if c.run.busy and c.scheduled]
+        blocked = []
+        self._machine.rng.shuffle(busy)
+        for channel in busy:
+            if self._advance(channel):
+                return True, False
+            blocked.append(channel)
+        if blocked:
+            self._judge(blocked)
+        return False, bool(blocked)
+
+    def _advance(self, channel: Channel) -> bool:
+        """Run a few steps of a channel; returns whether it moved."""
+        moved = False
+        self.last = channel
+        run = channel.run
+        for _ in range(self._machine.rng.randint(1, _MOST_STEPS)):
+            try:
+                outcome = run.step(self._machine.rng)
+            except ChannelError as error:
+                self._machine.stop(run, error)
+                return True
+            except HcqError as error:
+                self._machine.stop(
+                    run,
+                    ChannelError(RcCode.PBDMA_ERROR, Kind.UNSUPPORTED, f"{type(error).__name__}: {error}"),
+                )
+                return True
+            if outcome is not Outcome.PROGRESS:
+                break
+            moved = True
+            if run.yielded:
+                break
+        return moved
+
+    def _judge(self, blocked: list[Channel]) -> None:
+        text = find_deadlock([c.run for c in blocked])
+        if not text:
+            return
+        for run in text:
+            self._machine.stop(run, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.DEADLOCK, text[run]))

@@ -1,0 +1,113 @@
+"""Semaphores: what acquires compare, what releases and reductions write (nv.md 3.3)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.machine.reports import host_error
+from drivers.nv.layouts.fault import MmuAccess
+from drivers.nv.layouts.host import (
+    SEMAPHORE_RECORD_BYTES,
+    SEMAPHORE_TIME_OFFSET,
+    SemOperation,
+    SemReduction,
+)
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.vaspace import VaSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """A wait of the host."""
+
+    va: int
+    operation: SemOperation
+    payload: int
+    bits: int
+
+    def satisfied(self, value: int) -> bool:
+        """Say whether the value in memory lets the wait end."""
+        mask = (1 << self.bits) - 1
+        payload = self.payload & mask
+        match self.operation:
+            case SemOperation.ACQUIRE:
+                return value == payload
+            case SemOperation.ACQ_STRICT_GEQ:
+                return value >= payload
+            case SemOperation.ACQ_CIRC_GEQ:
+                return (value - payload) & mask < 1 << (self.bits - 1)
+            case SemOperation.ACQ_AND:
+                return value & payload != 0
+            case SemOperation.ACQ_NOR:
+                return ~(value | payload) & mask != 0
+            case _:
+                raise host_error(f"{self.operation} is no acquire")
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} of {self.payload:#x} ({self.bits} bits) at {self.va:#x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What a release will write, for those who look ahead."""
+
+    va: int
+    payload: int
+    bits: int
+
+
+def check_alignment(va: int, size: int, what: str) -> None:
+    """Refuse a semaphore that is not aligned to what it writes."""
+    if va % size:
+        raise host_error(f"{what} at {va:#x} must be aligned to {size} bytes")
+
+
+def release(space: VaSpace, one: Release, time_ns: int | None, what: str) -> None:
+    """Write the payload and, when given, the time behind it."""
+    size = one.bits // 8
+    check_alignment(one.va, SEMAPHORE_RECORD_BYTES if time_ns is not None else size, what)
+    space.host(one.va, SEMAPHORE_RECORD_BYTES if time_ns is not None else size, MmuAccess.WRITE, what)
+    if time_ns is not None:
+        space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
+    mask = (1 << one.bits) - 1
+    space.write(one.va, struct.pack("<Q" if size == 8 else "<I", one.payload & mask), what)
+
+
+def reduce(space: VaSpace, one: Release, operation: SemReduction, what: str, *, signed: bool) -> None:
+    """Combine the payload with the value in memory."""
+    size = one.bits // 8
+    check_alignment(one.va, size, what)
+    space.host(one.va, size, MmuAccess.ATOMIC_STRONG, what)
+    old = space.word(one.va, one.bits, what)
+    new = combine(old, one.payload, operation, one.bits, signed=signed)
+    space.write(one.va, struct.pack("<Q" if size == 8 else "<I", new), what)
+
+
+def combine(old: int, payload: int, operation: SemReduction, bits: int, *, signed: bool) -> int:
+    """Return the value that a reduction leaves."""
+    mask = (1 << bits) - 1
+    payload &= mask
+
+    def order(value: int) -> int:
+        return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+    match operation:
+        case SemReduction.IMIN:
+            return min(old, payload, key=order)
+        case SemReduction.IMAX:
+            return max(old, payload, key=order)
+        case SemReduction.IXOR:
+            return old ^ payload
+        case SemReduction.IAND:
+            return old & payload
+        case SemReduction.IOR:
+            return old | payload
+        case SemReduction.IADD:
+            return (old + payload) & mask
+        case SemReduction.INC:
+            return 0 if old >= payload else old + 1
+        case SemReduction.DEC:
+            return payload if old == 0 or old > payload else old - 1

@@ -1,0 +1,120 @@
+"""Deadlocks: channels that wait for semaphores which only they themselves would release, further on in their streams.
+
+The host may write a semaphore too, so a wait is hopeless only where its release is already promised by a channel that waits.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.machine.pushbuffer import decode
+from drivers.nv.emu.machine.reports import ChannelError
+from drivers.nv.emu.machine.semaphore import Release
+from drivers.nv.layouts.compute import ComputeMethod
+from drivers.nv.layouts.dma import DmaMethod, DmaSemaphoreType, LaunchDma
+from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Subchannel
+from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.machine.pushbuffer import MethodCall
+
+
+def find_deadlock(blocked: list[ChannelRun]) -> dict[ChannelRun, str] | None:
+    """Return the channels that wait in a circle, each with the graph in words; None when the host may still help."""
+    edges: dict[int, list[tuple[ChannelRun, Release]]] = {}
+    promises = {id(run): list(_promised(run)) for run in blocked}
+    for run in blocked:
+        wait = run.waiting
+        if wait is None:
+            continue
+        edges[id(run)] = [
+            (other, one)
+            for other in blocked
+            for one in promises[id(other)]
+            if one.va == wait.va and wait.satisfied(one.payload & ((1 << wait.bits) - 1))
+        ]
+    for run in blocked:
+        circle = _circle(run, edges)
+        if circle:
+            words = "; ".join(_say(one, edges) for one in circle)
+            return dict.fromkeys(circle, f"channels wait for each other: {words}")
+    return None
+
+
+def _circle(start: ChannelRun, edges: dict[int, list[tuple[ChannelRun, Release]]]) -> list[ChannelRun]:
+    """Return a path of waits from a channel back to itself."""
+    path: list[ChannelRun] = []
+    run = start
+    while all(run is not one for one in path):
+        path.append(run)
+        following = edges.get(id(run), [])
+        if not following:
+            return []
+        run = following[0][0]
+    first = next(i for i, one in enumerate(path) if one is run)
+    return path[first:]
+
+
+def _say(run: ChannelRun, edges: dict[int, list[tuple[ChannelRun, Release]]]) -> str:
+    other, one = edges[id(run)][0]
+    who = "itself" if other is run else other.name
+    return f"{run.name} does {run.waiting} ({run.at}), which {who} would release with {one.payload:#x} later"
+
+
+def _promised(run: ChannelRun) -> Iterator[Release]:
+    """Yield the releases that a channel has not reached yet."""
+    host = dict(run.host.registers)
+    engines: dict[int, dict[int, int]] = {}
+    for call in _ahead(run):
+        if call.address < HOST_METHODS_END:
+            host[call.address] = call.value
+            if call.address == HostMethod.SEM_EXECUTE:
+                execute = SemExecute.from_int(call.value)
+                if execute.OPERATION == SemOperation.RELEASE:
+                    yield Release(
+                        host.get(HostMethod.SEM_ADDR_HI, 0) << 32 | host.get(HostMethod.SEM_ADDR_LO, 0),
+                        host.get(HostMethod.SEM_PAYLOAD_HI, 0) << 32 | host.get(HostMethod.SEM_PAYLOAD_LO, 0),
+                        64,
+                    )
+            continue
+        registers = engines.setdefault(call.subchannel, {})
+        registers[call.address] = call.value
+        yield from _engine_release(call, registers)
+
+
+def _engine_release(call: MethodCall, registers: dict[int, int]) -> Iterator[Release]:
+    get = registers.get
+    if call.subchannel == Subchannel.COPY and call.address == DmaMethod.LAUNCH_DMA:
+        if LaunchDma.from_int(call.value).SEMAPHORE_TYPE != DmaSemaphoreType.NONE:
+            payload = get(DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER, 0) << 32 | get(
+                DmaMethod.SET_SEMAPHORE_PAYLOAD, 0
+            )
+            yield Release(
+                get(DmaMethod.SET_SEMAPHORE_A, 0) << 32 | get(DmaMethod.SET_SEMAPHORE_B, 0), payload, 64
+            )
+    elif call.subchannel == Subchannel.COMPUTE and call.address == ComputeMethod.SET_REPORT_SEMAPHORE_D:
+        va = get(ComputeMethod.SET_REPORT_SEMAPHORE_A, 0) << 32 | get(ComputeMethod.SET_REPORT_SEMAPHORE_B, 0)
+        yield Release(va, get(ComputeMethod.SET_REPORT_SEMAPHORE_C, 0), 32)
+    elif call.subchannel == Subchannel.COMPUTE and call.address == ComputeMethod.REPORT_SEMAPHORE_EXECUTE:
+        m = ComputeMethod
+        va = get(m.SET_REPORT_SEMAPHORE_ADDRESS_UPPER, 0) << 32 | get(m.SET_REPORT_SEMAPHORE_ADDRESS_LOWER, 0)
+        payload = get(m.SET_REPORT_SEMAPHORE_PAYLOAD_UPPER, 0) << 32 | get(
+            m.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, 0
+        )
+        yield Release(va, payload, 64)
+
+
+def _ahead(run: ChannelRun) -> Iterator[MethodCall]:
+    """Yield the method calls that a channel has not run yet; what cannot be read ends them."""
+    yield from run.calls
+    for entry in run.entries:
+        decoded = GpfifoEntry.from_int(entry.raw)
+        try:
+            data = run.space.read(decoded.ADDRESS, decoded.LENGTH * 4, "a push buffer")
+            yield from decode(struct.unpack(f"<{decoded.LENGTH}I", data))
+        except ChannelError:
+            return
