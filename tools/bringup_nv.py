@@ -3,6 +3,7 @@
     python -m tools.bringup_nv                    every rung, on GPU 0
     python -m tools.bringup_nv --from 12 --to 18  some of them
     python -m tools.bringup_nv --prepare kernels  assemble the ladder's kernels beforehand, without a GPU
+    python -m tools.bringup_nv --emulate sm_80    on an emulated GPU
     python -m tools.bringup_nv --dry              against a scripted driver: no GPU, nothing is computed
 
 Each rung runs in a child process with a time limit, while this process keeps the GPU's node open, which
@@ -118,8 +119,13 @@ class Result:
     calls: list[str] = field(default_factory=list)
 
 
-def make_kernel(*, dry: bool) -> Kernel:
-    """Return Linux, or the scripted driver."""
+def make_kernel(*, dry: bool, emulate: str | None = None) -> Kernel:
+    """Return Linux, the scripted driver, or an emulated GPU."""
+    if emulate is not None:
+        # An emulated GPU computes, so results are judged as on a real one.
+        from drivers.nv import EMULATED  # noqa: PLC0415 - only for emulated runs
+
+        return EMULATED.make_kernel(emulate or None)
     if dry:
         from tools.nv_scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
 
@@ -137,7 +143,7 @@ def run_child(arguments: argparse.Namespace) -> int:
         calls.append(str(call)[:300])
         del calls[:-_TRACED]
 
-    kernel = TracingKernel(make_kernel(dry=arguments.dry), note)
+    kernel = TracingKernel(make_kernel(dry=arguments.dry, emulate=arguments.emulate), note)
     bench = low.Bench(
         kernel, choices, index=arguments.device, dry=arguments.dry, kernels=_folder(arguments.kernels)
     )
@@ -176,6 +182,7 @@ def spawn(rung: Rung, choices: Choices, arguments: argparse.Namespace) -> Result
     command = [sys.executable, "-m", "tools.bringup_nv", "--child", str(rung.number)]
     command += ["--device", str(arguments.device), "--choices", json.dumps(changed)]
     command += ["--dry"] * arguments.dry + ["--boost"] * arguments.boost
+    command += ["--emulate", arguments.emulate] if arguments.emulate is not None else []
     command += ["--kernels", arguments.kernels] if arguments.kernels else []
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
@@ -246,7 +253,7 @@ def _variants(
 
 def _keep_open(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> None:
     """Hold the GPU's node: without a holder the driver shuts the GPU down between children."""
-    if arguments.dry:
+    if arguments.dry or arguments.emulate is not None:
         return
     kernel = LinuxKernel()
     for path in ("/dev/nvidiactl", low.gpu_node(arguments.device)):
@@ -283,6 +290,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--kernels", metavar="DIR", help="kernels that --prepare assembled")
     parser.add_argument("--prepare", metavar="DIR", help="assemble the kernels into DIR and end")
     parser.add_argument("--boost", action="store_true", help="let rung 24 ask for the highest clocks")
+    parser.add_argument(
+        "--emulate", metavar="VARIANT", help='run on an emulated GPU: "", "sm_80+570", "native"'
+    )
     parser.add_argument("--dry", action="store_true", help="run against a scripted driver, without a GPU")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)

@@ -37,7 +37,7 @@ class NvDriver:
 
     def __init__(self, name: str = "nv", make_kernel: Callable[[str | None], Kernel] = linux) -> None:
         self._name = name
-        self._make_kernel = make_kernel
+        self.make_kernel = make_kernel
 
     @property
     def name(self) -> str:
@@ -46,7 +46,7 @@ class NvDriver:
 
     def enumerate(self) -> list[DeviceInfo]:
         """Return the GPUs that could be opened now; nothing where there is no driver or no supported GPU."""
-        kernel = self._make_kernel(None)
+        kernel = self.make_kernel(None)
         try:
             # Without the control node there is nothing to import the driver for; "auto" asks at every open.
             kernel.close(kernel.open(_CONTROL_NODE))
@@ -77,8 +77,8 @@ class NvDriver:
         from drivers.nv.rm import Rm  # noqa: PLC0415 - heavy
 
         if choices is None:
-            choices = parse(variant) if variant is not None and self._make_kernel is linux else DEFAULT
-        kernel = self._make_kernel(variant)
+            choices = parse(variant) if variant is not None and self.make_kernel is linux else DEFAULT
+        kernel = self.make_kernel(variant)
         with contextlib.closing(Rm(kernel)) as rm:
             cards = rm.cards()
         if not 0 <= index < len(cards):

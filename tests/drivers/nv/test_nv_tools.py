@@ -42,8 +42,9 @@ def test_a_rung_that_fails_tells_the_status_and_the_last_calls(
 ):
     from tools.nv_scripted import Script, ScriptedKernel
 
-    def refusing(*, dry: bool) -> ScriptedKernel:
+    def refusing(*, dry: bool, emulate: str | None = None) -> ScriptedKernel:
         assert dry
+        assert emulate is None
         return ScriptedKernel(Script(refuse={"UVM_REGISTER_GPU_VASPACE": 0x5D}))
 
     monkeypatch.setattr(bringup_nv, "make_kernel", refusing)
