@@ -195,7 +195,8 @@ class Bench:
             if time.perf_counter() - start > self.patience_s:
                 error = ring.channel.error()
                 raise RungError(
-                    f"{what}: the semaphore holds {words[0]:#x}, {value:#x} was expected after {self.patience_s} s; "
+                    f"{what}: the semaphore holds {words[0]:#x}, {value:#x} was expected after "
+                    f"{self.patience_s} s; "
                     f"{ring.stuck() or 'the ring was fetched'}; token {ring.channel.token:#x}; "
                     f"notifier {error!r}"
                 )
