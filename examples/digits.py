@@ -1,9 +1,10 @@
-"""Train a small convolutional network on real hand-written digits, and say how well it reads those it has not seen.
+"""Train a small convolutional network on real hand-written digits, and test it on those it has not seen.
 
     python examples/digits.py
     python examples/digits.py --device nv --steps 500 --min-accuracy 0.98
 
-The whole training step (drawing a batch, forward, backward, Adam, the running statistics of the batch norms) is one captured launch.
+The whole training step (drawing a batch, forward, backward, Adam, the running statistics of the batch
+norms) is one captured launch.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class Net:
         self.head = nn.Linear(32 * 2 * 2, 10)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Return the logits of images (batch, 1, 8, 8)."""
         x = self.norm1(self.conv1(x)).relu().max_pool2d()
         x = self.norm2(self.conv2(x)).relu().max_pool2d()
         return self.head(x.flatten(1))
@@ -78,7 +80,11 @@ def train(net: Net, images: Tensor, labels: Tensor, steps: int, batch: int) -> i
 def main() -> int:
     """Train, test, report; 1 when the accuracy is too low."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--device", default=None, help="such as cpu, nv, amd:1, nv-emu:sm_90; default: HCQ_DEVICE or what there is")
+    parser.add_argument(
+        "--device",
+        default=None,
+        help="such as cpu, nv, amd:1, nv-emu:sm_90; default: HCQ_DEVICE or what there is",
+    )
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--batch", type=int, default=128, help="images a step")
     parser.add_argument("--seed", type=int, default=0)

@@ -3,7 +3,8 @@
     from frontend import Tensor
     print((Tensor([2]) + Tensor([3])).tolist())
 
-Importing this loads neither NumPy nor a device nor the code generator; `nn`, `TinyJit` and `Variable` load when first used.
+Importing this loads neither NumPy nor a device nor the code generator; `nn`, `TinyJit` and `Variable`
+load when first used.
 """
 
 from __future__ import annotations
@@ -11,14 +12,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-
 from frontend.device import Device
 from frontend.stats import stats
 from frontend.tensor import Tensor
 
 if TYPE_CHECKING:
     from compiler.symbolic import Variable
-
     from frontend import nn
     from frontend.jit import TinyJit
 

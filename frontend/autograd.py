@@ -1,10 +1,12 @@
 """Gradients: reverse mode as rules on primitive operations, from graph to graph.
 
-A rule gets the gradient of a result, the result and its sources, and returns the gradient of each source (None: none flows). It is
-written with tensor methods, so gradients are lazy tensors like any other and can be differentiated again. The backward graph of a
-known forward structure is a lookup: `_vjp` is memoised on expressions and on which nodes gradients are wanted for.
+A rule gets the gradient of a result, the result and its sources, and returns the gradient of each source
+(None: none flows). It is written with tensor methods, so gradients are lazy tensors like any other and
+can be differentiated again. The backward graph of a known forward structure is a lookup: `_vjp` is
+memoised on expressions and on which nodes gradients are wanted for.
 
-Nodes are identified by structure: two tensors that are the same expression of the same leaves are one node.
+Nodes are identified by structure: two tensors that are the same expression of the same leaves are one
+node.
 """
 
 from __future__ import annotations
@@ -14,12 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend import gradients
 from frontend.expr import CONV, PARAM, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import EPOCH, make, refresh, traced
 from frontend.realize import realize_many
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,11 +66,17 @@ RULES: Final[dict[str, Any]] = {
     STOP: gradients.constant,
     CONV: gradients.convolution,
 }
-"""For every operation through which gradients flow. Through integers, bools, comparisons, bits and BITCAST none does."""
+"""For every operation through which gradients flow.
+
+Through integers, bools, comparisons, bits and BITCAST none does.
+"""
 
 
 def _order(root: Node, wanted: set[Node]) -> list[Node]:
-    """Return the nodes between the root and the wanted ones, users before sources; nothing else needs a gradient."""
+    """Return the nodes between the root and the wanted ones, users before sources.
+
+    Nothing else needs a gradient.
+    """
     reaches: dict[Node, bool] = {}
     order: list[Node] = []
     stack = [root]
@@ -92,7 +99,10 @@ def _order(root: Node, wanted: set[Node]) -> list[Node]:
 
 
 def _sources(node: Node) -> list[Node]:
-    """Return the sources through which gradients flow: floats, under an operation that has a rule and is not constant."""
+    """Return the sources through which gradients flow.
+
+    Floats, under an operation that has a rule and is not constant.
+    """
     e = node[0]
     if e.op is STOP or e.op not in RULES:
         return []
@@ -100,7 +110,10 @@ def _sources(node: Node) -> list[Node]:
 
 
 def _vjp(like: Tensor, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node | None]:
-    """Return the gradient of each wanted node, given the gradient of the root; all over the same abstract leaves."""
+    """Return the gradient of each wanted node, given the gradient of the root.
+
+    All over the same abstract leaves.
+    """
     gradients_of: dict[Node, Tensor] = {root: make(like, seed)}
     for node in _order(root, set(wanted)):
         g = gradients_of.get(node)
@@ -123,28 +136,34 @@ def _vjp(like: Tensor, root: Node, seed: Node, wanted: Sequence[Node]) -> list[N
 def gradient(self: Tensor, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:
     """Return the gradient of self, a float scalar, with respect to each target.
 
-    With `gradient`, the gradient of self, self may have any shape. Targets are tensors that self was computed from, pending
-    or realized. Raises `UsageError` when self does not depend on one of them.
+    With `gradient`, the gradient of self, self may have any shape. Targets are tensors that self was
+    computed from, pending or realized. Raises `UsageError` when self does not depend on one of them.
     """
     found = gradients_or_none(self, targets, gradient)
     for i, (g, t) in enumerate(zip(found, targets, strict=True)):
         if g is None:
             raise UsageError(
                 f"gradient: target {i} ({t!r}) is not part of what {self!r} was computed from\n"
-                "hint: a tensor realized in between is a fresh start: keep it pending, or ask for its gradient"
+                "hint: a tensor realized in between is a fresh start: keep it pending, or name it"
             )
     return [g for g in found if g is not None]
 
 
-def gradients_or_none(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None) -> list[Tensor | None]:
+def gradients_or_none(
+    self: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None
+) -> list[Tensor | None]:
     """Return the gradient for each target, None where self does not depend on it."""
     if not self.expr.dtype.is_float:
         raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}")
     if seed is None and self.expr.shape != ():
-        raise UsageError(f"the gradient of a tensor of shape {self.expr.shape} wants gradient=..., of that shape; or sum() it first")
+        raise UsageError(
+            f"the gradient of a tensor of shape {self.expr.shape} wants gradient=..., of that shape\n"
+            "hint: sum() it first"
+        )
     if seed is not None and (seed.expr.shape != self.expr.shape or seed.expr.dtype is not self.expr.dtype):
         raise UsageError(
-            f"gradient= must be {self.expr.dtype.name}{list(self.expr.shape)} as self, saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
+            f"gradient= must be {self.expr.dtype.name}{list(self.expr.shape)} as self, "
+            f"saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
         )
     for t in (self, *targets):
         if t.epoch != EPOCH[0] and t.epoch:
@@ -185,7 +204,10 @@ def _one(x: Tensor) -> Node:
 
 # -- backward ------------------------------------------------------------------------------------------
 class Gradient:
-    """What a tensor that takes part in differentiation keeps: whether it wants a gradient, and the gradient."""
+    """What a tensor that takes part in differentiation keeps.
+
+    Whether it wants a gradient, and the gradient.
+    """
 
     __slots__ = ("of", "value", "wanted")
 
@@ -203,8 +225,8 @@ _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 def want(tensors: Sequence[Tensor], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
     """Set whether `backward` gives tensors a gradient.
 
-    Those that want one are realized, in one launch, unless they were computed from others that do: nodes are known by structure, and
-    two pending tensors of zeros would be one.
+    Those that want one are realized, in one launch, unless they were computed from others that do: nodes
+    are known by structure, and two pending tensors of zeros would be one.
     """
     if wanted:
         wrong = next((t for t in tensors if not t.expr.dtype.is_float), None)
@@ -241,7 +263,7 @@ def wanting() -> list[Tensor]:
 
 
 def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
-    """Add the gradient of self to `.grad` of every tensor with requires_grad that self was computed from; return self.
+    """Add the gradient of self to `.grad` of every tensor with requires_grad that it depends on; return self.
 
     Call it before self is realized: a realized tensor no longer knows what it came from.
     """

@@ -1,9 +1,10 @@
 """The one operation of the frontend's own: CONV, a convolution that knows its own gradient.
 
-CONV src=(x, weight) arg=(strides, dilations, groups): x is (batch, groups * channels, *spatial), already padded; weight is
-(groups * outputs, channels, *kernel). The compiler never sees it: `lower` says what it is in windows, products and a sum. It is
-kept whole up to there because the derivative of windows alone, taken blindly, is a sum over shifted copies of an array as large as
-all windows; the derivative of a convolution is a convolution (`frontend.autograd`).
+CONV src=(x, weight) arg=(strides, dilations, groups): x is (batch, groups * channels, *spatial), already
+padded; weight is (groups * outputs, channels, *kernel). The compiler never sees it: `lower` says what it
+is in windows, products and a sum. It is kept whole up to there because the derivative of windows alone,
+taken blindly, is a sum over shifted copies of an array as large as all windows; the derivative of a
+convolution is a convolution (`frontend.autograd`).
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ def lower(x: UOp, weight: UOp, strides: tuple[int, ...], dilations: tuple[int, .
     """Return the convolution as windows of x, times the weight, summed over channels and window."""
     rank = len(strides)
     if len(x.shape) != rank + 2 or len(weight.shape) != rank + 2:
-        raise UsageError(f"CONV of {x.shape} with {weight.shape}: wanted {rank} spatial axes after two others in both")
+        raise UsageError(
+            f"CONV of {x.shape} with {weight.shape}: wanted {rank} spatial axes after two others in both"
+        )
     batch, channels = x.shape[:2]
     outputs, inner, *kernel = weight.shape
     if channels != inner * groups or outputs % groups:
         raise UsageError(
-            f"CONV of {x.shape} with {weight.shape} in {groups} groups: wanted {inner * groups} input channels, "
-            f"and outputs that are a multiple of the groups"
+            f"CONV of {x.shape} with {weight.shape} in {groups} groups: wanted {inner * groups} input "
+            f"channels, and outputs that are a multiple of the groups"
         )
     windows = graph.window(x, tuple(range(2, rank + 2)), tuple(kernel), strides, dilations)
     places = windows.shape[2 : rank + 2]

@@ -1,7 +1,8 @@
 """Devices as tensors see them: opened by name at first use, one for the whole process.
 
-`Device["cpu"]` gives the open device, `Device.DEFAULT` the name of the one that new tensors go to. Reading and writing memory goes
-through the copy queue where the host cannot reach it; kernels run on the first compute queue, in order.
+`Device["cpu"]` gives the open device, `Device.DEFAULT` the name of the one that new tensors go to.
+Reading and writing memory goes through the copy queue where the host cannot reach it; kernels run on the
+first compute queue, in order.
 """
 
 from __future__ import annotations
@@ -9,9 +10,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
-from hcq.errors import HcqError, UsageError
-
 from frontend import expr
+from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,10 @@ class OpenDevice:
         return self.hcq.alloc(nbytes or 1, label=label)
 
     def scratch(self, nbytes: int) -> hcq.Buffer:
-        """Return memory for what lives inside one launch. All launches of the device share it: its queue runs them in turn."""
+        """Return memory for what lives inside one launch.
+
+        All launches of the device share it: its queue runs them in turn.
+        """
         if self._scratch is None or self._scratch.size < nbytes:
             self._scratch = self.hcq.alloc(1 << max(16, (nbytes - 1).bit_length()), label="scratch")
         return self._scratch
@@ -83,7 +86,9 @@ class OpenDevice:
             return bytes(buffer.host()[:nbytes]) if nbytes else b""
         staging = self.hcq.alloc(nbytes, self._visible, label="staging")
         queue = self.hcq.copies[0] if self.hcq.copies else self.queue
-        queue.submit(queue.record(label="download").copy(staging, buffer, nbytes), after=[self.queue.timeline.last]).wait()
+        queue.submit(
+            queue.record(label="download").copy(staging, buffer, nbytes), after=[self.queue.timeline.last]
+        ).wait()
         return bytes(staging.host()[:nbytes])
 
     def copied(self, buffer: hcq.Buffer) -> hcq.Buffer:
@@ -196,7 +201,9 @@ class Devices:
                 told(device.name)
 
     def __repr__(self) -> str:
-        return f"<Device: default {self._default or 'not yet chosen'}, open: {', '.join(self._open) or 'none'}>"
+        return (
+            f"<Device: default {self._default or 'not yet chosen'}, open: {', '.join(self._open) or 'none'}>"
+        )
 
 
 Device: Final = Devices()

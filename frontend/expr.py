@@ -24,9 +24,8 @@ from compiler import graph
 from compiler.dtype import DType, dtypes
 from compiler.ops import BINARY, UNARY, Ops
 from compiler.uop import const, uop
-from hcq.errors import UsageError
-
 from frontend import convolution
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -49,7 +48,10 @@ _new = object.__new__
 
 
 class Expr:
-    """One interned abstract expression over parameters 0..n-1; made by `join`, `leaf_expr` and `source_expr`."""
+    """One interned abstract expression over parameters 0..n-1.
+
+    Made by `join`, `leaf_expr` and `source_expr`.
+    """
 
     __slots__ = (
         "arg",
@@ -116,7 +118,7 @@ def source_expr(op: str, arg: Any, dtype: DType, device: str) -> Expr:
     return found
 
 
-def _birth(
+def _birth(  # noqa: PLR0917 - positional: all of them, twice
     op: str,
     src: tuple[Expr, ...],
     maps: tuple[tuple[int, ...], ...],
@@ -136,7 +138,7 @@ def _birth(
 
 
 def merge(first: Leaves, second: Leaves) -> tuple[Leaves, tuple[int, ...]]:
-    """Return the union of two leaf tuples, the first one's order kept, and where the second one's leaves are in it."""
+    """Return the union of two leaf tuples, the first in order, and where the second one's leaves are."""
     index = dict.fromkeys(first)
     index.update(dict.fromkeys(second))
     n = len(index)
@@ -172,7 +174,9 @@ def _infer(op: str, arg: Any, src: tuple[Expr, ...], maps: tuple[tuple[int, ...]
     device = src[0].device
     for s in src[1:]:
         if s.device != device:
-            raise UsageError(f"{op}: one tensor is on {device}, another on {s.device}; move one with .to({device!r})")
+            raise UsageError(
+                f"{op}: one tensor is on {device}, another on {s.device}; move one with .to({device!r})"
+            )
     stand_ins = tuple([graph.param(i, s.shape, s.dtype) for i, s in enumerate(src)])
     node = BUILD[op](op, stand_ins, arg)
     params: list[Any] = [None] * n
@@ -311,7 +315,10 @@ def _source_uop(e: Expr, leaves: Leaves) -> UOp:
 
 
 def uops(parts: Sequence[tuple[Expr, tuple[int, ...]]]) -> list[UOp]:
-    """Return the tensor graph of each part; leaves are the numbers of PARAM slots. Equal parts share their graph."""
+    """Return the tensor graph of each part; leaves are the numbers of PARAM slots.
+
+    Equal parts share their graph.
+    """
     done: dict[tuple[Expr, tuple[int, ...]], UOp] = {}
     for root in parts:
         stack = [root]

@@ -1,8 +1,10 @@
 """One rule for each primitive operation: from the gradient of its result to those of its sources.
 
-Every rule is called as `rule(g, out, sources)`: g is the gradient of `out`, in its shape and dtype. Rules use methods and
-primitives, so they can be differentiated themselves.
+Every rule is called as `rule(g, out, sources)`: g is the gradient of `out`, in its shape and dtype. Rules
+use methods and primitives, so they can be differentiated themselves.
 """
+
+# ruff: noqa: ARG001, PLR0917 - all rules have one signature
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ import math
 from typing import TYPE_CHECKING
 
 from compiler.ops import Ops
-
 from frontend.expr import CONV
 from frontend.lazy import apply
 from frontend.ops.creation import coordinate
@@ -60,12 +61,12 @@ def reciprocal(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 
 def square_root(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """sqrt(x): g / (2 sqrt(x))."""
+    """Square root: g / (2 sqrt(x))."""
     return (apply(Ops.DIV, None, g, _mul(out, _number(out, 2.0))),)
 
 
 def exponential(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """exp(x): g exp(x)."""
+    """Exponential: g exp(x)."""
     return (_mul(g, out),)
 
 
@@ -75,27 +76,27 @@ def exponential2(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 
 def logarithm(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """ln x: g / x."""
+    """Natural logarithm: g / x."""
     return (apply(Ops.DIV, None, g, sources[0]),)
 
 
 def logarithm2(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """log2 x: g / (x ln 2)."""
+    """Logarithm to base 2: g / (x ln 2)."""
     return (apply(Ops.DIV, None, g, _mul(sources[0], _number(out, math.log(2)))),)
 
 
 def sine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """sin x: g cos x."""
+    """Sine: g cos x."""
     return (_mul(g, cos(sources[0])),)
 
 
 def cosine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """cos x: -g sin x."""
+    """Cosine: -g sin x."""
     return (_neg(_mul(g, sin(sources[0]))),)
 
 
 def hyperbolic_tangent(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """tanh x: g (1 - tanh² x)."""
+    """Hyperbolic tangent: g (1 - tanh² x)."""
     return (_mul(g, apply(Ops.SUB, None, _number(out, 1.0), _mul(out, out))),)
 
 
@@ -105,29 +106,29 @@ def cast(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 
 def add(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """a + b: g, g."""
+    """Sum: g, g."""
     return g, g
 
 
 def subtract(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """a - b: g, -g."""
+    """Difference: g, -g."""
     return g, _neg(g)
 
 
 def multiply(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """a b: g b, g a."""
+    """Product of a, b: g b, g a."""
     a, b = sources
     return _mul(g, b), _mul(g, a)
 
 
 def divide(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """a / b: g / b, -g out / b."""
+    """Quotient of a, b: g / b, -g out / b."""
     b = sources[1]
     return apply(Ops.DIV, None, g, b), _neg(apply(Ops.DIV, None, _mul(g, out), b))
 
 
 def greater(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """max or min of a, b: g to the one that was taken; half to each where they are equal."""
+    """Greater or lesser of a, b: g to the one that was taken; half to each where they are equal."""
     a, b = sources
     zero, half = _number(g, 0.0), _mul(g, _number(g, 0.5))
     tie = apply(Ops.EQ, None, a, b)
@@ -139,7 +140,7 @@ def greater(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 
 def select(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """where(c, a, b): g where c held, and where it did not."""
+    """Choice: g where c held, and where it did not."""
     zero, c = _number(g, 0.0), sources[0]
     return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
 
@@ -159,19 +160,32 @@ def permute(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 def expand(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Expand: the sum of g over the repeated axes."""
     old, new = sources[0].expr.shape, out.expr.shape
-    return (fold(Ops.ADD, g, tuple([i for i, (n, m) in enumerate(zip(old, new, strict=True)) if n != m]), keepdim=True),)
+    return (
+        fold(
+            Ops.ADD,
+            g,
+            tuple([i for i, (n, m) in enumerate(zip(old, new, strict=True)) if n != m]),
+            keepdim=True,
+        ),
+    )
 
 
 def pad(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Pad: the part of g that is no padding."""
     shape = sources[0].expr.shape
-    return (apply(Ops.SHRINK, tuple([(lo, lo + n) for (lo, _), n in zip(out.expr.arg, shape, strict=True)]), g),)
+    return (
+        apply(Ops.SHRINK, tuple([(lo, lo + n) for (lo, _), n in zip(out.expr.arg, shape, strict=True)]), g),
+    )
 
 
 def shrink(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Shrink: g with zeros where something was cut."""
     shape = sources[0].expr.shape
-    return (apply(Ops.PAD, tuple([(begin, n - end) for (begin, end), n in zip(out.expr.arg, shape, strict=True)]), g),)
+    return (
+        apply(
+            Ops.PAD, tuple([(begin, n - end) for (begin, end), n in zip(out.expr.arg, shape, strict=True)]), g
+        ),
+    )
 
 
 def flip(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
@@ -182,20 +196,25 @@ def flip(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 def window(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Windows: each element's gradient is the sum over the windows that hold it.
 
-    Windows of one axis are undone one at a time, the last first. Windows that do not overlap lie side by side: no sum at all.
-    Others are added up, one shifted copy per place inside the window.
+    Windows of one axis are undone one at a time, the last first. Windows that do not overlap lie side by
+    side: no sum at all. Others are added up, one shifted copy per place inside the window.
     """
     axes, sizes, strides, dilations = out.expr.arg
     shape = sources[0].expr.shape
     for axis, size, stride, dilation in reversed(list(zip(axes, sizes, strides, dilations, strict=True))):
-        g = _side_by_side(g, axis, size, stride, shape[axis]) if stride >= size and dilation == 1 else _overlapping(
-            g, axis, size, stride, dilation, shape[axis]
+        g = (
+            _side_by_side(g, axis, size, stride, shape[axis])
+            if stride >= size and dilation == 1
+            else _overlapping(g, axis, size, stride, dilation, shape[axis])
         )
     return (g,)
 
 
 def _side_by_side(g: Tensor, axis: int, size: int, stride: int, n: int) -> Tensor:
-    """Put the last axis, the places inside a window, next to `axis`, the windows; gaps between windows are zero."""
+    """Put the last axis, the places inside a window, next to `axis`, the windows.
+
+    Gaps between windows are zero.
+    """
     rank = len(g.expr.shape) - 1
     g = apply(Ops.PERMUTE, (*range(axis + 1), rank, *range(axis + 1, rank)), g)
     g = apply(Ops.PAD, tuple([(0, stride - size) if i == axis + 1 else (0, 0) for i in range(rank + 1)]), g)
@@ -220,7 +239,11 @@ def _overlapping(g: Tensor, axis: int, size: int, stride: int, dilation: int, n:
 
 # -- reductions, gather, convolution -------------------------------------------------------------------
 def reduction(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Reductions: a sum hands g to every term; max and min share it among those that attain it; a product to each the others' product."""
+    """Reductions.
+
+    A sum hands g to every term; max and min share it among those that attain it; a product hands to each the
+    product of the others.
+    """
     op, axes = out.expr.arg
     x = sources[0]
     shape = x.expr.shape
@@ -250,7 +273,7 @@ def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Gather: each element's gradient is the sum of g over the indices that name it, by comparing with the coordinate."""
+    """Gather: the sum of g over the indices that name an element, by comparing with the coordinate."""
     x, indices = sources
     axis = out.expr.arg
     shape, places = x.expr.shape, indices.expr.shape
@@ -271,10 +294,12 @@ def contiguous(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 
 def convolution(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Convolution: for x, the convolution of g with the weight turned around; for the weight, windows of x times g."""
+    """Convolution: of g with the weight turned around for x; of windows of x with g for the weight."""
     x, weight = sources
     strides, dilations, groups = out.expr.arg
-    return _for_input(g, x, weight, strides, dilations, groups), _for_weight(g, x, weight, strides, dilations, groups)
+    return _for_input(g, x, weight, strides, dilations, groups), _for_weight(
+        g, x, weight, strides, dilations, groups
+    )
 
 
 def _for_input(

@@ -2,15 +2,20 @@
 
 What a replay guarantees:
 
-- Arguments are tensors (or nests of them) of the shapes, dtypes and device that were captured; other arguments must be equal to the
-  captured ones. At capture each tensor is replaced by a copy, so the same tensor given twice, or also used from outside, is told apart.
-- Tensors used from outside are captured by their memory: `assign` stores in place, so later values are seen, also pending ones.
-- `assign` inside stores in place at each replay; whoever still means the old contents gets a copy of them first.
-- What is returned is new memory at each call and belongs to the caller; a returned tensor that the function assigned is itself.
+- Arguments are tensors (or nests of them) of the shapes, dtypes and device that were captured; other
+arguments must be equal to the captured ones. At capture each tensor is replaced by a copy, so the same
+tensor given twice, or also used from outside, is told apart.
+- Tensors used from outside are captured by their memory: `assign` stores in place, so later values are
+seen, also pending ones.
+- `assign` inside stores in place at each replay; whoever still means the old contents gets a copy of them
+first.
+- What is returned is new memory at each call and belongs to the caller; a returned tensor that the
+function assigned is itself.
 - Random draws are fresh at each replay, and the same as without capture.
 
-Whatever could not be replayed is an error at capture: asking for a value, making tensors of host data, moving between devices,
-assigning to an argument, keeping a computed tensor or a gradient outside without returning it.
+Whatever could not be replayed is an error at capture: asking for a value, making tensors of host data,
+moving between devices, assigning to an argument, keeping a computed tensor or a gradient outside without
+returning it.
 """
 
 from __future__ import annotations
@@ -19,10 +24,7 @@ import weakref
 from dataclasses import dataclass, field
 from functools import partial, update_wrapper
 from sys import getrefcount
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
-
-from hcq.config import config
-from hcq.errors import UsageError
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from frontend import autograd
 from frontend.device import Device, OpenDevice
@@ -33,12 +35,13 @@ from frontend.realize import CAPTURE, PENDING, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf
 from frontend.tensor import Tensor
+from hcq.config import config
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     import hcq
-
     from frontend.realize import Plan
 
 P = ParamSpec("P")
@@ -95,9 +98,14 @@ def _flat(value: Any, out: list[Tensor], what: str, *, strict: bool) -> Any:
     if isinstance(value, dict):
         return {k: _flat(v, out, what, strict=strict) for k, v in value.items()}
     if not strict and hasattr(value, "__array__"):
-        raise UsageError("an array was passed to a captured function; make it a Tensor: then its values may change from call to call")
+        raise UsageError(
+            "an array was passed to a captured function\n"
+            "hint: make it a Tensor: then its values may change from call to call"
+        )
     if strict and value is not None:
-        raise UsageError(f"{what} {value!r}, which a replay could not compute anew; return tensors, nests of them, or None")
+        raise UsageError(
+            f"{what} {value!r}, which a replay could not compute anew; return tensors, nests of them, or None"
+        )
     return value
 
 
@@ -123,7 +131,10 @@ def _filled(nest: Any, tensors: list[Tensor]) -> Any:
 # -- the captured form ---------------------------------------------------------------------------------
 @dataclass(slots=True)
 class Captured:
-    """A function as one executable. `replay` takes the buffers of arguments, then of draws, then of outputs."""
+    """A function as one executable.
+
+    `replay` takes the buffers of arguments, then of draws, then of outputs.
+    """
 
     device: OpenDevice
     kernels: int
@@ -136,14 +147,17 @@ class Captured:
     sizes: list[int]
     """Bytes of each new output."""
     results: list[tuple[Expr, int] | Tensor | int]
-    """For each returned tensor: its expression and which new output; or the captured tensor itself; or which argument."""
+    """For each returned tensor.
+
+    Its expression and which new output; or the captured tensor itself; or which argument.
+    """
     nest: Any
     states: list[tuple[Tensor, hcq.Buffer]]
     """Tensors that are assigned to, and their memory."""
     written: frozenset[hcq.Buffer]
     replay: Callable[[list[hcq.Buffer]], hcq.Point] | None
-    plain: bool = False
-    """Whether what is returned is one new tensor."""
+    plain: Expr | None = None
+    """The expression of the one new tensor, when that is all that is returned."""
 
     def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
         """Replay with the buffers of the arguments."""
@@ -163,35 +177,41 @@ class Captured:
             self.replay(given)
         stats.kernels += self.kernels
         stats.launches += 1
-        if self.plain:
-            expr = self.results[0][0]  # type: ignore[index]  # plain: one new tensor
-            return Tensor.of_part((expr, (Leaf(outs[0]),)))
+        if self.plain is not None:
+            return Tensor.of_part((self.plain, (Leaf(outs[0]),)))
         leaves = [Leaf(b) for b in outs]
         made: list[Tensor] = []
         for result in self.results:
-            if result.__class__ is tuple:
-                made.append(Tensor.of_part((result[0], (leaves[result[1]],))))  # type: ignore[index]  # checked by class
+            if isinstance(result, tuple):
+                made.append(Tensor.of_part((result[0], (leaves[result[1]],))))
             else:
-                made.append(result if result.__class__ is Tensor else tensors[result])  # type: ignore[arg-type,index]  # as above
+                made.append(tensors[result] if isinstance(result, int) else result)
         return _filled(self.nest, made)
 
     def apart(self, tensors: Sequence[Tensor]) -> None:
-        """Refuse an argument that the function also assigns to from outside: is its old or its new value meant?"""
+        """Refuse an argument that the function also assigns to from outside.
+
+        Is its old or its new value meant?
+        """
         for t, _ in self.states:
             for i, argument in enumerate(tensors):
                 if argument is t:
                     raise UsageError(
                         f"argument {i} ({t!r}) is also assigned to by the captured function, from outside\n"
-                        "hint: use it in one of the two ways; pass .detach() to mean the value before the call"
+                        "hint: use it in one of the two ways; .detach() means the value before the call"
                     )
 
     def _guard(self, given: list[hcq.Buffer]) -> None:
         """Keep the old contents of what is written in place for those who still mean them."""
         for t, buffer in self.states:
             if t.expr.op is not PARAM or t.leaves[0].buffer is not buffer:
-                raise UsageError(f"{t!r} is assigned to by a captured function, but was replaced since; capture it anew")
+                raise UsageError(
+                    f"{t!r} is assigned to by a captured function, but was replaced since; capture it anew"
+                )
             leaves = t.leaves
-            if getrefcount(leaves) > 3 or getrefcount(leaves[0]) > 2:  # the tensor, `leaves`, the call; the tuple, the call
+            if (
+                getrefcount(leaves) > 3 or getrefcount(leaves[0]) > 2
+            ):  # the tensor, `leaves`, the call; the tuple, the call
                 old = leaves[0]
                 old.buffer = self.device.copied(buffer)
                 t.leaves = (Leaf(buffer),)
@@ -207,7 +227,7 @@ def _settle() -> None:
 
 
 def _kernels(capture: Capture) -> list[Kernel]:
-    """Return all kernels of a capture, with memory named by its buffer and temporaries by the launch that they belong to."""
+    """Return all kernels of a capture: memory named by its buffer, temporaries by their launch."""
     kernels: list[Kernel] = []
     for number, (plan, inputs, outputs) in enumerate(capture.steps):
         if plan is None:
@@ -243,7 +263,7 @@ class TinyJit(Generic[P, R]):
             return self
         found = self._bound.get(instance)
         if found is None:
-            found = self._bound[instance] = TinyJit(partial(self.fn, weakref.proxy(instance)))  # type: ignore[call-arg]
+            found = self._bound[instance] = TinyJit(partial(self.fn, weakref.proxy(instance)))
         return found
 
     @property
@@ -258,32 +278,35 @@ class TinyJit(Generic[P, R]):
         self._simple = None
 
     def __call__(self, *args: P.args, **names: P.kwargs) -> R:
+        """Run, capture or replay the function."""
         simple = self._simple
         if simple is not None and len(args) == len(simple) and not names and CAPTURE[0] is None:
-            captured = self._captured
+            captured = cast("Captured", self._captured)
             given: list[Any] = []
             for a, e in zip(args, simple):  # noqa: B905 - of one length
                 if a.__class__ is not Tensor:
                     break
-                if a.expr is not e:  # type: ignore[attr-defined]  # a Tensor
-                    a.realize()  # type: ignore[attr-defined]  # as above
-                    if a.expr is not e:  # type: ignore[attr-defined]  # as above
+                if a.expr is not e:
+                    a.realize()
+                    if a.expr is not e:
                         break
-                given.append(a.leaves[0].buffer)  # type: ignore[attr-defined]  # as above
+                given.append(a.leaves[0].buffer)
             else:
-                return captured.run(args, given)  # type: ignore[union-attr,arg-type,no-any-return]
-        return self._slow(args, names)
+                return cast("R", captured.run(cast("Any", args), given))
+        return cast("R", self._slow(args, names))
 
     def _slow(self, args: tuple[Any, ...], names: dict[str, Any]) -> Any:
         if CAPTURE[0] is not None or not config().jit:
-            return self.fn(*args, **names)  # type: ignore[arg-type]  # as given
+            return self.fn(*args, **names)
         if self._captured is not None and self._captured.device.hcq.closed:
-            raise UsageError(f"{self!r} was captured on {self._captured.device.name}, which was closed; reset() it")
+            raise UsageError(
+                f"{self!r} was captured on {self._captured.device.name}, which was closed; reset() it"
+            )
         tensors: list[Tensor] = []
         shape = _flat((args, names), tensors, "", strict=False)
         self.calls += 1
         if self.calls == 1:
-            return self.fn(*args, **names)  # type: ignore[arg-type]  # as given
+            return self.fn(*args, **names)
         realize_many(tensors)
         if self._captured is None:
             return self._capture(shape, tensors)
@@ -298,7 +321,7 @@ class TinyJit(Generic[P, R]):
         if shape != self._args:
             raise UsageError(
                 f"{self!r} was captured with arguments {self._args}, it was called with {shape}\n"
-                "hint: a tensor may change its value from call to call; for other numbers, capture one TinyJit each"
+                "hint: a tensor may change its value from call to call; for other numbers make another"
             )
         for i, (t, e) in enumerate(zip(tensors, captured.expect, strict=True)):
             if t.expr is not e:
@@ -310,7 +333,9 @@ class TinyJit(Generic[P, R]):
     def _capture(self, shape: Any, tensors: list[Tensor]) -> Any:
         """Run the function on copies of its arguments, watching; keep what can be replayed."""
         _settle()
-        stand_ins = [Tensor.of_part((t.expr, (Leaf(Device[t.device].copied(t.leaves[0].buffer)),))) for t in tensors]
+        stand_ins = [
+            Tensor.of_part((t.expr, (Leaf(Device[t.device].copied(t.leaves[0].buffer)),))) for t in tensors
+        ]
         capture = Capture()
         before = {id(t): t.grad for t in autograd.wanting()}
         CAPTURE[0] = capture
@@ -329,10 +354,19 @@ class TinyJit(Generic[P, R]):
         captured = self._assembled(capture, stand_ins, results, nest)
         captured.apart(tensors)
         self._captured, self._args = captured, shape
-        simple = shape == (tuple([_Place(i) for i in range(len(tensors))]), {}) and captured.inputs == list(range(len(tensors)))
+        simple = shape == (tuple([_Place(i) for i in range(len(tensors))]), {}) and captured.inputs == list(
+            range(len(tensors))
+        )
         self._simple = captured.expect if simple else None
-        captured.plain = nest.__class__ is _Place and captured.results[0].__class__ is tuple
-        return _filled(nest, [tensors[r] if r.__class__ is int else t for r, t in zip(captured.results, returned, strict=True)])
+        only = captured.results[0] if nest.__class__ is _Place else None
+        captured.plain = only[0] if isinstance(only, tuple) else None
+        return _filled(
+            nest,
+            [
+                tensors[r] if r.__class__ is int else t
+                for r, t in zip(captured.results, returned, strict=True)
+            ],
+        )
 
     def _results(
         self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]
@@ -354,7 +388,9 @@ class TinyJit(Generic[P, R]):
                 found.append((copy.expr, copy.leaves[0].buffer))
         return found
 
-    def _no_leftovers(self, capture: Capture, returned: list[Tensor], before: dict[int, Tensor | None]) -> None:
+    def _no_leftovers(
+        self, capture: Capture, returned: list[Tensor], before: dict[int, Tensor | None]
+    ) -> None:
         """Refuse what was kept outside and would not be computed anew."""
         for t in autograd.wanting():
             if t.grad is not None and t.grad is not before.get(id(t)):
@@ -367,12 +403,17 @@ class TinyJit(Generic[P, R]):
             leaf = ref()
             if leaf is not None and leaf not in kept and leaf.buffer not in capture.states:
                 raise UsageError(
-                    f"{self!r} computes a tensor ({leaf.buffer!r}) that is kept outside, where replays would not update it\n"
+                    f"{self!r} computes a tensor ({leaf.buffer!r}) that is kept outside, "
+                    "where replays would not update it\n"
                     "hint: return it, or assign it to a tensor made before"
                 )
 
     def _assembled(
-        self, capture: Capture, stand_ins: list[Tensor], results: list[tuple[Expr, hcq.Buffer] | Tensor | int], nest: Any
+        self,
+        capture: Capture,
+        stand_ins: list[Tensor],
+        results: list[tuple[Expr, hcq.Buffer] | Tensor | int],
+        nest: Any,
     ) -> Captured:
         """Make one executable of all launches."""
         kernels = _kernels(capture)
@@ -393,12 +434,14 @@ class TinyJit(Generic[P, R]):
         params += [(b, 16) for b in capture.draws if b in touched]
         params += [(b, b.size) for b in outputs]
         inside = {*capture.leaves, *capture.snapshots}
-        fixed = {b: b for b in touched if not isinstance(b, tuple) and b not in inside}
+        fixed = {b: cast("hcq.Buffer", b) for b in touched if not isinstance(b, tuple) and b not in inside}
         for b, _ in params:
             fixed.pop(b, None)
         replay = None
         if kernels:
-            replay = assemble(device, kernels, params, fixed, label=getattr(self.fn, "__name__", "jit")).replay  # type: ignore[arg-type]
+            replay = assemble(
+                device, kernels, params, fixed, label=getattr(self.fn, "__name__", "jit")
+            ).replay
         return Captured(
             device=device,
             kernels=len(kernels),
@@ -414,12 +457,15 @@ class TinyJit(Generic[P, R]):
         )
 
     def _device(self, capture: Capture, stand_ins: list[Tensor]) -> OpenDevice:
-        devices = {plan.device.name for plan, _, _ in capture.steps if plan is not None} | {t.device for t in stand_ins}
+        devices = {plan.device.name for plan, _, _ in capture.steps if plan is not None} | {
+            t.device for t in stand_ins
+        }
         if len(devices) > 1:
-            raise UsageError(f"{self!r} uses several devices ({', '.join(sorted(devices))}); capture one function for each")
+            raise UsageError(
+                f"{self!r} uses several devices ({', '.join(sorted(devices))}); capture one function for each"
+            )
         return Device[devices.pop()] if devices else Device[Device.DEFAULT]
 
     def __repr__(self) -> str:
         name = getattr(self.fn, "__name__", None) or repr(self.fn)
         return f"<TinyJit {name}>"
-

@@ -1,7 +1,7 @@
-"""From scheduled kernels to one executable: temporaries are placed in the arena, barriers put where kernels depend on each other.
+"""From scheduled kernels to one executable: places for temporaries, barriers between dependent kernels.
 
-A launch names memory by keys. Some keys are parameters, given anew at each replay; some are fixed buffers; all others are
-temporaries that live inside the launch.
+A launch names memory by keys. Some keys are parameters, given anew at each replay; some are fixed
+buffers; all others are temporaries that live inside the launch.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     import hcq
-
     from frontend.device import OpenDevice
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel, the memory it runs on by key, and how it is launched; without a program, a copy of `memory[1]` to `memory[0]`."""
+    """One kernel, the memory it runs on by key, and how it is launched.
+
+    Without a program, a copy of `memory[1]` to `memory[0]`.
+    """
 
     program: hcq.Program | None
     groups: tuple[int, int, int]
@@ -62,7 +64,9 @@ class _Hazards:
         """Note what a kernel touches; return whether a barrier must stand before it."""
         written = [kernel.memory[i] for i in kernel.stores]
         read = [key for i, key in enumerate(kernel.memory) if i not in kernel.stores]
-        clash = any(self._overlaps(k, self._written) for k in kernel.memory) or any(self._overlaps(k, self._read) for k in written)
+        clash = any(self._overlaps(k, self._written) for k in kernel.memory) or any(
+            self._overlaps(k, self._read) for k in written
+        )
         if clash:
             self._read.clear()
             self._written.clear()
@@ -92,7 +96,10 @@ def assemble(
     *,
     label: str,
 ) -> hcq.Executable:
-    """Return the executable of some kernels; it takes one buffer of at least so many bytes for each of `params`."""
+    """Return the executable of some kernels.
+
+    It takes one buffer of at least so many bytes for each of `params`.
+    """
     from hcq.graph import Graph  # noqa: PLC0415 - nothing of the queue layer before the first launch
 
     graph = Graph(label=label)

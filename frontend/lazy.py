@@ -1,15 +1,18 @@
 """How a tensor method becomes one dictionary lookup.
 
-A method is traced once for each structure of its arguments: their expressions, which of their leaves coincide, and the other
-arguments. Traced means: called on *abstract* tensors, whose leaves are plain numbers. What comes back, an expression and an order
-of leaves, is kept; from then on the method is a lookup. Traces nest, so `softmax` is one lookup and so is the `exp` inside it.
+A method is traced once for each structure of its arguments: their expressions, which of their leaves
+coincide, and the other arguments. Traced means: called on *abstract* tensors, whose leaves are plain
+numbers. What comes back, an expression and an order of leaves, is kept; from then on the method is a
+lookup. Traces nest, so `softmax` is one lookup and so is the `exp` inside it.
 
-`method` wraps functions of one tensor and other arguments, `operator` those of two tensors (or a tensor and a number), `composite`
-any mixture. They keep the *recipe* of each result, the function and its arguments: when a tensor that others were built from is
-realized, those others are rebuilt from their recipes at their own realize (`refresh`), so that nothing is computed twice.
+`method` wraps functions of one tensor and other arguments, `operator` those of two tensors (or a tensor
+and a number), `composite` any mixture. They keep the *recipe* of each result, the function and its
+arguments: when a tensor that others were built from is realized, those others are rebuilt from their
+recipes at their own realize (`refresh`), so that nothing is computed twice.
 
-Numbers: a constant is part of the structure. A number that keeps changing at one place (an operator on one structure, outside traces)
-would make a structure, and a kernel, per value; from the fifth value on it is passed in a one-element buffer instead.
+Numbers: a constant is part of the structure. A number that keeps changing at one place (an operator on
+one structure, outside traces) would make a structure, and a kernel, per value; from the fifth value on it
+is passed in a one-element buffer instead.
 """
 
 from __future__ import annotations
@@ -17,9 +20,8 @@ from __future__ import annotations
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
-from hcq.errors import UsageError
-
 from frontend.expr import TABLE, Expr, Leaves, Part, join, merge
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +44,7 @@ SITE_LIMIT: Final = 100_000
 
 
 class Rebound:
-    """The recipe of a tensor that was assigned to: it is never rebuilt, and neither is what was built from it.
+    """The recipe of a tensor that was assigned to: it is never rebuilt, nor is what was built from it.
 
     `home` is the leaf whose buffer the pending value will be stored to; None when nothing is pending.
     """
@@ -64,7 +66,10 @@ def make(like: Tensor, part: Part) -> Tensor:
 
 
 def apply(op: str, arg: Any, *sources: Tensor) -> Tensor:
-    """Return the primitive `op` of tensors whose shapes and dtypes already agree. For use inside traced methods."""
+    """Return the primitive `op` of tensors whose shapes and dtypes already agree.
+
+    For use inside traced methods.
+    """
     return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
 
 
@@ -88,7 +93,10 @@ def traced(fn: Callable[..., Any], *args: Any, **names: Any) -> Any:
 
 
 def _static(value: Any) -> Any:
-    """Return what stands for a static argument in a key: 1, 1.0 and True are different, so are 0.0 and -0.0."""
+    """Return what stands for a static argument in a key.
+
+    1, 1.0 and True are different, so are 0.0 and -0.0.
+    """
     cls = value.__class__
     if cls is float or cls is bool or cls is complex:
         return (cls, repr(value))
@@ -126,7 +134,11 @@ def method(fn: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate
     @wraps(fn)
     def call(x: Tensor, *args: Any, **names: Any) -> Tensor:
         e = x.expr
-        key = (raw, e, *[_static(a) for a in args], *names, *[_static(a) for a in names.values()]) if args or names else (raw, e)
+        key = (
+            (raw, e, *[_static(a) for a in args], *names, *[_static(a) for a in names.values()])
+            if args or names
+            else (raw, e)
+        )
         leaves = x.leaves
         found = TABLE.get(key)
         if found is None:
@@ -146,7 +158,7 @@ def method(fn: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate
         x.used = True
         return t
 
-    return cast("Any", call)
+    return cast("Callable[Concatenate[Tensor, P], Tensor]", call)
 
 
 def operator(fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
@@ -182,12 +194,12 @@ def operator(fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Ten
         else:
             expr, order = found
             leaves = tuple([leaves[i] for i in order])
-        t = _new(a.__class__)
+        t: Tensor = _new(a.__class__)
         t.expr = expr
         t.leaves = leaves
         t.recipe = (call, a, b)
         t.used = False
-        t.epoch = a.epoch if a.epoch < b.epoch else b.epoch
+        t.epoch = a.epoch if a.epoch < b.epoch else b.epoch  # noqa: FURB136 - hot: a call costs more
         a.used = True
         b.used = True
         return t
@@ -249,6 +261,8 @@ def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
     def call(*args: Any, **names: Any) -> Tensor:
         first = args[0]
         cls = first.__class__
+        if names and any(a.__class__ is cls for a in names.values()):
+            args, names = _by_position(raw, args, names)
         leaves = first.leaves
         epoch = first.epoch
         key: list[Any] = [raw]
@@ -257,8 +271,7 @@ def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
                 leaves, where = merge(leaves, a.leaves) if a.leaves is not leaves else (leaves, None)
                 key += (a.expr, where)
                 a.used = True
-                if a.epoch < epoch:
-                    epoch = a.epoch
+                epoch = min(epoch, a.epoch)
             else:
                 key.append(_static(a))
         key += names
@@ -271,30 +284,37 @@ def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
         else:
             expr, order = found
             leaves = tuple([leaves[i] for i in order])
-        recipe = (call, *args) if not names else (partial(call, **names), *args, *_tensors(names, cls))
+        recipe = (call, *args) if not names else (partial(call, **names), *args)
         return _result(first, expr, leaves, recipe, epoch)
 
-    return cast("Any", call)
+    return cast("Callable[P, Tensor]", call)
 
 
-def _tensors(names: dict[str, Any], cls: type) -> list[Any]:
-    if any(a.__class__ is cls for a in names.values()):
-        raise UsageError(f"give tensors by position, not by name: {', '.join(names)}")
-    return []
+def _by_position(
+    fn: Any, args: tuple[Any, ...], names: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments given by name as positional ones, as far as the function takes them so."""
+    from inspect import signature  # noqa: PLC0415 - rarely needed, and slow to import
+
+    bound = signature(fn).bind(*args, **names)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
 
 
-def _trace(raw: Any, cls: type, args: tuple[Any, ...], names: dict[str, Any], leaves: Leaves, key: Any) -> Any:
+def _trace(  # noqa: PLR0917 - internal
+    raw: Any, cls: Any, args: tuple[Any, ...], names: dict[str, Any], leaves: Leaves, key: Any
+) -> tuple[Expr, Leaves]:
     position = {leaf: i for i, leaf in enumerate(leaves)}
 
     def stand_in(a: Any) -> Any:
-        if a.__class__ is cls:
-            return _abstract(a, a.expr, tuple([position[leaf] for leaf in a.leaves]))
+        if isinstance(a, cls):
+            return _abstract(cast("Tensor", a), a.expr, tuple([position[leaf] for leaf in a.leaves]))
         return a
 
     result = traced(raw, *[stand_in(a) for a in args], **names)
-    if result.__class__ is not cls:
+    if not isinstance(result, cls):
         raise UsageError(f"{raw.__name__} must return one tensor, it returned {result!r}")
-    return _finish(result, leaves, key)
+    return _finish(cast("Tensor", result), leaves, key)
 
 
 def refresh(root: Tensor) -> None:

@@ -1,4 +1,7 @@
-"""Memory for what lives inside one launch: temporaries share an arena wherever their lifetimes do not overlap."""
+"""Memory for what lives inside one launch.
+
+Temporaries share an arena wherever their lifetimes do not overlap.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ ALIGN = 256
 def plan(lives: Mapping[K, tuple[int, int, int]]) -> tuple[dict[K, int], int]:
     """Return where each temporary lies in the arena, and the arena's size.
 
-    `lives` gives (bytes, first use, last use) in kernels. Largest first, each at the lowest place that is free all its life.
+    `lives` gives (bytes, first use, last use) in kernels. Largest first, each at the lowest place that is
+    free all its life.
     """
     placed: list[tuple[int, int, int, int]] = []
     offsets: dict[K, int] = {}

@@ -1,11 +1,13 @@
 """Computing pending tensors: plans hung on expressions, several outputs at once, assignment in place.
 
-A *plan* is what a structure becomes once: schedule, kernels, one executable. `realize` of one pending tensor is a call of its
-expression's `run`. Several tensors are one plan too, found by their expressions and by which of their joint leaves each reads.
+A *plan* is what a structure becomes once: schedule, kernels, one executable. `realize` of one pending
+tensor is a call of its expression's `run`. Several tensors are one plan too, found by their expressions
+and by which of their joint leaves each reads.
 
-Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). If anything but the tensors being
-realized still means the old contents, those are copied to new memory first and its leaf is given the copy; who means what is
-known exactly, because a leaf is referred to by nothing but leaf tuples.
+Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). If anything
+but the tensors being realized still means the old contents, those are copied to new memory first and its
+leaf is given the copy; who means what is known exactly, because a leaf is referred to by nothing but leaf
+tuples.
 """
 
 from __future__ import annotations
@@ -17,20 +19,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler import graph
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, STOP, Expr, Leaves, uops
 from frontend.launch import Kernel, assemble
 from frontend.lazy import EPOCH, Rebound, refresh
 from frontend.stats import stats
 from frontend.storage import Leaf
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     import hcq
-
+    from compiler.item import BufRef
     from frontend.jit import Capture
     from frontend.tensor import Tensor
 
@@ -38,7 +39,7 @@ CAPTURE: Final[list[Any]] = [None]
 """The capture under way (`frontend.jit.Capture`), or None."""
 PENDING: Final[dict[int, Any]] = {}
 """Weak references to tensors with a pending assign, by id."""
-_MANY: Final[dict[Any, "Plan"]] = {}
+_MANY: Final[dict[Any, Plan]] = {}
 MANY_LIMIT: Final = 10_000
 
 Part = tuple[Expr, tuple[int, ...]]
@@ -66,9 +67,11 @@ def capture() -> Capture | None:
 
 # -- plans ---------------------------------------------------------------------------------------------
 def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Plan:
-    """Schedule and compile some expressions over joint leaves; homes[i] >= 0 says which leaf output i is stored into."""
+    """Schedule and compile some expressions over joint leaves.
+
+    Homes[i] >= 0 says which leaf output i is stored into.
+    """
     from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
-    from compiler.item import OutRef, ParamRef  # noqa: PLC0415 - as above
     from compiler.schedule import schedule  # noqa: PLC0415 - as above
 
     outputs = uops(parts)
@@ -80,16 +83,26 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
     compiled = compile_many([item.ast for item in items], device.arch)
     kernels = []
     for item, made in zip(items, compiled, strict=True):
-        keys: list[Hashable] = []
-        for ref in item.bufs:
-            keys.append(("in", ref.slot) if isinstance(ref, ParamRef) else ("out" if isinstance(ref, OutRef) else "temp", ref.n))
+        program = device.program(made.image)
+        keys = tuple([_key(ref) for ref in item.bufs])
         sizes = tuple([ref.nbytes for ref in item.bufs])
-        kernels.append(Kernel(device.program(made.image), made.groups, made.threads, tuple(keys), sizes, item.stores))
+        kernels.append(Kernel(program, made.groups, made.threads, keys, sizes, item.stores))
     stats.plans += 1
     return _planned(parts, homes, device, tuple(kernels))
 
 
-def _planned(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, kernels: tuple[Kernel, ...]) -> Plan:
+def _key(ref: BufRef) -> tuple[str, int]:
+    """Return what names a scheduled buffer in a plan."""
+    from compiler.item import OutRef, ParamRef  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
+
+    if isinstance(ref, ParamRef):
+        return "in", ref.slot
+    return "out" if isinstance(ref, OutRef) else "temp", ref.n
+
+
+def _planned(
+    parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, kernels: tuple[Kernel, ...]
+) -> Plan:
     touched = {key[1] for k in kernels for key in k.memory if key[0] == "in"}  # type: ignore[index]  # made by `build`
     sizes: dict[int, int] = {}
     for e, leaves in parts:
@@ -101,13 +114,19 @@ def _planned(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, ke
     inputs = tuple(sorted(touched))
     stored = {key[1] for k in kernels for key in k.memory if key[0] == "out"}  # type: ignore[index]  # made by `build`
     outputs = tuple(
-        [(i, prod(e.shape) * e.dtype.itemsize) for i, ((e, _), home) in enumerate(zip(parts, homes, strict=True)) if home < 0]
+        [
+            (i, prod(e.shape) * e.dtype.itemsize)
+            for i, ((e, _), home) in enumerate(zip(parts, homes, strict=True))
+            if home < 0
+        ]
     )
     replay = None
     if kernels:
         params: list[tuple[Hashable, int]] = [(("in", i), sizes[i]) for i in inputs]
         params += [(("out", n), size) for n, size in outputs if n in stored]
-        replay = assemble(device, kernels, params, {}, label=" ".join([e.op.lower() for e, _ in parts[:4]])).replay
+        replay = assemble(
+            device, kernels, params, {}, label=" ".join([e.op.lower() for e, _ in parts[:4]])
+        ).replay
     return Plan(device, kernels, inputs, outputs, replay)
 
 
@@ -161,7 +180,7 @@ def realize_one(t: Tensor) -> None:
     e = t.expr
     if e.op is PARAM:
         return
-    if t.recipe.__class__ is Rebound and t.recipe.home is not None:  # type: ignore[union-attr]  # checked by class
+    if t.recipe.__class__ is Rebound and t.recipe.home is not None:
         realize_many((t,))
         return
     if t.epoch != EPOCH[0]:
@@ -186,7 +205,8 @@ def check_concrete(t: Tensor) -> None:
     """Refuse to realize a stand-in inside a traced method."""
     if any(leaf.__class__ is not Leaf for leaf in t.leaves):
         raise UsageError(
-            "a value was asked for inside a traced method or a gradient rule: its result must not depend on values\n"
+            "a value was asked for inside a traced method or a gradient rule, whose result "
+            "must not depend on values\n"
             "hint: do it outside, or express it with where()"
         )
 
@@ -214,7 +234,7 @@ def realize_many(tensors: Sequence[Tensor]) -> None:
 
 def _home(t: Tensor) -> Leaf | None:
     recipe = t.recipe
-    return recipe.home if recipe.__class__ is Rebound else None  # type: ignore[union-attr,no-any-return]  # checked by class
+    return recipe.home if recipe.__class__ is Rebound else None
 
 
 def _realize_group(group: list[Tensor], device: OpenDevice) -> None:
@@ -224,7 +244,8 @@ def _realize_group(group: list[Tensor], device: OpenDevice) -> None:
     for t in group:
         check_concrete(t)
         where = tuple([index.setdefault(leaf, len(index)) for leaf in t.leaves])
-        key += (t.expr, where, -1 if _home(t) is None else index.setdefault(t.recipe.home, len(index)))
+        recipe: Any = t.recipe  # its home must not get a name: every reference counts
+        key += (t.expr, where, -1 if _home(t) is None else index.setdefault(recipe.home, len(index)))
     name = tuple(key)
     plan = _MANY.get(name)
     if plan is None:
@@ -236,7 +257,7 @@ def _realize_group(group: list[Tensor], device: OpenDevice) -> None:
 
 
 def _separate_homes(group: list[Tensor], device: OpenDevice) -> None:
-    """Give a tensor that shares its buffer with an earlier one of the group, by an alias, a buffer of its own."""
+    """Give a tensor that shares its buffer with an earlier one of the group a buffer of its own."""
     seen: set[int] = set()
     for t in group:
         home = _home(t)
@@ -252,7 +273,7 @@ def _launch(plan: Plan, group: list[Tensor], index: dict[Leaf, int]) -> None:
     buffers = [leaf.buffer for leaf in index]
     homes = [_home(t) for t in group]
     if any(home is not None for home in homes):
-        _keep_old(group, homes, index, plan.device)
+        _keep_old(group, homes, plan.device)
     del index
     outs = {n: plan.device.alloc(nbytes) for n, nbytes in plan.outputs}
     if plan.replay is not None:
@@ -287,11 +308,12 @@ def _launch(plan: Plan, group: list[Tensor], index: dict[Leaf, int]) -> None:
             t.epoch = EPOCH[0]
 
 
-def _keep_old(group: list[Tensor], homes: list[Leaf | None], index: dict[Leaf, int], device: OpenDevice) -> None:
-    """Where others still mean the old contents of a buffer about to be written, move their leaf to a copy.
+def _keep_old(group: list[Tensor], homes: list[Leaf | None], device: OpenDevice) -> None:
+    """Where others still mean the old contents of a buffer about to be written, give their leaf a copy.
 
-    First the tensors being realized let go of their parents. What then refers to a leaf is: `index`, `homes`, the Rebound
-    that names it, and leaf tuples; of those, only the ones that belong to the group alone are not someone else's.
+    First the tensors being realized let go of their parents. What then refers to a leaf is: the
+    caller's index, `homes`, the Rebound that names it, and leaf tuples; of those, only the ones that belong to the group
+    alone are not someone else's.
     """
     for t in group:
         if t.recipe.__class__ is not Rebound:
@@ -306,7 +328,7 @@ def _keep_old(group: list[Tensor], homes: list[Leaf | None], index: dict[Leaf, i
         if getrefcount(entry[0]) == entry[1] + 2:  # the tensors of the group, this entry, the call
             for leaf in entry[0]:
                 inside[leaf] = inside.get(leaf, 0) + 1
-    leaf = None  # type: ignore[assignment]  # it would count as a reference
+    leaf = None
     for i, home in enumerate(homes):
         if home is None:
             continue

@@ -1,7 +1,7 @@
 """Counts of what the frontend did in this process; examples, tests and tools read them.
 
-`kernels` and `launches` grow with everything that is submitted; `lowered` says how many kernels had to be compiled because neither
-this process nor the disk cache had them.
+`kernels` and `launches` grow with everything that is submitted; `lowered` says how many kernels had to be
+compiled because neither this process nor the disk cache had them.
 """
 
 from __future__ import annotations

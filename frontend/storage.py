@@ -1,8 +1,9 @@
 """Realized memory: the leaf that stands for one buffer, and how host data gets in and out.
 
-A `Leaf` is what a tensor's leaf tuple holds. Its buffer's contents never change while anybody but one tensor refers to the leaf:
-`assign` writes in place, and when others still mean the old contents, they are copied away first and their leaf is given the copy
-(`frontend.realize`). So a buffer that a captured function writes to is the same one for good.
+A `Leaf` is what a tensor's leaf tuple holds. Its buffer's contents never change while anybody but one
+tensor refers to the leaf: `assign` writes in place, and when others still mean the old contents, they are
+copied away first and their leaf is given the copy (`frontend.realize`). So a buffer that a captured
+function writes to is the same one for good.
 """
 
 from __future__ import annotations
@@ -13,15 +14,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, by_name, dtypes
-from hcq.errors import UsageError
-
 from frontend.device import Device
 from frontend.expr import leaf_expr
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    import hcq
     import numpy as np
 
+    import hcq
     from frontend.tensor import Tensor
 
 _new = object.__new__
@@ -51,7 +51,9 @@ class Leaf:
         self.buffer = buffer
 
 
-def of_bytes(cls: type[Tensor], data: bytes | memoryview, shape: tuple[int, ...], dtype: DType, device: str) -> Tensor:
+def of_bytes(
+    cls: type[Tensor], data: bytes | memoryview, shape: tuple[int, ...], dtype: DType, device: str
+) -> Tensor:
     """Return a realized tensor that holds a copy of `data`: row-major elements."""
     if len(data) != prod(shape) * dtype.itemsize:
         raise UsageError(f"{len(data)} bytes are not {prod(shape)} elements of {dtype.name}")
@@ -62,7 +64,9 @@ def of_bytes(cls: type[Tensor], data: bytes | memoryview, shape: tuple[int, ...]
 def allocate(cls: type[Tensor], shape: tuple[int, ...], dtype: DType, device: str) -> Tensor:
     """Return a realized tensor whose contents are undefined."""
     opened = Device[device]
-    return cls.of_part((leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),)))
+    return cls.of_part(
+        (leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),))
+    )
 
 
 def moved(t: Tensor, device: str) -> Tensor:
@@ -101,7 +105,10 @@ def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
 
 
 def dtype_of(numbers: list[Any]) -> DType:
-    """Return the dtype that a list of numbers takes: float32 when one is a float, else int32 or int64, bool when all are."""
+    """Return the dtype that a list of numbers takes.
+
+    Float32 when one is a float, else int32 or int64, bool when all are.
+    """
     kinds = set(map(type, numbers))
     if float in kinds or not numbers:
         return dtypes.float32
@@ -117,7 +124,9 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
         if dtype is dtypes.bfloat16:
             from compiler.uop import round_to  # noqa: PLC0415 - for one dtype only
 
-            words = [struct.unpack("<I", struct.pack("<f", round_to(float(x), dtype)))[0] >> 16 for x in numbers]
+            words = [
+                struct.unpack("<I", struct.pack("<f", round_to(float(x), dtype)))[0] >> 16 for x in numbers
+            ]
             return array("H", words).tobytes()
         code = CODES[dtype.name]
         if dtype.is_float or dtype is dtypes.bool:
@@ -131,7 +140,11 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
 def unpack(data: bytes, dtype: DType) -> list[Any]:
     """Return elements as Python numbers."""
     if dtype is dtypes.bfloat16:
-        return list(struct.unpack(f"<{len(data) // 2}f", b"".join([b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2)])))
+        return list(
+            struct.unpack(
+                f"<{len(data) // 2}f", b"".join([b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2)])
+            )
+        )
     return list(struct.unpack(f"<{len(data) // dtype.itemsize}{CODES[dtype.name]}", data))
 
 
@@ -140,7 +153,11 @@ def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
     if not shape:
         return numbers[0]
     for n in reversed(shape[1:]):
-        numbers = [numbers[i : i + n] for i in range(0, len(numbers), n)] if n else [[] for _ in range(prod(shape[:-1]))]
+        numbers = (
+            [numbers[i : i + n] for i in range(0, len(numbers), n)]
+            if n
+            else [[] for _ in range(prod(shape[:-1]))]
+        )
     return numbers
 
 

@@ -1,11 +1,12 @@
-"""The tensor: an expression and the realized leaves that it is over. Lazy: nothing runs before `realize`, `numpy`, `item`, ...
+"""The tensor: an expression and the realized leaves that it is over.
 
-A tensor is a value. Views, gradients and captured functions never see another tensor change; only `assign` and what is built on it
-(in-place operators, `x[...] = y`, optimisers) give *this* tensor a new value, stored in the same memory. The methods live in
-`frontend.ops`, by what they do; this class names them.
+Lazy: nothing runs before `realize`, `numpy`, `item`, ... A tensor is a value. Views, gradients and
+captured functions never see another tensor change; only `assign` and what is built on it (in-place
+operators, `x[...] = y`, optimisers) give *this* tensor a new value, stored in the same memory. The
+methods live in `frontend.ops`, by what they do; this class names them.
 
-Dtypes: `a + b` promotes as `compiler.dtype.promote` says; a Python number takes the dtype of the tensor beside it, unless it is a
-float and the tensor is not (then float32). Shapes broadcast aligned at the end.
+Dtypes: `a + b` promotes as `compiler.dtype.promote` says; a Python number takes the dtype of the tensor
+beside it, unless it is a float and the tensor is not (then float32). Shapes broadcast aligned at the end.
 """
 
 from __future__ import annotations
@@ -17,18 +18,40 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from compiler.dtype import DType, by_name, dtypes
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend import autograd
 from frontend.device import Device
 from frontend.expr import PARAM, STOP, Expr, Leaves, Part, leaf_expr, source_expr
 from frontend.lazy import EPOCH, PLAIN, Rebound, apply, method
-from frontend.ops import activation, arguments, creation, elementwise, indexing, linalg, movement, nnops, random, reduce
+from frontend.ops import (
+    activation,
+    arguments,
+    creation,
+    elementwise,
+    indexing,
+    linalg,
+    movement,
+    nnops,
+    random,
+    reduce,
+)
 from frontend.realize import CAPTURE, PENDING, realize_many, realize_one
-from frontend.storage import Leaf, bytes_of, dtype_of, flatten, from_numpy, moved, nested, of_bytes, pack, to_numpy, unpack
+from frontend.storage import (
+    Leaf,
+    bytes_of,
+    dtype_of,
+    flatten,
+    from_numpy,
+    moved,
+    nested,
+    of_bytes,
+    pack,
+    to_numpy,
+    unpack,
+)
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import numpy as np
 
@@ -64,7 +87,7 @@ class Tensor:
         device: str | None = None,
         requires_grad: bool | None = None,
     ) -> None:
-        """Make a tensor of a number, nested lists, a range, bytes (uint8), an array, or another tensor's value.
+        """Make a tensor of a number, nested lists, a range, bytes (uint8), an array, or another tensor.
 
         A number is a constant; anything else is copied to the device now.
         """
@@ -100,7 +123,12 @@ class Tensor:
         """Return what stands for a value beside this tensor: a tensor on its device, or a Python number."""
         if value.__class__ is self.__class__ or isinstance(value, (bool, int, float)):
             return value
-        if hasattr(value, "ndim") and hasattr(value, "item") and value.ndim == 0 and not hasattr(value, "expr"):
+        if (
+            hasattr(value, "ndim")
+            and hasattr(value, "item")
+            and value.ndim == 0
+            and not hasattr(value, "expr")
+        ):
             return value.item()
         if isinstance(value, (list, tuple, range)) or hasattr(value, "__array__"):
             return self.__class__(value, device=self.expr.device)
@@ -178,7 +206,11 @@ class Tensor:
 
     def size(self, axis: int | None = None) -> Any:
         """Return the shape, or the size of one axis."""
-        return self.expr.shape if axis is None else self.expr.shape[arguments.axis_of(axis, self.expr.shape, "size")]
+        return (
+            self.expr.shape
+            if axis is None
+            else self.expr.shape[arguments.axis_of(axis, self.expr.shape, "size")]
+        )
 
     def is_floating_point(self) -> bool:
         """Return whether elements are floats."""
@@ -186,7 +218,10 @@ class Tensor:
 
     # -- computing --------------------------------------------------------------------------------------
     def realize(self, *others: Tensor) -> Self:
-        """Compute the value, and those of others in the same launch; return self. The device may still be at work."""
+        """Compute the value, and those of others in the same launch; return self.
+
+        The device may still be at work.
+        """
         if others:
             realize_many((self, *others))
         else:
@@ -196,7 +231,9 @@ class Tensor:
     def data(self) -> bytes:
         """Return the elements as bytes, row-major, once the device has computed them."""
         if CAPTURE[0] is not None:
-            raise UsageError("the value of a tensor was asked for inside a captured function: a replay could not do that")
+            raise UsageError(
+                "the value of a tensor was asked for inside a captured function: a replay could not do that"
+            )
         realize_one(self)
         return bytes_of(self)
 
@@ -224,10 +261,10 @@ class Tensor:
         return movement.contiguous(self)
 
     def assign(self, value: Any) -> Self:
-        """Give this tensor a new value of the same shape (or one that broadcasts to it) and dtype; return self.
+        """Give this tensor a new value of its dtype, and of its shape or broadcasting to it; return self.
 
-        The value is computed at the next realize and stored in the memory that this tensor has. Whatever was built from the old
-        value before keeps meaning that.
+        The value is computed at the next realize and stored in the memory that this tensor has. Whatever
+        was built from the old value before keeps meaning that.
         """
         new = self.operand(value)
         e = self.expr
@@ -235,9 +272,14 @@ class Tensor:
             common = new in PLAIN or CAPTURE[0] is not None
             new = elementwise.constant(self, new, e.dtype, e.shape) if common else self.parameter(new)
         if new.expr.device != e.device:
-            raise UsageError(f"assign: this tensor is on {e.device}, the value on {new.expr.device}; move it with .to({e.device!r})")
+            raise UsageError(
+                f"assign: this tensor is on {e.device}, the value on {new.expr.device}\n"
+                f"hint: move it with .to({e.device!r})"
+            )
         if new.expr.dtype is not e.dtype:
-            raise UsageError(f"assign: this tensor is {e.dtype.name}, the value {new.expr.dtype.name}; cast it first")
+            raise UsageError(
+                f"assign: this tensor is {e.dtype.name}, the value {new.expr.dtype.name}; cast it first"
+            )
         if new.expr.shape != e.shape:
             if arguments.broadcast((e.shape, new.expr.shape), "assign") != e.shape:
                 raise UsageError(f"assign: this tensor has the shape {e.shape}, the value {new.expr.shape}")
@@ -530,7 +572,7 @@ class Tensor:
     def __ipow__(self, other: Any) -> Self:
         return self.assign(elementwise.pow(self, other))
 
-    def __imatmul__(self, other: Any) -> Self:
+    def __imatmul__(self, other: Any) -> Self:  # type: ignore[misc]  # lists too, as the others
         return self.assign(linalg.matmul(self, other))
 
     def __iand__(self, other: Any) -> Self:
@@ -556,7 +598,9 @@ class Tensor:
         raise UsageError("`in` would have to compute; say (tensor == value).any().item()")
 
     def __bool__(self) -> Any:
-        raise UsageError(f"the truth of {self!r} would have to be computed; say .item(), .any() or .all() to mean it")
+        raise UsageError(
+            f"the truth of {self!r} would have to be computed; say .item(), .any() or .all() to mean it"
+        )
 
     def __float__(self) -> Any:
         return float(self.item())
@@ -571,7 +615,7 @@ class Tensor:
     def __repr__(self) -> str:
         e = self.expr
         state = f"pending {e.op}" if e.op is not PARAM else "realized"
-        if self.recipe.__class__ is Rebound and self.recipe.home is not None:  # type: ignore[union-attr]  # checked
+        if self.recipe.__class__ is Rebound and self.recipe.home is not None:
             state = f"assigned, pending {e.op}"
         return f"<Tensor {e.dtype.name}{list(e.shape)} on {e.device}, {state}>"
 
@@ -610,7 +654,7 @@ def _rebind(t: Tensor, new: Tensor) -> None:
     """Give a tensor a new expression; where it has memory, that is where the value goes."""
     recipe = t.recipe
     if recipe.__class__ is Rebound:
-        home = recipe.home if recipe.home is not None else (t.leaves[0] if t.expr.op is PARAM else None)  # type: ignore[union-attr]  # checked
+        home = recipe.home if recipe.home is not None else (t.leaves[0] if t.expr.op is PARAM else None)
     else:
         home = t.leaves[0] if t.expr.op is PARAM else None
     if home is not None and new.expr.op is PARAM:

@@ -1,7 +1,20 @@
-"""Layers as plain classes: parameters are attributes, calling a layer applies it. `nn.optim` and `nn.state` work on any object."""
+"""Layers as plain classes: parameters are attributes, calling a layer applies it.
+
+`nn.optim` and `nn.state` work on any object.
+"""
 
 from frontend.nn import optim, state
-from frontend.nn.layers import BatchNorm, Conv2d, ConvTranspose2d, Dropout, Embedding, GroupNorm, LayerNorm, Linear, RMSNorm
+from frontend.nn.layers import (
+    BatchNorm,
+    Conv2d,
+    ConvTranspose2d,
+    Dropout,
+    Embedding,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    RMSNorm,
+)
 
 BatchNorm2d = BatchNorm
 

@@ -1,4 +1,9 @@
-"""Layers: plain classes whose parameters are tensor attributes. Weights start uniform in ±1/sqrt(inputs) unless said otherwise."""
+"""Layers: plain classes whose parameters are tensor attributes.
+
+Weights start uniform in ±1/sqrt(inputs) unless said otherwise.
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
 
 from __future__ import annotations
 
@@ -6,10 +11,9 @@ import math
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from hcq.errors import UsageError
-
 from frontend.ops.arguments import repeated
 from frontend.tensor import Tensor
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.ops.nnops import Sizes
@@ -24,6 +28,7 @@ class Linear:
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return x.linear(self.weight.transpose(), self.bias)
 
 
@@ -42,7 +47,9 @@ class Conv2d:
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     ) -> None:
         if in_channels % groups or out_channels % groups:
-            raise UsageError(f"Conv2d: {in_channels} inputs and {out_channels} outputs do not divide into {groups} groups")
+            raise UsageError(
+                f"Conv2d: {in_channels} inputs and {out_channels} outputs do not divide into {groups} groups"
+            )
         kernel = repeated(kernel_size, 2, "Conv2d, kernel_size")
         self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
         bound = 1 / math.sqrt(in_channels // groups * math.prod(kernel))
@@ -50,11 +57,15 @@ class Conv2d:
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
 
 
 class ConvTranspose2d:
-    """Transposed convolution with a weight of (inputs, outputs / groups, *kernel): see `Tensor.conv_transpose2d`."""
+    """Transposed convolution with a weight of (inputs, outputs / groups, *kernel).
+
+    See `Tensor.conv_transpose2d`.
+    """
 
     def __init__(
         self,
@@ -76,13 +87,17 @@ class ConvTranspose2d:
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return x.conv_transpose2d(
             self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding, self.output_padding
         )
 
 
 class BatchNorm:
-    """Batch normalisation along axis 1, of any rank; while training it uses the batch's statistics and learns the running ones."""
+    """Batch normalisation along axis 1, of any rank.
+
+    While training it uses the batch's statistics and learns the running ones.
+    """
 
     def __init__(
         self,
@@ -102,8 +117,11 @@ class BatchNorm:
             t.requires_grad = False
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         if not Tensor.training and self.track_running_stats:
-            return x.batchnorm(self.weight, self.bias, self.running_mean, (self.running_var + self.eps).rsqrt())
+            return x.batchnorm(
+                self.weight, self.bias, self.running_mean, (self.running_var + self.eps).rsqrt()
+            )
         axes = tuple([i for i in range(x.ndim) if i != 1])
         mean = x.mean(axes)
         distance = x - mean.reshape(1, -1, *(1,) * (x.ndim - 2))
@@ -113,7 +131,10 @@ class BatchNorm:
         return x.batchnorm(self.weight, self.bias, mean, (var + self.eps).rsqrt())
 
     def _learn(self, mean: Tensor, var: Tensor, count: int) -> None:
-        """Move the running statistics towards the batch's; computed at the next realize of anything assigned."""
+        """Move the running statistics towards the batch's.
+
+        Computed at the next realize of anything assigned.
+        """
         keep = 1 - self.momentum
         self.running_mean.assign(self.running_mean * keep + mean * self.momentum)
         self.running_var.assign(self.running_var * keep + var * (self.momentum * count / max(1, count - 1)))
@@ -129,13 +150,16 @@ class LayerNorm:
         eps: float = 1e-5,
         elementwise_affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     ) -> None:
-        self.normalized_shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = (
+            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        )
         self.axes = tuple(range(-len(self.normalized_shape), 0))
         self.eps = eps
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
         y = x.layernorm(self.axes, self.eps)
@@ -152,6 +176,7 @@ class RMSNorm:
         self.weight = Tensor.ones(dim)
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return x.rmsnorm(-1, self.eps) * self.weight
 
 
@@ -172,6 +197,7 @@ class GroupNorm:
         self.bias = Tensor.zeros(num_channels) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         y = x.reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
         if self.weight is None or self.bias is None:
             return y
@@ -186,6 +212,7 @@ class Embedding:
         self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
 
     def __call__(self, index: Tensor) -> Tensor:
+        """Apply the layer."""
         if not index.dtype.is_int:
             raise UsageError(f"Embedding wants integers, saw {index.dtype.name}")
         return self.weight.take(index)
@@ -198,4 +225,5 @@ class Dropout:
         self.p = p
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Apply the layer."""
         return x.dropout(self.p)

@@ -1,20 +1,21 @@
 """Optimisers: each step gives parameters new values in place, from the gradients that `backward` left.
 
-`step()` computes everything in one launch: gradients, updates, the optimiser's state, the running statistics of batch norms among
-the tensors given, and the loss whose `backward` gave the gradients. It takes the gradients away.
-The learning rate is a tensor: assign to it, also outside a captured step.
+`step()` computes everything in one launch: gradients, updates, the optimiser's state, the running
+statistics of batch norms among the tensors given, and the loss whose `backward` gave the gradients. It
+takes the gradients away. The learning rate is a tensor: assign to it, also outside a captured step.
 """
+
+# ruff: noqa: PLR0917 - the field's signatures
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from hcq.errors import UsageError
-
 from frontend import autograd
 from frontend.realize import realize_many
 from frontend.tensor import Tensor
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,7 +39,9 @@ class Optimizer:
             raise UsageError("an optimiser wants at least one tensor with requires_grad, none was given")
         devices = {p.device for p in self.params}
         if len(devices) > 1:
-            raise UsageError(f"an optimiser wants its parameters on one device, saw {', '.join(sorted(devices))}")
+            raise UsageError(
+                f"an optimiser wants its parameters on one device, saw {', '.join(sorted(devices))}"
+            )
         self.device = self.params[0].device
         self.lr = Tensor([float(lr)], device=self.device, requires_grad=False)
 
@@ -48,14 +51,19 @@ class Optimizer:
             p.grad = None
 
     def schedule_step(self) -> list[Tensor]:
-        """Assign new values without computing them yet; return every tensor that is to be realized together."""
+        """Assign new values without computing them yet.
+
+        Return every tensor that is to be realized together.
+        """
         grads: list[Tensor] = []
         losses: dict[int, Tensor] = {}
         missing = [i for i, p in enumerate(self.params) if p.grad is None]
         if missing:
             raise UsageError(
-                f"parameter {missing[0]} ({self.params[missing[0]]!r}) and {len(missing) - 1} others have no gradient\n"
-                "hint: call backward() on a loss that depends on every parameter; a tensor realized in between cuts the graph"
+                f"parameter {missing[0]} ({self.params[missing[0]]!r}) and {len(missing) - 1} others "
+                "have no gradient\n"
+                "hint: call backward() on a loss that depends on every parameter; "
+                "a tensor realized in between cuts the graph"
             )
         for p in self.params:
             state = autograd.state_of(p)

@@ -1,7 +1,7 @@
-"""The tensors of a model by name, found by walking attributes; saving and loading them as safetensors files.
+"""The tensors of a model by name, found by walking attributes; safetensors files.
 
-A safetensors file is eight bytes of header length (little-endian), a JSON header {name: {dtype, shape, data_offsets}}, and the
-elements, row-major: https://github.com/huggingface/safetensors#format.
+A safetensors file is eight bytes of header length (little-endian), a JSON header {name: {dtype, shape,
+data_offsets}}, and the elements, row-major: https://github.com/huggingface/safetensors#format.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes
-from hcq.errors import UsageError
-
 from frontend.realize import realize_many
 from frontend.tensor import Tensor
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +38,10 @@ _CODES: Final = {dtype: name for name, dtype in _NAMES.items()}
 
 
 def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
-    """Return the tensors of an object by name: attributes, list items and dictionary values, joined by dots."""
+    """Return the tensors of an object by name.
+
+    Attributes, list items and dictionary values, joined by dots.
+    """
     found: dict[str, Tensor] = {}
     _walk(model, prefix, found, set())
     return found
@@ -70,7 +72,8 @@ def get_parameters(model: Any) -> list[Tensor]:
 def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = True) -> None:
     """Give the tensors of an object the values of those of the same name, in place.
 
-    `strict` refuses names that are missing or left over; shapes must be equal, dtypes are cast, devices are crossed.
+    `strict` refuses names that are missing or left over; shapes must be equal, dtypes are cast, devices
+    are crossed.
     """
     own = get_state_dict(model)
     missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
@@ -85,7 +88,9 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
     realize_many([t for _, t, _ in pairs])
 
 
-def safe_save(tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str] | None = None) -> None:
+def safe_save(
+    tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str] | None = None
+) -> None:
     """Write tensors to a safetensors file."""
     header: dict[str, Any] = {}
     if metadata:
@@ -126,7 +131,9 @@ def safe_metadata(path: str | Path) -> dict[str, str]:
 def _header(data: mmap.mmap, path: str | Path) -> tuple[dict[str, Any], int]:
     size = int.from_bytes(data[:8], "little")
     if len(data) < 8 or 8 + size > len(data):
-        raise UsageError(f"{path} is no safetensors file: its header would have {size} bytes, the file has {len(data)}")
+        raise UsageError(
+            f"{path} is no safetensors file: its header would have {size} bytes, the file has {len(data)}"
+        )
     try:
         header = json.loads(data[8 : 8 + size])
     except ValueError as error:

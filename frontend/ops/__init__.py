@@ -1,1 +1,4 @@
-"""Tensor methods, by what they do. Each module holds functions whose first argument is the tensor; `Tensor` names them."""
+"""Tensor methods, by what they do.
+
+Each module holds functions whose first argument is the tensor; `Tensor` names them.
+"""

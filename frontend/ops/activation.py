@@ -6,7 +6,23 @@ import math
 from typing import TYPE_CHECKING
 
 from frontend.lazy import method
-from frontend.ops.elementwise import abs, add, clip, div, exp, log, lt, maximum, minimum, mul, neg, reciprocal, sub, tanh, where
+from frontend.ops.elementwise import abs as absolute
+from frontend.ops.elementwise import (
+    add,
+    clip,
+    div,
+    exp,
+    log,
+    lt,
+    maximum,
+    minimum,
+    mul,
+    neg,
+    reciprocal,
+    sub,
+    tanh,
+    where,
+)
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -71,13 +87,13 @@ def quick_gelu(self: Tensor) -> Tensor:
 @method
 def softplus(self: Tensor) -> Tensor:
     """Return log(1 + exp(self)), without overflow."""
-    return add(maximum(self, 0.0), log(add(exp(neg(abs(self))), 1.0)))
+    return add(maximum(self, 0.0), log(add(exp(neg(absolute(self))), 1.0)))
 
 
 @method
 def softsign(self: Tensor) -> Tensor:
     """Return self / (1 + |self|)."""
-    return div(self, add(abs(self), 1.0))
+    return div(self, add(absolute(self), 1.0))
 
 
 @method

@@ -81,10 +81,10 @@ def broadcast(shapes: Iterable[Shape], what: str) -> Shape:
     for shape in every:
         rank = max(len(result), len(shape))
         a, b = (1,) * (rank - len(result)) + result, (1,) * (rank - len(shape)) + shape
-        if any(n != m and n != 1 and m != 1 for n, m in zip(a, b, strict=True)):
+        if any(n not in {m, 1} and m != 1 for n, m in zip(a, b, strict=True)):
             raise UsageError(
-                f"{what}: shapes {' and '.join([str(s) for s in every])} do not broadcast; aligned at the end, sizes must be "
-                "equal or 1"
+                f"{what}: shapes {' and '.join([str(s) for s in every])} do not broadcast; "
+                "aligned at the end, sizes must be equal or 1"
             )
         result = tuple([m if n == 1 else n for n, m in zip(a, b, strict=True)])
     return result
@@ -100,7 +100,10 @@ def repeated(value: int | Sequence[int], count: int, what: str) -> Shape:
 
 
 def number_dtype(value: object, beside: DType) -> DType:
-    """Return the dtype that a Python number takes beside a tensor: the tensor's, unless that cannot hold its kind."""
+    """Return the dtype that a Python number takes beside a tensor.
+
+    The tensor's, unless that cannot hold its kind.
+    """
     if isinstance(value, float):
         return beside if beside.is_float else dtypes.float32
     if isinstance(value, int) and not isinstance(value, bool):

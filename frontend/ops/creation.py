@@ -1,4 +1,7 @@
-"""New tensors: from numbers, constants and coordinates. Constants and coordinates own no memory until realized."""
+"""New tensors: from numbers, constants and coordinates.
+
+Constants and coordinates own no memory until realized.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend.expr import source_expr
 from frontend.lazy import apply, make
 from frontend.ops.arguments import Shape, axis_of, shape_of, whole
 from frontend.ops.elementwise import add, cast, constant, convert, mul
 from frontend.ops.movement import reshape
 from frontend.storage import allocate
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +27,10 @@ if TYPE_CHECKING:
 def coordinate(like: Tensor, shape: Shape, axis: int) -> Tensor:
     """Return the coordinate along one axis of a shape, int32 where that suffices, on the device of `like`."""
     wide = shape[axis] > dtypes.int32.max
-    return make(like, (source_expr(Ops.IOTA, (shape, axis), dtypes.int64 if wide else dtypes.int32, like.expr.device), ()))
+    return make(
+        like,
+        (source_expr(Ops.IOTA, (shape, axis), dtypes.int64 if wide else dtypes.int32, like.expr.device), ()),
+    )
 
 
 def _scalar(cls: type[Tensor], value: float, dtype: DType, device: str | None) -> Tensor:
@@ -44,12 +49,19 @@ def default_dtype(value: object) -> DType:
 
 
 def full(
-    cls: type[Tensor], shape: int | Sequence[int], value: float, *, dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    shape: int | Sequence[int],
+    value: float,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
 ) -> Tensor:
     """Return one number in a shape; the dtype follows the number unless given."""
     found = dtype or default_dtype(value)
     scalar = _scalar(cls, suited(value, found), found, device)
-    return constant(scalar, scalar.expr.arg, found, shape_of((shape,) if isinstance(shape, int) else shape, "full"))
+    return constant(
+        scalar, scalar.expr.arg, found, shape_of((shape,) if isinstance(shape, int) else shape, "full")
+    )
 
 
 def suited(value: float, dtype: DType) -> float:
@@ -57,17 +69,23 @@ def suited(value: float, dtype: DType) -> float:
     return float(value) if dtype.is_float else bool(value) if dtype is dtypes.bool else value
 
 
-def zeros(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+def zeros(
+    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+) -> Tensor:
     """Return zeros, float32 unless said otherwise."""
     return full(cls, shape_of(shape, "zeros"), 0, dtype=dtype or dtypes.float32, device=device)
 
 
-def ones(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+def ones(
+    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+) -> Tensor:
     """Return ones, float32 unless said otherwise."""
     return full(cls, shape_of(shape, "ones"), 1, dtype=dtype or dtypes.float32, device=device)
 
 
-def empty(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+def empty(
+    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+) -> Tensor:
     """Return a realized tensor whose contents are whatever its memory held."""
     return allocate(cls, shape_of(shape, "empty"), dtype or dtypes.float32, cls.device_name(device))
 
@@ -87,27 +105,49 @@ def arange(
     if step == 0:
         raise UsageError("arange: the step must not be 0")
     count = max(0, math.ceil((stop - start) / step))
-    found = dtype or (dtypes.float32 if any(isinstance(v, float) for v in (start, stop, step)) else default_dtype(max(start, stop, key=abs)))
+    found = dtype or (
+        dtypes.float32
+        if any(isinstance(v, float) for v in (start, stop, step))
+        else default_dtype(max(start, stop, key=abs))
+    )
     place = coordinate(_scalar(cls, 0, dtypes.int32, device), (count,), 0)
     return add(mul(convert(place, found), suited(step, found)), suited(start, found))
 
 
 def linspace(
-    cls: type[Tensor], start: float, stop: float, steps: int, *, dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    start: float,
+    stop: float,
+    steps: int,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
 ) -> Tensor:
     """Return `steps` numbers from start to stop, both included, evenly spaced."""
     if whole(steps, "linspace") < 0:
         raise UsageError(f"linspace: the number of steps must not be negative, saw {steps}")
     found = dtype or dtypes.float32
-    place = convert(coordinate(_scalar(cls, 0, dtypes.int32, device), (steps,), 0), dtypes.float32 if not found.is_float else found)
+    place = convert(
+        coordinate(_scalar(cls, 0, dtypes.int32, device), (steps,), 0),
+        dtypes.float32 if not found.is_float else found,
+    )
     return cast(add(mul(place, (stop - start) / max(1, steps - 1)), float(start)), found)
 
 
-def eye(cls: type[Tensor], rows: int, columns: int | None = None, *, dtype: DType | None = None, device: str | None = None) -> Tensor:
+def eye(
+    cls: type[Tensor],
+    rows: int,
+    columns: int | None = None,
+    *,
+    dtype: DType | None = None,
+    device: str | None = None,
+) -> Tensor:
     """Return ones on the diagonal and zeros elsewhere, float32 unless said otherwise."""
     shape = shape_of((rows, rows if columns is None else columns), "eye")
     like = _scalar(cls, 0, dtypes.int32, device)
-    return convert(apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1)), dtype or dtypes.float32)
+    return convert(
+        apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1)), dtype or dtypes.float32
+    )
 
 
 def full_like(self: Tensor, value: float, *, dtype: DType | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Elementwise methods: arithmetic with broadcasting and promotion, comparisons, selections, functions, activations."""
+"""Elementwise methods: arithmetic with broadcasting and promotion, comparisons, selections, functions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend.expr import constant_of, float_dtype, source_expr
 from frontend.lazy import apply, composite, make, method, operator
 from frontend.ops.arguments import broadcast, number_dtype
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -51,7 +50,7 @@ def convert(x: Tensor, dtype: DType) -> Tensor:
 
 def agree(what: str, a: Tensor, b: Tensor | Number, *, floats: bool = False) -> tuple[Tensor, Tensor]:
     """Return both operands in one shape and dtype; `floats` wants a float dtype."""
-    if not hasattr(b, "expr"):
+    if isinstance(b, (int, float)):
         dtype = number_dtype(b, a.expr.dtype)
         if floats:
             dtype = float_dtype(dtype)
@@ -197,10 +196,18 @@ def _power(x: Tensor, y: Tensor) -> Tensor:
 
 @operator
 def pow(self: Tensor, exponent: Tensor | Number) -> Tensor:
-    """Return self ** exponent. Small whole exponents multiply; integers with negative exponents are refused."""
+    """Return self ** exponent.
+
+    Small whole exponents multiply; integers with negative exponents are refused.
+    """
     if not hasattr(exponent, "expr"):
         e, dtype = exponent, self.expr.dtype
-        if math.isfinite(e) and e == int(e) and builtins.abs(e) <= 64 and (dtype.is_float or (isinstance(e, int) and e >= 0)):
+        if (
+            math.isfinite(e)
+            and e == int(e)
+            and builtins.abs(e) <= 64
+            and (dtype.is_float or (isinstance(e, int) and e >= 0))
+        ):
             x = convert(self, dtypes.int32) if dtype is dtypes.bool else self
             if e == 0:
                 return constant(x, 1, x.expr.dtype, x.expr.shape)
@@ -340,10 +347,16 @@ def ne(self: Tensor, other: Tensor | Number) -> Tensor:
 def where(self: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
     """Return a where self (a bool) holds, else b; all three broadcast."""
     if self.expr.dtype is not dtypes.bool:
-        raise UsageError(f"where: the condition must be bool, saw {self.expr.dtype.name}; compare it, as in (x != 0).where(a, b)")
+        raise UsageError(
+            f"where: the condition must be bool, saw {self.expr.dtype.name}\n"
+            "hint: compare it, as in (x != 0).where(a, b)"
+        )
     dtype = _common_dtype(a, b)
     shape = broadcast([self.expr.shape, *[x.expr.shape for x in (a, b) if hasattr(x, "expr")]], "where")
-    parts = [spread(convert(x, dtype), shape) if hasattr(x, "expr") else constant(self, x, dtype, shape) for x in (a, b)]
+    parts = [
+        constant(self, x, dtype, shape) if isinstance(x, (int, float)) else spread(convert(x, dtype), shape)
+        for x in (a, b)
+    ]
     return apply(Ops.WHERE, None, spread(self, shape), *parts)
 
 
@@ -525,7 +538,10 @@ def logical_not(self: Tensor) -> Tensor:
 
 @method
 def cast(self: Tensor, dtype: DType) -> Tensor:
-    """Return the values in another dtype. Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`."""
+    """Return the values in another dtype.
+
+    Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`.
+    """
     if dtype.__class__ is not DType:
         raise UsageError(f"cast: wanted a dtype such as dtypes.float32, saw {dtype!r}")
     return convert(self, dtype)

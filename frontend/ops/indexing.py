@@ -1,7 +1,8 @@
-"""Indexing: slices with steps, whole numbers, None, Ellipsis and integer tensors; writing to a part; gather.
+"""Indexing: slices with steps, whole numbers, None, Ellipsis and integer tensors; writing; gather.
 
-`x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER, whose computed indices are checked at each read
-(outside reads 0). `x[key] = value` builds the new whole and assigns it: a tensor is a value, and nobody else sees the change.
+`x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER, whose computed indices
+are checked at each read (outside reads 0). `x[key] = value` builds the new whole and assigns it: a tensor
+is a value, and nobody else sees the change.
 """
 
 from __future__ import annotations
@@ -12,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from compiler.ops import Ops
-from hcq.errors import UnsupportedError, UsageError
-
 from frontend.lazy import apply, composite, method
 from frontend.ops.arguments import Shape, axis_of, broadcast, whole
 from frontend.ops.creation import coordinate
 from frontend.ops.elementwise import add, constant, convert, eq, lt, mul, spread, where
+from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What one entry of a key takes from one axis: begin, begin + step, ... (count of them); `drop` removes the axis."""
+    """What one entry of a key takes from one axis.
+
+    Begin, begin + step, ... (count of them); `drop` removes the axis.
+    """
 
     begin: int
     count: int
@@ -104,11 +107,15 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     if isinstance(key, list):
         key = self.operand(key)
     elif isinstance(key, tuple):
-        key = tuple([self.operand(k) if isinstance(k, list) or type(k).__module__ == "numpy" else k for k in key])
+        key = tuple(
+            [self.operand(k) if isinstance(k, list) or type(k).__module__ == "numpy" else k for k in key]
+        )
     elif type(key).__module__ == "numpy":
         key = self.operand(key)
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
-        raise UnsupportedError("a bool tensor as index gives a size that depends on values; use where, or masked_fill")
+        raise UnsupportedError(
+            "a bool tensor as index gives a size that depends on values; use where, or masked_fill"
+        )
     entries, tensors = _entries(key, self.expr.shape, self.__class__)
     return _getitem(self, tuple(entries), *tensors)
 
@@ -139,7 +146,8 @@ def _getitem(self: Tensor, entries: tuple[Entry, ...], *tensors: Tensor) -> Tens
 def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
     """Index several axes by tensors that broadcast together: one GATHER on the axes flattened into one.
 
-    The new axes stand where the first indexed one stood when they are neighbours, else in front, as numpy has it.
+    The new axes stand where the first indexed one stood when they are neighbours, else in front, as numpy
+    has it.
     """
     shape = x.expr.shape
     sizes = [shape[a] for a in axes]
@@ -182,8 +190,13 @@ def gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
     """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self."""
     shape, wanted = self.expr.shape, index.expr.shape
     a = axis_of(axis, shape, "gather")
-    if len(wanted) != len(shape) or any(m > n for i, (m, n) in enumerate(zip(wanted, shape, strict=True)) if i != a):
-        raise UsageError(f"gather along axis {a}: the index {wanted} must have the rank of {shape}, and no other axis longer")
+    if len(wanted) != len(shape) or any(
+        m > n for i, (m, n) in enumerate(zip(wanted, shape, strict=True)) if i != a
+    ):
+        raise UsageError(
+            f"gather along axis {a}: the index {wanted} must have the rank of {shape}, "
+            "and no other axis longer"
+        )
     x = apply(Ops.SHRINK, tuple([(0, n if i == a else wanted[i]) for i, n in enumerate(shape)]), self)
     places = [index if i == a else coordinate(self, wanted, i) for i in range(len(shape))]
     return _gather_axes(x, list(range(len(shape))), places)
@@ -198,7 +211,10 @@ def take(self: Tensor, index: Tensor, axis: int = 0) -> Tensor:
 
 # -- writing -----------------------------------------------------------------------------------------
 def setitem(self: Tensor, key: Any, value: Any) -> None:
-    """Assign `value`, broadcast, to the part that `key` names (whole numbers, slices, ..., or a bool mask of the whole shape)."""
+    """Assign `value`, broadcast, to the part that `key` names.
+
+    The key is whole numbers, slices and ..., or a bool mask that broadcasts to the whole shape.
+    """
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
         self.assign(where(key, self.operand(value), self))
         return
@@ -219,7 +235,10 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
 @composite
 def _written(self: Tensor, value: Tensor, cuts: tuple[Cut, ...]) -> Tensor:
-    """Return self with the part replaced: the value, spread back to where it belongs, chosen by a mask of coordinates."""
+    """Return self with the part replaced.
+
+    The value, spread back to where it belongs, chosen by a mask of coordinates.
+    """
     full = tuple([c.count for c in cuts])
     if 0 in full:
         return self
@@ -257,7 +276,9 @@ def interleaved(x: Tensor, axis: int, step: int, low: int, n: int) -> Tensor:
         x = apply(Ops.PAD, (*[(0, 0)] * (axis + 1), (0, step - 1), *[(0, 0)] * (rank - axis - 1)), x)
         x = apply(Ops.RESHAPE, (*shape[:axis], count * step, *shape[axis + 1 :]), x)
         span = (count - 1) * step + 1
-        x = apply(Ops.SHRINK, tuple([(0, span) if i == axis else (0, m) for i, m in enumerate(x.expr.shape)]), x)
+        x = apply(
+            Ops.SHRINK, tuple([(0, span) if i == axis else (0, m) for i, m in enumerate(x.expr.shape)]), x
+        )
     span = x.expr.shape[axis]
     return apply(Ops.PAD, tuple([(low, n - low - span) if i == axis else (0, 0) for i in range(rank)]), x)
 
@@ -272,4 +293,8 @@ def diagonal(self: Tensor) -> Tensor:
     flat = apply(Ops.RESHAPE, (*shape[:-2], n * n), self)
     padded = apply(Ops.PAD, (*[(0, 0)] * (len(shape) - 2), (0, n)), flat)
     rows = apply(Ops.RESHAPE, (*shape[:-2], n, n + 1), padded)
-    return apply(Ops.RESHAPE, (*shape[:-2], n), apply(Ops.SHRINK, (*[(0, m) for m in shape[:-2]], (0, n), (0, 1)), rows))
+    return apply(
+        Ops.RESHAPE,
+        (*shape[:-2], n),
+        apply(Ops.SHRINK, (*[(0, m) for m in shape[:-2]], (0, n), (0, 1)), rows),
+    )

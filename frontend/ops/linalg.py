@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend.lazy import apply, composite
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.elementwise import add, convert, mul
 from frontend.ops.movement import reshape
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -36,18 +35,22 @@ def contract(a: Tensor, b: Tensor, axes: Shape) -> Tensor:
 
 @composite
 def matmul(self: Tensor, other: Tensor) -> Tensor:
-    """Return the matrix product over the last axis of self and the last but one of other; leading axes broadcast.
+    """Return the matrix product over the last axis of self and the last but one of other.
 
-    A vector counts as a row on the left and as a column on the right, and its axis leaves the result. Sixteen-bit floats are
-    added up in float32 and rounded once; integers of less than 32 bits give 32.
+    Leading axes broadcast. A vector counts as a row on the left and as a column on the right, and its
+    axis leaves the result. Sixteen-bit floats are added up in float32 and rounded once; integers of less
+    than 32 bits give 32.
     """
     a, b = self.expr.shape, other.expr.shape
     if not a or not b:
-        raise UsageError(f"matmul wants at least one axis on both sides, saw the shapes {a} and {b}; use * with a scalar")
+        raise UsageError(
+            f"matmul wants at least one axis on both sides, saw the shapes {a} and {b}; use * with a scalar"
+        )
     inner = b[-2] if len(b) > 1 else b[0]
     if a[-1] != inner:
         raise UsageError(
-            f"matmul of {a} with {b}: the last axis of the left, {a[-1]}, must equal axis {-2 if len(b) > 1 else 0} of the right, {inner}"
+            f"matmul of {a} with {b}: the last axis of the left, {a[-1]}, "
+            f"must equal axis {-2 if len(b) > 1 else 0} of the right, {inner}"
         )
     left = reshape(self, (*a[:-1], 1, a[-1]) if len(a) > 1 else (1, 1, a[0]))
     columns = other if len(b) > 1 else reshape(other, (b[0], 1))
@@ -100,17 +103,23 @@ def _einsum(*operands: Tensor, formula: str) -> Tensor:
         counts = "".join(terms)
         right = "".join(sorted({c for c in counts if counts.count(c) == 1}))
     if len(terms) != len(operands) or not all(c.isalpha() for c in left.replace(",", "") + right):
-        raise UsageError(f"einsum {formula!r}: wanted one term of letters for each of {len(operands)} operands")
+        raise UsageError(
+            f"einsum {formula!r}: wanted one term of letters for each of {len(operands)} operands"
+        )
     sizes: dict[str, int] = {}
     for term, x in zip(terms, operands, strict=True):
         shape = x.expr.shape
         if len(term) != len(shape) or len(set(term)) != len(term):
-            raise UsageError(f"einsum {formula!r}: the term {term!r} must name each axis of the shape {shape} once")
+            raise UsageError(
+                f"einsum {formula!r}: the term {term!r} must name each axis of the shape {shape} once"
+            )
         for letter, n in zip(term, shape, strict=True):
             if sizes.setdefault(letter, n) != n:
                 raise UsageError(f"einsum {formula!r}: axis {letter!r} has sizes {sizes[letter]} and {n}")
     if len(set(right)) != len(right) or any(c not in sizes for c in right):
-        raise UsageError(f"einsum {formula!r}: the result {right!r} must name axes of the operands, each once")
+        raise UsageError(
+            f"einsum {formula!r}: the result {right!r} must name axes of the operands, each once"
+        )
     letters = right + "".join([c for c in sizes if c not in right])
     product = _aligned(operands[0], terms[0], letters)
     axes = tuple(range(len(right), len(letters)))

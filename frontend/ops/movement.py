@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes, promote
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend.lazy import apply, composite, method
-from frontend.ops.arguments import Axes, Shape, axes_of, axis_of, broadcast, fill_in, repeated, shape_of, sizes, whole
+from frontend.ops.arguments import (
+    Axes,
+    Shape,
+    axes_of,
+    axis_of,
+    broadcast,
+    fill_in,
+    repeated,
+    shape_of,
+    sizes,
+    whole,
+)
 from frontend.ops.elementwise import constant, convert, spread, where
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,21 +83,30 @@ def shrink(self: Tensor, bounds: tuple[tuple[int, int] | None, ...]) -> Tensor:
     shape = self.expr.shape
     if len(bounds) != len(shape):
         raise UsageError(f"shrink of {shape}: wanted one (begin, end) for each axis, saw {bounds}")
-    full = tuple([(0, n) if b is None else (whole(b[0], "shrink"), whole(b[1], "shrink")) for b, n in zip(bounds, shape, strict=True)])
+    full = tuple(
+        [
+            (0, n) if b is None else (whole(b[0], "shrink"), whole(b[1], "shrink"))
+            for b, n in zip(bounds, shape, strict=True)
+        ]
+    )
     if any(not 0 <= begin <= end <= n for (begin, end), n in zip(full, shape, strict=True)):
         raise UsageError(f"shrink of {shape} to {full}: wanted 0 <= begin <= end <= size for each axis")
     return apply(Ops.SHRINK, full, self)
 
 
 def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...]:
-    """Read ((before, after), ...) for all axes, or the flat (last before, last after, ...) of the field, last axis first."""
+    """Read ((before, after), ...) for all axes, or the field's flat (last before, last after, ...)."""
     rank = len(shape)
     if all(p is None or isinstance(p, (tuple, list)) for p in padding):
         if len(padding) != rank:
-            raise UsageError(f"pad of {shape}: wanted one (before, after) for each axis, saw {tuple(padding)}")
+            raise UsageError(
+                f"pad of {shape}: wanted one (before, after) for each axis, saw {tuple(padding)}"
+            )
         return tuple([(0, 0) if p is None else (whole(p[0], "pad"), whole(p[1], "pad")) for p in padding])
     if len(padding) % 2 or len(padding) > 2 * rank:
-        raise UsageError(f"pad of {shape}: wanted pairs for at most {rank} axes, last axis first, saw {tuple(padding)}")
+        raise UsageError(
+            f"pad of {shape}: wanted pairs for at most {rank} axes, last axis first, saw {tuple(padding)}"
+        )
     pairs = [(whole(padding[i], "pad"), whole(padding[i + 1], "pad")) for i in range(0, len(padding), 2)]
     return (*[(0, 0)] * (rank - len(pairs)), *reversed(pairs))
 
@@ -96,8 +115,8 @@ def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...
 def pad(self: Tensor, padding: Sequence[Any], value: float = 0.0) -> Tensor:
     """Return self with `value` around.
 
-    `padding` is ((before, after) or None, ...) for every axis, or flat pairs for the last axes, last one first.
-    Negative padding cuts.
+    `padding` is ((before, after) or None, ...) for every axis, or flat pairs for the last axes, last one
+    first. Negative padding cuts.
     """
     shape = self.expr.shape
     pairs = _padding(padding, shape)
@@ -148,7 +167,11 @@ def unflatten(self: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
     """Return one axis as several; one size may be -1."""
     old = self.expr.shape
     a = axis_of(axis, old, "unflatten")
-    return apply(Ops.RESHAPE, (*old[:a], *fill_in(sizes((shape,), "unflatten"), old[a : a + 1], "unflatten"), *old[a + 1 :]), self)
+    return apply(
+        Ops.RESHAPE,
+        (*old[:a], *fill_in(sizes((shape,), "unflatten"), old[a : a + 1], "unflatten"), *old[a + 1 :]),
+        self,
+    )
 
 
 @method
@@ -215,8 +238,12 @@ def cat(self: Tensor, *others: Tensor, axis: int = 0) -> Tensor:
     a = axis_of(axis, first, "cat")
     for t in others:
         shape = t.expr.shape
-        if len(shape) != len(first) or any(i != a and n != m for i, (n, m) in enumerate(zip(shape, first, strict=True))):
-            raise UsageError(f"cat along axis {a}: shapes {[x.expr.shape for x in every]} must be equal in the other axes")
+        if len(shape) != len(first) or any(
+            i != a and n != m for i, (n, m) in enumerate(zip(shape, first, strict=True))
+        ):
+            raise UsageError(
+                f"cat along axis {a}: shapes {[x.expr.shape for x in every]} must be equal in the other axes"
+            )
     dtype = self.expr.dtype
     for t in others:
         dtype = promote(dtype, t.expr.dtype)
@@ -238,7 +265,13 @@ def _beside(left: Tensor, right: Tensor, axis: int, border: int) -> Tensor:
     from frontend.ops.creation import coordinate  # noqa: PLC0415 - creation is built on this module
 
     before = coordinate(left, left.expr.shape, axis)
-    return apply(Ops.WHERE, None, apply(Ops.LT, None, before, constant(left, border, before.expr.dtype, left.expr.shape)), left, right)
+    return apply(
+        Ops.WHERE,
+        None,
+        apply(Ops.LT, None, before, constant(left, border, before.expr.dtype, left.expr.shape)),
+        left,
+        right,
+    )
 
 
 def stack(self: Tensor, *others: Tensor, axis: int = 0) -> Tensor:
@@ -252,7 +285,10 @@ def stack(self: Tensor, *others: Tensor, axis: int = 0) -> Tensor:
 
 @method
 def roll(self: Tensor, shifts: int | tuple[int, ...], axes: Axes = None) -> Tensor:
-    """Return elements moved along axes, those pushed out coming in at the other end; without axes, flattened for it."""
+    """Return elements moved along axes, those pushed out coming in at the other end.
+
+    Without axes, flattened for it.
+    """
     shape = self.expr.shape
     if axes is None:
         return reshape(roll(reshape(self, -1), shifts, 0), shape)
@@ -300,8 +336,17 @@ def contiguous(self: Tensor) -> Tensor:
 
 
 @method
-def windows(self: Tensor, axes: Axes, size: int | tuple[int, ...], stride: int | tuple[int, ...] = 1, dilation: int | tuple[int, ...] = 1) -> Tensor:
-    """Return sliding windows: one axis more per axis named, out[..., o, ..., w] = self[..., o * stride + w * dilation, ...]."""
+def windows(
+    self: Tensor,
+    axes: Axes,
+    size: int | tuple[int, ...],
+    stride: int | tuple[int, ...] = 1,
+    dilation: int | tuple[int, ...] = 1,
+) -> Tensor:
+    """Return sliding windows.
+
+    One axis more per axis named, out[..., o, ..., w] = self[..., o * stride + w * dilation, ...].
+    """
     shape = self.expr.shape
     named = axes_of(axes, shape, "windows")
     rank = len(named)
@@ -310,10 +355,15 @@ def windows(self: Tensor, axes: Axes, size: int | tuple[int, ...], stride: int |
 
 
 def meshgrid(self: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """Return the coordinates of the grid over vectors: one tensor of the grid's shape per vector ("ij" order)."""
+    """Return the coordinates of the grid over vectors.
+
+    One tensor of the grid's shape per vector ("ij" order).
+    """
     every = (self, *others)
     if any(len(t.expr.shape) != 1 for t in every):
         raise UsageError(f"meshgrid wants vectors, saw shapes {[t.expr.shape for t in every]}")
     shape = tuple([t.expr.shape[0] for t in every])
     rank = len(every)
-    return tuple([expand(reshape(t, (1,) * i + (-1,) + (1,) * (rank - i - 1)), shape) for i, t in enumerate(every)])
+    return tuple(
+        [expand(reshape(t, (1,) * i + (-1,) + (1,) * (rank - i - 1)), shape) for i, t in enumerate(every)]
+    )

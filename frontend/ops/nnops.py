@@ -1,5 +1,7 @@
 """What networks are made of: convolutions, pools, norms, softmax, losses, dropout, attention."""
 
+# ruff: noqa: PLR0917 - the field's signatures
+
 from __future__ import annotations
 
 import math
@@ -7,20 +9,33 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from compiler.dtype import dtypes, promote
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend.expr import CONV, float_dtype
 from frontend.lazy import apply, composite, method
 from frontend.ops import reduce
 from frontend.ops.arguments import Axes, axes_of, axis_of, repeated
 from frontend.ops.creation import coordinate
-from frontend.ops.elementwise import add, constant, convert, div, exp, log, mul, ne, neg, rsqrt, spread, sub, where
+from frontend.ops.elementwise import (
+    add,
+    constant,
+    convert,
+    div,
+    exp,
+    log,
+    mul,
+    ne,
+    neg,
+    rsqrt,
+    spread,
+    sub,
+    where,
+)
 from frontend.ops.indexing import interleaved
 from frontend.ops.linalg import matmul
 from frontend.ops.movement import pad, permute, reshape, transpose, tril
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from frontend.tensor import Tensor
 
@@ -46,15 +61,15 @@ def conv2d(
     dilation: Sizes = 1,
     padding: Sizes = 0,
 ) -> Tensor:
-    """Return the convolution of (batch, channels, *spatial) with (outputs, channels / groups, *kernel), any number of spatial axes.
+    """Return the convolution of (batch, channels, *spatial) with (outputs, channels / groups, *kernel).
 
     Padding is one number, one per spatial axis, or flat (before, after) pairs with the last axis first.
     """
     rank = len(weight.expr.shape) - 2
     if rank < 1 or len(self.expr.shape) != rank + 2:
         raise UsageError(
-            f"conv2d of {self.expr.shape} with the weight {weight.expr.shape}: wanted (batch, channels, *spatial) and "
-            "(outputs, channels, *kernel) of one rank"
+            f"conv2d of {self.expr.shape} with the weight {weight.expr.shape}: "
+            "wanted (batch, channels, *spatial) and (outputs, channels, *kernel) of one rank"
         )
     pairs = ((0, 0), (0, 0), *spatial_padding(padding, rank, "conv2d"))
     dtype = promote(self.expr.dtype, weight.expr.dtype)
@@ -76,14 +91,20 @@ def conv_transpose2d(
     padding: Sizes = 0,
     output_padding: Sizes = 0,
 ) -> Tensor:
-    """Return the transposed convolution with a weight of (channels, outputs / groups, *kernel): the gradient of `conv2d`."""
+    """Return the transposed convolution with a weight of (channels, outputs / groups, *kernel).
+
+    The gradient of `conv2d`.
+    """
     channels, each, *kernel = weight.expr.shape
     rank = len(kernel)
     strides, dilations = repeated(stride, rank, "stride"), repeated(dilation, rank, "dilation")
     extra = repeated(output_padding, rank, "output_padding")
     pairs = spatial_padding(padding, rank, "conv_transpose2d")
     if channels % groups or channels != self.expr.shape[1]:
-        raise UsageError(f"conv_transpose2d of {self.expr.shape} with the weight {weight.expr.shape} in {groups} groups: channels differ")
+        raise UsageError(
+            f"conv_transpose2d of {self.expr.shape} with the weight {weight.expr.shape} "
+            f"in {groups} groups: wanted {self.expr.shape[1]} input channels, a multiple of them"
+        )
     w = reshape(weight, (groups, channels // groups, each, *kernel))
     w = reshape(permute(w, 0, 2, 1, *range(3, 3 + rank)), (groups * each, channels // groups, *kernel))
     w = apply(Ops.FLIP, tuple([i + 2 for i, k in enumerate(kernel) if k > 1]), w)
@@ -97,7 +118,9 @@ def conv_transpose2d(
     return conv2d(pad(x, ((0, 0), (0, 0), *around)), w, bias, groups, 1, dilations, 0)
 
 
-def _windows(x: Tensor, size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, fill: float, what: str) -> tuple[Tensor, tuple[int, ...]]:
+def _windows(
+    x: Tensor, size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, fill: float, what: str
+) -> tuple[Tensor, tuple[int, ...]]:
     """Return sliding windows over the last axes, and the axes that run inside a window."""
     kernel = tuple(size) if isinstance(size, (tuple, list)) else (size,) * 2
     rank = len(kernel)
@@ -110,12 +133,23 @@ def _windows(x: Tensor, size: Sizes, stride: Sizes | None, dilation: Sizes, padd
     before = len(shape) - rank
     y = pad(x, (*[(0, 0)] * before, *pairs), fill)
     axes = tuple(range(before, len(shape)))
-    return apply(Ops.WINDOW, (axes, kernel, strides, dilations), y), tuple(range(len(shape), len(shape) + rank))
+    return apply(Ops.WINDOW, (axes, kernel, strides, dilations), y), tuple(
+        range(len(shape), len(shape) + rank)
+    )
 
 
 @method
-def max_pool2d(self: Tensor, kernel_size: Sizes = (2, 2), stride: Sizes | None = None, dilation: Sizes = 1, padding: Sizes = 0) -> Tensor:
-    """Return the greatest value of each window over the last axes; the stride is the window's size unless given."""
+def max_pool2d(
+    self: Tensor,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+) -> Tensor:
+    """Return the greatest value of each window over the last axes.
+
+    The stride is the window's size unless given.
+    """
     least = -math.inf if self.expr.dtype.is_float else self.expr.dtype.min
     x, axes = _windows(self, kernel_size, stride, dilation, padding, least, "max_pool2d")
     return reduce.fold(Ops.MAX, x, axes, keepdim=False)
@@ -130,7 +164,10 @@ def avg_pool2d(
     padding: Sizes = 0,
     count_include_pad: bool = True,  # noqa: FBT001, FBT002 - the field's signature
 ) -> Tensor:
-    """Return the mean of each window over the last axes; padded zeros count unless `count_include_pad` is false."""
+    """Return the mean of each window over the last axes.
+
+    Padded zeros count unless `count_include_pad` is false.
+    """
     x, axes = _windows(self, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d")
     if count_include_pad:
         return reduce.mean(x, axes)
@@ -170,11 +207,18 @@ def layernorm(self: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
 @method
 def rmsnorm(self: Tensor, axis: Axes = -1, eps: float = 1e-6) -> Tensor:
     """Return self divided by its root mean square over axes."""
-    return mul(self, rsqrt(add(reduce.mean(mul(self, self), axes_of(axis, self.expr.shape, "rmsnorm"), keepdim=True), eps)))
+    return mul(
+        self,
+        rsqrt(
+            add(reduce.mean(mul(self, self), axes_of(axis, self.expr.shape, "rmsnorm"), keepdim=True), eps)
+        ),
+    )
 
 
 @composite
-def batchnorm(self: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, axis: int = 1) -> Tensor:
+def batchnorm(
+    self: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, axis: int = 1
+) -> Tensor:
     """Return (self - mean) * invstd * weight + bias, each of these a vector along one axis."""
     a = axis_of(axis, self.expr.shape, "batchnorm")
     shape = tuple([n if i == a else 1 for i, n in enumerate(self.expr.shape)])
@@ -197,9 +241,16 @@ def _reduced(x: Tensor, reduction: Reduction, weight: Tensor | None = None) -> T
 
 @composite
 def sparse_categorical_crossentropy(
-    self: Tensor, target: Tensor, ignore_index: int = -1, label_smoothing: float = 0.0, reduction: Reduction = "mean"
+    self: Tensor,
+    target: Tensor,
+    ignore_index: int = -1,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "mean",
 ) -> Tensor:
-    """Return the cross entropy of logits (..., classes) with integer classes (...); `ignore_index` counts for nothing."""
+    """Return the cross entropy of logits (..., classes) with integer classes (...).
+
+    `ignore_index` counts for nothing.
+    """
     shape = self.expr.shape
     if target.expr.shape != shape[:-1] or not target.expr.dtype.is_int:
         raise UsageError(
@@ -220,9 +271,16 @@ def sparse_categorical_crossentropy(
 
 @composite
 def cross_entropy(
-    self: Tensor, target: Tensor, reduction: Reduction = "mean", label_smoothing: float = 0.0, ignore_index: int = -100
+    self: Tensor,
+    target: Tensor,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+    ignore_index: int = -100,
 ) -> Tensor:
-    """Return the cross entropy of logits (batch, classes, ...) with integer classes (batch, ...) or probabilities of their shape."""
+    """Return the cross entropy of logits (batch, classes, ...) with integers or probabilities.
+
+    Integers are (batch, ...), probabilities have the shape of the logits.
+    """
     shape = self.expr.shape
     if len(shape) < 1:
         raise UsageError("cross_entropy wants logits with a class axis, saw a scalar")
@@ -241,7 +299,12 @@ def cross_entropy(
 def nll_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
     """Return the negative of log probabilities (batch, classes) at integer classes (batch,)."""
     shape = self.expr.shape
-    hit = apply(Ops.EQ, None, coordinate(self, shape, 1), spread(reshape(convert(target, dtypes.int32), (shape[0], 1)), shape))
+    hit = apply(
+        Ops.EQ,
+        None,
+        coordinate(self, shape, 1),
+        spread(reshape(convert(target, dtypes.int32), (shape[0], 1)), shape),
+    )
     return _reduced(neg(reduce.sum(where(hit, self, 0.0), 1)), reduction)
 
 
@@ -269,7 +332,10 @@ def mse_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Ten
 
 # -- dropout and attention ---------------------------------------------------------------------------
 def dropout(self: Tensor, p: float = 0.5) -> Tensor:
-    """Return self with a share p of its elements zero and the rest scaled by 1 / (1 - p); self itself outside training."""
+    """Return self with a share p of its elements zero and the rest scaled by 1 / (1 - p).
+
+    Self itself outside training.
+    """
     if not 0 <= p <= 1:
         raise UsageError(f"dropout: the share must be in 0..1, saw {p}")
     if not self.training or p == 0:
@@ -281,7 +347,9 @@ def dropout(self: Tensor, p: float = 0.5) -> Tensor:
 
 @composite
 def _dropped(self: Tensor, chance: Tensor, p: float) -> Tensor:
-    kept = apply(Ops.NOT, None, apply(Ops.LT, None, chance, constant(chance, p, dtypes.float32, chance.expr.shape)))
+    kept = apply(
+        Ops.NOT, None, apply(Ops.LT, None, chance, constant(chance, p, dtypes.float32, chance.expr.shape))
+    )
     return where(kept, mul(self, 1 / (1 - p)), 0)
 
 

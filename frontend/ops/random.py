@@ -1,8 +1,8 @@
 """Random numbers: counter-based (Threefry-2x32, 20 rounds), as tensor operations on coordinates.
 
-Element i of draw number d under a seed is `threefry(key=seed, counter=(i, d))`: the same on every device, however the kernels are cut.
-The numbers of a draw travel in a buffer of four words, so each draw of a shape is the same kernel; a captured function gets fresh
-draws at each replay.
+Element i of draw number d under a seed is `threefry(key=seed, counter=(i, d))`: the same on every device,
+however the kernels are cut. The numbers of a draw travel in a buffer of four words, so each draw of a
+shape is the same kernel; a captured function gets fresh draws at each replay.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend.device import Device
 from frontend.expr import leaf_expr
 from frontend.lazy import apply, method
@@ -24,6 +22,7 @@ from frontend.ops.creation import coordinate
 from frontend.ops.elementwise import add, cast, constant, convert, cos, log, mul, neg, spread, sqrt
 from frontend.realize import CAPTURE
 from frontend.storage import Leaf
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,12 +146,16 @@ def _float(dtype: DType | None) -> DType:
     return found
 
 
-def rand(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+def rand(
+    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+) -> Tensor:
     """Return numbers uniform in [0, 1)."""
     return _rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype))
 
 
-def randn(cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None) -> Tensor:
+def randn(
+    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+) -> Tensor:
     """Return numbers of the standard normal distribution."""
     return _randn(_draw(cls, device), shape_of(shape, "randn"), _float(dtype))
 
@@ -225,7 +228,11 @@ def glorot_uniform(
 
 
 def kaiming_uniform(
-    cls: type[Tensor], *shape: int | Sequence[int], a: float = 0.01, dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    a: float = 0.01,
+    dtype: DType | None = None,
+    device: str | None = None,
 ) -> Tensor:
     """Return numbers uniform in ±sqrt(6 / (1 + a²) / inputs)."""
     sizes = shape_of(shape, "kaiming_uniform")
@@ -234,11 +241,17 @@ def kaiming_uniform(
 
 
 def kaiming_normal(
-    cls: type[Tensor], *shape: int | Sequence[int], a: float = 0.01, dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    a: float = 0.01,
+    dtype: DType | None = None,
+    device: str | None = None,
 ) -> Tensor:
     """Return normal numbers with the standard deviation sqrt(2 / (1 + a²) / inputs)."""
     sizes = shape_of(shape, "kaiming_normal")
-    return normal(cls, sizes, std=math.sqrt(2 / (1 + a * a) / max(1, _fans(sizes)[0])), dtype=dtype, device=device)
+    return normal(
+        cls, sizes, std=math.sqrt(2 / (1 + a * a) / max(1, _fans(sizes)[0])), dtype=dtype, device=device
+    )
 
 
 def rand_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:

@@ -8,14 +8,27 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
-from hcq.errors import UsageError
-
 from frontend.expr import STOP, float_dtype
 from frontend.lazy import apply, method
 from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
 from frontend.ops.elementwise import abs as absolute
-from frontend.ops.elementwise import add, constant, convert, div, exp, log, maximum, mul, ne, spread, sqrt, sub, where
+from frontend.ops.elementwise import (
+    add,
+    constant,
+    convert,
+    div,
+    exp,
+    log,
+    maximum,
+    mul,
+    ne,
+    spread,
+    sqrt,
+    sub,
+    where,
+)
 from frontend.ops.elementwise import pow as power
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -25,7 +38,9 @@ def fold(op: str, x: Tensor, axes: Shape, *, keepdim: bool) -> Tensor:
     """Return x combined over ascending axes, which stay with size 1 when `keepdim`."""
     shape = x.expr.shape
     y = apply(Ops.REDUCE, (op, axes), x)
-    return apply(Ops.RESHAPE, tuple([1 if i in axes else n for i, n in enumerate(shape)]), y) if keepdim else y
+    return (
+        apply(Ops.RESHAPE, tuple([1 if i in axes else n for i, n in enumerate(shape)]), y) if keepdim else y
+    )
 
 
 def _sum_dtype(dtype: DType) -> DType:
@@ -70,7 +85,9 @@ def min(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # no
 def _filled(x: Tensor, axis: Axes, what: str) -> Shape:
     axes = axes_of(axis, x.expr.shape, what)
     if builtins.any(x.expr.shape[a] == 0 for a in axes):
-        raise UsageError(f"{what} of the shape {x.expr.shape} over axes {axes}: there is no element to choose")
+        raise UsageError(
+            f"{what} of the shape {x.expr.shape} over axes {axes}: there is no element to choose"
+        )
     return axes
 
 
@@ -123,7 +140,11 @@ def logsumexp(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     top = detached(max(self, axes, keepdim=True))
     finite = where(_is_infinite(top), 0.0, top)
     result = add(log(sum(exp(sub(self, finite)), axes, keepdim=True)), finite)
-    return result if keepdim else apply(Ops.RESHAPE, tuple([n for i, n in enumerate(result.expr.shape) if i not in axes]), result)
+    return (
+        result
+        if keepdim
+        else apply(Ops.RESHAPE, tuple([n for i, n in enumerate(result.expr.shape) if i not in axes]), result)
+    )
 
 
 def _is_infinite(x: Tensor) -> Tensor:
@@ -131,7 +152,10 @@ def _is_infinite(x: Tensor) -> Tensor:
 
 
 def detached(x: Tensor) -> Tensor:
-    """Return x as a constant of differentiation. The maximum under an exponential cancels: its gradient is known to be zero."""
+    """Return x as a constant of differentiation.
+
+    The maximum under an exponential cancels: its gradient is known to be zero.
+    """
     return apply(STOP, None, x)
 
 
@@ -153,20 +177,28 @@ def _arg(op: str, x: Tensor, axis: int | None, *, keepdim: bool) -> Tensor:
     hit = apply(Ops.EQ, None, x, best)
     if x.expr.dtype.is_float:
         hit = apply(Ops.OR, None, hit, apply(Ops.NE, None, x, x))
-    score = apply(Ops.WHERE, None, hit, apply(Ops.SUB, None, n, place), constant(x, 0, place.expr.dtype, shape))
+    score = apply(
+        Ops.WHERE, None, hit, apply(Ops.SUB, None, n, place), constant(x, 0, place.expr.dtype, shape)
+    )
     top = fold(Ops.MAX, score, (a,), keepdim=keepdim)
     return apply(Ops.SUB, None, constant(x, shape[a], place.expr.dtype, top.expr.shape), top)
 
 
 @method
 def argmax(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
-    """Return where the greatest value lies along an axis (in the flattened tensor when None): the first of equals, a NaN first of all."""
+    """Return where the greatest value lies along an axis (in the flattened tensor when None).
+
+    The first of equals, a NaN first of all.
+    """
     return _arg(Ops.MAX, self, axis, keepdim=keepdim)
 
 
 @method
 def argmin(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
-    """Return where the least value lies along an axis (in the flattened tensor when None): the first of equals, a NaN first of all."""
+    """Return where the least value lies along an axis (in the flattened tensor when None).
+
+    The first of equals, a NaN first of all.
+    """
     return _arg(Ops.MIN, self, axis, keepdim=keepdim)
 
 
@@ -201,12 +233,20 @@ def _running(x: Tensor) -> Tensor:
         return x
     if n <= 4 * _BLOCK:
         padded = apply(Ops.PAD, (*[(0, 0)] * (rank - 1), (n - 1, 0)), x)
-        return apply(Ops.REDUCE, (Ops.ADD, (rank,)), apply(Ops.WINDOW, ((rank - 1,), (n,), (1,), (1,)), padded))
+        return apply(
+            Ops.REDUCE, (Ops.ADD, (rank,)), apply(Ops.WINDOW, ((rank - 1,), (n,), (1,), (1,)), padded)
+        )
     blocks = -(-n // _BLOCK)
     padded = apply(Ops.PAD, (*[(0, 0)] * (rank - 1), (0, blocks * _BLOCK - n)), x)
     inner = _running(apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), padded))
-    totals = apply(Ops.CONTIGUOUS, None, apply(Ops.REDUCE, (Ops.ADD, (rank,)), apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), padded)))
-    before = apply(Ops.SUB, None, _running(totals), totals) if not x.expr.dtype.is_float else _exclusive(totals)
+    totals = apply(
+        Ops.CONTIGUOUS,
+        None,
+        apply(Ops.REDUCE, (Ops.ADD, (rank,)), apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), padded)),
+    )
+    before = (
+        apply(Ops.SUB, None, _running(totals), totals) if not x.expr.dtype.is_float else _exclusive(totals)
+    )
     whole = add(inner, spread(apply(Ops.RESHAPE, (*shape[:-1], blocks, 1), before), inner.expr.shape))
     flat = apply(Ops.RESHAPE, (*shape[:-1], blocks * _BLOCK), whole)
     return apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (0, n)), flat)

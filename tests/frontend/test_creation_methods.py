@@ -119,7 +119,7 @@ def test_numpy_functions_leave_operators_to_tensors():
 
 
 def test_unknown_devices_are_named_with_what_exists():
-    with pytest.raises(UsageError, match="(?s)no device is called 'abacus'.*this machine has .*cpu"):
+    with pytest.raises(UsageError, match=r"(?s)no device is called 'abacus'.*this machine has .*cpu"):
         Tensor([1], device="abacus")
 
 

@@ -163,7 +163,13 @@ def test_indices_outside_are_refused():
         Tensor(X)[::0]
 
 
-WRITES: list[Any] = [0, (slice(None), 1), (..., slice(None, None, 2)), (slice(None), slice(None, None, -2), 3), (1, 2, 3)]
+WRITES: list[Any] = [
+    0,
+    (slice(None), 1),
+    (..., slice(None, None, 2)),
+    (slice(None), slice(None, None, -2), 3),
+    (1, 2, 3),
+]
 
 
 @pytest.mark.parametrize("key", WRITES, ids=repr)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pytest
 
 from frontend import Tensor, dtypes, nn
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 RNG = np.random.default_rng(2)
 
@@ -69,7 +74,9 @@ def test_layernorm_rmsnorm_groupnorm():
     close(nn.RMSNorm(6)(Tensor(x)), x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6))
     g = x.reshape(2, 2, 12)
     d = g - g.mean(-1, keepdims=True)
-    close(nn.GroupNorm(2, 4)(Tensor(x)), (d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5)).reshape(2, 4, 6))
+    close(
+        nn.GroupNorm(2, 4)(Tensor(x)), (d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5)).reshape(2, 4, 6)
+    )
     with pytest.raises(UsageError, match="last axes"):
         nn.LayerNorm(5)(Tensor(x))
 
@@ -119,8 +126,13 @@ def test_the_state_is_found_by_walking_attributes():
     ]
 
 
-def test_safetensors_round_trip(tmp_path):
-    state = {"a": Tensor(array(2, 3)), "b": Tensor([1, 2, 3], dtype=dtypes.int8), "c": Tensor([1.5], dtype=dtypes.bfloat16), "d": Tensor(2.5)}
+def test_safetensors_round_trip(tmp_path: Path):
+    state = {
+        "a": Tensor(array(2, 3)),
+        "b": Tensor([1, 2, 3], dtype=dtypes.int8),
+        "c": Tensor([1.5], dtype=dtypes.bfloat16),
+        "d": Tensor(2.5),
+    }
     path = tmp_path / "x.safetensors"
     nn.state.safe_save(state, path, {"note": "hello"})
     got = nn.state.safe_load(path)
@@ -131,7 +143,7 @@ def test_safetensors_round_trip(tmp_path):
     assert nn.state.safe_metadata(path) == {"note": "hello"}
 
 
-def test_the_safetensors_layout_is_the_published_one(tmp_path):
+def test_the_safetensors_layout_is_the_published_one(tmp_path: Path):
     import json
 
     path = tmp_path / "x.safetensors"
@@ -143,7 +155,7 @@ def test_the_safetensors_layout_is_the_published_one(tmp_path):
     assert (8 + size) % 8 == 0
 
 
-def test_broken_files_are_refused(tmp_path):
+def test_broken_files_are_refused(tmp_path: Path):
     path = tmp_path / "x.safetensors"
     path.write_bytes(b"\xff" * 20)
     with pytest.raises(UsageError, match="no safetensors file"):

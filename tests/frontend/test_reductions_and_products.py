@@ -96,7 +96,16 @@ def test_axes_are_checked():
 # -- products ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("a", "b"),
-    [((4,), (4,)), ((3, 4), (4,)), ((4,), (4, 5)), ((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (7, 4, 5)), ((4,), (2, 4, 5)), ((2, 3, 4), (4,))],
+    [
+        ((4,), (4,)),
+        ((3, 4), (4,)),
+        ((4,), (4, 5)),
+        ((3, 4), (4, 5)),
+        ((2, 3, 4), (4, 5)),
+        ((2, 1, 3, 4), (7, 4, 5)),
+        ((4,), (2, 4, 5)),
+        ((2, 3, 4), (4,)),
+    ],
     ids=str,
 )
 def test_matmul_of_any_rank(a: tuple[int, ...], b: tuple[int, ...]):
@@ -112,9 +121,11 @@ def test_matmul_of_other_dtypes():
         Tensor(X) @ Tensor(X)
 
 
-@pytest.mark.parametrize("formula", ["ijk,ljk->il", "ijk->kji", "ijk->", "ijk,ijk->ij", "ijk,ijk,ijk->j", "ijk->jk"])
+@pytest.mark.parametrize(
+    "formula", ["ijk,ljk->il", "ijk->kji", "ijk->", "ijk,ijk->ij", "ijk,ijk,ijk->j", "ijk->jk"]
+)
 def test_einsum(formula: str):
-    count = formula.split("->")[0].count(",") + 1
+    count = formula.split("->", maxsplit=1)[0].count(",") + 1
     same(Tensor.einsum(formula, *[Tensor(X)] * count), np.einsum(formula, *[X] * count), rtol=1e-4)
 
 
@@ -124,10 +135,12 @@ def test_einsum_without_a_result_sorts_the_letters():
 
 
 # -- convolutions ------------------------------------------------------------------------------------
-def convolved(x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int], groups: int) -> Any:
+def convolved(  # noqa: PLR0917 - the case's numbers
+    x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int], groups: int
+) -> Any:
     """The definition, term by term."""
     x = np.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
-    batch, channels, height, width = x.shape
+    batch, _, height, width = x.shape
     outputs, inner, kh, kw = w.shape
     oh = (height - dilation[0] * (kh - 1) - 1) // stride[0] + 1
     ow = (width - dilation[1] * (kw - 1) - 1) // stride[1] + 1
@@ -138,14 +151,25 @@ def convolved(x: Any, w: Any, stride: tuple[int, int], padding: tuple[int, int],
         for i in range(kh):
             for j in range(kw):
                 top, left = i * dilation[0], j * dilation[1]
-                piece = part[:, :, top : top + stride[0] * (oh - 1) + 1 : stride[0], left : left + stride[1] * (ow - 1) + 1 : stride[1]]
+                piece = part[
+                    :,
+                    :,
+                    top : top + stride[0] * (oh - 1) + 1 : stride[0],
+                    left : left + stride[1] * (ow - 1) + 1 : stride[1],
+                ]
                 out[:, o] += np.einsum("bchw,c->bhw", piece, w[o, :, i, j])
     return out
 
 
 @pytest.mark.parametrize(
     ("stride", "padding", "dilation", "groups"),
-    [((1, 1), (0, 0), (1, 1), 1), ((2, 1), (1, 2), (1, 1), 1), ((1, 1), (2, 2), (2, 1), 1), ((2, 2), (1, 1), (1, 1), 2), ((1, 1), (0, 0), (1, 1), 4)],
+    [
+        ((1, 1), (0, 0), (1, 1), 1),
+        ((2, 1), (1, 2), (1, 1), 1),
+        ((1, 1), (2, 2), (2, 1), 1),
+        ((2, 2), (1, 1), (1, 1), 2),
+        ((1, 1), (0, 0), (1, 1), 4),
+    ],
 )
 def test_conv2d(stride: tuple[int, int], padding: tuple[int, int], dilation: tuple[int, int], groups: int):
     x = RNG.standard_normal((2, 4, 9, 8), dtype=np.float32)
@@ -188,12 +212,21 @@ def test_pools():
     blocks = x.reshape(2, 3, 3, 2, 4, 2)
     same(Tensor(x).max_pool2d(), blocks.max((3, 5)))
     same(Tensor(x).avg_pool2d(), blocks.mean((3, 5)))
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf), (3, 3), (2, 3))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf), (3, 3), (2, 3)
+    )
     same(Tensor(x).max_pool2d((3, 3), 2, padding=1), windows[:, :, ::2, ::2].max((4, 5)))
-    zeros = np.lib.stride_tricks.sliding_window_view(np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
+    zeros = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3)
+    )
     same(Tensor(x).avg_pool2d((3, 3), 1, padding=1), zeros.mean((4, 5)))
-    counts = np.lib.stride_tricks.sliding_window_view(np.pad(np.ones_like(x), ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3))
-    same(Tensor(x).avg_pool2d((3, 3), 1, padding=1, count_include_pad=False), zeros.sum((4, 5)) / counts.sum((4, 5)))
+    counts = np.lib.stride_tricks.sliding_window_view(
+        np.pad(np.ones_like(x), ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 3), (2, 3)
+    )
+    same(
+        Tensor(x).avg_pool2d((3, 3), 1, padding=1, count_include_pad=False),
+        zeros.sum((4, 5)) / counts.sum((4, 5)),
+    )
 
 
 def softmax(x: Any, axis: int) -> Any:
@@ -265,9 +298,14 @@ def test_attention():
     scores = q @ k.swapaxes(-1, -2) / math.sqrt(8)
     same(Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v)), softmax(scores, -1) @ v)
     causal = np.where(np.tril(np.ones((4, 4), bool)), scores, -np.inf)
-    same(Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), is_causal=True), softmax(causal, -1) @ v)
+    same(
+        Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), is_causal=True), softmax(causal, -1) @ v
+    )
     bias = RNG.standard_normal((4, 4), dtype=np.float32)
-    same(Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), Tensor(bias)), softmax(scores + bias, -1) @ v)
+    same(
+        Tensor(q).scaled_dot_product_attention(Tensor(k), Tensor(v), Tensor(bias)),
+        softmax(scores + bias, -1) @ v,
+    )
 
 
 def test_dropout_keeps_the_mean_and_only_while_training():

@@ -85,8 +85,7 @@ def test_state_advances_with_every_call():
         count.assign(count + a)
         return count * 10
 
-    for _ in range(5):
-        seen.append(step(vec(1.0)).item())
+    seen += [step(vec(1.0)).item() for _ in range(5)]
     assert seen == [10.0, 20.0, 30.0, 40.0, 50.0]
     assert count.item() == 5.0
 
@@ -179,7 +178,10 @@ def test_training_matches_training_without_capture():
         rng = np.random.default_rng(0)
         losses = []
         for _ in range(8):
-            x, y = Tensor(rng.standard_normal((6, 4), np.float32)), Tensor(rng.integers(0, 2, 6).astype(np.int32))
+            x, y = (
+                Tensor(rng.standard_normal((6, 4), np.float32)),
+                Tensor(rng.integers(0, 2, 6).astype(np.int32)),
+            )
             losses.append(call(x, y).item())
         return losses
 
