@@ -1,7 +1,7 @@
 """From tensor graphs to machine code. Opens no device.
 
-`schedule` turns tensor graphs (`compiler.graph`) into kernels (`compiler.ops` says what their nodes mean),
-`compile_kernel` turns a kernel into an image for one architecture. Names load on first use: importing this
+`compiler.schedule` turns tensor graphs (`compiler.graph`) into kernels (`compiler.ops` says what nodes mean),
+`compiler.compile` turns a kernel into an image for one architecture. Names load on first use: importing this
 package loads nothing.
 """
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from compiler.dtype import DType as DType
     from compiler.dtype import dtypes as dtypes
     from compiler.schedule import ScheduleItem as ScheduleItem
-    from compiler.schedule import schedule as schedule
     from compiler.symbolic import Variable as Variable
     from compiler.uop import Ops as Ops
     from compiler.uop import UOp as UOp
@@ -29,7 +28,6 @@ _HOMES = {
     "Variable": "compiler.symbolic",
     "View": "compiler.view",
     "dtypes": "compiler.dtype",
-    "schedule": "compiler.schedule",
 }
 
 __all__ = [
@@ -41,7 +39,6 @@ __all__ = [
     "Variable",
     "View",
     "dtypes",
-    "schedule",
 ]
 
 

@@ -2,9 +2,10 @@
 
 import re
 
-from compiler import graph, schedule
+from compiler import graph
 from compiler.dtype import dtypes
 from compiler.naming import kernel_name
+from compiler.schedule import schedule
 from compiler.uop import UOp
 
 
