@@ -1,9 +1,12 @@
 """Checked memory: device addresses to host addresses, loads and stores of every width, in every space.
 
-Each instruction keeps the allocation it last met (`state.SITE`), so a check is a subtraction, a rotation and a comparison a lane:
-the rotation by log2(size) makes a misaligned offset enormous, so one comparison refuses it too. What the site does not know goes
-to `emu.find`, which searches the map, reports what is wrong, and lets the bad lanes access a sink of their own.
+Each instruction keeps the allocation it last met (`state.SITE`), so a check is a subtraction, a rotation
+and a comparison a lane: the rotation by log2(size) makes a misaligned offset enormous, so one comparison
+refuses it too. What the site does not know goes to `emu.find`, which searches the map, reports what is
+wrong, and lets the bad lanes access a sink of their own.
 """
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def site_record(c: Code, warp: Value, site: Value) -> Value:
 def report(lib: Library) -> str:
     """`emu.report(warp, kind, site, lane, address, size, other)`: write a finding down, once a site and kind; fatal ones stop."""
 
-    def body(c: Code, warp: Value, kind: Value, site: Value, lane: Value, address: Value, size: Value, other: Value) -> None:
+    def body(
+        c: Code, warp: Value, kind: Value, site: Value, lane: Value, address: Value, size: Value, other: Value
+    ) -> None:
         thread = WARP.load(c, warp, "thread")
         record = site_record(c, warp, site)
         seen = SITE.load(c, record, "seen")
@@ -63,7 +68,14 @@ def report(lib: Library) -> str:
             with c.when(c.icmp("ult", number, REPORT_LIMIT)):
                 at = c.gep(table, c.op("add", c.op("mul", c.resize(number, 64), REPORT.size), REPORTS_HEAD))
                 group = WARP.load(c, warp, "group")
-                for name, value in (("kind", kind), ("site", site), ("lane", lane), ("size", size), ("address", address), ("other", other)):
+                for name, value in (
+                    ("kind", kind),
+                    ("site", site),
+                    ("lane", lane),
+                    ("size", size),
+                    ("address", address),
+                    ("other", other),
+                ):
                     REPORT.store(c, at, name, value)
                 REPORT.store(c, at, "group", GROUP.load(c, group, "index"))
                 REPORT.store(c, at, "warp", WARP.load(c, warp, "index"))
@@ -72,14 +84,34 @@ def report(lib: Library) -> str:
             c.emit(f"store atomic i32 1, {LAUNCH.address(c, launch, 'stop')} seq_cst, align 4")
         c.ret()
 
-    parameters = {"warp": "ptr", "kind": "i32", "site": "i32", "lane": "i32", "address": "i64", "size": "i32", "other": "i64"}
+    parameters = {
+        "warp": "ptr",
+        "kind": "i32",
+        "site": "i32",
+        "lane": "i32",
+        "address": "i64",
+        "size": "i32",
+        "other": "i64",
+    }
     return lib.define("emu.report", "void", parameters, body, core=True)
 
 
-def emit_report(lib: Library, c: Code, warp: Value, kind: ReportKind, site: Value, lane: Value, *, address: Value | None = None,
-                size: Value | None = None, other: Value | None = None) -> None:
+def emit_report(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    kind: ReportKind,
+    site: Value,
+    lane: Value,
+    *,
+    address: Value | None = None,
+    size: Value | None = None,
+    other: Value | None = None,
+) -> None:
     """Append a call of `emu.report`."""
-    c.call(report(lib), "void", warp, i32(kind), site, lane, address or i64(0), size or i32(0), other or i64(0))
+    c.call(
+        report(lib), "void", warp, i32(kind), site, lane, address or i64(0), size or i32(0), other or i64(0)
+    )
 
 
 def search(lib: Library) -> str:
@@ -110,7 +142,9 @@ def search(lib: Library) -> str:
 def find(lib: Library) -> str:
     """`emu.find(warp, addresses, mask, site, size, access) -> host addresses`: the slow way, lane by lane, through the map."""
 
-    def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value) -> None:
+    def body(
+        c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
+    ) -> None:
         thread = WARP.load(c, warp, "thread")
         sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
         record = site_record(c, warp, site)
@@ -135,12 +169,21 @@ def find(lib: Library) -> str:
                 all_out.set(lane, c.op("add", address, delta))
                 SITE.store(c, record, "start", MAP_ENTRY.load(c, entry, "start"))
                 SITE.store(c, record, "delta", delta)
-                SITE.store(c, record, "limit", c.op("add", c.op("lshr", c.op("sub", length, size64), shift), 1))
+                SITE.store(
+                    c, record, "limit", c.op("add", c.op("lshr", c.op("sub", length, size64), shift), 1)
+                )
             with c.otherwise(good):
                 c.call(report(lib), "void", warp, kind, site, lane, address, size, c.resize(access, 64))
         c.ret(all_out.whole())
 
-    parameters = {"warp": "ptr", "addresses": lib.v("i64"), "mask": lib.mask, "site": "i32", "size": "i32", "access": "i32"}
+    parameters = {
+        "warp": "ptr",
+        "addresses": lib.v("i64"),
+        "mask": lib.mask,
+        "site": "i32",
+        "size": "i32",
+        "access": "i32",
+    }
     return lib.define("emu.find", lib.v("i64"), parameters, body, core=True)
 
 
@@ -148,7 +191,17 @@ def stray(lib: Library, space: str) -> str:
     """`emu.stray.SPACE(warp, offsets, mask, good, base, site, size, access) -> host`: report the bad lanes, send them to the sink."""
     kind = ReportKind.SHARED_OUT_OF_BOUNDS if space == "shared" else ReportKind.LOCAL_OUT_OF_BOUNDS
 
-    def body(c: Code, warp: Value, offsets: Value, mask: Value, good: Value, hosts: Value, site: Value, size: Value, access: Value) -> None:
+    def body(
+        c: Code,
+        warp: Value,
+        offsets: Value,
+        mask: Value,
+        good: Value,
+        hosts: Value,
+        site: Value,
+        size: Value,
+        access: Value,
+    ) -> None:
         thread = WARP.load(c, warp, "thread")
         sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
         all_in = Spilled(c, offsets)
@@ -156,17 +209,27 @@ def stray(lib: Library, space: str) -> str:
             offset = all_in.get(lane)
             misaligned = c.icmp("ne", c.op("and", offset, c.op("sub", size, 1)), 0)
             what = c.select(misaligned, i32(ReportKind.MISALIGNED), i32(kind))
-            c.call(report(lib), "void", warp, what, site, lane, c.resize(offset, 64), size, c.resize(access, 64))
+            c.call(
+                report(lib), "void", warp, what, site, lane, c.resize(offset, 64), size, c.resize(access, 64)
+            )
         c.ret(c.select(c.mask_lanes(good), hosts, c.splat(sink, lib.lanes)))
 
-    parameters = {"warp": "ptr", "offsets": lib.v("i32"), "mask": lib.mask, "good": lib.mask, "hosts": lib.v("i64"), "site": "i32",
-                  "size": "i32", "access": "i32"}
+    parameters = {
+        "warp": "ptr",
+        "offsets": lib.v("i32"),
+        "mask": lib.mask,
+        "good": lib.mask,
+        "hosts": lib.v("i64"),
+        "site": "i32",
+        "size": "i32",
+        "access": "i32",
+    }
     return lib.define(f"emu.stray.{space}", lib.v("i64"), parameters, body, core=True)
 
 
 def _rotated(c: Code, offset: Value, size: int) -> Value:
     shift = size.bit_length() - 1
-    return c.intrinsic("fshr", offset, offset, c.int(offset.type, shift)) if shift else offset
+    return c.intrinsic("fshr", offset, offset, c.const(offset.type, shift)) if shift else offset
 
 
 def translate(lib: Library, space: str, size: int) -> str:
@@ -185,14 +248,27 @@ def translate(lib: Library, space: str, size: int) -> str:
         c.label("good")
         c.ret(quick)
 
-    def within(c: Code, warp: Value, offsets: Value, mask: Value, site: Value, access: Value, hosts: Value, limit: Value) -> None:
+    def within(
+        c: Code,
+        warp: Value,
+        offsets: Value,
+        mask: Value,
+        site: Value,
+        access: Value,
+        hosts: Value,
+        limit: Value,
+    ) -> None:
         steps = c.op("lshr", c.op("sub", limit, size), size.bit_length() - 1)
         steps = c.select(c.icmp("ult", limit, size), i32(0), c.op("add", steps, 1))
         inside = c.mask_bits(c.icmp("ult", _rotated(c, offsets, size), c.splat(steps, lib.lanes)))
         bad = c.op("and", mask, c.not_(inside))
         c.emit(f"br {c.icmp('eq', bad, 0)}, label %good, label %stray, !prof !0")
         c.label("stray")
-        c.ret(c.call(stray(lib, space), lib.v("i64"), warp, offsets, mask, inside, hosts, site, i32(size), access))
+        c.ret(
+            c.call(
+                stray(lib, space), lib.v("i64"), warp, offsets, mask, inside, hosts, site, i32(size), access
+            )
+        )
         c.label("good")
         c.ret(hosts)
 
@@ -209,9 +285,19 @@ def translate(lib: Library, space: str, size: int) -> str:
         hosts = c.op("add", c.op("add", c.resize(offsets, 64), lane), c.splat(base, lib.lanes))
         within(c, warp, offsets, mask, site, access, hosts, limit)
 
-    body = {"global": at_global, "shared": at_shared, "local": at_local, "generic": _at_generic(lib, size)}[space]
-    parameters = {"warp": "ptr", "addresses": address_type(lib, space), "mask": lib.mask, "site": "i32", "access": "i32"}
-    return lib.define(f"emu.at.{space}.{size}", lib.v("i64"), parameters, body, core=True, hot=space == "global")
+    body = {"global": at_global, "shared": at_shared, "local": at_local, "generic": _at_generic(lib, size)}[
+        space
+    ]
+    parameters = {
+        "warp": "ptr",
+        "addresses": address_type(lib, space),
+        "mask": lib.mask,
+        "site": "i32",
+        "access": "i32",
+    }
+    return lib.define(
+        f"emu.at.{space}.{size}", lib.v("i64"), parameters, body, core=True, hot=space == "global"
+    )
 
 
 def _at_generic(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - the body of one helper
@@ -258,7 +344,9 @@ def pick(lib: Library, bits: int) -> str:
             all_out.set(lane, c.load(f"i{bits}", pointer))
         c.ret(all_out.whole())
 
-    return lib.define(f"emu.pick.{bits}", lib.v(f"i{bits}"), {"hosts": lib.v("i64"), "mask": lib.mask}, body, core=True)
+    return lib.define(
+        f"emu.pick.{bits}", lib.v(f"i{bits}"), {"hosts": lib.v("i64"), "mask": lib.mask}, body, core=True
+    )
 
 
 def drop(lib: Library, bits: int) -> str:
@@ -326,7 +414,13 @@ def load(lib: Library, space: str, bits: int, count: int) -> str:
             give(c, [c.shuffle(block, None, range(i, lib.lanes * count, count)) for i in range(count)])
         c.label("far")
         step = bits // 8
-        give(c, [_load_one(lib, c, c.op("add", hosts, i * step) if i else hosts, mask, bits) for i in range(count)])
+        give(
+            c,
+            [
+                _load_one(lib, c, c.op("add", hosts, i * step) if i else hosts, mask, bits)
+                for i in range(count)
+            ],
+        )
 
     parameters = {"warp": "ptr", "addresses": address_type(lib, space), "mask": lib.mask, "site": "i32"}
     hot = count == 1 and space == "global"

@@ -1,5 +1,7 @@
 """Atomic operations on device memory: one host atomic a lane, lowest lane first."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -12,8 +14,19 @@ if TYPE_CHECKING:
     from drivers.emu.library import Library
     from drivers.emu.vector import Code
 
-INTEGER = {"add": "add", "and": "and", "or": "or", "xor": "xor", "exch": "xchg", "smin": "min", "smax": "max", "umin": "umin",
-           "umax": "umax", "inc": "uinc_wrap", "dec": "udec_wrap"}
+INTEGER = {
+    "add": "add",
+    "and": "and",
+    "or": "or",
+    "xor": "xor",
+    "exch": "xchg",
+    "smin": "min",
+    "smax": "max",
+    "umin": "umin",
+    "umax": "umax",
+    "inc": "uinc_wrap",
+    "dec": "udec_wrap",
+}
 
 
 def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "") -> str:
@@ -27,7 +40,9 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
 
     def body(c: Code, warp: Value, addresses: Value, values: Value, *rest: Value) -> None:
         mask, site = rest[-2:]
-        hosts = c.call(access.translate(lib, space, bits // 8), lib.v("i64"), warp, addresses, mask, site, i32(ATOMIC))
+        hosts = c.call(
+            access.translate(lib, space, bits // 8), lib.v("i64"), warp, addresses, mask, site, i32(ATOMIC)
+        )
         sanitize.watch(lib, c, space, warp, addresses, mask, site, bits // 8, ATOMIC)
         where, data, old = Spilled(c, hosts), Spilled(c, values), Spilled(c, type_)
         fresh = Spilled(c, rest[0]) if swaps else data
@@ -59,7 +74,9 @@ def _add_float(c: Code, pointer: Value, value: Value, format_: str) -> Value:
     c.jump(head)
     c.label(head)
     old = c.load(type_, seen)
-    pair = c.let(f"{{ {type_}, i1 }}", f"cmpxchg {pointer}, {old}, {_sum(c, old, value, format_)} seq_cst seq_cst")
+    pair = c.let(
+        f"{{ {type_}, i1 }}", f"cmpxchg {pointer}, {old}, {_sum(c, old, value, format_)} seq_cst seq_cst"
+    )
     c.store(c.let(type_, f"extractvalue {pair}, 0"), seen)
     c.branch(c.let("i1", f"extractvalue {pair}, 1"), done, head)
     c.label(done)
@@ -70,11 +87,15 @@ def _sum(c: Code, a: Value, b: Value, format_: str) -> Value:
     if format_ in ("f32", "f64"):
         total = c.op("fadd", c.as_float(a), c.as_float(b))
         nan = c.fcmp("uno", total, total)
-        return c.select(nan, c.int(a.type, 0x7FFF_FFFF if format_ == "f32" else 0xFFF8_0000_0000_0000), c.as_int(total))
+        return c.select(
+            nan, c.const(a.type, 0x7FFF_FFFF if format_ == "f32" else 0xFFF8_0000_0000_0000), c.as_int(total)
+        )
     small = format_.removesuffix("x2")
 
     def one(x: Value, y: Value) -> Value:
-        return numeric.to_small(c, c.op("fadd", numeric.from_small(c, x, small), numeric.from_small(c, y, small)), small)
+        return numeric.to_small(
+            c, c.op("fadd", numeric.from_small(c, x, small), numeric.from_small(c, y, small)), small
+        )
 
     if not format_.endswith("x2"):
         return one(a, b)

@@ -1,9 +1,12 @@
 """The scheduler of warps and workgroups, in generated code: `emu.run(thread)` takes workgroups until there are none.
 
-One workgroup is resident at a time, unless all resident ones only spin (a barrier across the grid, a lock): then one more is taken,
-up to `slot_limit`. Within a workgroup warps run in turn until each waits at a barrier, spins or is done. A workgroup in which
-everybody waits is a barrier that cannot be met: reported, not waited for.
+One workgroup is resident at a time, unless all resident ones only spin (a barrier across the grid, a lock):
+then one more is taken, up to `slot_limit`. Within a workgroup warps run in turn until each waits at a
+barrier, spins or is done. A workgroup in which everybody waits is a barrier that cannot be met: reported,
+not waited for.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ def barrier_at(c: Code, group: Value, number: Value) -> Value:
 
 def warp_at(c: Code, thread: Value, group: Value, number: Value) -> Value:
     """Return where a workgroup's warp lies."""
-    step, first = c.resize(THREAD.load(c, thread, "warp_bytes"), 64), c.resize(THREAD.load(c, thread, "warps_at"), 64)
+    step, first = (
+        c.resize(THREAD.load(c, thread, "warp_bytes"), 64),
+        c.resize(THREAD.load(c, thread, "warps_at"), 64),
+    )
     return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), step), first))
 
 
@@ -61,8 +67,15 @@ def _name_lanes(lib: Library) -> str:
         with c.count(i32(lib.lanes)) as lane:
             flat = c.op("add", first, lane)
             row = c.op("udiv", flat, width)
-            for axis, value in enumerate((c.op("urem", flat, width), c.op("urem", row, height), c.op("udiv", row, height))):
-                c.store(value, c.gep(warp, c.op("add", c.op("mul", c.resize(lane, 64), 4), warp_ids_at(axis, lib.lanes))))
+            for axis, value in enumerate(
+                (c.op("urem", flat, width), c.op("urem", row, height), c.op("udiv", row, height))
+            ):
+                c.store(
+                    value,
+                    c.gep(
+                        warp, c.op("add", c.op("mul", c.resize(lane, 64), 4), warp_ids_at(axis, lib.lanes))
+                    ),
+                )
         c.ret()
 
     return lib.define("emu.name", "void", {"thread": "ptr", "warp": "ptr", "number": "i32"}, body, core=True)
@@ -79,9 +92,14 @@ def _begin(lib: Library) -> str:
             GROUP.store(c, group, field, c.gep(group, c.resize(THREAD.load(c, thread, at), 64)))
         width, height = THREAD.load(c, thread, "grid_x"), THREAD.load(c, thread, "grid_y")
         row = c.op("udiv", index, width)
-        for field, value in (("index", index), ("x", c.op("urem", index, width)), ("y", c.op("urem", row, height)),
-                             ("z", c.op("udiv", row, height)), ("live_lanes", THREAD.load(c, thread, "threads")),
-                             ("live_warps", THREAD.load(c, thread, "warps"))):
+        for field, value in (
+            ("index", index),
+            ("x", c.op("urem", index, width)),
+            ("y", c.op("urem", row, height)),
+            ("z", c.op("udiv", row, height)),
+            ("live_lanes", THREAD.load(c, thread, "threads")),
+            ("live_warps", THREAD.load(c, thread, "warps")),
+        ):
             GROUP.store(c, group, field, value)
         sanitize.begin_group(lib, c, thread, group)
         shared = GROUP.load(c, group, "shared")
@@ -98,8 +116,15 @@ def _begin(lib: Library) -> str:
             left = c.op("sub", THREAD.load(c, thread, "threads"), c.op("mul", number, lib.lanes))
             full = c.icmp("uge", left, lib.lanes)
             part = c.op("sub", c.op("shl", i64(1), c.resize(c.select(full, i32(0), left), 64)), 1)
-            lanes = c.select(full, c.resize(c.int(lib.mask, -1), 64), part)
-            for field, item in (("thread", thread), ("group", group), ("shared", shared), ("index", number), ("live", lanes), ("start", lanes)):
+            lanes = c.select(full, c.resize(c.const(lib.mask, -1), 64), part)
+            for field, item in (
+                ("thread", thread),
+                ("group", group),
+                ("shared", shared),
+                ("index", number),
+                ("live", lanes),
+                ("start", lanes),
+            ):
                 WARP.store(c, warp, field, item)
             WARP.store(c, warp, "local", c.gep(local, c.op("mul", c.resize(number, 64), local_step)))
         c.ret()
@@ -155,7 +180,9 @@ def arrive(lib: Library) -> str:
             c.call(_settle(lib), "void", group, safe)
         c.ret()
 
-    return lib.define("emu.arrive", "void", {"warp": "ptr", "number": "i32", "count": "i32", "site": "i32"}, body, core=True)
+    return lib.define(
+        "emu.arrive", "void", {"warp": "ptr", "number": "i32", "count": "i32", "site": "i32"}, body, core=True
+    )
 
 
 def _step(lib: Library) -> str:
@@ -166,7 +193,9 @@ def _step(lib: Library) -> str:
         entry = THREAD.load(c, thread, "entry", volatile=True)
         why = c.let("i32", f"call i32 {entry.ref}({warp})")
         gone = c.op("sub", c.intrinsic("ctpop", before), c.intrinsic("ctpop", WARP.load(c, warp, "live")))
-        GROUP.store(c, group, "live_lanes", c.op("sub", GROUP.load(c, group, "live_lanes"), c.resize(gone, 32)))
+        GROUP.store(
+            c, group, "live_lanes", c.op("sub", GROUP.load(c, group, "live_lanes"), c.resize(gone, 32))
+        )
         done, waits = c.icmp("eq", why, DONE), c.icmp("eq", why, BARRIER_WAIT)
         with c.when(done):
             WARP.store(c, warp, "status", FINISHED)
@@ -206,12 +235,20 @@ def _turn(lib: Library) -> str:
         stuck = c.icmp("eq", c.op("or", moved, c.load("i32", spinning)), 0)
         alive = c.icmp("ne", GROUP.load(c, group, "live_warps"), 0)
         going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
-        with c.when(c.op("and", c.op("and", stuck, alive), going)):
+        with c.when(c.op("and", c.op("and", stuck, alive), going)):  # noqa: SIM117 - two blocks of generated code
             with c.count(THREAD.load(c, thread, "warps")) as index:
                 warp = warp_at(c, thread, group, index)
                 with c.when(c.icmp("eq", WARP.load(c, warp, "status"), WAITING)):
                     site = WARP.load(c, warp, "barrier_site")
-                    emit_report(lib, c, warp, ReportKind.BARRIER_DEADLOCK, site, i32(0), other=c.resize(WARP.load(c, warp, "barrier"), 64))
+                    emit_report(
+                        lib,
+                        c,
+                        warp,
+                        ReportKind.BARRIER_DEADLOCK,
+                        site,
+                        i32(0),
+                        other=c.resize(WARP.load(c, warp, "barrier"), 64),
+                    )
         c.ret(moved)
 
     return lib.define("emu.turn", "i32", {"thread": "ptr", "group": "ptr"}, body, core=True)

@@ -1,5 +1,7 @@
 """One configuration of the engine: the core library for a warp width and a machine, and programs made of translations."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import ctypes
@@ -59,7 +61,9 @@ class Engine:
 
     def compiled(self, translation: Translation, *, optimise: bool) -> bool:
         """Say whether `link` would find its object on disk."""
-        return self._cache.has(self._module(translation, optimise=optimise)[0], self.library.target, optimise=optimise)
+        return self._cache.has(
+            self._module(translation, optimise=optimise)[0], self.library.target, optimise=optimise
+        )
 
     def _module(self, translation: Translation, *, optimise: bool) -> tuple[str, list[str]]:
         return self.library.module(translation.text, translation.called, optimise=optimise)

@@ -1,5 +1,7 @@
 """LLVM as the engine uses it: IR text to object bytes for this machine, object bytes to addresses, and a cache of both on disk."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import functools
@@ -9,13 +11,13 @@ import os
 import platform
 import threading
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 _serial = itertools.count()
 _lock = threading.Lock()
@@ -99,7 +101,9 @@ def _run_passes(module: Any, machine: Any) -> None:
 @functools.cache
 def _linker() -> Any:
     _initialise()
-    return llvm.create_lljit_compiler(llvm.Target.from_triple(llvm.get_default_triple()).create_target_machine(jit=True))
+    return llvm.create_lljit_compiler(
+        llvm.Target.from_triple(llvm.get_default_triple()).create_target_machine(jit=True)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,12 +129,9 @@ def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> Loaded:
 @functools.cache
 def _source_digest() -> bytes:
     """Digest of the engine's own sources: a cached translation is only as good as the translator that made it."""
-    here = os.path.dirname(__file__)
     digest = hashlib.sha256(f"{llvm.llvm_version_info} {platform.machine()}".encode())
-    for name in sorted(os.listdir(here)):
-        if name.endswith(".py"):
-            with open(os.path.join(here, name), "rb") as file:
-                digest.update(file.read())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
     return digest.digest()
 
 

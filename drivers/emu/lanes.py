@@ -17,7 +17,9 @@ def permute(lib: Library, c: Code, values: Value, index: Value) -> Value:
         halves = [c.shuffle(values, None, range(k, k + 16)) for k in (0, 16)]
         picks = [c.shuffle(index, None, range(k, k + 16)) for k in (0, 16)]
         kind = halves[0].type
-        found = [c.call("llvm.x86.avx512.vpermi2var.d.512", kind, halves[0], pick, halves[1]) for pick in picks]
+        found = [
+            c.call("llvm.x86.avx512.vpermi2var.d.512", kind, halves[0], pick, halves[1]) for pick in picks
+        ]
         return c.shuffle(found[0], found[1], range(32))
 
     def body(k: Code, data: Value, where: Value) -> None:
@@ -26,13 +28,18 @@ def permute(lib: Library, c: Code, values: Value, index: Value) -> Value:
             all_out.set(lane, all_in.get(wanted.get(lane)))
         k.ret(all_out.whole())
 
-    name = lib.define(f"emu.permute.{bits_of(values.type)}", values.type, {"values": values.type, "index": lib.v("i32")}, body)
+    name = lib.define(
+        f"emu.permute.{bits_of(values.type)}",
+        values.type,
+        {"values": values.type, "index": lib.v("i32")},
+        body,
+    )
     return c.call(name, values.type, values, index)
 
 
 def reduce(c: Code, operation: str, values: Value, lanes: Value, neutral: int) -> Value:
     """Reduce the lanes that are set to a scalar: add, and, or, xor, smin, smax, umin, umax."""
-    kept = c.select(lanes, values, c.int(values.type, neutral))
+    kept = c.select(lanes, values, c.const(values.type, neutral))
     return c.call(f"llvm.vector.reduce.{operation}.{mangle(values.type)}", f"i{bits_of(values.type)}", kept)
 
 
@@ -46,7 +53,9 @@ def match(lib: Library, c: Code, values: Value, mask: Value) -> Value:
             all_out.set(lane, k.resize(k.op("and", same, lanes), 32))
         k.ret(all_out.whole())
 
-    name = lib.define(f"emu.match.{bits_of(values.type)}", lib.v("i32"), {"values": values.type, "mask": lib.mask}, body)
+    name = lib.define(
+        f"emu.match.{bits_of(values.type)}", lib.v("i32"), {"values": values.type, "mask": lib.mask}, body
+    )
     return c.call(name, lib.v("i32"), values, mask)
 
 

@@ -1,5 +1,7 @@
 """Running a translated kernel over a grid: host threads, memory for resident workgroups, tiers, time limits and reports."""
 
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
 from __future__ import annotations
 
 import ctypes
@@ -10,10 +12,9 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from drivers.emu.engine import OPTIMISED, QUICK, Program
 from drivers.emu.report import Report, ReportKind
@@ -34,6 +35,8 @@ from drivers.emu.state import (
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from drivers.emu.memory import AddressSpace
 
 Dim3 = tuple[int, int, int]
@@ -110,7 +113,9 @@ class _Arena:
     """Memory for the resident workgroups of one host thread, kept between launches."""
 
     def __init__(self) -> None:
-        self._map = mmap.mmap(-1, _ARENA_BYTES + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        self._map = mmap.mmap(
+            -1, _ARENA_BYTES + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        )
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self._shape: tuple[object, ...] = ()
 
@@ -130,7 +135,9 @@ _pool_lock = threading.Lock()
 def _executor() -> ThreadPoolExecutor:
     with _pool_lock:
         if not _pool:
-            _pool.append(ThreadPoolExecutor(max_workers=max(os.cpu_count() or 1, 8), thread_name_prefix="emu"))
+            _pool.append(
+                ThreadPoolExecutor(max_workers=max(os.cpu_count() or 1, 8), thread_name_prefix="emu")
+            )
         return _pool[0]
 
 
@@ -153,7 +160,9 @@ class _Running:
             struct.pack_into("<Q", record, THREAD.offsets["entry"], entry)
 
 
-def launch(program: Program, work: Work, memory: AddressSpace, options: Options | None = None) -> LaunchResult:
+def launch(
+    program: Program, work: Work, memory: AddressSpace, options: Options | None = None
+) -> LaunchResult:
     """Run a kernel over its grid and return when every workgroup is done or one of them faulted."""
     options = options or Options()
     _check(work)
@@ -177,14 +186,18 @@ def launch(program: Program, work: Work, memory: AddressSpace, options: Options 
     if hung and not fatal:
         fatal = [_hang(program, options)]
     findings = tuple(r for r in reports if not r.kind.fatal)
-    return LaunchResult(fault=fatal[0] if fatal else None, findings=findings, seconds=time.perf_counter() - began, tier=tier)
+    return LaunchResult(
+        fault=fatal[0] if fatal else None, findings=findings, seconds=time.perf_counter() - began, tier=tier
+    )
 
 
 def _check(work: Work) -> None:
     if work.groups <= 0 or work.threads <= 0:
         raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads has no thread")
     if work.groups >= 1 << 32 or work.threads > 1024:
-        raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads is too large: 2^32 blocks, 1024 threads a block")
+        raise UsageError(
+            f"a grid of {work.grid} blocks of {work.block} threads is too large: 2^32 blocks, 1024 threads a block"
+        )
 
 
 def _first_tier(program: Program, options: Options) -> str:
@@ -195,7 +208,9 @@ def _first_tier(program: Program, options: Options) -> str:
     return QUICK if program.has(QUICK) or not program.on_disk(OPTIMISED) else OPTIMISED
 
 
-def _prepare(program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, warps: int, count: int) -> _Running:
+def _prepare(
+    program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, warps: int, count: int
+) -> _Running:
     engine = program.engine
     lanes, checks = engine.settings.lanes, engine.settings.checks
     if checks.global_races:
@@ -217,8 +232,13 @@ def _prepare(program: Program, work: Work, memory: AddressSpace, options: Option
     slot_bytes = _up(shadow_at + shadow_bytes(checks, warps, work.shared_bytes), 1024)
     slots = min(work.groups, _ARENA_BYTES // slot_bytes, _MOST_RESIDENT)
     if not slots:
-        raise UsageError(f"a workgroup of {slot_bytes} bytes of state does not fit the emulator's {_ARENA_BYTES} bytes")
-    running = _Running(ctypes.create_string_buffer(LAUNCH.size), ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size))
+        raise UsageError(
+            f"a workgroup of {slot_bytes} bytes of state does not fit the emulator's {_ARENA_BYTES} bytes"
+        )
+    running = _Running(
+        ctypes.create_string_buffer(LAUNCH.size),
+        ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size),
+    )
     running.keep += [table, params, orders]
     shape = (lanes, work.block, warp_bytes, slot_bytes)
     common = {
@@ -269,9 +289,9 @@ def _run(program: Program, running: _Running, options: Options, tier: str, count
             run(_at(running.threads[0]))
             return deadline.passed
         futures = [_executor().submit(run, _at(record)) for record in running.threads]
-        if tier == QUICK and options.tier == "auto":
-            if wait(futures, timeout=_PROMOTE_AFTER_S).not_done:
-                running.use(program.entry(OPTIMISED))
+        promotes = tier == QUICK and options.tier == "auto"
+        if promotes and wait(futures, timeout=_PROMOTE_AFTER_S).not_done:
+            running.use(program.entry(OPTIMISED))
         wait(futures)
         for future in futures:
             future.result()
@@ -286,11 +306,11 @@ class _Deadline:
     _watcher: threading.Thread | None = None
 
     def __init__(self, running: _Running, timeout_s: float) -> None:
-        self._running = running
-        self._at = time.monotonic() + timeout_s
+        self.running = running
+        self.at = time.monotonic() + timeout_s
         self.passed = False
 
-    def __enter__(self) -> _Deadline:
+    def __enter__(self) -> Self:
         with self._lock:
             first = not self._watched
             self._watched.append(self)
@@ -311,9 +331,9 @@ class _Deadline:
             while True:
                 now = time.monotonic()
                 for one in cls._watched:
-                    if one._at <= now and not one.passed:
+                    if one.at <= now and not one.passed:
                         one.passed = True
-                        one._running.stop()
+                        one.running.stop()
                 cls._lock.wait(0.25 if cls._watched else None)
 
 
@@ -324,7 +344,9 @@ def _decode(program: Program, work: Work, memory: AddressSpace, running: _Runnin
     found: dict[tuple[int, int], Report] = {}
     for i in range(min(count, REPORT_LIMIT)):
         at = REPORTS_HEAD + i * REPORT.size
-        kind, number, lane, group, warp, size, address, other = (REPORT.read(raw, name, at) for name in REPORT.types)
+        kind, number, lane, group, warp, size, address, other = (
+            REPORT.read(raw, name, at) for name in REPORT.types
+        )
         flat = warp * lanes + lane
         site = program.translation.sites[number]
         what = ReportKind(kind)
@@ -339,7 +361,12 @@ def _decode(program: Program, work: Work, memory: AddressSpace, running: _Runnin
 
 
 def _access(kind: ReportKind, other: int) -> str:
-    if kind in (ReportKind.SHARED_RACE, ReportKind.GLOBAL_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT):
+    if kind in (
+        ReportKind.SHARED_RACE,
+        ReportKind.GLOBAL_RACE,
+        ReportKind.UNINITIALISED,
+        ReportKind.COPY_IN_FLIGHT,
+    ):
         other >>= 48
     return {1: "read", MAP_WRITE: "write", MAP_ATOMIC: "atomic"}.get(other, "")
 
@@ -368,8 +395,18 @@ def _other(kind: ReportKind, other: int, work: Work, lanes: int) -> str:
 
 
 def _hang(program: Program, options: Options) -> Report:
-    return Report(kind=ReportKind.HANG, kernel=program.translation.name, line=0, instruction=f"ended after {options.timeout_s} s",
-                  block=(0, 0, 0), thread=(0, 0, 0), access="", address=None, size=0, nearest="")
+    return Report(
+        kind=ReportKind.HANG,
+        kernel=program.translation.name,
+        line=0,
+        instruction=f"ended after {options.timeout_s} s",
+        block=(0, 0, 0),
+        thread=(0, 0, 0),
+        access="",
+        address=None,
+        size=0,
+        nearest="",
+    )
 
 
 def _unflatten(flat: int, shape: Sequence[int]) -> Dim3:

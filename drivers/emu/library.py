@@ -1,8 +1,11 @@
 """The functions that translated kernels call, written once as IR and kept by name.
 
-A helper is *core* when it belongs to the library that is compiled once a machine and kept on disk; translated kernels then call it
-by address. A *hot* helper is also inlined into optimised translations. Everything else goes into the module that asked for it.
+A helper is *core* when it belongs to the library that is compiled once a machine and kept on disk;
+translated kernels then call it by address. A *hot* helper is also inlined into optimised translations.
+Everything else goes into the module that asked for it.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -84,8 +87,17 @@ class Library:
 
     # ---- writing helpers
 
-    def define(self, name: str, result: str, parameters: dict[str, str], body: Callable[..., None], *, core: bool = False,
-               hot: bool = False, attributes: str = "") -> str:
+    def define(
+        self,
+        name: str,
+        result: str,
+        parameters: dict[str, str],
+        body: Callable[..., None],
+        *,
+        core: bool = False,
+        hot: bool = False,
+        attributes: str = "",
+    ) -> str:
         """Write a helper unless it is there already; `body(code, *parameters)` writes it. Returns its name."""
         if name in self.helpers:
             return name
@@ -145,7 +157,9 @@ class Library:
         if inside:
             raise AssertionError(f"core helpers call helpers outside the core: {sorted(inside)}")
         declared = {n: self.declarations[n] for h in core for n in h.calls if n not in names}
-        text = "\n".join(["\n".join(declared.values()), *(h.text.replace(" #1 {", " #0 {") for h in core), *self.tail()])
+        text = "\n".join(
+            ["\n".join(declared.values()), *(h.text.replace(" #1 {", " #0 {") for h in core), *self.tail()]
+        )
         return text, sorted(names)
 
     def tail(self) -> list[str]:

@@ -1,8 +1,11 @@
 """The memory an emulated device can reach: allocations by device address, where each lies on the host, and what was freed when.
 
-Generated code checks every access against this map and turns device addresses into host addresses with it, so the two may
-differ. A freed allocation is remembered (the last few hundred) so that a stray access can be told what used to be there.
+Generated code checks every access against this map and turns device addresses into host addresses with it,
+so the two may differ. A freed allocation is remembered (the last few hundred) so that a stray access can be
+told what used to be there.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -55,7 +58,16 @@ class AddressSpace:
         self._freed: deque[Mapping] = deque(maxlen=_REMEMBERED)
         self._table: tuple[bool, bytes] | None = None
 
-    def map(self, va: int, size: int, host: int | None = None, *, label: str = "", writable: bool = True, tracked: bool = False) -> Mapping:
+    def map(
+        self,
+        va: int,
+        size: int,
+        host: int | None = None,
+        *,
+        label: str = "",
+        writable: bool = True,
+        tracked: bool = False,
+    ) -> Mapping:
         """Make [va, va + size) valid; it lies at `host`, by default at the same address. Overlap is a `UsageError`."""
         if size <= 0:
             raise UsageError(f"cannot map {size} bytes at {va:#x}")
@@ -121,8 +133,14 @@ class AddressSpace:
         found = ""
         if self._mappings:
             at = bisect.bisect_right(self._starts, va)
-            near = min(self._mappings[max(at - 1, 0) : at + 1], key=lambda m: max(m.va - va, va - m.end + 1, 0))
-            gap = f"{va - near.end + 1} bytes past the last byte of" if va >= near.end else f"{near.va - va} bytes before"
+            near = min(
+                self._mappings[max(at - 1, 0) : at + 1], key=lambda m: max(m.va - va, va - m.end + 1, 0)
+            )
+            gap = (
+                f"{va - near.end + 1} bytes past the last byte of"
+                if va >= near.end
+                else f"{near.va - va} bytes before"
+            )
             found = f"inside {near}" if near.va <= va < near.end else f"{gap} {near}"
         for old in reversed(self._freed):
             if old.va <= va < old.end:

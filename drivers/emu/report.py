@@ -1,5 +1,7 @@
 """What an emulated kernel did wrong: faults, which end it, and findings of the sanitizers, which do not."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import enum
@@ -84,7 +86,11 @@ class Report:
     """The other party, for races."""
 
     def __str__(self) -> str:
-        where = "" if self.address is None else f" at {self.address:#x} ({self.access or 'access'} of {self.size} bytes)"
+        where = (
+            ""
+            if self.address is None
+            else f" at {self.address:#x} ({self.access or 'access'} of {self.size} bytes)"
+        )
         text = f"{self.kind.text}{where} in {self.kernel}, line {self.line}: {self.instruction}; thread {self.thread} of block {self.block}"
         if self.nearest:
             text += f"; nearest: {self.nearest}"

@@ -1,18 +1,21 @@
 """Opt-in checks in generated code: races in shared memory and between workgroups, reads of memory nobody wrote, partial barriers.
 
-**Shared memory.** Every warp has a vector clock; barriers, fences and mbarriers join clocks. Each byte remembers its last writer and
-two readers with their clocks. An access is a race when the other party's clock is not known to the accessing warp. Lanes of one
-warp are taken to be in order.
+**Shared memory.** Every warp has a vector clock; barriers, fences and mbarriers join clocks. Each byte
+remembers its last writer and two readers with their clocks. An access is a race when the other party's
+clock is not known to the accessing warp. Lanes of one warp are taken to be in order.
 
-**Between workgroups.** Each dword of global memory remembers the workgroup that last wrote and last read it, and when. An access by
-another workgroup is a race unless that one has passed a fence since (a workgroup that has fenced once acquires with each atomic
-too, as in the "last block" pattern). Atomics do not race with atomics. Accesses narrower than a dword are not judged: neighbours
-may rightly share a dword.
+**Between workgroups.** Each dword of global memory remembers the workgroup that last wrote and last read
+it, and when. An access by another workgroup is a race unless that one has passed a fence since (a workgroup
+that has fenced once acquires with each atomic too, as in the "last block" pattern). Atomics do not race
+with atomics. Accesses narrower than a dword are not judged: neighbours may rightly share a dword.
 
-**Uninitialised.** Memory the CPU cannot write (`Mapping.tracked`) and shared memory remember which bytes were written.
+**Uninitialised.** Memory the CPU cannot write (`Mapping.tracked`) and shared memory remember which bytes
+were written.
 
 What is off costs nothing: no code is made for it.
 """
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
@@ -79,8 +82,13 @@ def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
     first = _cells(c, group)
     length = c.op("mul", c.resize(THREAD.load(c, thread, "shared_bytes"), 64), _CELL)
     shadow = GROUP.load(c, group, "shadow")
-    for at, size in ((shadow, c.op("sub", c.let("i64", f"ptrtoint {first} to i64"), c.let("i64", f"ptrtoint {shadow} to i64"))),
-                     (first, length)):
+    for at, size in (
+        (
+            shadow,
+            c.op("sub", c.let("i64", f"ptrtoint {first} to i64"), c.let("i64", f"ptrtoint {shadow} to i64")),
+        ),
+        (first, length),
+    ):
         c.call("llvm.memset.p0.i64", "void", at, Value("i8", "0"), size, Value("i1", "false"))
     with c.count(warps) as index:
         c.store(_i32(1), _clock(c, group, index, index))
@@ -162,7 +170,17 @@ def partial_barrier(wf: WarpFunction, site: int) -> None:
             wf.report(ReportKind.PARTIAL_BARRIER, site, away)
 
 
-def watch(lib: Library, c: Code, space: str, warp: Value, addresses: Value, mask: Value, site: Value, size: int, access: int) -> None:
+def watch(
+    lib: Library,
+    c: Code,
+    space: str,
+    warp: Value,
+    addresses: Value,
+    mask: Value,
+    site: Value,
+    size: int,
+    access: int,
+) -> None:
     """Append the checks of one access; its addresses are known to be good or reported."""
     checks = lib.checks
     if space == "generic" and checks.any:
@@ -182,7 +200,9 @@ def _watch_shared(lib: Library) -> str:
     """`emu.watch.shared(warp, offsets, mask, site, size, access)`: judge each byte of each lane, then note the access."""
     checks = lib.checks
 
-    def body(c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value, access: Value) -> None:
+    def body(
+        c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value, access: Value
+    ) -> None:
         group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "index")
         limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
         clock = c.load("i32", _clock(c, group, index, index))
@@ -217,7 +237,9 @@ def _watch_shared(lib: Library) -> str:
                 last_write = c.load("i32", cell)
                 if checks.uninitialised:
                     with c.when(c.op("and", c.icmp("eq", last_write, 0), c.icmp("ne", access, memory.WRITE))):
-                        _tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, access, _i32(0))
+                        _tell(
+                            lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, access, _i32(0)
+                        )
                 if checks.shared_races:
                     judge(last_write, lane, offset)
                     with c.when(writes):
@@ -234,11 +256,28 @@ def _watch_shared(lib: Library) -> str:
 
 
 def _parameters(lib: Library, address: str) -> dict[str, str]:
-    return {"warp": "ptr", "addresses": lib.v(address), "mask": lib.mask, "site": "i32", "size": "i32", "access": "i32"}
+    return {
+        "warp": "ptr",
+        "addresses": lib.v(address),
+        "mask": lib.mask,
+        "site": "i32",
+        "size": "i32",
+        "access": "i32",
+    }
 
 
-def _tell(lib: Library, c: Code, warp: Value, kind: ReportKind, site: Value, lane: Value, address: Value, size: Value, access: Value,
-          party: Value) -> None:
+def _tell(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    kind: ReportKind,
+    site: Value,
+    lane: Value,
+    address: Value,
+    size: Value,
+    access: Value,
+    party: Value,
+) -> None:
     other = c.op("or", c.op("shl", c.resize(access, 64), 48), c.resize(party, 64))
     memory.emit_report(lib, c, warp, kind, site, lane, address=c.resize(address, 64), size=size, other=other)
 
@@ -247,7 +286,9 @@ def _watch_global(lib: Library) -> str:
     """`emu.watch.global(warp, addresses, mask, site, size, access)`: look at the shadows of each lane's allocation."""
     checks = lib.checks
 
-    def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value) -> None:
+    def body(
+        c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
+    ) -> None:
         thread = WARP.load(c, warp, "thread")
         all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
         some = c.icmp("ne", THREAD.load(c, thread, "map_count"), 0)
@@ -256,22 +297,56 @@ def _watch_global(lib: Library) -> str:
             entry = c.call(memory.search(lib), "ptr", thread, address)
             offset = c.op("sub", address, MAP_ENTRY.load(c, entry, "start"))
             length = MAP_ENTRY.load(c, entry, "size")
-            inside = c.op("and", c.icmp("ult", offset, length), c.icmp("ule", c.op("add", offset, size64), length))
+            inside = c.op(
+                "and", c.icmp("ult", offset, length), c.icmp("ule", c.op("add", offset, size64), length)
+            )
             with c.when(inside):
                 if checks.uninitialised:
-                    _note_initialised(lib, c, warp, MAP_ENTRY.load(c, entry, "initialised"), offset, lane, site, size, access, address)
+                    _note_initialised(
+                        lib,
+                        c,
+                        warp,
+                        MAP_ENTRY.load(c, entry, "initialised"),
+                        offset,
+                        lane,
+                        site,
+                        size,
+                        access,
+                        address,
+                    )
                 if checks.global_races:
                     wide = c.icmp("uge", size, 4)
                     with c.when(wide), c.count(c.op("lshr", size, 2)) as dword:
                         at = c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64))
-                        _note_party(lib, c, warp, MAP_ENTRY.load(c, entry, "touched"), at, lane, site, size, access, address)
+                        _note_party(
+                            lib,
+                            c,
+                            warp,
+                            MAP_ENTRY.load(c, entry, "touched"),
+                            at,
+                            lane,
+                            site,
+                            size,
+                            access,
+                            address,
+                        )
         c.ret()
 
     return lib.define("emu.watch.global", "void", _parameters(lib, "i64"), body, core=True)
 
 
-def _note_initialised(lib: Library, c: Code, warp: Value, shadow: Value, offset: Value, lane: Value, site: Value, size: Value,
-                      access: Value, address: Value) -> None:
+def _note_initialised(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    shadow: Value,
+    offset: Value,
+    lane: Value,
+    site: Value,
+    size: Value,
+    access: Value,
+    address: Value,
+) -> None:
     with c.when(c.icmp("ne", shadow, 0)), c.count(size) as byte:
         at = c.let("ptr", f"inttoptr {c.op('add', c.op('add', shadow, offset), c.resize(byte, 64))} to ptr")
         fresh = c.icmp("eq", c.load("i8", at), 0)
@@ -281,15 +356,28 @@ def _note_initialised(lib: Library, c: Code, warp: Value, shadow: Value, offset:
             c.store(Value("i8", "1"), at)
 
 
-def _note_party(lib: Library, c: Code, warp: Value, shadow: Value, dword: Value, lane: Value, site: Value, size: Value, access: Value,
-                address: Value) -> None:
+def _note_party(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    shadow: Value,
+    dword: Value,
+    lane: Value,
+    site: Value,
+    size: Value,
+    access: Value,
+    address: Value,
+) -> None:
     group = WARP.load(c, warp, "group")
     launch = THREAD.load(c, WARP.load(c, warp, "thread"), "launch")
-    now, acquired = c.resize(LAUNCH.load(c, launch, "sequence"), 32), c.resize(GROUP.load(c, group, "acquired"), 32)
+    now, acquired = (
+        c.resize(LAUNCH.load(c, launch, "sequence"), 32),
+        c.resize(GROUP.load(c, group, "acquired"), 32),
+    )
     me = c.op("add", GROUP.load(c, group, "index"), 1)
     is_atomic = c.icmp("eq", access, memory.ATOMIC)
     writes = c.icmp("ne", access, memory.READ)
-    mine = c.op("or", me, c.select(is_atomic, c.int("i32", _ATOMIC_GROUP), _i32(0)))
+    mine = c.op("or", me, c.select(is_atomic, c.const("i32", _ATOMIC_GROUP), _i32(0)))
     cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 4))} to ptr")
 
     def judge(at: int) -> None:
@@ -299,7 +387,9 @@ def _note_party(lib: Library, c: Code, warp: Value, shadow: Value, dword: Value,
         both = c.op("and", is_atomic, c.icmp("slt", other, 0))
         unordered = c.icmp("ule", acquired, when)
         with c.when(c.op("and", c.op("and", foreign, c.not_(both)), unordered)):
-            _tell(lib, c, warp, ReportKind.GLOBAL_RACE, site, lane, address, size, access, c.op("sub", party, 1))
+            _tell(
+                lib, c, warp, ReportKind.GLOBAL_RACE, site, lane, address, size, access, c.op("sub", party, 1)
+            )
 
     with c.when(c.icmp("ne", shadow, 0)):
         judge(0)

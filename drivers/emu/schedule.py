@@ -1,9 +1,11 @@
 """The order in which a warp's lanes visit the blocks of a kernel, and which registers must survive between blocks.
 
-Blocks run lowest index first, so the order decides where diverged lanes meet again: a loop's blocks stand together and every block
-stands behind those that lead to it. Then lanes that took different ways wait for each other where the ways join, as they do on
-hardware that reconverges at the immediate post-dominator.
+Blocks run lowest index first, so the order decides where diverged lanes meet again: a loop's blocks stand
+together and every block stands behind those that lead to it. Then lanes that took different ways wait for
+each other where the ways join, as they do on hardware that reconverges at the immediate post-dominator.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def order(nodes: Sequence[Node], entry: int = 0) -> list[int]:
     return result
 
 
-def _arrange(nodes: Sequence[Node], members: set[int], head: int, result: list[int], *, within_loop: bool) -> None:
+def _arrange(
+    nodes: Sequence[Node], members: set[int], head: int, result: list[int], *, within_loop: bool
+) -> None:
     """Append `members` in topological order of their strongly connected components, each loop arranged from within.
 
     Within a loop, edges into its `head` are those that close it and do not count.
@@ -73,7 +77,9 @@ def _components(nodes: Sequence[Node], members: set[int], head: int, *, closed: 
         stack.append(block)
         on_stack.add(block)
         # In reverse, so that among equals what is written first comes out first.
-        targets = [t for t in reversed(nodes[block].successors) if t in members and not (closed and t == head)]
+        targets = [
+            t for t in reversed(nodes[block].successors) if t in members and not (closed and t == head)
+        ]
         work.append((block, iter(targets)))
 
     work: list[tuple[int, Iterator[int]]] = []

@@ -1,12 +1,16 @@
 """A kernel as a function that runs one warp: registers that are vectors, blocks that run under masks of lanes.
 
-Every block has a mask of lanes that wait for it. The function visits blocks in order (`schedule.order`), runs each that is waited
-for with all of its lanes at once, and adds the lanes to the masks of where they go next; a backward branch returns to the earlier
-block at once. Any control flow works, divergent or irreducible, and lanes meet again where their ways join.
+Every block has a mask of lanes that wait for it. The function visits blocks in order (`schedule.order`),
+runs each that is waited for with all of its lanes at once, and adds the lanes to the masks of where they go
+next; a backward branch returns to the earlier block at once. Any control flow works, divergent or
+irreducible, and lanes meet again where their ways join.
 
-At a barrier lanes sleep; when nobody else of the warp can run the function saves what lives and returns, and the dispatcher calls it
-again when the barrier opens. Where a loop may wait for other threads, a warp that has gone round often yields the same way.
+At a barrier lanes sleep; when nobody else of the warp can run the function saves what lives and returns,
+and the dispatcher calls it again when the barrier opens. Where a loop may wait for other threads, a warp
+that has gone round often yields the same way.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -17,7 +21,17 @@ from typing import TYPE_CHECKING
 from drivers.emu import access, dispatch, schedule
 from drivers.emu.access import i32
 from drivers.emu.report import ReportKind
-from drivers.emu.state import BARRIER_WAIT, DONE, GROUP, LAUNCH, THREAD, WARP, YIELD, warp_ids_at, warp_registers_at
+from drivers.emu.state import (
+    BARRIER_WAIT,
+    DONE,
+    GROUP,
+    LAUNCH,
+    THREAD,
+    WARP,
+    YIELD,
+    warp_ids_at,
+    warp_registers_at,
+)
 from drivers.emu.vector import Code, Declarations, Value, bits_of, lanes_of
 
 if TYPE_CHECKING:
@@ -88,8 +102,16 @@ class WarpFunction:
     for other threads, `reserve` asks for bytes of memory a warp.
     """
 
-    def __init__(self, lib: Library, name: str, blocks: Sequence[Block], registers: Mapping[str, int], *, spins: bool,
-                 reserve: int = 0) -> None:
+    def __init__(
+        self,
+        lib: Library,
+        name: str,
+        blocks: Sequence[Block],
+        registers: Mapping[str, int],
+        *,
+        spins: bool,
+        reserve: int = 0,
+    ) -> None:
         self.lib = lib
         self.lanes = lib.lanes
         self.name = name
@@ -131,7 +153,11 @@ class WarpFunction:
         self._sleeping_at = at + count * step
         at = -(-(at + 2 * count * step) // 64) * 64
         resumes = {self._index[p.block.sleeps] for p in self._places if p.block.sleeps is not None}
-        saved = self._across if self._spins else frozenset().union(*(self._places[i].node.live_in for i in resumes))
+        saved = (
+            self._across
+            if self._spins
+            else frozenset().union(*(self._places[i].node.live_in for i in resumes))
+        )
         self._sleepers = sorted(resumes)
         self._saved: dict[str, int] = {}
         for register in sorted(saved):
@@ -146,7 +172,11 @@ class WarpFunction:
         """Write the function and return it."""
         c = self.c
         mask = self.lib.mask
-        self._live, self._blocked, self._fuel = c.slot(mask, "live"), c.slot(mask, "blocked"), c.slot("i32", "fuel")
+        self._live, self._blocked, self._fuel = (
+            c.slot(mask, "live"),
+            c.slot(mask, "blocked"),
+            c.slot("i32", "fuel"),
+        )
         self._variables = {r: c.slot(self._storage(r), f"R{i}") for i, r in enumerate(sorted(self._across))}
         in_memory = len(self._places) > _MASKS_IN_REGISTERS
         self._pending = [
@@ -160,7 +190,9 @@ class WarpFunction:
         name = f"warp.{self.name}"
         text = c.function(name, "i32", [self.warp])
         called = {n: d for n, d in self.declarations.declared.items() if n != name}
-        return Translation(self.name, text, called, self.sites, self._state_bytes, len(self._places), len(self.sites))
+        return Translation(
+            self.name, text, called, self.sites, self._state_bytes, len(self._places), len(self.sites)
+        )
 
     def _storage(self, register: str) -> str:
         bits = self._registers[register]
@@ -194,8 +226,8 @@ class WarpFunction:
             c.store(waiting, pending)
         for register, variable in self._variables.items():
             type_ = self._storage(register)
-            at = self._saved.get(register)
-            c.store(c.load(type_, c.gep(self.warp, at), align=64) if at else c.zero(type_), variable)
+            saved = self._saved.get(register)
+            c.store(c.load(type_, c.gep(self.warp, saved), align=64) if saved else c.zero(type_), variable)
         c.jump("C0")
 
     def _write_block(self, place: _Place) -> None:
@@ -219,9 +251,13 @@ class WarpFunction:
         c.label("suspend")
         if not in_memory:
             for i, pending in enumerate(self._pending):
-                c.store(c.load(self.lib.mask, pending), c.gep(self.warp, self._pending_at + i * self.lanes // 8))
+                c.store(
+                    c.load(self.lib.mask, pending), c.gep(self.warp, self._pending_at + i * self.lanes // 8)
+                )
         for register, at in self._saved.items():
-            c.store(c.load(self._storage(register), self._variables[register]), c.gep(self.warp, at), align=64)
+            c.store(
+                c.load(self._storage(register), self._variables[register]), c.gep(self.warp, at), align=64
+            )
         c.ret(c.select(c.icmp("eq", live, blocked), i32(BARRIER_WAIT), i32(YIELD)))
         c.label("done")
         c.ret(i32(DONE))
@@ -233,7 +269,9 @@ class WarpFunction:
     @property
     def active(self) -> Value:
         """The lanes that execute here, as an integer."""
-        return self._mask if self._guard is None else self.c.op("and", self._mask, self.c.mask_bits(self._guard))
+        return (
+            self._mask if self._guard is None else self.c.op("and", self._mask, self.c.mask_bits(self._guard))
+        )
 
     @property
     def active_lanes(self) -> Value:
@@ -418,14 +456,33 @@ class WarpFunction:
         one = self.lib.v(f"i{bits}")
         result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
         whole = self.c.call(name, result, self.warp, address, self.active, i32(site))
-        return [whole] if count == 1 else [self.c.let(one, f"extractvalue {whole}, {i}") for i in range(count)]
+        return (
+            [whole] if count == 1 else [self.c.let(one, f"extractvalue {whole}, {i}") for i in range(count)]
+        )
 
     def store(self, space: str, address: Value, values: Sequence[Value], site: int) -> None:
         """Store one or more integers a lane to device memory."""
         name = access.store(self.lib, space, bits_of(values[0].type), len(values))
         self.c.call(name, "void", self.warp, address, *values, self.active, i32(site))
 
-    def report(self, kind: ReportKind, site: int, lanes: Value, *, address: Value | None = None, other: Value | None = None) -> None:
+    def report(
+        self,
+        kind: ReportKind,
+        site: int,
+        lanes: Value,
+        *,
+        address: Value | None = None,
+        other: Value | None = None,
+    ) -> None:
         """Report the lowest of some lanes (a mask that is not empty)."""
         lane = self.c.call(f"llvm.cttz.{self.lib.mask}", self.lib.mask, lanes, Value("i1", "false"))
-        access.emit_report(self.lib, self.c, self.warp, kind, i32(site), self.c.resize(lane, 32), address=address, other=other)
+        access.emit_report(
+            self.lib,
+            self.c,
+            self.warp,
+            kind,
+            i32(site),
+            self.c.resize(lane, 32),
+            address=address,
+            other=other,
+        )

@@ -1,8 +1,10 @@
 """The records that generated code and Python share: one a host thread, one a resident workgroup, one a warp, and their neighbours.
 
-Offsets exist here only. Generated code reads and writes fields through `Record.load` and `Record.store`; Python through
-`Record.pack`. Masks of lanes take 8 bytes whatever the warp's width.
+Offsets exist here only. Generated code reads and writes fields through `Record.load` and `Record.store`;
+Python through `Record.pack`. Masks of lanes take 8 bytes whatever the warp's width.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Record:
         """Write a field."""
         type_ = self.types[field]
         if isinstance(value, int):
-            value = code.int(type_, value)
+            value = code.const(type_, value)
         if value.type != "ptr" and bits_of(value.type) < 8 * _BYTES[type_]:
             value = code.resize(value, 8 * _BYTES[type_])
         code.store(value, self.address(code, base, field))
@@ -85,8 +87,18 @@ GROUP = Record(
 )  # fmt: skip
 """A workgroup that is being run."""
 
-BARRIER = Record("barrier", arrived="i32", expected="i32", waiting="i32", count="i32", every="i32", some="i32",
-                 last_count="i32", last_every="i32", last_some="i32")
+BARRIER = Record(
+    "barrier",
+    arrived="i32",
+    expected="i32",
+    waiting="i32",
+    count="i32",
+    every="i32",
+    some="i32",
+    last_count="i32",
+    last_every="i32",
+    last_some="i32",
+)
 """One of a workgroup's barriers: arrivals, and the votes of `bar.red`. `last_*` are the votes of the round just completed."""
 
 BARRIERS = 16
@@ -114,7 +126,9 @@ def warp_registers_at(lanes: int) -> int:
     return WARP.size + 3 * 4 * lanes
 
 
-MAP_ENTRY = Record("map entry", start="i64", size="i64", delta="i64", flags="i64", initialised="i64", touched="i64")
+MAP_ENTRY = Record(
+    "map entry", start="i64", size="i64", delta="i64", flags="i64", initialised="i64", touched="i64"
+)
 """One allocation as generated code sees it, sorted by `start`: host address = device address + `delta`.
 
 `initialised` and `touched` are host addresses of shadows (one byte a byte, 16 bytes a dword) or 0.
@@ -125,7 +139,17 @@ MAP_READ, MAP_WRITE, MAP_ATOMIC = 1, 2, 4
 SITE = Record("site", start="i64", limit="i64", delta="i64", seen="i64")
 """What an instruction last found: addresses a with (a - start) >> log2(size) < limit are good; `seen` has a bit for each report."""
 
-REPORT = Record("report", kind="i32", site="i32", lane="i32", group="i32", warp="i32", size="i32", address="i64", other="i64")
+REPORT = Record(
+    "report",
+    kind="i32",
+    site="i32",
+    lane="i32",
+    group="i32",
+    warp="i32",
+    size="i32",
+    address="i64",
+    other="i64",
+)
 REPORT_LIMIT = 256
 REPORTS_HEAD = 64
 

@@ -1,8 +1,10 @@
 """A builder of LLVM IR text for vector code: typed values, operations on them, and a little structured control flow.
 
-It is the only place where IR is spelled. A value is an IR type and an operand; operations append a line and return a value. It
-optimises nothing: LLVM does. Constants are folded nowhere but in `Code.splat`.
+It is the only place where IR is spelled. A value is an IR type and an operand; operations append a line and
+return a value. It optimises nothing: LLVM does. Constants are folded nowhere but in `Code.splat`.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -113,13 +115,15 @@ class Code:
     def function(self, name: str, result: str, parameters: Sequence[Value], attributes: str = "#0") -> str:
         """Return the whole function; its body is what was appended so far."""
         self.declarations.defined.add(name)
-        arguments = ", ".join(f"{p.type} noalias {p.ref}" if p.type == "noalias" else str(p) for p in parameters)
+        arguments = ", ".join(
+            f"{p.type} noalias {p.ref}" if p.type == "noalias" else str(p) for p in parameters
+        )
         head = f"define {result} @{name}({arguments}) {attributes} {{"
         return "\n".join([head, "entry:", *self.entry_lines, *self.lines, "}"]) + "\n"
 
     # ---- constants
 
-    def int(self, type_: str, value: int) -> Value:
+    def const(self, type_: str, value: int) -> Value:
         """Return an integer constant of a scalar or vector type."""
         bits = bits_of(type_)
         value &= (1 << bits) - 1
@@ -128,7 +132,7 @@ class Code:
         text = ("true" if value else "false") if bits == 1 else str(value)
         return Value(type_, f"splat ({element(type_)} {text})" if lanes_of(type_) else text)
 
-    def float(self, type_: str, value: float) -> Value:
+    def fconst(self, type_: str, value: float) -> Value:
         """Return a floating-point constant; `value` must be exact in the type."""
         name = element(type_)
         if name == "half":
@@ -144,7 +148,12 @@ class Code:
 
     def zero(self, type_: str) -> Value:
         """Return all zeros."""
-        return Value(type_, "zeroinitializer" if lanes_of(type_) else {"float": "0.0", "double": "0.0", "ptr": "null"}.get(type_, "0"))
+        return Value(
+            type_,
+            "zeroinitializer"
+            if lanes_of(type_)
+            else {"float": "0.0", "double": "0.0", "ptr": "null"}.get(type_, "0"),
+        )
 
     def splat(self, value: Value, count: int) -> Value:
         """Copy a scalar to every lane."""
@@ -159,13 +168,13 @@ class Code:
     def op(self, name: str, a: Value, b: Value | int) -> Value:
         """Append a binary operation of two values of one type: "add", "fmul", "lshr", "or", ..."""
         if isinstance(b, int):
-            b = self.int(a.type, b)
+            b = self.const(a.type, b)
         return self.let(a.type, f"{name} {a}, {b.ref}")
 
     def icmp(self, predicate: str, a: Value, b: Value | int) -> Value:
         """Compare integers or pointers."""
         if isinstance(b, int):
-            b = self.int(a.type, b)
+            b = self.const(a.type, b)
         return self.let(like(a.type, "i1"), f"icmp {predicate} {a}, {b.ref}")
 
     def fcmp(self, predicate: str, a: Value, b: Value) -> Value:
@@ -255,7 +264,11 @@ class Code:
 
     def load(self, type_: str, address: Value, *, align: int = 0, volatile: bool = False) -> Value:
         """Load a value."""
-        return self.let(type_, f"load {'volatile ' if volatile else ''}{type_}, {address}" + (f", align {align}" if align else ""))
+        return self.let(
+            type_,
+            f"load {'volatile ' if volatile else ''}{type_}, {address}"
+            + (f", align {align}" if align else ""),
+        )
 
     def store(self, value: Value, address: Value, *, align: int = 0) -> None:
         """Store a value."""
@@ -265,7 +278,9 @@ class Code:
         """Load the lanes that are set; zero elsewhere."""
         name = f"llvm.masked.load.{mangle(type_)}.p0"
         self.declarations.declared.setdefault(name, f"declare {type_} @{name}(ptr, {lanes.type}, {type_})")
-        return self.let(type_, f"call {type_} @{name}(ptr align {align} {address.ref}, {lanes}, {type_} zeroinitializer)")
+        return self.let(
+            type_, f"call {type_} @{name}(ptr align {align} {address.ref}, {lanes}, {type_} zeroinitializer)"
+        )
 
     def masked_store(self, value: Value, address: Value, lanes: Value, align: int) -> None:
         """Store the lanes that are set."""
@@ -277,14 +292,18 @@ class Code:
         """Load one element a lane from pointers; zero where the lane is not set."""
         count = lanes_of(type_)
         name = f"llvm.masked.gather.{mangle(type_)}.v{count}p0"
-        self.declarations.declared.setdefault(name, f"declare {type_} @{name}({addresses.type}, {lanes.type}, {type_})")
+        self.declarations.declared.setdefault(
+            name, f"declare {type_} @{name}({addresses.type}, {lanes.type}, {type_})"
+        )
         pointers = f"{addresses.type} align {align} {addresses.ref}"
         return self.let(type_, f"call {type_} @{name}({pointers}, {lanes}, {type_} zeroinitializer)")
 
     def scatter(self, value: Value, addresses: Value, lanes: Value, align: int) -> None:
         """Store one element a lane; where addresses meet the highest lane wins."""
         name = f"llvm.masked.scatter.{mangle(value.type)}.v{lanes_of(value.type)}p0"
-        self.declarations.declared.setdefault(name, f"declare void @{name}({value.type}, {addresses.type}, {lanes.type})")
+        self.declarations.declared.setdefault(
+            name, f"declare void @{name}({value.type}, {addresses.type}, {lanes.type})"
+        )
         self.emit(f"call void @{name}({value}, {addresses.type} align {align} {addresses.ref}, {lanes})")
 
     # ---- control flow
@@ -332,7 +351,7 @@ class Code:
         """Loop with a counter from `start` up to, not including, `stop`."""
         head, body, after = self.fresh("head"), self.fresh("body"), self.fresh("after")
         counter = self.slot(stop.type)
-        self.store(self.int(stop.type, start), counter)
+        self.store(self.const(stop.type, start), counter)
         self.jump(head)
         self.label(head)
         index = self.load(stop.type, counter)

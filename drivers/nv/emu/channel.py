@@ -1,7 +1,10 @@
 """A running channel: fetches ring entries, decodes methods, runs host methods, hands the others to the engine of their subchannel.
 
-Sources: nv.md 3.1 to 3.3. An error writes the notifier and ends the channel, as a robust-channel error does.
+Sources: nv.md 3.1 to 3.3. An error writes the notifier and ends the channel, as a robust-channel error
+does.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -33,13 +36,28 @@ if TYPE_CHECKING:
     from drivers.nv.layouts.gpfifo import Method
 
 _PUT, _GET = HopperAControlGPFifo.offset_of("GPPut"), HopperAControlGPFifo.offset_of("GPGet")
-_TLB = {MemOperation.MMU_TLB_INVALIDATE, MemOperation.MMU_TLB_INVALIDATE_TARGETED, MemOperation.ACCESS_COUNTER_CLR}
+_TLB = {
+    MemOperation.MMU_TLB_INVALIDATE,
+    MemOperation.MMU_TLB_INVALIDATE_TARGETED,
+    MemOperation.ACCESS_COUNTER_CLR,
+}
 
 
 class Channel:
     """One GPFIFO channel of one address space."""
 
-    def __init__(self, gpu: Gpu, space: AddressSpace, *, ring: int, entries: int, userd: int, notifier: int, engine: int, cls: int) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        space: AddressSpace,
+        *,
+        ring: int,
+        entries: int,
+        userd: int,
+        notifier: int,
+        engine: int,
+        cls: int,
+    ) -> None:
         self.gpu = gpu
         self.memory = DeviceMemory(space)
         self.engine = engine
@@ -69,7 +87,11 @@ class Channel:
 
     def wants_to_run(self) -> bool:
         """Whether the scheduler should give it a turn."""
-        return self.scheduled and not self.dead and (self.rung or self._work is not None or self._get != self._put)
+        return (
+            self.scheduled
+            and not self.dead
+            and (self.rung or self._work is not None or self._get != self._put)
+        )
 
     def close(self) -> None:
         """Stop for good."""
@@ -143,14 +165,18 @@ class Channel:
             return
         violations = entry.check()
         if violations or entry.FETCH:
-            raise ChannelError(RcCode.PBDMA_ERROR, f"ring entry {raw:#x}: {violations or 'conditional fetch'}")
+            raise ChannelError(
+                RcCode.PBDMA_ERROR, f"ring entry {raw:#x}: {violations or 'conditional fetch'}"
+            )
         va = entry.ADDRESS | self._base << 40
         words = self.memory.read_words(va, entry.LENGTH)
         at = 0
         while at < len(words):
             header = MethodHeader.from_int(words[at])
             for violation in header.check():
-                raise ChannelError(RcCode.PBDMA_ERROR, f"header {words[at]:#x} at {va + 4 * at:#x}: {violation}")
+                raise ChannelError(
+                    RcCode.PBDMA_ERROR, f"header {words[at]:#x} at {va + 4 * at:#x}: {violation}"
+                )
             at += 1
             if header.OPCODE == SecOp.END_PB_SEGMENT:
                 break
@@ -158,9 +184,16 @@ class Channel:
                 yield from self._until_done(header.SUBCHANNEL, header.ADDRESS, header.COUNT)
                 continue
             if at + header.COUNT > len(words):
-                raise ChannelError(RcCode.PBDMA_ERROR, f"header {words[at - 1]:#x} wants {header.COUNT} words, {len(words) - at} are left")
+                raise ChannelError(
+                    RcCode.PBDMA_ERROR,
+                    f"header {words[at - 1]:#x} wants {header.COUNT} words, {len(words) - at} are left",
+                )
             for i in range(header.COUNT):
-                step = {SecOp.INCREMENTING: 4 * i, SecOp.NON_INCREMENTING: 0, SecOp.INCREMENT_ONCE: 4 * min(i, 1)}[header.OPCODE]
+                step = {
+                    SecOp.INCREMENTING: 4 * i,
+                    SecOp.NON_INCREMENTING: 0,
+                    SecOp.INCREMENT_ONCE: 4 * min(i, 1),
+                }[header.OPCODE]
                 yield from self._until_done(header.SUBCHANNEL, header.ADDRESS + step, words[at + i])
             at += header.COUNT
         self._consumed()
@@ -181,7 +214,10 @@ class Channel:
         control = GpfifoControl.from_int(raw)
         for violation in control.check():
             raise ChannelError(RcCode.PBDMA_ERROR, f"control entry {raw:#x}: {violation}")
-        if control.OPCODE == GpfifoOpcode.SET_PB_SEGMENT_EXTENDED_BASE and self.gpu.profile.generation.wide_addresses:
+        if (
+            control.OPCODE == GpfifoOpcode.SET_PB_SEGMENT_EXTENDED_BASE
+            and self.gpu.profile.generation.wide_addresses
+        ):
             self._base = control.OPERAND
         elif control.OPCODE != GpfifoOpcode.NOP:
             raise ChannelError(RcCode.PBDMA_ERROR, f"control entry {control!r}")
@@ -197,7 +233,10 @@ class Channel:
         else:
             bound = self._bound.get(subchannel)
             if bound is None:
-                raise ChannelError(RcCode.PBDMA_ERROR, f"method {address:#x} on subchannel {subchannel}, to which nothing is bound")
+                raise ChannelError(
+                    RcCode.PBDMA_ERROR,
+                    f"method {address:#x} on subchannel {subchannel}, to which nothing is bound",
+                )
             if bound == self.gpu.profile.generation.compute:
                 self._check(self._compute_methods, address, data, RcCode.GR_EXCEPTION)
                 self.compute.method(address, data)
@@ -216,7 +255,10 @@ class Channel:
     def _bind(self, subchannel: int, data: int) -> None:
         word = host.SetObject.from_int(data)
         if word.check() or word.ENGINE or word.CLASS not in self.classes:
-            raise ChannelError(RcCode.PBDMA_ERROR, f"SET_OBJECT {data:#x} on subchannel {subchannel}: this channel has no such object")
+            raise ChannelError(
+                RcCode.PBDMA_ERROR,
+                f"SET_OBJECT {data:#x} on subchannel {subchannel}: this channel has no such object",
+            )
         self._bound[subchannel] = word.CLASS
 
     def wait_for_idle(self) -> None:
@@ -250,7 +292,13 @@ class Channel:
             if word.RELEASE_WFI:
                 self.wait_for_idle()
             if word.OPERATION == SemOperation.REDUCTION:
-                payload = self.memory.reduce(int(word.REDUCTION), self.memory.read(va, wide), payload, wide, signed=word.REDUCTION_FORMAT)
+                payload = self.memory.reduce(
+                    int(word.REDUCTION),
+                    self.memory.read(va, wide),
+                    payload,
+                    wide,
+                    signed=word.REDUCTION_FORMAT,
+                )
             self.memory.release(va, payload, wide, timestamp=bool(word.RELEASE_TIMESTAMP))
             self.gpu.wake()
             return

@@ -1,8 +1,10 @@
 """The compute and the copy engine of a channel: what their methods do. Sources: nv.md 3.4, 3.5, 4.3.
 
-Grids start where a launch method asks for them, but run only when somebody waits: all that are pending then run in an order made
-from the seed, as unordered grids may on hardware. Pipelined copies wait the same way.
+Grids start where a launch method asks for them, but run only when somebody waits: all that are pending then
+run in an order made from the seed, as unordered grids may on hardware. Pipelined copies wait the same way.
 """
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
@@ -28,9 +30,17 @@ _UNSUPPORTED = {
     _M.SET_INLINE_QMD_ADDRESS_A, _M.SET_INLINE_QMD_ADDRESS_B, _M.LOAD_INLINE_QMD_DATA, _M.SET_TRAP_HANDLER_A, _M.SET_TRAP_HANDLER_B,
     _M.SET_TEX_SAMPLER_POOL, _M.SET_TEX_HEADER_POOL,
 }  # fmt: skip
-_SCHEDULES = {PcasAction.SCHEDULE, PcasAction.INVALIDATE_COPY_SCHEDULE, PcasAction.PREFETCH_SCHEDULE,
-              PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE}
-_INVALIDATES = {PcasAction.INVALIDATE, PcasAction.INVALIDATE_COPY_SCHEDULE, PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE}
+_SCHEDULES = {
+    PcasAction.SCHEDULE,
+    PcasAction.INVALIDATE_COPY_SCHEDULE,
+    PcasAction.PREFETCH_SCHEDULE,
+    PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE,
+}
+_INVALIDATES = {
+    PcasAction.INVALIDATE,
+    PcasAction.INVALIDATE_COPY_SCHEDULE,
+    PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE,
+}
 _MOST_CHAINED = 1 << 16
 
 
@@ -60,7 +70,9 @@ class ComputeEngine:
     def method(self, address: int, data: int) -> None:
         """Run one method."""
         if address in _UNSUPPORTED:
-            raise ChannelError(RcCode.GR_CLASS_ERROR, f"{ComputeMethod(address).name} is not supported by the emulated GPU")
+            raise ChannelError(
+                RcCode.GR_CLASS_ERROR, f"{ComputeMethod(address).name} is not supported by the emulated GPU"
+            )
         self.state[address] = data
         if address == _M.SEND_SIGNALING_PCAS2_B:
             self._launch(PcasAction(compute.SendSignalingPcas2B.from_int(data).PCAS_ACTION))
@@ -83,7 +95,10 @@ class ComputeEngine:
 
     def _begin_inline(self, word: compute.LaunchDmaInline) -> None:
         if not word.DST_MEMORY_LAYOUT or self.state.get(_M.LINE_COUNT, 0) != 1:
-            raise ChannelError(RcCode.GR_EXCEPTION, f"inline upload {word!r} of {self.state.get(_M.LINE_COUNT, 0)} lines: one pitch line wanted")
+            raise ChannelError(
+                RcCode.GR_EXCEPTION,
+                f"inline upload {word!r} of {self.state.get(_M.LINE_COUNT, 0)} lines: one pitch line wanted",
+            )
         self._inline, self._inline_left = [], -(-self.state.get(_M.LINE_LENGTH_IN, 0) // 4)
 
     def _load_inline(self, data: int) -> None:
@@ -93,7 +108,9 @@ class ComputeEngine:
         self._inline_left -= 1
         if self._inline_left == 0:
             raw = b"".join(w.to_bytes(4, "little") for w in self._inline)
-            self._channel.memory.store(self.pair(_M.OFFSET_OUT_UPPER, _M.OFFSET_OUT), raw[: self.state[_M.LINE_LENGTH_IN]])
+            self._channel.memory.store(
+                self.pair(_M.OFFSET_OUT_UPPER, _M.OFFSET_OUT), raw[: self.state[_M.LINE_LENGTH_IN]]
+            )
 
     # ---- semaphores
 
@@ -135,9 +152,12 @@ class ComputeEngine:
         layout = QMDS[row.qmd]
         if va == 0 or va % ALIGNMENT:
             raise ChannelError(RcCode.MMU_FAULT, f"launch descriptor at {va:#x}", address=va)
-        raw = self._channel.memory.bytes(va, layout.SIZE)
+        raw = self._channel.memory.fetch(va, layout.SIZE)
         if self._cached.setdefault(va, raw) != raw:
-            raise ChannelError(RcCode.GR_EXCEPTION, f"the launch descriptor at {va:#x} was changed and launched again without invalidation")
+            raise ChannelError(
+                RcCode.GR_EXCEPTION,
+                f"the launch descriptor at {va:#x} was changed and launched again without invalidation",
+            )
         return Grid(row.qmd, layout.from_bytes(raw), va)
 
     def drain(self) -> None:
@@ -150,13 +170,17 @@ class ComputeEngine:
             run_grid(self._channel, grid)
             for pointer, what in grid.dependents():
                 if what not in (DependentAction.QMD_SCHEDULE, DependentAction.QMD_INVALIDATE_COPY_SCHEDULE):
-                    raise ChannelError(RcCode.GR_EXCEPTION, f"dependent action {what!r} is not supported by the emulated GPU")
+                    raise ChannelError(
+                        RcCode.GR_EXCEPTION, f"dependent action {what!r} is not supported by the emulated GPU"
+                    )
                 if what == DependentAction.QMD_INVALIDATE_COPY_SCHEDULE:
                     self._cached.pop(pointer, None)
                 self._pending.append(pointer)
             ran += 1
             if ran > _MOST_CHAINED:
-                raise ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, f"more than {_MOST_CHAINED} grids start each other")
+                raise ChannelError(
+                    RcCode.CONTEXT_SWITCH_TIMEOUT, f"more than {_MOST_CHAINED} grids start each other"
+                )
 
 
 class CopyEngine:
@@ -181,14 +205,25 @@ class CopyEngine:
     def method(self, address: int, data: int) -> None:
         """Run one method."""
         method = DmaMethod(address)
-        if method == DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER and max(self._channel.classes) < dma.PAYLOAD_UPPER_SINCE:
+        if (
+            method == DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER
+            and max(self._channel.classes) < dma.PAYLOAD_UPPER_SINCE
+        ):
             raise self._error("SET_SEMAPHORE_PAYLOAD_UPPER does not exist in this copy class")
         self.state[address] = data
         if method == DmaMethod.LAUNCH_DMA:
             self._launch(dma.LaunchDma.from_int(data))
 
     def _launch(self, word: dma.LaunchDma) -> None:
-        refused = ("INTERRUPT_TYPE", "SRC_TYPE", "DST_TYPE", "SEMAPHORE_REDUCTION_ENABLE", "VPRMODE", "MEMORY_SCRUB_ENABLE", "COPY_TYPE")
+        refused = (
+            "INTERRUPT_TYPE",
+            "SRC_TYPE",
+            "DST_TYPE",
+            "SEMAPHORE_REDUCTION_ENABLE",
+            "VPRMODE",
+            "MEMORY_SCRUB_ENABLE",
+            "COPY_TYPE",
+        )
         for name in refused:
             if getattr(word, name):
                 raise self._error(f"LAUNCH_DMA with {name} is not supported by the emulated GPU")
@@ -234,19 +269,31 @@ class CopyEngine:
             raise self._error(f"a transfer of {lines} lines of {length}")
         if word.REMAP_ENABLE:
             remap = dma.RemapComponents.from_int(self.state.get(DmaMethod.SET_REMAP_COMPONENTS, 0))
-            return lambda constants=(self.state.get(DmaMethod.SET_REMAP_CONST_A, 0), self.state.get(DmaMethod.SET_REMAP_CONST_B, 0)): (  # type: ignore[misc]
-                self._remap(remap, constants, source, target, length, lines, (pitch_in, pitch_out)))
+            constants = (
+                self.state.get(DmaMethod.SET_REMAP_CONST_A, 0),
+                self.state.get(DmaMethod.SET_REMAP_CONST_B, 0),
+            )
+            pitch = (pitch_in, pitch_out)
+            return lambda: self._remap(remap, constants, source, target, length, lines, pitch)
 
         def copy() -> None:
             for line in range(lines):
                 a, b = source + line * pitch_in, target + line * pitch_out
                 memory.host(b, length, write=True)
-                memory.store(b, memory.bytes(a, length))
+                memory.store(b, memory.fetch(a, length))
 
         return copy
 
-    def _remap(self, remap: dma.RemapComponents, constants: tuple[int, int], source: int, target: int, count: int, lines: int,
-               pitch: tuple[int, int]) -> None:
+    def _remap(
+        self,
+        remap: dma.RemapComponents,
+        constants: tuple[int, int],
+        source: int,
+        target: int,
+        count: int,
+        lines: int,
+        pitch: tuple[int, int],
+    ) -> None:
         """Copy or fill by components."""
         for violation in remap.check():
             raise self._error(str(violation))
@@ -256,12 +303,17 @@ class CopyEngine:
             raise self._error("NO_WRITE components are not supported by the emulated GPU")
         width_in, width_out = size * (remap.NUM_SRC_COMPONENTS + 1), size * len(picks)
         memory = self._channel.memory
-        parts = [(constants[p - RemapSource.CONST_A] % (1 << 8 * size)).to_bytes(size, "little") if p >= RemapSource.CONST_A else b"" for p in picks]
+        parts = [
+            (constants[p - RemapSource.CONST_A] % (1 << 8 * size)).to_bytes(size, "little")
+            if p >= RemapSource.CONST_A
+            else b""
+            for p in picks
+        ]
         for line in range(lines):
             if all(parts):
                 memory.store(target + line * pitch[1], b"".join(parts) * count)
                 continue
-            raw = memory.bytes(source + line * pitch[0], width_in * count)
+            raw = memory.fetch(source + line * pitch[0], width_in * count)
             out = bytearray()
             for i in range(count):
                 pixel = raw[width_in * i : width_in * (i + 1)]

@@ -1,5 +1,7 @@
 """The emulated GPU: channels that a scheduler thread advances in an order made from a seed, never inside a doorbell write."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import random
@@ -39,7 +41,9 @@ class Gpu:
     def take_vram(self, size: int) -> None:
         """Account for video memory."""
         if size > self.vram_free:
-            raise Refusal(NvStatus.NO_MEMORY, f"{size:#x} bytes of video memory, {self.vram_free:#x} are left")
+            raise Refusal(
+                NvStatus.NO_MEMORY, f"{size:#x} bytes of video memory, {self.vram_free:#x} are left"
+            )
         self.vram_free -= size
 
     def give_vram(self, size: int) -> None:
@@ -69,7 +73,11 @@ class Gpu:
         word = WorkSubmitToken.from_int(token) if token >> 23 == 0 else None
         with self._lock:
             for channel in self._channels:
-                if word is not None and not word.check() and (channel.number, channel.runlist) == (word.CHANNEL, word.RUNLIST):
+                if (
+                    word is not None
+                    and not word.check()
+                    and (channel.number, channel.runlist) == (word.CHANNEL, word.RUNLIST)
+                ):
                     channel.rung = True
                     self._lock.notify_all()
                     return

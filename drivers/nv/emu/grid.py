@@ -1,8 +1,10 @@
 """One launch descriptor: decoded by its version, checked against the machine and the image, and run. Sources: nv.md 4, 5.3, 5.6.
 
-Fields that the emulated GPU does not know must be zero. Parameters, %ntid and %nctaid come from constant bank 0, at the offsets the
-machine code reads them from, so that a wrong bank shows as it would on hardware.
+Fields that the emulated GPU does not know must be zero. Parameters, %ntid and %nctaid come from constant
+bank 0, at the offsets the machine code reads them from, so that a wrong bank shows as it would on hardware.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -85,8 +87,11 @@ class Grid:
     @property
     def grid(self) -> tuple[int, int, int]:
         """Workgroups."""
-        return (self._any("GRID_WIDTH", "CTA_RASTER_WIDTH"), self._any("GRID_HEIGHT", "CTA_RASTER_HEIGHT"),
-                self._any("GRID_DEPTH", "CTA_RASTER_DEPTH"))
+        return (
+            self._any("GRID_WIDTH", "CTA_RASTER_WIDTH"),
+            self._any("GRID_HEIGHT", "CTA_RASTER_HEIGHT"),
+            self._any("GRID_DEPTH", "CTA_RASTER_DEPTH"),
+        )
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -108,25 +113,42 @@ class Grid:
     def program(self) -> int:
         """The code's address."""
         if self.version == "V05":
-            return (self._qmd.PROGRAM_ADDRESS_LOWER_SHIFTED4 | self._qmd.PROGRAM_ADDRESS_UPPER_SHIFTED4 << 32) << 4
+            return (
+                int(self._qmd.PROGRAM_ADDRESS_LOWER_SHIFTED4 | self._qmd.PROGRAM_ADDRESS_UPPER_SHIFTED4 << 32)
+                << 4
+            )
         return int(self._qmd.PROGRAM_ADDRESS_LOWER | self._qmd.PROGRAM_ADDRESS_UPPER << 32)
 
     @property
     def shared(self) -> int:
         """Bytes of shared memory a workgroup."""
-        return self._qmd.SHARED_MEMORY_SIZE_SHIFTED7 << 7 if self.version == "V05" else int(self._qmd.SHARED_MEMORY_SIZE)
+        return int(
+            self._qmd.SHARED_MEMORY_SIZE_SHIFTED7 << 7
+            if self.version == "V05"
+            else self._qmd.SHARED_MEMORY_SIZE
+        )
 
     @property
     def local(self) -> int:
         """Bytes of local memory a thread."""
         if self.version == "V05":
-            return (self._qmd.SHADER_LOCAL_MEMORY_LOW_SIZE_SHIFTED4 + self._qmd.SHADER_LOCAL_MEMORY_HIGH_SIZE_SHIFTED4) << 4
+            return (
+                int(
+                    self._qmd.SHADER_LOCAL_MEMORY_LOW_SIZE_SHIFTED4
+                    + self._qmd.SHADER_LOCAL_MEMORY_HIGH_SIZE_SHIFTED4
+                )
+                << 4
+            )
         return int(self._qmd.SHADER_LOCAL_MEMORY_LOW_SIZE + self._qmd.SHADER_LOCAL_MEMORY_HIGH_SIZE)
 
     def configurations(self) -> tuple[int, int, int]:
         """Return the codes of the smallest, largest and wanted shared-memory carve-out."""
         q = self._qmd
-        return q.MIN_SM_CONFIG_SHARED_MEM_SIZE, q.MAX_SM_CONFIG_SHARED_MEM_SIZE, q.TARGET_SM_CONFIG_SHARED_MEM_SIZE
+        return (
+            q.MIN_SM_CONFIG_SHARED_MEM_SIZE,
+            q.MAX_SM_CONFIG_SHARED_MEM_SIZE,
+            q.TARGET_SM_CONFIG_SHARED_MEM_SIZE,
+        )
 
     @property
     def sass(self) -> int:
@@ -144,7 +166,9 @@ class Grid:
                 if address % 256:
                     raise self.error(f"constant bank {i} at {address:#x} is not aligned to 256 bytes")
             else:
-                address = (q.CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6[i] | q.CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6[i] << 32) << 6
+                address = (
+                    q.CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6[i] | q.CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6[i] << 32
+                ) << 6
             found[i] = (address, q.CONSTANT_BUFFER_SIZE_SHIFTED4[i] << 4)
         return found
 
@@ -177,7 +201,14 @@ class Grid:
             size = getattr(q, f"RELEASE{i}_STRUCTURE_SIZE") if old else q.RELEASE_STRUCTURE_SIZE[i]
             if getattr(q, f"RELEASE{i}_REDUCTION_ENABLE") if old else q.RELEASE_REDUCTION_ENABLE[i]:
                 raise self.error("a reducing release is not supported by the emulated GPU")
-            found.append((address, payload if wide else payload & 0xFFFF_FFFF, 8 if wide else 4, size == SemaphoreSize.SEMAPHORE_FOUR_WORDS))
+            found.append(
+                (
+                    address,
+                    payload if wide else payload & 0xFFFF_FFFF,
+                    8 if wide else 4,
+                    size == SemaphoreSize.SEMAPHORE_FOUR_WORDS,
+                )
+            )
         return found
 
 
@@ -198,16 +229,33 @@ def run_grid(channel: Channel, grid: Grid) -> None:
         raise grid.error("constant bank 0 is not bound")
     address, size = banks[0]
     if size < loaded.param_offset + loaded.param_size or loaded.param_offset != layout.SIZE:
-        raise grid.error(f"constant bank 0 of {size} bytes; {loaded.name} reads {loaded.param_size} bytes at {loaded.param_offset:#x}")
-    head = layout.from_bytes(channel.memory.bytes(address, layout.SIZE))
+        raise grid.error(
+            f"constant bank 0 of {size} bytes; {loaded.name} reads {loaded.param_size} bytes at {loaded.param_offset:#x}"
+        )
+    head = layout.from_bytes(channel.memory.fetch(address, layout.SIZE))
     flat = loaded.kernel.flat
-    params = channel.memory.bytes(address + layout.SIZE, max(flat.param_bytes, 0)) if flat.param_bytes else b""
+    params = (
+        channel.memory.fetch(address + layout.SIZE, max(flat.param_bytes, 0)) if flat.param_bytes else b""
+    )
     params = params.ljust(flat.table_offset, b"\0") + b"".join(_symbol(loaded, s) for s in flat.symbols)
     shared = grid.shared - RESERVED_SHARED
-    work = Work(grid=grid.grid, block=grid.block, params=params, shared_bytes=shared, dynamic_shared=head.dynamic_shared_size,
-                local_bytes=flat.local_bytes, told_grid=head.nctaid, told_block=head.ntid)
-    options = Options(shared_window=windows[0], local_window=windows[1], timeout_s=_TIMEOUT_S, group_seed=profile.seed,
-                      warp_order=profile.seed or "forward")
+    work = Work(
+        grid=grid.grid,
+        block=grid.block,
+        params=params,
+        shared_bytes=shared,
+        dynamic_shared=head.dynamic_shared_size,
+        local_bytes=flat.local_bytes,
+        told_grid=head.nctaid,
+        told_block=head.ntid,
+    )
+    options = Options(
+        shared_window=windows[0],
+        local_window=windows[1],
+        timeout_s=_TIMEOUT_S,
+        group_seed=profile.seed,
+        warp_order=profile.seed or "forward",
+    )
     result = launch(loaded.kernel.program, work, channel.memory.space, options)
     if result.fault is not None:
         _fault(channel, result.fault, grid)
@@ -218,7 +266,9 @@ def run_grid(channel: Channel, grid: Grid) -> None:
 
 def _symbol(loaded: Loaded, name: str) -> bytes:
     if name not in loaded.symbols:
-        raise ChannelError(RcCode.GR_EXCEPTION, f"{loaded.name} uses {name}, whose address no relocation and no bank tells")
+        raise ChannelError(
+            RcCode.GR_EXCEPTION, f"{loaded.name} uses {name}, whose address no relocation and no bank tells"
+        )
     return struct.pack("<Q", loaded.symbols[name])
 
 
@@ -226,7 +276,9 @@ def _check_shape(grid: Grid, loaded: Loaded, arch: str, sm: int) -> None:
     x, y, z = grid.block
     threads = x * y * z
     if min(*grid.grid, *grid.block) < 1 or threads > min(1024, loaded.max_threads):
-        raise grid.error(f"grid {grid.grid} of blocks {grid.block}; {loaded.name} takes at most {loaded.max_threads} threads")
+        raise grid.error(
+            f"grid {grid.grid} of blocks {grid.block}; {loaded.name} takes at most {loaded.max_threads} threads"
+        )
     if grid.registers < loaded.registers or grid.registers > 255:
         raise grid.error(f"{grid.registers} registers, {loaded.name} needs {loaded.registers}")
     if threads * grid.registers > 65536:
@@ -238,7 +290,9 @@ def _check_shape(grid: Grid, loaded: Loaded, arch: str, sm: int) -> None:
     reserved = 0 if sm >= 0x900 else RESERVED_SHARED
     need = max(loaded.shared + reserved, loaded.kernel.flat.shared_bytes + RESERVED_SHARED)
     if grid.shared < need or grid.shared % 128:
-        raise grid.error(f"{grid.shared} bytes of shared memory, {loaded.name} needs {need} with what is reserved")
+        raise grid.error(
+            f"{grid.shared} bytes of shared memory, {loaded.name} needs {need} with what is reserved"
+        )
     codes = {sm_config(k): k for k in CARVEOUTS_KIB[arch]}
     smallest, largest, target = grid.configurations()
     if grid.shared <= RESERVED_SHARED and (smallest, largest, target) == (0, 0, 0):
@@ -258,7 +312,9 @@ def _check_windows(channel: Channel) -> tuple[int, int]:
     span = SHARED_WINDOW_ALIGN if channel.gpu.profile.generation.wide_addresses else LOCAL_WINDOW_BYTES
     if channel.gpu.profile.generation.wide_addresses and (shared == 0 or shared % SHARED_WINDOW_ALIGN):
         channel.warp_error = WARP_ESR_INVALID_ADDRESS_SPACE
-        raise ChannelError(RcCode.GR_EXCEPTION, f"shared window at {shared:#x}: it must be set and 4 GiB-aligned")
+        raise ChannelError(
+            RcCode.GR_EXCEPTION, f"shared window at {shared:#x}: it must be set and 4 GiB-aligned"
+        )
     for what, start, size in (("shared", shared, span), ("local", local, LOCAL_WINDOW_BYTES)):
         for mapping in channel.memory.space.mappings():
             if mapping.va < start + size and start < mapping.end:
@@ -286,7 +342,9 @@ def _fault(channel: Channel, report: Report, grid: Grid) -> None:
     """Turn what a kernel did wrong into the channel error that hardware would raise."""
     channel.warp_pc = grid.program
     if report.kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN):
-        access = {"write": MmuAccess.WRITE, "atomic": MmuAccess.ATOMIC_STRONG}.get(report.access, MmuAccess.READ)
+        access = {"write": MmuAccess.WRITE, "atomic": MmuAccess.ATOMIC_STRONG}.get(
+            report.access, MmuAccess.READ
+        )
         raise ChannelError(RcCode.MMU_FAULT, str(report), address=report.address, access=access)
     if report.kind is ReportKind.HANG:
         raise ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, str(report))

@@ -1,17 +1,22 @@
 """Finding out what code a grid runs: the image that was uploaded, its PTX, and whether every uploaded byte is right. Source: nv.md 5.
 
-The GPU knows only an address. The image that it belongs to is looked for in the memory around it (images are uploaded whole), or
-among those the emulated machine was told of. Code bytes must equal the image's; the words that relocations patch must give, by the
-relocation's formula, the address of what they name, which must be uploaded there.
+The GPU knows only an address. The image that it belongs to is looked for in the memory around it (images
+are uploaded whole), or among those the emulated machine was told of. Code bytes must equal the image's; the
+words that relocations patch must give, by the relocation's formula, the address of what they name, which
+must be uploaded there.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drivers.emu.engine import Settings
 from drivers.nv.emu.ptx import Kernel, Module, initial_bytes, load_ptx
 from drivers.nv.emu.stops import ChannelError, DeviceMemory
 from drivers.nv.layouts.cubin import (
@@ -164,7 +169,11 @@ class Images:
         """Return the kernel at a program address; anything but verified code is an error of the channel."""
         mapping = memory.space.find(va)
         if mapping is None:
-            raise ChannelError(RcCode.MMU_FAULT, f"the program at {va:#x} is not mapped; nearest: {memory.space.nearest(va)}", address=va)
+            raise ChannelError(
+                RcCode.MMU_FAULT,
+                f"the program at {va:#x} is not mapped; nearest: {memory.space.nearest(va)}",
+                address=va,
+            )
         # What is resident can only be compared with itself: where the image is known from elsewhere, that copy judges.
         known = {c.ptx for c in self._told.values()}
         resident = [c for c in self._around(memory, mapping.va, mapping.size) if c.ptx not in known]
@@ -172,18 +181,20 @@ class Images:
             for section in cubin.sections:
                 if section.name.startswith(".text.") and self._matches(memory, cubin, section, va):
                     return self._load(memory, cubin, section.name.removeprefix(".text."), va, banks)
-        raise ChannelError(RcCode.GR_EXCEPTION, f"the bytes at {va:#x} are the code of no image that was uploaded")
+        raise ChannelError(
+            RcCode.GR_EXCEPTION, f"the bytes at {va:#x} are the code of no image that was uploaded"
+        )
 
     def _around(self, memory: DeviceMemory, start: int, size: int) -> list[Cubin]:
         """Return the images in an allocation, found by their ELF headers."""
-        raw = memory.bytes(start, size)
+        raw = memory.fetch(start, size)
         found: list[Cubin] = []
         at = raw.find(b"\x7fELF")
         while at >= 0:
-            try:
+            with contextlib.suppress(
+                ValueError, struct.error, IndexError
+            ):  # four bytes that only look like an image
                 found.append(Cubin(raw[at:]))
-            except (ValueError, struct.error, IndexError):
-                pass
             at = raw.find(b"\x7fELF", at + 4)
         return found
 
@@ -192,20 +203,27 @@ class Images:
         wanted = bytearray(cubin.data(section))
         if memory.space.find(va, len(wanted)) is None:
             return False
-        there = bytearray(memory.bytes(va, len(wanted)))
+        there = bytearray(memory.fetch(va, len(wanted)))
         for offset, type_, _, _ in cubin.relocations(section.name):
             span = 16 if type_ in (Relocation.R_CUDA_ABS47_34, Relocation.R_CUDA_ABS55_16_34) else 8
             wanted[offset : offset + span] = there[offset : offset + span] = bytes(span)
         return wanted == there
 
-    def _load(self, memory: DeviceMemory, cubin: Cubin, name: str, va: int, banks: dict[int, tuple[int, int]]) -> Loaded:
+    def _load(
+        self, memory: DeviceMemory, cubin: Cubin, name: str, va: int, banks: dict[int, tuple[int, int]]
+    ) -> Loaded:
         section = cubin.by_name.get(PTX_SECTION)
         if section is None:
-            raise ChannelError(RcCode.GR_EXCEPTION, f"the image of {name} carries no {PTX_SECTION}: the emulated GPU runs PTX only")
+            raise ChannelError(
+                RcCode.GR_EXCEPTION,
+                f"the image of {name} carries no {PTX_SECTION}: the emulated GPU runs PTX only",
+            )
         text = cubin.data(section)
         digest = hashlib.sha256(text).digest()
         if digest not in self._modules:
-            settings_module = load_ptx(text.rstrip(b"\0").decode(), arch=self._profile.code_arch, settings=_settings())
+            settings_module = load_ptx(
+                text.rstrip(b"\0").decode(), arch=self._profile.code_arch, settings=_settings()
+            )
             self._modules[digest] = (cubin, settings_module)
         module = self._modules[digest][1]
         if name not in module.names():
@@ -215,7 +233,9 @@ class Images:
         kernel = module.kernel(name, symbols)
         return self._describe(cubin, name, kernel, module, symbols)
 
-    def _describe(self, cubin: Cubin, name: str, kernel: Kernel, module: Module, symbols: dict[str, int]) -> Loaded:
+    def _describe(
+        self, cubin: Cubin, name: str, kernel: Kernel, module: Module, symbols: dict[str, int]
+    ) -> Loaded:
         own, everything = cubin.info(f".nv.info.{name}"), cubin.info(".nv.info")
         index = next(i for i, (n, s, _, _) in enumerate(cubin.symbols) if n == name and s)
 
@@ -230,19 +250,35 @@ class Images:
         barriers = text.flags >> TEXT_BARRIERS_SHIFT if cubin.osabi == OSABI_12 else 0
         for payload in own.get(InfoAttribute.NUM_BARRIERS, []):
             barriers = payload[0]
-        bank = next((InfoParamCbank.from_bytes(p) for p in own.get(InfoAttribute.PARAM_CBANK, [])), InfoParamCbank())
+        bank = next(
+            (InfoParamCbank.from_bytes(p) for p in own.get(InfoAttribute.PARAM_CBANK, [])), InfoParamCbank()
+        )
         shared = cubin.by_name.get(f".nv.shared.{name}")
         limits = own.get(InfoAttribute.MAX_THREADS, [])
         most = 1024
         if limits and len(limits[0]) >= 12:
             x, y, z = struct.unpack_from("<III", limits[0])
             most = x * y * z
-        return Loaded(name, cubin, kernel, module, of_symbol(InfoAttribute.REGCOUNT), barriers, of_symbol(InfoAttribute.MIN_STACK_SIZE),
-                      bank.offset, bank.size, shared.size if shared else 0, most, symbols)
+        return Loaded(
+            name,
+            cubin,
+            kernel,
+            module,
+            of_symbol(InfoAttribute.REGCOUNT),
+            barriers,
+            of_symbol(InfoAttribute.MIN_STACK_SIZE),
+            bank.offset,
+            bank.size,
+            shared.size if shared else 0,
+            most,
+            symbols,
+        )
 
     # ---- relocations
 
-    def _verify_relocations(self, memory: DeviceMemory, cubin: Cubin, target: str, base: int) -> dict[str, int]:
+    def _verify_relocations(
+        self, memory: DeviceMemory, cubin: Cubin, target: str, base: int
+    ) -> dict[str, int]:
         """Decode what each patched word says and check that what it names lies there; returns addresses of data symbols."""
         found: dict[str, int] = {}
         halves: dict[int, dict[int, int]] = {}
@@ -259,26 +295,41 @@ class Images:
                     self._seen(memory, cubin, symbol, value - addend, found)
             elif type_ in (Relocation.R_CUDA_ABS47_34, Relocation.R_CUDA_ABS55_16_34):
                 layout = CallAbs47 if type_ == Relocation.R_CUDA_ABS47_34 else CallAbs55
-                self._seen(memory, cubin, symbol, layout.from_bytes(memory.bytes(at, 16)).TARGET - addend, found)
+                self._seen(
+                    memory, cubin, symbol, layout.from_bytes(memory.fetch(at, 16)).TARGET - addend, found
+                )
             else:
                 raise ChannelError(RcCode.GR_EXCEPTION, f"relocation type {type_} in {target} is unknown")
         return found
 
-    def _seen(self, memory: DeviceMemory, cubin: Cubin, symbol: int, address: int, found: dict[str, int]) -> None:
+    def _seen(
+        self, memory: DeviceMemory, cubin: Cubin, symbol: int, address: int, found: dict[str, int]
+    ) -> None:
         name, number, value, _ = cubin.symbols[symbol]
         section = cubin.sections[number]
         start = address - value
         if section.name.startswith(".text."):
             if not self._matches(memory, cubin, section, start):
-                raise ChannelError(RcCode.GR_EXCEPTION, f"a relocation says that {name} lies at {address:#x}; its code is not there")
+                raise ChannelError(
+                    RcCode.GR_EXCEPTION,
+                    f"a relocation says that {name} lies at {address:#x}; its code is not there",
+                )
             return
         if memory.space.find(address) is None:
-            raise ChannelError(RcCode.MMU_FAULT, f"a relocation says that {name} lies at {address:#x}, which is not mapped", address=address)
+            raise ChannelError(
+                RcCode.MMU_FAULT,
+                f"a relocation says that {name} lies at {address:#x}, which is not mapped",
+                address=address,
+            )
         known = found.setdefault(name, address)
         if known != address:
-            raise ChannelError(RcCode.GR_EXCEPTION, f"relocations say that {name} lies at {known:#x} and at {address:#x}")
+            raise ChannelError(
+                RcCode.GR_EXCEPTION, f"relocations say that {name} lies at {known:#x} and at {address:#x}"
+            )
 
-    def _bank_symbols(self, memory: DeviceMemory, cubin: Cubin, banks: dict[int, tuple[int, int]]) -> dict[str, int]:
+    def _bank_symbols(
+        self, memory: DeviceMemory, cubin: Cubin, banks: dict[int, tuple[int, int]]
+    ) -> dict[str, int]:
         """Return the addresses of constants (bank 3) and of the globals that bank 4 lists, checking that they are there."""
         found: dict[str, int] = {}
         for number, section_name in ((3, ".nv.constant3"), (4, ".nv.constant4")):
@@ -286,20 +337,21 @@ class Images:
             if section is None:
                 continue
             if number not in banks or banks[number][1] < section.size:
-                raise ChannelError(RcCode.GR_EXCEPTION, f"the image has {section_name} of {section.size} bytes, bank {number} is not bound so")
+                raise ChannelError(
+                    RcCode.GR_EXCEPTION,
+                    f"the image has {section_name} of {section.size} bytes, bank {number} is not bound so",
+                )
             if number == 4:
                 found |= self._verify_relocations(memory, cubin, section_name, banks[4][0])
                 continue
-            if memory.bytes(banks[3][0], section.size) != cubin.data(section):
+            if memory.fetch(banks[3][0], section.size) != cubin.data(section):
                 raise ChannelError(RcCode.GR_EXCEPTION, "bank 3 does not hold the image's constants")
             where = cubin.sections.index(section)
             found |= {name: banks[3][0] + value for name, s, value, _ in cubin.symbols if s == where and name}
         return found
 
 
-def _settings():  # type: ignore[no-untyped-def]  # noqa: ANN202 - the engine's settings, made where the cache is known
-    from drivers.emu.engine import Settings  # noqa: PLC0415 - the engine is loaded when the first grid runs
-
+def _settings() -> Settings:
     return Settings(cache=config().cache)
 
 

@@ -1,8 +1,10 @@
 """An emulated Linux with an NVIDIA GPU behind `drivers.kernel.Kernel`: nodes, descriptors, ioctls, mappings, the doorbell page.
 
-Everything that does not concern /dev/nvidia* goes to the real kernel. What the driver did wrong is answered as the real one answers,
-and written down in `complaints`, in words.
+Everything that does not concern /dev/nvidia* goes to the real kernel. What the driver did wrong is answered
+as the real one answers, and written down in `complaints`, in words.
 """
+
+# ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -34,7 +36,14 @@ if TYPE_CHECKING:
 
 _FIRST_FD = 1 << 20
 """Emulated descriptors are numbers that no real one reaches."""
-_DEVICE_ID = {"sm_80": 0x20B0, "sm_86": 0x2236, "sm_89": 0x26B5, "sm_90": 0x2335, "sm_100": 0x2901, "sm_120": 0x2B85}
+_DEVICE_ID = {
+    "sm_80": 0x20B0,
+    "sm_86": 0x2236,
+    "sm_89": 0x26B5,
+    "sm_90": 0x2335,
+    "sm_100": 0x2901,
+    "sm_120": 0x2B85,
+}
 
 
 @dataclass(slots=True)
@@ -208,7 +217,9 @@ class EmulatedKernel:
             self._invalid(f"NV_ESC_CARD_INFO takes 32 or 64 records of {layout.SIZE} bytes")
         pci = layouts.nv_pci_info_t(bus=1, vendor_id=0x10DE, device_id=_DEVICE_ID[self.profile.arch])
         block[:] = bytes(len(block))
-        layout.store(block, valid=1, pci_info=pci, gpu_id=GPU_ID, minor_number=0, fb_size=self.profile.vram_bytes)
+        layout.store(
+            block, valid=1, pci_info=pci, gpu_id=GPU_ID, minor_number=0, fb_size=self.profile.vram_bytes
+        )
 
     def _register_fd(self, fd: int, block: bytearray) -> None:
         self._need(fd, "gpu", "NV_ESC_REGISTER_FD")
@@ -224,8 +235,9 @@ class EmulatedKernel:
             self._invalid(f"version command {values.cmd:#x}")
         asked = values.cmd == layouts.VERSION_QUERY
         good = asked or values.versionString == self.profile.version
-        layouts.nv_ioctl_rm_api_version_t.store(block, reply=layouts.VERSION_RECOGNISED if good else 0,
-                                                versionString=self.profile.version)
+        layouts.nv_ioctl_rm_api_version_t.store(
+            block, reply=layouts.VERSION_RECOGNISED if good else 0, versionString=self.profile.version
+        )
 
     def _sys_params(self, fd: int, block: bytearray) -> None:
         self._need(fd, "ctl", "NV_ESC_SYS_PARAMS")
@@ -263,7 +275,9 @@ class EmulatedKernel:
         self._need(fd, "gpu", "NV_ESC_RM_ALLOC_MEMORY")
         values = self._exact(block, layouts.nv_ioctl_nvos02_parameters_with_fd)
         try:
-            answer = values.params.replace(hObjectNew=self.rm.alloc_os_descriptor(values.params), status=NvStatus.OK)
+            answer = values.params.replace(
+                hObjectNew=self.rm.alloc_os_descriptor(values.params), status=NvStatus.OK
+            )
         except Refusal as refusal:
             self._complain("NV_ESC_RM_ALLOC_MEMORY", refusal)
             answer = values.params.replace(status=refusal.status)
@@ -297,9 +311,13 @@ class EmulatedKernel:
             item = self.rm.mappable(p.hClient, p.hDevice, p.hMemory, p.offset, p.length)
             wanted = "ctl" if isinstance(item, Memory) and item.kind == "sysmem" else "gpu"
             if self._node(values.fd) != wanted or self._files[values.fd].context is not None:
-                raise Refusal(NvStatus.INVALID_ARGUMENT, f"descriptor {values.fd} is not a fresh one of the right node")  # noqa: TRY301
+                raise Refusal(  # noqa: TRY301 - refused and answered in one place
+                    NvStatus.INVALID_ARGUMENT, f"descriptor {values.fd} is not a fresh one of the right node"
+                )
             if wanted == "gpu" and self._files[values.fd].registered < 0:
-                raise Refusal(NvStatus.INVALID_ARGUMENT, "NV_ESC_REGISTER_FD comes before mapping through a device descriptor")  # noqa: TRY301
+                raise Refusal(  # noqa: TRY301 - the same
+                    NvStatus.INVALID_ARGUMENT, "NV_ESC_REGISTER_FD comes before mapping through a device fd"
+                )
             self._files[values.fd].context = (item, p.offset, p.length)
             answer = p.replace(status=NvStatus.OK, pLinearAddress=p.offset + 0x1000)
         except Refusal as refusal:
@@ -319,19 +337,36 @@ class EmulatedKernel:
 
     # ---- memory
 
-    def mmap(self, size: int, *, fd: int = -1, offset: int = 0, va: int = 0, prot: int = 3, flags: int | None = None) -> Mapping:
+    def mmap(
+        self,
+        size: int,
+        *,
+        fd: int = -1,
+        offset: int = 0,
+        va: int = 0,
+        prot: int = 3,
+        flags: int | None = None,
+    ) -> Mapping:
         """Map anonymous memory, a real file, or memory of the emulated GPU that RM_MAP_MEMORY prepared."""
         if fd < _FIRST_FD:
             return self._linux.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags)
         item, at, length = self._context(fd, offset)
         if not isinstance(item, Memory) or -(-length // 4096) * 4096 != size:
-            fail("mmap", errno.EINVAL, f"{size:#x} bytes of a context of {length:#x}; registers are mapped with mmio()")
+            fail(
+                "mmap",
+                errno.EINVAL,
+                f"{size:#x} bytes of a context of {length:#x}; registers are mapped with mmio()",
+            )
         return self._linux.mmap(size, fd=item.fd, offset=at, va=va, prot=prot, flags=flags)
 
     def _context(self, fd: int, offset: int) -> tuple[object, int, int]:
         file = self._files.get(fd)
         if file is None or file.context is None or offset:
-            fail("mmap", errno.EINVAL, f"descriptor {fd} was not prepared by RM_MAP_MEMORY, or offset {offset:#x} is not 0")
+            fail(
+                "mmap",
+                errno.EINVAL,
+                f"descriptor {fd} was not prepared by RM_MAP_MEMORY, or offset {offset:#x} is not 0",
+            )
         return file.context
 
     def munmap(self, va: int, size: int) -> None:

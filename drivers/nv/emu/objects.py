@@ -1,8 +1,10 @@
 """Objects of the emulated resource manager: clients, devices, memory, address spaces, channels, engine objects.
 
-A refusal is a `Refusal` with the status that the real resource manager gives and a reason in words; the reason goes to the emulated
-kernel's list of complaints, where tests read it.
+A refusal is a `Refusal` with the status that the real resource manager gives and a reason in words; the
+reason goes to the emulated kernel's list of complaints, where tests read it.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -158,7 +160,10 @@ class Handles:
         """Return an object of a kind or refuse."""
         found = self.get(client, handle)
         if not isinstance(found, kind):
-            raise Refusal(NvStatus.INVALID_OBJECT_HANDLE, f"object {handle:#x} is of class {found.cls:#x}, wanted {kind.__name__}")
+            raise Refusal(
+                NvStatus.INVALID_OBJECT_HANDLE,
+                f"object {handle:#x} is of class {found.cls:#x}, wanted {kind.__name__}",
+            )
         return found
 
     def add(self, item: RmObject) -> RmObject:

@@ -1,8 +1,11 @@
 """What an emulated NVIDIA machine is: the GPU's generation, the kernel module's version, whether ioctls are filtered.
 
-"nv-emu" is an H200 behind a filter that lets through only what nv.md 7 lists, kernel module 580. Other variants: an architecture
-("sm_80", "sm_120"), a branch ("570", "595"), "native" for no filter; several joined by "+": "sm_80+570+native".
+"nv-emu" is an H200 behind a filter that lets through only what nv.md 7 lists, kernel module 580. Other
+variants: an architecture ("sm_80", "sm_120"), a branch ("570", "595"), "native" for no filter; several
+joined by "+": "sm_80+570+native".
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -13,9 +16,22 @@ from drivers.nv.layouts.families import GENERATIONS, Generation
 from hcq.errors import UsageError
 
 _VERSIONS = {570: "570.211.01", 580: "580.159.03", 590: "590.48.01", 595: "595.45.04"}
-_ARCHES = {"sm_80": 0xC6C0, "sm_86": 0xC7C0, "sm_89": 0xC9C0, "sm_90": 0xCBC0, "sm_100": 0xCDC0, "sm_120": 0xCEC0}
-_NAMES = {"sm_80": "Emulated A100", "sm_86": "Emulated A10", "sm_89": "Emulated L40", "sm_90": "Emulated H200",
-          "sm_100": "Emulated B200", "sm_120": "Emulated RTX 5090"}
+_ARCHES = {
+    "sm_80": 0xC6C0,
+    "sm_86": 0xC7C0,
+    "sm_89": 0xC9C0,
+    "sm_90": 0xCBC0,
+    "sm_100": 0xCDC0,
+    "sm_120": 0xCEC0,
+}
+_NAMES = {
+    "sm_80": "Emulated A100",
+    "sm_86": "Emulated A10",
+    "sm_89": "Emulated L40",
+    "sm_90": "Emulated H200",
+    "sm_100": "Emulated B200",
+    "sm_120": "Emulated RTX 5090",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +68,20 @@ class Profile:
     def classes(self) -> tuple[int, ...]:
         """The class list that the device gives."""
         row = self.generation
-        common = (0x0000, 0x0041, 0x0080, 0x2080, 0x003E, 0x0040, 0x0071, 0x0079, 0x90F1, 0xA06C, 0x9067, 0x83DE)
+        common = (
+            0x0000,
+            0x0041,
+            0x0080,
+            0x2080,
+            0x003E,
+            0x0040,
+            0x0071,
+            0x0079,
+            0x90F1,
+            0xA06C,
+            0x9067,
+            0x83DE,
+        )
         return (*common, row.compute, *row.gpfifo, *row.usermode, *row.copy)
 
     @property
@@ -83,5 +112,7 @@ def profile_of(variant: str | None, *, seed: int = 0) -> Profile:
         elif word == "native":
             profile = replace(profile, filtered=False)
         elif word:
-            raise UsageError(f"no emulated NVIDIA machine {word!r}; there are: {', '.join(_ARCHES)}; branches {BRANCHES}; native")
+            raise UsageError(
+                f"no emulated NVIDIA machine {word!r}; there are: {', '.join(_ARCHES)}; branches {BRANCHES}; native"
+            )
     return profile

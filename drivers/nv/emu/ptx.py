@@ -1,9 +1,10 @@
 """PTX modules on the emulated GPU: parse, translate, launch.
 
-    module = load_ptx(text, arch="sm_90")
-    kernel = module.kernel("vadd")
-    result = launch(kernel, (4, 1, 1), (256, 1, 1), params, memory=memory)
+module = load_ptx(text, arch="sm_90") kernel = module.kernel("vadd") result = launch(kernel, (4, 1, 1),
+(256, 1, 1), params, memory=memory)
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -90,11 +91,16 @@ class Module:
             if variable.extern:
                 raise PtxError(variable.line, f"{variable.name} is .extern: nobody defines it")
             align = max(variable.align, 16)
-            buffer = ctypes.create_string_buffer(max(variable.bytes, 1) + align)
+            buffer = ctypes.create_string_buffer(max(variable.size, 1) + align)
             self._hosts.append(buffer)
             at = -(-ctypes.addressof(buffer) // align) * align
             self._placed[variable.name] = at
-            memory.map(at, max(variable.bytes, 1), label=f".{variable.space} {variable.name}", writable=variable.space == "global")
+            memory.map(
+                at,
+                max(variable.size, 1),
+                label=f".{variable.space} {variable.name}",
+                writable=variable.space == "global",
+            )
         for variable in globals_:
             data = initial_bytes(variable, self._placed)
             ctypes.memmove(self._placed[variable.name], data, len(data))
@@ -103,7 +109,7 @@ class Module:
 
 def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> bytes:
     """Return what a global variable holds at first, addresses of other variables filled in."""
-    data = bytearray(variable.init or bytes(variable.bytes))
+    data = bytearray(variable.init) or bytearray(variable.size)
     for at, symbol, addend in variable.references:
         if symbol not in addresses:
             raise PtxError(variable.line, f"{variable.name} refers to {symbol}, which has no address")
@@ -143,6 +149,12 @@ def launch(
         if symbol not in kernel.addresses:
             raise UsageError(f"{kernel.name} uses {symbol}, which has no address")
         block_params += kernel.addresses[symbol].to_bytes(8, "little")
-    work = Work(grid=grid, block=block, params=block_params, shared_bytes=flat.shared_bytes + shared_bytes,
-                dynamic_shared=shared_bytes, local_bytes=flat.local_bytes if local_bytes is None else local_bytes)
+    work = Work(
+        grid=grid,
+        block=block,
+        params=block_params,
+        shared_bytes=flat.shared_bytes + shared_bytes,
+        dynamic_shared=shared_bytes,
+        local_bytes=flat.local_bytes if local_bytes is None else local_bytes,
+    )
     return launch_program(kernel.program, work, memory, options)

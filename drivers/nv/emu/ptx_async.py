@@ -1,9 +1,11 @@
 """Asynchronous copies to shared memory (cp.async) and mbarriers. Source: PTX ISA 9.7.9.25, 9.7.13.15.
 
-A copy is not made when it is issued but when somebody waits for it, or when 32 newer ones are waiting: a kernel that forgets to
-wait reads what was there before. An mbarrier is our own layout of its 64 opaque bits: phase, expected and pending arrivals,
-pending bytes.
+A copy is not made when it is issued but when somebody waits for it, or when 32 newer ones are waiting: a
+kernel that forgets to wait reads what was there before. An mbarrier is our own layout of its 64 opaque
+bits: phase, expected and pending arrivals, pending bytes.
 """
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def _finish(lib: Library) -> str:
             source = c.load("i64", c.gep(c.gep(entry, 64 + 8 * 32), wide))
             taken = c.load("i32", c.gep(c.gep(entry, 64 + 16 * 32), c.op("mul", c.resize(lane, 64), 4)))
             to = c.let("ptr", f"inttoptr {target} to ptr")
-            c.call("llvm.memset.p0.i64", "void", to, Value("i8", "0"), c.resize(size, 64), Value("i1", "false"))
+            c.call(
+                "llvm.memset.p0.i64", "void", to, Value("i8", "0"), c.resize(size, 64), Value("i1", "false")
+            )
             origin = c.let("ptr", f"inttoptr {source} to ptr")
             c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(taken, 64), Value("i1", "false"))
         c.ret()
@@ -63,10 +67,12 @@ def _finish(lib: Library) -> str:
 def _push(lib: Library) -> str:
     """`ptx.copy.push(queue, targets, sources, taken, size, lanes)`: remember a copy, making the oldest when there is no room."""
 
-    def body(c: Code, queue: Value, targets: Value, sources: Value, taken: Value, size: Value, lanes: Value) -> None:
+    def body(
+        c: Code, queue: Value, targets: Value, sources: Value, taken: Value, size: Value, lanes: Value
+    ) -> None:
         oldest, newest = c.load("i32", queue), c.load("i32", c.gep(queue, 4))
         with c.when(c.icmp("eq", c.op("sub", newest, oldest), _ENTRIES)):
-            c.call(_finish(lib), "void", queue, oldest, c.int(lib.mask, -1))
+            c.call(_finish(lib), "void", queue, oldest, c.const(lib.mask, -1))
             c.store(c.op("add", oldest, 1), queue)
         entry = _entry(c, queue, newest)
         c.store(lanes, entry)
@@ -77,8 +83,14 @@ def _push(lib: Library) -> str:
         c.store(c.op("add", newest, 1), c.gep(queue, 4))
         c.ret()
 
-    parameters = {"queue": "ptr", "targets": lib.v("i64"), "sources": lib.v("i64"), "taken": lib.v("i32"), "size": "i32",
-                  "lanes": lib.mask}
+    parameters = {
+        "queue": "ptr",
+        "targets": lib.v("i64"),
+        "sources": lib.v("i64"),
+        "taken": lib.v("i32"),
+        "size": "i32",
+        "lanes": lib.mask,
+    }
     return lib.define("ptx.copy.push", "void", parameters, body)
 
 
@@ -86,7 +98,11 @@ def _wait(lib: Library) -> str:
     """`ptx.copy.wait(queue, keep, lanes)`: make the copies of all groups but the newest `keep`; -1 makes uncommitted ones too."""
 
     def body(c: Code, queue: Value, keep: Value, lanes: Value) -> None:
-        oldest, newest, group = c.load("i32", queue), c.load("i32", c.gep(queue, 4)), c.load("i32", c.gep(queue, 8))
+        oldest, newest, group = (
+            c.load("i32", queue),
+            c.load("i32", c.gep(queue, 4)),
+            c.load("i32", c.gep(queue, 8)),
+        )
         at = c.slot("i32")
         c.store(oldest, at)
         limit = c.op("sub", group, keep)
@@ -151,11 +167,27 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
     if size.value not in (4, 8, 16) or len(more) > 1:
         raise t.error("copies 4, 8 or 16 bytes")
     c, lib, site = t.c, t.wf.lib, i32(t.site())
-    taken = t.bits(more[0], 32) if more else c.int(t.v("i32"), size.value)
-    taken = c.intrinsic("umin", taken, c.int(taken.type, size.value))
+    taken = t.bits(more[0], 32) if more else c.const(t.v("i32"), size.value)
+    taken = c.intrinsic("umin", taken, c.const(taken.type, size.value))
     reading = c.op("and", t.wf.active, c.mask_bits(c.icmp("ne", taken, 0)))
-    to = c.call(access.translate(lib, "shared", size.value), t.v("i64"), t.wf.warp, t.address(target, 32), t.wf.active, site, i32(WRITE))
-    origin = c.call(access.translate(lib, "global", size.value), t.v("i64"), t.wf.warp, t.address(source, 64), reading, site, i32(READ))
+    to = c.call(
+        access.translate(lib, "shared", size.value),
+        t.v("i64"),
+        t.wf.warp,
+        t.address(target, 32),
+        t.wf.active,
+        site,
+        i32(WRITE),
+    )
+    origin = c.call(
+        access.translate(lib, "global", size.value),
+        t.v("i64"),
+        t.wf.warp,
+        t.address(source, 64),
+        reading,
+        site,
+        i32(READ),
+    )
     c.call(_push(lib), "void", queue, to, origin, taken, i32(size.value), t.wf.active)
 
 
@@ -185,11 +217,27 @@ def _barrier_step(lib: Library, action: str) -> str:
                 _advance(lib, c, action, warp, pointer, old, value, lane, site)
         c.ret(before.whole())
 
-    parameters = {"warp": "ptr", "hosts": lib.v("i64"), "values": lib.v("i64"), "lanes": lib.mask, "site": "i32"}
+    parameters = {
+        "warp": "ptr",
+        "hosts": lib.v("i64"),
+        "values": lib.v("i64"),
+        "lanes": lib.mask,
+        "site": "i32",
+    }
     return lib.define(f"ptx.mbarrier.{action}", lib.v("i64"), parameters, body)
 
 
-def _advance(lib: Library, c: Code, action: str, warp: Value, pointer: Value, old: Value, value: Value, lane: Value, site: Value) -> None:
+def _advance(
+    lib: Library,
+    c: Code,
+    action: str,
+    warp: Value,
+    pointer: Value,
+    old: Value,
+    value: Value,
+    lane: Value,
+    site: Value,
+) -> None:
     expected = c.op("and", c.op("lshr", old, 43), _COUNT)
     pending, tx = c.op("and", c.op("lshr", old, 23), _COUNT), c.op("and", old, 2 * _BIAS - 1)
     if action == "arrive":
@@ -204,7 +252,11 @@ def _advance(lib: Library, c: Code, action: str, warp: Value, pointer: Value, ol
     done = c.op("and", c.icmp("eq", pending, 0), c.icmp("eq", tx, _BIAS))
     phase = c.op("xor", c.op("lshr", old, 63), c.resize(done, 64))
     pending = c.select(done, expected, pending)
-    state = c.op("or", c.op("shl", phase, 63), c.op("or", c.op("shl", expected, 43), c.op("or", c.op("shl", pending, 23), tx)))
+    state = c.op(
+        "or",
+        c.op("shl", phase, 63),
+        c.op("or", c.op("shl", expected, 43), c.op("or", c.op("shl", pending, 23), tx)),
+    )
     c.store(state, pointer)
 
 
@@ -212,8 +264,15 @@ def _call_barrier(t: Translator, action: str, address: Operand, value: Value) ->
     """Do one step of the mbarrier at an address in every active lane; `value` may be a scalar."""
     space = "shared"
     c, lib, site = t.c, t.wf.lib, i32(t.site())
-    hosts = c.call(access.translate(lib, space, 8), t.v("i64"), t.wf.warp, t.address(address, address_bits(space)), t.wf.active, site,
-                   i32(ATOMIC))
+    hosts = c.call(
+        access.translate(lib, space, 8),
+        t.v("i64"),
+        t.wf.warp,
+        t.address(address, address_bits(space)),
+        t.wf.active,
+        site,
+        i32(ATOMIC),
+    )
     values = value if value.type != "i64" else t.wf.uniform(value)
     sanitize.fenced(t.wf)
     return c.call(_barrier_step(lib, action), t.v("i64"), t.wf.warp, hosts, values, t.wf.active, site)
@@ -221,7 +280,17 @@ def _call_barrier(t: Translator, action: str, address: Operand, value: Value) ->
 
 @meaning("mbarrier")
 def _mbarrier(t: Translator, i: Instruction, m: Modifiers) -> None:
-    what = m.need("init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count")
+    what = m.need(
+        "init",
+        "inval",
+        "arrive",
+        "arrive_drop",
+        "expect_tx",
+        "complete_tx",
+        "test_wait",
+        "try_wait",
+        "pending_count",
+    )
     expects = what == "arrive" and m.flag("expect_tx")
     parity = m.flag("parity")
     m.one_of("relaxed", "acquire", "release")
@@ -243,13 +312,15 @@ def _mbarrier(t: Translator, i: Instruction, m: Modifiers) -> None:
             before = _call_barrier(t, "expect", items[0], c.resize(t.bits(items[1], 32), 64))
             _call_barrier(t, "arrive", items[0], i64(1))
         else:
-            count = c.resize(t.bits(items[1], 32), 64) if len(items) > 1 else i64(1)
-            before = _call_barrier(t, "arrive", items[0], count)
+            arrivals = c.resize(t.bits(items[1], 32), 64) if len(items) > 1 else i64(1)
+            before = _call_barrier(t, "arrive", items[0], arrivals)
         t.write(target, before)
     elif what in ("test_wait", "try_wait"):
         target, address, state = items[:3]
         now = c.op("lshr", _call_barrier(t, "look", address, i64(0)), 63)
-        then = c.op("and", c.resize(t.bits(state, 32), 64), 1) if parity else c.op("lshr", t.bits(state, 64), 63)
+        then = (
+            c.op("and", c.resize(t.bits(state, 32), 64), 1) if parity else c.op("lshr", t.bits(state, 64), 63)
+        )
         t.write(target, c.icmp("ne", now, then))
         c.emit("fence seq_cst")
     elif what == "pending_count":

@@ -30,7 +30,9 @@ def _cvt(t: Translator, i: Instruction, m: Modifiers) -> None:
         return
     d, x = operands(t, i, 2)
     if target in INTEGERS and source in INTEGERS:
-        value = _integer_to_integer(t, t.bits(x, TYPES[source], relaxed=True), target, source, saturating=m.flag("sat"))
+        value = _integer_to_integer(
+            t, t.bits(x, TYPES[source], relaxed=True), target, source, saturating=m.flag("sat")
+        )
     elif target in INTEGERS:
         value = _float_to_integer(t, m, x, target, source)
     elif source in INTEGERS:
@@ -58,9 +60,9 @@ def _clamp(t: Translator, value: Value, target: str, source: str) -> Value:
     have_low, have_high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
     kind = "s" if signed else "u"
     if high < have_high:
-        value = c.intrinsic(f"{kind}min", value, c.int(value.type, high))
+        value = c.intrinsic(f"{kind}min", value, c.const(value.type, high))
     if low > have_low:
-        value = c.intrinsic(f"{kind}max", value, c.int(value.type, low))
+        value = c.intrinsic(f"{kind}max", value, c.const(value.type, low))
     return value
 
 
@@ -87,7 +89,7 @@ def _float_to_integer(t: Translator, m: Modifiers, x: Operand, target: str, sour
     result = c.call(f"llvm.{name}.{mangle(type_)}.{mangle(value.type)}", type_, whole)
     if source == "f64" or TYPES[target] == 64:
         nan = c.fcmp("uno", value, value)
-        result = c.select(nan, c.int(type_, 1 << (TYPES[target] - 1)), result)
+        result = c.select(nan, c.const(type_, 1 << (TYPES[target] - 1)), result)
     return result
 
 
@@ -97,7 +99,9 @@ def _integer_to_float(t: Translator, value: Value, target: str, source: str, mod
         element = "float" if target == "f32" else "double"
         type_ = like(value.type, element)
         exact = mode == "rn" or TYPES[source] < (24 if target == "f32" else 53)
-        made = c.cast(name, value, element) if exact else numeric.rounded(t.wf.lib, c, name, mode, type_, value)
+        made = (
+            c.cast(name, value, element) if exact else numeric.rounded(t.wf.lib, c, name, mode, type_, value)
+        )
         return c.as_int(made)
     if target not in ("f16", "bf16"):
         raise t.error(f"cannot convert to .{target}")
@@ -134,8 +138,8 @@ def _float_to_float(t: Translator, m: Modifiers, x: Operand, target: str, source
 
 def _relu(t: Translator, value: Value) -> Value:
     c = t.c
-    keep = c.op("or", c.fcmp("ogt", value, c.float(value.type, 0.0)), c.fcmp("uno", value, value))
-    return c.select(keep, value, c.float(value.type, 0.0))
+    keep = c.op("or", c.fcmp("ogt", value, c.fconst(value.type, 0.0)), c.fcmp("uno", value, value))
+    return c.select(keep, value, c.fconst(value.type, 0.0))
 
 
 def _narrowed(t: Translator, value: Value, target: str, mode: str, *, ftz: bool) -> Value:
@@ -162,15 +166,15 @@ def _tf32(t: Translator, x: Operand, mode: str, *, relu: bool, finite: bool) -> 
     value = _relu(t, value) if relu else value
     bits = c.as_int(value)
     if mode == "rna":
-        step = c.int(bits.type, 0x1000)
+        step = c.const(bits.type, 0x1000)
     elif mode == "rn":
         step = c.op("add", c.op("and", c.op("lshr", bits, 13), 1), 0xFFF)
     else:
-        step = c.int(bits.type, 0)
+        step = c.const(bits.type, 0)
     special = c.icmp("eq", c.op("and", bits, 0x7F80_0000), 0x7F80_0000)
     near = c.op("and", c.op("add", bits, step), ~0x1FFF)
     nan = c.fcmp("uno", value, value)
-    return c.select(nan, c.int(bits.type, 0x7FFF_FFFF), c.select(special, bits, near))
+    return c.select(nan, c.const(bits.type, 0x7FFF_FFFF), c.select(special, bits, near))
 
 
 def _cvt_pair(t: Translator, i: Instruction, m: Modifiers, target: str, source: str) -> None:
@@ -199,7 +203,7 @@ def _to_fp8(t: Translator, value: Value, target: str, *, relu: bool) -> Value:
     if relu:
         value = _relu(t, value)
     bits = numeric.small_float(t.c, value, exponent, mantissa, "rn", largest=largest)
-    return t.c.select(t.c.fcmp("uno", value, value), t.c.int(bits.type, 0x7F), bits)
+    return t.c.select(t.c.fcmp("uno", value, value), t.c.const(bits.type, 0x7F), bits)
 
 
 def _fp8(t: Translator, m: Modifiers, x: Operand, target: str, source: str) -> Value:
@@ -228,16 +232,18 @@ def small_to_f16(c: Code, byte: Value, source: str) -> Value:
     if source == "e5m2":
         half = c.op("shl", byte, 8)
         nan = c.icmp("ugt", c.op("and", half, 0x7FFF), 0x7C00)
-        return c.select(nan, c.int(half.type, 0x7FFF), half)
+        return c.select(nan, c.const(half.type, 0x7FFF), half)
     sign = c.op("shl", c.op("and", byte, 128), 8)
     size = c.op("and", byte, 127)
     exponent, mantissa = c.op("lshr", size, 3), c.op("and", size, 7)
     normal = c.op("or", c.op("shl", c.op("add", exponent, 8), 10), c.op("shl", mantissa, 7))
-    scaled = c.op("fmul", c.cast("uitofp", c.resize(mantissa, 32), "float"), c.float(like(byte.type, "float"), 2.0**-9))
+    scaled = c.op(
+        "fmul", c.cast("uitofp", c.resize(mantissa, 32), "float"), c.fconst(like(byte.type, "float"), 2.0**-9)
+    )
     small = numeric.to_small(c, scaled, "f16")
     value = c.select(c.icmp("eq", exponent, 0), small, normal)
     value = c.op("or", value, sign)
-    return c.select(c.icmp("eq", size, 127), c.int(byte.type, 0x7FFF), value)
+    return c.select(c.icmp("eq", size, 127), c.const(byte.type, 0x7FFF), value)
 
 
 def _pack(t: Translator, i: Instruction, m: Modifiers) -> None:
@@ -302,7 +308,9 @@ _WINDOWS = ("shared", "local")
 @meaning("cvta")
 def _cvta(t: Translator, i: Instruction, m: Modifiers) -> None:
     back = m.flag("to")
-    space = m.need("global", "shared", "shared::cta", "local", "const", "param", "param::entry").split("::")[0]
+    space = m.need("global", "shared", "shared::cta", "local", "const", "param", "param::entry").split("::")[
+        0
+    ]
     bits = TYPES[m.type()]
     d, x = operands(t, i, 2)
     if space == "param":
@@ -323,6 +331,6 @@ def _isspacep(t: Translator, i: Instruction, m: Modifiers) -> None:
     if space in _WINDOWS:
         t.write(d, inside[space])
     elif space == "const":
-        t.write(d, c.int(t.v("i1"), 0))
+        t.write(d, c.const(t.v("i1"), 0))
     else:
         t.write(d, c.not_(c.op("or", inside["shared"], inside["local"])))

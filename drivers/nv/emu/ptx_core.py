@@ -1,8 +1,10 @@
 """What every instruction's meaning is written with: operands as lane values, modifiers that must all be understood, a registry.
 
-A meaning is a function registered by opcode. It takes its modifiers from `Modifiers`, and whatever it leaves there is an error, so
-that a modifier nobody thought of can never be ignored.
+A meaning is a function registered by opcode. It takes its modifiers from `Modifiers`, and whatever it
+leaves there is an error, so that a modifier nobody thought of can never be ignored.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ class Modifiers:
         """Take a word that must be there."""
         found = self.one_of(*names)
         if not found:
-            raise PtxError(self._instruction.line, f"{self._instruction.text}: needs one of {', '.join('.' + n for n in names)}")
+            raise PtxError(
+                self._instruction.line,
+                f"{self._instruction.text}: needs one of {', '.join('.' + n for n in names)}",
+            )
         return found
 
     def type(self, *, last: bool = True) -> str:
@@ -70,7 +75,9 @@ class Modifiers:
         """Refuse whatever nobody took."""
         if self.rest:
             unknown = ", ".join("." + m for m in self.rest)
-            raise PtxError(self._instruction.line, f"{unknown} is not supported here: {self._instruction.text}")
+            raise PtxError(
+                self._instruction.line, f"{unknown} is not supported here: {self._instruction.text}"
+            )
 
 
 class Translator:
@@ -82,7 +89,7 @@ class Translator:
         self.arch = arch
         self._lazy = lazy_nans
         self._canonical: dict[str, tuple[Value, Value]] = {}
-        self.instruction: Instruction = Instruction("nop", (), (), None, False, 0, "")  # noqa: FBT003
+        self.instruction: Instruction = Instruction("nop", (), (), None, False, 0, "")
 
     @property
     def c(self) -> Code:
@@ -134,7 +141,7 @@ class Translator:
                     value = f32_bits(struct.unpack("<d", struct.pack("<Q", value))[0])
                 elif kind == "f32" and bits == 64:
                     value = struct.unpack("<Q", struct.pack("<d", f32_value(value)))[0]
-                return self.c.int(self.v(f"i{bits}"), value)
+                return self.c.const(self.v(f"i{bits}"), value)
             case Special(name):
                 return self.c.resize(self.special(name), bits)
             case Sym():
@@ -159,7 +166,7 @@ class Translator:
             case Not(reg) if reg.bits == 1:
                 return self.c.not_(self.wf.read(reg.name))
             case Imm(value, "int"):
-                return self.c.int(self.v("i1"), 1 if value else 0)
+                return self.c.const(self.v("i1"), 1 if value else 0)
             case _:
                 raise self.error(f"{operand} is no predicate")
 
@@ -174,9 +181,9 @@ class Translator:
         type_ = self.v(f"i{bits}")
         for places in (self.flat.shared, self.flat.local):
             if symbol.name in places:
-                return self.c.int(type_, places[symbol.name] + symbol.offset)
+                return self.c.const(type_, places[symbol.name] + symbol.offset)
         if symbol.name in self.flat.params:
-            return self.c.int(type_, self.flat.params[symbol.name][0] + symbol.offset)
+            return self.c.const(type_, self.flat.params[symbol.name][0] + symbol.offset)
         if symbol.name in self.flat.symbols:
             at = self.flat.table_offset + 8 * self.flat.symbols.index(symbol.name)
             scalar = self.c.load("i64", self.c.gep(self.wf.of_thread("params"), at))
@@ -185,7 +192,11 @@ class Translator:
 
     def space_of(self, symbol: str) -> str:
         """Return the state space of a variable."""
-        for space, places in (("shared", self.flat.shared), ("local", self.flat.local), ("param", self.flat.params)):
+        for space, places in (
+            ("shared", self.flat.shared),
+            ("local", self.flat.local),
+            ("param", self.flat.params),
+        ):
             if symbol in places:
                 return space
         return "global"
@@ -196,7 +207,7 @@ class Translator:
             raise self.error(f"{operand} is no address")
         base = operand.base
         if base is None:
-            return self.c.int(self.v(f"i{bits}"), operand.offset)
+            return self.c.const(self.v(f"i{bits}"), operand.offset)
         if isinstance(base, Sym):
             return self.address_of(Sym(base.name, base.offset + operand.offset), bits)
         value = self.raw(base)
@@ -233,7 +244,7 @@ class Translator:
         """Replace NaNs by the hardware's."""
         value = self.c.as_float(bits)
         nan = self.c.fcmp("uno", value, value)
-        return self.c.select(nan, self.c.int(bits.type, CANONICAL_NAN[bits_of(bits.type)]), bits)
+        return self.c.select(nan, self.c.const(bits.type, CANONICAL_NAN[bits_of(bits.type)]), bits)
 
 
 def f32_bits(value: float) -> int:
@@ -255,11 +266,17 @@ MEANINGS: dict[str, Callable[[Translator, Instruction, Modifiers], None]] = {}
 """What each opcode does."""
 
 
-def meaning(*opcodes: str) -> Callable[[Callable[[Translator, Instruction, Modifiers], None]],
-                                       Callable[[Translator, Instruction, Modifiers], None]]:
+def meaning(
+    *opcodes: str,
+) -> Callable[
+    [Callable[[Translator, Instruction, Modifiers], None]],
+    Callable[[Translator, Instruction, Modifiers], None],
+]:
     """Register the meaning of opcodes."""
 
-    def register(function: Callable[[Translator, Instruction, Modifiers], None]) -> Callable[[Translator, Instruction, Modifiers], None]:
+    def register(
+        function: Callable[[Translator, Instruction, Modifiers], None],
+    ) -> Callable[[Translator, Instruction, Modifiers], None]:
         for opcode in opcodes:
             MEANINGS[opcode] = function
         return function

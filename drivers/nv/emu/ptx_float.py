@@ -1,7 +1,8 @@
 """Floating-point arithmetic and comparison. Source: PTX ISA 9.7.3, 9.7.4, 9.7.6.
 
-Results of add, sub, mul, fma, and of div, rcp and sqrt with a rounding mode, are exact to the bit. The `.approx` and `.full` forms
-are computed in double precision and rounded once, which is within their documented bounds but not what the hardware's tables give.
+Results of add, sub, mul, fma, and of div, rcp and sqrt with a rounding mode, are exact to the bit. The
+`.approx` and `.full` forms are computed in double precision and rounded once, which is within their
+documented bounds but not what the hardware's tables give.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.emu import numeric
-from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
-from drivers.nv.emu.ptx_int import FLOATING, INTEGERS, MEANINGS, combine, compare_integers, join_halves, set_predicates
-from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Operand
+from drivers.nv.emu.ptx_core import MEANINGS, Modifiers, Translator, meaning, operands
+from drivers.nv.emu.ptx_int import FLOATING, INTEGERS, combine, compare_integers, join_halves, set_predicates
+from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Operand, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,12 +23,17 @@ SMALL = ("f16", "bf16", "f16x2", "bf16x2")
 ROUNDING = ("rn", "rz", "rm", "rp")
 
 
-def floating(*opcodes: str) -> Callable[[Callable[[Translator, Instruction, Modifiers, str], None]],
-                                        Callable[[Translator, Instruction, Modifiers, str], None]]:
+def floating(
+    *opcodes: str,
+) -> Callable[
+    [Callable[[Translator, Instruction, Modifiers, str], None]],
+    Callable[[Translator, Instruction, Modifiers, str], None],
+]:
     """Register the meaning of opcodes on floating-point types."""
 
-    def register(function: Callable[[Translator, Instruction, Modifiers, str], None]
-                 ) -> Callable[[Translator, Instruction, Modifiers, str], None]:
+    def register(
+        function: Callable[[Translator, Instruction, Modifiers, str], None],
+    ) -> Callable[[Translator, Instruction, Modifiers, str], None]:
         for opcode in opcodes:
             FLOATING[opcode] = function
             if opcode not in MEANINGS:
@@ -62,9 +68,9 @@ def _finish(t: Translator, d: Operand, value: Value, *, ftz: bool, sat: bool) ->
 def saturate(t: Translator, value: Value) -> Value:
     """Clamp to [0, 1]; NaN becomes 0."""
     c = t.c
-    above = c.fcmp("ogt", value, c.float(value.type, 0.0))
-    value = c.select(above, value, c.float(value.type, 0.0))
-    return c.select(c.fcmp("olt", value, c.float(value.type, 1.0)), value, c.float(value.type, 1.0))
+    above = c.fcmp("ogt", value, c.fconst(value.type, 0.0))
+    value = c.select(above, value, c.fconst(value.type, 0.0))
+    return c.select(c.fcmp("olt", value, c.fconst(value.type, 1.0)), value, c.fconst(value.type, 1.0))
 
 
 def small_halves(t: Translator, operand: Operand, type_: str) -> list[Value]:
@@ -93,8 +99,8 @@ def _small(t: Translator, i: Instruction, m: Modifiers, type_: str, compute: Cal
     c = t.c
 
     def tiny(value: Value) -> Value:
-        small = c.fcmp("olt", c.intrinsic("fabs", value), c.float(value.type, 2.0**-14))
-        return c.select(small, c.intrinsic("copysign", c.float(value.type, 0.0), value), value)
+        small = c.fcmp("olt", c.intrinsic("fabs", value), c.fconst(value.type, 2.0**-14))
+        return c.select(small, c.intrinsic("copysign", c.fconst(value.type, 0.0), value), value)
 
     for element in zip(*parts, strict=True):
         value = compute(*(map(tiny, element) if ftz else element))
@@ -104,8 +110,10 @@ def _small(t: Translator, i: Instruction, m: Modifiers, type_: str, compute: Cal
         if sat:
             value = saturate(t, value)
         if relu:
-            positive = c.op("or", c.fcmp("ogt", value, c.float(value.type, 0.0)), c.fcmp("uno", value, value))
-            value = c.select(positive, value, c.float(value.type, 0.0))
+            positive = c.op(
+                "or", c.fcmp("ogt", value, c.fconst(value.type, 0.0)), c.fcmp("uno", value, value)
+            )
+            value = c.select(positive, value, c.fconst(value.type, 0.0))
         results.append(value)
     write_small(t, d, results, type_)
 
@@ -120,7 +128,11 @@ def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None
     ftz, sat = m.flag("ftz"), m.flag("sat")
     d, x, y = i.operands
     a, b = _sources(t, type_, ftz, x, y)
-    value = t.c.op(f"f{i.opcode}", a, b) if mode == "rn" else numeric.rounded(t.wf.lib, t.c, i.opcode, mode, a.type, a, b)
+    value = (
+        t.c.op(f"f{i.opcode}", a, b)
+        if mode == "rn"
+        else numeric.rounded(t.wf.lib, t.c, i.opcode, mode, a.type, a, b)
+    )
     _finish(t, d, value, ftz=ftz, sat=sat)
 
 
@@ -136,7 +148,11 @@ def _fma(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     ftz, sat = m.flag("ftz"), m.flag("sat")
     d, x, y, z = i.operands
     values = _sources(t, type_, ftz, x, y, z)
-    value = t.c.intrinsic("fma", *values) if mode == "rn" else numeric.rounded(t.wf.lib, t.c, "fma", mode, values[0].type, *values)
+    value = (
+        t.c.intrinsic("fma", *values)
+        if mode == "rn"
+        else numeric.rounded(t.wf.lib, t.c, "fma", mode, values[0].type, *values)
+    )
     _finish(t, d, value, ftz=ftz, sat=sat)
 
 
@@ -159,8 +175,12 @@ def _rcp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
     (a,) = _sources(t, type_, ftz, x)
-    one = t.c.float(a.type, 1.0)
-    value = t.c.op("fdiv", one, a) if how in ("approx", "rn") else numeric.rounded(t.wf.lib, t.c, "div", how, a.type, one, a)
+    one = t.c.fconst(a.type, 1.0)
+    value = (
+        t.c.op("fdiv", one, a)
+        if how in ("approx", "rn")
+        else numeric.rounded(t.wf.lib, t.c, "div", how, a.type, one, a)
+    )
     _finish(t, d, value, ftz=ftz, sat=False)
 
 
@@ -171,11 +191,17 @@ def _sqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
     (a,) = _sources(t, type_, ftz, x)
-    value = t.c.intrinsic("sqrt", a) if how in ("approx", "rn") else numeric.rounded(t.wf.lib, t.c, "sqrt", how, a.type, a)
+    value = (
+        t.c.intrinsic("sqrt", a)
+        if how in ("approx", "rn")
+        else numeric.rounded(t.wf.lib, t.c, "sqrt", how, a.type, a)
+    )
     _finish(t, d, value, ftz=ftz, sat=False)
 
 
-def _approximate(t: Translator, i: Instruction, m: Modifiers, type_: str, compute: Callable[[Value], Value]) -> None:
+def _approximate(
+    t: Translator, i: Instruction, m: Modifiers, type_: str, compute: Callable[[Value], Value]
+) -> None:
     """Apply a function on doubles to f32 or to each 16-bit element."""
     c = t.c
 
@@ -202,7 +228,7 @@ def _approximate(t: Translator, i: Instruction, m: Modifiers, type_: str, comput
 def _rsqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     """Reciprocal square root, rounded once from double."""
     c = t.c
-    _approximate(t, i, m, type_, lambda x: c.op("fdiv", c.float(x.type, 1.0), c.intrinsic("sqrt", x)))
+    _approximate(t, i, m, type_, lambda x: c.op("fdiv", c.fconst(x.type, 1.0), c.intrinsic("sqrt", x)))
 
 
 @floating("ex2")
@@ -222,13 +248,13 @@ def _lg2(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     c = t.c
 
     def compute(x: Value) -> Value:
-        infinite = c.float(x.type, float("inf"))
-        good = c.op("and", c.fcmp("ogt", x, c.float(x.type, 0.0)), c.fcmp("olt", x, infinite))
-        value = numeric.log2(c, c.select(good, x, c.float(x.type, 1.0)))
+        infinite = c.fconst(x.type, float("inf"))
+        good = c.op("and", c.fcmp("ogt", x, c.fconst(x.type, 0.0)), c.fcmp("olt", x, infinite))
+        value = numeric.log2(c, c.select(good, x, c.fconst(x.type, 1.0)))
         value = c.select(c.fcmp("oeq", x, infinite), infinite, value)
-        value = c.select(c.fcmp("oeq", x, c.float(x.type, 0.0)), c.float(x.type, float("-inf")), value)
-        bad = c.fcmp("ult", x, c.float(x.type, 0.0))
-        return c.select(bad, c.float(x.type, float("nan")), value)
+        value = c.select(c.fcmp("oeq", x, c.fconst(x.type, 0.0)), c.fconst(x.type, float("-inf")), value)
+        bad = c.fcmp("ult", x, c.fconst(x.type, 0.0))
+        return c.select(bad, c.fconst(x.type, float("nan")), value)
 
     _approximate(t, i, m, type_, compute)
 
@@ -239,9 +265,9 @@ def _sine(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     c = t.c
 
     def compute(x: Value) -> Value:
-        finite = c.fcmp("olt", c.intrinsic("fabs", x), c.float(x.type, float("inf")))
-        value = numeric.sine(c, c.select(finite, x, c.float(x.type, 0.0)), cosine=i.opcode == "cos")
-        return c.select(finite, value, c.float(x.type, float("nan")))
+        finite = c.fcmp("olt", c.intrinsic("fabs", x), c.fconst(x.type, float("inf")))
+        value = numeric.sine(c, c.select(finite, x, c.fconst(x.type, 0.0)), cosine=i.opcode == "cos")
+        return c.select(finite, value, c.fconst(x.type, float("nan")))
 
     _approximate(t, i, m, type_, compute)
 
@@ -286,8 +312,15 @@ def _sign(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
         mask = 0x8000 if bits == 16 else 0x8000_8000
         raw = t.bits(x, bits)
         if ftz:
-            write_small(t, d, [c.let(v.type, f"fneg {v}") if i.opcode == "neg" else c.intrinsic("fabs", v)
-                               for v in (flush_small(t, h) for h in small_halves(t, x, type_))], type_)
+            write_small(
+                t,
+                d,
+                [
+                    c.let(v.type, f"fneg {v}") if i.opcode == "neg" else c.intrinsic("fabs", v)
+                    for v in (flush_small(t, h) for h in small_halves(t, x, type_))
+                ],
+                type_,
+            )
             return
         t.write(d, c.op("xor", raw, mask) if i.opcode == "neg" else c.op("and", raw, ~mask))
         return
@@ -298,8 +331,8 @@ def _sign(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 def flush_small(t: Translator, value: Value) -> Value:
     """Turn float32 values that are subnormal in f16 into zeros."""
     c = t.c
-    small = c.fcmp("olt", c.intrinsic("fabs", value), c.float(value.type, 2.0**-14))
-    return c.select(small, c.intrinsic("copysign", c.float(value.type, 0.0), value), value)
+    small = c.fcmp("olt", c.intrinsic("fabs", value), c.fconst(value.type, 2.0**-14))
+    return c.select(small, c.intrinsic("copysign", c.fconst(value.type, 0.0), value), value)
 
 
 @floating("copysign")
@@ -314,8 +347,8 @@ def _testp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     d, x = operands(t, i, 2)
     c, a = t.c, t.float(x, type_)
     size = c.intrinsic("fabs", a)
-    infinite, zero = c.float(a.type, float("inf")), c.float(a.type, 0.0)
-    smallest = c.float(a.type, 2.0**-126 if type_ == "f32" else 2.0**-1022)
+    infinite, zero = c.fconst(a.type, float("inf")), c.fconst(a.type, 0.0)
+    smallest = c.fconst(a.type, 2.0**-126 if type_ == "f32" else 2.0**-1022)
     value = {
         "finite": lambda: c.fcmp("olt", size, infinite),
         "infinite": lambda: c.fcmp("oeq", size, infinite),
@@ -329,8 +362,22 @@ def _testp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 # ---- comparison
 
-_COMPARE = {"eq": "oeq", "ne": "one", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge", "equ": "ueq", "neu": "une", "ltu": "ult",
-            "leu": "ule", "gtu": "ugt", "geu": "uge", "num": "ord", "nan": "uno"}
+_COMPARE = {
+    "eq": "oeq",
+    "ne": "one",
+    "lt": "olt",
+    "le": "ole",
+    "gt": "ogt",
+    "ge": "oge",
+    "equ": "ueq",
+    "neu": "une",
+    "ltu": "ult",
+    "leu": "ule",
+    "gtu": "ugt",
+    "geu": "uge",
+    "num": "ord",
+    "nan": "uno",
+}
 
 
 def compare_floats(t: Translator, how: str, type_: str, x: Operand, y: Operand, *, ftz: bool) -> list[Value]:
@@ -339,7 +386,9 @@ def compare_floats(t: Translator, how: str, type_: str, x: Operand, y: Operand, 
         raise t.error(f".{how} does not compare floating-point values")
     if type_ in SMALL:
         pairs = zip(small_halves(t, x, type_), small_halves(t, y, type_), strict=True)
-        return [t.c.fcmp(_COMPARE[how], *((flush_small(t, v) for v in pair) if ftz else pair)) for pair in pairs]
+        return [
+            t.c.fcmp(_COMPARE[how], *((flush_small(t, v) for v in pair) if ftz else pair)) for pair in pairs
+        ]
     return [t.c.fcmp(_COMPARE[how], *_sources(t, type_, ftz, x, y))]
 
 
@@ -353,7 +402,7 @@ def _setp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     combined = m.one_of("and", "or", "xor")
     other = t.pred(i.operands[3]) if combined else None
     d = i.operands[0]
-    if not hasattr(d, "first"):
+    if not isinstance(d, Pair):
         raise t.error("a packed comparison writes two predicates")
     for target, value in zip((d.first, d.second), found, strict=True):
         t.write(target, value if other is None else combine(t, combined, value, other))
@@ -363,7 +412,11 @@ def _setp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 def _set(t: Translator, i: Instruction, m: Modifiers) -> None:
     """Compare into a number: all ones or zero for integers, 1.0 or 0.0 for floating-point destinations."""
     source, target = m.type(), m.type()
-    how, combined, ftz = m.need(*_COMPARE, "lo", "ls", "hi", "hs"), m.one_of("and", "or", "xor"), m.flag("ftz")
+    how, combined, ftz = (
+        m.need(*_COMPARE, "lo", "ls", "hi", "hs"),
+        m.one_of("and", "or", "xor"),
+        m.flag("ftz"),
+    )
     d, x, y, *rest = operands(t, i, 4 if combined else 3)
     if source in INTEGERS:
         found = [compare_integers(t, how, source, t.bits(x, TYPES[source]), t.bits(y, TYPES[source]))]
@@ -373,10 +426,10 @@ def _set(t: Translator, i: Instruction, m: Modifiers) -> None:
         found = [combine(t, combined, value, t.pred(rest[0])) for value in found]
     c = t.c
     if target in ("f16", "bf16", "f16x2", "bf16x2"):
-        one = c.int(t.v("i16"), 0x3C00 if target.startswith("f16") else 0x3F80)
-        values = [c.select(v, one, c.int(one.type, 0)) for v in found]
+        one = c.const(t.v("i16"), 0x3C00 if target.startswith("f16") else 0x3F80)
+        values = [c.select(v, one, c.const(one.type, 0)) for v in found]
     elif target == "f32":
-        values = [c.select(v, c.int(t.v("i32"), 0x3F80_0000), c.int(t.v("i32"), 0)) for v in found]
+        values = [c.select(v, c.const(t.v("i32"), 0x3F80_0000), c.const(t.v("i32"), 0)) for v in found]
     else:
         width = 16 if len(found) == 2 else TYPES[target]
         values = [c.resize(v, width, signed=True) for v in found]
@@ -393,5 +446,3 @@ def is_float_result(instruction: Instruction) -> bool:
 def is_neutral(operand: Operand) -> bool:
     """Whether an operand is a constant that is no NaN."""
     return isinstance(operand, Imm) and operand.value & 0x7F80_0000 != 0x7F80_0000 and operand.kind != "f64"
-
-

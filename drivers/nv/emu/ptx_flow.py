@@ -1,12 +1,16 @@
 """A kernel as one flat list of instructions: device functions inlined, variables placed, basic blocks cut.
 
-Device functions have no machine state of their own here: a call is replaced by the callee's body with names of its own. Parameters
-of calls become registers where every access agrees on offset and width, else a piece of local memory.
+Device functions have no machine state of their own here: a call is replaced by the callee's body with names
+of its own. Parameters of calls become registers where every access agrees on offset and width, else a piece
+of local memory.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from drivers.nv.emu.ptx_syntax import (
@@ -116,8 +120,8 @@ class _Flattener:
         params, offset = {}, 0
         for variable in kernel.params:
             offset = -(-offset // variable.align) * variable.align
-            params[variable.name] = (offset, variable.bytes)
-            offset += variable.bytes
+            params[variable.name] = (offset, variable.size)
+            offset += variable.size
         self.flat = Flat(kernel.name, params, offset, limits=dict(kernel.limits))
         self._instances = 0
         self._aliases: dict[str, str] = {}
@@ -129,7 +133,14 @@ class _Flattener:
         self._place_shared()
         return self.flat
 
-    def _function(self, function: Function, prefix: str, names: dict[str, str], after: str | None, stack: tuple[str, ...]) -> None:
+    def _function(
+        self,
+        function: Function,
+        prefix: str,
+        names: dict[str, str],
+        after: str | None,
+        stack: tuple[str, ...],
+    ) -> None:
         """Append a function's body; `names` maps its parameters to variables or registers of the caller."""
         if function.name in stack:
             raise PtxError(function.line, f"{function.name} is recursive: that is not supported")
@@ -156,7 +167,10 @@ class _Flattener:
             self.flat.targets[prefix + name] = tuple(prefix + item for item in items)
         for statement in function.body:
             if len(self.flat.statements) > _MOST_INSTRUCTIONS:
-                raise PtxError(function.line, f"{self.flat.name} has more than {_MOST_INSTRUCTIONS} instructions with its functions inlined")
+                raise PtxError(
+                    function.line,
+                    f"{self.flat.name} has more than {_MOST_INSTRUCTIONS} instructions with its functions inlined",
+                )
             if isinstance(statement, Label):
                 self.flat.statements.append(Label(prefix + statement.name, statement.line))
                 continue
@@ -168,7 +182,9 @@ class _Flattener:
             else:
                 self.flat.statements.append(renamed)
 
-    def _append(self, like: Instruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]) -> None:
+    def _append(
+        self, like: Instruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
+    ) -> None:
         self.flat.statements.append(
             Instruction(opcode, modifiers, operands, like.guard, like.negated, like.line, like.text)
         )  # fmt: skip
@@ -178,13 +194,21 @@ class _Flattener:
         returned = operands.pop(0) if isinstance(operands[0], Args) else Args(())
         target = operands.pop(0)
         given = operands.pop(0) if operands else Args(())
-        if not isinstance(target, Sym) or operands or not isinstance(returned, Args) or not isinstance(given, Args):
+        if (
+            not isinstance(target, Sym)
+            or operands
+            or not isinstance(returned, Args)
+            or not isinstance(given, Args)
+        ):
             raise PtxError(call.line, f"indirect calls are not supported: {call.text}")
         callee = self._source.functions.get(target.name)
         if callee is None or not callee.body:
             raise PtxError(call.line, f"call of {target.name}, which this module does not define")
         if len(returned.items) != len(callee.returns) or len(given.items) != len(callee.params):
-            raise PtxError(call.line, f"call of {target.name} with {len(given.items)} arguments; it takes {len(callee.params)}")
+            raise PtxError(
+                call.line,
+                f"call of {target.name} with {len(given.items)} arguments; it takes {len(callee.params)}",
+            )
         self._instances += 1
         prefix = f"{callee.name}#{self._instances}:"
         after, skip = f"{prefix}after", f"{prefix}skip"
@@ -197,16 +221,23 @@ class _Flattener:
             names[variable.name] = item.name if isinstance(item, Sym) else prefix + variable.name
         if call.guard is not None:
             self.flat.statements.append(
-                Instruction("bra", (), (Sym(skip),), call.guard, not call.negated, call.line, call.text))
+                Instruction("bra", (), (Sym(skip),), call.guard, not call.negated, call.line, call.text)
+            )
         self._function(callee, prefix, names, after, stack)
         self.flat.statements.append(Label(after, call.line))
         for variable, item in zip(callee.returns, returned.items, strict=True):
             if isinstance(item, Reg):
-                self._append_plain(call, "mov", (f"b{item.bits}",), (item, Reg(prefix + variable.name, variable.type)))
+                self._append_plain(
+                    call, "mov", (f"b{item.bits}",), (item, Reg(prefix + variable.name, variable.type))
+                )
         self.flat.statements.append(Label(skip, call.line))
 
-    def _append_plain(self, like: Instruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]) -> None:
-        self.flat.statements.append(Instruction(opcode, modifiers, operands, None, False, like.line, like.text))  # noqa: FBT003
+    def _append_plain(
+        self, like: Instruction, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
+    ) -> None:
+        self.flat.statements.append(
+            Instruction(opcode, modifiers, operands, None, False, like.line, like.text)
+        )
 
     def _argument(self, call: Instruction, variable: Variable, item: Operand, prefix: str) -> str:
         if variable.space == "reg":
@@ -226,7 +257,7 @@ class _Flattener:
     def _local(self, name: str, variable: Variable) -> None:
         at = -(-self.flat.local_bytes // variable.align) * variable.align
         self.flat.local[name] = at
-        self.flat.local_bytes = at + variable.bytes
+        self.flat.local_bytes = at + variable.size
 
     # ---- parameters of calls
 
@@ -237,34 +268,59 @@ class _Flattener:
         for statement in self.flat.statements:
             if isinstance(statement, Instruction):
                 for operand in statement.operands:
-                    if isinstance(operand, Mem) and isinstance(operand.base, Sym) and operand.base.name in pieces:
+                    if (
+                        isinstance(operand, Mem)
+                        and isinstance(operand.base, Sym)
+                        and operand.base.name in pieces
+                    ):
                         pieces[operand.base.name] |= set(_pieces(statement, operand))
                     elif isinstance(operand, Sym) and operand.name in pieces:
                         whole.add(operand.name)
         for name, variable in self._call_params.items():
             ordered = sorted(pieces[name])
-            apart = all(a + n // 8 <= b for (a, n), (b, _) in zip(ordered, ordered[1:], strict=False))
+            apart = all(a + n // 8 <= b for (a, n), (b, _) in pairwise(ordered))
             if name in whole or not apart:
                 self._local(name, variable)
             else:
                 self.flat.registers |= {f"{name}+{at}": f"b{bits}" for at, bits in ordered}
-        self.flat.statements = [self._promoted(s) if isinstance(s, Instruction) else s for s in self.flat.statements]
+        self.flat.statements = [
+            self._promoted(s) if isinstance(s, Instruction) else s for s in self.flat.statements
+        ]
 
     def _promoted(self, statement: Instruction) -> Instruction:
         for operand in statement.operands:
-            if not (isinstance(operand, Mem) and isinstance(operand.base, Sym) and operand.base.name in self._call_params):
+            if not (
+                isinstance(operand, Mem)
+                and isinstance(operand.base, Sym)
+                and operand.base.name in self._call_params
+            ):
                 continue
             if operand.base.name in self.flat.local:
                 modifiers = tuple("local" if m.startswith("param") else m for m in statement.modifiers)
-                return Instruction(statement.opcode, modifiers, statement.operands, statement.guard, statement.negated, statement.line,
-                                   statement.text)
+                return Instruction(
+                    statement.opcode,
+                    modifiers,
+                    statement.operands,
+                    statement.guard,
+                    statement.negated,
+                    statement.line,
+                    statement.text,
+                )
             found = _pieces(statement, operand)
             inside: list[Operand] = [Reg(f"{operand.base.name}+{at}", f"b{bits}") for at, bits in found]
             outside = statement.operands[0 if statement.opcode == "ld" else 1]
             there: Operand = inside[0] if len(inside) == 1 else Vec(tuple(inside))
             sides = (outside, there) if statement.opcode == "ld" else (there, outside)
             modifiers = tuple(m for m in statement.modifiers if not m.startswith("param"))
-            return Instruction("move_param", modifiers, sides, statement.guard, statement.negated, statement.line, statement.text)
+            return Instruction(
+                "move_param",
+                modifiers,
+                sides,
+                statement.guard,
+                statement.negated,
+                statement.line,
+                statement.text,
+            )
         return statement
 
     def _place_shared(self) -> None:
@@ -281,12 +337,12 @@ class _Flattener:
                 continue
             if variable.space in ("global", "const"):
                 self.flat.symbols.append(name)
-            elif variable.bytes == 0:
+            elif variable.size == 0:
                 self.flat.dynamic.add(name)
             else:
                 at = -(-at // variable.align) * variable.align
                 self.flat.shared[name] = at
-                at += variable.bytes
+                at += variable.size
         align = max([16, *(self._source.variables[n].align for n in self.flat.dynamic)])
         self.flat.shared_bytes = -(-at // align) * align if self.flat.dynamic else at
         self.flat.shared |= dict.fromkeys(self.flat.dynamic, self.flat.shared_bytes)
@@ -333,9 +389,20 @@ def _rename(statement: Instruction, names: dict[str, str]) -> Instruction:
             case _:
                 return operand
 
-    guard = Reg(names.get(statement.guard.name, statement.guard.name), statement.guard.type) if statement.guard else None
-    return Instruction(statement.opcode, statement.modifiers, tuple(map(fix, statement.operands)), guard, statement.negated,
-                       statement.line, statement.text)
+    guard = (
+        Reg(names.get(statement.guard.name, statement.guard.name), statement.guard.type)
+        if statement.guard
+        else None
+    )
+    return Instruction(
+        statement.opcode,
+        statement.modifiers,
+        tuple(map(fix, statement.operands)),
+        guard,
+        statement.negated,
+        statement.line,
+        statement.text,
+    )
 
 
 def flatten(source: Source, name: str) -> Flat:
@@ -359,9 +426,15 @@ class BasicBlock:
 
 def sleeps(instruction: Instruction) -> bool:
     """Whether lanes wait at this instruction for others of their workgroup."""
-    return (instruction.opcode == "bar" and instruction.modifiers[:1] in (("sync",), ("red",), ("cta",)) and "arrive" not in
-            instruction.modifiers) or (instruction.opcode == "barrier" and "arrive" not in instruction.modifiers
-                                       and "cluster" not in instruction.modifiers)
+    return (
+        instruction.opcode == "bar"
+        and instruction.modifiers[:1] in (("sync",), ("red",), ("cta",))
+        and "arrive" not in instruction.modifiers
+    ) or (
+        instruction.opcode == "barrier"
+        and "arrive" not in instruction.modifiers
+        and "cluster" not in instruction.modifiers
+    )
 
 
 def blocks(flat: Flat) -> list[BasicBlock]:
@@ -395,7 +468,9 @@ def _barrier_result(statement: Instruction) -> Instruction | None:
     return replace(statement, opcode="barrier_result", operands=statement.operands[:2])
 
 
-def _successors(flat: Flat, block: BasicBlock, number: int, where: dict[str, int], count: int) -> tuple[int, ...]:
+def _successors(
+    flat: Flat, block: BasicBlock, number: int, where: dict[str, int], count: int
+) -> tuple[int, ...]:
     last = block.instructions[-1] if block.instructions else None
     following = (number + 1,) if number + 1 < count else ()
 

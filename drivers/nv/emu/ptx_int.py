@@ -1,12 +1,14 @@
 """Integer arithmetic, comparison, logic, shifts and bit fields. Source: PTX ISA 9.7.1, 9.7.2, 9.7.7, 9.7.8."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from drivers.emu.vector import Value, bits_of
 from drivers.nv.emu.ptx_core import MEANINGS, Modifiers, Translator, meaning, operands
-from drivers.nv.emu.ptx_syntax import TYPES, Instruction, Pair
+from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,19 +17,35 @@ CARRY = "%cc"
 """The carry flag, a predicate that add.cc and its kin write."""
 
 INTEGERS = {f"{k}{w}" for k in "bus" for w in (8, 16, 32, 64)}
-COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+COMPARE = {
+    "eq": "eq",
+    "ne": "ne",
+    "lt": "lt",
+    "le": "le",
+    "gt": "gt",
+    "ge": "ge",
+    "lo": "lt",
+    "ls": "le",
+    "hi": "gt",
+    "hs": "ge",
+}
 
 _INTEGER: dict[str, Callable[[Translator, Instruction, Modifiers, str], None]] = {}
 FLOATING: dict[str, Callable[[Translator, Instruction, Modifiers, str], None]] = {}
 """The same opcodes on floating-point types; filled by `ptx_float`."""
 
 
-def integer(*opcodes: str) -> Callable[[Callable[[Translator, Instruction, Modifiers, str], None]],
-                                       Callable[[Translator, Instruction, Modifiers, str], None]]:
+def integer(
+    *opcodes: str,
+) -> Callable[
+    [Callable[[Translator, Instruction, Modifiers, str], None]],
+    Callable[[Translator, Instruction, Modifiers, str], None],
+]:
     """Register the meaning of opcodes on integer types; floating-point types go to `FLOATING`."""
 
-    def register(function: Callable[[Translator, Instruction, Modifiers, str], None]
-                 ) -> Callable[[Translator, Instruction, Modifiers, str], None]:
+    def register(
+        function: Callable[[Translator, Instruction, Modifiers, str], None],
+    ) -> Callable[[Translator, Instruction, Modifiers, str], None]:
         for opcode in opcodes:
             _INTEGER[opcode] = function
             MEANINGS[opcode] = _dispatch
@@ -73,7 +91,9 @@ def _add(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     bits = TYPES[type_]
     name = "add" if i.opcode.startswith("add") else "sub"
     if type_.endswith("x2"):
-        pairs = zip(_halves(t, t.bits(x, 32), signed=True), _halves(t, t.bits(y, 32), signed=True), strict=True)
+        pairs = zip(
+            _halves(t, t.bits(x, 32), signed=True), _halves(t, t.bits(y, 32), signed=True), strict=True
+        )
         t.write(d, join_halves(t, *(t.c.op(name, a, b) for a, b in pairs)))
         return
     a, b = t.bits(x, bits), t.bits(y, bits)
@@ -164,15 +184,15 @@ def _div(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
     a, b = t.bits(x, TYPES[type_]), t.bits(y, TYPES[type_])
     c, kind = t.c, "s" if is_signed(type_) else "u"
     zero = c.icmp("eq", b, 0)
-    safe = c.select(zero, c.int(b.type, 1), b)
+    safe = c.select(zero, c.const(b.type, 1), b)
     minus = c.icmp("eq", b, -1) if kind == "s" else None
     if minus is not None:
-        safe = c.select(minus, c.int(b.type, 1), safe)
+        safe = c.select(minus, c.const(b.type, 1), safe)
     result = c.op(f"{kind}{i.opcode}", a, safe)
     if i.opcode == "div":
         if minus is not None:
-            result = c.select(minus, c.op("sub", c.int(a.type, 0), a), result)
-        result = c.select(zero, c.int(a.type, -1), result)
+            result = c.select(minus, c.op("sub", c.const(a.type, 0), a), result)
+        result = c.select(zero, c.const(a.type, -1), result)
     else:
         result = c.select(zero, a, result)
     t.write(d, result)
@@ -182,7 +202,7 @@ def _div(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
 def _negate(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
     d, x = operands(t, i, 2)
     a = t.bits(x, TYPES[type_])
-    minus = t.c.op("sub", t.c.int(a.type, 0), a)
+    minus = t.c.op("sub", t.c.const(a.type, 0), a)
     t.write(d, minus if i.opcode == "neg" else t.c.select(t.c.icmp("slt", a, 0), minus, a))
 
 
@@ -194,10 +214,12 @@ def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
     def pick(a: Value, b: Value) -> Value:
         best = t.c.intrinsic(f"{kind}{i.opcode}", a, b)
-        return t.c.intrinsic("smax", best, t.c.int(best.type, 0)) if relu else best
+        return t.c.intrinsic("smax", best, t.c.const(best.type, 0)) if relu else best
 
     if type_.endswith("x2"):
-        pairs = zip(_halves(t, t.bits(x, 32), signed=True), _halves(t, t.bits(y, 32), signed=True), strict=True)
+        pairs = zip(
+            _halves(t, t.bits(x, 32), signed=True), _halves(t, t.bits(y, 32), signed=True), strict=True
+        )
         t.write(d, join_halves(t, *(pick(a, b) for a, b in pairs)))
     else:
         t.write(d, pick(t.bits(x, TYPES[type_]), t.bits(y, TYPES[type_])))
@@ -230,8 +252,8 @@ def _bfind(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     if is_signed(type_):
         a = c.op("xor", a, c.op("ashr", a, bits - 1))
     leading = c.resize(c.intrinsic("ctlz", a, extra=(Value("i1", "false"),)), 32)
-    found = leading if m.flag("shiftamt") else c.op("sub", c.int(leading.type, bits - 1), leading)
-    t.write(d, c.select(c.icmp("eq", a, 0), c.int(found.type, -1), found))
+    found = leading if m.flag("shiftamt") else c.op("sub", c.const(leading.type, bits - 1), leading)
+    t.write(d, c.select(c.icmp("eq", a, 0), c.const(found.type, -1), found))
 
 
 @integer("brev")
@@ -243,11 +265,11 @@ def _brev(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
 def _shifted(t: Translator, name: str, value: Value, amount: Value) -> Value:
     """Shift by an amount that may exceed the width: PTX clamps it."""
     c, bits = t.c, bits_of(value.type)
-    narrow = c.intrinsic("umin", amount, c.int(amount.type, bits))
+    narrow = c.intrinsic("umin", amount, c.const(amount.type, bits))
     inside = c.icmp("ult", narrow, bits)
-    safe = c.select(inside, narrow, c.int(narrow.type, bits - 1))
+    safe = c.select(inside, narrow, c.const(narrow.type, bits - 1))
     shifted = c.op(name, value, c.resize(safe, bits))
-    return shifted if name == "ashr" else c.select(inside, shifted, c.int(value.type, 0))
+    return shifted if name == "ashr" else c.select(inside, shifted, c.const(value.type, 0))
 
 
 @integer("shl", "shr")
@@ -266,7 +288,7 @@ def _funnel(t: Translator, i: Instruction, m: Modifiers, _: str) -> None:
     if wraps:
         t.write(d, c.intrinsic("fshl" if left else "fshr", high, low, amount))
         return
-    amount = c.intrinsic("umin", amount, c.int(amount.type, 32))
+    amount = c.intrinsic("umin", amount, c.const(amount.type, 32))
     whole = c.op("or", c.op("shl", c.resize(high, 64), 32), c.resize(low, 64))
     if left:
         t.write(d, c.resize(c.op("lshr", c.op("shl", whole, c.resize(amount, 64)), 32), 32))
@@ -281,7 +303,7 @@ def _field(t: Translator, x: Value) -> Value:
 
 def _ones(t: Translator, length: Value, bits: int) -> Value:
     """Return `length` ones from bit 0, as `bits`-wide integers; a longer length gives all ones."""
-    return t.c.not_(_shifted(t, "shl", t.c.int(t.v(f"i{bits}"), -1), length))
+    return t.c.not_(_shifted(t, "shl", t.c.const(t.v(f"i{bits}"), -1), length))
 
 
 @integer("bfe")
@@ -292,13 +314,18 @@ def _bfe(t: Translator, i: Instruction, _: Modifiers, type_: str) -> None:
     field = c.op("and", _shifted(t, "lshr", a, position), _ones(t, length, bits))
     if is_signed(type_):
         last = c.op("sub", c.op("add", position, length), 1)
-        last = c.intrinsic("umin", last, c.int(last.type, bits - 1))
+        last = c.intrinsic("umin", last, c.const(last.type, bits - 1))
         sign = c.icmp("ne", c.op("and", _shifted(t, "lshr", a, last), 1), 0)
         sign = c.op("and", sign, c.icmp("ne", length, 0))
-        top = c.op("sub", c.intrinsic("umin", c.op("add", position, length), c.int(last.type, bits)),
-                   c.intrinsic("umin", position, c.int(last.type, bits)))
+        top = c.op(
+            "sub",
+            c.intrinsic("umin", c.op("add", position, length), c.const(last.type, bits)),
+            c.intrinsic("umin", position, c.const(last.type, bits)),
+        )
         kept = c.intrinsic("umin", length, top)
-        field = c.select(sign, c.op("or", c.op("and", field, _ones(t, kept, bits)), c.not_(_ones(t, kept, bits))), field)
+        field = c.select(
+            sign, c.op("or", c.op("and", field, _ones(t, kept, bits)), c.not_(_ones(t, kept, bits))), field
+        )
     t.write(d, field)
 
 
@@ -333,7 +360,7 @@ def _szext(t: Translator, i: Instruction, m: Modifiers) -> None:
     ones = _ones(t, count, 32)
     low = c.op("and", a, ones)
     if is_signed(type_):
-        sign = _shifted(t, "lshr", a, c.op("sub", c.intrinsic("umax", count, c.int(count.type, 1)), 1))
+        sign = _shifted(t, "lshr", a, c.op("sub", c.intrinsic("umax", count, c.const(count.type, 1)), 1))
         negative = c.op("and", c.icmp("ne", c.op("and", sign, 1), 0), c.icmp("ne", count, 0))
         low = c.select(negative, c.op("or", low, c.not_(ones)), low)
     t.write(d, low)
@@ -347,16 +374,16 @@ def _fns(t: Translator, i: Instruction, m: Modifiers) -> None:
     c, mask, base, offset = t.c, t.bits(x, 32), t.bits(y, 32), t.bits(z, 32)
     up, here = c.icmp("sgt", offset, 0), c.icmp("eq", offset, 0)
     wanted = c.intrinsic("abs", offset, extra=(Value("i1", "false"),))
-    found, seen = c.int(mask.type, -1), c.int(mask.type, 0)
+    found, seen = c.const(mask.type, -1), c.const(mask.type, 0)
     for step in range(32):
         at = c.select(up, c.op("add", base, step), c.op("sub", base, step))
         inside = c.icmp("ult", at, 32)
         bit = c.op("and", c.op("lshr", mask, c.op("and", at, 31)), 1)
-        seen = c.op("add", seen, c.select(inside, bit, c.int(bit.type, 0)))
+        seen = c.op("add", seen, c.select(inside, bit, c.const(bit.type, 0)))
         hit = c.op("and", c.op("and", inside, c.icmp("ne", bit, 0)), c.icmp("eq", seen, wanted))
         found = c.select(hit, at, found)
     bit = c.icmp("ne", c.op("and", c.op("lshr", mask, c.op("and", base, 31)), 1), 0)
-    t.write(d, c.select(here, c.select(bit, base, c.int(base.type, -1)), found))
+    t.write(d, c.select(here, c.select(bit, base, c.const(base.type, -1)), found))
 
 
 @meaning("lop3")
@@ -366,9 +393,9 @@ def _lop3(t: Translator, i: Instruction, m: Modifiers) -> None:
         raise t.error("lop3 with a predicate is not supported")
     d, x, y, z, table = operands(t, i, 5)
     a, b, w = (t.bits(o, 32) for o in (x, y, z))
-    if not hasattr(table, "value"):
+    if not isinstance(table, Imm):
         raise t.error("lop3 needs a constant table")
-    c, result = t.c, t.c.int(a.type, 0)
+    c, result = t.c, t.c.const(a.type, 0)
     for row in range(8):
         if table.value >> row & 1:
             terms = [v if row >> n & 1 else c.not_(v) for n, v in ((2, a), (1, b), (0, w))]
@@ -383,12 +410,14 @@ def _prmt(t: Translator, i: Instruction, m: Modifiers) -> None:
     d, x, y, z = operands(t, i, 4)
     c, selector = t.c, t.bits(z, 32)
     whole = c.op("or", c.resize(t.bits(x, 32), 64), c.op("shl", c.resize(t.bits(y, 32), 64), 32))
-    result = c.int(selector.type, 0)
+    result = c.const(selector.type, 0)
     for place in range(4):
         pick, sign = _permute_choice(t, mode, selector, place)
         byte = c.resize(c.op("and", c.op("lshr", whole, c.resize(c.op("shl", pick, 3), 64)), 255), 32)
         if sign is not None:
-            copied = c.select(c.icmp("ne", c.op("and", byte, 128), 0), c.int(byte.type, 255), c.int(byte.type, 0))
+            copied = c.select(
+                c.icmp("ne", c.op("and", byte, 128), 0), c.const(byte.type, 255), c.const(byte.type, 0)
+            )
             byte = c.select(sign, copied, byte)
         result = c.op("or", result, c.op("shl", byte, 8 * place))
     t.write(d, result)
@@ -403,9 +432,9 @@ def _permute_choice(t: Translator, mode: str, selector: Value, place: int) -> tu
     low = c.op("and", selector, 3)
 
     def table(rows: tuple[int, int, int, int]) -> Value:
-        value = c.int(low.type, rows[0])
+        value = c.const(low.type, rows[0])
         for index in (1, 2, 3):
-            value = c.select(c.icmp("eq", low, index), c.int(low.type, rows[index]), value)
+            value = c.select(c.icmp("eq", low, index), c.const(low.type, rows[index]), value)
         return value
 
     rows = {
@@ -430,10 +459,7 @@ def _dot(t: Translator, i: Instruction, m: Modifiers) -> None:
         return c.resize(c.resize(c.op("lshr", value, at), bits), 32, signed=is_signed(type_))
 
     for k in range(4 if i.opcode == "dp4a" else 2):
-        if i.opcode == "dp4a":
-            left = part(a, 8 * k, 8, a_type)
-        else:
-            left = part(a, 16 * k, 16, a_type)
+        left = part(a, 8 * k, 8, a_type) if i.opcode == "dp4a" else part(a, 16 * k, 16, a_type)
         right = part(b, 8 * k + (16 if half == "hi" else 0), 8, b_type)
         total = c.op("add", total, c.op("mul", left, right))
     t.write(d, total)
@@ -499,7 +525,7 @@ def _slct(t: Translator, i: Instruction, m: Modifiers) -> None:
             from drivers.nv.emu.ptx_float import flushed  # noqa: PLC0415 - the float half imports this one
 
             value = flushed(t, value)
-        condition = t.c.fcmp("oge", value, t.c.float(value.type, 0.0))
+        condition = t.c.fcmp("oge", value, t.c.fconst(value.type, 0.0))
     else:
         condition = t.c.icmp("sge", t.bits(z, 32), 0)
     t.write(d, t.c.select(condition, t.bits(x, bits), t.bits(y, bits)))

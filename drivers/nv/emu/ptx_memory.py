@@ -1,8 +1,11 @@
 """Loads, stores, atomics, fences and hints. Source: PTX ISA 9.7.9 (ld, st, prefetch), 9.7.13 (membar, fence, atom, red).
 
-Cache operators, eviction priorities and prefetch sizes are hints: they are known by name, and change nothing. Ordering modifiers
-change nothing for one lane either: the host's own ordering is stronger, and every loop that may wait re-reads memory.
+Cache operators, eviction priorities and prefetch sizes are hints: they are known by name, and change
+nothing. Ordering modifiers change nothing for one lane either: the host's own ordering is stronger, and
+every loop that may wait re-reads memory.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -17,13 +20,40 @@ from drivers.nv.emu.ptx_syntax import TYPES, Instruction, Mem, Operand, Reg, Sym
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_SPACES = {"global": "global", "const": "global", "shared": "shared", "shared::cta": "shared", "local": "local",
-           "param": "param", "param::entry": "param", "param::func": "param"}
+_SPACES = {
+    "global": "global",
+    "const": "global",
+    "shared": "shared",
+    "shared::cta": "shared",
+    "local": "local",
+    "param": "param",
+    "param::entry": "param",
+    "param::func": "param",
+}
 _ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
 _SCOPES = ("cta", "cluster", "gpu", "sys", "gl")
-_HINTS = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first",
-          "L1::evict_last", "L1::no_allocate", "L2::evict_normal", "L2::evict_first", "L2::evict_last", "L2::64B", "L2::128B", "L2::256B",
-          "unified")
+_HINTS = (
+    "ca",
+    "cg",
+    "cs",
+    "lu",
+    "cv",
+    "wb",
+    "wt",
+    "nc",
+    "L1::evict_normal",
+    "L1::evict_unchanged",
+    "L1::evict_first",
+    "L1::evict_last",
+    "L1::no_allocate",
+    "L2::evict_normal",
+    "L2::evict_first",
+    "L2::evict_last",
+    "L2::64B",
+    "L2::128B",
+    "L2::256B",
+    "unified",
+)
 
 
 def take_space(t: Translator, m: Modifiers, address: Operand) -> str:
@@ -88,7 +118,9 @@ def _parameters(t: Translator, a: Operand, bits: int, count: int) -> list[Value]
     if at < 0 or at + count * bits // 8 > t.flat.param_bytes:
         raise t.error(f"reads {count * bits // 8} bytes at {at} of {t.flat.param_bytes} bytes of parameters")
     base = t.wf.of_thread("params")
-    return [t.wf.uniform(t.c.load(f"i{bits}", t.c.gep(base, at + k * bits // 8), align=1)) for k in range(count)]
+    return [
+        t.wf.uniform(t.c.load(f"i{bits}", t.c.gep(base, at + k * bits // 8), align=1)) for k in range(count)
+    ]
 
 
 @meaning("st")
@@ -121,7 +153,7 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
     type_ = m.type()
     bits = TYPES[type_]
     floating = type_.lstrip("b").startswith("f")
-    if floating and operation != "add" or space in ("param", "local") or bits < 16 or bits > 64:
+    if (floating and operation != "add") or space in ("param", "local") or bits < 16 or bits > 64:
         raise t.error(f".{operation} of .{type_} in .{space} is not supported")
     if operation in ("min", "max"):
         operation = ("s" if is_signed(type_) else "u") + operation
@@ -134,7 +166,9 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
     for k in range(count):
         place = t.c.op("add", address, k * bits // 8) if k else address
         given = [t.bits(e[k], bits) for e in elements]
-        old.append(t.c.call(name, t.v(f"i{bits}"), t.wf.warp, place, *given, t.wf.active, Value("i32", str(site))))
+        old.append(
+            t.c.call(name, t.v(f"i{bits}"), t.wf.warp, place, *given, t.wf.active, Value("i32", str(site)))
+        )
     sanitize.after_atomic(t.wf, space)
     if with_result:
         d = i.operands[0]
@@ -168,6 +202,4 @@ def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
 def _createpolicy(t: Translator, i: Instruction, m: Modifiers) -> None:
     """A cache policy is an opaque hint: zero here."""
     m.rest.clear()
-    t.write(i.operands[0], t.c.int(t.v("i64"), 0))
-
-
+    t.write(i.operands[0], t.c.const(t.v("i64"), 0))

@@ -1,8 +1,11 @@
 """Matrix instructions of a warp: mma.sync, ldmatrix, stmatrix, movmatrix. Source: PTX ISA 9.7.14 (fragment layouts of each shape).
 
-Products of 8-, 16- and tf32-bit operands are exact in float32; sums are float32 fused multiply-adds in ascending k, starting from C.
-Hardware sums in groups and truncates, so its last bits differ; integers are exact.
+Products of 8-, 16- and tf32-bit operands are exact in float32; sums are float32 fused multiply-adds in
+ascending k, starting from C. Hardware sums in groups and truncates, so its last bits differ; integers are
+exact.
 """
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
@@ -121,8 +124,15 @@ def _accumulator(t: Translator, item: Operand, kind: str) -> list[Value]:
     return [numeric.from_small(t.c, t.c.resize(t.c.op("lshr", raw, at), 16), "f16") for at in (0, 16)]
 
 
-def _product(t: Translator, shape: Shape, types: tuple[str, str], kind: str, a: Sequence[Value], b: Sequence[Value],
-             sums: Sequence[Value]) -> list[Value]:
+def _product(
+    t: Translator,
+    shape: Shape,
+    types: tuple[str, str],
+    kind: str,
+    a: Sequence[Value],
+    b: Sequence[Value],
+    sums: Sequence[Value],
+) -> list[Value]:
     """Multiply in a helper of its own: the same few shapes occur again and again."""
     lib = t.wf.lib
     one = sums[0].type
@@ -204,7 +214,7 @@ def _rows(t: Translator, operand: Operand, count: int, mode: int) -> Value:
     """Return the lanes' row addresses, after checking that each of the rows is there and aligned."""
     rows = t.address(operand, 32)
     c = t.c
-    naming = c.op("and", t.wf.active, c.int(t.wf.lib.mask, (1 << 8 * count) - 1))
+    naming = c.op("and", t.wf.active, c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
     name = access.translate(t.wf.lib, "shared", 16)
     c.call(name, t.v("i64"), t.wf.warp, rows, naming, Value("i32", str(t.site())), Value("i32", str(mode)))
     return rows
@@ -228,7 +238,10 @@ def _ldmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
     for matrix in range(count):
         site = t.site()
         if trans:
-            halves = [t.wf.load("shared", 16, 1, _element_address(t, rows, matrix, part, trans=True), site)[0] for part in (0, 1)]
+            halves = [
+                t.wf.load("shared", 16, 1, _element_address(t, rows, matrix, part, trans=True), site)[0]
+                for part in (0, 1)
+            ]
             values.append(join_halves(t, *halves))
         else:
             values += t.wf.load("shared", 32, 1, _element_address(t, rows, matrix, 0, trans=False), site)

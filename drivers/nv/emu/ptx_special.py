@@ -1,12 +1,15 @@
 """Special registers. Source: PTX ISA chapter 10."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu.vector import Value
-
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.emu.vector import Value
     from drivers.nv.emu.ptx_core import Translator
 
 _AXES = {"x": 0, "y": 1, "z": 2}
@@ -32,12 +35,12 @@ def read_special(t: Translator, name: str) -> Value:
         if base == "%nclusterid":
             return wf.uniform(wf.of_thread(f"grid_{axis}"))
         if base in _CLUSTER:
-            return c.int(t.v("i32"), _CLUSTER[base])
+            return c.const(t.v("i32"), _CLUSTER[base])
     if not axis and name in _CONSTANTS:
-        return c.int(t.v("i32"), _CONSTANTS[name])
+        return c.const(t.v("i32"), _CONSTANTS[name])
     if name.startswith("%lanemask_"):
         return _lane_mask(t, name.removeprefix("%lanemask_"))
-    simple = {
+    simple: dict[str, Callable[[], Value]] = {
         "%laneid": wf.lane_id, "%warpid": lambda: wf.uniform(wf.of_warp("index")), "%nwarpid": lambda: wf.uniform(wf.of_thread("warps")),
         "%dynamic_smem_size": lambda: wf.uniform(wf.of_thread("dynamic_shared")),
         "%total_smem_size": lambda: wf.uniform(wf.of_thread("shared_bytes")),
@@ -57,7 +60,7 @@ def _clock(t: Translator, shift: int, bits: int) -> Value:
 
 
 def _lane_mask(t: Translator, how: str) -> Value:
-    values = {
+    values: dict[str, Callable[[int], int]] = {
         "eq": lambda lane: 1 << lane, "lt": lambda lane: (1 << lane) - 1, "le": lambda lane: (2 << lane) - 1,
         "gt": lambda lane: ~((2 << lane) - 1) & 0xFFFF_FFFF, "ge": lambda lane: ~((1 << lane) - 1) & 0xFFFF_FFFF,
     }  # fmt: skip

@@ -1,8 +1,11 @@
 """PTX text to statements: what is written, not what it means.
 
-Source: NVIDIA's PTX ISA, chapters 4 (syntax), 5 (state spaces, types), 10 and 11 (directives). Every construct that is not known
-here is a `PtxError` that names it and its line; nothing is skipped but debugging information.
+Source: NVIDIA's PTX ISA, chapters 4 (syntax), 5 (state spaces, types), 10 and 11 (directives). Every
+construct that is not known here is a `PtxError` that names it and its line; nothing is skipped but
+debugging information.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
@@ -137,7 +140,7 @@ class Variable:
     name: str
     space: str
     type: str
-    bytes: int
+    size: int
     align: int
     init: bytes = b""
     extern: bool = False
@@ -209,9 +212,9 @@ def number(text: str, line: int) -> Imm:
     """Read a constant."""
     low = text.lower()
     if low.startswith("0f"):
-        return Imm(int(low[2:], 16), "f32")
+        return Imm(int(low.removeprefix("0f"), 16), "f32")
     if low.startswith("0d"):
-        return Imm(int(low[2:], 16), "f64")
+        return Imm(int(low.removeprefix("0d"), 16), "f64")
     if "." in low:
         return Imm(struct.unpack("<Q", struct.pack("<d", float(low)))[0], "f64")
     digits = low.rstrip("u")
@@ -232,8 +235,20 @@ class _Scope:
 
 
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
-_LIMITS = {".maxntid", ".reqntid", ".minnctapersm", ".maxnctapersm", ".maxnreg", ".reqnctapercluster", ".maxclusterrank",
-           ".explicitcluster", ".noreturn", ".pragma", ".blocksareclusters", ".local_maxnreg"}
+_LIMITS = {
+    ".maxntid",
+    ".reqntid",
+    ".minnctapersm",
+    ".maxnctapersm",
+    ".maxnreg",
+    ".reqnctapercluster",
+    ".maxclusterrank",
+    ".explicitcluster",
+    ".noreturn",
+    ".pragma",
+    ".blocksareclusters",
+    ".local_maxnreg",
+}
 _SPACES = {".global", ".const", ".shared", ".local", ".param"}
 
 
@@ -330,7 +345,7 @@ class Parser:
     def _declaration(self, source: Source) -> None:
         extern = False
         while self._now.text in _LINKAGE:
-            extern |= self._next().text in (".extern",)
+            extern |= self._next().text == ".extern"
         token = self._now
         if token.text in (".entry", ".func"):
             function = self._read_function()
@@ -405,7 +420,7 @@ class Parser:
                 while self._now.text in (".global", ".shared", ".const", ".local", ".align", ".param"):
                     if self._next().text == ".align":
                         self._integer()
-            elif what in ("attribute",):
+            elif what == "attribute":
                 while not self._accept(")"):
                     self._at += 1
             else:
@@ -451,13 +466,15 @@ class Parser:
             value = number(self._kind("number"), token.line)
             bits = value.value
             if value.kind == "f64" and step == 4:
-                bits = struct.unpack("<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", bits))[0]))[0]
+                bits = struct.unpack(
+                    "<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", bits))[0])
+                )[0]
             data.extend(((-bits if negative else bits) & (1 << 8 * step) - 1).to_bytes(step, "little"))
 
         item()
-        if variable.bytes == 0:
-            variable.bytes = len(data)
-        variable.init = bytes(data) + bytes(variable.bytes - len(data))
+        if variable.size == 0:
+            variable.size = len(data)
+        variable.init = bytes(data) + bytes(variable.size - len(data))
 
     # ---- bodies
 
@@ -523,7 +540,11 @@ class Parser:
 
     def _local_variables(self, function: Function, scope: _Scope) -> None:
         for variable in self._variables():
-            unique = variable.name if variable.name not in function.variables else f"{variable.name}@{scope.number}"
+            unique = (
+                variable.name
+                if variable.name not in function.variables
+                else f"{variable.name}@{scope.number}"
+            )
             if unique != variable.name or scope.parent is not None:
                 unique = f"{variable.name}@{scope.number}"
                 scope.names[variable.name] = unique
@@ -664,12 +685,17 @@ def _renamed(instruction: Instruction, names: dict[str, str]) -> Instruction:
     operands = tuple(map(rename, instruction.operands))
     if operands == instruction.operands:
         return instruction
-    return Instruction(instruction.opcode, instruction.modifiers, operands, instruction.guard, instruction.negated, instruction.line,
-                       instruction.text)
+    return Instruction(
+        instruction.opcode,
+        instruction.modifiers,
+        operands,
+        instruction.guard,
+        instruction.negated,
+        instruction.line,
+        instruction.text,
+    )
 
 
 def parse(text: str) -> Source:
     """Read a PTX module."""
     return Parser(text.rstrip("\0")).module()
-
-

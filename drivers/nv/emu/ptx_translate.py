@@ -1,5 +1,7 @@
 """A flat kernel to a warp function: blocks, liveness of registers, control flow, barriers."""
 
+# ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import re
@@ -41,7 +43,11 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
     spins = any(
         i.opcode in _WAITING or _WAITING_WORDS & set(i.modifiers) for block in cut for i in block.instructions
     )  # fmt: skip
-    copies = ptx_async.QUEUE_BYTES if any(ptx_async.uses_copies(i.opcode) for block in cut for i in block.instructions) else 0
+    copies = (
+        ptx_async.QUEUE_BYTES
+        if any(ptx_async.uses_copies(i.opcode) for block in cut for i in block.instructions)
+        else 0
+    )
     wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins, reserve=copies)
     holder.append(Translator(wf, flat, arch, lazy))
     return wf.translate()
@@ -72,12 +78,21 @@ def _lazy_nans(flat: Flat) -> frozenset[str]:
             continue
         for reg in writes(statement):
             entry = sources.setdefault(reg.name, [])
-            if statement.opcode == "mov" and len(statement.operands) == 2 and isinstance(statement.operands[0], Reg):
+            if (
+                statement.opcode == "mov"
+                and len(statement.operands) == 2
+                and isinstance(statement.operands[0], Reg)
+            ):
                 if not ptx_float.is_neutral(statement.operands[1]):
                     entry.append(statement.operands[1])
             elif not ptx_float.is_float_result(statement):
                 entry.append(None)
-    arithmetic = {r.name for s in flat.statements if isinstance(s, Instruction) and ptx_float.is_float_result(s) for r in writes(s)}
+    arithmetic = {
+        r.name
+        for s in flat.statements
+        if isinstance(s, Instruction) and ptx_float.is_float_result(s)
+        for r in writes(s)
+    }
     lazy = {name for name, entry in sources.items() if None not in entry and (name in arithmetic or entry)}
     changed = True
     while changed:
@@ -118,7 +133,9 @@ def _condition(t: Translator, instruction: Instruction) -> Value:
 def _one(t: Translator, instruction: Instruction) -> None:
     act = MEANINGS.get(instruction.opcode)
     if act is None:
-        raise PtxError(instruction.line, f"instruction {instruction.opcode} is not supported: {instruction.text}")
+        raise PtxError(
+            instruction.line, f"instruction {instruction.opcode} is not supported: {instruction.text}"
+        )
     modifiers = Modifiers(instruction)
     act(t, instruction, modifiers)
     modifiers.done()
@@ -210,9 +227,13 @@ def _vote_at_barrier(t: Translator, which: Value, vote: Value) -> None:
     bar = barrier_at(c, t.wf.group, which)
     yes = c.op("and", c.mask_bits(vote), t.wf.active)
     no = c.op("xor", yes, t.wf.active)
-    BARRIER.store(c, bar, "count", c.op("add", BARRIER.load(c, bar, "count"), c.resize(c.intrinsic("ctpop", yes), 32)))
+    BARRIER.store(
+        c, bar, "count", c.op("add", BARRIER.load(c, bar, "count"), c.resize(c.intrinsic("ctpop", yes), 32))
+    )
     for field, lanes in (("some", yes), ("every", no)):
-        BARRIER.store(c, bar, field, c.op("or", BARRIER.load(c, bar, field), c.resize(c.icmp("ne", lanes, 0), 32)))
+        BARRIER.store(
+            c, bar, field, c.op("or", BARRIER.load(c, bar, field), c.resize(c.icmp("ne", lanes, 0), 32))
+        )
 
 
 @meaning("barrier_result")
@@ -257,5 +278,3 @@ def _machine_hints(t: Translator, i: Instruction, m: Modifiers) -> None:
     """Hints to the machine: a mark for profilers, programmatic dependent launch (grids never overlap here), register counts."""
     del t, i
     m.rest.clear()
-
-

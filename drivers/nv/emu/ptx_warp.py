@@ -1,6 +1,7 @@
 """Operations across a warp: shfl, vote, match, redux, elect, activemask. Source: PTX ISA 9.7.9.6, 9.7.13.
 
-The lanes that a mask names must all be there: hardware would wait for them, the emulator reports the ones that are elsewhere.
+The lanes that a mask names must all be there: hardware would wait for them, the emulator reports the ones
+that are elsewhere.
 """
 
 from __future__ import annotations
@@ -56,7 +57,12 @@ def shuffle_source(mode: str, lane: int, b: int, control: int) -> tuple[int, boo
     clamp, segment = control & 31, control >> 8 & 31
     highest = (lane & segment) | (clamp & ~segment & 31)
     b &= 31
-    source = {"up": lane - b, "down": lane + b, "bfly": lane ^ b, "idx": (lane & segment) | (b & ~segment & 31)}[mode]
+    source = {
+        "up": lane - b,
+        "down": lane + b,
+        "bfly": lane ^ b,
+        "idx": (lane & segment) | (b & ~segment & 31),
+    }[mode]
     good = source >= highest if mode == "up" else source <= highest
     return (source if good else lane), good
 
@@ -72,8 +78,11 @@ def _source_lanes(t: Translator, mode: str, b: Value, control: Value) -> tuple[V
         source = c.op("sub", lane, b)
         good = c.icmp("sge", source, highest)
     else:
-        source = {"down": lambda: c.op("add", lane, b), "bfly": lambda: c.op("xor", lane, b),
-                  "idx": lambda: c.op("or", lowest, c.op("and", b, outside))}[mode]()
+        source = {
+            "down": lambda: c.op("add", lane, b),
+            "bfly": lambda: c.op("xor", lane, b),
+            "idx": lambda: c.op("or", lowest, c.op("and", b, outside)),
+        }[mode]()
         good = c.icmp("sle", source, highest)
     return c.select(good, source, lane), good
 
@@ -122,7 +131,16 @@ def _match(t: Translator, i: Instruction, m: Modifiers) -> None:
         t.write(valid, t.wf.uniform(every))
 
 
-_NEUTRAL = {"add": 0, "or": 0, "xor": 0, "and": -1, "smin": 0x7FFF_FFFF, "smax": -0x8000_0000, "umin": -1, "umax": 0}
+_NEUTRAL = {
+    "add": 0,
+    "or": 0,
+    "xor": 0,
+    "and": -1,
+    "smin": 0x7FFF_FFFF,
+    "smax": -0x8000_0000,
+    "umin": -1,
+    "umax": 0,
+}
 
 
 @meaning("redux")

@@ -1,7 +1,10 @@
 """The emulated resource manager: RM_ALLOC, RM_FREE, RM_CONTROL, memory mapping, with the checks and statuses of the real one.
 
-Sources: nv.md 1, 2 and 7. What a compute-only sandbox does not pass is refused the way the sandbox refuses it.
+Sources: nv.md 1, 2 and 7. What a compute-only sandbox does not pass is refused the way the sandbox refuses
+it.
 """
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ _HUGE = 2 << 20
 _MEM_FLAGS = 0x1 | 0x100 | 0x4000 | 0x8000 | 0x10000
 _COPY_ENGINES = 4
 """Copy engines of the emulated GPU; the first shares the graphics run list."""
-_PARENTS = {
+_PARENTS: dict[int, tuple[int, ...]] = {
     RmClass.NV01_DEVICE_0: (RmClass.NV01_ROOT_CLIENT,), RmClass.NV20_SUBDEVICE_0: (RmClass.NV01_DEVICE_0,),
     RmClass.FERMI_VASPACE_A: (RmClass.NV01_DEVICE_0,), RmClass.NV01_MEMORY_LOCAL_USER: (RmClass.NV01_DEVICE_0,),
     RmClass.NV01_MEMORY_SYSTEM: (RmClass.NV01_DEVICE_0,), RmClass.KEPLER_CHANNEL_GROUP_A: (RmClass.NV01_DEVICE_0,),
@@ -69,7 +72,9 @@ class ResourceManager:
         """RM_ALLOC: returns the new object's handle."""
         if cls in (RmClass.NV01_ROOT, RmClass.NV01_ROOT_CLIENT):
             if root != parent or parent != new:
-                raise Refusal(NvStatus.INVALID_OBJECT_PARENT, "a root client has itself as root, parent and handle")
+                raise Refusal(
+                    NvStatus.INVALID_OBJECT_PARENT, "a root client has itself as root, parent and handle"
+                )
             return self.handles.new_client(new).handle
         above = self.handles.get(root, parent)
         layout = self._layout(cls)
@@ -104,7 +109,10 @@ class ResourceManager:
         if address == 0:
             return None
         if size not in (0, layout.SIZE):
-            raise Refusal(NvStatus.INVALID_PARAM_STRUCT, f"{layout.__name__} is {layout.SIZE} bytes here, paramsSize is {size}")
+            raise Refusal(
+                NvStatus.INVALID_PARAM_STRUCT,
+                f"{layout.__name__} is {layout.SIZE} bytes here, paramsSize is {size}",
+            )
         values = layout.from_bytes(ctypes.string_at(address, layout.SIZE))
         for violation in values.check():
             raise Refusal(NvStatus.INVALID_ARGUMENT, str(violation))
@@ -126,7 +134,9 @@ class ResourceManager:
         if cls == RmClass.FERMI_CONTEXT_SHARE_A:
             vaspace = self.handles.find(client, values.hVASpace, o.VaSpace)
             assert isinstance(vaspace, o.VaSpace)
-            return o.ContextShare(handle, cls, parent, client, vaspace=vaspace, number=1 if values.flags == 1 else 0)
+            return o.ContextShare(
+                handle, cls, parent, client, vaspace=vaspace, number=1 if values.flags == 1 else 0
+            )
         if cls in row.gpfifo:
             return self._channel(client, parent, handle, cls, values)
         if cls == row.compute or cls in row.copy:
@@ -152,11 +162,22 @@ class ResourceManager:
             raise Refusal(NvStatus.INVALID_FLAGS, f"memory flags {values.flags:#x}")
         system = cls == RmClass.NV01_MEMORY_SYSTEM
         if system != (attr.LOCATION == Location.PCI) or values.type not in (MemType.IMAGE, MemType.NOTIFIER):
-            raise Refusal(NvStatus.INVALID_ARGUMENT, f"location {attr.LOCATION!r}, type {values.type} in class {cls:#x}")
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT, f"location {attr.LOCATION!r}, type {values.type} in class {cls:#x}"
+            )
         unit = _HUGE if attr2.PAGE_SIZE_HUGE == 1 else _PAGE
-        if values.size == 0 or values.size % unit or (values.alignment and values.alignment & (values.alignment - 1)):
-            raise Refusal(NvStatus.INVALID_ARGUMENT, f"size {values.size:#x}, alignment {values.alignment:#x}, page {unit:#x}")
-        memory = o.Memory(handle, cls, parent, client, size=values.size, kind="sysmem" if system else "vidmem")
+        if (
+            values.size == 0
+            or values.size % unit
+            or (values.alignment and values.alignment & (values.alignment - 1))
+        ):
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT,
+                f"size {values.size:#x}, alignment {values.alignment:#x}, page {unit:#x}",
+            )
+        memory = o.Memory(
+            handle, cls, parent, client, size=values.size, kind="sysmem" if system else "vidmem"
+        )
         if not system:
             self.gpu.take_vram(values.size)
         memory.back()
@@ -169,19 +190,40 @@ class ResourceManager:
         flags = OsDescriptorFlags.from_int(values.flags)
         for violation in flags.check():
             raise Refusal(NvStatus.INVALID_FLAGS, str(violation))
-        if values.pMemory == 0 or values.pMemory % _PAGE or (values.limit + 1) % _PAGE or flags.PHYSICALITY != 1:
-            raise Refusal(NvStatus.INVALID_ARGUMENT, f"pages at {values.pMemory:#x}, limit {values.limit:#x}, {flags!r}")
+        if (
+            values.pMemory == 0
+            or values.pMemory % _PAGE
+            or (values.limit + 1) % _PAGE
+            or flags.PHYSICALITY != 1
+        ):
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT, f"pages at {values.pMemory:#x}, limit {values.limit:#x}, {flags!r}"
+            )
         parent = self.handles.get(values.hRoot, values.hObjectParent)
         if parent.cls != RmClass.NV01_DEVICE_0:
             raise Refusal(NvStatus.INVALID_OBJECT_PARENT, "memory lies under a device")
-        memory = o.Memory(values.hObjectNew, values.hClass, parent, values.hRoot, size=values.limit + 1, host=values.pMemory, kind="user pages")
+        memory = o.Memory(
+            values.hObjectNew,
+            values.hClass,
+            parent,
+            values.hRoot,
+            size=values.limit + 1,
+            host=values.pMemory,
+            kind="user pages",
+        )
         return self.handles.add(memory).handle
 
     def _vaspace(self, client: int, parent: o.RmObject, handle: int, values: Any) -> o.RmObject:
         known = VaspaceFlags.IS_EXTERNALLY_OWNED | VaspaceFlags.ENABLE_PAGE_FAULTING
         if values.index != 0 or values.flags & ~known:
             raise Refusal(NvStatus.INVALID_ARGUMENT, f"index {values.index}, flags {values.flags:#x}")
-        return o.VaSpace(handle, RmClass.FERMI_VASPACE_A, parent, client, external=bool(values.flags & VaspaceFlags.IS_EXTERNALLY_OWNED))
+        return o.VaSpace(
+            handle,
+            RmClass.FERMI_VASPACE_A,
+            parent,
+            client,
+            external=bool(values.flags & VaspaceFlags.IS_EXTERNALLY_OWNED),
+        )
 
     def engine_types(self) -> set[int]:
         """Return the engine types that channels can have."""
@@ -192,7 +234,9 @@ class ResourceManager:
             raise Refusal(NvStatus.INVALID_ARGUMENT, f"no engine of type {values.engineType:#x}")
         vaspace = self.handles.find(client, values.hVASpace, o.VaSpace) if values.hVASpace else None
         assert vaspace is None or isinstance(vaspace, o.VaSpace)
-        return o.Group(handle, RmClass.KEPLER_CHANNEL_GROUP_A, parent, client, engine=values.engineType, vaspace=vaspace)
+        return o.Group(
+            handle, RmClass.KEPLER_CHANNEL_GROUP_A, parent, client, engine=values.engineType, vaspace=vaspace
+        )
 
     def _channel(self, client: int, parent: o.RmObject, handle: int, cls: int, values: Any) -> o.RmObject:
         if not isinstance(parent, o.Group):
@@ -207,9 +251,14 @@ class ResourceManager:
                 raise Refusal(NvStatus.INVALID_OBJECT_PARENT, "the context share belongs to another group")
             vaspace = share.vaspace
         if vaspace is None:
-            raise Refusal(NvStatus.INVALID_ARGUMENT, "neither the group nor a context share names an address space")
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT, "neither the group nor a context share names an address space"
+            )
         if values.engineType not in (0, parent.engine):
-            raise Refusal(NvStatus.INVALID_ARGUMENT, f"engine type {values.engineType:#x} in a group of {parent.engine:#x}")
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT,
+                f"engine type {values.engineType:#x} in a group of {parent.engine:#x}",
+            )
         entries = values.gpFifoEntries
         if entries < 2 or entries & (entries - 1):
             raise Refusal(NvStatus.INVALID_ARGUMENT, f"{entries} ring entries")
@@ -227,8 +276,16 @@ class ResourceManager:
         for name in ("cid", "subDeviceId", "hPhysChannelGroup", "internalFlags", "tpcConfigID"):
             if getattr(values, name):
                 raise Refusal(NvStatus.INVALID_ARGUMENT, f"{name} must be 0")
-        channel = Channel(self.gpu, vaspace.space, ring=values.gpFifoOffset, entries=entries, userd=userd.host + at,
-                          notifier=notifier.host if notifier else 0, engine=parent.engine, cls=cls)
+        channel = Channel(
+            self.gpu,
+            vaspace.space,
+            ring=values.gpFifoOffset,
+            entries=entries,
+            userd=userd.host + at,
+            notifier=notifier.host if notifier else 0,
+            engine=parent.engine,
+            cls=cls,
+        )
         self.gpu.add(channel)
         return o.ChannelObject(handle, cls, parent, client, channel=channel)
 
@@ -242,9 +299,15 @@ class ResourceManager:
             if values is not None and (values.version, values.size) != (GR_ALLOCATION_VERSION, values.SIZE):
                 raise Refusal(NvStatus.INVALID_ARGUMENT, f"{values!r}")
         elif values is None and not graphics:
-            raise Refusal(NvStatus.INVALID_ARGUMENT, "a copy object without parameters takes the graphics copy engine")
-        elif values is not None and (values.version != COPY_ALLOCATION_VERSION or values.engineType != parent.channel.engine):
-            raise Refusal(NvStatus.INVALID_ARGUMENT, f"{values!r} on a channel of engine {parent.channel.engine:#x}")
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT, "a copy object without parameters takes the graphics copy engine"
+            )
+        elif values is not None and (
+            values.version != COPY_ALLOCATION_VERSION or values.engineType != parent.channel.engine
+        ):
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT, f"{values!r} on a channel of engine {parent.channel.engine:#x}"
+            )
         parent.channel.classes.add(cls)
         return o.RmObject(handle, cls, parent, client)
 
@@ -252,7 +315,9 @@ class ResourceManager:
         if parent.cls != RmClass.NV20_SUBDEVICE_0:
             raise Refusal(NvStatus.INVALID_OBJECT_PARENT, "the doorbell page lies under the subdevice")
         if values is not None and values.bPriv:
-            raise Refusal(NvStatus.INSUFFICIENT_PERMISSIONS, "a privileged doorbell page needs the kernel's rights")
+            raise Refusal(
+                NvStatus.INSUFFICIENT_PERMISSIONS, "a privileged doorbell page needs the kernel's rights"
+            )
         return o.RmObject(handle, cls, parent, client)
 
     # ---- the rest
@@ -279,14 +344,20 @@ class ResourceManager:
         item = self.handles.get(client, handle)
         if item.cls in self.profile.generation.usermode:
             if above is not item.parent:
-                raise Refusal(NvStatus.INVALID_OBJECT_PARENT, "the doorbell page is mapped through its subdevice")
+                raise Refusal(
+                    NvStatus.INVALID_OBJECT_PARENT, "the doorbell page is mapped through its subdevice"
+                )
             return item
         if not isinstance(item, o.Memory) or item.fd < 0:
-            raise Refusal(NvStatus.INVALID_OBJECT, f"object {handle:#x} of class {item.cls:#x} cannot be mapped")
+            raise Refusal(
+                NvStatus.INVALID_OBJECT, f"object {handle:#x} of class {item.cls:#x} cannot be mapped"
+            )
         if above.cls not in (RmClass.NV01_DEVICE_0, RmClass.NV20_SUBDEVICE_0):
             raise Refusal(NvStatus.INVALID_OBJECT_PARENT, "memory is mapped through a device or subdevice")
         if length == 0 or offset % _PAGE or offset + length > item.size:
-            raise Refusal(NvStatus.INVALID_ARGUMENT, f"[{offset:#x}, {offset + length:#x}) of {item.size:#x} bytes")
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT, f"[{offset:#x}, {offset + length:#x}) of {item.size:#x} bytes"
+            )
         return item
 
 

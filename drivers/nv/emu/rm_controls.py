@@ -1,5 +1,7 @@
 """Controls of the emulated resource manager: what the GPU says of itself, channel scheduling, the debugger's questions."""
 
+# ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import ctypes
@@ -9,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 from drivers.nv.emu import objects as o
 from drivers.nv.emu.objects import Refusal
 from drivers.nv.layouts import debugger
-from drivers.nv.layouts.controls import CONTROL_STRUCTS, GID_BINARY_SHA1, GID_BYTES, GRCE_BIT, Control, FbInfo, GrInfo
+from drivers.nv.layouts.controls import (
+    CONTROL_STRUCTS,
+    GID_BINARY_SHA1,
+    GID_BYTES,
+    GRCE_BIT,
+    Control,
+    FbInfo,
+    GrInfo,
+)
 from drivers.nv.layouts.gpfifo import WorkSubmitToken
 from drivers.nv.layouts.rm_classes import EngineType, RmClass
 from drivers.nv.layouts.status import NvStatus
@@ -56,7 +66,9 @@ class Controls:
             C.NV2080_CTRL_CMD_GR_GET_TPC_MASK: self._tpc_mask,
             C.NV2080_CTRL_CMD_FB_GET_INFO_V2: self._fb_info,
             C.NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE: lambda _, v: {},
-            C.NV2080_CTRL_CMD_MC_GET_ARCH_INFO: lambda _, v: {"architecture": self._profile.generation.architecture},
+            C.NV2080_CTRL_CMD_MC_GET_ARCH_INFO: lambda _, v: {
+                "architecture": self._profile.generation.architecture
+            },
             C.NV2080_CTRL_CMD_PERF_BOOST: lambda _, v: {},
             C.NV2080_CTRL_CMD_CE_GET_ALL_CAPS: self._copy_engines,
             C.NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG: lambda _, v: {},
@@ -79,7 +91,10 @@ class Controls:
             raise Refusal(NvStatus.INVALID_OBJECT, f"control {cmd:#x} on an object of class {item.cls:#x}")
         layout = self._profile.layout(CONTROL_STRUCTS[cmd])
         if size != layout.SIZE:
-            raise Refusal(NvStatus.INVALID_PARAM_STRUCT, f"{layout.__name__} is {layout.SIZE} bytes here, paramsSize is {size}")
+            raise Refusal(
+                NvStatus.INVALID_PARAM_STRUCT,
+                f"{layout.__name__} is {layout.SIZE} bytes here, paramsSize is {size}",
+            )
         values = layout.from_bytes(ctypes.string_at(address, size))
         for violation in values.check():
             raise Refusal(NvStatus.INVALID_ARGUMENT, str(violation))
@@ -123,7 +138,9 @@ class Controls:
         classes = self._profile.classes
         if values.classList:
             if values.numClasses < len(classes):
-                raise Refusal(NvStatus.INVALID_ARGUMENT, f"room for {values.numClasses} of {len(classes)} classes")
+                raise Refusal(
+                    NvStatus.INVALID_ARGUMENT, f"room for {values.numClasses} of {len(classes)} classes"
+                )
             raw = b"".join(c.to_bytes(4, "little") for c in classes)
             ctypes.memmove(values.classList, raw, len(raw))
         return {"numClasses": len(classes)}
@@ -175,8 +192,13 @@ class Controls:
 
     def _fb_info(self, _: o.RmObject, values: Any) -> dict[str, Any]:
         total = self._profile.vram_bytes // 1024
-        known = {FbInfo.RAM_SIZE: total, FbInfo.TOTAL_RAM_SIZE: total, FbInfo.HEAP_SIZE: total,
-                 FbInfo.HEAP_FREE: self._rm.gpu.vram_free // 1024, FbInfo.L2CACHE_SIZE: 50 * 1024}
+        known = {
+            FbInfo.RAM_SIZE: total,
+            FbInfo.TOTAL_RAM_SIZE: total,
+            FbInfo.HEAP_SIZE: total,
+            FbInfo.HEAP_FREE: self._rm.gpu.vram_free // 1024,
+            FbInfo.L2CACHE_SIZE: 50 * 1024,
+        }
         entries = list(values.fbInfoList)
         if values.fbInfoListSize > len(entries):
             raise Refusal(NvStatus.INVALID_ARGUMENT, f"{values.fbInfoListSize} questions")
@@ -204,7 +226,10 @@ class Controls:
             assert isinstance(channel, o.ChannelObject)
             assert channel.channel is not None
             if values.bEnable and channel.channel.engine == EngineType.GR0 and not channel.registered:
-                raise Refusal(NvStatus.INVALID_STATE, "a graphics channel is scheduled before UVM mapped its context buffers")
+                raise Refusal(
+                    NvStatus.INVALID_STATE,
+                    "a graphics channel is scheduled before UVM mapped its context buffers",
+                )
             channel.channel.scheduled = bool(values.bEnable)
         self._rm.gpu.wake()
         return {}
@@ -216,7 +241,9 @@ class Controls:
         return {}
 
     def _disable(self, item: o.RmObject, values: Any) -> dict[str, Any]:
-        for client, handle in list(zip(values.hClientList, values.hChannelList, strict=True))[: values.numChannels]:
+        for client, handle in list(zip(values.hClientList, values.hChannelList, strict=True))[
+            : values.numChannels
+        ]:
             channel = self._rm.handles.find(client, handle, o.ChannelObject)
             assert isinstance(channel, o.ChannelObject)
             assert channel.channel is not None
@@ -233,7 +260,9 @@ class Controls:
     def _token(self, item: o.RmObject, _: Any) -> dict[str, Any]:
         assert isinstance(item, o.ChannelObject)
         assert item.channel is not None
-        return {"workSubmitToken": int(WorkSubmitToken(CHANNEL=item.channel.number, RUNLIST=item.channel.runlist))}
+        return {
+            "workSubmitToken": int(WorkSubmitToken(CHANNEL=item.channel.number, RUNLIST=item.channel.runlist))
+        }
 
     # ---- the debugger
 
@@ -249,16 +278,25 @@ class Controls:
         channel = self._target(item, values.hTargetChannel).channel
         sms = 2 * self._profile.gpcs * self._profile.tpcs_per_gpc
         if values.numSMsToRead > debugger.MAX_SMS_PER_READ or values.startingSM + values.numSMsToRead > sms:
-            raise Refusal(NvStatus.INVALID_ARGUMENT, f"SMs from {values.startingSM}, {values.numSMsToRead} of {sms}")
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT, f"SMs from {values.startingSM}, {values.numSMsToRead} of {sms}"
+            )
         assert channel is not None
         states = list(values.smErrorStateArray)
         blank = debugger.NV83DE_SM_ERROR_STATE_REGISTERS()
         for i in range(values.numSMsToRead):
             states[i] = blank
             if values.startingSM + i == 0 and channel.warp_error:
-                states[i] = blank.replace(hwwWarpEsr=channel.warp_error, hwwWarpEsrPc64=channel.warp_pc, hwwEsrAddr=channel.fault_address)
+                states[i] = blank.replace(
+                    hwwWarpEsr=channel.warp_error,
+                    hwwWarpEsrPc64=channel.warp_pc,
+                    hwwEsrAddr=channel.fault_address,
+                )
         valid = channel.mmu_fault
-        return {"smErrorStateArray": tuple(states), "mmuFault": debugger.NV83DE_MMU_FAULT_INFO(valid=valid, faultInfo=1 if valid else 0)}
+        return {
+            "smErrorStateArray": tuple(states),
+            "mmuFault": debugger.NV83DE_MMU_FAULT_INFO(valid=valid, faultInfo=1 if valid else 0),
+        }
 
     def _clear_sm_errors(self, item: o.RmObject, values: Any) -> dict[str, Any]:
         channel = self._target(item, values.hTargetChannel).channel
@@ -273,6 +311,7 @@ class Controls:
         assert channel.channel is not None
         if not channel.channel.mmu_fault:
             return {"count": 0}
-        first = debugger.NV83DE_MMU_FAULT_INFO_ENTRY(faultAddress=channel.channel.fault_address, faultType=2,
-                                                     accessType=channel.channel.fault_access)
+        first = debugger.NV83DE_MMU_FAULT_INFO_ENTRY(
+            faultAddress=channel.channel.fault_address, faultType=2, accessType=channel.channel.fault_access
+        )
         return {"count": 1, "mmuFaultInfoList": (first, *values.mmuFaultInfoList[1:])}

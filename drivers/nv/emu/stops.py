@@ -1,5 +1,7 @@
 """What stops a channel, and device memory as its engines reach it."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import ctypes
@@ -39,13 +41,19 @@ class DeviceMemory:
         access = MmuAccess.WRITE if write else MmuAccess.READ
         if mapping is None:
             nearest = self.space.nearest(va)
-            raise ChannelError(RcCode.MMU_FAULT, f"{access.name.lower()} of {size} bytes at {va:#x}; nearest: {nearest}", address=va,
-                               access=access)
+            raise ChannelError(
+                RcCode.MMU_FAULT,
+                f"{access.name.lower()} of {size} bytes at {va:#x}; nearest: {nearest}",
+                address=va,
+                access=access,
+            )
         if write and not mapping.writable:
-            raise ChannelError(RcCode.MMU_FAULT, f"write to read-only {mapping} at {va:#x}", address=va, access=access)
+            raise ChannelError(
+                RcCode.MMU_FAULT, f"write to read-only {mapping} at {va:#x}", address=va, access=access
+            )
         return mapping.host + va - mapping.va
 
-    def bytes(self, va: int, size: int) -> bytes:
+    def fetch(self, va: int, size: int) -> bytes:
         """Copy out."""
         return ctypes.string_at(self.host(va, size), size)
 
@@ -65,7 +73,7 @@ class DeviceMemory:
 
     def read_words(self, va: int, count: int) -> tuple[int, ...]:
         """Read 32-bit words."""
-        return struct.unpack(f"<{count}I", self.bytes(va, 4 * count))
+        return struct.unpack(f"<{count}I", self.fetch(va, 4 * count))
 
     def release(self, va: int, payload: int, size: int, *, timestamp: bool) -> None:
         """Write a semaphore: the time first, then the payload, each in one store."""

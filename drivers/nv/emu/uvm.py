@@ -1,5 +1,7 @@
 """The emulated /dev/nvidia-uvm: registration of GPUs, address spaces and channels, ranges and mappings. Sources: nv.md 1.2, 2.5, 2.6, 7."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
@@ -22,7 +24,9 @@ _PAGE = 4096
 class Uvm:
     """One process's view: what the first open of /dev/nvidia-uvm holds."""
 
-    def __init__(self, manager: ResourceManager, is_frontend: Callable[[int], bool], is_uvm: Callable[[int], bool]) -> None:
+    def __init__(
+        self, manager: ResourceManager, is_frontend: Callable[[int], bool], is_uvm: Callable[[int], bool]
+    ) -> None:
         self._rm = manager
         self._is_frontend = is_frontend
         self._is_uvm = is_uvm
@@ -78,7 +82,9 @@ class Uvm:
 
     def _mm_initialise(self, fd: int, values: Any) -> dict[str, Any]:
         if fd in self._initialised or values.uvmFd not in self._initialised:
-            raise Refusal(NvStatus.INVALID_ARGUMENT, "UVM_MM_INITIALIZE goes to a second descriptor and names the first")
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT, "UVM_MM_INITIALIZE goes to a second descriptor and names the first"
+            )
         shared = values.uvmFd in self._managed
         self._managed.add(values.uvmFd)
         if shared:
@@ -103,7 +109,9 @@ class Uvm:
         if self._gpu_registered:
             raise Refusal(NvStatus.INVALID_STATE, "the GPU is registered already")
         if values.hClient or values.hSmcPartRef or values.numaEnabled:
-            raise Refusal(NvStatus.INVALID_ARGUMENT, "hClient and hSmcPartRef are for MIG, numaEnabled is an answer")
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT, "hClient and hSmcPartRef are for MIG, numaEnabled is an answer"
+            )
         self._gpu_registered = True
         return {}
 
@@ -120,7 +128,10 @@ class Uvm:
         vaspace = self._rm.handles.find(values.hClient, values.hVaSpace, o.VaSpace)
         assert isinstance(vaspace, o.VaSpace)
         if not vaspace.external or vaspace.registered or self._vaspace is not None:
-            raise Refusal(NvStatus.INVALID_STATE, "the address space is not externally owned, or one is registered already")
+            raise Refusal(
+                NvStatus.INVALID_STATE,
+                "the address space is not externally owned, or one is registered already",
+            )
         vaspace.registered = True
         self._vaspace = vaspace
         return {}
@@ -146,7 +157,9 @@ class Uvm:
             raise Refusal(NvStatus.INVALID_STATE, "the channel is registered already")
         if item.channel.engine == EngineType.GR0:
             if self._rm.profile.generation.compute not in item.channel.classes:
-                raise Refusal(NvStatus.INVALID_STATE, "a graphics channel is registered after its engine object")
+                raise Refusal(
+                    NvStatus.INVALID_STATE, "a graphics channel is registered after its engine object"
+                )
             self._claim_window(values.base, values.length)
         item.registered = True
         return {}
@@ -156,7 +169,9 @@ class Uvm:
         if base == 0 or base % _PAGE or length < CONTEXT_BUFFER_BYTES or base + length > limit:
             raise Refusal(NvStatus.INVALID_ADDRESS, f"context-buffer window [{base:#x}, {base + length:#x})")
         if self._windows.get(base) != length and self._overlaps(base, length):
-            raise Refusal(NvStatus.UVM_ADDRESS_IN_USE, f"window [{base:#x}, {base + length:#x}) overlaps another range")
+            raise Refusal(
+                NvStatus.UVM_ADDRESS_IN_USE, f"window [{base:#x}, {base + length:#x}) overlaps another range"
+            )
         self._windows[base] = length
 
     def _unregister_channel(self, values: Any) -> dict[str, Any]:
@@ -168,14 +183,24 @@ class Uvm:
     # ---- memory
 
     def _overlaps(self, base: int, length: int) -> bool:
-        return any(b < base + length and base < b + n for b, n in (*self._ranges.items(), *self._windows.items()))
+        return any(
+            b < base + length and base < b + n for b, n in (*self._ranges.items(), *self._windows.items())
+        )
 
     def _create_range(self, values: Any) -> dict[str, Any]:
         base, length = values.base, values.length
-        if base == 0 or base % _PAGE or length == 0 or length % _PAGE or (base + length) >> self._rm.profile.address_bits:
+        if (
+            base == 0
+            or base % _PAGE
+            or length == 0
+            or length % _PAGE
+            or (base + length) >> self._rm.profile.address_bits
+        ):
             raise Refusal(NvStatus.INVALID_ADDRESS, f"range [{base:#x}, {base + length:#x})")
         if self._overlaps(base, length):
-            raise Refusal(NvStatus.UVM_ADDRESS_IN_USE, f"range [{base:#x}, {base + length:#x}) overlaps another")
+            raise Refusal(
+                NvStatus.UVM_ADDRESS_IN_USE, f"range [{base:#x}, {base + length:#x}) overlaps another"
+            )
         self._ranges[base] = length
         return {}
 
@@ -190,20 +215,37 @@ class Uvm:
         start = self._range_of(values.base, values.length)
         memory = self._rm.handles.find(values.hClient, values.hMemory, o.Memory)
         assert isinstance(memory, o.Memory)
-        if values.base % _PAGE or values.length % _PAGE or values.offset % _PAGE or values.offset + values.length > memory.size:
-            raise Refusal(NvStatus.INVALID_ARGUMENT, f"{values.length:#x} bytes at {values.offset:#x} of {memory.size:#x}")
+        if (
+            values.base % _PAGE
+            or values.length % _PAGE
+            or values.offset % _PAGE
+            or values.offset + values.length > memory.size
+        ):
+            raise Refusal(
+                NvStatus.INVALID_ARGUMENT,
+                f"{values.length:#x} bytes at {values.offset:#x} of {memory.size:#x}",
+            )
         if values.gpuAttributesCount != 1:
             raise Refusal(NvStatus.INVALID_ARGUMENT, f"{values.gpuAttributesCount} GPUs")
         attributes = values.perGpuAttributes[0]
         self._check_gpu(attributes.gpuUuid)
         if attributes.gpuFormatType or attributes.gpuElementBits or attributes.gpuCompressionType:
             raise Refusal(NvStatus.INVALID_ARGUMENT, f"{attributes!r}")
-        if any(base < values.base + values.length and values.base < base + n for base, (n, _, _) in self._mapped.items()):
+        if any(
+            base < values.base + values.length and values.base < base + n
+            for base, (n, _, _) in self._mapped.items()
+        ):
             raise Refusal(NvStatus.UVM_ADDRESS_IN_USE, f"{values.base:#x} is mapped already")
         writable = attributes.gpuMappingType != UvmGpuMappingType.READ_ONLY
         space = self._space().space
-        space.map(values.base, values.length, memory.host + values.offset, label=memory.kind, writable=writable,
-                  tracked=memory.kind == "vidmem" and memory.fd < 0)
+        space.map(
+            values.base,
+            values.length,
+            memory.host + values.offset,
+            label=memory.kind,
+            writable=writable,
+            tracked=memory.kind == "vidmem" and memory.fd < 0,
+        )
         memory.mappings.append((space, values.base))
         self._mapped[values.base] = (values.length, start, memory)
         return {}
@@ -223,7 +265,9 @@ class Uvm:
     def _unmap(self, values: Any) -> dict[str, Any]:
         self._check_gpu(values.gpuUuid)
         if values.base not in self._mapped or self._mapped[values.base][0] != values.length:
-            raise Refusal(NvStatus.INVALID_ADDRESS, f"nothing of {values.length:#x} bytes is mapped at {values.base:#x}")
+            raise Refusal(
+                NvStatus.INVALID_ADDRESS, f"nothing of {values.length:#x} bytes is mapped at {values.base:#x}"
+            )
         self._drop_mapping(values.base)
         return {}
 
@@ -231,7 +275,10 @@ class Uvm:
         if values.base not in self._ranges:
             raise Refusal(NvStatus.INVALID_ADDRESS, f"no range starts at {values.base:#x}")
         if "length" in type(values).FIELDS and values.length != self._ranges[values.base]:
-            raise Refusal(NvStatus.INVALID_ADDRESS, f"the range at {values.base:#x} is {self._ranges[values.base]:#x} bytes")
+            raise Refusal(
+                NvStatus.INVALID_ADDRESS,
+                f"the range at {values.base:#x} is {self._ranges[values.base]:#x} bytes",
+            )
         self._drop_range(values.base)
         return {}
 

@@ -1,5 +1,7 @@
 """Shared means: run one PTX instruction on arrays, or a whole kernel."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import struct
@@ -9,13 +11,14 @@ import numpy as np
 import pytest
 
 from drivers.emu.engine import Settings
-from drivers.emu.launch import LaunchResult, Options
 from drivers.emu.memory import AddressSpace
 from drivers.nv.emu.ptx import launch, load_ptx
 from hcq.config import config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from drivers.emu.launch import LaunchResult, Options
 
 Array = np.ndarray
 
@@ -38,8 +41,18 @@ class Bench:
         """Return a mapped copy of some data."""
         return self.map(np.ascontiguousarray(np.array(data, dtype)))
 
-    def run(self, text: str, name: str, grid: int, block: int, *params: Array | int, shared: int = 0, arch: str = "sm_90",
-            settings: Settings | None = None, options: Options | None = None) -> LaunchResult:
+    def run(
+        self,
+        text: str,
+        name: str,
+        grid: int,
+        block: int,
+        *params: Array | int,
+        shared: int = 0,
+        arch: str = "sm_90",
+        settings: Settings | None = None,
+        options: Options | None = None,
+    ) -> LaunchResult:
         """Launch a kernel; arrays go in as pointers, ints as u32."""
         raw = b""
         for value in params:
@@ -51,21 +64,36 @@ class Bench:
         kernel = module.kernel(name, module.place(self.memory))
         return launch(kernel, (grid, 1, 1), (block, 1, 1), raw, shared, memory=self.memory, options=options)
 
-    def apply(self, lines: str, output: str, *inputs: Array, registers: str = "", arch: str = "sm_90") -> Array:
+    def apply(
+        self, lines: str, output: str, *inputs: Array, registers: str = "", arch: str = "sm_90"
+    ) -> Array:
         """Run `lines` once per element: they read %a, %b, %c (elements of the inputs) and write %d. `output` is a numpy dtype."""
         count = len(inputs[0])
         widths = [array.dtype.itemsize for array in inputs]
         out_width = np.dtype(output).itemsize
         params = ", ".join(f".param .u64 p{i}" for i in range(len(inputs) + 1))
-        body = [".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .b64 %at, %base; .reg .pred %in;"]
-        body += [f".reg .b{8 * w} %{n};" for w, n in zip(widths, "abc", strict=False)] + [f".reg .b{8 * out_width} %d;", registers]
-        body += ["mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mad.lo.s32 %r0, %r0, %r1, %r2;"]
+        body = [
+            ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .b64 %at, %base; .reg .pred %in;"
+        ]
+        body += [f".reg .b{8 * w} %{n};" for w, n in zip(widths, "abc", strict=False)] + [
+            f".reg .b{8 * out_width} %d;",
+            registers,
+        ]
+        body += [
+            "mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mad.lo.s32 %r0, %r0, %r1, %r2;"
+        ]
         body += [f"setp.ge.u32 %in, %r0, {count}; @%in bra END;"]
         for i, (width, name) in enumerate(zip(widths, "abc", strict=False)):
-            body += [f"ld.param.u64 %base, [p{i}]; mad.wide.u32 %at, %r0, {width}, %base; ld.global.b{8 * width} %{name}, [%at];"]
+            body += [
+                f"ld.param.u64 %base, [p{i}]; mad.wide.u32 %at, %r0, {width}, %base; ld.global.b{8 * width} %{name}, [%at];"
+            ]
         body += [lines, f"ld.param.u64 %base, [p{len(inputs)}]; mad.wide.u32 %at, %r0, {out_width}, %base;"]
         body += [f"st.global.b{8 * out_width} [%at], %d;", "END: ret;"]
-        text = f".version 8.0\n.target {arch}\n.address_size 64\n.visible .entry k({params}) {{\n" + "\n".join(body) + "\n}\n"
+        text = (
+            f".version 8.0\n.target {arch}\n.address_size 64\n.visible .entry k({params}) {{\n"
+            + "\n".join(body)
+            + "\n}\n"
+        )
         mapped = [self.new(array, array.dtype.str) for array in inputs]
         result = self.new(np.zeros(count, output), output)
         done = self.run(text, "k", -(-count // 128), 128, *mapped, result, arch=arch)
@@ -80,7 +108,31 @@ def bench() -> Bench:
 
 def _edges(bits: int) -> list[int]:
     top = 1 << bits
-    found = {0, 1, 2, 3, 5, 7, 8, 15, 16, 31, 32, 33, 63, 64, 65, 127, 128, 255, top - 1, top - 2, top // 2, top // 2 - 1, top // 2 + 1}
+    found = {
+        0,
+        1,
+        2,
+        3,
+        5,
+        7,
+        8,
+        15,
+        16,
+        31,
+        32,
+        33,
+        63,
+        64,
+        65,
+        127,
+        128,
+        255,
+        top - 1,
+        top - 2,
+        top // 2,
+        top // 2 - 1,
+        top // 2 + 1,
+    }
     return sorted(v % top for v in found)
 
 
@@ -88,7 +140,9 @@ def _ints(bits: int, count: int, seed: int) -> Array:
     """Return unsigned integers of `bits`: edge values and random ones of every magnitude."""
     rng = np.random.default_rng(seed)
     edges = np.array(_edges(bits), dtype=np.uint64)
-    wild = rng.integers(0, 2**64, count, dtype=np.uint64, endpoint=False) >> rng.integers(64 - bits, 64, count, dtype=np.uint64)
+    wild = rng.integers(0, 2**64, count, dtype=np.uint64, endpoint=False) >> rng.integers(
+        64 - bits, 64, count, dtype=np.uint64
+    )
     mixed = np.where(rng.random(count) < 0.4, rng.choice(edges, count), wild)
     return (mixed & np.uint64((1 << bits) - 1)).astype(f"u{bits // 8}")
 
@@ -98,13 +152,36 @@ def _floats(bits: int, count: int, seed: int) -> Array:
     rng = np.random.default_rng(seed)
     dtype = {16: np.float16, 32: np.float32, 64: np.float64}[bits]
     info = np.finfo(dtype)
-    special = np.array([0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 1.5, 2.0, 3.0, info.max, -info.max, info.tiny,
-                        info.smallest_subnormal, -info.smallest_subnormal, 1 + info.eps, 1 - info.eps / 2], dtype)
+    special = np.array(
+        [
+            0.0,
+            -0.0,
+            1.0,
+            -1.0,
+            np.inf,
+            -np.inf,
+            np.nan,
+            0.5,
+            1.5,
+            2.0,
+            3.0,
+            info.max,
+            -info.max,
+            info.tiny,
+            info.smallest_subnormal,
+            -info.smallest_subnormal,
+            1 + info.eps,
+            1 - info.eps / 2,
+        ],
+        dtype,
+    )
     raw = _ints(bits, count, seed + 1).view(dtype) if bits > 16 else _ints(16, count, seed + 1).view(dtype)
     with np.errstate(all="ignore"):
         plain = (rng.standard_normal(count) * 10.0 ** rng.integers(-3, 4, count)).astype(dtype)
     choice = rng.random(count)
-    return np.where(choice < 0.25, rng.choice(special, count), np.where(choice < 0.6, raw, plain)).astype(dtype)
+    return np.where(choice < 0.25, rng.choice(special, count), np.where(choice < 0.6, raw, plain)).astype(
+        dtype
+    )
 
 
 @pytest.fixture

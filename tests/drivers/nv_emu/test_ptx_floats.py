@@ -1,9 +1,12 @@
 """Floating-point instructions against numpy and exact rational arithmetic, on special and random values. NaNs must be the hardware's."""
 
+# ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 NAN = {16: 0x7FFF, 32: 0x7FFF_FFFF, 64: 0xFFF8_0000_0000_0000}
 
 
-def bits_of(values):
+def bits_of(values: Any):
     """The bit patterns, with every NaN as the hardware writes it."""
     values = np.asarray(values)
     width = values.dtype.itemsize
@@ -40,8 +43,12 @@ def rounded(value: Fraction, format_: str, mode: str = "rn", zero: float = 0.0) 
         exponent = max(exponent, 1 - bias)
     step = Fraction(2) ** (exponent - mantissa)
     whole, rest = divmod(size, step)
-    up = {"rn": rest * 2 > step or (rest * 2 == step and whole & 1), "rz": False, "rp": not negative and rest > 0,
-          "rm": negative and rest > 0}[mode]
+    up = {
+        "rn": rest * 2 > step or (rest * 2 == step and whole & 1),
+        "rz": False,
+        "rp": not negative and rest > 0,
+        "rm": negative and rest > 0,
+    }[mode]
     size = (whole + (1 if up else 0)) * step
     top = Fraction(2) ** bias * (2 - Fraction(1, 1 << mantissa))
     if size > top:
@@ -51,8 +58,10 @@ def rounded(value: Fraction, format_: str, mode: str = "rn", zero: float = 0.0) 
 
 
 @pytest.mark.parametrize("type_", ["f32", "f64"])
-@pytest.mark.parametrize(("op", "reference"), [("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div.rn", np.divide)])
-def test_arithmetic_to_nearest_is_exact(bench, floats, op, reference, type_):
+@pytest.mark.parametrize(
+    ("op", "reference"), [("add", np.add), ("sub", np.subtract), ("mul", np.multiply), ("div.rn", np.divide)]
+)
+def test_arithmetic_to_nearest_is_exact(bench: Any, floats: Any, op: Any, reference: Any, type_: Any):
     bits = int(type_[1:])
     a, b = floats(bits, COUNT, 1), floats(bits, COUNT, 2)
     got = bench.apply(f"{op}.{type_} %d, %a, %b;", f"u{bits // 8}", a, b)
@@ -61,69 +70,79 @@ def test_arithmetic_to_nearest_is_exact(bench, floats, op, reference, type_):
 
 @pytest.mark.parametrize("mode", ["rz", "rm", "rp"])
 @pytest.mark.parametrize("op", ["add", "mul", "div", "fma"])
-def test_directed_rounding_is_exact(bench, floats, op, mode):
+def test_directed_rounding_is_exact(bench: Any, floats: Any, op: Any, mode: Any):
     a, b, c = (floats(32, COUNT, seed) for seed in (1, 2, 3))
     finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (b != 0) & (a != 0)
     a, b, c = a[finite], b[finite], c[finite]
     operands = "%a, %b, %c" if op == "fma" else "%a, %b"
     got = bench.apply(f"{op}.{mode}.f32 %d, {operands};", "f4", a, b, c)
-    exact = {"add": lambda x, y, z: x + y, "mul": lambda x, y, z: x * y, "div": lambda x, y, z: x / y, "fma": lambda x, y, z: x * y + z}[op]
+    exact = {
+        "add": lambda x, y, z: x + y,
+        "mul": lambda x, y, z: x * y,
+        "div": lambda x, y, z: x / y,
+        "fma": lambda x, y, z: x * y + z,
+    }[op]
     for i, value in enumerate(got):
         true = exact(*(Fraction(float(v[i])) for v in (a, b, c)))
         if true != 0:
-            sign = -0.0 if true < 0 else 0.0
-            want = rounded(true, "f32", mode)
-            assert value == want and (want != 0 or math.copysign(1, value) == math.copysign(1, sign)), (a[i], b[i], c[i])
-
-
-def test_fused_multiply_add_rounds_once(bench, floats):
-    a, b, c = (floats(32, COUNT, seed) for seed in (4, 5, 6))
-    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
-    a, b, c = a[finite], b[finite], c[finite]
-    got = bench.apply("fma.rn.f32 %d, %a, %b, %c;", "f4", a, b, c)
-    for i, value in enumerate(got):
-        true = Fraction(float(a[i])) * Fraction(float(b[i])) + Fraction(float(c[i]))
-        assert value == rounded(true, "f32"), (a[i], b[i], c[i])
+            want = math.copysign(rounded(true, "f32", mode), -1 if true < 0 else 1)
+            assert (value, math.copysign(1, value)) == (want, math.copysign(1, want)), (a[i], b[i], c[i])
 
 
 @pytest.mark.parametrize("format_", ["f16", "bf16"])
 @pytest.mark.parametrize("op", ["add", "sub", "mul", "fma"])
-def test_sixteen_bit_arithmetic_rounds_once(bench, floats, ints, format_, op):
-    raw = [floats(16, COUNT, seed).view(np.uint16) if format_ == "f16" else ints(16, COUNT, seed) for seed in (1, 2, 3)]
+def test_sixteen_bit_arithmetic_rounds_once(bench: Any, floats: Any, ints: Any, format_: Any, op: Any):
+    raw = [
+        floats(16, COUNT, seed).view(np.uint16) if format_ == "f16" else ints(16, COUNT, seed)
+        for seed in (1, 2, 3)
+    ]
     values = [widen(r, format_) for r in raw]
     finite = np.isfinite(values[0]) & np.isfinite(values[1]) & np.isfinite(values[2])
     raw, values = [r[finite] for r in raw], [v[finite] for v in values]
     rn = "rn." if format_ == "bf16" or op == "fma" else ""
-    got = widen(bench.apply(f"{op}.{rn}{format_} %d, %a, %b{', %c' if op == 'fma' else ''};", "u2", *raw), format_)
-    exact = {"add": lambda x, y, z: x + y, "sub": lambda x, y, z: x - y, "mul": lambda x, y, z: x * y, "fma": lambda x, y, z: x * y + z}[op]
+    got = widen(
+        bench.apply(f"{op}.{rn}{format_} %d, %a, %b{', %c' if op == 'fma' else ''};", "u2", *raw), format_
+    )
+    exact = {
+        "add": lambda x, y, z: x + y,
+        "sub": lambda x, y, z: x - y,
+        "mul": lambda x, y, z: x * y,
+        "fma": lambda x, y, z: x * y + z,
+    }[op]
     for i, value in enumerate(got):
         true = exact(*(Fraction(float(v[i])) for v in values))
         assert value == rounded(true, format_), tuple(v[i] for v in values)
 
 
-def widen(raw, format_):
-    return raw.view(np.float16).astype(np.float64) if format_ == "f16" else (raw.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+def widen(raw: Any, format_: Any):
+    return (
+        raw.view(np.float16).astype(np.float64)
+        if format_ == "f16"
+        else (raw.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    )
 
 
-def test_packed_halves_are_two_numbers(bench, floats):
+def test_packed_halves_are_two_numbers(bench: Any, floats: Any):
     pairs = [floats(16, 2 * COUNT, seed) for seed in (1, 2, 3)]
-    got = bench.apply("fma.rn.f16x2 %d, %a, %b, %c;", "u4", *(p.view(np.uint32) for p in pairs)).view(np.uint16)
+    got = bench.apply("fma.rn.f16x2 %d, %a, %b, %c;", "u4", *(p.view(np.uint32) for p in pairs)).view(
+        np.uint16
+    )
     want = bench.apply("fma.rn.f16 %d, %a, %b, %c;", "u2", *(p.view(np.uint16) for p in pairs))
     assert got.tolist() == want.tolist()
 
 
-def test_flush_to_zero_flushes_operands_and_result(bench, floats):
+def test_flush_to_zero_flushes_operands_and_result(bench: Any, floats: Any):
     a, b = floats(32, COUNT, 1), floats(32, COUNT, 2)
     got = bench.apply("mul.ftz.f32 %d, %a, %b;", "u4", a, b)
     tiny = np.finfo(np.float32).tiny
 
-    def flush(x):
+    def flush(x: Any) -> Any:
         return np.where(np.abs(x) < tiny, np.copysign(np.float32(0), x), x)
 
     assert got.tolist() == bits_of(flush(flush(a) * flush(b)))
 
 
-def test_saturation_clamps_and_drops_nan(bench, floats):
+def test_saturation_clamps_and_drops_nan(bench: Any, floats: Any):
     a, b = floats(32, COUNT, 1), floats(32, COUNT, 2)
     got = bench.apply("add.sat.f32 %d, %a, %b;", "f4", a, b)
     total = a + b
@@ -131,11 +150,11 @@ def test_saturation_clamps_and_drops_nan(bench, floats):
 
 
 @pytest.mark.parametrize("op", ["min", "max"])
-def test_extremes_prefer_numbers_and_order_zeros(bench, floats, op):
+def test_extremes_prefer_numbers_and_order_zeros(bench: Any, floats: Any, op: Any):
     a, b = floats(32, COUNT, 1), floats(32, COUNT, 2)
     got = bench.apply(f"{op}.f32 %d, %a, %b;", "u4", a, b)
 
-    def pick(x, y):
+    def pick(x: Any, y: Any) -> Any:
         if math.isnan(x) or math.isnan(y):
             return y if math.isnan(x) else x
         if x == y == 0:
@@ -143,61 +162,92 @@ def test_extremes_prefer_numbers_and_order_zeros(bench, floats, op):
             return -0.0 if (any(negative) if op == "min" else all(negative)) else 0.0
         return min(x, y) if op == "min" else max(x, y)
 
-    assert got.tolist() == bits_of(np.array([pick(float(x), float(y)) for x, y in zip(a, b, strict=True)], np.float32))
+    assert got.tolist() == bits_of(
+        np.array([pick(float(x), float(y)) for x, y in zip(a, b, strict=True)], np.float32)
+    )
     got = bench.apply(f"{op}.NaN.f32 %d, %a, %b;", "f4", a, b)
     assert np.isnan(got).tolist() == (np.isnan(a) | np.isnan(b)).tolist()
 
 
 @pytest.mark.parametrize("type_", ["f32", "f64"])
-def test_square_root_and_reciprocal_to_nearest_are_exact(bench, floats, type_):
+def test_square_root_and_reciprocal_to_nearest_are_exact(bench: Any, floats: Any, type_: Any):
     bits = int(type_[1:])
     a = floats(bits, COUNT, 1)
     assert bench.apply(f"sqrt.rn.{type_} %d, %a;", f"u{bits // 8}", a).tolist() == bits_of(np.sqrt(a))
     assert bench.apply(f"rcp.rn.{type_} %d, %a;", f"u{bits // 8}", a).tolist() == bits_of(a.dtype.type(1) / a)
 
 
-@pytest.mark.parametrize(("op", "reference", "low", "high"), [
-    ("ex2.approx", math.exp2 if hasattr(math, "exp2") else lambda x: 2**x, -150, 128), ("lg2.approx", math.log2, 1e-30, 1e30),
-    ("sin.approx", math.sin, -100, 100), ("cos.approx", math.cos, -100, 100), ("tanh.approx", math.tanh, -20, 20),
-    ("rsqrt.approx", lambda x: 1 / math.sqrt(x), 1e-30, 1e30), ("rcp.approx", lambda x: 1 / x, 1e-30, 1e30),
-    ("sqrt.approx", math.sqrt, 1e-30, 1e30),
-])
-def test_approximations_are_within_an_ulp(bench, op, reference, low, high):
+@pytest.mark.parametrize(
+    ("op", "reference", "low", "high"),
+    [
+        ("ex2.approx", math.exp2 if hasattr(math, "exp2") else lambda x: 2**x, -150, 128),
+        ("lg2.approx", math.log2, 1e-30, 1e30),
+        ("sin.approx", math.sin, -100, 100),
+        ("cos.approx", math.cos, -100, 100),
+        ("tanh.approx", math.tanh, -20, 20),
+        ("rsqrt.approx", lambda x: 1 / math.sqrt(x), 1e-30, 1e30),
+        ("rcp.approx", lambda x: 1 / x, 1e-30, 1e30),
+        ("sqrt.approx", math.sqrt, 1e-30, 1e30),
+    ],
+)
+def test_approximations_are_within_an_ulp(bench: Any, op: Any, reference: Any, low: Any, high: Any):
     rng = np.random.default_rng(1)
-    a = rng.uniform(low, high, COUNT).astype(np.float32) if low < 0 else np.exp(rng.uniform(math.log(low), math.log(high), COUNT)).astype("f4")
+    a = (
+        rng.uniform(low, high, COUNT).astype(np.float32)
+        if low < 0
+        else np.exp(rng.uniform(math.log(low), math.log(high), COUNT)).astype("f4")
+    )
     got = bench.apply(f"{op}.f32 %d, %a;", "f4", a)
     for x, y in zip(a.tolist(), got.tolist(), strict=True):
         want = reference(x)
         assert abs(y - want) <= max(float(np.spacing(np.float32(abs(want)))), 2e-45), (x, y, want)
 
 
-def test_approximations_know_the_special_values(bench):
+def test_approximations_know_the_special_values(bench: Any):
     a = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0], np.float32)
     inf, nan = math.inf, math.nan
-    for op, want in {"ex2": [1, 1, inf, 0, nan, 0.5], "lg2": [-inf, -inf, inf, nan, nan, nan], "sin": [0, -0.0, nan, nan, nan, None],
-                     "rcp": [inf, -inf, 0, -0.0, nan, -1], "rsqrt": [inf, -inf, 0, nan, nan, nan]}.items():
+    for op, want in {
+        "ex2": [1, 1, inf, 0, nan, 0.5],
+        "lg2": [-inf, -inf, inf, nan, nan, nan],
+        "sin": [0, -0.0, nan, nan, nan, None],
+        "rcp": [inf, -inf, 0, -0.0, nan, -1],
+        "rsqrt": [inf, -inf, 0, nan, nan, nan],
+    }.items():
         got = bench.apply(f"{op}.approx.f32 %d, %a;", "f4", a).tolist()
         for x, y in zip(want, got, strict=True):
             assert x is None or (math.isnan(x) and math.isnan(y)) or x == y, (op, want, got)
 
 
-@pytest.mark.parametrize(("how", "test"), [
-    ("eq", lambda a, b: a == b), ("ne", lambda a, b: (a != b) & ~np.isnan(a) & ~np.isnan(b)), ("lt", lambda a, b: a < b),
-    ("ge", lambda a, b: a >= b), ("neu", lambda a, b: a != b), ("ltu", lambda a, b: ~(a >= b)), ("num", lambda a, b: ~np.isnan(a) & ~np.isnan(b)),
-    ("nan", lambda a, b: np.isnan(a) | np.isnan(b)),
-])
+@pytest.mark.parametrize(
+    ("how", "test"),
+    [
+        ("eq", lambda a, b: a == b),
+        ("ne", lambda a, b: (a != b) & ~np.isnan(a) & ~np.isnan(b)),
+        ("lt", lambda a, b: a < b),
+        ("ge", lambda a, b: a >= b),
+        ("neu", lambda a, b: a != b),
+        ("ltu", lambda a, b: ~(a >= b)),
+        ("num", lambda a, b: ~np.isnan(a) & ~np.isnan(b)),
+        ("nan", lambda a, b: np.isnan(a) | np.isnan(b)),
+    ],
+)
 @pytest.mark.parametrize("type_", ["f16", "f32", "f64"])
-def test_comparison_with_nans(bench, floats, how, test, type_):
+def test_comparison_with_nans(bench: Any, floats: Any, how: Any, test: Any, type_: Any):
     bits = int(type_[1:])
     a, b = floats(bits, COUNT, 1), floats(bits, COUNT, 1)[::-1].copy()
     got = bench.apply(f"setp.{how}.{type_} %p1, %a, %b; selp.b32 %d, 1, 0, %p1;", "u4", a, b)
     assert got.astype(bool).tolist() == test(a, b).tolist()
 
 
-def test_set_gives_ones_or_one_point_zero(bench, floats):
+def test_set_gives_ones_or_one_point_zero(bench: Any, floats: Any):
     a, b = floats(32, COUNT, 1), floats(32, COUNT, 2)
-    assert bench.apply("set.lt.u32.f32 %d, %a, %b;", "u4", a, b).tolist() == np.where(a < b, 0xFFFF_FFFF, 0).tolist()
-    assert bench.apply("set.lt.f32.f32 %d, %a, %b;", "f4", a, b).tolist() == (a < b).astype(np.float32).tolist()
+    assert (
+        bench.apply("set.lt.u32.f32 %d, %a, %b;", "u4", a, b).tolist()
+        == np.where(a < b, 0xFFFF_FFFF, 0).tolist()
+    )
+    assert (
+        bench.apply("set.lt.f32.f32 %d, %a, %b;", "f4", a, b).tolist() == (a < b).astype(np.float32).tolist()
+    )
 
 
 # ---- conversions
@@ -206,24 +256,34 @@ def test_set_gives_ones_or_one_point_zero(bench, floats):
 @pytest.mark.parametrize("target", ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("source", ["f32", "f64"])
 @pytest.mark.parametrize("how", ["rni", "rzi", "rmi", "rpi"])
-def test_floats_to_integers_saturate(bench, floats, how, source, target):
+def test_floats_to_integers_saturate(bench: Any, floats: Any, how: Any, source: Any, target: Any):
     a = floats(int(source[1:]), COUNT, 1)
     bits = int(target[1:])
     out = max(bits, 16)
-    got = bench.apply(f"cvt.{how}.{target}.{source} %d, %a;", f"i{out // 8}" if target[0] == "s" else f"u{out // 8}", a)
+    got = bench.apply(
+        f"cvt.{how}.{target}.{source} %d, %a;", f"i{out // 8}" if target[0] == "s" else f"u{out // 8}", a
+    )
     low, high = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if target[0] == "s" else (0, (1 << bits) - 1)
     nan = 1 << (bits - 1) if source == "f64" or bits == 64 else 0
     nan = nan - (1 << bits) if target[0] == "s" and nan else nan
     step = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[how]
     for x, y in zip(a.tolist(), got.tolist(), strict=True):
-        want = nan if math.isnan(x) else low if x == -math.inf else high if x == math.inf else max(low, min(high, step(x)))
+        want = (
+            nan
+            if math.isnan(x)
+            else low
+            if x == -math.inf
+            else high
+            if x == math.inf
+            else max(low, min(high, step(x)))
+        )
         assert y == want, (x, y, want)
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 @pytest.mark.parametrize("source", ["u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("target", ["f16", "f32", "f64"])
-def test_integers_to_floats_round_as_told(bench, ints, target, source, mode):
+def test_integers_to_floats_round_as_told(bench: Any, ints: Any, target: Any, source: Any, mode: Any):
     bits = int(source[1:])
     a = ints(bits, COUNT, 1)
     got = bench.apply(f"cvt.{mode}.{target}.{source} %d, %a;", f"f{int(target[1:]) // 8}", a)
@@ -233,7 +293,7 @@ def test_integers_to_floats_round_as_told(bench, ints, target, source, mode):
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
-def test_double_to_single_rounds_as_told(bench, floats, mode):
+def test_double_to_single_rounds_as_told(bench: Any, floats: Any, mode: Any):
     a = floats(64, COUNT, 1)
     got = bench.apply(f"cvt.{mode}.f32.f64 %d, %a;", "f4", a)
     for x, y in zip(a.tolist(), got.tolist(), strict=True):
@@ -246,10 +306,13 @@ def test_double_to_single_rounds_as_told(bench, floats, mode):
 @pytest.mark.parametrize("source", ["f32", "f64"])
 @pytest.mark.parametrize("target", ["f16", "bf16"])
 @pytest.mark.parametrize("mode", ["rn", "rz"])
-def test_narrowing_to_sixteen_bits_rounds_once(bench, floats, source, target, mode):
+def test_narrowing_to_sixteen_bits_rounds_once(bench: Any, floats: Any, source: Any, target: Any, mode: Any):
     a = floats(int(source[1:]), COUNT, 1)
-    a[: COUNT // 2] = (floats(16, COUNT // 2, 3).astype(a.dtype) * a.dtype.type(1 + 2.0**-12)) if source == "f32" else (
-        floats(16, COUNT // 2, 3).astype(a.dtype) * (1 + 2.0**-11 + 2.0**-40))
+    a[: COUNT // 2] = (
+        (floats(16, COUNT // 2, 3).astype(a.dtype) * a.dtype.type(1 + 2.0**-12))
+        if source == "f32"
+        else (floats(16, COUNT // 2, 3).astype(a.dtype) * (1 + 2.0**-11 + 2.0**-40))
+    )
     got = widen(bench.apply(f"cvt.{mode}.{target}.{source} %d, %a;", "u2", a), target)
     for x, y in zip(a.tolist(), got.tolist(), strict=True):
         if math.isnan(x):
@@ -259,7 +322,7 @@ def test_narrowing_to_sixteen_bits_rounds_once(bench, floats, source, target, mo
 
 
 @pytest.mark.parametrize("format_", ["e4m3", "e5m2"])
-def test_eight_bit_floats_round_trip_and_saturate(bench, floats, format_):
+def test_eight_bit_floats_round_trip_and_saturate(bench: Any, floats: Any, format_: Any):
     a, b = floats(32, COUNT, 1), floats(32, COUNT, 2)
     packed = bench.apply(f"cvt.rn.satfinite.{format_}x2.f32 %d, %a, %b;", "u2", a, b)
     wide = bench.apply(f"cvt.rn.f16x2.{format_}x2 %d, %a;", "u4", packed).view(np.float16).reshape(-1, 2)
@@ -278,7 +341,9 @@ def test_eight_bit_floats_round_trip_and_saturate(bench, floats, format_):
 
 def e4m3(value: float) -> float:
     """e4m3 has no infinity: its top exponent holds numbers up to 448."""
-    codes = [(1 + m / 8) * 2.0 ** (e - 7) for e in range(1, 16) for m in range(8) if (e, m) != (15, 7)] + [m / 8 * 2.0**-6 for m in range(8)]
+    codes = [(1 + m / 8) * 2.0 ** (e - 7) for e in range(1, 16) for m in range(8) if (e, m) != (15, 7)] + [
+        m / 8 * 2.0**-6 for m in range(8)
+    ]
     codes.sort()
     size = abs(value)
     if size >= 448:
@@ -295,13 +360,13 @@ def e4m3(value: float) -> float:
 
 
 @pytest.mark.parametrize("how", ["rni", "rzi", "rmi", "rpi"])
-def test_rounding_to_integral_floats(bench, floats, how):
+def test_rounding_to_integral_floats(bench: Any, floats: Any, how: Any):
     a = floats(32, COUNT, 1)
     got = bench.apply(f"cvt.{how}.f32.f32 %d, %a;", "u4", a)
     assert got.tolist() == bits_of({"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[how](a))
 
 
-def test_tf32_keeps_ten_bits_ties_away(bench, floats):
+def test_tf32_keeps_ten_bits_ties_away(bench: Any, floats: Any):
     a = floats(32, COUNT, 1)
     a = a[np.isfinite(a) & (np.abs(a) < 1e38)]
     got = bench.apply("cvt.rna.tf32.f32 %d, %a;", "u4", a)
@@ -310,28 +375,42 @@ def test_tf32_keeps_ten_bits_ties_away(bench, floats):
 
 @pytest.mark.parametrize("target", ["u8", "s8", "u16", "s16", "u32", "s32"])
 @pytest.mark.parametrize("source", ["u32", "s32", "u64", "s64"])
-def test_integer_conversion_with_saturation(bench, ints, source, target):
+def test_integer_conversion_with_saturation(bench: Any, ints: Any, source: Any, target: Any):
     bits, out = int(source[1:]), int(target[1:])
     a = ints(bits, COUNT, 1)
-    got = bench.apply(f"cvt.sat.{target}.{source} %d, %a;", f"{'i' if target[0] == 's' else 'u'}{max(out, 16) // 8}", a)
+    got = bench.apply(
+        f"cvt.sat.{target}.{source} %d, %a;", f"{'i' if target[0] == 's' else 'u'}{max(out, 16) // 8}", a
+    )
     low, high = (-(1 << (out - 1)), (1 << (out - 1)) - 1) if target[0] == "s" else (0, (1 << out) - 1)
     values = a.view(f"i{bits // 8}") if source[0] == "s" else a
     assert got.tolist() == [max(low, min(high, x)) for x in values.tolist()]
 
 
-def test_narrow_conversion_sign_extends_from_its_type(bench, ints):
+def test_narrow_conversion_sign_extends_from_its_type(bench: Any, ints: Any):
     a = ints(32, COUNT, 1)
-    assert bench.apply("cvt.s32.s8 %d, %a;", "i4", a).tolist() == a.astype(np.uint8).view(np.int8).astype(np.int32).tolist()
+    assert (
+        bench.apply("cvt.s32.s8 %d, %a;", "i4", a).tolist()
+        == a.astype(np.uint8).view(np.int8).astype(np.int32).tolist()
+    )
     assert bench.apply("cvt.u64.u16 %d, %a;", "u8", a).tolist() == a.astype(np.uint16).tolist()
 
 
-def test_moves_pack_and_unpack(bench, ints):
+def test_moves_pack_and_unpack(bench: Any, ints: Any):
     a, b = ints(32, COUNT, 1), ints(32, COUNT, 2)
-    got = bench.apply("mov.b64 %rd1, {%a, %b}; mov.b64 {%r5, %r6}, %rd1; mov.b32 {%h1, %h2}, %r6; mov.b32 %d, {%h2, %h1};", "u4", a, b)
+    got = bench.apply(
+        "mov.b64 %rd1, {%a, %b}; mov.b64 {%r5, %r6}, %rd1; mov.b32 {%h1, %h2}, %r6; mov.b32 %d, {%h2, %h1};",
+        "u4",
+        a,
+        b,
+    )
     assert got.tolist() == [(v >> 16 | v << 16) & 0xFFFF_FFFF for v in b.tolist()]
 
 
-def test_nans_are_canonical_only_when_arithmetic_made_them(bench):
+def test_nans_are_canonical_only_when_arithmetic_made_them(bench: Any):
     a = np.array([0x7F80_1234, 0xFFC0_0001, 0x3F80_0000], np.uint32)
     assert bench.apply("mov.b32 %d, %a;", "u4", a).tolist() == a.tolist()
-    assert bench.apply("add.f32 %d, %a, 0f00000000;", "u4", a).tolist() == [0x7FFF_FFFF, 0x7FFF_FFFF, 0x3F80_0000]
+    assert bench.apply("add.f32 %d, %a, 0f00000000;", "u4", a).tolist() == [
+        0x7FFF_FFFF,
+        0x7FFF_FFFF,
+        0x3F80_0000,
+    ]

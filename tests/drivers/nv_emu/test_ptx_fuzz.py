@@ -1,13 +1,17 @@
 """Differential fuzzing: random LLVM IR as PTX through the emulator, and as host code, must agree bit for bit.
 
-A case is two random functions of integers (nested branches, loops, every width, f16, f32, f64). The kernel calls the first, swaps
-results through shared memory and by a shuffle, calls the second, stores, and counts with atomics. A seed reproduces a case.
+A case is two random functions of integers (nested branches, loops, every width, f16, f32, f64). The kernel
+calls the first, swaps results through shared memory and by a shuffle, calls the second, stores, and counts
+with atomics. A seed reproduces a case.
 """
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
 import ctypes
 import random
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -40,7 +44,7 @@ class Writer:
         self.lines.append(f"{name}:")
         self.at = name
 
-    def pick(self, values, type_: str):
+    def pick(self, values: Any, type_: str) -> Any:
         """A value of a type: one there is, converted if need be, or a constant."""
         rng = self.rng
         same = [v for v in values if v[0] == type_]
@@ -50,13 +54,15 @@ class Writer:
             return type_, str(rng.choice([0, 1, 2, 3, 5, 7, 15, 31, 100, -1, -2, -128]))
         return self.convert(rng.choice(values), type_)
 
-    def convert(self, value, type_: str):
+    def convert(self, value: Any, type_: str):
         have, ref = value
         if have == type_:
             return value
         if have in INTS and type_ in INTS:
             a, b = int(have[1:]), int(type_[1:])
-            return self.let(type_, f"{'trunc' if a > b else self.rng.choice(['zext', 'sext'])} {have} {ref} to {type_}")
+            return self.let(
+                type_, f"{'trunc' if a > b else self.rng.choice(['zext', 'sext'])} {have} {ref} to {type_}"
+            )
         if have in INTS:
             if type_ == "half":
                 ref = self.let(have, f"and {have} {ref}, 63")[1]
@@ -65,7 +71,10 @@ class Writer:
             wide = value if have != "half" else self.let("float", f"fpext half {ref} to float")
             kind = "f32" if wide[0] == "float" else "f64"
             target = type_ if type_ in ("i32", "i64") else "i32"
-            got = self.let(target, f"call {target} @llvm.{self.rng.choice(['fptosi', 'fptoui'])}.sat.{target}.{kind}({wide[0]} {wide[1]})")
+            got = self.let(
+                target,
+                f"call {target} @llvm.{self.rng.choice(['fptosi', 'fptoui'])}.sat.{target}.{kind}({wide[0]} {wide[1]})",
+            )
             return self.convert(got, type_)
         order = FLOATS.index(have) < FLOATS.index(type_)
         if have == "double" and type_ == "half":
@@ -73,31 +82,63 @@ class Writer:
             return self.number(self.let("half", f"fptrunc float {value[1]} to half"))
         return self.number(self.let(type_, f"{'fpext' if order else 'fptrunc'} {have} {ref} to {type_}"))
 
-    def number(self, value):
+    def number(self, value: Any):
         """Replace NaN: its bits are the one thing host and device may disagree about."""
         type_, ref = value
         bad = self.let("i1", f"fcmp uno {type_} {ref}, {ref}")[1]
         return self.let(type_, f"select i1 {bad}, {type_} 1.0, {type_} {ref}")
 
-    def operation(self, values):
+    def operation(self, values: Any):
         rng = self.rng
         type_ = rng.choice(INTS + INTS + FLOATS)
         a, b = self.pick(values, type_), self.pick(values, type_)
         if type_ in FLOATS:
             kind = {"half": "f16", "float": "f32", "double": "f64"}[type_]
-            op = rng.choice(["fadd", "fsub", "fmul", "select"] + ([] if type_ == "half" else ["fdiv", "fma", "sqrt"]))
+            op = rng.choice(
+                ["fadd", "fsub", "fmul", "select"] + ([] if type_ == "half" else ["fdiv", "fma", "sqrt"])
+            )
             if op == "fma":
                 c = self.pick(values, type_)
-                return self.number(self.let(type_, f"call {type_} @llvm.fma.{kind}({type_} {a[1]}, {type_} {b[1]}, {type_} {c[1]})"))
+                return self.number(
+                    self.let(
+                        type_,
+                        f"call {type_} @llvm.fma.{kind}({type_} {a[1]}, {type_} {b[1]}, {type_} {c[1]})",
+                    )
+                )
             if op == "sqrt":
                 return self.number(self.let(type_, f"call {type_} @llvm.sqrt.{kind}({type_} {a[1]})"))
             if op == "select":
-                c = self.let("i1", f"fcmp {rng.choice(['olt', 'oge', 'oeq', 'une'])} {type_} {a[1]}, {b[1]}")[1]
+                c = self.let("i1", f"fcmp {rng.choice(['olt', 'oge', 'oeq', 'une'])} {type_} {a[1]}, {b[1]}")[
+                    1
+                ]
                 return self.let(type_, f"select i1 {c}, {type_} {a[1]}, {type_} {b[1]}")
             return self.number(self.let(type_, f"{op} {type_} {a[1]}, {b[1]}"))
         bits = int(type_[1:])
-        op = rng.choice(["add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr", "udiv", "urem", "sdiv", "srem", "umin", "smax",
-                         "ctpop", "ctlz", "bitreverse", "fshl", "abs", "cmp"])
+        op = rng.choice(
+            [
+                "add",
+                "sub",
+                "mul",
+                "and",
+                "or",
+                "xor",
+                "shl",
+                "lshr",
+                "ashr",
+                "udiv",
+                "urem",
+                "sdiv",
+                "srem",
+                "umin",
+                "smax",
+                "ctpop",
+                "ctlz",
+                "bitreverse",
+                "fshl",
+                "abs",
+                "cmp",
+            ]
+        )
         if op in ("shl", "lshr", "ashr"):
             b = self.let(type_, f"and {type_} {b[1]}, {bits - 1}")
         if op in ("udiv", "urem", "sdiv", "srem"):
@@ -111,15 +152,20 @@ class Writer:
             return self.let(type_, f"call {type_} @llvm.{op}.{type_}({type_} {a[1]}, i1 false)")
         if op == "fshl":
             c = self.pick(values, type_)
-            return self.let(type_, f"call {type_} @llvm.fshl.{type_}({type_} {a[1]}, {type_} {b[1]}, {type_} {c[1]})")
+            return self.let(
+                type_, f"call {type_} @llvm.fshl.{type_}({type_} {a[1]}, {type_} {b[1]}, {type_} {c[1]})"
+            )
         if op == "cmp":
             how = rng.choice(["eq", "ne", "ult", "slt", "uge", "sgt"])
             c = self.let("i1", f"icmp {how} {type_} {a[1]}, {b[1]}")[1]
-            return self.let(type_, f"select i1 {c}, {type_} {self.pick(values, type_)[1]}, {type_} {b[1]}") if False else self.let(
-                type_, f"select i1 {c}, {type_} {a[1]}, {type_} {b[1]}")
+            return (
+                self.let(type_, f"select i1 {c}, {type_} {self.pick(values, type_)[1]}, {type_} {b[1]}")
+                if False
+                else self.let(type_, f"select i1 {c}, {type_} {a[1]}, {type_} {b[1]}")
+            )
         return self.let(type_, f"{op} {type_} {a[1]}, {b[1]}")
 
-    def block(self, values, depth: int, size: int):
+    def block(self, values: Any, depth: int, size: int):
         values = list(values)
         for _ in range(size):
             kind = self.rng.random()
@@ -131,7 +177,7 @@ class Writer:
                 values.append(self.operation(values))
         return values
 
-    def branch(self, values, depth: int, size: int):
+    def branch(self, values: Any, depth: int, size: int):
         self.count += 1
         q = self.count
         type_ = self.rng.choice(INTS)
@@ -148,7 +194,7 @@ class Writer:
         self.label(f"J{q}")
         return self.let(result, f"phi {result} " + ", ".join(f"[ {v}, %{at} ]" for v, at in ends))
 
-    def loop(self, values, depth: int, size: int):
+    def loop(self, values: Any, depth: int, size: int):
         self.count += 1
         q = self.count
         times = self.let("i32", f"and i32 {self.pick(values, 'i32')[1]}, 7")[1]
@@ -177,7 +223,7 @@ class Writer:
         body = "\n".join(self.lines)
         return f"define internal i64 @{self.name}(i64 %a, i64 %b, i64 %i) alwaysinline {{\nentry:\n{body}\n  ret i64 {total}\n}}\n"
 
-    def raw(self, value) -> str:
+    def raw(self, value: Any) -> str:
         type_, ref = value
         bits = {"half": 16, "float": 32, "double": 64}[type_]
         as_int = self.let(f"i{bits}", f"bitcast {type_} {ref} to i{bits}")
@@ -193,7 +239,9 @@ def declarations() -> str:
         lines += [f"declare {t} @llvm.fshl.{t}({t}, {t}, {t})"]
     for t, k in (("half", "f16"), ("float", "f32"), ("double", "f64")):
         lines += [f"declare {t} @llvm.fma.{k}({t}, {t}, {t})", f"declare {t} @llvm.sqrt.{k}({t})"]
-        lines += [f"declare {i} @llvm.{n}.sat.{i}.{k}({t})" for i in ("i32", "i64") for n in ("fptosi", "fptoui")]
+        lines += [
+            f"declare {i} @llvm.{n}.sat.{i}.{k}({t})" for i in ("i32", "i64") for n in ("fptosi", "fptoui")
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -261,20 +309,25 @@ def to_ptx(text: str) -> str:
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)
     module.verify()
-    machine = llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(cpu="sm_80", features="+ptx78", opt=2)
+    machine = llvm.Target.from_triple("nvptx64-nvidia-cuda").create_target_machine(
+        cpu="sm_80", features="+ptx78", opt=2
+    )
     module.data_layout = str(machine.target_data)
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2))
     builder.getModulePassManager().run(module, builder)
     return machine.emit_assembly(module)
 
 
-def on_host(text: str, x, y):
+def on_host(text: str, x: Any, y: Any):
     target = jit.host()
     whole = text + f"attributes #9 = {{ {target.attributes} }}\n"
     loaded = jit.load(jit.compile_ir(whole, target, optimise=True), ["host_f", "host_g"], {})
-    functions = [ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_uint64)(loaded.addresses[n]) for n in ("host_f", "host_g")]
+    functions = [
+        ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_uint64)(loaded.addresses[n])
+        for n in ("host_f", "host_g")
+    ]
 
-    def call(function, a, b):
+    def call(function: Any, a: Any, b: Any) -> Any:
         out = np.zeros(len(a), "u8")
         function(out.ctypes.data, a.ctypes.data, b.ctypes.data, len(a))
         return out
@@ -282,17 +335,33 @@ def on_host(text: str, x, y):
     return call, functions, loaded
 
 
-def case(bench, seed: int) -> None:
+def case(bench: Any, seed: int) -> None:
     rng = random.Random(seed)
     f, g = Writer(rng, "f", rng.choice([6, 10, 16])).text(), Writer(rng, "g", 8).text()
     swap, bfly = rng.choice([1, 5, 33, 64, 127]), rng.choice([1, 2, 4, 8, 16])
     n = THREADS * BLOCKS
     data = np.random.default_rng(seed)
     x, y = (data.integers(0, 2**64, n, dtype="u8") >> data.integers(0, 64, n, dtype="u8") for _ in range(2))
-    ptx = to_ptx(DEVICE.replace("THREADS", str(THREADS)).replace("SWAP", str(swap)).replace("BFLY", str(bfly)) + declarations() + f + g)
+    ptx = to_ptx(
+        DEVICE.replace("THREADS", str(THREADS)).replace("SWAP", str(swap)).replace("BFLY", str(bfly))
+        + declarations()
+        + f
+        + g
+    )
     out, hist = bench.new(np.zeros(n), "u8"), bench.new(np.zeros(16), "u4")
     tier = ("quick", "optimised")[seed & 1]
-    done = bench.run(ptx, "k", BLOCKS, THREADS, out, bench.new(x, "u8"), bench.new(y, "u8"), hist, arch="sm_80", options=Options(tier=tier))
+    done = bench.run(
+        ptx,
+        "k",
+        BLOCKS,
+        THREADS,
+        out,
+        bench.new(x, "u8"),
+        bench.new(y, "u8"),
+        hist,
+        arch="sm_80",
+        options=Options(tier=tier),
+    )
     assert done.fault is None, done.fault
 
     host = declarations() + f + g + HOST + HOST.replace("host_f", "host_g").replace("@f(", "@g(")
@@ -303,18 +372,20 @@ def case(bench, seed: int) -> None:
     w = call(host_g, u, (u & np.uint64(0xFFFF_FFFF))[index ^ bfly])
     del keep
     wrong = np.nonzero(out != w)[0]
-    assert wrong.size == 0, f"seed {seed}: {wrong.size} of {n} differ, first at {wrong[0]}: {out[wrong[0]]:#x}, wanted {w[wrong[0]]:#x}"
+    assert wrong.size == 0, (
+        f"seed {seed}: {wrong.size} of {n} differ, first at {wrong[0]}: {out[wrong[0]]:#x}, wanted {w[wrong[0]]:#x}"
+    )
     assert hist.tolist() == np.bincount((w & np.uint64(15)).astype(int), minlength=16).tolist()
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_random_kernels_agree_with_host_code(bench, seed):
+def test_random_kernels_agree_with_host_code(bench: Any, seed: Any):
     case(bench, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", range(1000, 1300, 20))
-def test_many_random_kernels_agree_with_host_code(bench, first):
+def test_many_random_kernels_agree_with_host_code(bench: Any, first: Any):
     for seed in range(first, first + 20):
         case(bench, seed)

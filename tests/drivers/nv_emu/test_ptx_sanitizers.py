@@ -1,8 +1,11 @@
 """The opt-in checks find what they promise, and stay silent on kernels that are right."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,8 +20,10 @@ REGS = ".reg .pred %p<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>; .reg .f32 %f<16>
 START = "mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r3, %r1, %r2, %r0; ld.param.u64 %rd0, [out];\nmad.wide.u32 %rd1, %r3, 4, %rd0;\n"
 
 
-def kernel(body):
-    return f"{HEAD}.visible .entry k(.param .u64 out) {{ .shared .align 16 .b8 s[1024];\n{REGS}{START}{body}\n}}"
+def kernel(body: Any):
+    return (
+        f"{HEAD}.visible .entry k(.param .u64 out) {{ .shared .align 16 .b8 s[1024];\n{REGS}{START}{body}\n}}"
+    )
 
 
 REDUCE = """mov.u32 %r4, s; mad.lo.u32 %r5, %r0, 4, %r4; st.shared.u32 [%r5], %r0;
@@ -32,10 +37,10 @@ setp.ne.u32 %p2, %r0, 0; @%p2 ret; ld.shared.u32 %r8, [s]; st.global.u32 [%rd1],
 
 
 @pytest.fixture
-def checked(bench):
+def checked(bench: Any):
     settings = Settings(checks=Sanitizers.all(), cache=config().cache)
 
-    def run(body, grid=2, block=256, size=1024, tracked=False):
+    def run(body: Any, grid: Any = 2, block: Any = 256, size: Any = 1024, *, tracked: Any = False) -> Any:
         out = np.zeros(size, "u4")
         bench._arrays.append(out)
         bench.memory.map(out.ctypes.data, out.nbytes, label="out", tracked=tracked)
@@ -46,14 +51,14 @@ def checked(bench):
     return run
 
 
-def test_a_right_reduction_is_silent(checked):
+def test_a_right_reduction_is_silent(checked: Any):
     out, findings = checked(REDUCE)
     assert out[0] == sum(range(256))
     assert findings == ()
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_each_missing_barrier_of_the_reduction_is_a_race(checked, number):
+def test_each_missing_barrier_of_the_reduction_is_a_race(checked: Any, number: Any):
     at = [m.start() for m in re.finditer(r"bar\.sync 0;", REDUCE)][number]
     _, findings = checked(REDUCE[:at] + REDUCE[at + len("bar.sync 0;") :])
     assert ReportKind.SHARED_RACE in {f.kind for f in findings}
@@ -62,27 +67,29 @@ def test_each_missing_barrier_of_the_reduction_is_a_race(checked, number):
     assert "shared" in race.instruction
 
 
-def test_reads_of_shared_memory_nobody_wrote(checked):
+def test_reads_of_shared_memory_nobody_wrote(checked: Any):
     _, findings = checked("ld.shared.u32 %r4, [s+64]; st.global.u32 [%rd1], %r4; ret;", block=32)
     assert [f.kind for f in findings] == [ReportKind.UNINITIALISED]
 
 
-def test_reads_of_global_memory_nobody_wrote(checked):
+def test_reads_of_global_memory_nobody_wrote(checked: Any):
     body = "st.global.u32 [%rd1], %r0; ld.global.u32 %r4, [%rd1]; ld.global.u32 %r5, [%rd1+2048]; ret;"
     _, findings = checked(body, block=32, tracked=True)
     assert [f.kind for f in findings] == [ReportKind.UNINITIALISED]
     assert "+2048" in findings[0].instruction
 
 
-def test_workgroups_that_write_the_same_place_race(checked):
+def test_workgroups_that_write_the_same_place_race(checked: Any):
     _, findings = checked("mad.wide.u32 %rd1, %r0, 4, %rd0; st.global.u32 [%rd1], %r1; ret;", block=32)
     assert {f.kind for f in findings} == {ReportKind.GLOBAL_RACE}
     assert "block (0, 0, 0)" in findings[0].other
     assert "inside out" in findings[0].nearest
 
 
-def test_workgroups_that_keep_apart_or_use_atomics_do_not_race(checked):
-    out, findings = checked("st.global.u32 [%rd1+64], %r3; red.global.add.u32 [%rd0], 1; ret;", grid=4, block=64)
+def test_workgroups_that_keep_apart_or_use_atomics_do_not_race(checked: Any):
+    out, findings = checked(
+        "st.global.u32 [%rd1+64], %r3; red.global.add.u32 [%rd0], 1; ret;", grid=4, block=64
+    )
     assert findings == ()
     assert out[0] == 256
 
@@ -94,7 +101,7 @@ L: mad.wide.u32 %rd3, %r5, 4, %rd0; ld.global.u32 %r7, [%rd3+64]; add.u32 %r6, %
 st.global.u32 [%rd0+4], %r6; ret;"""
 
 
-def test_the_last_block_pattern_needs_its_fence(checked):
+def test_the_last_block_pattern_needs_its_fence(checked: Any):
     out, findings = checked(LAST_BLOCK, grid=8, block=32)
     assert out[1] == 28
     assert findings == ()
@@ -102,7 +109,7 @@ def test_the_last_block_pattern_needs_its_fence(checked):
     assert {f.kind for f in findings} == {ReportKind.GLOBAL_RACE}
 
 
-def test_flags_and_fences_order_shared_memory(checked):
+def test_flags_and_fences_order_shared_memory(checked: Any):
     body = """mov.u32 %r9, 7; setp.ge.u32 %p0, %r0, 32; @%p0 bra W;
     setp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [s], %r9; membar.cta; @%p1 atom.shared.exch.b32 %r4, [s+16], 1; ret;
 W:  atom.shared.or.b32 %r4, [s+16], 0; and.b32 %r4, %r4, 1; setp.eq.u32 %p2, %r4, 0; @%p2 bra W; membar.cta; ld.shared.u32 %r5, [s];
@@ -112,12 +119,14 @@ W:  atom.shared.or.b32 %r4, [s+16], 0; and.b32 %r4, %r4, 1; setp.eq.u32 %p2, %r4
     assert {f.kind for f in findings} <= {ReportKind.UNINITIALISED}
 
 
-def test_a_barrier_for_whole_warps_reached_by_a_part(checked):
-    _, findings = checked("setp.lt.u32 %p0, %r0, 5; @%p0 bra A; bar.sync 0; ret; A: bar.sync 0; ret;", grid=1, block=32)
+def test_a_barrier_for_whole_warps_reached_by_a_part(checked: Any):
+    _, findings = checked(
+        "setp.lt.u32 %p0, %r0, 5; @%p0 bra A; bar.sync 0; ret; A: bar.sync 0; ret;", grid=1, block=32
+    )
     assert {f.kind for f in findings} == {ReportKind.PARTIAL_BARRIER}
 
 
-def test_checks_change_no_result(bench, checked):
+def test_checks_change_no_result(bench: Any, checked: Any):
     plain = bench.new(np.zeros(1024, "u4"), "u4")
     bench.run(kernel(REDUCE), "k", 2, 256, plain)
     out, _ = checked(REDUCE)

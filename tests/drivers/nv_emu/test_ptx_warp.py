@@ -1,6 +1,10 @@
 """Operations across lanes, matrix instructions, asynchronous copies and mbarriers."""
 
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +12,7 @@ import pytest
 LANE = "mov.u32 %r4, %laneid;"
 
 
-def shuffled(mode, lane, b, control):
+def shuffled(mode: Any, lane: Any, b: Any, control: Any):
     clamp, segment = control & 31, control >> 8 & 31
     lowest = lane & segment
     highest = lowest | (clamp & ~segment & 31)
@@ -21,7 +25,7 @@ def shuffled(mode, lane, b, control):
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("control", [31, 0, 0x181F, 0x1C0F, 0x101F])
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
-def test_shuffles(bench, mode, control, constant):
+def test_shuffles(bench: Any, mode: Any, control: Any, constant: Any):
     for b in (1, 5, 16):
         a = np.arange(64, dtype="u4") * 3 + 1
         lines = f"mov.u32 %r5, {b}; mov.u32 %r6, {control}; shfl.sync.{mode}.b32 %r7|%p1, %a, {b if constant else '%r5'}, "
@@ -34,7 +38,7 @@ def test_shuffles(bench, mode, control, constant):
         assert got.tolist() == want
 
 
-def test_votes_and_ballots(bench):
+def test_votes_and_ballots(bench: Any):
     a = np.array([i % 3 for i in range(32)] + [1] * 32 + [0] * 32, "u4")
     lines = """setp.ne.u32 %p1, %a, 0; vote.sync.ballot.b32 %r5, %p1, -1; vote.sync.all.pred %p2, %p1, -1; vote.sync.any.pred %p3, %p1, -1;
     vote.sync.uni.pred %p4, %p1, -1; popc.b32 %r5, %r5; selp.u32 %r6, 100, 0, %p2; selp.u32 %r7, 1000, 0, %p3; selp.u32 %r8, 10000, 0, %p4;
@@ -43,7 +47,7 @@ def test_votes_and_ballots(bench):
     assert got[[0, 32, 64]].tolist() == [21 + 1000, 32 + 100 + 1000 + 10000, 10000]
 
 
-def test_matching_lanes(bench):
+def test_matching_lanes(bench: Any):
     a = np.array([i % 5 for i in range(32)] + [9] * 32, "u4")
     got = bench.apply("match.any.sync.b32 %d, %a, -1;", "u4", a)
     assert got[:32].tolist() == [sum(1 << j for j in range(32) if j % 5 == i % 5) for i in range(32)]
@@ -51,9 +55,18 @@ def test_matching_lanes(bench):
     assert got[[0, 32]].tolist() == [7, 0xFFFF_FFFF]
 
 
-@pytest.mark.parametrize(("op", "reference"), [("add.u32", lambda v: sum(v) % 2**32), ("min.s32", min), ("max.s32", max), ("and.b32", None),
-                                               ("min.u32", None), ("xor.b32", None)])
-def test_reductions_over_a_warp(bench, ints, op, reference):
+@pytest.mark.parametrize(
+    ("op", "reference"),
+    [
+        ("add.u32", lambda v: sum(v) % 2**32),
+        ("min.s32", min),
+        ("max.s32", max),
+        ("and.b32", None),
+        ("min.u32", None),
+        ("xor.b32", None),
+    ],
+)
+def test_reductions_over_a_warp(bench: Any, ints: Any, op: Any, reference: Any):
     a = ints(32, 96, 1)
     got = bench.apply(f"redux.sync.{op} %d, %a, -1;", "u4", a)
     for w in range(3):
@@ -71,7 +84,7 @@ def test_reductions_over_a_warp(bench, ints, op, reference):
         assert got[32 * w : 32 * w + 32].tolist() == [want] * 32
 
 
-def test_lane_masks_and_active_lanes(bench):
+def test_lane_masks_and_active_lanes(bench: Any):
     a = np.arange(32, dtype="u4")
     assert bench.apply("mov.u32 %d, %lanemask_lt;", "u4", a).tolist() == [(1 << i) - 1 for i in range(32)]
     got = bench.apply("setp.lt.u32 %p1, %a, 9; mov.u32 %d, 0; @!%p1 bra S; activemask.b32 %d; S:", "u4", a)
@@ -82,12 +95,21 @@ def test_lane_masks_and_active_lanes(bench):
 
 # ---- matrices
 
-SHAPES = [("m16n8k16", "f16", "f32"), ("m16n8k8", "f16", "f32"), ("m16n8k16", "bf16", "f32"), ("m16n8k16", "f16", "f16"),
-          ("m16n8k8", "tf32", "f32"), ("m16n8k4", "tf32", "f32"), ("m16n8k32", "s8", "s32"), ("m16n8k16", "u8", "s32"), ("m16n8k32", "e4m3", "f32"),
-          ("m8n8k4", "f64", "f64")]
+SHAPES = [
+    ("m16n8k16", "f16", "f32"),
+    ("m16n8k8", "f16", "f32"),
+    ("m16n8k16", "bf16", "f32"),
+    ("m16n8k16", "f16", "f16"),
+    ("m16n8k8", "tf32", "f32"),
+    ("m16n8k4", "tf32", "f32"),
+    ("m16n8k32", "s8", "s32"),
+    ("m16n8k16", "u8", "s32"),
+    ("m16n8k32", "e4m3", "f32"),
+    ("m8n8k4", "f64", "f64"),
+]
 
 
-def fragment(matrix, bits, rows):
+def fragment(matrix: Any, bits: Any, rows: Any):
     """Distribute an operand (rows x k) over lanes as PTX's figures show; returns (lanes, registers) of words."""
     pack = max(32 // bits, 1)
     k = matrix.shape[1]
@@ -101,7 +123,7 @@ def fragment(matrix, bits, rows):
 
 
 @pytest.mark.parametrize(("shape", "type_", "total"), SHAPES)
-def test_matrix_products(bench, shape, type_, total):
+def test_matrix_products(bench: Any, shape: Any, type_: Any, total: Any):
     m, n, k = (int(x) for x in shape[1:].replace("n", " ").replace("k", " ").split())
     rng = np.random.default_rng(1)
     bits = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "e4m3": 8, "f64": 64}[type_]
@@ -110,7 +132,7 @@ def test_matrix_products(bench, shape, type_, total):
         a, b = abs(a), abs(b)
     c = rng.integers(-20, 20, (m, n))
 
-    def encode(v):
+    def encode(v: Any) -> Any:
         if type_ == "f16":
             return v.astype("f2").view("u2")
         if type_ in ("bf16", "tf32"):
@@ -136,7 +158,7 @@ def test_matrix_products(bench, shape, type_, total):
     regs = cd.nbytes // 32 // (8 if wide else 4)
     kind, w = ("rd", 8) if wide else ("r", 4)
 
-    def name(letter, count):
+    def name(letter: Any, count: Any) -> Any:
         return "{" + ", ".join(f"%{letter}{i}" for i in range(count)) + "}"
 
     na, nb = af.shape[1], bf.shape[1]
@@ -145,10 +167,10 @@ def test_matrix_products(bench, shape, type_, total):
 .visible .entry k(.param .u64 a, .param .u64 b, .param .u64 c) {{ .reg .b{bit} %x<16>, %y<16>, %z<16>; .reg .b64 %q<4>; .reg .b32 %l;
 mov.u32 %l, %laneid; ld.param.u64 %q0, [a]; mad.wide.u32 %q0, %l, {w * na}, %q0; ld.param.u64 %q1, [b]; mad.wide.u32 %q1, %l, {w * nb}, %q1;
 ld.param.u64 %q2, [c]; mad.wide.u32 %q2, %l, {w * regs}, %q2;
-{' '.join(f'ld.global.b{bit} %x{i}, [%q0+{w * i}];' for i in range(na))} {' '.join(f'ld.global.b{bit} %y{i}, [%q1+{w * i}];' for i in range(nb))}
-{' '.join(f'ld.global.b{bit} %z{i}, [%q2+{w * i}];' for i in range(regs))}
-mma.sync.aligned.{shape}.row.col.{total}.{type_}.{type_}.{total} {name('z', regs)}, {name('x', na)}, {name('y', nb)}, {name('z', regs)};
-{' '.join(f'st.global.b{bit} [%q2+{w * i}], %z{i};' for i in range(regs))} ret; }}"""
+{" ".join(f"ld.global.b{bit} %x{i}, [%q0+{w * i}];" for i in range(na))} {" ".join(f"ld.global.b{bit} %y{i}, [%q1+{w * i}];" for i in range(nb))}
+{" ".join(f"ld.global.b{bit} %z{i}, [%q2+{w * i}];" for i in range(regs))}
+mma.sync.aligned.{shape}.row.col.{total}.{type_}.{type_}.{total} {name("z", regs)}, {name("x", na)}, {name("y", nb)}, {name("z", regs)};
+{" ".join(f"st.global.b{bit} [%q2+{w * i}], %z{i};" for i in range(regs))} ret; }}"""
     del kind
     assert bench.run(text, "k", 1, 32, *data, cd).fault is None
     want = a @ b.T + c
@@ -162,16 +184,16 @@ REGS = ".reg .pred %p<16>; .reg .b16 %h<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>
 START = "mov.u32 %r0, %tid.x; ld.param.u64 %rd0, [out]; mad.wide.u32 %rd1, %r0, 4, %rd0;\n"
 
 
-def kernel(body, shared=4096):
+def kernel(body: Any, shared: Any = 4096):
     return f"{HEAD}.visible .entry k(.param .u64 out) {{ .shared .align 128 .b8 s[{shared}];\n{REGS}{START}{body}\n}}"
 
 
 @pytest.mark.parametrize("trans", [False, True])
-def test_matrices_are_loaded_from_rows_in_shared_memory(bench, trans):
+def test_matrices_are_loaded_from_rows_in_shared_memory(bench: Any, trans: Any):
     body = f"""mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1; mul.lo.u32 %r3, %r0, 8; mov.u32 %r4, 0;
 F:  add.u32 %r5, %r3, %r4; cvt.u16.u32 %h1, %r5; mad.lo.u32 %r6, %r4, 2, %r2; st.shared.u16 [%r6], %h1; add.u32 %r4, %r4, 1;
     setp.lt.u32 %p0, %r4, 8; @%p0 bra F; bar.sync 0;
-    ldmatrix.sync.aligned.m8n8.x4{'.trans' if trans else ''}.shared.b16 {{%r10, %r11, %r12, %r13}}, [%r2];
+    ldmatrix.sync.aligned.m8n8.x4{".trans" if trans else ""}.shared.b16 {{%r10, %r11, %r12, %r13}}, [%r2];
     mad.wide.u32 %rd2, %r0, 16, %rd0; st.global.v4.b32 [%rd2], {{%r10, %r11, %r12, %r13}};
     movmatrix.sync.aligned.m8n8.trans.b16 %r14, %r10; st.global.b32 [%rd1+512], %r14; ret;"""
     out = bench.new(np.zeros(160, "u4"), "u4")
@@ -188,16 +210,16 @@ F:  add.u32 %r5, %r3, %r4; cvt.u16.u32 %h1, %r5; mad.lo.u32 %r6, %r4, 2, %r2; st
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_copies_arrive_when_they_are_waited_for(bench, waits):
+def test_copies_arrive_when_they_are_waited_for(bench: Any, waits: Any):
     body = f"""mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1; mov.u32 %r3, 5; st.shared.u32 [%r2], %r3; mad.wide.u32 %rd2, %r0, 16, %rd0;
-    cp.async.cg.shared.global [%r2], [%rd2+1024], 16; cp.async.commit_group; {'cp.async.wait_group 0;' if waits else ''}
+    cp.async.cg.shared.global [%r2], [%rd2+1024], 16; cp.async.commit_group; {"cp.async.wait_group 0;" if waits else ""}
     ld.shared.u32 %r4, [%r2]; st.global.u32 [%rd1], %r4; ret;"""
     out = bench.new(np.arange(600), "u4")
     assert bench.run(kernel(body), "k", 1, 32, out).fault is None
     assert out[:32].tolist() == ([256 + 4 * t for t in range(32)] if waits else [5] * 32)
 
 
-def test_copy_groups_complete_in_order_and_short_copies_fill_with_zeros(bench):
+def test_copy_groups_complete_in_order_and_short_copies_fill_with_zeros(bench: Any):
     body = """mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 4, %r1; st.shared.u32 [%r2], 9; st.shared.u32 [%r2+128], 9;
     cp.async.ca.shared.global [%r2], [%rd1+256], 4; cp.async.commit_group; cp.async.ca.shared.global [%r2+128], [%rd1+384], 4, 2;
     cp.async.commit_group; cp.async.wait_group 1; ld.shared.u32 %r4, [%r2]; ld.shared.u32 %r5, [%r2+128]; cp.async.wait_all;
@@ -207,7 +229,7 @@ def test_copy_groups_complete_in_order_and_short_copies_fill_with_zeros(bench):
     assert out[:32].tolist() == [t + 9000 + 100000 * t for t in range(32)]
 
 
-def test_mbarriers_count_arrivals_and_change_phase(bench):
+def test_mbarriers_count_arrivals_and_change_phase(bench: Any):
     body = """mov.u32 %r1, s; setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared.b64 [%r1], 64; bar.sync 0;
     mad.lo.u32 %r2, %r0, 4, %r1; mov.u32 %r9, 0; mov.u32 %r10, 0;
 L:  add.u32 %r3, %r0, %r9; st.shared.u32 [%r2+16], %r3; mbarrier.arrive.shared.b64 %rd5, [%r1];
