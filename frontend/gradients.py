@@ -16,7 +16,8 @@ from frontend.expr import CONV
 from frontend.lazy import apply
 from frontend.ops.creation import coordinate
 from frontend.ops.elementwise import constant as constant_of
-from frontend.ops.elementwise import convert, cos, sign, sin, spread
+from frontend.ops.elementwise import convert, spread
+from frontend.ops.functions import cos, sign, sin
 from frontend.ops.indexing import interleaved
 from frontend.ops.reduce import fold
 

@@ -21,15 +21,16 @@ returning it.
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, update_wrapper
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from frontend import autograd
+from frontend.capture import Capture, Place, filled, flattened, kernels_of
 from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, Expr
-from frontend.launch import Kernel, assemble
+from frontend.launch import assemble
 from frontend.ops.random import GENERATOR
 from frontend.realize import CAPTURE, PENDING, realize_many
 from frontend.stats import stats
@@ -39,93 +40,13 @@ from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Sequence
 
     import hcq
-    from frontend.realize import Plan
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _new = object.__new__
-
-
-@dataclass(slots=True)
-class Capture:
-    """What happens during a captured call: launches, new leaves, assigns, draws."""
-
-    steps: list[tuple[Plan | None, list[hcq.Buffer], list[hcq.Buffer]]] = field(default_factory=list)
-    """(plan, inputs, outputs) of each launch; without a plan it is a copy."""
-    leaves: dict[hcq.Buffer, weakref.ref[Leaf]] = field(default_factory=dict)
-    """New memory, and the leaf that stands for it."""
-    states: dict[hcq.Buffer, Tensor] = field(default_factory=dict)
-    """Memory that was there before and is assigned to, and the tensor that it belongs to."""
-    draws: list[hcq.Buffer] = field(default_factory=list)
-    snapshots: set[hcq.Buffer] = field(default_factory=set)
-    """Copies of old contents, made before an assign."""
-
-    def record(self, plan: Plan, inputs: list[hcq.Buffer], outputs: list[hcq.Buffer]) -> None:
-        """Note a launch."""
-        self.steps.append((plan, inputs, outputs))
-
-    def made(self, leaf: Leaf) -> None:
-        """Note new memory."""
-        self.leaves[leaf.buffer] = weakref.ref(leaf)
-
-    def assigned(self, t: Tensor, leaf: Leaf) -> None:
-        """Note that a tensor's memory was written."""
-        if leaf.buffer not in self.leaves:
-            self.states[leaf.buffer] = t
-
-    def copied(self, new: hcq.Buffer, old: hcq.Buffer) -> None:
-        """Note that the contents of a buffer were copied away."""
-        self.steps.append((None, [old], [new]))
-        self.snapshots.add(new)
-
-    def drew(self, buffer: hcq.Buffer) -> None:
-        """Note the words of a random draw."""
-        self.draws.append(buffer)
-
-
-# -- nests of tensors ----------------------------------------------------------------------------------
-def _flat(value: Any, out: list[Tensor], what: str, *, strict: bool) -> Any:
-    """Take the tensors out of a nest; return what is left of it, numbers in their place."""
-    if value.__class__ is Tensor:
-        out.append(value)
-        return _Place(len(out) - 1)
-    if isinstance(value, (list, tuple)):
-        parts = [_flat(v, out, what, strict=strict) for v in value]
-        return type(value)(parts) if not hasattr(value, "_fields") else type(value)(*parts)
-    if isinstance(value, dict):
-        return {k: _flat(v, out, what, strict=strict) for k, v in value.items()}
-    if not strict and hasattr(value, "__array__"):
-        raise UsageError(
-            "an array was passed to a captured function\n"
-            "hint: make it a Tensor: then its values may change from call to call"
-        )
-    if strict and value is not None:
-        raise UsageError(
-            f"{what} {value!r}, which a replay could not compute anew; return tensors, nests of them, or None"
-        )
-    return value
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a tensor was in a nest."""
-
-    number: int
-
-
-def _filled(nest: Any, tensors: list[Tensor]) -> Any:
-    """Put tensors back into a nest."""
-    if nest.__class__ is _Place:
-        return tensors[nest.number]
-    if isinstance(nest, (list, tuple)):
-        parts = [_filled(v, tensors) for v in nest]
-        return type(nest)(parts) if not hasattr(nest, "_fields") else type(nest)(*parts)
-    if isinstance(nest, dict):
-        return {k: _filled(v, tensors) for k, v in nest.items()}
-    return nest
 
 
 # -- the captured form ---------------------------------------------------------------------------------
@@ -186,7 +107,7 @@ class Captured:
                 made.append(Tensor.of_part((result[0], (leaves[result[1]],))))
             else:
                 made.append(tensors[result] if isinstance(result, int) else result)
-        return _filled(self.nest, made)
+        return filled(self.nest, made)
 
     def apart(self, tensors: Sequence[Tensor]) -> None:
         """Refuse an argument that the function also assigns to from outside.
@@ -224,23 +145,6 @@ def _settle() -> None:
     """Compute what is assigned but pending: a replay reads memory."""
     found = [ref() for ref in tuple(PENDING.values())]
     realize_many([t for t in found if t is not None])
-
-
-def _kernels(capture: Capture) -> list[Kernel]:
-    """Return all kernels of a capture: memory named by its buffer, temporaries by their launch."""
-    kernels: list[Kernel] = []
-    for number, (plan, inputs, outputs) in enumerate(capture.steps):
-        if plan is None:
-            size = min(inputs[0].size, outputs[0].size)
-            kernels.append(Kernel(None, (1, 1, 1), (1, 1, 1), (outputs[0], inputs[0]), (size, size), (0,)))
-            continue
-        names: dict[Hashable, Hashable] = {("in", i): b for i, b in enumerate(inputs)}
-        names |= {("out", n): b for (n, _), b in zip(plan.outputs, outputs, strict=True)}
-        for kernel in plan.kernels:
-            local = {key: (number, key) for key in kernel.memory if key not in names}
-            kernels.append(kernel.renamed({**names, **local}))
-    read = {key for k in kernels for i, key in enumerate(k.memory) if i not in k.stores}
-    return [k for k in kernels if k.program is not None or k.memory[0] in read]
 
 
 class TinyJit(Generic[P, R]):
@@ -281,7 +185,7 @@ class TinyJit(Generic[P, R]):
         """Run, capture or replay the function."""
         simple = self._simple
         if simple is not None and len(args) == len(simple) and not names and CAPTURE[0] is None:
-            captured = cast("Captured", self._captured)
+            captured: Any = self._captured
             given: list[Any] = []
             for a, e in zip(args, simple):  # noqa: B905 - of one length
                 if a.__class__ is not Tensor:
@@ -292,7 +196,8 @@ class TinyJit(Generic[P, R]):
                         break
                 given.append(a.leaves[0].buffer)
             else:
-                return cast("R", captured.run(cast("Any", args), given))
+                result: R = captured.run(args, given)
+                return result
         return cast("R", self._slow(args, names))
 
     def _slow(self, args: tuple[Any, ...], names: dict[str, Any]) -> Any:
@@ -303,7 +208,7 @@ class TinyJit(Generic[P, R]):
                 f"{self!r} was captured on {self._captured.device.name}, which was closed; reset() it"
             )
         tensors: list[Tensor] = []
-        shape = _flat((args, names), tensors, "", strict=False)
+        shape = flattened((args, names), tensors, "", strict=False)
         self.calls += 1
         if self.calls == 1:
             return self.fn(*args, **names)
@@ -340,11 +245,11 @@ class TinyJit(Generic[P, R]):
         before = {id(t): t.grad for t in autograd.wanting()}
         CAPTURE[0] = capture
         try:
-            args, names = _filled(shape, stand_ins)
+            args, names = filled(shape, stand_ins)
             result = self.fn(*args, **names)
             del args, names
             returned: list[Tensor] = []
-            nest = _flat(result, returned, f"{self!r} returns", strict=True)
+            nest = flattened(result, returned, f"{self!r} returns", strict=True)
             _settle()
             realize_many(returned)
             results = self._results(capture, stand_ins, returned)
@@ -354,13 +259,13 @@ class TinyJit(Generic[P, R]):
         captured = self._assembled(capture, stand_ins, results, nest)
         captured.apart(tensors)
         self._captured, self._args = captured, shape
-        simple = shape == (tuple([_Place(i) for i in range(len(tensors))]), {}) and captured.inputs == list(
+        simple = shape == (tuple([Place(i) for i in range(len(tensors))]), {}) and captured.inputs == list(
             range(len(tensors))
         )
         self._simple = captured.expect if simple else None
-        only = captured.results[0] if nest.__class__ is _Place else None
+        only = captured.results[0] if nest.__class__ is Place else None
         captured.plain = only[0] if isinstance(only, tuple) else None
-        return _filled(
+        return filled(
             nest,
             [
                 tensors[r] if r.__class__ is int else t
@@ -416,7 +321,7 @@ class TinyJit(Generic[P, R]):
         nest: Any,
     ) -> Captured:
         """Make one executable of all launches."""
-        kernels = _kernels(capture)
+        kernels = kernels_of(capture)
         arguments = [t.leaves[0].buffer for t in stand_ins]
         written = {k.memory[i] for k in kernels for i in k.stores}
         for i, b in enumerate(arguments):

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     import hcq
     from compiler.item import BufRef
-    from frontend.jit import Capture
+    from frontend.capture import Capture
     from frontend.tensor import Tensor
 
 CAPTURE: Final[list[Any]] = [None]
@@ -311,9 +311,9 @@ def _launch(plan: Plan, group: list[Tensor], index: dict[Leaf, int]) -> None:
 def _keep_old(group: list[Tensor], homes: list[Leaf | None], device: OpenDevice) -> None:
     """Where others still mean the old contents of a buffer about to be written, give their leaf a copy.
 
-    First the tensors being realized let go of their parents. What then refers to a leaf is: the
-    caller's index, `homes`, the Rebound that names it, and leaf tuples; of those, only the ones that belong to the group
-    alone are not someone else's.
+    First the tensors being realized let go of their parents. What then refers to a leaf is: the caller's
+    index, `homes`, the Rebound that names it, and leaf tuples; of those, only the ones that belong to the
+    group alone are not someone else's.
     """
     for t in group:
         if t.recipe.__class__ is not Rebound:

@@ -3,7 +3,7 @@
 Lazy: nothing runs before `realize`, `numpy`, `item`, ... A tensor is a value. Views, gradients and
 captured functions never see another tensor change; only `assign` and what is built on it (in-place
 operators, `x[...] = y`, optimisers) give *this* tensor a new value, stored in the same memory. The
-methods live in `frontend.ops`, by what they do; this class names them.
+methods live in `frontend.ops`, by what they do; this class names them, which is why the file is long.
 
 Dtypes: `a + b` promotes as `compiler.dtype.promote` says; a Python number takes the dtype of the tensor
 beside it, unless it is a float and the tensor is not (then float32). Shapes broadcast aligned at the end.
@@ -27,6 +27,7 @@ from frontend.ops import (
     arguments,
     creation,
     elementwise,
+    functions,
     indexing,
     linalg,
     movement,
@@ -373,29 +374,29 @@ class Tensor:
     masked_fill = elementwise.masked_fill
     clip = elementwise.clip
     clamp = elementwise.clip
-    exp = elementwise.exp
-    exp2 = elementwise.exp2
-    log = elementwise.log
-    log2 = elementwise.log2
-    log10 = elementwise.log10
-    sqrt = elementwise.sqrt
-    rsqrt = elementwise.rsqrt
-    reciprocal = elementwise.reciprocal
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tan = elementwise.tan
-    tanh = elementwise.tanh
-    square = elementwise.square
-    abs = elementwise.abs
-    sign = elementwise.sign
-    floor = elementwise.floor
-    ceil = elementwise.ceil
-    trunc = elementwise.trunc
-    round = elementwise.round
-    isnan = elementwise.isnan
-    isinf = elementwise.isinf
-    isfinite = elementwise.isfinite
-    logical_not = elementwise.logical_not
+    exp = functions.exp
+    exp2 = functions.exp2
+    log = functions.log
+    log2 = functions.log2
+    log10 = functions.log10
+    sqrt = functions.sqrt
+    rsqrt = functions.rsqrt
+    reciprocal = functions.reciprocal
+    sin = functions.sin
+    cos = functions.cos
+    tan = functions.tan
+    tanh = functions.tanh
+    square = functions.square
+    abs = functions.abs
+    sign = functions.sign
+    floor = functions.floor
+    ceil = functions.ceil
+    trunc = functions.trunc
+    round = functions.round
+    isnan = functions.isnan
+    isinf = functions.isinf
+    isfinite = functions.isfinite
+    logical_not = functions.logical_not
     lerp = elementwise.lerp
     cast = elementwise.cast
     bitcast = elementwise.bitcast
@@ -538,7 +539,7 @@ class Tensor:
     __rrshift__ = elementwise.rrshift
     __neg__ = elementwise.neg
     __invert__ = elementwise.invert
-    __abs__ = elementwise.abs
+    __abs__ = functions.abs
     __lt__ = elementwise.lt
     __gt__ = elementwise.gt
     __le__ = elementwise.le

@@ -6,23 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from frontend.lazy import method
-from frontend.ops.elementwise import abs as absolute
-from frontend.ops.elementwise import (
-    add,
-    clip,
-    div,
-    exp,
-    log,
-    lt,
-    maximum,
-    minimum,
-    mul,
-    neg,
-    reciprocal,
-    sub,
-    tanh,
-    where,
-)
+from frontend.ops.elementwise import add, clip, div, lt, maximum, minimum, mul, neg, sub, where
+from frontend.ops.functions import abs as absolute
+from frontend.ops.functions import exp, log, reciprocal, tanh
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor

@@ -19,7 +19,8 @@ from frontend.expr import leaf_expr
 from frontend.lazy import apply, method
 from frontend.ops.arguments import Shape, shape_of, whole
 from frontend.ops.creation import coordinate
-from frontend.ops.elementwise import add, cast, constant, convert, cos, log, mul, neg, spread, sqrt
+from frontend.ops.elementwise import add, cast, constant, convert, mul, neg, spread
+from frontend.ops.functions import cos, log, sqrt
 from frontend.realize import CAPTURE
 from frontend.storage import Leaf
 from hcq.errors import UsageError

@@ -11,23 +11,10 @@ from compiler.ops import Ops
 from frontend.expr import STOP, float_dtype
 from frontend.lazy import apply, method
 from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
-from frontend.ops.elementwise import abs as absolute
-from frontend.ops.elementwise import (
-    add,
-    constant,
-    convert,
-    div,
-    exp,
-    log,
-    maximum,
-    mul,
-    ne,
-    spread,
-    sqrt,
-    sub,
-    where,
-)
+from frontend.ops.elementwise import add, constant, convert, div, maximum, mul, ne, spread, sub, where
 from frontend.ops.elementwise import pow as power
+from frontend.ops.functions import abs as absolute
+from frontend.ops.functions import exp, log, sqrt
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,0 +1,114 @@
+"""What happens during a captured call, and nests of tensors: see `frontend.jit`."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from frontend.launch import Kernel
+from frontend.tensor import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    import hcq
+    from frontend.realize import Plan
+    from frontend.storage import Leaf
+
+
+@dataclass(slots=True)
+class Capture:
+    """What happens during a captured call: launches, new leaves, assigns, draws."""
+
+    steps: list[tuple[Plan | None, list[hcq.Buffer], list[hcq.Buffer]]] = field(default_factory=list)
+    """(plan, inputs, outputs) of each launch; without a plan it is a copy."""
+    leaves: dict[hcq.Buffer, weakref.ref[Leaf]] = field(default_factory=dict)
+    """New memory, and the leaf that stands for it."""
+    states: dict[hcq.Buffer, Tensor] = field(default_factory=dict)
+    """Memory that was there before and is assigned to, and the tensor that it belongs to."""
+    draws: list[hcq.Buffer] = field(default_factory=list)
+    snapshots: set[hcq.Buffer] = field(default_factory=set)
+    """Copies of old contents, made before an assign."""
+
+    def record(self, plan: Plan, inputs: list[hcq.Buffer], outputs: list[hcq.Buffer]) -> None:
+        """Note a launch."""
+        self.steps.append((plan, inputs, outputs))
+
+    def made(self, leaf: Leaf) -> None:
+        """Note new memory."""
+        self.leaves[leaf.buffer] = weakref.ref(leaf)
+
+    def assigned(self, t: Tensor, leaf: Leaf) -> None:
+        """Note that a tensor's memory was written."""
+        if leaf.buffer not in self.leaves:
+            self.states[leaf.buffer] = t
+
+    def copied(self, new: hcq.Buffer, old: hcq.Buffer) -> None:
+        """Note that the contents of a buffer were copied away."""
+        self.steps.append((None, [old], [new]))
+        self.snapshots.add(new)
+
+    def drew(self, buffer: hcq.Buffer) -> None:
+        """Note the words of a random draw."""
+        self.draws.append(buffer)
+
+
+# -- nests of tensors ----------------------------------------------------------------------------------
+def flattened(value: Any, out: list[Tensor], what: str, *, strict: bool) -> Any:
+    """Take the tensors out of a nest; return what is left of it, numbers in their place."""
+    if value.__class__ is Tensor:
+        out.append(value)
+        return Place(len(out) - 1)
+    if isinstance(value, (list, tuple)):
+        parts = [flattened(v, out, what, strict=strict) for v in value]
+        return type(value)(parts) if not hasattr(value, "_fields") else type(value)(*parts)
+    if isinstance(value, dict):
+        return {k: flattened(v, out, what, strict=strict) for k, v in value.items()}
+    if not strict and hasattr(value, "__array__"):
+        raise UsageError(
+            "an array was passed to a captured function\n"
+            "hint: make it a Tensor: then its values may change from call to call"
+        )
+    if strict and value is not None:
+        raise UsageError(
+            f"{what} {value!r}, which a replay could not compute anew; return tensors, nests of them, or None"
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a tensor was in a nest."""
+
+    number: int
+
+
+def filled(nest: Any, tensors: list[Tensor]) -> Any:
+    """Put tensors back into a nest."""
+    if nest.__class__ is Place:
+        return tensors[nest.number]
+    if isinstance(nest, (list, tuple)):
+        parts = [filled(v, tensors) for v in nest]
+        return type(nest)(parts) if not hasattr(nest, "_fields") else type(nest)(*parts)
+    if isinstance(nest, dict):
+        return {k: filled(v, tensors) for k, v in nest.items()}
+    return nest
+
+
+def kernels_of(capture: Capture) -> list[Kernel]:
+    """Return all kernels of a capture: memory named by its buffer, temporaries by their launch."""
+    kernels: list[Kernel] = []
+    for number, (plan, inputs, outputs) in enumerate(capture.steps):
+        if plan is None:
+            size = min(inputs[0].size, outputs[0].size)
+            kernels.append(Kernel(None, (1, 1, 1), (1, 1, 1), (outputs[0], inputs[0]), (size, size), (0,)))
+            continue
+        names: dict[Hashable, Hashable] = {("in", i): b for i, b in enumerate(inputs)}
+        names |= {("out", n): b for (n, _), b in zip(plan.outputs, outputs, strict=True)}
+        for kernel in plan.kernels:
+            local = {key: (number, key) for key in kernel.memory if key not in names}
+            kernels.append(kernel.renamed({**names, **local}))
+    read = {key for k in kernels for i, key in enumerate(k.memory) if i not in k.stores}
+    return [k for k in kernels if k.program is not None or k.memory[0] in read]
