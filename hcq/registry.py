@@ -47,6 +47,7 @@ DRIVERS = (
     DriverEntry("nv", "drivers.nv", "DRIVER", hardware=True),
     DriverEntry("amd", "drivers.amd", "DRIVER", hardware=True),
     DriverEntry("cpu", "drivers.cpu", "DRIVER", hardware=False),
+    DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False),
 )
 
 _OPENING = threading.Lock()
