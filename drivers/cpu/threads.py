@@ -14,6 +14,10 @@ IMPORTS = ("syscall", "clock_gettime", "memcpy", "sched_getcpu")
 """What the command processor calls; their addresses lie in `Pool`."""
 KERNEL_IMPORTS = ("memcpy", "memmove", "memset")
 """What a kernel may call: the functions that LLVM itself may emit calls of."""
+STACK_BYTES = 1 << 20
+"""The stack of a thread, whatever the process's default is: a kernel may use 128 KiB of it."""
+_ATTRIBUTES_BYTES = 128
+"""At least `sizeof(pthread_attr_t)`, which is 56 or 64."""
 
 
 class Libc:
@@ -26,6 +30,9 @@ class Libc:
             for name in (*IMPORTS, *KERNEL_IMPORTS)
         }
         self._create = library.pthread_create
+        self._attributes = (ctypes.c_uint64 * (_ATTRIBUTES_BYTES // 8))()
+        library.pthread_attr_init(self._attributes)
+        library.pthread_attr_setstacksize(self._attributes, ctypes.c_size_t(STACK_BYTES))
         self._join = library.pthread_join
         self._join.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
         self._name = library.pthread_setname_np
@@ -39,7 +46,10 @@ class Libc:
         )  # a thread inherits the mask
         try:
             error = self._create(
-                ctypes.byref(handle), None, ctypes.c_void_p(entry), ctypes.c_void_p(argument)
+                ctypes.byref(handle),
+                self._attributes,
+                ctypes.c_void_p(entry),
+                ctypes.c_void_p(argument),
             )
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
