@@ -174,6 +174,7 @@ def arrive(lib: Library) -> str:
         with c.when(bad):
             emit_report(lib, c, warp, ReportKind.BAD_BARRIER, site, i32(0), other=c.resize(number, 64))
         with c.otherwise(bad):
+            GROUP.store(c, group, "arrivals", 1)
             BARRIER.store(c, bar, "expected", count)
             BARRIER.store(c, bar, "arrived", c.op("add", arrived, lib.lanes))
             sanitize.barrier_arrive(lib, c, warp, group, safe)
@@ -200,7 +201,8 @@ def _step(lib: Library) -> str:
         with c.when(done):
             WARP.store(c, warp, "status", FINISHED)
             GROUP.store(c, group, "live_warps", c.op("sub", GROUP.load(c, group, "live_warps"), 1))
-            with c.count(i32(BARRIERS)) as number:
+            used = c.icmp("ne", GROUP.load(c, group, "arrivals"), 0)
+            with c.when(used), c.count(i32(BARRIERS)) as number:
                 c.call(_settle(lib), "void", group, number)
         with c.when(waits):
             WARP.store(c, warp, "status", WAITING)

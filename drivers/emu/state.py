@@ -83,9 +83,9 @@ THREAD = Record(
 GROUP = Record(
     "group",
     thread="ptr", shared="ptr", shadow="ptr", index="i32", x="i32", y="i32", z="i32", live_lanes="i32", live_warps="i32",
-    epoch="i32", released="i64", acquired="i64", fenced="i32", copies="i32",
+    epoch="i32", released="i64", acquired="i64", fenced="i32", arrivals="i32",
 )  # fmt: skip
-"""A workgroup that is being run."""
+"""A workgroup that is being run; `arrivals` not zero: some barrier has been reached."""
 
 BARRIER = Record(
     "barrier",
