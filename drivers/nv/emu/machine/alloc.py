@@ -116,7 +116,7 @@ def _vaspace(
     params = NV_VASPACE_ALLOCATION_PARAMETERS.from_bytes(
         bytes(block or bytes(layout.SIZE)).ljust(NV_VASPACE_ALLOCATION_PARAMETERS.SIZE, b"\0")
     )
-    known = VaspaceFlags.IS_EXTERNALLY_OWNED | VaspaceFlags.ENABLE_PAGE_FAULTING
+    known = int(VaspaceFlags.IS_EXTERNALLY_OWNED | VaspaceFlags.ENABLE_PAGE_FAULTING)
     if params.flags & ~known:
         raise Refused(NvStatus.INVALID_FLAGS, f"vaspace flags {params.flags:#x}: {known:#x} are known")
     if params.index or params.vaStartInternal or params.vaLimitInternal or params.bigPageSize or params.pasid:

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from tests.drivers.nv_machine.launching import (
+    CONSTANTS,
+    INCREMENT,
+    REVERSE,
+    STACK,
+    STORE,
+    VADD,
+    Launcher,
+    cubin,
+    upload,
+)
+
+PROFILES = ["sm_80", "sm_90", "sm_120"]
+
+
+@pytest.fixture(params=PROFILES)
+def launcher(make: Make, request: Any) -> Launcher:
+    return Launcher.make(make(request.param).up())
+
+
+def test_a_grid_adds_vectors(launcher: Any):
+    client = launcher.client
+    code = upload(client, cubin(launcher.profile, VADD))
+    data = client.memory(1 << 16)
+    n = 1000
+    struct.pack_into(f"<{n}I", data.view, 0, *range(n))
+    struct.pack_into(f"<{n}I", data.view, 0x2000, *range(0, 5 * n, 5))
+    params = struct.pack("<QQQI", data.va, data.va + 0x2000, data.va + 0x4000, n)
+    launcher.run(code, "vadd", params, grid=(8, 1, 1), block=(128, 1, 1))
+    assert struct.unpack_from(f"<{n}I", data.view, 0x4000) == tuple(6 * i for i in range(n))
+    assert client.machine.launches["vadd"] == 1
+
+
+def test_shared_memory_and_a_barrier(launcher: Any):
+    client = launcher.client
+    code = upload(client, cubin(launcher.profile, REVERSE))
+    data = client.memory(4096)
+    struct.pack_into("<128I", data.view, 0, *range(128))
+    launcher.run(code, "reverse", struct.pack("<Q", data.va), block=(128, 1, 1), shared=0x600)
+    assert struct.unpack_from("<128I", data.view) == tuple(reversed(range(128)))
+
+
+def test_local_memory(launcher: Any):
+    client = launcher.client
+    code = upload(client, cubin(launcher.profile, STACK))
+    launcher.local(0x400 * 32 * 64 * 2)
+    data = client.memory(4096)
+    launcher.run(code, "stack", struct.pack("<QI", data.va, 21), low=0x200, words={"stack_pointer": 0x200})
+    assert struct.unpack_from("<I", data.view)[0] == 63
+
+
+def test_constants_and_global_variables(launcher: Any):
+    client = launcher.client
+    code = upload(client, cubin(launcher.profile, CONSTANTS))
+    data = client.memory(4096)
+    banks = {}
+    for index in (3, 4):
+        section = code.elf.section(f".nv.constant{index}")
+        if section is not None:
+            offset = code.image.placement.offsets[section.index]
+            banks[index] = (launcher.place(bytes(code.image.content[offset : offset + section.size])), section.size)
+    launcher.run(code, "constants", struct.pack("<QI", data.va, 2), banks=banks)
+    assert struct.unpack_from("<I", data.view)[0] == 47
+    at = code.at(".nv.global.init") - code.memory.va
+    assert struct.unpack_from("<I", code.memory.view, at)[0] == 47
+
+
+def test_a_grids_releases_and_its_dependent(launcher: Any):
+    client = launcher.client
+    code = upload(client, cubin(launcher.profile, STORE))
+    data = client.memory(4096)
+    second = launcher.qmd(launcher.descriptor(code, "store", struct.pack("<QI", data.va, 2)))
+    old = client.generation.qmd == "V03"
+    at = data.va + 64
+    release = (
+        {"RELEASE0_ENABLE": True, "RELEASE0_ADDRESS_LOWER": at & 0xFFFF_FFFF, "RELEASE0_ADDRESS_UPPER": at >> 32}
+        | {"RELEASE0_PAYLOAD_LOWER": 77, "RELEASE0_MEMBAR_TYPE": 1}
+        if old
+        else {"RELEASE_ENABLE": (True,), "RELEASE_SEMAPHORE0_ADDR_LOWER": at & 0xFFFF_FFFF}
+        | {"RELEASE_SEMAPHORE0_ADDR_UPPER": at >> 32, "RELEASE_SEMAPHORE0_PAYLOAD_LOWER": 77, "RELEASE_MEMBAR_TYPE": (1,)}
+    )
+    chain = {"DEPENDENT_QMD0_POINTER": second >> 8}
+    if client.generation.qmd == "V04":
+        chain |= {"DEPENDENT_QMD_ENABLE": (True,), "DEPENDENT_QMD_ACTION": (1,)}
+    else:
+        chain |= {"DEPENDENT_QMD0_ENABLE": True, "DEPENDENT_QMD0_ACTION": 1}
+    launcher.run(code, "store", struct.pack("<QI", data.va + 4, 1), **release, **chain)
+    assert struct.unpack_from("<II", data.view) == (2, 1)
+    assert struct.unpack_from("<I", data.view, 64)[0] == 77
+    assert struct.unpack_from("<Q", data.view, 72)[0] > 0
+
+
+def test_the_same_launch_runs_again(launcher: Any):
+    client = launcher.client
+    code = upload(client, cubin(launcher.profile, INCREMENT))
+    data = client.memory(4096)
+    va = launcher.qmd(launcher.descriptor(code, "increment", struct.pack("<Q", data.va)))
+    for _ in range(5):
+        launcher.finish(launcher.send(va))
+    assert struct.unpack_from("<I", data.view)[0] == 5
