@@ -1,0 +1,98 @@
+"""The engine without a front end: a warp function written by hand, for both warp widths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drivers.emu import access, dispatch, jit
+from drivers.emu.engine import Program, Settings, engine
+from drivers.emu.launch import Options, Work, launch
+from drivers.emu.library import Library, Sanitizers
+from drivers.emu.memory import AddressSpace
+from drivers.emu.simt import Block, WarpFunction
+from hcq.config import config
+from hcq.errors import UsageError
+
+
+def program(settings: Settings, address: int) -> Program:
+    """Count down from the lane number, then store thread id * 10 + the number of rounds."""
+    made = engine(settings)
+
+    def begin(wf: Any) -> None:
+        wf.write("n", wf.c.op("and", wf.thread_id(0), 7))
+        wf.write("rounds", wf.c.const(wf.lib.v("i32"), 0))
+        wf.jump(1)
+
+    def loop(wf: Any) -> None:
+        left = wf.read("n")
+        wf.write("rounds", wf.c.op("add", wf.read("rounds"), 1))
+        wf.write("n", wf.c.op("sub", left, 1))
+        wf.branch(wf.c.icmp("sgt", left, 0), 1, 2)
+
+    def end(wf: Any) -> None:
+        c = wf.c
+        value = c.op("add", c.op("mul", wf.thread_id(0), 10), wf.read("rounds"))
+        where = c.op("add", c.op("mul", c.resize(wf.thread_id(0), 64), 4), address)
+        wf.store("global", where, [value], wf.site(1, "store"))
+        wf.exit()
+
+    nothing = frozenset()
+    blocks = [
+        Block(begin, (1,), nothing, frozenset({"n", "rounds"})),
+        Block(loop, (1, 2), frozenset({"n", "rounds"}), frozenset({"n", "rounds"})),
+        Block(end, (), frozenset({"rounds"}), nothing),
+    ]
+    wf = WarpFunction(made.library, "count", blocks, {"n": 32, "rounds": 32}, spins=False)
+    return Program(made, wf.translate())
+
+
+@pytest.mark.parametrize("lanes", [32, 64])
+@pytest.mark.parametrize("tier", ["quick", "optimised"])
+def test_lanes_leave_a_loop_one_by_one(lanes: Any, tier: Any):
+    out = np.zeros(100, "u4")
+    memory = AddressSpace()
+    memory.map(out.ctypes.data, out.nbytes)
+    one = program(Settings(lanes=lanes, cache=config().cache), out.ctypes.data)
+    work = Work(grid=(1, 1, 1), block=(100, 1, 1), params=b"", shared_bytes=0)
+    done = launch(one, work, memory, Options(tier=tier))
+    assert done.fault is None
+    assert done.tier == tier
+    assert out.tolist() == [10 * t + (t & 7) + 1 for t in range(100)]
+
+
+def test_code_is_kept_on_disk_and_the_same_for_the_same_kernel(tmp_path: Any):
+    settings = Settings(cache=tmp_path)
+    program(settings, 0x1000).entry("quick")
+    kept = sorted(p.name for p in tmp_path.rglob("*.o"))
+    assert len(kept) == 2
+    program(settings, 0x1000).entry("quick")
+    assert sorted(p.name for p in tmp_path.rglob("*.o")) == kept
+
+
+def test_sanitizers_that_are_off_make_no_code():
+    def names(checks: Sanitizers) -> set[str]:
+        library = Library(32, jit.host(), checks)
+        access.define_core(library)
+        dispatch.run(library)
+        return {name for name in library.helpers if "watch" in name}
+
+    assert names(Sanitizers()) == set()
+    assert names(Sanitizers.all()) == {"emu.watch.shared", "emu.watch.global"}
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"),
+    [
+        ((0, 1, 1), (1, 1, 1)),
+        ((1, 1, 1), (0, 1, 1)),
+        ((1, 1, 1), (2048, 1, 1)),
+        ((1 << 20, 1 << 16, 1), (1, 1, 1)),
+    ],
+)
+def test_shapes_that_cannot_be_are_refused(grid: Any, block: Any):
+    one = program(Settings(cache=config().cache), 0x1000)
+    with pytest.raises(UsageError, match="threads"):
+        launch(one, Work(grid=grid, block=block, params=b"", shared_bytes=0), AddressSpace())

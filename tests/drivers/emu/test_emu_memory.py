@@ -1,0 +1,87 @@
+"""The address space of an emulated device: what is mapped, what is refused, what is remembered."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from drivers.emu.memory import AddressSpace
+from drivers.emu.state import MAP_ENTRY
+from hcq.errors import UsageError
+
+
+@pytest.fixture
+def space() -> AddressSpace:
+    one = AddressSpace()
+    one.map(0x2000, 0x1000, 0x9000, label="second")
+    one.map(0x1000, 0x100, 0x8000, label="first")
+    return one
+
+
+def test_addresses_are_found_by_the_range_that_holds_them(space: Any):
+    assert space.find(0x1000).label == "first"
+    assert space.find(0x10FF).label == "first"
+    assert space.find(0x1100) is None
+    assert space.find(0x2FFF).label == "second"
+    assert space.find(0x10F8, 16) is None
+
+
+def test_host_addresses_follow_the_mapping(space: Any):
+    assert space.host(0x2010, 16) == 0x9010
+    with pytest.raises(UsageError, match="second"):
+        space.host(0x2FF8, 16)
+
+
+@pytest.mark.parametrize(
+    ("va", "size"), [(0x1000, 1), (0xF00, 0x101), (0x10FF, 2), (0x0, 0x10000), (0x2FFF, 1)]
+)
+def test_overlap_is_refused_and_changes_nothing(space: Any, va: Any, size: Any):
+    before = space.table()
+    with pytest.raises(UsageError, match="overlaps"):
+        space.map(va, size)
+    assert space.table() == before
+
+
+def test_a_size_of_nothing_is_refused(space: Any):
+    with pytest.raises(UsageError, match="0 bytes"):
+        space.map(0x5000, 0)
+
+
+def test_the_table_is_sorted_and_says_where_things_lie(space: Any):
+    raw = space.table()
+    entries = [
+        tuple(MAP_ENTRY.read(raw, name, at) for name in ("start", "size", "delta"))
+        for at in range(0, len(raw), MAP_ENTRY.size)
+    ]
+    assert entries == [(0x1000, 0x100, 0x7000), (0x2000, 0x1000, 0x7000)]
+
+
+def test_what_was_freed_is_remembered_with_its_place(space: Any):
+    space.unmap(0x1000, freed_at="train.py:7")
+    assert "freed train.py:7" in space.nearest(0x1010)
+    assert "first" in space.nearest(0x1010)
+    with pytest.raises(UsageError, match="nothing is mapped"):
+        space.unmap(0x1000)
+
+
+def test_the_nearest_allocation_is_named_with_the_distance(space: Any):
+    assert space.nearest(0x1200).startswith("257 bytes past the last byte of first")
+    assert space.nearest(0x1FF0).startswith("16 bytes before second")
+    assert AddressSpace().nearest(0) == "no memory is mapped"
+
+
+def test_bytes_are_copied_in_and_out():
+    memory = ctypes.create_string_buffer(64)
+    space = AddressSpace()
+    space.map(0x7000, 64, ctypes.addressof(memory))
+    space.write(0x7010, b"hello")
+    assert space.read(0x700F, 7) == b"\0hello\0"
+
+
+def test_shadows_are_made_only_when_asked_for(space: Any):
+    plain = space.table()
+    assert MAP_ENTRY.read(plain, "touched") == 0
+    assert MAP_ENTRY.read(space.table(shadows=True), "touched") != 0
+    assert MAP_ENTRY.read(space.table(), "touched") == 0
