@@ -99,7 +99,8 @@ class NvEncoder:
         at = len(out.words)
         out.words += push.semaphore(self._subchannel, va, 0, execute)
         out.patch_word(at + 3, value, width=32)
-        out.patch_word(at + 4, value >> 32, width=32)
+        if execute not in push.HALF_WIDTH:
+            out.patch_word(at + 4, value >> 32, width=32)
 
     def _wait(self, command: Command, out: Stream) -> None:
         assert isinstance(command, Wait), "the table is keyed by class"
@@ -223,6 +224,8 @@ class NvEncoder:
         assert isinstance(command, Write), "the table is keyed by class"
         dst, value = address(command.dst), command.value
         wide = command.bits == 64
+        if isinstance(value, int) and not -(1 << command.bits - 1) <= value < 1 << command.bits:
+            raise UsageError(f"{value:#x} does not fit the {command.bits} bits of a write")
         if self.kind is QueueKind.COMPUTE:
             at = len(out.words)
             execute = push.RELEASE_WFI if wide else push.RELEASE_WFI_32
@@ -230,13 +233,17 @@ class NvEncoder:
             self._semaphore(out, _known(dst), value & mask if isinstance(value, int) else value, execute)
             _open_address(out, dst, at + 2, at + 1)
             return
-        for shift in (0, 32) if wide else (0,):
-            at = len(out.words)
-            self._engine_store(
-                out,
-                _known(dst) + shift // 8,
-                value >> shift & _LOW if isinstance(value, int) else value >> shift,
-            )
+        first = len(out.words)
+        shifts = (0, 32) if wide else (0,)
+        for shift in shifts:
+            known = value >> shift & _LOW if isinstance(value, int) else 0
+            out.words += push.copy_signal(_known(dst) + shift // 8, known)
+        step = (len(out.words) - first) // len(shifts)
+        if not isinstance(value, int):
+            for piece, shift in enumerate(shifts):
+                out.patch_word(first + piece * step + push.COPY_SIGNAL_VALUE, value >> shift, width=32)
+        for piece, shift in enumerate(shifts):
+            at = first + piece * step
             _open_address(out, _add(dst, shift // 8), at + 1, at + 2)
 
     def _indirect(self, command: Command, out: Stream) -> None:
@@ -255,5 +262,6 @@ def _add(word: Word, k: int) -> Word:
 
 def _open_address(out: Stream, word: Word, upper: int, lower: int) -> None:
     if not isinstance(word, int):
-        out.patch_word(upper, word >> 32, width=32)
+        # The lowest piece first, and the next one right behind it: so the model sees one number of 64 bits.
         out.patch_word(lower, word, width=32)
+        out.patch_word(upper, word >> 32, width=32)

@@ -67,6 +67,9 @@ RELEASE_WFI_TIME: Final = int(
     SemExecute(OPERATION=SemOperation.RELEASE, RELEASE_WFI=True, PAYLOAD_SIZE=True, RELEASE_TIMESTAMP=True)
 )
 
+HALF_WIDTH: Final = frozenset({ACQUIRE_32, RELEASE_WFI_32})
+"""The operations whose payload is 32 bits."""
+
 WAIT_FOR_IDLE: Final = _immediate(COMPUTE, ComputeMethod.WAIT_FOR_IDLE)
 HOST_WFI: Final = _immediate(COMPUTE, HostMethod.WFI)
 

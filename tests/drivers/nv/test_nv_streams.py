@@ -14,9 +14,10 @@ from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.ring import PUSH_BYTES
 from hcq.device import Device
-from hcq.driver import QueueKind
+from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, UsageError
 from hcq.graph import Graph
+from hcq.params import Param
 from tools.nv_cost import launch_cost_us
 from tools.nv_golden import GOLDEN, sample
 from tools.nv_scripted import Script, ScriptedKernel
@@ -67,6 +68,21 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
             assert list(bank[0x0C:0x18].cast("I")) == [groups, 5, 1]
             assert list(bank[0x210:0x220].cast("Q")) == [out.va, x.va]
             assert descriptor.check() == []
+
+
+@pytest.mark.parametrize("kind", ["compute", "copy"])
+@pytest.mark.parametrize("bits", [32, 64])
+def test_an_open_write_to_an_open_place_stores_the_whole_number(kind: str, bits: int):
+    with device() as (_, made):
+        where, what = Param("where", size=16), Param("what", bits)
+        queue = made.compute if kind == "compute" else made.copies[0]
+        commands = queue.record().write(where + 8, what, bits=bits)
+        buffer = made.alloc(64, BufferSpec(place=Place.HOST, host_visible=True, coherent=True))
+        number = 0x1234_5678_9ABC_DEF0 >> 64 - bits
+        queue.submit(commands, values={where: buffer, what: number}).wait(timeout_s=5)
+        assert int.from_bytes(buffer.host()[8 : 8 + bits // 8], "little") == number
+        with pytest.raises(UsageError, match="does not fit"):
+            queue.submit(queue.record().write(buffer, 1 << bits, bits=bits))
 
 
 def test_descriptors_of_every_version_say_the_same_of_a_kernel():
