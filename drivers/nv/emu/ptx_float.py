@@ -118,6 +118,26 @@ def _small(t: Translator, i: Instruction, m: Modifiers, type_: str, compute: Cal
     write_small(t, d, results, type_)
 
 
+def _rounded(t: Translator, operation: str, mode: str, *values: Value) -> Value:
+    if mode != "rn":
+        return numeric.rounded(t.wf.lib, t.c, operation, mode, values[0].type, *values)
+    return t.c.intrinsic("fma", *values) if operation == "fma" else t.c.op(f"f{operation}", *values)
+
+
+def _pairwise(t: Translator, i: Instruction, *, ftz: bool, compute: Callable[..., Value]) -> None:
+    """Apply an operation to the two float32 of 64-bit registers (sm_100 on)."""
+    if t.arch < 100:
+        raise t.error("f32x2 needs sm_100")
+    c = t.c
+    d, *sources = i.operands
+    halves = []
+    for at in (0, 32):
+        parts = [c.as_float(c.resize(c.op("lshr", t.bits(s, 64), at), 32)) for s in sources]
+        value = compute(*(flushed(t, p) if ftz else p for p in parts))
+        halves.append(t.canonical(c.as_int(flushed(t, value) if ftz else value)))
+    t.write(d, c.op("or", c.resize(halves[0], 64), c.op("shl", c.resize(halves[1], 64), 32)))
+
+
 @floating("add", "sub", "mul")
 def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     operands(t, i, 3)
@@ -126,6 +146,9 @@ def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None
         return
     mode = m.one_of(*ROUNDING, default="rn")
     ftz, sat = m.flag("ftz"), m.flag("sat")
+    if type_ == "f32x2":
+        _pairwise(t, i, ftz=ftz, compute=lambda *v: _rounded(t, i.opcode, mode, *v))
+        return
     d, x, y = i.operands
     a, b = _sources(t, type_, ftz, x, y)
     value = (
@@ -146,6 +169,9 @@ def _fma(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
         return
     mode = m.one_of(*ROUNDING, default="rn")
     ftz, sat = m.flag("ftz"), m.flag("sat")
+    if type_ == "f32x2":
+        _pairwise(t, i, ftz=ftz, compute=lambda *v: _rounded(t, "fma", mode, *v))
+        return
     d, x, y, z = i.operands
     values = _sources(t, type_, ftz, x, y, z)
     value = (

@@ -30,7 +30,7 @@ class PtxError(UsageError):
 
 _WIDTHS = {"8": 8, "16": 16, "32": 32, "64": 64, "128": 128}
 TYPES: dict[str, int] = {k + w: b for k in "bus" for w, b in _WIDTHS.items() if not (k != "b" and b == 128)} | {
-    "f16": 16, "f32": 32, "f64": 64, "bf16": 16, "f16x2": 32, "bf16x2": 32, "tf32": 32, "pred": 1,
+    "f16": 16, "f32": 32, "f64": 64, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "tf32": 32, "pred": 1,
     "e4m3x2": 16, "e5m2x2": 16, "u16x2": 32, "s16x2": 32,
 }  # fmt: skip
 """Bits of every type that PTX names."""

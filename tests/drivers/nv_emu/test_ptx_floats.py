@@ -131,6 +131,16 @@ def test_packed_halves_are_two_numbers(bench: Any, floats: Any):
     assert got.tolist() == want.tolist()
 
 
+@pytest.mark.parametrize("op", ["add", "mul", "fma"])
+def test_pairs_of_single_precision_are_two_numbers(bench: Any, floats: Any, op: Any) -> None:
+    pairs = [floats(32, 2 * COUNT, seed) for seed in (1, 2, 3)]
+    arguments = "%a, %b, %c" if op == "fma" else "%a, %b"
+    wide = [p.view(np.uint64) for p in pairs]
+    got = bench.apply(f"{op}.rn.f32x2 %d, {arguments};", "u8", *wide, arch="sm_100").view(np.uint32)
+    want = bench.apply(f"{op}.rn.f32 %d, {arguments};", "u4", *(p.view(np.uint32) for p in pairs))
+    assert got.tolist() == want.tolist()
+
+
 def test_flush_to_zero_flushes_operands_and_result(bench: Any, floats: Any):
     a, b = floats(32, COUNT, 1), floats(32, COUNT, 2)
     got = bench.apply("mul.ftz.f32 %d, %a, %b;", "u4", a, b)
