@@ -145,7 +145,12 @@ def run_child(arguments: argparse.Namespace) -> int:
 
     kernel = TracingKernel(make_kernel(dry=arguments.dry, emulate=arguments.emulate), note)
     bench = low.Bench(
-        kernel, choices, index=arguments.device, dry=arguments.dry, kernels=_folder(arguments.kernels)
+        kernel,
+        choices,
+        index=arguments.device,
+        dry=arguments.dry,
+        kernels=_folder(arguments.kernels),
+        emulate=arguments.emulate,
     )
     result = Result(rung.number, rung.name, describe(choices), passed=False, seconds=0.0)
     start = time.perf_counter()

@@ -70,6 +70,8 @@ class Bench:
     index: int = 0
     dry: bool = False
     kernels: Path | None = None
+    emulate: str | None = None
+    """The emulated GPU that this is, if it is one: children must run on the same, and sizes are small."""
     patience_s: float = SIGNAL_S
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _cache: dict[str, Any] = field(default_factory=dict)
@@ -426,7 +428,7 @@ def copies(bench: Bench) -> Facts:
 
 
 def _bandwidth(bench: Bench, copier: Copier) -> Iterator[tuple[str, float]]:
-    size = 4 << 20 if bench.dry else 256 << 20
+    size = 4 << 20 if bench.dry or bench.emulate is not None else 256 << 20
     bench.patience_s = 10 * SIGNAL_S
     memories = bench.context.memories
     first, second = (memories.vram(size, label="bandwidth") for _ in range(2))

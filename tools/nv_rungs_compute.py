@@ -154,6 +154,7 @@ def clocks(bench: Bench, *, boost: bool = False) -> Facts:
         facts["boosted_gb_per_s"] = _stream(bench)
     if not bench.dry:
         command = [sys.executable, "-m", "tools.bringup_nv", "--child", "18", "--device", str(bench.index)]
+        command += ["--emulate", bench.emulate] if bench.emulate is not None else []
         both = [
             subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)
         ]
@@ -164,7 +165,7 @@ def clocks(bench: Bench, *, boost: bool = False) -> Facts:
 
 
 def _stream(bench: Bench) -> float:
-    size = 1 << 20 if bench.dry else 1 << 30
+    size = 1 << 20 if bench.dry or bench.emulate is not None else 1 << 30
     device = _device(bench)
     first, second = device.alloc(size), device.alloc(size)
     program = _load(bench, device, "stream")

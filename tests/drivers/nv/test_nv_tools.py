@@ -78,3 +78,13 @@ def test_the_whole_hardware_run_walks_dry(tmp_path: Path):
         "packages", "ladder", "conformance", "operations", "benchmarks", "fault",
     ]  # fmt: skip
     assert report["seconds"] < 120
+
+
+@pytest.mark.slow
+def test_the_ladder_climbs_an_emulated_gpu_and_recovers_from_its_fault(capsys: pytest.CaptureFixture[str]):
+    assert bringup_nv.main(["--emulate", "", "--no-variants", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [r["rung"] for r in report["rungs"] if not r["passed"]] == []
+    fault = next(r for r in report["rungs"] if r["rung"] == 23)
+    assert "wild" in fault["facts"]["report"]
+    assert fault["facts"]["recovered"]
