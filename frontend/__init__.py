@@ -17,13 +17,13 @@ from frontend.stats import stats
 from frontend.tensor import Tensor
 
 if TYPE_CHECKING:
-    from compiler.symbolic import Variable
     from frontend import nn
     from frontend.jit import TinyJit
+    from frontend.variable import Variable
 
 __all__ = ["Device", "Tensor", "TinyJit", "Variable", "dtypes", "nn", "stats"]
 
-_HOMES = {"TinyJit": "frontend.jit", "Variable": "compiler.symbolic"}
+_HOMES = {"TinyJit": "frontend.jit", "Variable": "frontend.variable"}
 
 
 def __getattr__(name: str) -> object:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontend.launch import Kernel
 from frontend.tensor import Tensor
+from frontend.variable import Bound, Variable
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ def flattened(value: Any, out: list[Tensor], what: str, *, strict: bool) -> Any:
     if value.__class__ is Tensor:
         out.append(value)
         return Place(len(out) - 1)
+    if isinstance(value, Bound):
+        out.append(Tensor.of_part(value.part))
+        return BoundPlace(len(out) - 1, value.variable, value.factor, value.offset)
     if isinstance(value, (list, tuple)):
         parts = [flattened(v, out, what, strict=strict) for v in value]
         return type(value)(parts) if not hasattr(value, "_fields") else type(value)(*parts)
@@ -85,10 +89,23 @@ class Place:
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class BoundPlace:
+    """Where a bound variable was in a nest."""
+
+    number: int
+    variable: Variable
+    factor: int
+    offset: int
+
+
 def filled(nest: Any, tensors: list[Tensor]) -> Any:
     """Put tensors back into a nest."""
     if nest.__class__ is Place:
         return tensors[nest.number]
+    if nest.__class__ is BoundPlace:
+        t = tensors[nest.number]
+        return Bound(nest.variable, (t.expr, t.leaves), nest.factor, nest.offset)
     if isinstance(nest, (list, tuple)):
         parts = [filled(v, tensors) for v in nest]
         return type(nest)(parts) if not hasattr(nest, "_fields") else type(nest)(*parts)

@@ -79,17 +79,20 @@ class OpenDevice:
         buffer.host()[: len(data)] = data
         return buffer
 
-    def read(self, buffer: hcq.Buffer, nbytes: int) -> bytes:
-        """Return the first bytes of a buffer once everything submitted so far is done."""
+    def read(self, buffer: hcq.Buffer, nbytes: int) -> memoryview:
+        """Return the first bytes of a buffer once everything submitted so far is done.
+
+        Good only until the buffer is written again or dropped: copy them at once.
+        """
         if self.direct or not nbytes:
             self.queue.timeline.last.wait()
-            return bytes(buffer.host()[:nbytes]) if nbytes else b""
+            return buffer.host()[:nbytes] if nbytes else memoryview(b"")
         staging = self.hcq.alloc(nbytes, self._visible, label="staging")
         queue = self.hcq.copies[0] if self.hcq.copies else self.queue
         queue.submit(
             queue.record(label="download").copy(staging, buffer, nbytes), after=[self.queue.timeline.last]
         ).wait()
-        return bytes(staging.host()[:nbytes])
+        return memoryview(bytes(staging.host()[:nbytes]))
 
     def copied(self, buffer: hcq.Buffer) -> hcq.Buffer:
         """Return new memory with the same contents, copied in the order of launches."""

@@ -32,7 +32,7 @@ from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.launch import assemble
 from frontend.ops.random import GENERATOR
-from frontend.realize import CAPTURE, PENDING, realize_many
+from frontend.realize import CAPTURE, PENDING, pending, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf
 from frontend.tensor import Tensor
@@ -143,8 +143,7 @@ class Captured:
 
 def _settle() -> None:
     """Compute what is assigned but pending: a replay reads memory."""
-    found = [ref() for ref in tuple(PENDING.values())]
-    realize_many([t for t in found if t is not None])
+    realize_many(pending())
 
 
 class TinyJit(Generic[P, R]):

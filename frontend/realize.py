@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     import hcq
     from compiler.item import BufRef
-    from frontend.capture import Capture
     from frontend.tensor import Tensor
 
 CAPTURE: Final[list[Any]] = [None]
@@ -59,10 +58,10 @@ class Plan:
     """None when there is nothing to run."""
 
 
-def capture() -> Capture | None:
-    """Return the capture under way."""
-    found: Capture | None = CAPTURE[0]
-    return found
+def pending() -> list[Tensor]:
+    """Return the tensors that are assigned but not computed yet."""
+    found = [ref() for ref in tuple(PENDING.values())]
+    return [t for t in found if t is not None]
 
 
 # -- plans ---------------------------------------------------------------------------------------------
@@ -194,7 +193,9 @@ def realize_one(t: Tensor) -> None:
         run = build_run(e)
     t.leaves = run(t.leaves)
     t.expr = e.leaf
-    if t.recipe.__class__ is not Rebound:
+    if t.recipe.__class__ is Rebound:
+        PENDING.pop(id(t), None)
+    else:
         t.recipe = None
     if t.used:
         EPOCH[0] += 1
@@ -289,7 +290,9 @@ def _launch(plan: Plan, group: list[Tensor], index: dict[Leaf, int]) -> None:
         home = homes[i]
         if home is None:
             leaf = Leaf(outs[i])
-            if t.recipe.__class__ is not Rebound:
+            if t.recipe.__class__ is Rebound:
+                PENDING.pop(id(t), None)
+            else:
                 t.recipe = None
             if seen is not None:
                 seen.made(leaf)

@@ -79,8 +79,8 @@ def moved(t: Tensor, device: str) -> Tensor:
     return of_bytes(t.__class__, bytes_of(t), t.expr.shape, t.expr.dtype, device)
 
 
-def bytes_of(t: Tensor) -> bytes:
-    """Return the elements of a realized tensor, row-major."""
+def bytes_of(t: Tensor) -> memoryview:
+    """Return the elements of a realized tensor, row-major, to be copied at once."""
     e = t.expr
     buffer = t.leaves[0].buffer
     buffer.live()
@@ -137,9 +137,10 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
         raise UsageError(f"some number does not fit {dtype.name}: {error}") from None
 
 
-def unpack(data: bytes, dtype: DType) -> list[Any]:
+def unpack(data: bytes | memoryview, dtype: DType) -> list[Any]:
     """Return elements as Python numbers."""
     if dtype is dtypes.bfloat16:
+        data = bytes(data)
         return list(
             struct.unpack(
                 f"<{len(data) // 2}f", b"".join([b"\0\0" + data[i : i + 2] for i in range(0, len(data), 2)])
@@ -162,20 +163,23 @@ def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
 
 
 # -- NumPy arrays --------------------------------------------------------------------------------------
-def from_numpy(data: Any) -> tuple[bytes, tuple[int, ...], DType]:
+def from_numpy(data: Any) -> tuple[memoryview, tuple[int, ...], DType]:
     """Return an array as elements, shape and dtype; kinds that no dtype matches are refused."""
     name = data.dtype.name
     if name not in CODES:
         raise UsageError(f"no dtype matches the array's {name}; convert it, as with .astype('float32')")
     little = data.astype(data.dtype.newbyteorder("<"), copy=False)
-    return little.tobytes(), tuple(int(n) for n in data.shape), by_name(name)
+    import numpy as np  # noqa: PLC0415 - whoever passes an array has loaded it
+
+    flat = np.ascontiguousarray(little).reshape(-1).view(np.uint8)
+    return flat.data, tuple([int(n) for n in data.shape]), by_name(name)
 
 
-def to_numpy(data: bytes, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
+def to_numpy(data: memoryview, shape: tuple[int, ...], dtype: DType) -> np.ndarray[Any, Any]:
     """Return elements as an array that owns its memory; bfloat16 as float32, which holds it exactly."""
     import numpy as np  # noqa: PLC0415 - importing the frontend loads no NumPy
 
     if dtype is dtypes.bfloat16:
         wide = np.frombuffer(data, np.uint16).astype(np.uint32) << np.uint32(16)
         return wide.view(np.float32).reshape(shape)
-    return np.frombuffer(bytearray(data), dtype.numpy).reshape(shape)
+    return np.frombuffer(data, dtype.numpy).reshape(shape).copy()

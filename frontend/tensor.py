@@ -131,6 +131,8 @@ class Tensor:
             and not hasattr(value, "expr")
         ):
             return value.item()
+        if hasattr(value, "scalar"):
+            return value.scalar(self)
         if isinstance(value, (list, tuple, range)) or hasattr(value, "__array__"):
             return self.__class__(value, device=self.expr.device)
         raise UsageError(f"wanted a tensor, a number, lists or an array, saw {type(value).__name__}")
@@ -231,6 +233,9 @@ class Tensor:
 
     def data(self) -> bytes:
         """Return the elements as bytes, row-major, once the device has computed them."""
+        return bytes(self._elements())
+
+    def _elements(self) -> memoryview:
         if CAPTURE[0] is not None:
             raise UsageError(
                 "the value of a tensor was asked for inside a captured function: a replay could not do that"
@@ -240,17 +245,17 @@ class Tensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return the value as a NumPy array of its own."""
-        return to_numpy(self.data(), self.expr.shape, self.expr.dtype)
+        return to_numpy(self._elements(), self.expr.shape, self.expr.dtype)
 
     def tolist(self) -> Any:
         """Return the value as nested lists; a number for shape ()."""
-        return nested(unpack(self.data(), self.expr.dtype), self.expr.shape)
+        return nested(unpack(self._elements(), self.expr.dtype), self.expr.shape)
 
     def item(self) -> Any:
         """Return the only element as a Python number."""
         if math.prod(self.expr.shape) != 1:
             raise UsageError(f"item() wants exactly one element, the shape is {self.expr.shape}")
-        return unpack(self.data(), self.expr.dtype)[0]
+        return unpack(self._elements(), self.expr.dtype)[0]
 
     def to(self, device: str | None) -> Tensor:
         """Return the value on another device."""
@@ -662,6 +667,7 @@ def _rebind(t: Tensor, new: Tensor) -> None:
         new = _stopped(new)
     t.expr, t.leaves, t.epoch = new.expr, new.leaves, new.epoch
     t.recipe = Rebound(home)
-    if home is not None:
-        number = id(t)
-        PENDING[number] = weakref.ref(t, lambda _: PENDING.pop(number, None))
+    if home is None and new.expr.op is PARAM:
+        return
+    number = id(t)
+    PENDING[number] = weakref.ref(t, lambda _: PENDING.pop(number, None))

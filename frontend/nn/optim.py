@@ -1,8 +1,9 @@
 """Optimisers: each step gives parameters new values in place, from the gradients that `backward` left.
 
-`step()` computes everything in one launch: gradients, updates, the optimiser's state, the running
-statistics of batch norms among the tensors given, and the loss whose `backward` gave the gradients. It
-takes the gradients away. The learning rate is a tensor: assign to it, also outside a captured step.
+`step()` computes everything in one launch: gradients, updates, the optimiser's state, all that is
+assigned but pending on its device (the running statistics of batch norms), and the loss whose `backward`
+gave the gradients. It takes the gradients away. The learning rate is a tensor: assign to it, also outside
+a captured step.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from frontend import autograd
-from frontend.realize import realize_many
+from frontend.realize import pending, realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
 
@@ -74,7 +75,8 @@ class Optimizer:
                 losses[id(loss)] = loss
             state.value = state.of = None
         changed = self._move(grads)
-        return [*self.params, *changed, *self.buffers, *losses.values()]
+        assigned = [t for t in pending() if t.device == self.device]
+        return [*self.params, *changed, *self.buffers, *assigned, *losses.values()]
 
     def step(self) -> None:
         """Move the parameters."""

@@ -17,6 +17,7 @@ from frontend.lazy import apply, composite, method
 from frontend.ops.arguments import Shape, axis_of, broadcast, whole
 from frontend.ops.creation import coordinate
 from frontend.ops.elementwise import add, constant, convert, eq, lt, mul, spread, where
+from frontend.ops.moving import moving_parts, only_at, place_at, take_moving
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -116,8 +117,9 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         raise UnsupportedError(
             "a bool tensor as index gives a size that depends on values; use where, or masked_fill"
         )
-    entries, tensors = _entries(key, self.expr.shape, self.__class__)
-    return _getitem(self, tuple(entries), *tensors)
+    x, key = take_moving(self, key)
+    entries, tensors = _entries(key, x.expr.shape, self.__class__)
+    return _getitem(x, tuple(entries), *tensors)
 
 
 @composite
@@ -218,10 +220,13 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
         self.assign(where(key, self.operand(value), self))
         return
+    moving, key = moving_parts(key, self.expr.shape)
     entries, tensors = _entries(key, self.expr.shape, self.__class__)
     if tensors:
         raise UnsupportedError("writing through an integer tensor is not supported; use where with a mask")
-    cuts = tuple([e for e in entries if isinstance(e, Cut)])
+    cuts = [e for e in entries if isinstance(e, Cut)]
+    for m in moving:
+        cuts[m.axis] = Cut(0, m.size, 1, drop=m.drop)
     shape = tuple([e.count for e in cuts if not e.drop])
     given = self.operand(value)
     if given.__class__ is not self.__class__:
@@ -230,7 +235,16 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
         raise UsageError(f"writing {given.expr.dtype.name} into {self.expr.dtype.name}; cast the value first")
     if broadcast((shape, given.expr.shape), "writing a part") != shape:
         raise UsageError(f"writing {given.expr.shape} into a part of shape {shape}")
-    self.assign(_written(self, spread(given, shape), cuts))
+    value = spread(given, shape)
+    if moving:
+        value = apply(Ops.RESHAPE, tuple([c.count for c in cuts]), value)
+        for m in moving:
+            value = place_at(self, value, m.start.scalar(self), m.axis)
+            cuts[m.axis] = Cut(0, self.expr.shape[m.axis], 1, drop=False)
+    new = _written(self, value, tuple(cuts))
+    for m in moving:
+        new = only_at(self, new, m.start.scalar(self), m.size, m.axis)
+    self.assign(new)
 
 
 @composite

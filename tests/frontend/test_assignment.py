@@ -165,3 +165,13 @@ def test_a_used_parameter_is_copied_once_not_every_time():
     for _ in range(3):
         w.assign(w * 2).realize()
     assert (held.tolist(), w.tolist()) == ([2.0], [8.0])
+
+
+def test_nothing_is_pending_once_realized():
+    a, b = Tensor([1.0]), Tensor([1.0]) + 1
+    a.assign(a + 1)
+    b.assign(Tensor([7.0]))
+    c = Tensor.zeros(1)
+    c += 1
+    Tensor.realize(a, b, c)
+    assert not {id(a), id(b), id(c)} & set(PENDING)

@@ -134,3 +134,13 @@ def test_sixteen_bit_parameters_keep_their_dtype():
         opt.step()
     assert w.dtype is dtypes.float16
     assert w.numpy()[0] == pytest.approx(0.97, abs=0.005)
+
+
+def test_a_step_computes_what_else_is_assigned():
+    layer = nn.BatchNorm(3)
+    opt = nn.optim.SGD([layer.weight, layer.bias])
+    with Tensor.train():
+        for _ in range(3):
+            layer(Tensor.rand(4, 3)).square().sum().backward()
+            opt.step()
+            assert layer.running_mean.is_realized

@@ -1,0 +1,95 @@
+"""Parts of an axis that start at a bound variable: one structure for all values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from compiler.ops import Ops
+from frontend.lazy import apply, composite
+from frontend.ops.creation import coordinate
+from frontend.ops.elementwise import add, constant, lt, mul, sub, where
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.ops.arguments import Shape
+    from frontend.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """A part of an axis that starts at a bound variable; `drop` removes the axis."""
+
+    axis: int
+    start: Any
+    size: int
+    drop: bool
+
+
+def moving_parts(key: Any, shape: Shape) -> tuple[list[Moving], tuple[Any, ...]]:
+    """Return the moving parts of a key, and the key with the whole axis in place of each."""
+    parts = list(key) if isinstance(key, tuple) else [key]
+    axis = 0
+    found: list[Moving] = []
+    for i, p in enumerate(parts):
+        if p is None:
+            continue
+        if p is Ellipsis:
+            axis += len(shape) - sum([1 for q in parts if q is not None and q is not Ellipsis])
+            continue
+        is_slice = isinstance(p, slice)
+        if hasattr(p, "scalar") or (is_slice and (hasattr(p.start, "scalar") or hasattr(p.stop, "scalar"))):
+            found.append(_moving_part(p, axis, shape))
+            parts[i] = slice(None) if is_slice else 0
+        axis += 1
+    return found, tuple(parts)
+
+
+def _moving_part(p: Any, axis: int, shape: Shape) -> Moving:
+    if axis >= len(shape):
+        raise UsageError(f"an index for axis {axis}: the shape {shape} has only {len(shape)} axes")
+    start, size = p, 1
+    if isinstance(p, slice):
+        start = p.start
+        both = hasattr(start, "scalar") and hasattr(p.stop, "scalar")
+        wide = p.stop.beyond(start) if both else None
+        if wide is None or wide < 0 or p.step not in {None, 1}:
+            raise UsageError(f"axis {axis}: {p} must run from a bound variable to the same plus a number")
+        size = wide
+    n = shape[axis]
+    if start.low < 0 or start.high + size > n:
+        raise UsageError(
+            f"axis {axis}: {start} to {start} + {size} reaches {start.low}..{start.high + size} of {n}"
+        )
+    return Moving(axis, start, size, drop=not isinstance(p, slice))
+
+
+def take_moving(x: Tensor, key: Any) -> tuple[Tensor, Any]:
+    """Take the moving parts of a key; return what is left to do."""
+    found, rest = moving_parts(key, x.expr.shape)
+    if not found:
+        return x, key
+    for m in found:
+        x = _take_from(x, m.start.scalar(x), m.size, m.axis)
+    return x, rest
+
+
+@composite
+def _take_from(x: Tensor, start: Tensor, size: int, axis: int) -> Tensor:
+    return apply(Ops.GATHER, axis, x, add(coordinate(x, (size,), 0), start))
+
+
+@composite
+def place_at(x: Tensor, value: Tensor, start: Tensor, axis: int) -> Tensor:
+    """Return value, whose axis is shorter, moved to where `start` says in an axis as long as that of x."""
+    return apply(Ops.GATHER, axis, value, sub(coordinate(x, (x.expr.shape[axis],), 0), start))
+
+
+@composite
+def only_at(x: Tensor, new: Tensor, start: Tensor, size: int, axis: int) -> Tensor:
+    """Return new inside start <= i < start + size of an axis, x outside."""
+    n = x.expr.shape[axis]
+    place = sub(coordinate(x, (n,), 0), start)
+    inside = mul(lt(place, size), lt(constant(place, -1, place.expr.dtype, place.expr.shape), place))
+    shape = tuple([n if i == axis else 1 for i in range(len(x.expr.shape))])
+    return where(apply(Ops.RESHAPE, shape, inside), new, x)

@@ -1,0 +1,108 @@
+"""Numbers that change from call to call where a slice needs them: one kernel for all their values.
+
+    position = Variable("position", 0, 127)
+    for i in range(128):
+        cache[position.bind(i)] = keys          # the same kernel each time, also inside a TinyJit
+
+A bound variable carries its value in a one-element buffer, so binding it anew changes no structure. It takes
+whole numbers by + - and *, and stands in slices (`x[v : v + 4]`: the size must be a number), as an index,
+beside tensors in arithmetic, and among the arguments of a captured function. Its range is checked when it is
+bound, and against the axis when it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from frontend.device import Device
+from frontend.expr import leaf_expr
+from frontend.lazy import make
+from frontend.ops.arguments import whole
+from frontend.realize import CAPTURE
+from frontend.storage import Leaf, pack
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.expr import Part
+    from frontend.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A whole number between two bounds, both included, given later by `bind`."""
+
+    name: str
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        low, high = whole(self.low, self.name), whole(self.high, self.name)
+        if not dtypes.int32.min <= low <= high <= dtypes.int32.max:
+            raise UsageError(f"{self.name}: wanted low <= high in 32 bits, saw {low} and {high}")
+
+    def bind(self, value: int, *, device: str | None = None) -> Bound:
+        """Return the variable with a value."""
+        number = whole(value, self.name)
+        if not self.low <= number <= self.high:
+            raise UsageError(f"{self.name} must lie in {self.low}..{self.high}, saw {number}")
+        if CAPTURE[0] is not None:
+            raise UsageError(
+                f"{self.name} was bound inside a captured function: replays would see this one value\n"
+                "hint: bind it outside, and pass it as an argument"
+            )
+        opened = Device[Device.DEFAULT if device is None else device]
+        leaf = Leaf(opened.write_small(pack([number], dtypes.int32).ljust(16, b"\0")))
+        return Bound(self, (leaf_expr((), dtypes.int32, opened.name), (leaf,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound variable times a number plus a number; made by `Variable.bind` and by arithmetic."""
+
+    variable: Variable
+    part: Part
+    """The expression and the leaf of the variable's value."""
+    factor: int = 1
+    offset: int = 0
+
+    @property
+    def low(self) -> int:
+        """The least value that it may have."""
+        return min(self.variable.low * self.factor, self.variable.high * self.factor) + self.offset
+
+    @property
+    def high(self) -> int:
+        """The greatest value that it may have."""
+        return max(self.variable.low * self.factor, self.variable.high * self.factor) + self.offset
+
+    def __add__(self, number: int) -> Bound:
+        return replace(self, offset=self.offset + whole(number, self.variable.name))
+
+    __radd__ = __add__
+
+    def __sub__(self, number: int) -> Bound:
+        return self + -whole(number, self.variable.name)
+
+    def __mul__(self, number: int) -> Bound:
+        by = whole(number, self.variable.name)
+        return replace(self, factor=self.factor * by, offset=self.offset * by)
+
+    __rmul__ = __mul__
+
+    def beyond(self, other: Bound) -> int | None:
+        """Return self - other when that is a number whatever the value."""
+        same = self.variable == other.variable and self.part == other.part and self.factor == other.factor
+        return self.offset - other.offset if same else None
+
+    def scalar(self, like: Tensor) -> Tensor:
+        """Return the value as an int32 tensor of shape ()."""
+        t = make(like, self.part)
+        t = t * self.factor if self.factor != 1 else t
+        return t + self.offset if self.offset else t
+
+    def __repr__(self) -> str:
+        times = f"{self.factor} * " if self.factor != 1 else ""
+        plus = f" + {self.offset}" if self.offset else ""
+        return f"{times}{self.variable.name}{plus}"
