@@ -1,4 +1,7 @@
-"""A little scripted client of the emulated kernel: raw ioctl bytes and push buffers, built from the layouts alone."""
+"""A little scripted client of the emulated kernel.
+
+Raw ioctl bytes and push buffers, built from the layouts alone.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +24,10 @@ from drivers.nv.layouts.uvm import UvmCommand
 
 MIB = 1 << 20
 WINDOW = 0x2_0000_0000
-WINDOW_BYTES = 256 * MIB
+WINDOW_BYTES = 1024 * MIB
 
 
-class Status(Exception):
+class Status(Exception):  # noqa: N818 - what the interface calls it
     """The resource manager or UVM refused."""
 
     def __init__(self, code: int, why: str) -> None:

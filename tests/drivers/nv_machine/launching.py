@@ -1,4 +1,9 @@
-"""Launches made by hand: images placed and relocated, constant banks and launch descriptors built from the layouts."""
+"""Launches made by hand.
+
+Images placed and relocated, constant banks and launch descriptors built from the layouts.
+"""
+
+# ruff: noqa: E501 - instructions read best one row a step
 
 from __future__ import annotations
 
@@ -54,9 +59,10 @@ REVERSE = """
 """
 STACK = """
 .visible .entry stack(.param .u64 at, .param .u32 which) {
- .local .align 4 .b8 depot[256]; .reg .b32 %r<8>; .reg .b64 %d<6>; .reg .pred %p;
+ .local .align 4 .b8 depot[512]; .reg .b32 %r<8>; .reg .b64 %d<6>; .reg .pred %p;
  ld.param.u64 %d0, [at]; ld.param.u32 %r0, [which]; mov.u64 %d1, depot; mov.u32 %r1, 0;
-LOOP: mul.wide.u32 %d2, %r1, 4; add.s64 %d2, %d1, %d2; mul.lo.u32 %r2, %r1, 3; st.local.u32 [%d2], %r2;
+LOOP: mul.wide.u32 %d2, %r1, 4; add.s64 %d4, %d0, %d2; ld.volatile.global.u32 %r2, [%d4]; and.b32 %r2, %r2, 127;
+ mul.wide.u32 %d2, %r2, 4; add.s64 %d2, %d1, %d2; st.local.u32 [%d2], %r1;
  add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 64; @%p bra LOOP;
  mul.wide.u32 %d3, %r0, 4; add.s64 %d3, %d1, %d3; ld.local.u32 %r3, [%d3]; st.global.u32 [%d0], %r3; ret;
 }
@@ -158,7 +164,9 @@ class Launcher:
         """Back local memory."""
         self.backing = self.client.memory(per_tpc * self.client.machine.profile.tpcs)
         words = set_pair(M.SET_SHADER_LOCAL_MEMORY_A, self.backing.va)
-        words += method(1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, per_tpc >> 32, per_tpc & 0xFFFF_FFFF, 0xFF)
+        words += method(
+            1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, per_tpc >> 32, per_tpc & 0xFFFF_FFFF, 0xFF
+        )
         self.ring.push(words, ring=False)
 
     @property
@@ -173,14 +181,31 @@ class Launcher:
 
     def bank0(self, params: bytes, grid: Any, block: Any, **words: Any) -> bytes:
         shape: Any = BANK0[self.profile]
-        values = {"ntid": block, "nctaid": grid, "shared_window": SHARED_WINDOW, "local_window": LOCAL_WINDOW} | words
+        values = {
+            "ntid": block,
+            "nctaid": grid,
+            "shared_window": SHARED_WINDOW,
+            "local_window": LOCAL_WINDOW,
+        } | words
         raw: bytes = shape(**values).to_bytes() + params
         return raw + bytes(-len(raw) % 16)
 
     def descriptor(
-        self, code: Code, name: str, params: bytes, *, grid: Any = (1, 1, 1), block: Any = (1, 1, 1), shared: int = 0,
-        low: int = 0, high: int = 0, words: Any = None, banks: Any = None, bank0: int | None = None, **fields: Any,
-    ) -> dict[str, Any]:  # fmt: skip
+        self,
+        code: Code,
+        name: str,
+        params: bytes,
+        *,
+        grid: Any = (1, 1, 1),
+        block: Any = (1, 1, 1),
+        shared: int = 0,
+        low: int = 0,
+        high: int = 0,
+        words: Any = None,
+        banks: Any = None,
+        bank0: int | None = None,
+        **fields: Any,
+    ) -> dict[str, Any]:
         """Return the fields of a launch descriptor."""
         content = self.bank0(params, grid, block, **(words or {}))
         first = self.place(content) if bank0 is None else bank0
@@ -191,12 +216,21 @@ class Launcher:
         version = self.client.generation.qmd
         old, five = version == "V03", version == "V05"
         values: dict[str, Any] = {
-            "BARRIER_COUNT": 1, "MIN_SM_CONFIG_SHARED_MEM_SIZE": config, "TARGET_SM_CONFIG_SHARED_MEM_SIZE": config,
-            "MAX_SM_CONFIG_SHARED_MEM_SIZE": most, "CWD_MEMBAR_TYPE": 1, "INVALIDATE_SHADER_CONSTANT_CACHE": True,
-            "REGISTER_COUNT_V" if old else "REGISTER_COUNT": 64, "API_VISIBLE_CALL_LIMIT": 1,
+            "BARRIER_COUNT": 1,
+            "MIN_SM_CONFIG_SHARED_MEM_SIZE": config,
+            "TARGET_SM_CONFIG_SHARED_MEM_SIZE": config,
+            "MAX_SM_CONFIG_SHARED_MEM_SIZE": most,
+            "CWD_MEMBAR_TYPE": 1,
+            "INVALIDATE_SHADER_CONSTANT_CACHE": True,
+            "REGISTER_COUNT_V" if old else "REGISTER_COUNT": 64,
+            "API_VISIBLE_CALL_LIMIT": 1,
             "CONSTANT_BUFFER_VALID": tuple(i in tables for i in range(8)),
-        }  # fmt: skip
-        shape = ("CTA_RASTER_WIDTH", "CTA_RASTER_HEIGHT", "CTA_RASTER_DEPTH") if old else ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH")
+        }
+        shape = (
+            ("CTA_RASTER_WIDTH", "CTA_RASTER_HEIGHT", "CTA_RASTER_DEPTH")
+            if old
+            else ("GRID_WIDTH", "GRID_HEIGHT", "GRID_DEPTH")
+        )
         values |= dict(zip(shape, grid, strict=True))
         values |= {f"CTA_THREAD_DIMENSION{i}": block[i] for i in range(3)}
         if not old:
@@ -205,7 +239,10 @@ class Launcher:
         end = "_SHIFTED4" if five else ""
         values |= split("PROGRAM_ADDRESS", program >> shift, end)
         values["SHARED_MEMORY_SIZE_SHIFTED7" if five else "SHARED_MEMORY_SIZE"] = shared >> (7 if five else 0)
-        values |= {f"SHADER_LOCAL_MEMORY_LOW_SIZE{end}": low >> shift, f"SHADER_LOCAL_MEMORY_HIGH_SIZE{end}": high >> shift}
+        values |= {
+            f"SHADER_LOCAL_MEMORY_LOW_SIZE{end}": low >> shift,
+            f"SHADER_LOCAL_MEMORY_HIGH_SIZE{end}": high >> shift,
+        }
         places = [tables.get(i, (0, 0)) for i in range(8)]
         down, suffix = (0, "") if old else (6, "_SHIFTED6")
         values[f"CONSTANT_BUFFER_ADDR_LOWER{suffix}"] = tuple((va >> down) & 0xFFFF_FFFF for va, _ in places)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,10 +20,16 @@ from drivers.nv.layouts.fault import RcCode
 from tests.drivers.nv_machine.client import Client, Memory, Ring, method, sem, wait_word
 
 Ready = tuple[Client, Ring, Memory]
-COPY = {"DATA_TRANSFER_TYPE": DataTransferType.NON_PIPELINED, "SRC_MEMORY_LAYOUT": True, "DST_MEMORY_LAYOUT": True}
+COPY = {
+    "DATA_TRANSFER_TYPE": DataTransferType.NON_PIPELINED,
+    "SRC_MEMORY_LAYOUT": True,
+    "DST_MEMORY_LAYOUT": True,
+}
 SIGNAL = {"DATA_TRANSFER_TYPE": DataTransferType.NONE, "FLUSH_ENABLE": True}
 FOUR = DmaSemaphoreType.RELEASE_FOUR_WORD
 ONE = DmaSemaphoreType.RELEASE_ONE_WORD
+
+Make = Callable[..., Client]
 
 
 @pytest.fixture
@@ -31,7 +38,9 @@ def ready(up: Client) -> Ready:
 
 
 def copy(source: int, target: int, length: int, **fields: Any) -> list[int]:
-    offsets = method(4, DmaMethod.OFFSET_IN_UPPER, source >> 32, source & 0xFFFF_FFFF, target >> 32, target & 0xFFFF_FFFF)
+    offsets = method(
+        4, DmaMethod.OFFSET_IN_UPPER, source >> 32, source & 0xFFFF_FFFF, target >> 32, target & 0xFFFF_FFFF
+    )
     size = method(4, DmaMethod.LINE_LENGTH_IN, length)
     return offsets + size + launch(**(COPY | fields))
 
@@ -42,7 +51,9 @@ def launch(**fields: Any) -> list[int]:
 
 def semaphore(va: int, payload: int, kind: DmaSemaphoreType = FOUR, **fields: Any) -> list[int]:
     words = (va >> 32, va & 0xFFFF_FFFF, payload & 0xFFFF_FFFF, payload >> 32)
-    return method(4, DmaMethod.SET_SEMAPHORE_A, *words) + launch(**(SIGNAL | {"SEMAPHORE_TYPE": kind} | fields))
+    return method(4, DmaMethod.SET_SEMAPHORE_A, *words) + launch(
+        **(SIGNAL | {"SEMAPHORE_TYPE": kind} | fields)
+    )
 
 
 def fill(memory: Memory, at: int, data: bytes) -> None:
@@ -69,7 +80,9 @@ def test_a_host_release_without_wait_overtakes_the_copy_under_some_seed(make: Ma
         with client.machine.lock:
             fill(memory, 0, b"x" * 64)
             one = copy(memory.va, memory.va + 0x100, 64) + sem(memory.va + 0x200, 1)
-            ring.push(one + sem(memory.va + 0x208, 5, 6, REDUCTION=5) + sem(memory.va + 0x210, 1, RELEASE_WFI=True))
+            ring.push(
+                one + sem(memory.va + 0x208, 5, 6, REDUCTION=5) + sem(memory.va + 0x210, 1, RELEASE_WFI=True)
+            )
             watch = client.machine
             channel = watch.channels[0].run
             while struct.unpack_from("<Q", memory.view, 0x200)[0] == 0:
@@ -84,7 +97,11 @@ def test_lines_are_copied_with_their_pitches(ready: Ready):
     client, ring, memory = ready
     fill(memory, 0, bytes(range(64)))
     pitches = method(4, DmaMethod.PITCH_IN, 16, 8) + method(4, DmaMethod.LINE_COUNT, 4)
-    ring.push(pitches + copy(memory.va, memory.va + 0x1000, 8, MULTI_LINE_ENABLE=True) + semaphore(memory.va + 0x8000, 1))
+    ring.push(
+        pitches
+        + copy(memory.va, memory.va + 0x1000, 8, MULTI_LINE_ENABLE=True)
+        + semaphore(memory.va + 0x8000, 1)
+    )
     wait_word(memory, 0x8000, 1, client)
     assert bytes(memory.view[0x1000:0x1020]) == b"".join(bytes(range(i, i + 8)) for i in (0, 16, 32, 48))
 
@@ -113,14 +130,20 @@ def test_components_are_swapped_kept_and_filled(ready: Ready):
         NUM_SRC_COMPONENTS=1,
         NUM_DST_COMPONENTS=3,
     )
-    ring.push(parts + copy(memory.va, memory.va + 0x1000, 2, REMAP_ENABLE=True) + semaphore(memory.va + 0x8000, 1))
+    ring.push(
+        parts + copy(memory.va, memory.va + 0x1000, 2, REMAP_ENABLE=True) + semaphore(memory.va + 0x8000, 1)
+    )
     wait_word(memory, 0x8000, 1, client)
     assert bytes(memory.view[0x1000:0x1008]) == bytes([2, 1, 9, 0x88, 4, 3, 9, 0x88])
 
 
 @pytest.mark.parametrize(
     ("operation", "old", "payload", "new"),
-    [(DmaReduction.IADD, 3, 4, 7), (DmaReduction.IMAX, 3, 4, 4), (DmaReduction.FADD, 0x3F800000, 0x3F800000, 0x40000000)],
+    [
+        (DmaReduction.IADD, 3, 4, 7),
+        (DmaReduction.IMAX, 3, 4, 4),
+        (DmaReduction.FADD, 0x3F800000, 0x3F800000, 0x40000000),
+    ],
 )
 def test_a_semaphore_can_reduce(ready: Ready, operation: Any, old: Any, payload: Any, new: Any):
     client, ring, memory = ready
@@ -141,7 +164,11 @@ def test_one_channel_waits_for_another(ready: Ready):
     client, ring, memory = ready
     other = client.copy_channel(3)
     fill(memory, 0, b"abcd")
-    other.push(sem(memory.va + 0x8000, 1, 3) + copy(memory.va + 0x100, memory.va + 0x200, 4) + semaphore(memory.va + 0x8010, 1))
+    other.push(
+        sem(memory.va + 0x8000, 1, 3)
+        + copy(memory.va + 0x100, memory.va + 0x200, 4)
+        + semaphore(memory.va + 0x8010, 1)
+    )
     ring.push(copy(memory.va, memory.va + 0x100, 4) + semaphore(memory.va + 0x8000, 1))
     wait_word(memory, 0x8010, 1, client)
     assert bytes(memory.view[0x200:0x204]) == b"abcd"
@@ -167,7 +194,8 @@ WRONG = {
     "an unknown interrupt": semaphore(VA, 1, ONE, INTERRUPT_TYPE=3),
     "a wide address": method(4, DmaMethod.OFFSET_IN_UPPER, 1 << 25),
     "remap without components": copy(VA, VA + 4096, 4, REMAP_ENABLE=True),
-    "a component that is not there": remap(DST_X=RemapSource.SRC_W) + copy(VA, VA + 4096, 4, REMAP_ENABLE=True),
+    "a component that is not there": remap(DST_X=RemapSource.SRC_W)
+    + copy(VA, VA + 4096, 4, REMAP_ENABLE=True),
     "an unknown component": method(4, DmaMethod.SET_REMAP_COMPONENTS, 7),
     "lines without a count": copy(VA, VA + 4096, 4, MULTI_LINE_ENABLE=True),
 }
@@ -222,11 +250,17 @@ def test_a_finished_copy_can_wake_a_poller(ready: Ready):
 
     client, ring, memory = ready
     fd = client.kernel.open("/dev/nvidia0")
-    block = bytearray(rm.nv_ioctl_alloc_os_event_t(hClient=client.root, hDevice=client.device, fd=fd).to_bytes())
+    block = bytearray(
+        rm.nv_ioctl_alloc_os_event_t(hClient=client.root, hDevice=client.device, fd=fd).to_bytes()
+    )
     client.escape(client.gpu, Escape.NV_ESC_ALLOC_OS_EVENT, block)
     assert rm.nv_ioctl_alloc_os_event_t.from_bytes(block).Status == 0
     params = rm_classes.NV0005_ALLOC_PARAMETERS(
-        hParentClient=client.root, hSrcResource=client.subdevice, hClass=0x79, notifyIndex=EVENT_FIFO_MTHD, data=fd
+        hParentClient=client.root,
+        hSrcResource=client.subdevice,
+        hClass=0x79,
+        notifyIndex=EVENT_FIFO_MTHD,
+        data=fd,
     )
     client.alloc(client.subdevice, 0x79, params)
     number = Control.NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION

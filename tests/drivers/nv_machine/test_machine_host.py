@@ -125,7 +125,7 @@ def test_an_acquire_holds_the_channel_until_the_host_writes(
         (SemReduction.DEC, 0, 9, False, 9),
     ],
 )
-def test_a_reduction_combines_the_payload(
+def test_a_reduction_combines_the_payload(  # noqa: PLR0917 - the columns of its table
     ready: Ready, operation: Any, old: Any, payload: Any, signed: Any, new: Any
 ):
     client, ring, memory = ready

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from tests.drivers.nv_machine.client import Client
 from tests.drivers.nv_machine.launching import (
     CONSTANTS,
     INCREMENT,
@@ -17,6 +20,8 @@ from tests.drivers.nv_machine.launching import (
 )
 
 PROFILES = ["sm_80", "sm_90", "sm_120"]
+
+Make = Callable[..., Client]
 
 
 @pytest.fixture(params=PROFILES)
@@ -51,8 +56,9 @@ def test_local_memory(launcher: Any):
     code = upload(client, cubin(launcher.profile, STACK))
     launcher.local(0x400 * 32 * 64 * 2)
     data = client.memory(4096)
-    launcher.run(code, "stack", struct.pack("<QI", data.va, 21), low=0x200, words={"stack_pointer": 0x200})
-    assert struct.unpack_from("<I", data.view)[0] == 63
+    struct.pack_into("<64I", data.view, 0, *range(127, 63, -1))
+    launcher.run(code, "stack", struct.pack("<QI", data.va, 100), low=0x200, words={"stack_pointer": 0x200})
+    assert struct.unpack_from("<I", data.view)[0] == 27
 
 
 def test_constants_and_global_variables(launcher: Any):
@@ -64,7 +70,10 @@ def test_constants_and_global_variables(launcher: Any):
         section = code.elf.section(f".nv.constant{index}")
         if section is not None:
             offset = code.image.placement.offsets[section.index]
-            banks[index] = (launcher.place(bytes(code.image.content[offset : offset + section.size])), section.size)
+            banks[index] = (
+                launcher.place(bytes(code.image.content[offset : offset + section.size])),
+                section.size,
+            )
     launcher.run(code, "constants", struct.pack("<QI", data.va, 2), banks=banks)
     assert struct.unpack_from("<I", data.view)[0] == 47
     at = code.at(".nv.global.init") - code.memory.va
@@ -79,11 +88,19 @@ def test_a_grids_releases_and_its_dependent(launcher: Any):
     old = client.generation.qmd == "V03"
     at = data.va + 64
     release = (
-        {"RELEASE0_ENABLE": True, "RELEASE0_ADDRESS_LOWER": at & 0xFFFF_FFFF, "RELEASE0_ADDRESS_UPPER": at >> 32}
+        {
+            "RELEASE0_ENABLE": True,
+            "RELEASE0_ADDRESS_LOWER": at & 0xFFFF_FFFF,
+            "RELEASE0_ADDRESS_UPPER": at >> 32,
+        }
         | {"RELEASE0_PAYLOAD_LOWER": 77, "RELEASE0_MEMBAR_TYPE": 1}
         if old
         else {"RELEASE_ENABLE": (True,), "RELEASE_SEMAPHORE0_ADDR_LOWER": at & 0xFFFF_FFFF}
-        | {"RELEASE_SEMAPHORE0_ADDR_UPPER": at >> 32, "RELEASE_SEMAPHORE0_PAYLOAD_LOWER": 77, "RELEASE_MEMBAR_TYPE": (1,)}
+        | {
+            "RELEASE_SEMAPHORE0_ADDR_UPPER": at >> 32,
+            "RELEASE_SEMAPHORE0_PAYLOAD_LOWER": 77,
+            "RELEASE_MEMBAR_TYPE": (1,),
+        }
     )
     chain = {"DEPENDENT_QMD0_POINTER": second >> 8}
     if client.generation.qmd == "V04":

@@ -79,7 +79,8 @@ def test_a_text_is_read_to_its_end(make: Make):
 
 
 @pytest.mark.parametrize(
-    "request_word", [rm.request(0x2B, 40), rm.request(0x2B, 49), rm.request(0x57, 64), rm.request(0x99, 8), 0x2B]
+    "request_word",
+    [rm.request(0x2B, 40), rm.request(0x2B, 49), rm.request(0x57, 64), rm.request(0x99, 8), 0x2B],
 )
 def test_wrong_sizes_and_unknown_escapes_are_transport_errors(make: Make, request_word: Any):
     client = make().nodes()
@@ -198,7 +199,11 @@ def test_a_bare_machine_takes_the_classes_that_the_sandbox_hides(make: Make):
 def test_handles_are_unique(make: Make):
     client = make().nodes().objects()
     refused(
-        NvStatus.INVALID_OBJECT_HANDLE, client.alloc, client.device, RmClass.NV20_SUBDEVICE_0, handle=client.subdevice
+        NvStatus.INVALID_OBJECT_HANDLE,
+        client.alloc,
+        client.device,
+        RmClass.NV20_SUBDEVICE_0,
+        handle=client.subdevice,
     )
     assert client.alloc(client.device, RmClass.NV20_SUBDEVICE_0, handle=0xABCD) == 0xABCD
 
@@ -230,7 +235,8 @@ def test_only_device_instance_0_exists(make: Make):
 
 
 @pytest.mark.parametrize(
-    ("fields", "code"), [({"flags": 0x108}, 0x29), ({"index": 1}, 0x1F), ({"vaBase": 1 << 57, "flags": 8}, 0x1F)]
+    ("fields", "code"),
+    [({"flags": 0x108}, 0x29), ({"index": 1}, 0x1F), ({"vaBase": 1 << 57, "flags": 8}, 0x1F)],
 )
 def test_an_address_space_has_known_flags_and_limits(make: Make, fields: Any, code: Any):
     client = make().nodes().objects()
@@ -273,7 +279,9 @@ def test_closing_the_descriptor_frees_the_client(up: Client):
 
 def test_a_client_belongs_to_its_descriptor(up: Client):
     up.ctl = up.kernel.open("/dev/nvidiactl")
-    refused(NvStatus.INSUFFICIENT_PERMISSIONS, up.control, up.root, Control.NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS)
+    refused(
+        NvStatus.INSUFFICIENT_PERMISSIONS, up.control, up.root, Control.NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS
+    )
 
 
 # ---- controls
@@ -284,12 +292,16 @@ def test_what_the_gpu_says_about_itself(up: Client):
     assert ids[1] == 0xFFFF_FFFF
     info = up.control(up.root, Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, gpuId=ids[0])
     assert info.deviceInstance == 0
-    assert up.control(up.subdevice, Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING).gpuNameString == "Emulated H200"
+    assert (
+        up.control(up.subdevice, Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING).gpuNameString == "Emulated H200"
+    )
     assert up.control(up.subdevice, Control.NV2080_CTRL_CMD_MC_GET_ARCH_INFO).architecture == 0x180
     order = up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
     assert (order.numSm, order.numTpc) == (132, 66)
     assert up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK).gpcMask == 0xFF
-    masks = [up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK, gpcId=i).tpcMask for i in range(8)]
+    masks = [
+        up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK, gpcId=i).tpcMask for i in range(8)
+    ]
     assert sum(mask.bit_count() for mask in masks) == 66
     caps = up.control(up.subdevice, Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS)
     assert caps.present == 0x3F
@@ -297,7 +309,9 @@ def test_what_the_gpu_says_about_itself(up: Client):
 
 
 def test_gr_information_is_answered_in_the_callers_list(up: Client):
-    pairs = bytearray(b"".join(ctl.NV2080_CTRL_GR_INFO(index=i).to_bytes() for i in (GrInfo.SM_VERSION, 0x17)))
+    pairs = bytearray(
+        b"".join(ctl.NV2080_CTRL_GR_INFO(index=i).to_bytes() for i in (GrInfo.SM_VERSION, 0x17))
+    )
     up.control(
         up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_INFO, grInfoListSize=2, grInfoList=address_of(pairs)
     )
@@ -316,7 +330,9 @@ def test_gr_information_is_answered_in_the_callers_list(up: Client):
 def test_free_video_memory_shrinks_and_grows(up: Client):
     def free() -> int:
         ask = (ctl.NV2080_CTRL_FB_INFO(index=FbInfo.HEAP_FREE),)
-        out = up.control(up.subdevice, Control.NV2080_CTRL_CMD_FB_GET_INFO_V2, fbInfoListSize=1, fbInfoList=ask)
+        out = up.control(
+            up.subdevice, Control.NV2080_CTRL_CMD_FB_GET_INFO_V2, fbInfoListSize=1, fbInfoList=ask
+        )
         return out.fbInfoList[0].data
 
     before = free()
@@ -397,7 +413,9 @@ def test_a_descriptor_has_one_mapping(up: Client):
     invalid(errno.EINVAL, up.kernel.mmap, 4096, fd=fd)
 
 
-@pytest.mark.parametrize("kw", [{"size": 8192}, {"size": 4096, "offset": 4096}, {"size": 4096, "flags": MAP_PRIVATE}])
+@pytest.mark.parametrize(
+    "kw", [{"size": 8192}, {"size": 4096, "offset": 4096}, {"size": 4096, "flags": MAP_PRIVATE}]
+)
 def test_mmap_takes_exactly_what_was_prepared(up: Client, kw: Any):
     memory = up.memory(8192)
     fd = up.map_fd(up.device, memory.handle, 4096, "/dev/nvidia0")
@@ -465,16 +483,26 @@ def test_memory_parameters_are_judged(up: Client, fields: Any, code: Any):
 
 def test_the_size_is_rounded_to_pages_and_written_back(up: Client):
     attr = up.memory_params(4096).attr | 3 << 23
-    up.alloc(
-        up.device, RmClass.NV01_MEMORY_LOCAL_USER, up.memory_params(5000, attr=attr, attr2=1 << 20 | 5)
-    )
+    up.alloc(up.device, RmClass.NV01_MEMORY_LOCAL_USER, up.memory_params(5000, attr=attr, attr2=1 << 20 | 5))
     assert rm_classes.NV_MEMORY_ALLOCATION_PARAMS.from_bytes(up.last).size == 2 * MIB
 
 
-def descriptor(client: Client, address: Any, size: Any, flags=1 << 30 | 1 << 12 | 1 << 4, fd=-1, cls=0x71) -> int:
+def descriptor(  # noqa: PLR0917 - the fields of the call
+    client: Client,
+    address: int,
+    size: int,
+    flags: int = 1 << 30 | 1 << 12 | 1 << 4,
+    fd: int = -1,
+    cls: int = 0x71,
+) -> int:
     kind = rm.nv_ioctl_nvos02_parameters_with_fd
     params = rm.NVOS02_PARAMETERS(
-        hRoot=client.root, hObjectParent=client.device, hClass=cls, flags=flags, pMemory=address, limit=size - 1
+        hRoot=client.root,
+        hObjectParent=client.device,
+        hClass=cls,
+        flags=flags,
+        pMemory=address,
+        limit=size - 1,
     )
     block = bytearray(kind(params=params, fd=fd).to_bytes())
     client.escape(client.gpu, Escape.NV_ESC_RM_ALLOC_MEMORY, block)

@@ -31,7 +31,7 @@ def invalid(number: Any, call: Any, *args: Any, **kw: Any) -> None:
     assert got.value.status == number
 
 
-def make_range(client: Client, base=BASE, length=MIB):
+def make_range(client: Client, base: int = BASE, length: int = MIB) -> None:
     client.uvm_call(UvmCommand.UVM_CREATE_EXTERNAL_RANGE, base=base, length=length)
 
 
@@ -70,7 +70,9 @@ def test_registering_is_judged(make: Make):
     client.uvm_call(UvmCommand.UVM_INITIALIZE)
     uuid = NvProcessorUuid(uuid=client.machine.uuid)
     gpu, space = UvmCommand.UVM_REGISTER_GPU, UvmCommand.UVM_REGISTER_GPU_VASPACE
-    refused(NvStatus.OBJECT_NOT_FOUND, client.uvm_call, gpu, gpu_uuid=NvProcessorUuid(uuid=bytes(16)), rmCtrlFd=-1)
+    refused(
+        NvStatus.OBJECT_NOT_FOUND, client.uvm_call, gpu, gpu_uuid=NvProcessorUuid(uuid=bytes(16)), rmCtrlFd=-1
+    )
     invalid(errno.EINVAL, client.uvm_call, gpu, gpu_uuid=uuid, rmCtrlFd=5)
     kind: Any = client.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
     own = client.alloc(client.device, RmClass.FERMI_VASPACE_A, kind())

@@ -1,6 +1,9 @@
-"""An emulated NVIDIA GPU below the ioctl: `open_machine("sm_90")` returns a kernel that a driver cannot tell from Linux.
+"""An emulated NVIDIA GPU below the ioctl.
 
-It is the strictest user of a driver: whatever it does not know is an error. Written from the facts, not from the driver.
+`open_machine("sm_90")` returns a kernel that a driver cannot tell from Linux.
+
+It is the strictest user of a driver: whatever it does not know is an error. Written from the facts, not from
+the driver.
 """
 
 from __future__ import annotations
@@ -20,9 +23,13 @@ def open_machine(
 ) -> EmulatedKernel:
     """Return the kernel of a machine with one emulated GPU.
 
-    `profile` is an architecture ("sm_80", "sm_90", "sm_120"), `driver` a branch ("570", "580", "590", "595"). `filtered` is the
-    sandbox of nv.md 7; without it the machine shows what a bare one does. `seed` decides every order that hardware leaves open.
-    Unknown names are `UnsupportedError`.
+    `profile` is an architecture ("sm_80", "sm_90", "sm_120"), `driver` a branch ("570", "580", "590", "595").
+    `filtered` is the sandbox of nv.md 7; without it the machine shows what a bare one does. `seed` decides
+    every order that hardware leaves open. Unknown names are `UnsupportedError`.
+
+    The kernel's `reports` say what the machine objected to. A driver sees each fatal one as a fault: the
+    channel, its group or, where no channel did it, every channel is stopped, and the error notifier tells.
+    `machine.refusals` says why ioctls were refused.
     """
     from drivers.emu.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is wanted
     from drivers.nv.emu.machine.kernel import EmulatedKernel  # noqa: PLC0415 - the same

@@ -198,10 +198,13 @@ def _rule(machine: Machine, cls: int) -> Rule:
     return _RULES[cls]
 
 
-def allocate(
+def allocate(  # noqa: PLR0917 - the fields of the call
     machine: Machine, ctl_fd: int, root: int, parent: int, new: int, cls: int, address: int, size: int
 ) -> int:
-    """Make an object and return its handle; `address` and `size` are its parameters in the caller's memory."""
+    """Make an object and return its handle; `address` and `size` are its parameters in.
+
+    the caller's memory.
+    """
     if cls in (RmClass.NV01_ROOT, RmClass.NV01_ROOT_CLIENT):
         return _root(machine, ctl_fd, (root, parent, new), cls, address, size)
     client = machine.client(root, ctl_fd)
@@ -223,7 +226,7 @@ def allocate(
     return made.handle
 
 
-def _root(
+def _root(  # noqa: PLR0917 - the fields of the call
     machine: Machine, ctl_fd: int, handles: tuple[int, int, int], cls: int, address: int, size: int
 ) -> int:
     if handles[0] or handles[1]:

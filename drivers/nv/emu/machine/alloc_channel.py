@@ -85,7 +85,7 @@ def make_ctxshare(
     return Ctxshare(handle=handle, cls=cls, vaspace=space, subcontext=number)
 
 
-def make_channel(
+def make_channel(  # noqa: PLR0917 - the signature of all makers
     machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     """Make a GPFIFO channel."""
@@ -119,6 +119,7 @@ def make_channel(
     run = ChannelRun(machine, f"channel {handle:#x}", setup)
     made = Channel(handle=handle, cls=cls, run=run, group=parent)
     machine.add_channel(made)
+    run.hold()
     return made
 
 
@@ -180,10 +181,12 @@ def make_engine(
         if not graphics:
             raise Refused(_WRONG, "without parameters a copy class is the graphics engine's own copy engine")
     else:
-        wanted_copy = NVB0B5_ALLOCATION_PARAMETERS(
-            version=COPY_ALLOCATION_VERSION, engineType=parent.group.engine
-        )
-        _same(block, wanted_copy.to_bytes(), "NVB0B5_ALLOCATION_PARAMETERS")
+        engines = machine.graphics_engines if graphics else (parent.group.engine,)
+        asked = NVB0B5_ALLOCATION_PARAMETERS.from_bytes(block)
+        if asked.version != COPY_ALLOCATION_VERSION or asked.engineType not in engines:
+            raise Refused(
+                _WRONG, f"{asked}: wanted version {COPY_ALLOCATION_VERSION} and an engine of {engines}"
+            )
     if any(isinstance(child, EngineObject) and child.cls == cls for child in parent.children):
         raise Refused(NvStatus.INVALID_STATE, f"the channel has class {cls:#x} already")
     parent.run.objects.add(cls)

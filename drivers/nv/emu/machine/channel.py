@@ -1,7 +1,7 @@
 """One channel being run: doorbell, ring, push buffers, subchannels, work in flight (nv.md 3.1, 3.2).
 
-Engine work is put in flight and finishes in an order that the machine's seed decides, unless a method waits for it.
-Not here: the methods (`host`, `compute`, `copy`), who runs when (`scheduler`).
+Engine work is put in flight and finishes in an order that the machine's seed decides, unless a method waits
+for it. Not here: the methods (`host`, `compute`, `copy`), who runs when (`scheduler`).
 """
 
 from __future__ import annotations
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.semaphore import Acquire
     from drivers.nv.emu.machine.vaspace import VaSpace
 
+_FINISH_CHANCE = 0.125
+"""How likely a step finishes work in flight although the channel could go on.
+
+Small, so that work overlaps.
+"""
 _GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
 _GP_GET = HopperAControlGPFifo.offset_of("GPGet")
 
@@ -118,6 +123,19 @@ class ChannelRun:
     def __post_init__(self) -> None:
         self.host = Host(self)
 
+    def hold(self) -> None:
+        """Keep the pages that the hardware writes to, whatever becomes of their objects."""
+        for memory in self._memories():
+            memory.backing.take()
+
+    def release(self) -> None:
+        """Let go of them."""
+        for memory in self._memories():
+            memory.backing.drop()
+
+    def _memories(self) -> list[Memory]:
+        return [memory for memory in (self.setup.userd[0], self.setup.notifier) if memory is not None]
+
     @property
     def space(self) -> VaSpace:
         """The address space."""
@@ -161,7 +179,7 @@ class ChannelRun:
         if self.dead is not None:
             return Outcome.IDLE
         self.yielded = False
-        if self.inflight and (not self._can_advance() or rng.random() < 0.5):
+        if self.inflight and (not self._can_advance() or rng.random() < _FINISH_CHANCE):
             self._finish(rng.choice(self._ready()))
             return Outcome.PROGRESS
         if self.waiting is not None:
@@ -261,7 +279,8 @@ class ChannelRun:
 
     def _run_call(self, call: MethodCall) -> None:
         self.at = (
-            f"ring entry {(self._slot - 1) % self.setup.entries}, word {call.word}, subchannel {call.subchannel}, "
+            f"ring entry {(self._slot - 1) % self.setup.entries}, word {call.word}, subchannel "
+            f"{call.subchannel}, "
             f"method {call.address:#x} = {call.value:#x}"
         )
         if call.address == HostMethod.SET_OBJECT:

@@ -183,7 +183,7 @@ class Compute:
         action = PcasAction(value & 0xF)
         va = self._register(M.SEND_PCAS_A, "SEND_SIGNALING_PCAS2_B") << 8
         if action is PcasAction.INVALIDATE:
-            self._run.machine.descriptors.pop((id(self._run.space), va), None)
+            self._run.machine.descriptors.pop((self._run.space.number, va), None)
             return
         fresh = action in (PcasAction.INVALIDATE_COPY_SCHEDULE, PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE)
         if not fresh and action not in (PcasAction.SCHEDULE, PcasAction.PREFETCH_SCHEDULE):
@@ -199,10 +199,11 @@ class Compute:
         if va == 0 or va >> ADDRESS_BITS:
             raise launch_error(f"a descriptor at {va:#x}: wanted one below 2^{ADDRESS_BITS}, not 0")
         raw = space.read(va, size, "the launch descriptor")
-        key = (id(space), va)
+        key = (space.number, va)
         if not fresh and machine.descriptors.get(key, raw) != raw:
             raise launch_error(
-                f"the descriptor at {va:#x} was reused with other content; SCHEDULE without invalidation takes the old one",
+                f"the descriptor at {va:#x} was reused with other content; SCHEDULE without "
+                "invalidation takes the old one",
                 Kind.COHERENCE,
             )
         machine.descriptors[key] = raw

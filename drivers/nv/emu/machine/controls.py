@@ -50,7 +50,7 @@ _GPU_SLI_NONE = 0
 _BOOSTS = (layout.PERF_BOOST_TO_MAX_CUDA, layout.PERF_BOOST_TO_MAX_CUDA_PRIORITY_HIGH)
 
 
-def control(
+def control(  # noqa: PLR0917 - what a control is made of
     machine: Machine, client: Client, target: RmObject, number: Control, kind: type[Struct], block: bytearray
 ) -> None:
     """Answer a control into `block`, which holds its parameters."""
@@ -318,7 +318,8 @@ def _sm_states(
     if not 0 < count <= MAX_SMS_PER_READ or first + count > machine.profile.sms:
         raise Refused(
             _WRONG,
-            f"SMs {first} to {first + count - 1}: at most {MAX_SMS_PER_READ} at once, there are {machine.profile.sms}",
+            f"SMs {first} to {first + count - 1}: at most {MAX_SMS_PER_READ} at once, there are "
+            f"{machine.profile.sms}",
         )
     states = tuple(machine.faults.sm(first + i) for i in range(count))
     kind.store(block, smErrorStateArray=states, mmuFault=machine.faults.mmu_word)

@@ -1,4 +1,7 @@
-"""Controls of channels and channel groups: scheduling, doorbell tokens, preemption, the channel's faults (nv.md 2.2, 6)."""
+"""Controls of channels and channel groups.
+
+Scheduling, doorbell tokens, preemption, the channel's faults (nv.md 2.2, 6).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Cubins as the emulated GPU reads them: kernels, what their info records say, relocations, the PTX inside (nv.md 5).
+"""Cubins as the emulated GPU reads them.
+
+Kernels, what their info records say, relocations, the PTX inside (nv.md 5).
 
 Written from the facts, not from the driver's loader. Not here: finding them in device memory (`images`).
 """

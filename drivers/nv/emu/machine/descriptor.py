@@ -5,6 +5,8 @@ Not here: what the kernel in the image needs (`grid`), the layouts (`drivers.nv.
 
 from __future__ import annotations
 
+import enum
+import functools
 import re
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +18,7 @@ from drivers.nv.layouts.qmd_values import DependentAction, MembarType, QmdType, 
 
 if TYPE_CHECKING:
     from drivers.nv.emu.machine.profiles import Profile
-    from hcq.bits import BitStruct
+    from hcq.bits import BitStruct, Field
 
 Dim3 = tuple[int, int, int]
 
@@ -27,6 +29,7 @@ _UNDERSTOOD = re.compile(
     r"|QMD_(MAJOR_|MINOR_)?VERSION|CONSTANT_BUFFER_\w+|REGISTER_COUNT(_V)?|BARRIER_COUNT|SHADER_LOCAL_MEMORY_\w+"
     r"|RELEASE(?!_RESERVED)\w*|PROGRAM_\w+|SASS_VERSION|DEBUG_ID_\w+|CORRELATION_ID"
 )
+_CLUSTER_TYPES = (QmdType.GRID_GPC_CGA, QmdType.GRID_GPU_CGA, QmdType.GRID_GPU_GPC_CGA)
 _CLUSTER = re.compile(r"GPC_CGA_\w+|GPU_CGA_\w+|CGA_\w+|LARGE_GPC_CGA_\w+")
 
 
@@ -134,32 +137,48 @@ def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
     return descriptor
 
 
-def _judge(profile: Profile, qmd: Any, version: str) -> None:
+@functools.cache
+def _masks(version: str) -> tuple[int, tuple[Field, ...]]:
+    """Return the bits that a launch may set, and the fields among them whose values have names."""
+    layout = QMDS[version]
+    understood = [field for name, field in layout.FIELDS.items() if _UNDERSTOOD.fullmatch(name)]
+    named = tuple(field for field in understood if issubclass(field.type, enum.Enum))
+    return sum(field.mask() for field in understood), named
+
+
+def _judge_bits(qmd: Any, version: str) -> None:
+    """Refuse bits that no field declares, values without a name, and fields that nothing emulated sets."""
+    understood, named = _masks(version)
+    stray = int(qmd) & ~understood
+    if not stray and all(
+        field.extract(int(qmd), i) in field.type._value2member_map_
+        for field in named
+        for i in range(field.count)
+    ):
+        return
     violations = qmd.check()
     if violations:
         raise launch_error(str(violations[0]))
+    name = next(name for name, field in qmd.FIELDS.items() if field.mask() & stray)
+    kind = Kind.UNSUPPORTED if _CLUSTER.fullmatch(name) else Kind.LAUNCH
+    raise launch_error(
+        f"{type(qmd).__name__}.{name} = {getattr(qmd, name)}: nothing that is emulated sets it", kind
+    )
+
+
+def _judge(profile: Profile, qmd: Any, version: str) -> None:
     major = {"V03": 3, "V04": 4, "V05": 5}[version]
     minor = qmd.QMD_VERSION if version == "V03" else qmd.QMD_MINOR_VERSION
     if (qmd.QMD_MAJOR_VERSION, minor) != (major, 0):
         raise launch_error(f"QMD version {qmd.QMD_MAJOR_VERSION}.{minor}: {profile.gpu_name} takes {major}.0")
-    if version != "V03" and qmd.QMD_TYPE in (
-        QmdType.GRID_GPC_CGA,
-        QmdType.GRID_GPU_CGA,
-        QmdType.GRID_GPU_GPC_CGA,
-    ):
+    if version != "V03" and qmd.QMD_TYPE in _CLUSTER_TYPES:
         raise launch_error("cluster launches are not emulated", Kind.UNSUPPORTED)
+    _judge_bits(qmd, version)
     if qmd.IS_QUEUE if version == "V03" else qmd.QMD_TYPE != QmdType.GRID_CTA:
         raise launch_error("the descriptor launches no grid: wanted QMD_TYPE GRID_CTA, or IS_QUEUE 0")
-    for name in qmd.FIELDS:
-        value = getattr(qmd, name)
-        if not (any(value) if isinstance(value, tuple) else value) or _UNDERSTOOD.fullmatch(name):
-            continue
-        kind = Kind.UNSUPPORTED if _CLUSTER.fullmatch(name) else Kind.LAUNCH
-        raise launch_error(f"{type(qmd).__name__}.{name} = {value}: nothing that is emulated sets it", kind)
-    if qmd.SASS_VERSION not in (0, sass_version(profile.generation.sm_version)):
-        raise launch_error(
-            f"SASS_VERSION {qmd.SASS_VERSION:#x} is not {sass_version(profile.generation.sm_version):#x}"
-        )
+    wanted = sass_version(profile.generation.sm_version)
+    if qmd.SASS_VERSION not in (0, wanted):
+        raise launch_error(f"SASS_VERSION {qmd.SASS_VERSION:#x} is not {wanted:#x}")
 
 
 def _judge_shape(profile: Profile, one: Descriptor) -> None:
@@ -179,7 +198,8 @@ def _judge_shape(profile: Profile, one: Descriptor) -> None:
     for name, code in zip(("MIN", "TARGET", "MAX"), one.configs, strict=True):
         if code not in known:
             raise launch_error(
-                f"{name}_SM_CONFIG_SHARED_MEM_SIZE {code:#x} is no carve-out; known: {[hex(c) for c in known]}"
+                f"{name}_SM_CONFIG_SHARED_MEM_SIZE {code:#x} is no carve-out; known: "
+                f"{[hex(c) for c in known]}"
             )
     if not least <= target <= most:
         raise launch_error(f"shared-memory carve-outs {one.configs} are not in order: min, target, max")

@@ -1,6 +1,7 @@
 """The ioctls of /dev/nvidiactl and /dev/nvidia0 (nv.md 1.2, 1.4, 7).
 
-What the transport objects to is an errno; what the resource manager objects to stands in the structure's status word.
+What the transport objects to is an errno; what the resource manager objects to stands in the structure's
+status word.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def _control(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
             )
         kind = machine.structs[CONTROL_STRUCTS[number]]
         if params.paramsSize != kind.SIZE:
-            text = f"{Control(number).name}: {params.paramsSize} bytes, {kind.__name__} of this branch has {kind.SIZE}"
+            text = f"{Control(number).name}: {params.paramsSize} bytes, this branch has {kind.SIZE}"
             if machine.filtered:
                 _invalid(kernel, text)
             raise Refused(NvStatus.INVALID_PARAM_STRUCT, text)

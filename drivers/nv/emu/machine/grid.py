@@ -1,7 +1,9 @@
-"""Running a grid: is the launch what the kernel's image asks for, then its PTX through the SIMT engine (nv.md 4, 5).
+"""Running a grid.
 
-The machine code itself never runs, so everything that it would rely on is checked here: registers, barriers, stack, shared
-memory, and constant bank 0 at the offsets where the machine code reads it.
+Is the launch what the kernel's image asks for, then its PTX through the SIMT engine (nv.md 4, 5).
+
+The machine code itself never runs, so everything that it would rely on is checked here: registers, barriers,
+stack, shared memory, and constant bank 0 at the offsets where the machine code reads it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import hashlib
 import zlib
 from typing import TYPE_CHECKING, Any
 
-from drivers.emu.engine import Settings
 from drivers.emu.launch import Options
 from drivers.emu.report import ReportKind
 from drivers.nv.emu import ptx
@@ -24,6 +25,7 @@ from drivers.nv.layouts.qmd import MAX_REGISTERS
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from drivers.emu.engine import Settings
     from drivers.emu.report import Report as KernelReport
     from drivers.nv.emu.machine.channel import ChannelRun
     from drivers.nv.emu.machine.compute import Windows
@@ -44,6 +46,8 @@ class Grids:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self.timeout_s = _TIMEOUT_S
+        """A kernel that takes longer hangs."""
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], int] = {}
@@ -67,7 +71,7 @@ class Grids:
         self._execute(run, windows, one, loaded, params)
 
     def _find(self, run: ChannelRun, one: Descriptor, *, fresh: bool) -> Loaded:
-        key = (id(run.space), one.program)
+        key = (run.space.number, one.program)
         known = self._loaded.get(key)
         if known is not None:
             code = run.space.read(one.program, len(known.kernel.code), "instruction fetch")
@@ -75,7 +79,8 @@ class Grids:
                 return known
             if not fresh:
                 raise launch_error(
-                    f"the code at {one.program:#x} changed since {known.kernel.name} ran there, and no instruction cache "
+                    f"the code at {one.program:#x} changed since {known.kernel.name} ran there, and no "
+                    "instruction cache "
                     "was invalidated",
                     Kind.COHERENCE,
                 )
@@ -97,7 +102,7 @@ class Grids:
         out = {}
         for index, bank in one.banks.items():
             content = run.space.read(bank.va, bank.size, f"constant bank {index}")
-            key, digest = (id(run.space), bank.va), zlib.crc32(content)
+            key, digest = (run.space.number, bank.va), zlib.crc32(content)
             if not (fresh or bank.invalidate) and self._constants.get(key, digest) != digest:
                 raise launch_error(
                     f"constant bank {index} at {bank.va:#x} changed since it was last read, and nothing "
@@ -140,7 +145,7 @@ class Grids:
         options = Options(
             group_seed=rng.randrange(1, 1 << 30),
             warp_order=rng.randrange(1 << 30),
-            timeout_s=_TIMEOUT_S,
+            timeout_s=self.timeout_s,
             shared_window=windows.shared or 0,
             local_window=windows.local or 0,
         )
@@ -204,7 +209,8 @@ def _check_needs(one: Descriptor, loaded: Loaded) -> None:
         )
     if one.shared < kernel.static_shared:
         raise launch_error(
-            f"{kernel.name} needs {kernel.static_shared:#x} bytes shared, the descriptor gives {one.shared:#x}"
+            f"{kernel.name} needs {kernel.static_shared:#x} bytes shared, the descriptor gives "
+            f"{one.shared:#x}"
         )
     if max(one.local) < kernel.stack:
         raise launch_error(
@@ -241,7 +247,8 @@ def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
     for name, base in (("shared_window", windows.shared), ("local_window", windows.local)):
         if getattr(words, name) not in (0, base):
             raise launch_error(
-                f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name):#x}, the channel's is {base or 0:#x}"
+                f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name):#x}, the channel's "
+                f"is {base or 0:#x}"
             )
     for name in ("global_descriptor", "grid_id", "constant_bank_3", "nsmid", "reserved_shared_size"):
         if getattr(words, name) and (name, getattr(words, name)) != ("reserved_shared_size", RESERVED_SHARED):
@@ -252,7 +259,8 @@ def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
     told = words.dynamic_shared_size
     if told > room:
         raise launch_error(
-            f"constant bank 0 of {kernel.name}: {told:#x} bytes of dynamic shared memory, room is for {room:#x}"
+            f"constant bank 0 of {kernel.name}: {told:#x} bytes of dynamic shared memory, room is for "
+            f"{room:#x}"
         )
     _check_stack(words.stack_pointer, one, loaded)
     return content[shape.SIZE :] + (told or room).to_bytes(4, "little")
@@ -267,7 +275,8 @@ def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:
     top = pointer == STACK_POINTER_TOP and high >= stack + layout.LOCAL_STACK_RESERVE
     if not top and not stack <= pointer <= low:
         raise launch_error(
-            f"{loaded.kernel.name} has {stack:#x} bytes of stack: the stack pointer {pointer:#x} goes neither with "
+            f"{loaded.kernel.name} has {stack:#x} bytes of stack: the stack pointer {pointer:#x} goes "
+            "neither with "
             f"the low size {low:#x} nor with the high size {high:#x}"
         )
 
@@ -290,7 +299,8 @@ def _check_local(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
     needed = -(-warp * MAX_WARPS_PER_SM * SMS_PER_TPC // layout.LOCAL_TPC_ALIGN) * layout.LOCAL_TPC_ALIGN
     if windows.per_tpc < needed:
         raise launch_error(
-            f"local memory is set up for {windows.per_tpc:#x} bytes a TPC, {loaded.kernel.name} needs {needed:#x}"
+            f"local memory is set up for {windows.per_tpc:#x} bytes a TPC, {loaded.kernel.name} needs "
+            f"{needed:#x}"
         )
     total = windows.per_tpc * run.machine.profile.tpcs
     run.space.host(windows.backing, total, MmuAccess.WRITE, f"local memory of {loaded.kernel.name}")

@@ -1,6 +1,9 @@
-"""Finding the image behind a program address: the uploaded code is compared with it byte by byte, relocations by formula.
+"""Finding the image behind a program address.
 
-Images are looked for in device memory: the loader uploads them whole, near their code. `learn` adds one by hand.
+The uploaded code is compared with it byte by byte, relocations by formula.
+
+Images are looked for in device memory, where the loader uploads them whole: first near the code, then
+elsewhere. `learn` adds one by hand.
 """
 
 from __future__ import annotations
@@ -69,7 +72,20 @@ class Images:
         if program % TEXT_ALIGN:
             raise launch_error(f"the program address {program:#x} is not aligned to {TEXT_ALIGN} bytes")
         self._scan(mapping, program)
-        best: tuple[int, str] = (-1, "no image was uploaded near it")
+        found = self._match(space, mapping, program)
+        if isinstance(found, str):
+            for other in space.map.mappings():
+                if other is not mapping and other.size <= _LARGEST:
+                    self._scan(other, other.va)
+            found = self._match(space, mapping, program)
+        if isinstance(found, str):
+            reasons = "".join(f"; {reason}" for reason in self._broken.values())
+            raise launch_error(f"no image has the code at {program:#x}: {found}{reasons}")
+        return found
+
+    def _match(self, space: VaSpace, mapping: Mapping, program: int) -> Loaded | str:
+        """Return the known kernel whose code lies at a program address, or say which comes nearest."""
+        best: tuple[int, str] = (-1, "no image was uploaded")
         for cubin in reversed(self._cubins.values()):
             for kernel in cubin.kernels.values():
                 same, seen = _compare(mapping, program, kernel)
@@ -78,15 +94,12 @@ class Images:
                 best = max(
                     best, (same, f"it comes nearest to {kernel.name}, whose byte {same:#x} differs ({seen})")
                 )
-        reasons = "; ".join(self._broken.values())
-        raise launch_error(
-            f"no image has the code at {program:#x}: {best[1]}" + (f"; {reasons}" if reasons else "")
-        )
+        return best[1]
 
     def _scan(self, mapping: Mapping, program: int) -> None:
         """Read every image that lies near a program address."""
         first = max(mapping.va, program - _REACH)
-        last = min(mapping.end, program + _REACH)
+        last = min(mapping.end, max(program, mapping.va) + _REACH)
         view = view_at(mapping.host + first - mapping.va, last - first)
         data = view.tobytes()
         at = data.find(_MAGIC)

@@ -1,7 +1,7 @@
 """The operating system as a driver sees it, with an emulated NVIDIA GPU in it instead of a real one.
 
-Device nodes, their ioctls and mappings are emulated; anonymous memory is the real one of this process. Sandboxed, which is
-the default, it shows and passes only what nv.md 7 lists.
+Device nodes, their ioctls and mappings are emulated; anonymous memory is the real one of this process.
+Sandboxed, which is the default, it shows and passes only what nv.md 7 lists.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class EmulatedKernel:
             "/proc/devices": b"Character devices:\n195 nvidia\n195 nvidiactl\n510 nvidia-uvm\n",
         }
         if not self.machine.filtered:
-            line = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {self.machine.version}  Release Build\n"
+            module = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64"
+            line = f"{module}  {self.machine.version}  Release Build\n"
             texts["/proc/driver/nvidia/version"] = line.encode()
         return texts
 
@@ -83,7 +84,7 @@ class EmulatedKernel:
             )
         if path in self._texts:
             return self._open(OpenFile(0, Node.TEXT, path, content=self._texts[path]))
-        fail("open", errno.ENOENT, path)
+        return fail("open", errno.ENOENT, path)
 
     def _open(self, file: OpenFile) -> int:
         with self.machine.lock:
@@ -107,6 +108,8 @@ class EmulatedKernel:
                 file.uvm.close()
             for client in [c for c in self.machine.clients.values() if c.ctl_fd == fd]:
                 self.machine.free(client, client)
+        if not self.files:
+            self.machine.close()
 
     def read(self, fd: int, size: int) -> bytes:
         """Read on in a text."""
@@ -212,7 +215,8 @@ class EmulatedKernel:
         for one in self.machine.cpu_mappings:
             if one.backing is memory.backing and one.mapping.va - one.offset != va - offset:
                 self.machine.advise(
-                    f"{memory} lies at {one.mapping.va:#x} for the CPU and at {va:#x} for the GPU: make them equal"
+                    f"{memory} lies at {one.mapping.va:#x} for the CPU and at {va:#x} for the GPU: "
+                    "make them equal"
                 )
         pinned = memory.cls == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR
         if pinned and memory.backing.host + offset != va:

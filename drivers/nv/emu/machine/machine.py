@@ -129,6 +129,7 @@ class Machine:
                 if one.run.busy:
                     self.advise(f"{one.run.name} was freed with work left: {one.run.at}")
                 one.run.inflight.clear()
+                one.run.release()
                 self.channels.remove(one)
                 self.tokens = {token: c for token, c in self.tokens.items() if c is not one}
             case Memory():
@@ -262,7 +263,7 @@ class Machine:
         self.pinned.append(backing)
 
     def close(self) -> None:
-        """Free everything."""
+        """Free everything and end the thread; a file opened later finds a machine as new."""
         self.scheduler.close()
         with self.lock:
             for client in tuple(self.clients.values()):

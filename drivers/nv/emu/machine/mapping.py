@@ -99,7 +99,8 @@ def use_context(file: OpenFile, size: int, offset: int) -> MapContext:
         fail(
             "mmap",
             errno.EINVAL,
-            f"[{offset:#x}, +{size:#x}) of descriptor {file.fd}: wanted offset 0 and {page_up(context.length):#x} bytes",
+            f"[{offset:#x}, +{size:#x}) of descriptor {file.fd}: wanted offset 0 and "
+            f"{page_up(context.length):#x} bytes",
         )
     context.used = True
     return context

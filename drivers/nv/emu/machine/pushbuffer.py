@@ -46,7 +46,8 @@ def decode(words: Sequence[int]) -> list[MethodCall]:
             raise host_error(f"word {at - 1}: header {words[at - 1]:#010x} has no data")
         if at + header.COUNT > len(words):
             raise host_error(
-                f"word {at - 1}: {header.COUNT} data words announced, {len(words) - at} are left in the segment"
+                f"word {at - 1}: {header.COUNT} data words announced, {len(words) - at} are left in "
+                "the segment"
             )
         calls += _spread(header, words[at : at + header.COUNT], at)
         at += header.COUNT

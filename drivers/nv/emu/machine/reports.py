@@ -1,7 +1,8 @@
 """What goes wrong on the emulated GPU: refusals of ioctls, errors of channels, and the record that is kept.
 
-A `Refused` becomes the status word of the ioctl in progress. A `ChannelError` stops the channel as on hardware:
-it is posted in the error notifier, and its siblings in the channel group are stopped too. Both leave a `Report`.
+A `Refused` becomes the status word of the ioctl in progress. A `ChannelError` stops the channel as on
+hardware: it is posted in the error notifier, and its siblings in the channel group are stopped too. Both
+leave a `Report`.
 """
 
 from __future__ import annotations

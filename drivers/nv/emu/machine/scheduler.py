@@ -1,7 +1,8 @@
 """Who runs when: channels take turns on a thread of their own, in an order made from the machine's seed.
 
-Nothing runs inside the doorbell's write. A channel that waits for a semaphore is asked again when anything moved, and every
-now and then, because the host may write it. Channels that wait for each other are found by looking ahead (`waitgraph`).
+Nothing runs inside the doorbell's write. A channel that waits for a semaphore is asked again when anything
+moved, and every now and then, because the host may write it. Channels that wait for each other are found by
+looking ahead (`waitgraph`).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class Scheduler:
             )
         with self._wake:
             self._bells.append(channel)
-            if self._thread is None and not self._closed:
+            if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="nv-emu", daemon=True)
                 self._thread.start()
             self._wake.notify()
@@ -59,12 +60,14 @@ class Scheduler:
             self._wake.notify()
 
     def close(self) -> None:
-        """End the thread; work in progress is finished first."""
+        """End the thread after the step at hand; the next doorbell starts another."""
         with self._wake:
+            thread, self._thread = self._thread, None
             self._closed = True
             self._wake.notify()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        self._closed = False
 
     def _loop(self) -> None:
         pause = _ASK_AGAIN_S

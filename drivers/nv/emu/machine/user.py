@@ -16,30 +16,37 @@ class UserMemory:
     """Copies from and to addresses that a caller handed over."""
 
     def __init__(self) -> None:
-        self._fd = os.memfd_create("emulated-user-memory", os.MFD_CLOEXEC)
+        self._fd = -1
         libc = ctypes.CDLL(None, use_errno=True)
         self._pwrite, self._pread = libc.pwrite, libc.pread
         for call in (self._pwrite, self._pread):
             call.restype = ctypes.c_ssize_t
             call.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64)
 
+    def _file(self) -> int:
+        if self._fd < 0:
+            self._fd = os.memfd_create("emulated-user-memory", os.MFD_CLOEXEC)
+        return self._fd
+
     def read(self, address: int, size: int) -> bytes:
         """Copy `size` bytes from `address`."""
         if size == 0:
             return b""
-        done = self._pwrite(self._fd, address, size, 0)
+        done = self._pwrite(self._file(), address, size, 0)
         if done != size:
             fail("ioctl", errno.EFAULT, f"{size} bytes at {address:#x} cannot be read")
-        return os.pread(self._fd, size, 0)
+        return os.pread(self._file(), size, 0)
 
     def write(self, address: int, data: bytes | bytearray) -> None:
         """Copy `data` to `address`."""
         if not data:
             return
-        os.pwrite(self._fd, data, 0)
-        if self._pread(self._fd, address, len(data), 0) != len(data):
+        os.pwrite(self._file(), data, 0)
+        if self._pread(self._file(), address, len(data), 0) != len(data):
             fail("ioctl", errno.EFAULT, f"{len(data)} bytes at {address:#x} cannot be written")
 
     def close(self) -> None:
-        """Give the file back."""
-        os.close(self._fd)
+        """Give the file back; another is made when needed."""
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1

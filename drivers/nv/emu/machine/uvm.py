@@ -84,13 +84,17 @@ def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray
     uvm = file.uvm
     assert uvm is not None
     try:
-        if not uvm.initialized and request not in (UvmCommand.UVM_INITIALIZE, UvmCommand.UVM_MM_INITIALIZE):
-            raise Refused(_STATE, "UVM_INITIALIZE comes first")
+        _in_order(uvm, request)
         status = handler(kernel, uvm, kind.from_bytes(block), block) or NvStatus.OK
     except Refused as refusal:
         machine.note(f"{UvmCommand(request).name}: {refusal}")
         status = refusal.status
     kind.store(block, rmStatus=int(status))
+
+
+def _in_order(uvm: Uvm, request: int) -> None:
+    if not uvm.initialized and request not in (UvmCommand.UVM_INITIALIZE, UvmCommand.UVM_MM_INITIALIZE):
+        raise Refused(_STATE, "UVM_INITIALIZE comes first")
 
 
 def _initialize(

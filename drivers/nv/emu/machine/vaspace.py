@@ -5,6 +5,7 @@ Checks every access; a miss is an MMU fault as on hardware, with the nearest all
 
 from __future__ import annotations
 
+import itertools
 import struct
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,15 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.backing import Backing
 
 
+_numbers = itertools.count(1)
+
+
 class VaSpace:
     """What one RM address space maps."""
 
     def __init__(self, va_bits: int) -> None:
+        self.number = next(_numbers)
+        """Tells this space from all others, gone ones too."""
         self.va_bits = va_bits
         self.map = AddressSpace()
         self.backings: dict[int, Backing] = {}

@@ -1,6 +1,9 @@
-"""Deadlocks: channels that wait for semaphores which only they themselves would release, further on in their streams.
+"""Deadlocks.
 
-The host may write a semaphore too, so a wait is hopeless only where its release is already promised by a channel that waits.
+Channels that wait for semaphores which only they themselves would release, further on in their streams.
+
+The host may write a semaphore too, so a wait is hopeless only where its release is already promised by a
+channel that waits.
 """
 
 from __future__ import annotations
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
 
 
 def find_deadlock(blocked: list[ChannelRun]) -> dict[ChannelRun, str] | None:
-    """Return the channels that wait in a circle, each with the graph in words; None when the host may still help."""
+    """Return the channels that wait in a circle, each with the graph in words; None wh.
+
+    En the host may still help.
+    """
     edges: dict[int, list[tuple[ChannelRun, Release]]] = {}
     promises = {id(run): list(_promised(run)) for run in blocked}
     for run in blocked:
