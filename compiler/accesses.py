@@ -152,7 +152,7 @@ class Memory:
         some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
         where = b.select(some, b.add(place.base, b.index(place.offset)), b.index(0))
         read = b.line("load", kind, 1, (b.offset(pointer, where, kind),))
-        return b.select(mask, read, arith.zero(b, kind))
+        return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0))
 
     def store(self, store: UOp, value: Line) -> None:
         """STORE a value at the current position."""

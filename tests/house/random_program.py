@@ -1,0 +1,196 @@
+"""Random tensor programs in the making: values, steps, and what both are checked by.
+
+A program is a list of steps made from a seed while NumPy runs it in float64. A step whose meaning jumps
+(a comparison, a rounding, argmax) is made only of values that are exact: integers, and floats that were
+moved but never computed with.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, ...]
+Kinds = Sequence[tuple["Callable[[Maker], None]", int]]
+"""Functions that add a step where they can, and how often each is tried."""
+FLOATS = ("float32", "float32", "float32", "float16", "float64")
+INTS = ("int32", "int32", "int64", "int16", "uint8")
+MOST = 4000
+"""Elements of a value."""
+LARGE = 80_000
+"""The same where kernels are to be cut up among threads, at ragged sizes."""
+
+
+@dataclass(slots=True)
+class Value:
+    """What NumPy knows of a value."""
+
+    data: Array
+    """float64, int64 or bool."""
+    dtype: str
+    exact: bool
+    weight: float = 1.0
+    """By how much rounding errors were magnified on the way."""
+
+    @property
+    def kind(self) -> str:
+        return "b" if self.dtype == "bool" else "f" if self.dtype.startswith("float") else "i"
+
+    @property
+    def shape(self) -> Shape:
+        return self.data.shape
+
+
+@dataclass(slots=True)
+class Step:
+    """Append `tensor(sources)`; or give a leaf a new value, when `assign` >= 0; or realize."""
+
+    name: str
+    sources: tuple[int, ...]
+    tensor: Callable[..., Any]
+    numpy: Callable[..., Array]
+    assign: int = -1
+    realize: bool = False
+
+
+@dataclass(slots=True)
+class Program:
+    """Leaves, steps and the values that are looked at."""
+
+    seed: int
+    leaves: list[tuple[Shape, str]]
+    steps: list[Step] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+    dtypes: list[str] = field(default_factory=list)
+    tolerances: list[float] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}"] + [f"  v{i} = leaf {s} {d}" for i, (s, d) in enumerate(self.leaves)]
+        at = len(self.leaves)
+        for step in self.steps:
+            sources = ", ".join([f"v{s}" for s in step.sources])
+            if step.realize:
+                lines.append(f"  realize {sources}")
+            elif step.assign >= 0:
+                lines.append(f"  v{step.assign}.assign({step.name}({sources}))")
+            else:
+                lines.append(f"  v{at} = {step.name}({sources})")
+                at += 1
+        return "\n".join([*lines, f"  -> {self.outputs}"])
+
+
+def leaf_data(shape: Shape, dtype: str, rng: np.random.Generator) -> Array:
+    """Return data whose floats are multiples of 1/8 up to 4, exact in every float dtype."""
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
+    if dtype.startswith("float"):
+        return rng.integers(-32, 33, shape) / 8.0
+    return rng.integers(0 if dtype.startswith("u") else -9, 10, shape)
+
+
+def ideal(x: Array) -> Array:
+    """Return data in the types that the reference computes in."""
+    return x.astype({"f": np.float64, "b": np.bool_}.get(x.dtype.kind, np.int64))
+
+
+class Maker:
+    """Makes one program; what it may do next depends on the values so far.
+
+    `large` makes shapes that are cut up among threads; a `calm` program has no step whose meaning jumps, so
+    its leaves may be any floats.
+    """
+
+    def __init__(
+        self, seed: int, kinds: Kinds, *, steps: int = 12, large: bool = False, calm: bool = False
+    ) -> None:
+        self.r = random.Random(seed)
+        self.most = LARGE if large else MOST
+        rng = np.random.default_rng(seed)
+        big = self.r.random() < 0.3
+        sizes = (
+            (1, 31, 64, 101, 130, 257) if large else (1, 2, 3, 5, 8, 17, 33) if big else (1, 2, 3, 4, 5, 7)
+        )
+        base = [self.r.choice(sizes) for _ in range(self.r.randint(1, 2 if large else 3 if big else 4))]
+        self.program = Program(seed, [])
+        self.values: list[Value] = []
+        for _ in range(self.r.randint(1, 4)):
+            shape = tuple(base)
+            if self.r.random() < 0.4:
+                shape = tuple([n if self.r.random() < 0.6 else 1 for n in base])
+            if self.r.random() < 0.2:
+                shape = shape[self.r.randint(0, len(shape)) :]
+            draw = self.r.random()
+            dtype = self.r.choice(FLOATS) if draw < 0.75 else self.r.choice(INTS) if draw < 0.92 else "bool"
+            self.program.leaves.append((shape, dtype))
+            self.values.append(
+                Value(
+                    ideal(leaf_data(shape, dtype, rng)),
+                    dtype,
+                    exact=not calm or not dtype.startswith("float"),
+                )
+            )
+        wanted = self.r.randint(1, steps)
+        for _ in range(40 * wanted):
+            if len(self.program.steps) >= wanted:
+                break
+            self.r.choices(*zip(*kinds, strict=True))[0](self)
+        n = len(self.values)
+        self.program.outputs = sorted({n - 1, *[i for i in range(n) if self.r.random() < 0.3]})
+        self.program.dtypes = [v.dtype for v in self.values]
+        self.program.tolerances = [_tolerance(v) for v in self.values]
+
+    # -- drawing --------------------------------------------------------------------------------------
+    def pick(self, kinds: str = "fib", *, rank: int = 0, exact: bool = False) -> int | None:
+        """Return a value, late ones more often than early ones."""
+        fit = [
+            i
+            for i, v in enumerate(self.values)
+            if v.kind in kinds and v.data.ndim >= rank and (v.exact or not exact) and v.data.size
+        ]
+        return None if not fit else max(self.r.choice(fit), self.r.choice(fit))
+
+    def add(
+        self,
+        name: str,
+        sources: Sequence[int],
+        tensor: Callable[..., Any],
+        numpy: Callable[..., Any],
+        dtype: str,
+        *,
+        exact: bool = False,
+        weight: float = 1.0,
+    ) -> None:
+        """Append a step, unless its value would be too large in any sense."""
+        with np.errstate(all="ignore"):
+            data = np.asarray(numpy(*[self.values[s].data for s in sources]))
+        largest = np.max(np.abs(data.astype(np.float64)), initial=0.0)
+        limit = 60 if dtype in {"uint8", "float16"} else 1000
+        if data.size > self.most or not np.isfinite(largest) or largest > limit:
+            return
+        if dtype.startswith("u") and np.min(data, initial=0) < 0:
+            return
+        rounding = max([self.values[s].weight for s in sources], default=1.0)
+        coarse = max([_precision(self.values[s].dtype) for s in sources], default=0.0)
+        if _precision(dtype) and coarse > _precision(dtype):
+            rounding *= coarse / _precision(dtype)
+        steps = self.program.steps
+        steps.append(Step(name, tuple(sources), tensor, numpy))
+        self.values.append(Value(ideal(data), dtype, exact, rounding * weight))
+
+
+def _precision(dtype: str) -> float:
+    return {"float16": 1e-3, "float32": 1e-7, "float64": 1e-10}.get(dtype, 1e-10 if dtype != "bool" else 0.0)
+
+
+def _tolerance(v: Value) -> float:
+    if v.kind != "f":
+        return 0.0
+    return min(0.05, {"float16": 8e-3, "float32": 2e-5, "float64": 1e-6}[v.dtype] * v.weight)

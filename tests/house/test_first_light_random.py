@@ -1,0 +1,35 @@
+"""Random tensor programs give what NumPy gives: realized at once or in parts, with assigns, and captured.
+
+A failure prints its program; `make(seed)` with the same arguments makes it again.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.house.random_tensors import make, run_eager, run_states
+
+BATCH = 25
+QUICK = range(0, 200, BATCH)
+SLOW = range(10_000, 12_000, BATCH)
+
+
+@pytest.mark.parametrize("first", [*QUICK, *[pytest.param(s, marks=pytest.mark.slow) for s in SLOW]])
+def test_small_programs_agree_with_numpy(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        run_eager(make(seed))
+
+
+@pytest.mark.parametrize("first", [*QUICK[:4], *[pytest.param(s, marks=pytest.mark.slow) for s in SLOW[::2]]])
+def test_captured_programs_with_state_agree_with_numpy(first: int) -> None:
+    for seed in range(first, first + BATCH // 2):
+        run_states(make(seed, calm=True), 4)
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("first", [*QUICK[:2], *[pytest.param(s, marks=pytest.mark.slow) for s in SLOW[::4]]])
+def test_programs_that_threads_share_agree_with_numpy(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        run_eager(make(seed, steps=8, large=True))
+    for seed in range(first, first + BATCH // 5):
+        run_states(make(seed, calm=True, large=True), 4)
