@@ -32,7 +32,7 @@ from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.launch import assemble
 from frontend.ops.random import GENERATOR
-from frontend.realize import CAPTURE, PENDING, pending, realize_many
+from frontend.realize import CAPTURE, LARGE_BYTES, PENDING, pending, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf
 from frontend.tensor import Tensor
@@ -76,7 +76,9 @@ class Captured:
     states: list[tuple[Tensor, hcq.Buffer]]
     """Tensors that are assigned to, and their memory."""
     written: frozenset[hcq.Buffer]
-    replay: Callable[[list[hcq.Buffer]], hcq.Point] | None
+    executable: hcq.Executable | None
+    large: bool
+    """Whether the executable lets go of the buffers that it was bound to at once."""
     plain: Expr | None = None
     """The expression of the one new tensor, when that is all that is returned."""
 
@@ -94,8 +96,10 @@ class Captured:
                 given.append(self.device.write_small(words))
         outs = [alloc(size) for size in self.sizes]
         given += outs
-        if self.replay is not None:
-            self.replay(given)
+        if self.executable is not None:
+            self.executable.replay(given)
+            if self.large:
+                self.executable.forget()
         stats.kernels += self.kernels
         stats.launches += 1
         if self.plain is not None:
@@ -341,11 +345,10 @@ class TinyJit(Generic[P, R]):
         fixed = {b: cast("hcq.Buffer", b) for b in touched if not isinstance(b, tuple) and b not in inside}
         for b, _ in params:
             fixed.pop(b, None)
-        replay = None
+        executable = None
         if kernels:
-            replay = assemble(
-                device, kernels, params, fixed, label=getattr(self.fn, "__name__", "jit")
-            ).replay
+            label = getattr(self.fn, "__name__", "jit")
+            executable = assemble(device, kernels, params, fixed, label=label)
         return Captured(
             device=device,
             kernels=len(kernels),
@@ -357,7 +360,8 @@ class TinyJit(Generic[P, R]):
             nest=nest,
             states=[(t, b) for b, t in capture.states.items()],
             written=frozenset(capture.states),
-            replay=replay,
+            executable=executable,
+            large=sum([size for _, size in params]) >= LARGE_BYTES,
         )
 
     def _device(self, capture: Capture, stand_ins: list[Tensor]) -> OpenDevice:

@@ -39,7 +39,13 @@ CAPTURE: Final[list[Any]] = [None]
 PENDING: Final[dict[int, Any]] = {}
 """Weak references to tensors with a pending assign, by id."""
 _MANY: Final[dict[Any, Plan]] = {}
-MANY_LIMIT: Final = 10_000
+"""Plans of several outputs, by structure."""
+_RUNNING: Final[list[Expr]] = []
+"""Expressions that have a plan."""
+PLAN_LIMIT: Final = 2000
+"""Plans kept at a time: each owns some KiB of device memory. Dropped ones are made again from cached kernels."""
+LARGE_BYTES: Final = 1 << 20
+"""From so many bytes on, an executable lets go of the buffers that it was bound to at once."""
 
 Part = tuple[Expr, tuple[int, ...]]
 
@@ -53,9 +59,21 @@ class Plan:
     inputs: tuple[int, ...]
     """The leaves that the kernels touch, in the order that `replay` takes their buffers; outputs follow."""
     outputs: tuple[tuple[int, int], ...]
-    """(output number, bytes) of every output that is stored to new memory."""
-    replay: Callable[[list[hcq.Buffer]], hcq.Point] | None
+    """(output number, bytes) of every output that gets new memory."""
+    stored: tuple[int, ...]
+    """Those that kernels write; the others have no elements."""
+    executable: hcq.Executable | None
     """None when there is nothing to run."""
+    large: bool = False
+
+    def replay(self, given: list[hcq.Buffer]) -> None:
+        """Launch on some buffers."""
+        if self.executable is not None:
+            self.executable.replay(given)
+            if self.large:
+                self.executable.forget()
+            stats.kernels += len(self.kernels)
+            stats.launches += 1
 
 
 def pending() -> list[Tensor]:
@@ -119,14 +137,15 @@ def _planned(
             if home < 0
         ]
     )
-    replay = None
+    executable = None
     if kernels:
         params: list[tuple[Hashable, int]] = [(("in", i), sizes[i]) for i in inputs]
         params += [(("out", n), size) for n, size in outputs if n in stored]
-        replay = assemble(
-            device, kernels, params, {}, label=" ".join([e.op.lower() for e, _ in parts[:4]])
-        ).replay
-    return Plan(device, kernels, inputs, outputs, replay)
+        label = " ".join([e.op.lower() for e, _ in parts[:4]])
+        executable = assemble(device, kernels, params, {}, label=label)
+    large = sum([*[sizes[i] for i in inputs], *[size for _, size in outputs]]) >= LARGE_BYTES
+    written = tuple([n for n, _ in outputs if n in stored])
+    return Plan(device, kernels, inputs, outputs, written, executable, large)
 
 
 def aliased(e: Expr) -> bool:
@@ -143,6 +162,12 @@ def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
         return e.run
     device = Device[e.device]
     plan = build([(e, tuple(range(e.n)))], (-1,), device)
+    if len(_RUNNING) >= PLAN_LIMIT:
+        for old in _RUNNING:
+            old.run = None
+        _RUNNING.clear()
+        device.programs.clear()
+    _RUNNING.append(e)
     e.run = _runner(plan, prod(e.shape) * e.dtype.itemsize or 1)
     return e.run
 
@@ -153,7 +178,8 @@ def _same_memory(leaves: Leaves) -> Leaves:
 
 def _runner(plan: Plan, nbytes: int) -> Callable[[Leaves], Leaves]:
     alloc = plan.device.hcq.alloc
-    replay, inputs, count = plan.replay, plan.inputs, len(plan.kernels)
+    inputs, count = plan.inputs, len(plan.kernels)
+    replay = None if plan.executable is None else plan.replay if plan.large else plan.executable.replay
 
     def run(leaves: Leaves) -> Leaves:
         out = alloc(nbytes)
@@ -161,8 +187,9 @@ def _runner(plan: Plan, nbytes: int) -> Callable[[Leaves], Leaves]:
             given = [leaves[i].buffer for i in inputs]
             given.append(out)
             replay(given)
-            stats.kernels += count
-            stats.launches += 1
+            if not plan.large:
+                stats.kernels += count
+                stats.launches += 1
         if CAPTURE[0] is not None:
             CAPTURE[0].record(plan, [leaf.buffer for leaf in leaves], [out])
         leaf = Leaf(out)
@@ -250,8 +277,9 @@ def _realize_group(group: list[Tensor], device: OpenDevice) -> None:
     name = tuple(key)
     plan = _MANY.get(name)
     if plan is None:
-        if len(_MANY) >= MANY_LIMIT:
+        if len(_MANY) >= PLAN_LIMIT:
             _MANY.clear()
+            device.programs.clear()
         parts = [(name[i], name[i + 1]) for i in range(0, len(name), 3)]
         plan = _MANY[name] = build(parts, name[2::3], device)
     _launch(plan, group, index)
@@ -277,11 +305,7 @@ def _launch(plan: Plan, group: list[Tensor], index: dict[Leaf, int]) -> None:
         _keep_old(group, homes, plan.device)
     del index
     outs = {n: plan.device.alloc(nbytes) for n, nbytes in plan.outputs}
-    if plan.replay is not None:
-        stored = {key[1] for k in plan.kernels for key in k.memory if key[0] == "out"}  # type: ignore[index]
-        plan.replay([*[buffers[i] for i in plan.inputs], *[b for n, b in outs.items() if n in stored]])
-        stats.kernels += len(plan.kernels)
-        stats.launches += 1
+    plan.replay([*[buffers[i] for i in plan.inputs], *[outs[n] for n in plan.stored]])
     seen = CAPTURE[0]
     if seen is not None:
         seen.record(plan, buffers, list(outs.values()))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 from compiler.ops import Ops
-from frontend import Tensor, dtypes, stats
+from frontend import Device, Tensor, TinyJit, dtypes, stats
 from frontend.expr import TABLE, constant_of, join, leaf_expr, merge, uops
 from frontend.lazy import composite
 from hcq.errors import UsageError
@@ -133,8 +134,6 @@ def test_what_was_built_before_a_realize_uses_its_result():
 
 
 def test_realizing_frees_what_a_tensor_was_built_from():
-    import weakref
-
     a, b = leaves(2)
     t = a + b
     gone = weakref.ref(a)
@@ -227,3 +226,29 @@ def test_a_deep_graph_does_not_recurse():
     for _ in range(3000):
         x = x + 1
     assert len(uops([(x.expr, (0,))])) == 1
+
+
+def test_plans_keep_no_large_buffers():
+    def work() -> list[weakref.ref[object]]:
+        x = Tensor(np.ones(1 << 19, np.float32))
+        y = (x + 1).realize()
+        f = TinyJit(lambda a: a * 2)
+        for _ in range(3):
+            z = f(y).realize()
+        captured.append(f)
+        return [weakref.ref(t.leaves[0].buffer) for t in (x, y, z)]
+
+    captured: list[object] = []
+    gone = work()
+    for _ in range(2):
+        Device[Device.DEFAULT].synchronize()
+        (Tensor([1.0]) + 1).tolist()
+    assert [ref() for ref in gone] == [None] * 3
+
+
+def test_plans_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("frontend.realize.PLAN_LIMIT", 3)
+    x = Tensor(np.arange(12, dtype=np.float32))
+    for i in range(1, 12):
+        assert x[:i].sum().item() == sum(range(i))
+        assert x[:i].sum().item() == sum(range(i))
