@@ -43,7 +43,7 @@ _MANY: Final[dict[Any, Plan]] = {}
 _RUNNING: Final[list[Expr]] = []
 """Expressions that have a plan."""
 PLAN_LIMIT: Final = 2000
-"""Plans kept at a time: each owns some KiB of device memory. Dropped ones are made again from cached kernels."""
+"""Plans kept at a time: each owns some KiB of device memory. Dropped ones are made again as needed."""
 LARGE_BYTES: Final = 1 << 20
 """From so many bytes on, an executable lets go of the buffers that it was bound to at once."""
 

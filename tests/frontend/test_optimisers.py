@@ -144,3 +144,15 @@ def test_a_step_computes_what_else_is_assigned():
             layer(Tensor.rand(4, 3)).square().sum().backward()
             opt.step()
             assert layer.running_mean.is_realized
+
+
+def test_all_steps_are_one_structure():
+    model = [nn.Linear(3, 4), nn.BatchNorm(4)]
+    opt = nn.optim.Adam(nn.state.get_parameters(model))
+    plans = []
+    with Tensor.train():
+        for _ in range(3):
+            Tensor([[1.0, 2.0, 3.0], [3.0, 1.0, 2.0]]).sequential(model).square().sum().backward()
+            opt.step()
+            plans.append(stats.plans)
+    assert plans[0] == plans[1] == plans[2]
