@@ -38,7 +38,7 @@ class Optimizer:
         """Tensors without gradients that change while training; computed with each step."""
         if not self.params:
             raise UsageError("an optimiser wants at least one tensor with requires_grad, none was given")
-        realize_many(self.buffers)  # so that they have memory to be assigned to, and all steps are one structure
+        realize_many(self.buffers)  # with memory to be assigned to, all steps are one structure
         devices = {p.device for p in self.params}
         if len(devices) > 1:
             raise UsageError(
