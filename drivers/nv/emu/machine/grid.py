@@ -250,7 +250,13 @@ def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
                 f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name):#x}, the channel's "
                 f"is {base or 0:#x}"
             )
-    for name in ("global_descriptor", "grid_id", "constant_bank_3", "nsmid", "reserved_shared_size"):
+    bank3 = one.banks[3].va if 3 in one.banks else 0
+    if words.constant_bank_3 not in {0, bank3}:
+        raise launch_error(
+            f"constant bank 0 of {kernel.name}: bank 3 is said to lie at {words.constant_bank_3:#x}, it is "
+            f"bound at {bank3:#x}"
+        )
+    for name in ("global_descriptor", "grid_id", "nsmid", "reserved_shared_size"):
         if getattr(words, name) and (name, getattr(words, name)) != ("reserved_shared_size", RESERVED_SHARED):
             raise launch_error(
                 f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name):#x}, wanted 0"
