@@ -285,3 +285,16 @@ def set_pair(address: int, va: int) -> list[int]:
 def split(name: str, value: int, end: str = "") -> dict[str, int]:
     """Return the fields of an address in two halves."""
     return {f"{name}_LOWER{end}": value & 0xFFFF_FFFF, f"{name}_UPPER{end}": value >> 32}
+
+
+CALL = """
+.func (.param .b32 out) triple(.param .b32 in) {
+ .reg .b32 %r<3>; ld.param.b32 %r0, [in]; mul.lo.u32 %r1, %r0, 3; st.param.b32 [out], %r1; ret;
+}
+.visible .entry calls(.param .u64 at, .param .u32 value) {
+ .reg .b32 %r<3>; .reg .b64 %d<2>;
+ ld.param.u64 %d0, [at]; ld.param.u32 %r0, [value];
+ { .param .b32 p; .param .b32 q; st.param.b32 [p], %r0; call.uni (q), triple, (p); ld.param.b32 %r1, [q]; }
+ st.global.u32 [%d0], %r1; ret;
+}
+"""

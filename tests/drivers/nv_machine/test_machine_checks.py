@@ -106,7 +106,9 @@ WORDS: dict[str, dict[str, Any]] = {
     "shared_window": {"shared_window": 4},
     "local_window": {"local_window": 4},
     "global_descriptor": {"global_descriptor": 5},
-    "grid_id": {"grid_id": 1},
+    "nsmid": {"nsmid": 5},
+    "constant_bank_3": {"constant_bank_3": 4096},
+    "reserved_shared_size": {"reserved_shared_size": 1},
     "dynamic_shared_size": {"dynamic_shared_size": 64},
 }
 
@@ -276,6 +278,7 @@ def test_a_descriptor_changed_in_flight_is_a_lifetime_error(make: Make):
         ({"low": 0x200, "words": {"stack_pointer": 0x240}}, "stack pointer"),
         ({"high": 0x400, "words": {"stack_pointer": 0xFFFDC0}}, "stack pointer"),
         ({"low": 0x208, "words": {"stack_pointer": 0x200}}, "multiple"),
+        ({"low": 0x200, "words": {"stack_pointer": 0x200, "local_window": 0}}, "local_window is 0"),
     ],
 )
 def test_a_bad_stack_is_refused(launcher: Any, kw: Any, text: Any):

@@ -244,23 +244,7 @@ def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
             raise launch_error(
                 f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name)}, launched with {wanted}"
             )
-    for name, base in (("shared_window", windows.shared), ("local_window", windows.local)):
-        if getattr(words, name) not in (0, base):
-            raise launch_error(
-                f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name):#x}, the channel's "
-                f"is {base or 0:#x}"
-            )
-    bank3 = one.banks[3].va if 3 in one.banks else 0
-    if words.constant_bank_3 not in {0, bank3}:
-        raise launch_error(
-            f"constant bank 0 of {kernel.name}: bank 3 is said to lie at {words.constant_bank_3:#x}, it is "
-            f"bound at {bank3:#x}"
-        )
-    for name in ("global_descriptor", "grid_id", "nsmid", "reserved_shared_size"):
-        if getattr(words, name) and (name, getattr(words, name)) != ("reserved_shared_size", RESERVED_SHARED):
-            raise launch_error(
-                f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name):#x}, wanted 0"
-            )
+    _check_addresses(run, windows, one, loaded, words)
     room = max(one.shared - (kernel.static_shared or RESERVED_SHARED), 0)
     told = words.dynamic_shared_size
     if told > room:
@@ -270,6 +254,30 @@ def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
         )
     _check_stack(words.stack_pointer, one, loaded)
     return content[shape.SIZE :] + (told or room).to_bytes(4, "little")
+
+
+def _check_addresses(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, words: Any) -> None:
+    """Compare the driver's addresses and counts in bank 0 with what the channel has."""
+    name = loaded.kernel.name
+    allowed = {
+        "shared_window": windows.shared,
+        "local_window": windows.local,
+        "constant_bank_3": one.banks[3].va if 3 in one.banks else 0,
+        "global_descriptor": 0,
+        "nsmid": run.machine.profile.sms,
+        "reserved_shared_size": RESERVED_SHARED,
+    }
+    for word, wanted in allowed.items():
+        seen = getattr(words, word)
+        if seen not in (0, wanted):
+            raise launch_error(
+                f"constant bank 0 of {name}: {word} is {seen:#x}, wanted {wanted or 0:#x} or nothing"
+            )
+    # Hopper knows the shared window itself (nv.md 5.3); elsewhere code that uses it reads the word.
+    reads_shared = loaded.kernel.static_shared and run.machine.profile.name != "sm_90"
+    for word, used in (("shared_window", reads_shared), ("local_window", loaded.kernel.stack)):
+        if used and not getattr(words, word):
+            raise launch_error(f"constant bank 0 of {name}: {word} is 0, and its code may read it")
 
 
 def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:
