@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frontend import planner
+from compiler.planner import place
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -107,7 +107,7 @@ def assemble(
     for i, (key, size) in enumerate(params):
         memory[key] = graph.param(f"b{i}", size=size)
     lives = _lives(kernels, set(memory))
-    offsets, total = planner.plan(lives)
+    offsets, total = place(lives)
     if total:
         arena = device.scratch(total)
         for key, at in offsets.items():

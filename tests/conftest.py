@@ -1,4 +1,4 @@
-"""Fixtures that every test may use. Settings are those of a test run: validation on, unbarriered kernels reordered."""
+"""Fixtures that every test may use, under the settings of a test run: validation on, seeded orders."""
 
 from __future__ import annotations
 

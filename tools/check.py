@@ -1,6 +1,7 @@
 """Run what CI checks besides the tests: lint, types, layering, and what the wheel holds.
 
-`python -m tools.check` runs everything; `python -m tools.check ruff mypy` only those. Exits non-zero when one failed.
+`python -m tools.check` runs everything; `python -m tools.check ruff mypy` only those. Exits non-zero when one
+failed.
 """
 
 from __future__ import annotations

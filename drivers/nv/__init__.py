@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def _emulated(variant: str | None) -> Kernel:
     """Return an emulated machine; the one place that names both driver and emulator.
 
-    A variant is made of "sm_80", "sm_90" or "sm_120", a driver branch such as "570", and "native" for a kernel
-    whose ioctls are not filtered, joined by "+". Default: "sm_90+580".
+    A variant is made of "sm_80", "sm_90" or "sm_120", a driver branch such as "570", and "native" for a
+    kernel whose ioctls are not filtered, joined by "+". Default: "sm_90+580".
     """
     from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - heavy, and not part of real hardware
 

@@ -65,7 +65,8 @@ class HostKernel:
                     struct.pack_into("<Q", self.memory, at, total)
                 else:
                     struct.pack_into("<i", self.memory, at, total - (base + at))
-        functions = [s for s in symbols if s["st_info"]["type"] == "STT_FUNC" and s["st_shndx"] != "SHN_UNDEF"]
+        defined = [s for s in symbols if s["st_shndx"] != "SHN_UNDEF"]
+        functions = [s for s in defined if s["st_info"]["type"] == "STT_FUNC"]
         entry = next(s for s in functions if not name or s.name == name)
         self.entry = base + place[entry["st_shndx"]] + entry["st_value"]
         self.call = ctypes.CFUNCTYPE(

@@ -8,16 +8,27 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(path for path in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"] if "```python\n" in path.read_text())
+FOUND = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+PAGES = sorted(path for path in FOUND if "```python\n" in path.read_text())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_python_blocks_of_the_page_run(page, tmp_path):
+def test_python_blocks_of_the_page_run(page: Path, tmp_path: Path):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     script = tmp_path / f"{page.stem}.py"
     script.write_text("\n".join(blocks))
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HCQ_DEVICE": "cpu", "HCQ_CACHE": str(tmp_path / "cache")},
+        [sys.executable, "-W", "error", str(script)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env={
+            "PYTHONPATH": str(ROOT),
+            "PATH": "/usr/bin:/bin",
+            "HCQ_DEVICE": "cpu",
+            "HCQ_CACHE": str(tmp_path / "cache"),
+        },
     )
     assert done.returncode == 0, f"{page.name}:\n{done.stdout}{done.stderr}"

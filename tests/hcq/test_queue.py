@@ -363,7 +363,7 @@ def test_a_fault_with_several_kernels_in_flight_names_them_all(device: Device, f
         commands.exec(program, program.args(*given), groups=ONE, threads=ONE)
     point = device.compute.submit(commands)
     fake.run()
-    with pytest.raises(DeviceFault, match="kernel: one of those in flight: (add, wild|wild, add)"):
+    with pytest.raises(DeviceFault, match=r"kernel: one of those in flight: (add, wild|wild, add)"):
         point.wait()
 
 
