@@ -560,3 +560,46 @@ def test_code_that_reads_the_shared_window_must_find_it(make: Make, profile: str
     words = {"shared_window": 0}
     text = launcher.fails(code, "reverse", bytes(8), block=(128, 1, 1), shared=0x600, words=words)
     assert "shared_window is 0" in text
+
+
+def test_a_kernel_that_writes_its_own_parameters_is_a_lifetime_error(launcher: Launcher) -> None:
+    code = upload(launcher.client, cubin("sm_90", STORE))
+    launcher.used = 4096
+    first = launcher.arguments.va + launcher.used
+    launcher.fails(code, "store", struct.pack("<QI", first + 0x210, 9))
+    assert launcher.client.kernel.reports[0].kind is Kind.LIFETIME
+
+
+@pytest.mark.parametrize("kind", [Relocation.R_CUDA_ABS32_LO, Relocation.R_CUDA_ABS32_HI])
+def test_half_an_address_that_is_wrong_is_named(launcher: Launcher, kind: Relocation) -> None:
+    raw = cubin("sm_90", CALL)
+    code = upload(launcher.client, raw)
+    patch = next(p for p in Cubin.parse(raw).kernels["calls"].patches if p.type == kind)
+    code.memory.view[code.at(".text.calls") - code.memory.va + patch.offset + 4] ^= 0x40
+    text = launcher.fails(code, "calls", bytes(12), low=0x200, words={"stack_pointer": 0x200})
+    assert kind.name in text
+
+
+def test_a_block_that_the_kernel_does_not_allow_is_refused(launcher: Launcher) -> None:
+    text = STORE.replace("store(", "fixed(").replace(") {", ") .reqntid 32 {", 1)
+    code = upload(launcher.client, cubin("sm_90", text))
+    assert "reqntid" in launcher.fails(code, "fixed", bytes(12))
+
+
+def test_a_channel_of_an_address_space_that_uvm_does_not_know_is_not_registered(up: Client) -> None:
+    ring = up.ring(up.group())
+    up.compute_object(ring)
+    up.uvm_call(UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=up.uuid)
+    refused(0x40, up.register_channel, ring)
+
+
+def test_a_reducing_report_of_the_newer_kind_is_refused_and_awakening_passes(up: Client) -> None:
+    ring, memory = up.compute_channel(), up.memory(4096)
+    high, low = memory.va >> 32, memory.va & 0xFFFF_FFFF
+    ring.push(method(1, M.SET_REPORT_SEMAPHORE_A, high, low, 3, 1 << 20))
+    words = method(1, M.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, 1, 0, low + 64, high)
+    ring.push(words + method(1, M.REPORT_SEMAPHORE_EXECUTE, 4))
+    wait_word(memory, 64, 1, up)
+    assert memory.view[0] == 3
+    ring.push(method(1, M.REPORT_SEMAPHORE_EXECUTE, 1 << 6))
+    assert ring.wait_error() == RcCode.GR_CLASS_ERROR

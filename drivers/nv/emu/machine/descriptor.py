@@ -18,7 +18,7 @@ from drivers.nv.layouts.qmd_values import DependentAction, MembarType, QmdType, 
 
 if TYPE_CHECKING:
     from drivers.nv.emu.machine.profiles import Profile
-    from hcq.bits import BitStruct, Field
+    from hcq.bits import Field
 
 Dim3 = tuple[int, int, int]
 
@@ -294,8 +294,3 @@ def _dependents(qmd: Any, version: str) -> tuple[int, ...]:
             raise launch_error(f"dependent action {action!r} is not emulated", Kind.UNSUPPORTED)
         out.append(getattr(qmd, pointer) << 8)
     return tuple(out)
-
-
-def layout_of(profile: Profile) -> type[BitStruct]:
-    """Return the descriptor layout of a GPU."""
-    return QMDS[profile.generation.qmd]
