@@ -130,8 +130,7 @@ def uop(op: str, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UO
     if node is None:
         if op is Ops.CONST:
             return const(arg, dtype)
-        node = _birth(op, dtype, src, arg)
-        _table[key] = node
+        node = _table.setdefault(key, _birth(op, dtype, src, arg))  # one for all threads
     return node
 
 
@@ -172,7 +171,7 @@ def const(value: float, dtype: DType) -> UOp:
     key = (Ops.CONST, dtype, name, ())
     node = _table.get(key)
     if node is None:
-        node = _table[key] = _birth(Ops.CONST, dtype, (), exact)
+        node = _table.setdefault(key, _birth(Ops.CONST, dtype, (), exact))
     return node
 
 

@@ -258,7 +258,7 @@ def state_of(t: Tensor) -> Gradient:
 
 def wanting() -> list[Tensor]:
     """Return all living tensors with requires_grad."""
-    found = [ref() for ref in _wanting.values()]
+    found = [ref() for ref in list(_wanting.values())]
     return [t for t in found if t is not None]
 
 

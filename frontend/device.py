@@ -7,6 +7,7 @@ first compute queue, in order.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +18,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import hcq
+
+LOCK: Final = threading.RLock()
+"""Held by a thread that plans, launches or assigns (see `frontend.realize`), before any lock of `hcq`."""
+_hooked: Final[list[bool]] = []
+
+
+def _hook_forks() -> None:
+    """See to it that no fork happens while another thread holds `LOCK`: the child would wait for ever."""
+    if not _hooked:
+        _hooked.append(True)
+        os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
 class OpenDevice:
@@ -179,6 +191,7 @@ class Devices:
     def _opened(self, name: str) -> OpenDevice:
         import hcq  # noqa: PLC0415 - as above
 
+        _hook_forks()
         if name != "auto":
             name = self.canonical(name)
             if name in self._open:

@@ -102,7 +102,7 @@ def leaf_expr(shape: Shape, dtype: DType, device: str) -> Expr:
         e.shape, e.dtype, e.device = shape, dtype, device
         e.leaf = e
         e.params = (e,)
-        LEAVES[shape, dtype, device] = e
+        found = LEAVES.setdefault((shape, dtype, device), e)  # one for all threads
     return found
 
 

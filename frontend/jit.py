@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from frontend import autograd
 from frontend.capture import Capture, Place, filled, flattened, kernels_of
-from frontend.device import Device, OpenDevice
+from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.launch import assemble
 from frontend.ops.random import GENERATOR
@@ -84,34 +84,35 @@ class Captured:
 
     def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
         """Replay with the buffers of the arguments."""
-        if PENDING:
-            _settle()
-        if self.states:
-            self.apart(tensors)
-            self._guard(given)
-        alloc = self.device.hcq.alloc
-        for used in self.draws:
-            words = GENERATOR.next()
-            if used:
-                given.append(self.device.write_small(words))
-        outs = [alloc(size) for size in self.sizes]
-        given += outs
-        if self.executable is not None:
-            self.executable.replay(given)
-            if self.large:
-                self.executable.forget()
-        stats.kernels += self.kernels
-        stats.launches += 1
-        if self.plain is not None:
-            return Tensor.of_part((self.plain, (Leaf(outs[0]),)))
-        leaves = [Leaf(b) for b in outs]
-        made: list[Tensor] = []
-        for result in self.results:
-            if isinstance(result, tuple):
-                made.append(Tensor.of_part((result[0], (leaves[result[1]],))))
-            else:
-                made.append(tensors[result] if isinstance(result, int) else result)
-        return filled(self.nest, made)
+        with LOCK:
+            if PENDING:
+                _settle()
+            if self.states:
+                self.apart(tensors)
+                self._guard(given)
+            alloc = self.device.hcq.alloc
+            for used in self.draws:
+                words = GENERATOR.next()
+                if used:
+                    given.append(self.device.write_small(words))
+            outs = [alloc(size) for size in self.sizes]
+            given += outs
+            if self.executable is not None:
+                self.executable.replay(given)
+                if self.large:
+                    self.executable.forget()
+            stats.kernels += self.kernels
+            stats.launches += 1
+            if self.plain is not None:
+                return Tensor.of_part((self.plain, (Leaf(outs[0]),)))
+            leaves = [Leaf(b) for b in outs]
+            made: list[Tensor] = []
+            for result in self.results:
+                if isinstance(result, tuple):
+                    made.append(Tensor.of_part((result[0], (leaves[result[1]],))))
+                else:
+                    made.append(tensors[result] if isinstance(result, int) else result)
+            return filled(self.nest, made)
 
     def apart(self, tensors: Sequence[Tensor]) -> None:
         """Refuse an argument that the function also assigns to from outside.
@@ -187,7 +188,7 @@ class TinyJit(Generic[P, R]):
     def __call__(self, *args: P.args, **names: P.kwargs) -> R:
         """Run, capture or replay the function."""
         simple = self._simple
-        if simple is not None and len(args) == len(simple) and not names and CAPTURE[0] is None:
+        if simple is not None and len(args) == len(simple) and not names and CAPTURE.now is None:
             captured: Any = self._captured
             given: list[Any] = []
             for a, e in zip(args, simple):  # noqa: B905 - of one length
@@ -204,7 +205,7 @@ class TinyJit(Generic[P, R]):
         return cast("R", self._slow(args, names))
 
     def _slow(self, args: tuple[Any, ...], names: dict[str, Any]) -> Any:
-        if CAPTURE[0] is not None or not config().jit:
+        if CAPTURE.now is not None or not config().jit:
             return self.fn(*args, **names)
         if self._captured is not None and self._captured.device.hcq.closed:
             raise UsageError(
@@ -217,7 +218,9 @@ class TinyJit(Generic[P, R]):
             return self.fn(*args, **names)
         realize_many(tensors)
         if self._captured is None:
-            return self._capture(shape, tensors)
+            with LOCK:
+                if self._captured is None:  # not by another thread, meanwhile
+                    return self._capture(shape, tensors)
         self._check(shape, tensors)
         given = [tensors[i].leaves[0].buffer for i in self._captured.inputs]
         return self._captured.run(tensors, given)
@@ -246,7 +249,7 @@ class TinyJit(Generic[P, R]):
         ]
         capture = Capture()
         before = {id(t): t.grad for t in autograd.wanting()}
-        CAPTURE[0] = capture
+        CAPTURE.now = capture
         try:
             args, names = filled(shape, stand_ins)
             result = self.fn(*args, **names)
@@ -258,7 +261,7 @@ class TinyJit(Generic[P, R]):
             results = self._results(capture, stand_ins, returned)
             self._no_leftovers(capture, returned, before)
         finally:
-            CAPTURE[0] = None
+            CAPTURE.now = None
         captured = self._assembled(capture, stand_ins, results, nest)
         captured.apart(tensors)
         self._captured, self._args = captured, shape

@@ -8,10 +8,14 @@ Assignment: a tensor with a pending `assign` stores into the buffer it had (`Reb
 but the tensors being realized still means the old contents, those are copied to new memory first and its
 leaf is given the copy; who means what is known exactly, because a leaf is referred to by nothing but leaf
 tuples.
+
+Threads: building expressions takes no lock. Whatever makes plans, launches, or gives a tensor another value
+holds `LOCK`, a capture from its first to its last line; waiting for results is done without it.
 """
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from math import prod
 from sys import getrefcount
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler import graph
 from compiler.ops import Ops
-from frontend.device import Device, OpenDevice
+from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, STOP, Expr, Leaves, uops
 from frontend.launch import Kernel, assemble
 from frontend.lazy import EPOCH, Rebound, refresh
@@ -34,10 +38,18 @@ if TYPE_CHECKING:
     from compiler.item import BufRef
     from frontend.tensor import Tensor
 
-CAPTURE: Final[list[Any]] = [None]
-"""The capture under way (`frontend.jit.Capture`), or None."""
-PENDING: Final[dict[int, Any]] = {}
-"""Weak references to tensors with a pending assign, by id."""
+
+class _Under(threading.local):
+    """What a thread is in the middle of."""
+
+    now: Any = None
+    """The capture under way (`frontend.capture.Capture`), or None."""
+
+
+CAPTURE: Final = _Under()
+"""Each thread's own: other threads compute as ever, once the one that captures lets them."""
+PENDING: Final[dict[int, tuple[int, Any]]] = {}
+"""Tensors with a pending assign by id: the thread that assigned, and a weak reference."""
 _MANY: Final[dict[Any, Plan]] = {}
 """Plans of several outputs, by structure."""
 _RUNNING: Final[list[Expr]] = []
@@ -77,8 +89,9 @@ class Plan:
 
 
 def pending() -> list[Tensor]:
-    """Return the tensors that are assigned but not computed yet."""
-    found = [ref() for ref in tuple(PENDING.values())]
+    """Return the tensors that are assigned but not computed yet; in a capture, those of its thread."""
+    thread = 0 if CAPTURE.now is None else threading.get_ident()
+    found = [ref() for by, ref in list(PENDING.values()) if not thread or by == thread]
     return [t for t in found if t is not None]
 
 
@@ -190,11 +203,11 @@ def _runner(plan: Plan, nbytes: int) -> Callable[[Leaves], Leaves]:
             if not plan.large:
                 stats.kernels += count
                 stats.launches += 1
-        if CAPTURE[0] is not None:
-            CAPTURE[0].record(plan, [leaf.buffer for leaf in leaves], [out])
+        if CAPTURE.now is not None:
+            CAPTURE.now.record(plan, [leaf.buffer for leaf in leaves], [out])
         leaf = Leaf(out)
-        if CAPTURE[0] is not None:
-            CAPTURE[0].made(leaf)
+        if CAPTURE.now is not None:
+            CAPTURE.now.made(leaf)
         return (leaf,)
 
     return run
@@ -203,30 +216,34 @@ def _runner(plan: Plan, nbytes: int) -> Callable[[Leaves], Leaves]:
 # -- one tensor ----------------------------------------------------------------------------------------
 def realize_one(t: Tensor) -> None:
     """Compute a pending tensor: one lookup and one launch when its structure is known."""
-    e = t.expr
-    if e.op is PARAM:
+    if t.expr.op is PARAM:
         return
-    if t.recipe.__class__ is Rebound and t.recipe.home is not None:
-        realize_many((t,))
-        return
-    if t.epoch != EPOCH[0]:
-        refresh(t)
+    with LOCK:
         e = t.expr
-        if e.op is PARAM:
+        if e.op is PARAM:  # by another thread, meanwhile
             return
-    run = e.run
-    if run is None:
-        check_concrete(t)
-        run = build_run(e)
-    t.leaves = run(t.leaves)
-    t.expr = e.leaf
-    if t.recipe.__class__ is Rebound:
-        PENDING.pop(id(t), None)
-    else:
-        t.recipe = None
-    if t.used:
-        EPOCH[0] += 1
-        t.epoch = EPOCH[0]
+        if t.recipe.__class__ is Rebound and t.recipe.home is not None:
+            realize_many((t,))
+            return
+        if t.epoch != EPOCH[0]:
+            refresh(t)
+            e = t.expr
+            if e.op is PARAM:
+                return
+        run = e.run
+        if run is None:
+            check_concrete(t)
+            run = build_run(e)
+        old = t.leaves  # not let go of between the two lines, so that no other thread sees only the first
+        t.leaves = run(old)
+        t.expr = e.leaf
+        if t.recipe.__class__ is Rebound:
+            PENDING.pop(id(t), None)
+        else:
+            t.recipe = None
+        if t.used:
+            EPOCH[0] += 1
+            t.epoch = EPOCH[0]
 
 
 def check_concrete(t: Tensor) -> None:
@@ -242,6 +259,11 @@ def check_concrete(t: Tensor) -> None:
 # -- several tensors -----------------------------------------------------------------------------------
 def realize_many(tensors: Sequence[Tensor]) -> None:
     """Compute several pending tensors, with their assigns, in one launch a device."""
+    with LOCK:
+        _realize_many(tensors)
+
+
+def _realize_many(tensors: Sequence[Tensor]) -> None:
     todo: dict[str, list[Tensor]] = {}
     seen: set[int] = set()
     for t in tensors:
@@ -306,10 +328,11 @@ def _launch(plan: Plan, group: list[Tensor], index: dict[Leaf, int]) -> None:
     del index
     outs = {n: plan.device.alloc(nbytes) for n, nbytes in plan.outputs}
     plan.replay([*[buffers[i] for i in plan.inputs], *[outs[n] for n in plan.stored]])
-    seen = CAPTURE[0]
+    seen = CAPTURE.now
     if seen is not None:
         seen.record(plan, buffers, list(outs.values()))
     used = False
+    gone: list[Leaves] = []  # as in `_realize_one`
     for i, t in enumerate(group):
         home = homes[i]
         if home is None:
@@ -326,6 +349,7 @@ def _launch(plan: Plan, group: list[Tensor], index: dict[Leaf, int]) -> None:
             PENDING.pop(id(t), None)
             if seen is not None:
                 seen.assigned(t, leaf)
+        gone.append(t.leaves)
         t.leaves = (leaf,)
         t.expr = t.expr.leaf
         used = used or t.used
@@ -364,8 +388,8 @@ def _keep_old(group: list[Tensor], homes: list[Leaf | None], device: OpenDevice)
         if getrefcount(home) > expected:
             original = home.buffer
             home.buffer = device.copied(original)
-            if CAPTURE[0] is not None:
-                CAPTURE[0].copied(home.buffer, original)
+            if CAPTURE.now is not None:
+                CAPTURE.now.copied(home.buffer, original)
             fresh = Leaf(original)
             homes[i] = fresh
             _rehome(group[i], fresh)

@@ -73,7 +73,7 @@ def moved(t: Tensor, device: str) -> Tensor:
     """Return the value of a tensor on another device, by way of the host."""
     from frontend.realize import CAPTURE, realize_one  # noqa: PLC0415 - realize is built on this module
 
-    if CAPTURE[0] is not None:
+    if CAPTURE.now is not None:
         raise UsageError(f"a tensor was moved to {device} inside a captured function; move it outside")
     realize_one(t)
     return of_bytes(t.__class__, bytes_of(t), t.expr.shape, t.expr.dtype, device)

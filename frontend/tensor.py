@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import weakref
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from compiler.dtype import DType, by_name, dtypes
 from compiler.ops import Ops
 from frontend import autograd
-from frontend.device import Device
+from frontend.device import LOCK, Device
 from frontend.expr import PARAM, STOP, Expr, Leaves, Part, leaf_expr, source_expr
 from frontend.lazy import EPOCH, PLAIN, Rebound, apply, method
 from frontend.ops import (
@@ -236,7 +237,7 @@ class Tensor:
         return bytes(self._elements())
 
     def _elements(self) -> memoryview:
-        if CAPTURE[0] is not None:
+        if CAPTURE.now is not None:
             raise UsageError(
                 "the value of a tensor was asked for inside a captured function: a replay could not do that"
             )
@@ -275,7 +276,7 @@ class Tensor:
         new = self.operand(value)
         e = self.expr
         if new.__class__ is not self.__class__:
-            common = new in PLAIN or CAPTURE[0] is not None
+            common = new in PLAIN or CAPTURE.now is not None
             new = elementwise.constant(self, new, e.dtype, e.shape) if common else self.parameter(new)
         if new.expr.device != e.device:
             raise UsageError(
@@ -291,16 +292,19 @@ class Tensor:
                 raise UsageError(f"assign: this tensor has the shape {e.shape}, the value {new.expr.shape}")
             new = movement.expand(new, e.shape)
         if new is not self:
-            _rebind(self, new)
+            with LOCK:
+                _rebind(self, new)
         return self
 
     def replace(self, other: Tensor) -> Self:
         """Take over another tensor's value without storing it anywhere; return self."""
         if other.expr.shape != self.expr.shape or other.expr.dtype is not self.expr.dtype:
             raise UsageError(f"replace: {other!r} must have the shape and dtype of {self!r}")
-        self.expr, self.leaves, self.recipe, self.epoch = other.expr, other.leaves, Rebound(None), other.epoch
+        with LOCK:
+            self.expr, self.leaves, self.epoch = other.expr, other.leaves, other.epoch
+            self.recipe = Rebound(None)
+            PENDING.pop(id(self), None)
         other.used = True
-        PENDING.pop(id(self), None)
         return self
 
     # -- gradients --------------------------------------------------------------------------------------
@@ -634,7 +638,7 @@ def _made(cls: type[Tensor], data: Any, dtype: DType | None, device: str | None)
     if isinstance(data, (bool, int, float)):
         found = dtype or creation.default_dtype(data)
         return cls.of_part((source_expr(Ops.CONST, creation.suited(data, found), found, name), ()))
-    if CAPTURE[0] is not None:
+    if CAPTURE.now is not None:
         raise UsageError(
             "host data was made into a tensor inside a captured function: replays would see this one value\n"
             "hint: pass it as an argument, or make the tensor outside"
@@ -670,4 +674,4 @@ def _rebind(t: Tensor, new: Tensor) -> None:
     if home is None and new.expr.op is PARAM:
         return
     number = id(t)
-    PENDING[number] = weakref.ref(t, lambda _: PENDING.pop(number, None))
+    PENDING[number] = threading.get_ident(), weakref.ref(t, lambda _: PENDING.pop(number, None))

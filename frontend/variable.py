@@ -47,7 +47,7 @@ class Variable:
         number = whole(value, self.name)
         if not self.low <= number <= self.high:
             raise UsageError(f"{self.name} must lie in {self.low}..{self.high}, saw {number}")
-        if CAPTURE[0] is not None:
+        if CAPTURE.now is not None:
             raise UsageError(
                 f"{self.name} was bound inside a captured function: replays would see this one value\n"
                 "hint: bind it outside, and pass it as an argument"

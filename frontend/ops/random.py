@@ -57,7 +57,7 @@ GENERATOR: Final = Generator()
 
 def manual_seed(seed: int = 0) -> None:
     """Start the random numbers anew: the same seed gives the same numbers, on every device."""
-    if CAPTURE[0] is not None:
+    if CAPTURE.now is not None:
         raise UsageError("manual_seed inside a captured function would not be replayed; call it outside")
     GENERATOR.seed = whole(seed, "manual_seed") & 0xFFFF_FFFF_FFFF_FFFF
     GENERATOR.drawn = 0
@@ -67,8 +67,8 @@ def _draw(cls: type[Tensor], device: str | None) -> Tensor:
     """Return the words of a new draw, where its device can read them."""
     opened = Device[cls.device_name(device)]
     buffer = opened.write_small(GENERATOR.next())
-    if CAPTURE[0] is not None:
-        CAPTURE[0].drew(buffer)
+    if CAPTURE.now is not None:
+        CAPTURE.now.drew(buffer)
     return cls.of_part((leaf_expr((4,), dtypes.uint32, opened.name), (Leaf(buffer),)))
 
 
