@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from drivers.kernel import MAP_FIXED, MAP_SHARED, PROT_NONE, address_of
@@ -114,10 +114,12 @@ class Client:
     driver: str = "580"
     filtered: bool = True
     seed: int = 0
-    bar: bool = field(default=False)
+    checks: Any = None
 
     def __post_init__(self) -> None:
-        self.kernel = open_machine(self.profile, seed=self.seed, driver=self.driver, filtered=self.filtered)
+        self.kernel = open_machine(
+            self.profile, seed=self.seed, driver=self.driver, filtered=self.filtered, checks=self.checks
+        )
         self.machine = self.kernel.machine
         self.structs = self.machine.structs
         self.next_va = WINDOW

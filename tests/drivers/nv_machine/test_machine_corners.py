@@ -603,3 +603,18 @@ def test_a_reducing_report_of_the_newer_kind_is_refused_and_awakening_passes(up:
     assert memory.view[0] == 3
     ring.push(method(1, M.REPORT_SEMAPHORE_EXECUTE, 1 << 6))
     assert ring.wait_error() == RcCode.GR_CLASS_ERROR
+
+
+def test_what_the_sanitizers_find_stops_the_channel(make: Make) -> None:
+    from drivers.emu.library import Sanitizers
+
+    text = REVERSE.replace("bar.sync 0;", "")
+    for checks, found in ((None, False), (Sanitizers(shared_races=True), True)):
+        launcher = Launcher.make(make(checks=checks).up())
+        code = upload(launcher.client, cubin("sm_90", text))
+        data = launcher.client.memory(4096)
+        shape: dict[str, Any] = {"block": (128, 1, 1), "shared": 0x600}
+        if found:
+            assert "race" in launcher.fails(code, "reverse", struct.pack("<Q", data.va), **shape)
+        else:
+            launcher.run(code, "reverse", struct.pack("<Q", data.va), **shape)

@@ -8,24 +8,32 @@ the driver.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from drivers.nv.emu.machine.reports import Kind, Report
 
 if TYPE_CHECKING:
+    from drivers.emu.library import Sanitizers
     from drivers.nv.emu.machine.kernel import EmulatedKernel
 
 __all__ = ["Kind", "Report", "open_machine"]
 
 
 def open_machine(
-    profile: str = "sm_90", *, seed: int = 0, driver: str = "580", filtered: bool = True
+    profile: str = "sm_90",
+    *,
+    seed: int = 0,
+    driver: str = "580",
+    filtered: bool = True,
+    checks: Sanitizers | None = None,
 ) -> EmulatedKernel:
     """Return the kernel of a machine with one emulated GPU.
 
     `profile` is an architecture ("sm_80", "sm_90", "sm_120"), `driver` a branch ("570", "580", "590", "595").
     `filtered` is the sandbox of nv.md 7; without it the machine shows what a bare one does. `seed` decides
-    every order that hardware leaves open. Unknown names are `UnsupportedError`.
+    every order that hardware leaves open. `checks` are the SIMT engine's sanitizers; what they find stops the
+    channel. Unknown names are `UnsupportedError`.
 
     The kernel's `reports` say what the machine objected to. A driver sees each fatal one as a fault: the
     channel, its group or, where no channel did it, every channel is stopped, and the error notifier tells.
@@ -38,12 +46,8 @@ def open_machine(
     from hcq.config import config  # noqa: PLC0415 - the same
 
     branch, version = find_version(driver)
-    machine = Machine(
-        find_profile(profile),
-        branch,
-        version,
-        filtered=filtered,
-        seed=seed,
-        settings=Settings(cache=config().cache),
-    )
+    settings = Settings(cache=config().cache)
+    if checks is not None:
+        settings = replace(settings, checks=checks)
+    machine = Machine(find_profile(profile), branch, version, filtered=filtered, seed=seed, settings=settings)
     return EmulatedKernel(machine)
