@@ -56,6 +56,8 @@ _RUNNING: Final[list[Expr]] = []
 """Expressions that have a plan."""
 PLAN_LIMIT: Final = 2000
 """Plans kept at a time: each owns some KiB of device memory. Dropped ones are made again as needed."""
+MOST_BYTES: Final = (1 << 63) - 1
+"""Of one tensor."""
 LARGE_BYTES: Final = 1 << 20
 """From so many bytes on, an executable lets go of the buffers that it was bound to at once."""
 
@@ -104,6 +106,12 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
     from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
     from compiler.schedule import schedule  # noqa: PLC0415 - as above
 
+    for e, _ in parts:
+        if prod(e.shape) * e.dtype.itemsize > MOST_BYTES:
+            raise UsageError(
+                f"{e.dtype.name}{list(e.shape)} would take {prod(e.shape) * e.dtype.itemsize} bytes: more "
+                "than any address space has\nhint: realize a part of it, or a reduction"
+            )
     outputs = uops(parts)
     for i, home in enumerate(homes):
         if home >= 0:
@@ -400,7 +408,10 @@ def _rehome(t: Tensor, leaf: Leaf) -> None:
 
 
 def _void_plans(name: str) -> None:
-    """Forget the plans of a device that was closed."""
+    """Forget the plans of a device that was closed, and what was to be assigned there."""
+    for t in pending():
+        if t.device == name:
+            PENDING.pop(id(t), None)
     for key in [k for k, plan in _MANY.items() if plan.device.name == name]:
         del _MANY[key]
 

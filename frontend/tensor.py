@@ -94,6 +94,9 @@ class Tensor:
         A number is a constant; anything else is copied to the device now.
         """
         wanted = by_name(dtype) if isinstance(dtype, str) else dtype
+        if wanted is dtypes.index or wanted is dtypes.void:
+            names = ", ".join([t.name for t in dtypes.all()])
+            raise UsageError(f"{wanted.name} exists only inside kernels; tensors are of {names}")
         self.recipe = None
         self.used = False
         self.epoch = EPOCH[0]
@@ -667,8 +670,10 @@ def _rebind(t: Tensor, new: Tensor) -> None:
         home = recipe.home if recipe.home is not None else (t.leaves[0] if t.expr.op is PARAM else None)
     else:
         home = t.leaves[0] if t.expr.op is PARAM else None
-    if home is not None and new.expr.op is PARAM:
-        new = _stopped(new)
+    if home is not None:
+        home.buffer.live()  # else the pending assign would fail later, for whoever computes what is pending
+        if new.expr.op is PARAM:
+            new = _stopped(new)
     t.expr, t.leaves, t.epoch = new.expr, new.leaves, new.epoch
     t.recipe = Rebound(home)
     if home is None and new.expr.op is PARAM:
