@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _HOST_EMPTY = "define void @empty(i64 %args, i64 %x, i64 %y, i64 %z) { ret void }"
 
-_PTX_EMPTY = """.version 7.0
+_PTX_EMPTY = """.version 8.7
 .target {arch}
 .address_size 64
 .visible .entry empty(.param .u64 first) {{ ret; }}
