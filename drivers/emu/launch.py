@@ -36,6 +36,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from drivers.emu.memory import AddressSpace
 
@@ -288,7 +289,13 @@ def _run(program: Program, running: _Running, options: Options, tier: str, count
         if count == 1:
             run(_at(running.threads[0]))
             return deadline.passed
-        futures = [_executor().submit(run, _at(record)) for record in running.threads]
+        futures: list[Future[None]] = []
+        try:
+            futures.extend(_executor().submit(run, _at(record)) for record in running.threads)
+        except RuntimeError:  # the interpreter is ending: its pools take no more work
+            running.stop()
+            wait(futures)
+            return True
         promotes = tier == QUICK and options.tier == "auto"
         if promotes and wait(futures, timeout=_PROMOTE_AFTER_S).not_done:
             running.use(program.entry(OPTIMISED))

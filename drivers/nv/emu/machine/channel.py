@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import struct
+import threading
 import zlib
 from collections import deque
 from dataclasses import dataclass, field
@@ -115,6 +116,7 @@ class ChannelRun:
     entries: deque[_Entry] = field(default_factory=deque)
     bound: dict[int, Engine] = field(default_factory=dict)
     at: str = "nothing run yet"
+    _bell: threading.Lock = field(default_factory=threading.Lock)
     _put: int = 0
     _slot: int = 0
     _base: int = 0
@@ -158,10 +160,17 @@ class ChannelRun:
         try:
             while self._put != put:
                 raw = self._slot_value(self._put)
-                self.entries.append(_Entry(self._put, raw, self._digest(raw)))
+                entry = _Entry(self._put, raw, self._digest(raw))
+                with self._bell:
+                    self.entries.append(entry)
                 self._put = (self._put + 1) % self.setup.entries
         except ChannelError as error:
             self.machine.stop(self, error)
+
+    def pending(self) -> tuple[_Entry, ...]:
+        """Return the entries not fetched yet; the bell may ring meanwhile."""
+        with self._bell:
+            return tuple(self.entries)
 
     def _slot_value(self, slot: int) -> int:
         va = self.setup.ring_va + slot * GpfifoEntry.SIZE

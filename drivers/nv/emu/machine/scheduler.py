@@ -35,6 +35,8 @@ class Scheduler:
         self._bells: deque[Channel] = deque()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._judged = False
+        """Whether waits were looked at since anything moved or rang; what the host stores changes none."""
         self.last: Channel | None = None
 
     def rung(self, channel: Channel) -> None:
@@ -79,26 +81,27 @@ class Scheduler:
                     return
             with self._machine.lock:
                 moved, blocked = self._turn()
-            if moved or rang:
-                pause = _ASK_AGAIN_S
-                continue
+                if moved or rang:
+                    pause = _ASK_AGAIN_S
+                    self._judged = False
+                    continue
+                if blocked and pause >= _SLOWEST_S and not self._judged:
+                    self._judge(blocked)
             with self._wake:
                 if not self._bells and not self._closed:
                     self._wake.wait(pause if blocked else None)
             pause = min(pause * 2, _SLOWEST_S)
 
-    def _turn(self) -> tuple[bool, bool]:
-        """Let one channel run a little; returns whether anything moved, and whether any channel waits."""
+    def _turn(self) -> tuple[bool, list[Channel]]:
+        """Let one channel run a little; returns whether anything moved, and else the channels that wait."""
         busy = [c for c in self._machine.channels if c.run.busy and c.scheduled]
         blocked = []
         self._machine.rng.shuffle(busy)
         for channel in busy:
             if self._advance(channel):
-                return True, False
+                return True, []
             blocked.append(channel)
-        if blocked:
-            self._judge(blocked)
-        return False, bool(blocked)
+        return False, blocked
 
     def _advance(self, channel: Channel) -> bool:
         """Run a few steps of a channel; returns whether it moved."""
@@ -125,6 +128,8 @@ class Scheduler:
         return moved
 
     def _judge(self, blocked: list[Channel]) -> None:
+        """Look for channels that wait for each other, once a standstill: looking ahead reads whole rings."""
+        self._judged = True
         text = find_deadlock([c.run for c in blocked])
         if not text:
             return

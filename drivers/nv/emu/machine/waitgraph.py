@@ -117,7 +117,7 @@ def _engine_release(call: MethodCall, registers: dict[int, int]) -> Iterator[Rel
 def _ahead(run: ChannelRun) -> Iterator[MethodCall]:
     """Yield the method calls that a channel has not run yet; what cannot be read ends them."""
     yield from run.calls
-    for entry in run.entries:
+    for entry in run.pending():
         decoded = GpfifoEntry.from_int(entry.raw)
         try:
             data = run.space.read(decoded.ADDRESS, decoded.LENGTH * 4, "a push buffer")
