@@ -72,6 +72,8 @@ class UOp:
         )
 
     def __add__(self, other: UOp | int) -> UOp:
+        if not isinstance(other, UOp | int):
+            return NotImplemented
         from compiler import symbolic  # noqa: PLC0415 - symbolic is built on this module
 
         return symbolic.add(symbolic.as_index(self, "+"), symbolic.as_index(other, "+"))
@@ -80,6 +82,8 @@ class UOp:
         return self + other
 
     def __sub__(self, other: UOp | int) -> UOp:
+        if not isinstance(other, UOp | int):
+            return NotImplemented
         from compiler import symbolic  # noqa: PLC0415 - symbolic is built on this module
 
         return symbolic.add(symbolic.as_index(self, "-"), symbolic.mul(symbolic.as_index(other, "-"), -1))

@@ -8,6 +8,9 @@ A bound variable carries its value in a one-element buffer, so binding it anew c
 whole numbers by + - and *, and stands in slices (`x[v : v + 4]`: the size must be a number), as an index,
 beside tensors in arithmetic, and among the arguments of a captured function. Its range is checked when it is
 bound, and against the axis when it is used.
+
+Unbound variables are symbols: `(a * 40 + b) // 20` is index arithmetic of the compiler, simplified and with
+known bounds (`.min`, `.max`, `.render()`).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from compiler import symbolic
 from compiler.dtype import dtypes
 from frontend.device import Device
 from frontend.expr import leaf_expr
@@ -25,6 +29,7 @@ from frontend.storage import Leaf, pack
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from compiler.uop import UOp
     from frontend.expr import Part
     from frontend.tensor import Tensor
 
@@ -42,6 +47,58 @@ class Variable:
         if not dtypes.int32.min <= low <= high <= dtypes.int32.max:
             raise UsageError(f"{self.name}: wanted low <= high in 32 bits, saw {low} and {high}")
 
+    @property
+    def symbol(self) -> UOp:
+        """The unbound variable in the compiler's index arithmetic."""
+        return symbolic.Variable(self.name, self.low, self.high)
+
+    @property
+    def min(self) -> int:
+        """The least value."""
+        return self.low
+
+    @property
+    def max(self) -> int:
+        """The greatest value."""
+        return self.high
+
+    def render(self) -> str:
+        """Return the variable as text: its name."""
+        return self.symbol.render()
+
+    def __add__(self, other: Variable | UOp | int) -> UOp:
+        return self.symbol + _symbol(other)
+
+    def __radd__(self, other: UOp | int) -> UOp:
+        return _symbol(other) + self.symbol
+
+    def __sub__(self, other: Variable | UOp | int) -> UOp:
+        return self.symbol - _symbol(other)
+
+    def __rsub__(self, other: UOp | int) -> UOp:
+        return _symbol(other) - self.symbol
+
+    def __neg__(self) -> UOp:
+        return -self.symbol
+
+    def __mul__(self, other: int) -> UOp:
+        return self.symbol * other
+
+    def __rmul__(self, other: int) -> UOp:
+        return self.symbol * other
+
+    def __floordiv__(self, other: int) -> UOp:
+        return self.symbol // other
+
+    def __mod__(self, other: int) -> UOp:
+        return self.symbol % other
+
+    def __lt__(self, other: int) -> UOp:
+        return self.symbol < other
+
+    def __ge__(self, other: int) -> UOp:
+        return self.symbol >= other
+
     def bind(self, value: int, *, device: str | None = None) -> Bound:
         """Return the variable with a value."""
         number = whole(value, self.name)
@@ -55,6 +112,10 @@ class Variable:
         opened = Device[Device.DEFAULT if device is None else device]
         leaf = Leaf(opened.write_small(pack([number], dtypes.int32).ljust(16, b"\0")))
         return Bound(self, (leaf_expr((), dtypes.int32, opened.name), (leaf,)))
+
+
+def _symbol(value: Variable | UOp | int) -> UOp | int:
+    return value.symbol if isinstance(value, Variable) else value
 
 
 @dataclass(frozen=True, slots=True)
