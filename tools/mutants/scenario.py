@@ -1,0 +1,115 @@
+"""What the driver is made to do: launch, fill, copy, wait between queues, replay a graph of ten kernels."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from hcq.device import Device
+from hcq.driver import BufferSpec, Place
+from hcq.graph import Graph
+from tools.nv_kernels import image
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.nv.driver import NvDriver
+    from hcq.memory import Buffer
+    from hcq.program import KernelImage
+
+SHARED: Final = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+BYTES: Final = 4096
+USED: Final = 1024
+"""The commands touch the first bytes of each buffer; the rest shows what lands where it should not."""
+_HELD_S: Final = 0.01
+"""How long work that ought to wait is given to start without."""
+
+
+def images(arch: str) -> dict[str, KernelImage]:
+    """Return the kernels."""
+    return {
+        "grid": image("grid", arch),
+        "count": image("count", arch),
+        "shared": image("shared", arch, shared_bytes=4096),
+    }
+
+
+class Scenario:
+    """One run; `play` returns everything that can be seen of it."""
+
+    def __init__(self, driver: NvDriver, kernels: Mapping[str, KernelImage], *, timeout_s: float) -> None:
+        self.device = Device(driver.open(0, None))
+        self._timeout_s = timeout_s
+        self._programs = {name: self.device.load(one) for name, one in kernels.items()}
+        self._seen: list[Buffer] = []
+
+    def _buffer(self, byte: int) -> Buffer:
+        buffer = self.device.alloc(BYTES, SHARED)
+        buffer.host()[:] = bytes((byte,)) * BYTES
+        self._seen.append(buffer)
+        return buffer
+
+    def play(self) -> list[bytes]:
+        """Do everything but close; return what the device claims to be and the bytes of all buffers."""
+        self._launch()
+        self._copy()
+        self._cross()
+        self._graph()
+        return [repr(self.device.info).encode(), *(bytes(buffer.host()) for buffer in self._seen)]
+
+    def _launch(self) -> None:
+        queue, out, mirror = self.device.compute, self._buffer(1), self._buffer(2)
+        grid, shared = self._programs["grid"], self._programs["shared"]
+        commands = queue.record()
+        commands.exec(grid, grid.args(out, 5), groups=(2, 1, 1), threads=(32, 1, 1))
+        commands.exec(shared, shared.args(mirror, 2048), groups=(1, 1, 1), threads=(256, 1, 1))
+        queue.submit(commands).wait(timeout_s=self._timeout_s)
+
+    def _copy(self) -> None:
+        queue, source, target, filled = (
+            self.device.copies[0],
+            self._buffer(3),
+            self._buffer(4),
+            self._buffer(5),
+        )
+        commands = queue.record().copy(target, source, USED).fill(filled, 0x11223344, USED)
+        queue.submit(commands).wait(timeout_s=self._timeout_s)
+
+    def _cross(self) -> None:
+        """Copy, then count on the other queue, then copy back; all is queued before the first may start."""
+        device = self.device
+        first, middle, last, back = (self._buffer(byte) for byte in (6, 7, 8, 9))
+        gate = device.signal(host_set=True)
+        compute, copies, count = device.compute, device.copies[0], self._programs["count"]
+        begun = copies.submit(copies.record().wait(gate, 1).copy(middle, first, USED))
+        counted = compute.submit(
+            compute.record().exec(count, count.args(last, middle), groups=(1, 1, 1), threads=(1, 1, 1)),
+            after=[begun],
+        )
+        done = copies.submit(copies.record().copy(back, last, USED), after=[counted])
+        time.sleep(_HELD_S)
+        gate.value = 1
+        done.wait(timeout_s=self._timeout_s)
+
+    def _graph(self) -> None:
+        """Count from one buffer to the next, ten times, and replay."""
+        device, count = self.device, self._programs["count"]
+        chain = [self._buffer(10 + i) for i in range(11)]
+        graph = Graph()
+        opened = graph.param("start")
+        commands = device.compute.record()
+        for i in range(10):
+            source = opened if i == 0 else chain[i]
+            args = count.args(chain[i + 1], source)
+            commands.exec(count, args, groups=(1, 1, 1), threads=(1, 1, 1)).barrier()
+        graph.add(device.compute, commands)
+        executable = graph.compile()
+        for _ in range(2):
+            executable.submit({opened: chain[0]}).wait(timeout_s=self._timeout_s)
+        executable.close()
+
+    def close(self) -> None:
+        """Close the device."""
+        self._seen.clear()
+        self._programs.clear()
+        self.device.close()

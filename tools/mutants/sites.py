@@ -1,0 +1,166 @@
+"""What can be changed in what a driver submits: places, found by the layouts, and the changes made there.
+
+Nothing here is chosen by hand: every field of every header, method, ring entry and launch descriptor, and
+every member of every ioctl's structures, is a site.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from drivers.nv.layouts import compute, dma, host
+from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Method, MethodHeader, SecOp, Subchannel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from hcq.bits import BitStruct, Struct
+
+Space = Literal["word", "entry", "qmd", "packet", "bell", "ioctl", "params", "call"]
+Runs = tuple[tuple[int, int], ...]
+
+OPERATIONS: Final = ("zero", "ones", "plus", "minus")
+DELETE: Final = "delete"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change at one place of one submission or ioctl."""
+
+    space: Space
+    index: int
+    """Number of the doorbell or of the ioctl."""
+    entry: int
+    """Ring entry of that doorbell."""
+    at: int
+    """Word of the segment, or byte of the structure."""
+    runs: Runs
+    """Bits, counted from there, the lowest first."""
+    operation: str
+    label: str
+
+    def __str__(self) -> str:
+        where = "ioctl" if self.space in {"ioctl", "params", "call"} else "bell"
+        return f"{where} {self.index}: {self.label} {self.operation}"
+
+
+def extract(raw: int, runs: Runs) -> int:
+    """Return the number that lies in these bits."""
+    value = at = 0
+    for lo, width in runs:
+        value |= (raw >> lo & ((1 << width) - 1)) << at
+        at += width
+    return value
+
+
+def insert(raw: int, runs: Runs, value: int) -> int:
+    """Return `raw` with a number put into these bits."""
+    for lo, width in runs:
+        mask = (1 << width) - 1
+        raw = raw & ~(mask << lo) | (value & mask) << lo
+        value >>= width
+    return raw
+
+
+def changed(raw: int, runs: Runs, operation: str) -> int:
+    """Return `raw` after an operation on these bits."""
+    full = (1 << sum(width for _, width in runs)) - 1
+    old = extract(raw, runs)
+    new = {"zero": 0, "ones": full, "plus": old + 1 & full, "minus": old - 1 & full}[operation]
+    return insert(raw, runs, new)
+
+
+def variants(  # noqa: PLR0917 - the parts of a Mutant
+    space: Space, index: int, entry: int, at: int, runs: Runs, raw: int, label: str
+) -> Iterator[Mutant]:
+    """Yield the mutants of one field, those alone that change something, each value once."""
+    seen = {raw}
+    for operation in OPERATIONS:
+        new = changed(raw, runs, operation)
+        if new not in seen:
+            seen.add(new)
+            yield Mutant(space, index, entry, at, runs, operation, label)
+
+
+def fields(  # noqa: PLR0917 - the same
+    layout: type[BitStruct], space: Space, index: int, entry: int, at: int, raw: int, name: str
+) -> Iterator[Mutant]:
+    """Yield the mutants of every field of a layout, at every place of it."""
+    for field in layout.FIELDS.values():
+        for place in range(field.count):
+            runs = tuple((lo + place * field.stride, width) for lo, width in field.runs)
+            label = f"{name}.{field.name}" + (f"[{place}]" if field.count > 1 else "")
+            yield from variants(space, index, entry, at, runs, raw, label)
+
+
+def _methods(subchannel: int, address: int, *, wide: bool) -> Mapping[int, Method]:
+    if address < HOST_METHODS_END:
+        return host.METHODS if wide else host.METHODS_AMPERE
+    if subchannel == Subchannel.COMPUTE:
+        return compute.METHODS if wide else compute.METHODS_AMPERE
+    return dma.METHODS if wide else dma.METHODS_AMPERE
+
+
+def packets(words: Sequence[int]) -> Iterator[tuple[int, int, MethodHeader]]:
+    """Yield the position, the length in words and the header of every packet."""
+    at = 0
+    while at < len(words):
+        head = MethodHeader.from_int(words[at])
+        size = 1 if head.OPCODE == SecOp.IMMEDIATE else 1 + head.COUNT
+        yield at, size, head
+        at += size
+
+
+def _method(head: MethodHeader, index: int, *, wide: bool) -> Method:
+    step = {SecOp.INCREMENTING: index, SecOp.INCREMENT_ONCE: min(index, 1)}.get(head.OPCODE, 0)
+    address = head.ADDRESS + 4 * step
+    return _methods(head.SUBCHANNEL, address, wide=wide)[address]
+
+
+def segment(words: Sequence[int], index: int, entry: int, *, wide: bool) -> Iterator[Mutant]:
+    """Yield the mutants of a segment: each packet deleted, each field of header and data changed."""
+    for at, size, head in packets(words):
+        name = _method(head, 0, wide=wide).name
+        where = f"{Subchannel(head.SUBCHANNEL).name.lower()} word {at} {name}"
+        yield Mutant("packet", index, entry, at, ((0, 32 * size),), DELETE, where)
+        yield from fields(MethodHeader, "word", index, entry, at, words[at], f"{where} header")
+        for i in range(1, size):
+            method, raw = _method(head, i - 1, wide=wide), words[at + i]
+            name = f"{Subchannel(head.SUBCHANNEL).name.lower()} word {at + i} {method.name}"
+            if method.data is not None:
+                yield from fields(method.data, "word", index, entry, at + i, raw, name)
+            else:
+                yield from variants("word", index, entry, at + i, ((0, 32),), raw, name)
+
+
+def ring_entry(raw: int, index: int, entry: int) -> Iterator[Mutant]:
+    """Yield the mutants of a ring entry."""
+    yield Mutant("entry", index, entry, 0, ((0, 64),), DELETE, f"entry {entry}")
+    yield from fields(GpfifoEntry, "entry", index, entry, 0, raw, f"entry {entry}")
+
+
+def members(
+    layout: type[Struct], block: bytes, base: int = 0, name: str = ""
+) -> Iterator[tuple[str, int, int]]:
+    """Yield (name, offset, bytes) of every u32 and u64 member; of arrays, the first and all that are set."""
+    name = name or layout.__name__
+    for member in layout.FIELDS.values():
+        for place in range(member.count):
+            at = base + member.offset + place * member.stride
+            if place and not any(block[at : at + member.size]):
+                continue
+            label = f"{name}.{member.name}" + (f"[{place}]" if member.count > 1 else "")
+            if member.kind == "nested" and hasattr(member.type, "offset_of"):
+                yield from members(member.type, block, at, label)
+            elif member.size in {4, 8} and member.kind in {"int", "nested"}:
+                yield label, at, member.size
+
+
+def structure(
+    layout: type[Struct], space: Space, block: bytes, index: int, prefix: str = ""
+) -> Iterator[Mutant]:
+    """Yield the mutants of a structure of an ioctl."""
+    for label, at, size in members(layout, block):
+        raw = int.from_bytes(block[at : at + size], "little")
+        yield from variants(space, index, 0, at, ((0, 8 * size),), raw, prefix + label)
