@@ -31,6 +31,9 @@ None. The linear form is already free of repeated and loop-invariant work; the c
 SEVERAL = 3
 """Missing kernels from which on compiling in parallel pays."""
 
+MADE_LIMIT = 4096
+"""Kernels that this process keeps in memory; the disk keeps all."""
+
 _made: dict[tuple[UOp, str], CompiledKernel] = {}
 
 
@@ -133,14 +136,20 @@ def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
         return None, key, text
     kernel = from_bytes(payload)
     stats.count_hit()
-    _made[ast, arch] = kernel
+    _remember(ast, arch, kernel)
     return kernel, key, text
 
 
 def _keep(ast: UOp, arch: str, key: str, kernel: CompiledKernel) -> CompiledKernel:
     cache.put(key, to_bytes(kernel))
-    _made[ast, arch] = kernel
+    _remember(ast, arch, kernel)
     return kernel
+
+
+def _remember(ast: UOp, arch: str, kernel: CompiledKernel) -> None:
+    if len(_made) >= MADE_LIMIT:
+        _made.clear()
+    _made[ast, arch] = kernel
 
 
 def forget() -> None:

@@ -42,7 +42,7 @@ CONV: Final = "CONV"
 """A convolution that knows its own gradient: see `frontend.convolution`."""
 STOP: Final = "STOP"
 """The same values, constant to differentiation."""
-TABLE_LIMIT: Final = 500_000
+TABLE_LIMIT: Final = 200_000
 
 _new = object.__new__
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler import graph
 from compiler.ops import Ops
+from compiler.uop import trim_table
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, STOP, Expr, Leaves, uops
 from frontend.launch import Kernel, assemble
@@ -56,6 +57,8 @@ _RUNNING: Final[list[Expr]] = []
 """Expressions that have a plan."""
 PLAN_LIMIT: Final = 2000
 """Plans kept at a time: each owns some KiB of device memory. Dropped ones are made again as needed."""
+NODE_LIMIT: Final = 200_000
+"""Nodes of the compiler that are kept between plans, so that one finds the kernels of another."""
 MOST_BYTES: Final = (1 << 63) - 1
 """Of one tensor."""
 LARGE_BYTES: Final = 1 << 20
@@ -112,6 +115,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
                 f"{e.dtype.name}{list(e.shape)} would take {prod(e.shape) * e.dtype.itemsize} bytes: more "
                 "than any address space has\nhint: realize a part of it, or a reduction"
             )
+    trim_table(NODE_LIMIT)  # the graphs of earlier plans have served
     outputs = uops(parts)
     for i, home in enumerate(homes):
         if home >= 0:

@@ -1,0 +1,86 @@
+"""What a process keeps for the structures that it has seen is bounded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from compiler import compile as compiling
+from compiler.dtype import dtypes
+from compiler.uop import const, table_size
+from frontend import Tensor, expr, lazy, realize, stats
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_changing_numbers_are_a_few_structures() -> None:
+    x = Tensor(np.arange(16, dtype="f"))
+    (x * 3 + 4).sum().realize()
+    before, size = stats.plans, len(expr.TABLE)
+    for i in range(300):
+        found = (x * (1 + i * 1e-3) + (i + 0.5)).sum()
+        assert np.isclose(found.item(), 120 * (1 + i * 1e-3) + 16 * (i + 0.5))
+    assert stats.plans - before <= 4 * lazy.CONSTANT_LIMIT
+    assert len(expr.TABLE) - size < 200
+
+
+def test_nodes_of_earlier_plans_are_dropped() -> None:
+    x = Tensor(np.arange(16, dtype="f"))
+    first = (x * 11 + x.max()).tolist()
+    for i in range(realize.NODE_LIMIT):
+        const(1_000_000 + i, dtypes.int64)
+    assert table_size() > realize.NODE_LIMIT
+    assert (x * 13 + x.min()).tolist() == [13.0 * i for i in range(16)]
+    assert table_size() < 10_000
+    assert (x * 11 + x.max()).tolist() == first
+
+
+def test_kernels_in_memory_are_bounded() -> None:
+    x = Tensor(np.arange(16, dtype="f"))
+    (x.sin() - x.max()).realize()
+    (key, kernel), *_ = compiling._made.items()
+    compiling._made.update({(key[0], str(i)): kernel for i in range(compiling.MADE_LIMIT)})
+    (x.cos() - x.min()).realize()
+    assert len(compiling._made) < compiling.MADE_LIMIT
+
+
+SHAPES = """
+import gc
+from pathlib import Path
+import numpy as np
+from frontend import Tensor, realize
+
+def resident():
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+def work(begin, end):
+    for n in range(begin, end):
+        x = Tensor(np.ones(n % 700 + 1, "f")) * 2 + 1
+        for i in range(n // 700):
+            x = x.exp() if i % 2 else x.neg()
+        x.sum().item()
+
+work(0, realize.PLAN_LIMIT + 100)  # the last hundred are kept, as in the end
+before = resident()
+work(realize.PLAN_LIMIT + 100, 2 * realize.PLAN_LIMIT + 100)
+print(resident() - before, len(realize._RUNNING))
+"""
+
+
+@pytest.mark.slow
+def test_changing_shapes_are_bounded(tmp_path: Path) -> None:
+    """Every structure is a new one: plans are dropped, and what is remembered of each is a few KiB."""
+    settings = {**os.environ, "HCQ_CACHE": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", SHAPES], capture_output=True, text=True, timeout=110, check=True, env=settings
+    )
+    grown, running = map(int, done.stdout.split())
+    assert grown < 24 << 20
+    assert running <= 100
