@@ -5,7 +5,6 @@ Rows, not names, decide: the newest class of each family that the device lists (
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -177,11 +176,9 @@ def uuid_of(rm: Rm, subdevice: int) -> bytes:
 
 
 def gpu_name(rm: Rm, subdevice: int) -> str:
-    """Return the product name; empty when the driver does not say."""
-    with contextlib.suppress(DriverError):
-        reply: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING)
-        return str(reply.gpuNameString)
-    return ""
+    """Return the product name."""
+    reply: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING)
+    return str(reply.gpuNameString)
 
 
 def choose(name: str, classes: Sequence[int]) -> tuple[Generation, int, int, int]:
