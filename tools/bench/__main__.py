@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 CASES = {
     **dict.fromkeys(("submit", "replay", "signal", "copy"), "tools.bench.queues"),
     **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
+    "emu": "tools.bench.emu",
 }
 """Case -> module that holds it in its `CASES`; imported only when asked for."""
 
