@@ -1,0 +1,226 @@
+"""The end of the interpreter, Ctrl-C, forks and lack of memory, seen by a program of tensors.
+
+Each case has a process of its own.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+START = """
+import gc, os, resource, signal, sys, threading, time
+from pathlib import Path
+import numpy as np
+import hcq
+from frontend import Device, Tensor, TinyJit
+
+def long(turns, n=700):
+    "Some milliseconds a turn, all in one launch."
+    y = x
+    for _ in range(turns):
+        y = ((y @ x) / (n / 2)).contiguous()
+    return y
+
+x = Tensor(np.random.default_rng(0).random((700, 700), "f"))
+"""
+
+
+def child(body: str, *, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", START + textwrap.dedent(body)],
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
+    )
+
+
+def test_interpreter_ends_while_tensors_are_computed() -> None:
+    start = time.monotonic()
+    done = child("""
+        for _ in range(6):
+            long(200).realize()
+        print("end")
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+    assert time.monotonic() - start < 20
+
+
+def interrupted(body: str) -> None:
+    """Run a program that prints "ready" and waits; interrupt it; it must say so at once, and end well."""
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", START + textwrap.dedent(body)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.15)
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    assert process.stdout.readline() == "interrupted\n"
+    assert time.monotonic() - start < 0.5
+    assert process.communicate(timeout=30)[0] == "True\n"
+    assert process.returncode == 0
+
+
+def test_ctrl_c_ends_the_wait_for_a_value() -> None:
+    interrupted("""
+        y = long(250).realize()
+        print("ready", flush=True)
+        try:
+            y.numpy()
+            print("not interrupted")
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        print(bool(np.isfinite(y.numpy()).all()) and (Tensor([2.0]) + 1).tolist() == [3.0])
+    """)
+
+
+def test_ctrl_c_ends_launches_that_wait_for_earlier_ones() -> None:
+    """More launches of one structure than it has replicas wait inside `realize`."""
+    interrupted("""
+        one = long(30)
+        one.realize()
+        print("ready", flush=True)
+        try:
+            while True:
+                y = long(30).realize()
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        print(bool(np.all(long(30).numpy() == one.numpy())))
+    """)
+
+
+def test_interrupts_at_any_time_leave_right_results() -> None:
+    done = child("""
+        import random
+        r = random.Random(7)
+        small = np.random.default_rng(1).standard_normal((60, 60), "f") / 8
+        S = Tensor(small)
+        f = TinyJit(lambda a: (a @ S).relu() @ S)
+        for _ in range(3):
+            f(S)
+        signal.signal(signal.SIGALRM, signal.default_int_handler)
+        sys.unraisablehook = lambda *_: None  # an interrupt inside a finaliser is dropped by Python
+        interrupts = wrong = 0
+        end = time.monotonic() + 1.5
+        k = 0
+        while time.monotonic() < end:
+            k += 1
+            a = np.full((60, 60), k % 17, "f")
+            try:
+                signal.setitimer(signal.ITIMER_REAL, r.random() * r.choice([2e-4, 1e-3, 4e-3]) + 1e-6)
+                A = Tensor(a)
+                if k % 2:
+                    found, wanted = [f(A) for _ in range(8)][-1], np.maximum(a @ small, 0) @ small
+                else:
+                    n = k % 50 + 1
+                    found, wanted = (A[:n] * 0.5 + n).sum(0), (a[:n] * 0.5 + n).sum(0)
+                values = found.numpy()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                wrong += not np.allclose(values, wanted, atol=1e-3, rtol=1e-3)
+            except KeyboardInterrupt:
+                interrupts += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print(wrong, interrupts > 20)
+    """)
+    assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
+
+
+def test_forked_child_is_refused_and_its_parent_goes_on() -> None:
+    """Also while another thread is in the middle of a launch."""
+    done = child("""
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        y = (Tensor(np.arange(10.0)) + 1).realize()
+        f = TinyJit(lambda t: t * 2)
+        for _ in range(3):
+            f(y)
+        going = True
+
+        def work():
+            while going:
+                ((Tensor(np.arange(10.0)) * 3).sum() + 1).realize()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        uses = [y.numpy, lambda: (y * 2 - 3).sum().item(), lambda: Tensor([1, 2]), lambda: f(y),
+                lambda: y.assign(y * 2).realize(), lambda: (Tensor(3.0) + 2).item(),
+                lambda: Tensor.rand(3).numpy(), lambda: Tensor.zeros(3).numpy(),
+                lambda: Device["cpu"].synchronize(), lambda: Device["cpu"].alloc(10)]
+        for turn in range(5):
+            child = os.fork()
+            if not child:
+                signal.alarm(10)
+                for number, use in enumerate(uses):
+                    try:
+                        use()
+                    except hcq.UsageError as error:
+                        if "its fork" not in str(error) or "hint: " not in str(error):
+                            os._exit(2 + number)
+                    else:
+                        os._exit(50 + number)
+                os._exit(1)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        going = False
+        thread.join()
+        print(f(y).tolist() == [2.0 * i for i in range(1, 11)])
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n" * 5 + "True\n", "")
+
+
+def test_lack_of_memory_leaks_nothing_and_the_next_call_works() -> None:
+    done = child("""
+        n = 8 << 20
+        data = bytes(4 * n)
+        big = Tensor.zeros(n).contiguous().realize()
+        state = Tensor.zeros(n).contiguous().realize()
+        f = TinyJit(lambda t: t + 1)
+        def calls():
+            return (big + 1).realize(), f(big), state.assign(state + 1).realize()
+        for _ in range(3):
+            calls()
+        (state + 0).realize()
+        print(big.sum().item(), state.max().item(), Tensor(data).sum().item())
+        device = Device["cpu"].hcq
+        limit = int(Path("/proc/self/statm").read_text().split()[0]) * 4096 + (300 << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        held = []
+        for turn in range(3):
+            for make in (lambda: (big + 1).realize(), lambda: f(big), lambda: Tensor(data)):
+                kept = []
+                try:
+                    while len(kept) < 40:
+                        kept.append(make())
+                except hcq.OutOfMemoryError as error:
+                    assert isinstance(error, MemoryError) and "hint: " in str(error), error
+                else:
+                    raise AssertionError("no lack of memory")
+                value = kept[0].sum().item()
+                del kept
+                gc.collect()
+                assert value == make().sum().item()
+                (big + 1).realize()
+            held.append(device.driver._allocated)
+        print(held[0] == held[1] == held[2])
+        kept = []
+        try:
+            while len(kept) < 40:
+                kept.append(state + 0)       # means the value before the next line
+                state.assign(state + 1).realize()
+        except hcq.OutOfMemoryError:
+            pass
+        count = len(kept)
+        kept.clear()
+        print(state.max().item() == 3 + count)
+        try:
+            Tensor.zeros(1 << 40).contiguous().realize()
+        except hcq.OutOfMemoryError as error:
+            print("this process may use" in str(error))
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0.0 3.0 0\nTrue\nTrue\nTrue\n", "")
