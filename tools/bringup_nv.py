@@ -284,7 +284,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m tools.bringup_nv", description=(__doc__ or "").split("\n", 1)[0]
     )
-    parser.add_argument("--device", type=int, default=0, metavar="N", help="which GPU")
+    parser.add_argument(
+        "--device", default="0", metavar="N", help="which GPU; nv-emu or nv-emu:VARIANT is --emulate VARIANT"
+    )
     parser.add_argument("--from", dest="first", type=int, default=0, metavar="RUNG")
     parser.add_argument("--to", dest="last", type=int, default=99, metavar="RUNG")
     parser.add_argument("--keep-going", action="store_true", help="go on after a rung failed")
@@ -301,7 +303,15 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--dry", action="store_true", help="run against a scripted driver, without a GPU")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    name, _, variant = options.device.partition(":")
+    if name == "nv-emu":
+        options.emulate, options.device = variant, "0"
+    number = options.device.removeprefix("nv:")
+    if not number.isdigit():
+        parser.error(f"--device wants a number, nv:N or nv-emu[:VARIANT], not {options.device!r}")
+    options.device = int(number)
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
