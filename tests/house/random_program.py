@@ -109,7 +109,7 @@ class Maker:
     """
 
     def __init__(
-        self, seed: int, kinds: Kinds, *, steps: int = 12, large: bool = False, calm: bool = False
+        self, seed: int, kinds: Kinds, *, steps: int, large: bool, calm: bool, floats: Sequence[str] = FLOATS
     ) -> None:
         self.r = random.Random(seed)
         self.most = LARGE if large else MOST
@@ -128,7 +128,7 @@ class Maker:
             if self.r.random() < 0.2:
                 shape = shape[self.r.randint(0, len(shape)) :]
             draw = self.r.random()
-            dtype = self.r.choice(FLOATS) if draw < 0.75 else self.r.choice(INTS) if draw < 0.92 else "bool"
+            dtype = self.r.choice(floats) if draw < 0.75 else self.r.choice(INTS) if draw < 0.92 else "bool"
             self.program.leaves.append((shape, dtype))
             self.values.append(
                 Value(

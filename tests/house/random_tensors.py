@@ -59,6 +59,42 @@ def data_for(program: Program, seed: int) -> list[Array]:
     return [leaf_data(shape, dtype, rng) for shape, dtype in program.leaves]
 
 
+GRADED = tuple([k for k in KINDS if k[0].__name__ not in {"cast", "compare", "logic", "assign", "realize"}])
+"""Steps that a gradient passes through, or that are constant to it."""
+
+
+def check_gradient(seed: int) -> None:
+    """Compare the gradient of a random weighted sum along a random direction with two differences."""
+    program = Maker(seed, GRADED, steps=10, large=False, calm=True, floats=("float64",)).program
+    r = np.random.default_rng(seed)
+    outputs = [o for o in program.outputs if program.dtypes[o] == "float64"]
+    floats = [i for i, (_, dtype) in enumerate(program.leaves) if dtype == "float64"]
+    data = [ideal(x) for x in data_for(program, 0)]
+    ways = {i: r.standard_normal(program.leaves[i][0]) for i in floats}
+    for i in floats:
+        data[i] = data[i] + r.uniform(-0.06, 0.06, data[i].shape)  # away from where maxima are shared
+    weights = {o: r.standard_normal(x.shape) for o, x in enumerate(run_numpy(program, data)) if o in outputs}
+
+    def total(distance: float) -> tuple[Any, list[Any]]:
+        moved = [x + distance * ways[i] if i in ways else x for i, x in enumerate(data)]
+        leaves = tensors_of(program, moved)
+        for i in floats:
+            leaves[i].requires_grad = True
+        values = run_tensors(program, leaves)
+        parts = [(values[o] * Tensor(weights[o])).sum() for o in outputs]
+        return sum(parts[1:], parts[0]), leaves
+
+    if not floats or not outputs:
+        return
+    loss, leaves = total(0.0)
+    loss.backward()
+    found = sum(float((leaves[i].grad.numpy() * ways[i]).sum()) for i in floats if leaves[i].grad is not None)
+    near = [(total(e)[0].item() - total(-e)[0].item()) / (2 * e) for e in (1e-5, 1e-6)]
+    scale = max(1.0, abs(found), abs(near[0]))
+    if abs(near[0] - near[1]) < 1e-3 * scale:  # else a kink lies between
+        assert min(abs(found - x) for x in near) < 2e-4 * scale, f"{found}, wanted {near}\n{program}"
+
+
 def assigned(program: Program) -> list[int]:
     """Return the leaves that get new values."""
     return sorted({s.assign for s in program.steps if s.assign >= 0})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.house.random_tensors import make, run_eager, run_states
+from tests.house.random_tensors import check_gradient, make, run_eager, run_states
 
 BATCH = 25
 QUICK = range(0, 200, BATCH)
@@ -33,3 +33,9 @@ def test_programs_that_threads_share_agree_with_numpy(first: int) -> None:
         run_eager(make(seed, steps=8, large=True))
     for seed in range(first, first + BATCH // 5):
         run_states(make(seed, calm=True, large=True), 4)
+
+
+@pytest.mark.parametrize("first", [*QUICK[:2], *[pytest.param(s, marks=pytest.mark.slow) for s in SLOW[::4]]])
+def test_gradients_of_programs_agree_with_differences(first: int) -> None:
+    for seed in range(first, first + BATCH):
+        check_gradient(seed)
