@@ -110,6 +110,9 @@ def arange(
         if any(isinstance(v, float) for v in (start, stop, step))
         else default_dtype(max(start, stop, key=abs))
     )
+    last = start + (count - 1) * step
+    if found.is_int and count and not all(found.min <= v <= found.max for v in (start, last)):
+        raise UsageError(f"arange from {start} to {last} does not fit {found.name}: {found.min}..{found.max}")
     place = coordinate(_scalar(cls, 0, dtypes.int32, device), (count,), 0)
     return add(mul(convert(place, found), suited(step, found)), suited(start, found))
 

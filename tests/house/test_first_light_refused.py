@@ -44,6 +44,10 @@ CASES: dict[str, tuple[Callable[[Any, Any, Any, Any], object], str]] = {
     "operand": (lambda a, b, i, p: a + "x", "saw str"),
     "ragged lists": (lambda a, b, i, p: Tensor([[1], [2, 3]]), "differ in length"),
     "range": (lambda a, b, i, p: Tensor([-1], dtype=dtypes.uint8), "does not fit uint8"),
+    "range of numbers": (
+        lambda a, b, i, p: Tensor.arange(300, dtype=dtypes.uint8),
+        "to 299 does not fit uint8",
+    ),
     "truth": (lambda a, b, i, p: bool(a > 0), r"say .item\(\)"),
     "device": (lambda a, b, i, p: Tensor([1], device="gpu9000"), "(?s)'gpu9000'; drivers: .*has .*cpu"),
     "device number": (lambda a, b, i, p: a.to("cpu:7"), "one cpu device"),
