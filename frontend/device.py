@@ -206,6 +206,10 @@ class Devices:
         if name == "auto":
             info = device.info
             name = info.driver + (f":{info.index}" if info.index else "")
+            self._default = name  # under the lock: threads that ask at once find one device
+            if name in self._open:
+                device.close()
+                return self._open[name]
         found = self._open[name] = OpenDevice(name, device)
         return found
 

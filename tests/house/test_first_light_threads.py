@@ -132,3 +132,19 @@ def test_threads_share_one_captured_function() -> None:
         all_threads(8, work)
     """)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
+def test_threads_that_ask_for_the_default_device_at_once_find_one() -> None:
+    done = child("""
+        from frontend import Device
+
+        seen = []
+
+        def work(k, rng):
+            seen.append(Device[Device.DEFAULT])
+            assert Tensor([k]).device == Device.DEFAULT
+
+        all_threads(16, work)
+        print(len({id(device) for device in seen}))
+    """)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n1\n", "")
