@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compiler.ops import Ops
 from frontend import gradients
 from frontend.expr import CONV, PARAM, STOP, TABLE, Expr, Leaves, inside
-from frontend.lazy import EPOCH, make, refresh, traced
+from frontend.lazy import EPOCH, apply, make, method, refresh, traced
 from frontend.realize import realize_many
 from hcq.errors import UsageError
 
@@ -260,6 +260,12 @@ def wanting() -> list[Tensor]:
     """Return all living tensors with requires_grad."""
     found = [ref() for ref in list(_wanting.values())]
     return [t for t in found if t is not None]
+
+
+@method
+def detach(self: Tensor) -> Tensor:
+    """Return the same value, constant to differentiation."""
+    return apply(STOP, None, self)
 
 
 def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:

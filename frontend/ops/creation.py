@@ -1,21 +1,23 @@
-"""New tensors: from numbers, constants and coordinates.
+"""New tensors: from host data, constants and coordinates.
 
-Constants and coordinates own no memory until realized.
+Host data is copied to the device at once; constants and coordinates own no memory until realized.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
 from frontend.expr import source_expr
 from frontend.lazy import apply, make
 from frontend.ops.arguments import Shape, axis_of, shape_of, whole
-from frontend.ops.elementwise import add, cast, constant, convert, mul
+from frontend.ops.casts import cast
+from frontend.ops.elementwise import add, constant, convert, mul
 from frontend.ops.movement import reshape
-from frontend.storage import allocate
+from frontend.realize import CAPTURE
+from frontend.storage import allocate, dtype_of, flatten, from_numpy, of_bytes, pack
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +48,36 @@ def default_dtype(value: object) -> DType:
     if isinstance(value, float):
         return dtypes.float32
     raise UsageError(f"wanted a number, saw {value!r}")
+
+
+def of_data(cls: type[Tensor], data: Any, dtype: DType | None, device: str | None) -> Tensor:
+    """Return a tensor of what a user passes to the constructor."""
+    if data.__class__ is cls:
+        return data.to(device) if device is not None else cast(data, data.expr.dtype)
+    name = cls.device_name(device)
+    if isinstance(data, (bool, int, float)):
+        found = dtype or default_dtype(data)
+        return cls.of_part((source_expr(Ops.CONST, suited(data, found), found, name), ()))
+    if CAPTURE.now is not None:
+        raise UsageError(
+            "host data was made into a tensor inside a captured function: replays would see this one value\n"
+            "hint: pass it as an argument, or make the tensor outside"
+        )
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        kind = dtype or dtypes.uint8
+        if len(data) % kind.itemsize:
+            raise UsageError(f"{len(data)} bytes are no whole number of {kind.name}")
+        return of_bytes(cls, bytes(data), (len(data) // kind.itemsize,), kind, name)
+    if hasattr(data, "__array__"):
+        import numpy as np  # noqa: PLC0415 - only where arrays are passed
+
+        raw, shape, kind = from_numpy(np.asarray(data))
+        return of_bytes(cls, raw, shape, kind, name)
+    if isinstance(data, (list, tuple, range)):
+        numbers, shape = flatten(data)
+        kind = dtype or dtype_of(numbers)
+        return of_bytes(cls, pack(numbers, kind), shape, kind, name)
+    raise UsageError(f"a tensor is made of numbers, lists, bytes or an array, not of {type(data).__name__}")
 
 
 def full(

@@ -385,24 +385,6 @@ def clip(self: Tensor, low: Number | None = None, high: Number | None = None) ->
     return x if high is None else minimum(x, high)
 
 
-# -- dtypes ---------------------------------------------------------------------------------------
-@method
-def cast(self: Tensor, dtype: DType) -> Tensor:
-    """Return the values in another dtype.
-
-    Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`.
-    """
-    if dtype.__class__ is not DType:
-        raise UsageError(f"cast: wanted a dtype such as dtypes.float32, saw {dtype!r}")
-    return convert(self, dtype)
-
-
-@method
-def bitcast(self: Tensor, dtype: DType) -> Tensor:
-    """Return the same bits as another dtype of the same size."""
-    return self if self.expr.dtype is dtype else apply(Ops.BITCAST, dtype, self)
-
-
 def lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     """Return self + (end - self) * weight."""
     return _lerp(self, end, weight)

@@ -18,8 +18,9 @@ from frontend.device import Device
 from frontend.expr import leaf_expr
 from frontend.lazy import apply, method
 from frontend.ops.arguments import Shape, shape_of, whole
+from frontend.ops.casts import cast
 from frontend.ops.creation import coordinate
-from frontend.ops.elementwise import add, cast, constant, convert, mul, neg, spread
+from frontend.ops.elementwise import add, constant, convert, mul, neg, spread
 from frontend.ops.functions import cos, log, sqrt
 from frontend.realize import CAPTURE
 from frontend.storage import Leaf

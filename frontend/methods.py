@@ -1,0 +1,198 @@
+"""The names under which a tensor has its methods.
+
+What they do and promise stands with each in `frontend.ops`, by kind; here is only the list, which type
+checkers and editors read. Inherited by `Tensor` alone: a table filled in at import would hide them from both.
+"""
+
+from __future__ import annotations
+
+from frontend.ops import (
+    activation,
+    casts,
+    creation,
+    elementwise,
+    functions,
+    indexing,
+    linalg,
+    movement,
+    nnops,
+    random,
+    reduce,
+)
+
+
+class Methods:
+    """The methods of `Tensor` that `frontend.ops` implements."""
+
+    __slots__ = ()
+
+    full = classmethod(creation.full)
+    zeros = classmethod(creation.zeros)
+    ones = classmethod(creation.ones)
+    empty = classmethod(creation.empty)
+    arange = classmethod(creation.arange)
+    linspace = classmethod(creation.linspace)
+    eye = classmethod(creation.eye)
+    rand = classmethod(random.rand)
+    randn = classmethod(random.randn)
+    randint = classmethod(random.randint)
+    uniform = classmethod(random.uniform)
+    normal = classmethod(random.normal)
+    scaled_uniform = classmethod(random.scaled_uniform)
+    glorot_uniform = classmethod(random.glorot_uniform)
+    kaiming_uniform = classmethod(random.kaiming_uniform)
+    kaiming_normal = classmethod(random.kaiming_normal)
+    manual_seed = staticmethod(random.manual_seed)
+    einsum = staticmethod(linalg.einsum)
+    full_like = creation.full_like
+    zeros_like = creation.zeros_like
+    ones_like = creation.ones_like
+    rand_like = random.rand_like
+    randn_like = random.randn_like
+
+    add = elementwise.add
+    sub = elementwise.sub
+    mul = elementwise.mul
+    div = elementwise.div
+    floordiv = elementwise.floordiv
+    mod = elementwise.mod
+    pow = elementwise.pow
+    maximum = elementwise.maximum
+    minimum = elementwise.minimum
+    neg = elementwise.neg
+    bitwise_and = elementwise.bitwise_and
+    bitwise_or = elementwise.bitwise_or
+    bitwise_xor = elementwise.bitwise_xor
+    bitwise_not = elementwise.invert
+    lshift = elementwise.lshift
+    rshift = elementwise.rshift
+    lt = elementwise.lt
+    gt = elementwise.gt
+    le = elementwise.le
+    ge = elementwise.ge
+    eq = elementwise.eq
+    ne = elementwise.ne
+    where = elementwise.where
+    masked_fill = elementwise.masked_fill
+    clip = elementwise.clip
+    clamp = elementwise.clip
+    exp = functions.exp
+    exp2 = functions.exp2
+    log = functions.log
+    log2 = functions.log2
+    log10 = functions.log10
+    sqrt = functions.sqrt
+    rsqrt = functions.rsqrt
+    reciprocal = functions.reciprocal
+    sin = functions.sin
+    cos = functions.cos
+    tan = functions.tan
+    tanh = functions.tanh
+    square = functions.square
+    abs = functions.abs
+    sign = functions.sign
+    floor = functions.floor
+    ceil = functions.ceil
+    trunc = functions.trunc
+    round = functions.round
+    isnan = functions.isnan
+    isinf = functions.isinf
+    isfinite = functions.isfinite
+    logical_not = functions.logical_not
+    lerp = elementwise.lerp
+
+    relu = activation.relu
+    relu6 = activation.relu6
+    leaky_relu = activation.leaky_relu
+    elu = activation.elu
+    sigmoid = activation.sigmoid
+    logsigmoid = activation.logsigmoid
+    silu = activation.silu
+    swish = activation.silu
+    gelu = activation.gelu
+    quick_gelu = activation.quick_gelu
+    softplus = activation.softplus
+    softsign = activation.softsign
+    mish = activation.mish
+    hardsigmoid = activation.hardsigmoid
+    hardswish = activation.hardswish
+    hardtanh = activation.hardtanh
+
+    reshape = movement.reshape
+    view = movement.reshape
+    permute = movement.permute
+    transpose = movement.transpose
+    expand = movement.expand
+    flip = movement.flip
+    shrink = movement.shrink
+    pad = movement.pad
+    squeeze = movement.squeeze
+    unsqueeze = movement.unsqueeze
+    flatten = movement.flatten
+    unflatten = movement.unflatten
+    repeat = movement.repeat
+    repeat_interleave = movement.repeat_interleave
+    split = movement.split
+    chunk = movement.chunk
+    cat = movement.cat
+    stack = movement.stack
+    roll = movement.roll
+    tril = movement.tril
+    triu = movement.triu
+    contiguous = movement.contiguous
+    windows = movement.windows
+    meshgrid = movement.meshgrid
+
+    sum = reduce.sum
+    prod = reduce.prod
+    max = reduce.max
+    min = reduce.min
+    any = reduce.any
+    all = reduce.all
+    mean = reduce.mean
+    var = reduce.var
+    std = reduce.std
+    logsumexp = reduce.logsumexp
+    argmax = reduce.argmax
+    argmin = reduce.argmin
+    cumsum = reduce.cumsum
+    normalize = reduce.normalize
+    count_nonzero = reduce.count_nonzero
+
+    gather = indexing.gather
+    take = indexing.take
+    diagonal = indexing.diagonal
+
+    matmul = linalg.matmul
+    dot = linalg.dot
+    linear = linalg.linear
+
+    one_hot = creation.one_hot
+    conv2d = nnops.conv2d
+    conv_transpose2d = nnops.conv_transpose2d
+    max_pool2d = nnops.max_pool2d
+    avg_pool2d = nnops.avg_pool2d
+    softmax = nnops.softmax
+    log_softmax = nnops.log_softmax
+    layernorm = nnops.layernorm
+    rmsnorm = nnops.rmsnorm
+    batchnorm = nnops.batchnorm
+    cross_entropy = nnops.cross_entropy
+    sparse_categorical_crossentropy = nnops.sparse_categorical_crossentropy
+    nll_loss = nnops.nll_loss
+    binary_crossentropy = nnops.binary_crossentropy
+    binary_crossentropy_logits = nnops.binary_crossentropy_logits
+    mse_loss = nnops.mse_loss
+    dropout = nnops.dropout
+    scaled_dot_product_attention = nnops.scaled_dot_product_attention
+    sequential = nnops.sequential
+
+    cast = casts.cast
+    bitcast = casts.bitcast
+    float = casts.float
+    double = casts.double
+    half = casts.half
+    bfloat16 = casts.bfloat16
+    int = casts.int
+    long = casts.long
+    bool = casts.bool

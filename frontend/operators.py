@@ -1,0 +1,64 @@
+"""What Python's operators mean on tensors.
+
+`a + b` is `a.add(b)`; `a += b` assigns that to `a`, whose memory stays where it is. Comparisons are
+elementwise, so tensors are equal as dictionary keys only to themselves. Inherited by `Tensor` alone.
+"""
+
+from __future__ import annotations
+
+from frontend.assignment import in_place
+from frontend.ops import elementwise, functions, indexing, linalg
+
+
+class Operators:
+    """The operators of `Tensor`."""
+
+    __slots__ = ()
+
+    __add__ = __radd__ = elementwise.add
+    __sub__ = elementwise.sub
+    __rsub__ = elementwise.rsub
+    __mul__ = __rmul__ = elementwise.mul
+    __truediv__ = elementwise.div
+    __rtruediv__ = elementwise.rdiv
+    __floordiv__ = elementwise.floordiv
+    __rfloordiv__ = elementwise.rfloordiv
+    __mod__ = elementwise.mod
+    __rmod__ = elementwise.rmod
+    __pow__ = elementwise.pow
+    __rpow__ = elementwise.rpow
+    __matmul__ = linalg.matmul
+    __rmatmul__ = linalg.rmatmul
+    __and__ = __rand__ = elementwise.bitwise_and
+    __or__ = __ror__ = elementwise.bitwise_or
+    __xor__ = __rxor__ = elementwise.bitwise_xor
+    __lshift__ = elementwise.lshift
+    __rlshift__ = elementwise.rlshift
+    __rshift__ = elementwise.rshift
+    __rrshift__ = elementwise.rrshift
+    __neg__ = elementwise.neg
+    __invert__ = elementwise.invert
+    __abs__ = functions.abs
+    __lt__ = elementwise.lt
+    __gt__ = elementwise.gt
+    __le__ = elementwise.le
+    __ge__ = elementwise.ge
+    __eq__ = elementwise.eq  # type: ignore[assignment]  # elementwise, as the field has it
+    __ne__ = elementwise.ne  # type: ignore[assignment]  # as above
+    __hash__ = object.__hash__
+    __getitem__ = indexing.getitem
+    __setitem__ = indexing.setitem
+    __array_priority__ = 100.0
+    __array_ufunc__ = None
+
+    __iadd__ = in_place(elementwise.add)
+    __isub__ = in_place(elementwise.sub)
+    __imul__ = in_place(elementwise.mul)
+    __itruediv__ = in_place(elementwise.div)
+    __ifloordiv__ = in_place(elementwise.floordiv)
+    __imod__ = in_place(elementwise.mod)
+    __ipow__ = in_place(elementwise.pow)
+    __iand__ = in_place(elementwise.bitwise_and)
+    __ior__ = in_place(elementwise.bitwise_or)
+    __ixor__ = in_place(elementwise.bitwise_xor)
+    __imatmul__ = in_place(linalg.matmul)
