@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from frontend.autograd import detach
 from frontend.device import LOCK
 from frontend.expr import PARAM
-from frontend.lazy import PLAIN, Rebound
+from frontend.lazy import PLAIN, Rebound, become
 from frontend.ops import arguments, elementwise, movement
 from frontend.realize import CAPTURE, PENDING
 from hcq.errors import UsageError
@@ -61,7 +61,8 @@ def replace(self: Kind, other: Tensor) -> Kind:
     if other.expr.shape != self.expr.shape or other.expr.dtype is not self.expr.dtype:
         raise UsageError(f"replace: {other!r} must have the shape and dtype of {self!r}")
     with LOCK:
-        self.expr, self.leaves, self.epoch = other.expr, other.leaves, other.epoch
+        become(self, other.expr, other.leaves)
+        self.epoch = other.epoch
         self.recipe = Rebound(None)
         PENDING.pop(id(self), None)
     other.used = True
@@ -88,7 +89,8 @@ def _rebind(t: Tensor, new: Tensor) -> None:
         home.buffer.live()  # else the pending assign would fail later, for whoever computes what is pending
         if new.expr.op is PARAM:
             new = detach(new)
-    t.expr, t.leaves, t.epoch = new.expr, new.leaves, new.epoch
+    become(t, new.expr, new.leaves)
+    t.epoch = new.epoch
     t.recipe = Rebound(home)
     if home is None and new.expr.op is PARAM:
         return

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ops import Ops
 from frontend import gradients
+from frontend.device import LOCK
 from frontend.expr import CONV, PARAM, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import EPOCH, apply, make, method, refresh, traced
 from frontend.realize import realize_many
@@ -165,6 +166,11 @@ def gradients_or_none(
             f"gradient= must be {self.expr.dtype.name}{list(self.expr.shape)} as self, "
             f"saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
         )
+    with LOCK:  # as many tensors are looked at, and what is found is kept for all
+        return _gradients(self, targets, seed)
+
+
+def _gradients(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None) -> list[Tensor | None]:
     for t in (self, *targets):
         if t.epoch != EPOCH[0] and t.epoch:
             refresh(t)
@@ -273,6 +279,12 @@ def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
 
     Call it before self is realized: a realized tensor no longer knows what it came from.
     """
+    with LOCK:
+        _add_gradients(self, gradient)
+    return self
+
+
+def _add_gradients(self: Tensor, gradient: Tensor | None) -> None:
     e = self.expr
     leaves = set(self.leaves)
     targets = [t for t in wanting() if leaves.issuperset(t.leaves) and t.expr.device == e.device]
@@ -289,4 +301,3 @@ def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
             state = state_of(t)
             state.value = g if state.value is None else state.value + g
             state.of = weakref.ref(self)
-    return self

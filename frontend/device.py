@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import hcq
 
 LOCK: Final = threading.RLock()
-"""Held by a thread that plans, launches or assigns (see `frontend.realize`), before any lock of `hcq`."""
+"""Held, before locks of `hcq`, by whoever plans, launches, differentiates or assigns: `frontend.realize`."""
 _hooked: Final[list[bool]] = []
 
 

@@ -13,6 +13,10 @@ recipes at their own realize (`refresh`), so that nothing is computed twice.
 Numbers: a constant is part of the structure. A number that keeps changing at one place (an operator on
 one structure, outside traces) would make a structure, and a kernel, per value; from the fifth value on it
 is passed in a one-element buffer instead.
+
+Threads: a tensor's expression and leaves belong together, and another thread may realize it at any call.
+So whatever reads both reads them in one go, no call in between (Python changes threads at calls and at the
+ends of loops only); whatever gives a tensor others does it with `become`, or as carefully.
 """
 
 from __future__ import annotations
@@ -63,6 +67,14 @@ def make(like: Tensor, part: Part) -> Tensor:
     t.used = False
     t.epoch = EPOCH[0]
     return t
+
+
+def become(t: Tensor, expr: Expr, leaves: Leaves) -> None:
+    """Give a tensor another expression and other leaves; other threads see both or neither."""
+    before = t.expr, t.leaves  # kept until both are set: letting go of them may run code
+    t.expr = expr
+    t.leaves = leaves
+    del before
 
 
 def apply(op: str, arg: Any, *sources: Tensor) -> Tensor:
@@ -134,12 +146,12 @@ def method(fn: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate
     @wraps(fn)
     def call(x: Tensor, *args: Any, **names: Any) -> Tensor:
         e = x.expr
+        leaves = x.leaves
         key = (
             (raw, e, *[_static(a) for a in args], *names, *[_static(a) for a in names.values()])
             if args or names
             else (raw, e)
         )
-        leaves = x.leaves
         found = TABLE.get(key)
         if found is None:
             y = traced(raw, _abstract(x, e, tuple(range(len(leaves)))), *args, **names)
@@ -188,7 +200,7 @@ def operator(fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Ten
         key = (fn, ea, eb, where)
         found = TABLE.get(key)
         if found is None:
-            expr, leaves = _trace_pair(fn, a, b, leaves, key)
+            expr, leaves = _trace_pair(fn, a, (ea, la), (eb, lb), leaves, key)
         elif found.__class__ is Expr:
             expr = found
         else:
@@ -207,10 +219,12 @@ def operator(fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Ten
     return call
 
 
-def _trace_pair(fn: Any, a: Tensor, b: Tensor, leaves: Leaves, key: Any) -> tuple[Expr, Leaves]:
+def _trace_pair(  # noqa: PLR0917 - internal
+    fn: Any, like: Tensor, first: Part, second: Part, leaves: Leaves, key: Any
+) -> tuple[Expr, Leaves]:
     position = {leaf: i for i, leaf in enumerate(leaves)}
-    x = _abstract(a, a.expr, tuple([position[leaf] for leaf in a.leaves]))
-    y = _abstract(b, b.expr, tuple([position[leaf] for leaf in b.leaves]))
+    x = _abstract(like, first[0], tuple([position[leaf] for leaf in first[1]]))
+    y = _abstract(like, second[0], tuple([position[leaf] for leaf in second[1]]))
     return _finish(traced(fn, x, y), leaves, key)
 
 
@@ -223,9 +237,9 @@ def _with_number(call: Any, fn: Any, a: Tensor, value: Any) -> Tensor:
             return cast("Tensor", call(a, value))
         cls = value.__class__
     e = a.expr
+    leaves = a.leaves
     key = (fn, e, value, cls) if value else (fn, e, repr(value), cls)
     found = TABLE.get(key)
-    leaves = a.leaves
     if found is None:
         if varies(fn, e, value):
             return cast("Tensor", call(a, a.parameter(value)))
@@ -263,13 +277,17 @@ def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
         cls = first.__class__
         if names and any(a.__class__ is cls for a in names.values()):
             args, names = _by_position(raw, args, names)
-        leaves = first.leaves
+        leaves: Any = None
         epoch = first.epoch
         key: list[Any] = [raw]
         for a in (*args, *names.values()) if names else args:
             if a.__class__ is cls:
-                leaves, where = merge(leaves, a.leaves) if a.leaves is not leaves else (leaves, None)
-                key += (a.expr, where)
+                e = a.expr
+                own = a.leaves
+                if leaves is None:
+                    leaves = own
+                leaves, where = merge(leaves, own) if own is not leaves else (leaves, None)
+                key += (e, where)
                 a.used = True
                 epoch = min(epoch, a.epoch)
             else:
@@ -278,7 +296,7 @@ def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
         name = tuple(key)
         found = TABLE.get(name)
         if found is None:
-            expr, leaves = _trace(raw, cls, args, names, leaves, name)
+            expr, leaves = _trace(raw, args, names, leaves, name)
         elif found.__class__ is Expr:
             expr = found
         else:
@@ -301,15 +319,18 @@ def _by_position(
     return bound.args, bound.kwargs
 
 
-def _trace(  # noqa: PLR0917 - internal
-    raw: Any, cls: Any, args: tuple[Any, ...], names: dict[str, Any], leaves: Leaves, key: Any
+def _trace(
+    raw: Any, args: tuple[Any, ...], names: dict[str, Any], leaves: Leaves, key: Any
 ) -> tuple[Expr, Leaves]:
-    position = {leaf: i for i, leaf in enumerate(leaves)}
+    cls = args[0].__class__
+    rest = iter(key[1:])  # for each tensor its expression and which leaves (None: the first ones)
 
     def stand_in(a: Any) -> Any:
-        if isinstance(a, cls):
-            return _abstract(cast("Tensor", a), a.expr, tuple([position[leaf] for leaf in a.leaves]))
-        return a
+        e = next(rest)
+        if a.__class__ is not cls:
+            return a
+        where = next(rest)
+        return _abstract(cast("Tensor", a), e, tuple(range(e.n)) if where is None else where)
 
     result = traced(raw, *[stand_in(a) for a in args], **names)
     if not isinstance(result, cls):
@@ -339,6 +360,6 @@ def refresh(root: Tensor) -> None:
             continue
         if not any(p.recipe.__class__ is Rebound for p in parents):
             new = recipe[0](*recipe[1:])
-            t.expr, t.leaves = new.expr, new.leaves
+            become(t, new.expr, new.leaves)
         t.epoch = now
         stack.pop()

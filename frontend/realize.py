@@ -9,8 +9,8 @@ but the tensors being realized still means the old contents, those are copied to
 leaf is given the copy; who means what is known exactly, because a leaf is referred to by nothing but leaf
 tuples.
 
-Threads: building expressions takes no lock. Whatever makes plans, launches, or gives a tensor another value
-holds `LOCK`, a capture from its first to its last line; waiting for results is done without it.
+Threads: building expressions takes no lock. Whatever makes plans, launches, differentiates, or gives a tensor
+another value holds `LOCK`, a capture from its first to its last line; waiting for results is done without it.
 """
 
 from __future__ import annotations

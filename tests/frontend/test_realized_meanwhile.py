@@ -1,0 +1,108 @@
+"""A tensor that another thread realizes while an operation on it is under way keeps its meaning.
+
+Threads change at calls: here another thread realizes the tensor at each call inside the operation in turn, so
+that every order that threads could hit by luck is had for certain.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+DATA = np.array([0.5, -1.5, 2.0], "f")
+FULL = DATA * 3
+
+OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Any]] = {
+    "method": (lambda x: x.square(), FULL**2),
+    "method with arguments": (lambda x: x.clip(-1.0, high=2.0), FULL.clip(-1, 2)),
+    "operator": (lambda x: x * x, FULL**2),
+    "operator with another": (lambda x: x + Tensor(DATA), FULL + DATA),
+    "operator on another": (lambda x: Tensor(DATA) - x, DATA - FULL),
+    "operator with a number": (lambda x: x + 0.25, FULL + 0.25),
+    "operator with a varying number": (lambda x: x + np.float64(0.375), FULL + 0.375),
+    "composite": (lambda x: x.lerp(Tensor(DATA), 0.5), (FULL + DATA) / 2),
+    "composite on another": (lambda x: (Tensor(DATA) > 0).where(x, x + 1), FULL + (DATA <= 0)),
+    "indexing": (lambda x: x[1:], FULL[1:]),
+    "assignment of it": (lambda x: Tensor(DATA).assign(x), FULL),
+    "replacement by it": (lambda x: Tensor(DATA).replace(x), FULL),
+}
+
+
+def disturbed(operation: Callable[[Tensor], Tensor], x: Tensor, at: int) -> tuple[Tensor, bool]:
+    """Apply the operation to x, which another thread realizes at the call of that number inside it.
+
+    Where the operation holds a lock, the other thread comes after it. Return the result, and whether there
+    were so many calls.
+    """
+    calls = 0
+    other = threading.Thread(target=x.realize)
+
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        if event in {"call", "c_call"}:
+            if calls == at:
+                sys.setprofile(None)
+                other.start()
+                other.join(0.02)
+            calls += 1
+
+    sys.setprofile(count)
+    try:
+        result = operation(x)
+    finally:
+        sys.setprofile(None)
+        if other.ident is not None:
+            other.join()
+    return result, calls > at
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("known", [True, False], ids=["known", "first"])
+def test_operations_mean_the_tensor_realized_meanwhile(name: str, *, known: bool) -> None:
+    operation, wanted = OPERATIONS[name]
+    for at in range(200):
+        x = Tensor(DATA) * 3 if known else (Tensor(DATA) + float(at)) * 3 - 3.0 * at
+        found, reached = disturbed(operation, x, at)
+        assert np.allclose(found.numpy(), wanted, atol=1e-5), f"realized at call {at}"
+        if not reached:
+            assert at > 1
+            return
+    raise AssertionError("no end of calls")
+
+
+@pytest.mark.parametrize("way", ["gradient", "backward"])
+def test_gradients_are_right_or_refused_when_the_root_is_realized_meanwhile(way: str) -> None:
+    refused = 0
+    for at in range(200):
+        w = Tensor(DATA, requires_grad=True)
+        y = (w * w * 3 + w).sum()
+
+        def differentiate(y: Tensor, w: Tensor = w) -> Tensor:
+            if way == "gradient":
+                return y.gradient(w)[0]
+            y.backward()
+            assert w.grad is not None
+            return w.grad
+
+        try:
+            found, reached = disturbed(differentiate, y, at)
+        except UsageError:  # realized before anything was looked at
+            refused += 1
+            reached = True
+        else:
+            assert np.allclose(found.numpy(), FULL * 2 + 1), f"realized at call {at}"
+        if not reached:
+            assert at > 10
+            assert refused <= 4
+            return
+    raise AssertionError(f"refused {refused} of 200 times")
