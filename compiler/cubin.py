@@ -1,7 +1,8 @@
 """PTX to cubin: in process by nvJitLink, or by a `ptxas` program; and the PTX put into the image it became.
 
 The image carries its PTX in a section of its own, so that a dump can show it and an emulated GPU can run
-it. Needs no GPU and no kernel driver. Not here: making the PTX (`targets.nvptx`), loading images (the
+it, and the assembler's table of which instruction stems from which PTX line, so that a fault can name the
+line. Needs no GPU and no kernel driver. Not here: making the PTX (`targets.nvptx`), loading images (the
 drivers).
 """
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 PTX_SECTION: Final = ".hcq.ptx"
+_LINES: Final = "-lineinfo"
+"""Both assemblers: keep the table of PTX lines. Without `.loc` in the PTX it changes no instruction."""
 _INPUT_PTX: Final = 2  # nvJitLinkInputType NVJITLINK_INPUT_PTX, nvJitLink.h
 _LIBRARY: Final = "libnvJitLink.so.13"
 _CURE: Final = (
@@ -51,7 +54,7 @@ def assemble(ptx: str, arch: str, *, assembler: Assembler = "auto", options: Seq
     assembler's own text, `UnsupportedError` when there is no assembler. Thread-safe, and holds no lock of
     Python while it works.
     """
-    return with_ptx(_assembler(assembler)(ptx, arch, options), ptx)
+    return with_ptx(without_text(_assembler(assembler)(ptx, arch, options)), ptx)
 
 
 def available() -> str:
@@ -123,7 +126,7 @@ def nvjitlink_version() -> str:
 
 def _by_nvjitlink(ptx: str, arch: str, options: Sequence[str]) -> bytes:
     ffi, lib = _library()
-    texts = [ffi.new("char[]", text.encode()) for text in (f"-arch={arch}", *(options or ("-O3",)))]
+    texts = [ffi.new("char[]", text.encode()) for text in (f"-arch={arch}", _LINES, *(options or ("-O3",)))]
     handle = ffi.new("nvJitLinkHandle *")
     code: int = lib.nvJitLinkCreate(handle, len(texts), ffi.new("char *[]", texts))
     if code:
@@ -168,7 +171,8 @@ def _by_ptxas(ptx: str, arch: str, options: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory(prefix="hcq-ptxas-") as folder:
         source, target = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
-        command = [_ptxas_path(), f"-arch={arch}", *(options or ("-O3",)), "-o", str(target), str(source)]
+        command = [_ptxas_path(), f"-arch={arch}", _LINES, *(options or ("-O3",))]
+        command += ["-o", str(target), str(source)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise CompileError(
@@ -179,7 +183,51 @@ def _by_ptxas(ptx: str, arch: str, options: Sequence[str]) -> bytes:
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
-_PROGBITS, _SECTION_ALIGN = 1, 8
+_PROGBITS, _SECTION_ALIGN, _LARGEST_ALIGN = 1, 8, 128
+_SEGMENT_TYPE_AND_FLAGS = 8
+_TEXT_SECTION: Final = ".nv_debug_ptx_txt"
+"""Where the assemblers put a copy of the PTX, without comments, beside the table of its lines."""
+
+
+def without_text(cubin: bytes) -> bytes:
+    """Return the cubin with the assembler's own copy of the PTX emptied: `with_ptx` puts the whole text in.
+
+    What lies behind the copy moves to the front by a multiple of the largest alignment.
+    """
+    head, sections, names = _tables(cubin)
+    out = bytearray(cubin)
+    for index, section in enumerate(sections):
+        if not names[index].startswith(_TEXT_SECTION):
+            continue
+        start, size = section[4:6]
+        cut = size & -_LARGEST_ALIGN
+        out[start : start + size] = bytes(size - cut)
+        section[5] = 0
+        for other in sections:
+            other[4] -= cut if other[4] >= start + size else 0
+        for at in (5, 6):
+            head[at] -= cut if head[at] >= start + size else 0
+        for number in range(head[10]):
+            at = head[5] + number * head[9] + _SEGMENT_TYPE_AND_FLAGS
+            (offset,) = struct.unpack_from("<Q", out, at)
+            if offset >= start + size:
+                struct.pack_into("<Q", out, at, offset - cut)
+    for index, section in enumerate(sections):
+        _SECTION.pack_into(out, head[6] + index * _SECTION.size, *section)
+    _HEADER.pack_into(out, 0, *head)
+    return bytes(out)
+
+
+def _tables(cubin: bytes) -> tuple[list[Any], list[list[int]], list[str]]:
+    """Return the header's fields, the section headers and the sections' names."""
+    head = list(_HEADER.unpack_from(cubin))
+    table, size, count, names = head[6], *head[11:14]
+    if cubin[:4] != b"\x7fELF" or size != _SECTION.size:
+        raise UsageError(f"no cubin: it begins with {cubin[:4]!r}")
+    sections = [list(_SECTION.unpack_from(cubin, table + i * size)) for i in range(count)]
+    text = sections[names][4]
+    words = [cubin[text + one[0] : cubin.index(b"\0", text + one[0])].decode() for one in sections]
+    return head, sections, words
 
 
 def with_ptx(cubin: bytes, ptx: str) -> bytes:
@@ -187,11 +235,8 @@ def with_ptx(cubin: bytes, ptx: str) -> bytes:
 
     What was there stays where it is: names, the text and a new section table are appended.
     """
-    head = list(_HEADER.unpack_from(cubin))
-    table, size, count, names = head[6], head[11], head[12], head[13]
-    if cubin[:4] != b"\x7fELF" or size != _SECTION.size:
-        raise UsageError(f"no cubin: it begins with {cubin[:4]!r}")
-    sections = [list(_SECTION.unpack_from(cubin, table + i * size)) for i in range(count)]
+    head, sections, _ = _tables(cubin)
+    names = head[13]
     text = ptx.encode() + b"\0"
     old = cubin[sections[names][4] : sections[names][4] + sections[names][5]]
     out = bytearray(cubin)
@@ -211,13 +256,8 @@ def with_ptx(cubin: bytes, ptx: str) -> bytes:
 
 def ptx_of(cubin: bytes) -> str:
     """Return the PTX that `with_ptx` put in; raises `UsageError` when there is none."""
-    from struct import unpack_from  # noqa: PLC0415 - beside its use
-
-    head = _HEADER.unpack_from(cubin)
-    sections = [_SECTION.unpack_from(cubin, head[6] + i * head[11]) for i in range(head[12])]
-    start = sections[head[13]][4]
-    for section in sections:
-        end = cubin.index(b"\0", start + section[0])
-        if cubin[start + section[0] : end].decode() == PTX_SECTION:
-            return bytes(unpack_from(f"{section[5]}s", cubin, section[4])[0]).rstrip(b"\0").decode()
+    _, sections, names = _tables(cubin)
+    for section, name in zip(sections, names, strict=True):
+        if name == PTX_SECTION:
+            return cubin[section[4] : section[4] + section[5]].rstrip(b"\0").decode()
     raise UsageError(f"the cubin has no section {PTX_SECTION}: it was not assembled here")

@@ -212,18 +212,26 @@ class Elf:
         for table in self.sections:
             if table.type not in (SectionType.RELA, SectionType.REL):
                 continue
-            if not self.linked and not self._section_at(table.info).flags & ALLOC:
-                continue
-            symbols = self._tables.get(table.link, ())
-            form = "<QQq" if table.type == SectionType.RELA else "<QQ"
-            for at in range(table.offset, table.offset + table.size, struct.calcsize(form)):
-                offset, info, *addend = self._unpack(form, at)
-                index, kind = info >> 32, info & 0xFFFF_FFFF
-                if index >= len(symbols) and index:
-                    raise ElfError(f"a relocation of {table.name} names symbol {index} of {len(symbols)}")
-                symbol = symbols[index] if index else None
-                target = 0 if self.linked else table.info
-                yield Relocation(target, offset, kind, symbol, addend[0] if addend else None)
+            if self.linked or self._section_at(table.info).flags & ALLOC:
+                yield from self._relocations_in(table)
+
+    def relocations_of(self, section: Section) -> Iterator[Relocation]:
+        """Yield the relocations of one section, in memory or not, of a file that is not linked."""
+        for table in self.sections:
+            if table.type in (SectionType.RELA, SectionType.REL) and table.info == section.index:
+                yield from self._relocations_in(table)
+
+    def _relocations_in(self, table: Section) -> Iterator[Relocation]:
+        symbols = self._tables.get(table.link, ())
+        form = "<QQq" if table.type == SectionType.RELA else "<QQ"
+        for at in range(table.offset, table.offset + table.size, struct.calcsize(form)):
+            offset, info, *addend = self._unpack(form, at)
+            index, kind = info >> 32, info & 0xFFFF_FFFF
+            if index >= len(symbols) and index:
+                raise ElfError(f"a relocation of {table.name} names symbol {index} of {len(symbols)}")
+            symbol = symbols[index] if index else None
+            target = 0 if self.linked else table.info
+            yield Relocation(target, offset, kind, symbol, addend[0] if addend else None)
 
 
 class Placement(NamedTuple):

@@ -24,6 +24,8 @@ ABIVERSION: Final[Mapping[int, int]] = MappingProxyType({OSABI_12: 7, OSABI_13: 
 SM_SHIFT: Final[Mapping[int, int]] = MappingProxyType({OSABI_12: 0, OSABI_13: 8})
 """OSABI -> where the SM number starts in e_flags."""
 TEXT_ALIGN: Final = 128
+INSTRUCTION_BYTES: Final = 16
+"""Bytes of a machine instruction, sm_75 and later."""
 PREFETCH_PAD: Final = 4096
 """Bytes behind the last code byte: instruction prefetch runs past the end."""
 PTX_SECTION: Final = ".hcq.ptx"
@@ -45,6 +47,8 @@ class Section(enum.StrEnum):
     SHARED = ".nv.shared."
     GLOBAL = ".nv.global"
     GLOBAL_INIT = ".nv.global.init"
+    LINES = ".nv_debug_line_sass"
+    """Which line of the PTX each instruction stems from; there when assembled with -lineinfo."""
 
 
 class InfoFormat(enum.IntEnum):

@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from compiler import cubin as assembler
-from drivers.elf import Elf, Site
+from drivers.elf import LOAD, Elf, Site
 from drivers.nv import cubin
 from drivers.nv.layouts import cubin as layout
 from drivers.nv.layouts.cubin import CallAbs47, CallAbs55, Relocation
@@ -132,6 +132,36 @@ def test_the_ptx_is_carried_inside_and_nothing_else_moved():
     again = Elf(assembler.with_ptx(data, "other"))
     assert [s.name for s in again.sections][:-1] == [s.name for s in plain.sections]
     assert again.section(".text.k") == plain.section(".text.k")
+
+
+@needs_assembler
+@pytest.mark.parametrize("name", ["nvjitlink", "ptxas"])
+def test_the_assemblers_own_copy_of_the_text_is_emptied_and_the_rest_kept(name: assembler.Assembler):
+    text = PTX.format(arch="sm_90a")
+    try:
+        raw = assembler._assembler(name)(text, "sm_90a", ())
+    except UnsupportedError as error:
+        pytest.skip(str(error))
+    before, after = Elf(raw), Elf(assembler.without_text(raw))
+    copies = 0
+    for old, new in zip(before.sections, after.sections, strict=True):
+        if old.name.startswith(".nv_debug_ptx_txt"):
+            copies += 1
+            assert new.size == 0
+        else:
+            assert new._replace(offset=0) == old._replace(offset=0)
+            assert after.content(new) == before.content(old)
+            assert new.offset % (new.align or 1) == old.offset % (new.align or 1)
+    assert copies == 1
+    assert b".version" in raw
+    assert b".version" not in after.data
+    for old_part, new_part in zip(before.segments, after.segments, strict=True):
+        assert new_part._replace(offset=0) == old_part._replace(offset=0)
+        if old_part.type == LOAD:
+            assert (
+                after.data[new_part.offset :][: new_part.file_size]
+                == (before.data[old_part.offset :][: old_part.file_size])
+            )
 
 
 @needs_assembler
