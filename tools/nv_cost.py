@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from hcq.signal import Point
 
 
-def _silent(token: int) -> None:
-    del token
-
-
 class _Finished:
     """A scripted GPU that does what it is told in no time: measured submissions are done by `_finish`."""
 
@@ -43,14 +39,14 @@ class _Finished:
 
     def median_us(self, submit: Callable[[], Point], count: int) -> float:
         """Return the median microseconds of a submission."""
-        bell, self._kernel.ring = self._kernel.ring, _silent  # type: ignore[method-assign]  # measured: no script
+        self._kernel.bell.deaf = True
         took = []
         for _ in range(count):
             start = time.perf_counter_ns()
             point = submit()
             took.append(time.perf_counter_ns() - start)
             self._finish(point)
-        self._kernel.ring = bell  # type: ignore[method-assign]  # it works again, for the teardown
+        self._kernel.bell.deaf = False  # the teardown is answered again
         return statistics.median(took) / 1e3
 
 

@@ -31,7 +31,8 @@ from drivers.nv.show import fields_text
 from hcq.device import Device
 from hcq.graph import Graph
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tools.nv_scripted import Script, ScriptedKernel
+from tools.nv_script import Script
+from tools.nv_scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -149,7 +150,7 @@ def _descriptor(kernel: ScriptedKernel, va: int, names: Names) -> Iterable[str]:
 def _record_streams(kernel: ScriptedKernel) -> list[list[tuple[str, list[int]]]]:
     """Make the kernel keep the raw words of every doorbell; return where they go."""
     kept: list[list[tuple[str, list[int]]]] = []
-    kernel.watch = kept.append
+    kernel.bell.watch = kept.append
     return kept
 
 

@@ -1,9 +1,9 @@
 """A kernel that plays the NVIDIA driver from a script: it answers what a bring-up asks and refuses the rest.
 
-No emulation: nothing is computed, copied or launched. The doorbell only carries out semaphore releases, so
-that what waits goes on. Every call is noted as a decoded line, every object, descriptor and mapping is
-counted, and the n-th call can be made to fail. For tests, golden streams and dry runs of the hardware
-tools.
+No emulation: nothing is computed, copied or launched. The doorbell only carries out semaphore releases
+(`nv_scripted_bell`), so that what waits goes on. What is played stands in a `Script` (`nv_script`). Every
+call is noted as a decoded line, every object, descriptor and mapping is counted, and the n-th call can be
+made to fail. For tests, golden streams and dry runs of the hardware tools.
 """
 
 # ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel` and `Mmio`
@@ -12,63 +12,28 @@ from __future__ import annotations
 
 import errno
 import itertools
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import LinuxKernel, Mapping, view_at
-from drivers.nv import decode
 from drivers.nv.layouts import rm as rm_layouts
 from drivers.nv.layouts.branches import STRUCTS, branch_of
-from drivers.nv.layouts.compute import ComputeMethod
-from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control, FbInfo, GrInfo
-from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaSemaphoreType
-from drivers.nv.layouts.families import CLASS_NAMES, GENERATIONS, Generation
-from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, Subchannel, UsermodeRegister
-from drivers.nv.layouts.host import HostMethod, SemOperation
+from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
+from drivers.nv.layouts.families import CLASS_NAMES
 from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
 from drivers.nv.show import fields_text
 from hcq.errors import DriverError, OutOfMemoryError
+from tools.nv_script import Answers, RefusedError, Script
+from tools.nv_scripted_bell import Bell, Registers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from hcq.bits import Struct
 
-HOPPER = 0xCBC0
 _GIVING_BACK = ("RM_FREE", "UVM_FREE", "UVM_UNREGISTER")
-_TIME_NS = 0x1234_5678_0000
-
-
-class RefusedError(AssertionError):
-    """The driver made a call that is not in the script."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """What the played driver and GPU are."""
-
-    version: str = "580.159.03"
-    compute_class: int = HOPPER
-    gpus: int = 1
-    sms: int = 132
-    graphics_copy: bool = True
-    """A copy object may be allocated beside the compute object."""
-    proc_version: bool = False
-    """/proc/driver/nvidia/version is there; sandboxes hide it."""
-    mig: bool = False
-    missing: tuple[str, ...] = ()
-    """Nodes that cannot be opened, with `missing_errno`."""
-    missing_errno: int = errno.ENOENT
-    refuse: dict[str, int] = field(default_factory=dict)
-    """Name of a class, control or UVM command -> status it gets."""
-
-    @property
-    def generation(self) -> Generation:
-        """The row of the GPU."""
-        return GENERATIONS[self.compute_class]
 
 
 class ScriptedKernel:
@@ -77,10 +42,6 @@ class ScriptedKernel:
     def __init__(self, script: Script | None = None, *, fail_at: int | None = None) -> None:
         self.script = script or Script()
         self.calls: list[str] = []
-        self.streams: list[list[str]] = []
-        """Decoded words of each doorbell, the newest last."""
-        self.watch: Callable[[list[tuple[str, list[int]]]], None] | None = None
-        """Called at each doorbell: (engine, nothing), then ("", words) of each segment."""
         self.fail_at = fail_at
         self.failed = ""
         self.count = 0
@@ -94,10 +55,9 @@ class ScriptedKernel:
         """Device address -> size and the host address behind it."""
         self._roots = itertools.count(0xC1D0_0001)
         self._tokens: dict[int, int] = {}
-        self._gots: dict[int, int] = {}
         self._next_fd = itertools.count(100)
+        self.bell = Bell(self.script, self._objects, self._tokens, self._shown)
         self._structs = STRUCTS[branch_of(self.script.version) or 580]
-        self.errors: dict[int, tuple[int, int]] = {}
 
     # --- bookkeeping
 
@@ -108,9 +68,6 @@ class ScriptedKernel:
         held += [f"range {va:#x}+{size:#x}" for va, size in self._ranges.items()]
         held += [f"mapping {va:#x}+{size:#x}" for va, size in self._maps.items()]
         return held + [f"uvm registration {name}" for name in sorted(self._uvm)]
-
-    def _note(self, line: str) -> None:
-        self.calls.append(line)
 
     def _due(self, what: str) -> bool:
         """Count a call that may fail; say whether it is the one that must."""
@@ -136,12 +93,12 @@ class ScriptedKernel:
             raise DriverError("open", errno.EIO, "EIO", arguments=path)
         fd = next(self._next_fd)
         self._fds[fd] = path
-        self._note(f"open {path}")
+        self.calls.append(f"open {path}")
         return fd
 
     def close(self, fd: int) -> None:
         path = self._fds.pop(fd)
-        self._note(f"close {path}")
+        self.calls.append(f"close {path}")
         # What could not be given back goes with its descriptor, as in the real driver.
         if path not in self._fds.values() and self.failed.startswith(_GIVING_BACK):
             if path == "/dev/nvidia-uvm":
@@ -178,19 +135,19 @@ class ScriptedKernel:
         if self._due(f"mmap {size:#x}"):
             raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments=f"{size:#x} bytes")
         if fd >= 0:
-            self._note(f"mmap {self._fds[fd]} {size:#x} at {va:#x}")
+            self.calls.append(f"mmap {self._fds[fd]} {size:#x} at {va:#x}")
             anonymous = 0x20 | (flags or 1)
             return self._linux.mmap(size, va=va, prot=prot, flags=anonymous)
         mapping = self._linux.mmap(size, va=va, prot=prot, flags=flags)
         self._maps[mapping.va] = size
-        self._note(f"mmap memory {size:#x} at {va:#x} prot {prot}")
+        self.calls.append(f"mmap memory {size:#x} at {va:#x} prot {prot}")
         return mapping
 
     def munmap(self, va: int, size: int) -> None:
         self._linux.munmap(va, size)
         if self._maps.pop(va, None) != size:
             raise RefusedError(f"munmap {va:#x} {size:#x}, which is not mapped so")
-        self._note(f"munmap {va:#x} {size:#x}")
+        self.calls.append(f"munmap {va:#x} {size:#x}")
 
     def mprotect(self, va: int, size: int, prot: int) -> None:
         raise RefusedError(f"mprotect {va:#x} {size:#x} {prot}")
@@ -198,11 +155,11 @@ class ScriptedKernel:
     def madvise(self, va: int, size: int, advice: int) -> None:
         raise RefusedError(f"madvise {va:#x} {size:#x} {advice}")
 
-    def mmio(self, fd: int, size: int, offset: int) -> _Doorbell:
+    def mmio(self, fd: int, size: int, offset: int) -> Registers:
         if self._due("mmio"):
             raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments="registers")
-        self._note(f"mmio {self._fds[fd]} {size:#x} at {offset:#x}")
-        return _Doorbell(self)
+        self.calls.append(f"mmio {self._fds[fd]} {size:#x} at {offset:#x}")
+        return Registers(self.bell, self.calls)
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
         raise RefusedError(f"poll {fds} {timeout_s}")
@@ -241,7 +198,7 @@ class ScriptedKernel:
         if self._due("CHECK_VERSION_STR"):
             raise DriverError("ioctl", errno.EINVAL, "EINVAL")
         layout.store(block, reply=rm_layouts.VERSION_RECOGNISED, versionString=self.script.version)
-        self._note(f"CHECK_VERSION_STR -> {self.script.version}")
+        self.calls.append(f"CHECK_VERSION_STR -> {self.script.version}")
 
     def _nv_esc_card_info(self, _fd: int, block: bytearray) -> None:
         if self._due("CARD_INFO"):
@@ -252,14 +209,14 @@ class ScriptedKernel:
             layout.store(
                 block, i * layout.SIZE, valid=True, pci_info=pci, gpu_id=0x100 * (i + 1), minor_number=i
             )
-        self._note(f"CARD_INFO -> {self.script.gpus} GPUs")
+        self.calls.append(f"CARD_INFO -> {self.script.gpus} GPUs")
 
     def _nv_esc_register_fd(self, fd: int, block: bytearray) -> None:
         if self._due("REGISTER_FD"):
             raise DriverError("ioctl", errno.EINVAL, "EINVAL")
         if "nvidiactl" in self._fds[fd] or self._fds.get(int.from_bytes(block, "little")) != "/dev/nvidiactl":
             raise RefusedError("REGISTER_FD belongs on the GPU's node, with the control node's descriptor")
-        self._note(f"REGISTER_FD {self._fds[fd]}")
+        self.calls.append(f"REGISTER_FD {self._fds[fd]}")
 
     def _nv_esc_rm_alloc(self, _fd: int, block: bytearray) -> None:
         layout = rm_layouts.NVOS64_PARAMETERS
@@ -273,8 +230,8 @@ class ScriptedKernel:
             if call.pAllocParms and shape
             else None
         )
-        self._note(
-            f"RM_ALLOC {name} parent={_handle(call.hObjectParent)} new={_handle(call.hObjectNew)}"
+        self.calls.append(
+            f"RM_ALLOC {name} parent={call.hObjectParent:#x} new={call.hObjectNew:#x}"
             + (f" {fields_text(params)}" if params is not None else "")
         )
         if call.hClass != RmClass.NV01_ROOT_CLIENT and call.hObjectParent not in self._objects:
@@ -307,7 +264,7 @@ class ScriptedKernel:
         call = rm_layouts.NVOS00_PARAMETERS.from_bytes(block)
         if call.hObjectOld not in self._objects:
             raise RefusedError(f"RM_FREE {call.hObjectOld:#x}, which does not exist")
-        self._note(f"RM_FREE {_name_of(self._objects[call.hObjectOld][0])} {_handle(call.hObjectOld)}")
+        self.calls.append(f"RM_FREE {_name_of(self._objects[call.hObjectOld][0])} {call.hObjectOld:#x}")
         self._reply(rm_layouts.NVOS00_PARAMETERS, block, "RM_FREE")
         if self._ok(block, rm_layouts.NVOS00_PARAMETERS):
             self._drop(call.hObjectOld)
@@ -325,7 +282,7 @@ class ScriptedKernel:
             raise RefusedError(f"RM_ALLOC_MEMORY {call!r} on {self._fds[fd]}")
         if call.pMemory % 4096 or (call.limit + 1) % 4096:
             raise RefusedError(f"OS descriptor of part of a page: {call!r}")
-        self._note(f"RM_ALLOC_MEMORY OS_DESCRIPTOR {_handle(call.hObjectNew)} {fields_text(call)}")
+        self.calls.append(f"RM_ALLOC_MEMORY OS_DESCRIPTOR {call.hObjectNew:#x} {fields_text(call)}")
         inner = bytearray(call.to_bytes())
         self._reply(rm_layouts.NVOS02_PARAMETERS, inner, "OS_DESCRIPTOR")
         if self._ok(inner, rm_layouts.NVOS02_PARAMETERS):
@@ -341,8 +298,8 @@ class ScriptedKernel:
         on_ctl = self._fds[call.fd] == "/dev/nvidiactl"
         if on_ctl != (memory[0] == RmClass.NV01_MEMORY_SYSTEM):
             raise RefusedError(f"RM_MAP_MEMORY of {_name_of(memory[0])} through {self._fds[call.fd]}")
-        self._note(
-            f"RM_MAP_MEMORY {_name_of(memory[0])} {_handle(call.params.hMemory)} {call.params.length:#x}"
+        self.calls.append(
+            f"RM_MAP_MEMORY {_name_of(memory[0])} {call.params.hMemory:#x} {call.params.length:#x}"
         )
         inner = bytearray(call.params.to_bytes())
         self._reply(rm_layouts.NVOS33_PARAMETERS, inner, "RM_MAP_MEMORY", pLinearAddress=0x1000)
@@ -359,8 +316,8 @@ class ScriptedKernel:
         inner = view_at(call.params, call.paramsSize)
         asked = shape.from_bytes(inner)
         short = command.name.replace("_CTRL_CMD_", " ").replace("_CTRL_", " ")
-        answers = _Answers(self.script, self._objects, self._tokens)
-        self._note(f"RM_CONTROL {short} object={_handle(call.hObject)} {_no_pointers(fields_text(asked))}")
+        answers = Answers(self.script, self._objects, self._tokens)
+        self.calls.append(f"RM_CONTROL {short} object={call.hObject:#x} {_no_pointers(fields_text(asked))}")
         if self.script.mig and command == Control.NV2080_CTRL_CMD_GR_GET_INFO:
             layout.store(block, status=NvStatus.NOT_SUPPORTED)
             return
@@ -378,7 +335,7 @@ class ScriptedKernel:
         if len(block) != shape.SIZE:
             raise RefusedError(f"{command.name} with {len(block)} bytes")
         asked: Any = shape.from_bytes(block)
-        self._note(f"{command.name} {fields_text(asked)}".rstrip())
+        self.calls.append(f"{command.name} {fields_text(asked)}".rstrip())
         status = (
             NvStatus.INVALID_ARGUMENT if self._due(command.name) else self.script.refuse.get(command.name, 0)
         )
@@ -412,70 +369,6 @@ class ScriptedKernel:
     def _registration(self, name: str, asked: Any) -> str:
         return f"{name} {asked.hChannel:#x}" if name == "CHANNEL" else name
 
-    # --- the doorbell
-
-    def ring(self, token: int) -> None:
-        """Carry out the releases of what was put into a channel's ring."""
-        handle = self._tokens[token]
-        channel = self._objects[handle][2]
-        ring, entries = channel["gpFifoOffset"], channel["gpFifoEntries"]
-        userd = ring + channel["userdOffset"][0]
-        put = view_at(userd + HopperAControlGPFifo.offset_of("GPPut"), 4).cast("I")[0]
-        words = view_at(ring, 8 * entries).cast("Q")
-        got = self._gots.get(handle, 0)
-        lines: list[str] = []
-        raw: list[tuple[str, list[int]]] = [(f"engine {channel['engineType']}", [])]
-        while got != put:
-            segment = GpfifoEntry.from_int(words[got])
-            data = view_at(segment.ADDRESS, 4 * segment.LENGTH).cast("I").tolist()
-            lines.append(f"entry {segment.LENGTH} words")
-            raw.append(("", data))
-            lines += self._run(data)
-            got = (got + 1) % entries
-        self._gots[handle] = got
-        if self.script.generation.reports_get:
-            view_at(userd + HopperAControlGPFifo.offset_of("GPGet"), 4).cast("I")[0] = got
-        self.streams.append(lines)
-        if self.watch is not None:
-            self.watch(raw)
-
-    def _run(self, words: list[int]) -> list[str]:
-        state: dict[str, int] = {}
-        lines = []
-        for write in decode.methods(words, wide=self.script.generation.wide_addresses):
-            lines.append("  " + str(write))
-            state[write.name] = write.data
-            fields: Any = write.fields
-            if write.method == HostMethod.SEM_EXECUTE and fields.OPERATION == SemOperation.RELEASE:
-                va = state["SEM_ADDR_HI"] << 32 | state["SEM_ADDR_LO"]
-                value = state["SEM_PAYLOAD_HI"] << 32 | state["SEM_PAYLOAD_LO"]
-                self._store(va, value, 8 if fields.PAYLOAD_SIZE else 4, time=fields.RELEASE_TIMESTAMP)
-            elif write.name == ComputeMethod.SET_REPORT_SEMAPHORE_D.name:
-                va = state["SET_REPORT_SEMAPHORE_A"] << 32 | state["SET_REPORT_SEMAPHORE_B"]
-                self._store(va, state["SET_REPORT_SEMAPHORE_C"], 4, time=not fields.STRUCTURE_SIZE)
-            elif write.method == DmaMethod.LAUNCH_DMA and write.subchannel == Subchannel.COPY:
-                self._copy(fields, state)
-        return lines
-
-    def _store(self, va: int, value: int, size: int, *, time: bool) -> None:
-        for base, (length, where) in self._shown.items():
-            if base <= va < base + length:
-                va += where - base
-                break
-        else:
-            raise RefusedError(f"a release to {va:#x}, where nothing is mapped")
-        view_at(va, size)[:] = value.to_bytes(8, "little")[:size]
-        if time:
-            view_at(va + 8, 8)[:] = _TIME_NS.to_bytes(8, "little")
-
-    def _copy(self, launch: Any, state: dict[str, int]) -> None:
-        if launch.SEMAPHORE_TYPE in (DmaSemaphoreType.RELEASE_ONE_WORD, DmaSemaphoreType.RELEASE_FOUR_WORD):
-            va = state["SET_SEMAPHORE_A"] << 32 | state["SET_SEMAPHORE_B"]
-            time = launch.SEMAPHORE_TYPE == DmaSemaphoreType.RELEASE_FOUR_WORD
-            self._store(va, state["SET_SEMAPHORE_PAYLOAD"], 4, time=time)
-        if launch.DATA_TRANSFER_TYPE == DataTransferType.PREFETCH:
-            raise RefusedError("a prefetch")
-
     def post_error(self, code: int) -> None:
         """Post a robust-channel error to every channel's notifier."""
         from drivers.nv.layouts.fault import NOTIFIER_POSTED, NvNotification  # noqa: PLC0415 - only here
@@ -489,7 +382,7 @@ class ScriptedKernel:
 
     def _notifier_va(self, handle: int) -> int:
         line = next(
-            i for i, c in enumerate(self.calls) if c.startswith("RM_MAP_MEMORY") and _handle(handle) in c
+            i for i, c in enumerate(self.calls) if c.startswith("RM_MAP_MEMORY") and f"{handle:#x}" in c
         )
         mapped = next(c for c in self.calls[line:] if c.startswith("mmap /dev/nvidiactl"))
         return int(mapped.rsplit(" ", 1)[1], 16)
@@ -502,117 +395,6 @@ def _name_of(class_: int) -> str:
         return CLASS_NAMES.get(class_, f"class {class_:#x}")
 
 
-def _handle(handle: int) -> str:
-    return f"{handle:#x}"
-
-
 def _no_pointers(text: str) -> str:
     """Host addresses differ from run to run; a golden line does not."""
     return " ".join(part for part in text.split(" ") if not part.startswith(("grInfoList=", "classList=")))
-
-
-class _Answers:
-    """What the controls of the script answer."""
-
-    def __init__(self, script: Script, objects: dict[int, Any], tokens: dict[int, int]) -> None:
-        self._script, self._objects, self._tokens = script, objects, tokens
-
-    def reply(self, command: Control, target: int, asked: Any) -> dict[str, Any] | None:
-        """Return the fields of the reply, or None for a control that a sandbox filters."""
-        row = self._script.generation
-        if command == Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST:
-            classes = [
-                *row.gpfifo,
-                *row.usermode,
-                *row.copy,
-                0x2080,
-                *([] if self._script.mig else [row.compute]),
-            ]
-            if asked.classList:
-                view_at(asked.classList, 4 * len(classes)).cast("I")[:] = memoryview(_u32(classes)).cast("I")
-            return {"numClasses": len(classes)}
-        if command == Control.NV2080_CTRL_CMD_GR_GET_INFO:
-            list_ = view_at(asked.grInfoList, 8 * asked.grInfoListSize).cast("I")
-            for i in range(asked.grInfoListSize):
-                list_[2 * i + 1] = self._gr(GrInfo(list_[2 * i]))
-            return {}
-        if command == Control.NV2080_CTRL_CMD_FB_GET_INFO_V2:
-            infos = tuple(
-                type(e)(index=e.index, data=self._fb(FbInfo(e.index)))
-                for e in asked.fbInfoList[: asked.fbInfoListSize]
-            )
-            return {"fbInfoList": infos}
-        if command == Control.NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN:
-            token = 0x10000 * (1 + len(self._tokens)) | 0x10 + len(self._tokens)
-            self._tokens[token] = target
-            return {"workSubmitToken": token}
-        return self._plain(command)
-
-    def _plain(self, command: Control) -> dict[str, Any] | None:
-        name = f"Scripted {self._script.generation.name}"
-        fixed: dict[int, dict[str, Any]] = {
-            Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2: {"deviceInstance": 0, "subDeviceInstance": 0},
-            Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING: {"gpuNameString": name},
-            Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO: {"length": 16, "data": bytes(range(1, 17))},
-            Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS: {"present": 0b1111, "capsTbl": (b"\1", b"\1")},
-            Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER: {
-                "numSm": self._script.sms, "numTpc": self._script.sms // 2,
-            },
-            Control.NV2080_CTRL_CMD_GR_GET_CTX_BUFFER_SIZE: {"totalBufferSize": 0x123_4000},
-            Control.NV2080_CTRL_CMD_MC_GET_ARCH_INFO: {"architecture": self._script.generation.architecture},
-            Control.NV2080_CTRL_CMD_PERF_BOOST: {},
-            Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE: {},
-            Control.NVA06C_CTRL_CMD_PREEMPT: {},
-            Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES: {},
-        }  # fmt: skip
-        return fixed.get(command)
-
-    def _gr(self, index: GrInfo) -> int:
-        return {
-            GrInfo.SM_VERSION: self._script.generation.sm_version,
-            GrInfo.MAX_WARPS_PER_SM: 64,
-            GrInfo.LITTER_NUM_GPCS: 8,
-            GrInfo.LITTER_NUM_TPC_PER_GPC: 9,
-            GrInfo.LITTER_NUM_SM_PER_TPC: 2,
-            GrInfo.SHADER_PIPE_COUNT: 8,
-        }[index]
-
-    def _fb(self, index: FbInfo) -> int:
-        gib = 141 << 20
-        return {
-            FbInfo.TOTAL_RAM_SIZE: gib,
-            FbInfo.RAM_SIZE: gib,
-            FbInfo.HEAP_SIZE: gib,
-            FbInfo.HEAP_FREE: gib,
-        }.get(index, 0)
-
-
-def _u32(values: Sequence[int]) -> bytes:
-    return b"".join(value.to_bytes(4, "little") for value in values)
-
-
-class _Doorbell:
-    """The register page: the clock, and the doorbell."""
-
-    def __init__(self, kernel: ScriptedKernel) -> None:
-        self._kernel = kernel
-        self._ticks = 0
-
-    def read32(self, offset: int) -> int:
-        self._ticks += 32
-        time = _TIME_NS + self._ticks
-        return time >> 32 if offset == UsermodeRegister.TIME_1 else time & 0xFFFF_FFFF
-
-    def read64(self, offset: int) -> int:
-        raise RefusedError(f"read64 {offset:#x}")
-
-    def write32(self, offset: int, value: int) -> None:
-        if offset != UsermodeRegister.NOTIFY_CHANNEL_PENDING:
-            raise RefusedError(f"write32 {offset:#x} {value:#x}")
-        self._kernel.ring(value)
-
-    def write64(self, offset: int, value: int) -> None:
-        raise RefusedError(f"write64 {offset:#x} {value:#x}")
-
-    def close(self) -> None:
-        self._kernel.calls.append("mmio.close")

@@ -8,11 +8,13 @@ import errno
 import pytest
 
 from drivers.nv.driver import NvDriver
+from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.status import NvStatus
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
 from tools.nv_golden import sample
-from tools.nv_scripted import Script, ScriptedKernel
+from tools.nv_script import Script
+from tools.nv_scripted import ScriptedKernel
 
 ROWS = [
     ("570.211.01", 0xC6C0, "sm_80"),
@@ -238,22 +240,14 @@ def test_a_refused_copy_object_leaves_kernels_usable_and_is_told_when_a_copy_is_
     assert kernel.leaks() == []
 
 
-def test_sms_are_counted_by_masks_where_the_order_is_refused(monkeypatch: pytest.MonkeyPatch):
-    from drivers.nv.layouts.controls import Control
-    from tools.nv_scripted import _Answers
-
-    original = _Answers._plain
-
-    def answer(self: _Answers, command: Control) -> dict[str, object] | None:
-        if command == Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER:
-            return None
-        if command == Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK:
-            return {"gpcMask": 0b1011}
-        if command == Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK:
-            return {"tpcMask": 0x1FF}
-        return original(self, command)
-
-    monkeypatch.setattr(_Answers, "_plain", answer)
-    device = opened(ScriptedKernel())
+def test_sms_are_counted_by_masks_where_the_order_is_refused():
+    script = Script(
+        answers={
+            Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER: lambda: None,
+            Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK: lambda: {"gpcMask": 0b1011},
+            Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK: lambda: {"tpcMask": 0x1FF},
+        }
+    )
+    device = opened(ScriptedKernel(script))
     assert device.gpu.sms == 2 * 3 * 9
     device.close()

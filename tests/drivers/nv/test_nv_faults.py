@@ -14,7 +14,10 @@ from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, FaultKind
 from tools.nv_golden import sample
+from tools.nv_script import Script
 from tools.nv_scripted import ScriptedKernel
+
+READ_ERRORS = Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES
 
 
 @contextlib.contextmanager
@@ -50,8 +53,9 @@ def test_a_posted_error_becomes_a_report(code: int, kind: object, word: str):
         assert made.fault() is report
 
 
-def test_the_report_names_kernel_address_and_nearest_allocation(monkeypatch: pytest.MonkeyPatch):
-    kernel = ScriptedKernel()
+def test_the_report_names_kernel_address_and_nearest_allocation():
+    replies: list[dict[str, object]] = []
+    kernel = ScriptedKernel(Script(answers={READ_ERRORS: lambda: replies.pop(0)}))
     with device(kernel) as made:
         program = made.load(sample("sm_90a", 90))
         near = made.alloc(1 << 21, BufferSpec())
@@ -60,19 +64,7 @@ def test_the_report_names_kernel_address_and_nearest_allocation(monkeypatch: pyt
             hwwGlobalEsr=4, hwwWarpEsr=0x10, hwwEsrAddr=near.va + near.size + 256,
             hwwWarpEsrPc64=program.memory.va + program.kernel.code + 16,
         )  # fmt: skip
-        starts = []
-
-        def answer(self: _Answers, command: Control) -> dict[str, object] | None:
-            starts.append(command)
-            if command == Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES:
-                first = len([c for c in starts if c == command]) == 1
-                return {"smErrorStateArray": (state,)} if first else {}
-            return original(self, command)
-
-        from tools.nv_scripted import _Answers
-
-        original = _Answers._plain
-        monkeypatch.setattr(_Answers, "_plain", answer)
+        replies += [{"smErrorStateArray": (state,)}, {}]
         words = ring.channel.errors
         words[2], words[3] = 13, 0xFFFF_0000
         report = made.fault()
@@ -82,23 +74,13 @@ def test_the_report_names_kernel_address_and_nearest_allocation(monkeypatch: pyt
         assert f"[{near.va:#x}, {near.va + near.size:#x})" in report.nearest
         assert "256 bytes below" in report.nearest
         assert "invalid address space" in report.message
-        reads = [c for c in starts if c == Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES]
-        assert len(reads) == 2, "132 SMs take two reads of 100"
+        assert not replies, "132 SMs take two reads of 100"
         made.unload(program)
 
 
-def test_the_report_tells_the_mmu_word_and_the_kernels_encoded_last(monkeypatch: pytest.MonkeyPatch):
-    from tools.nv_scripted import _Answers
-
-    original = _Answers._plain
-
-    def answer(self: _Answers, command: Control) -> dict[str, object] | None:
-        if command == Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES:
-            return {"mmuFault": NV83DE_MMU_FAULT_INFO(valid=True, faultInfo=0x2A)}
-        return original(self, command)
-
-    monkeypatch.setattr(_Answers, "_plain", answer)
-    kernel = ScriptedKernel()
+def test_the_report_tells_the_mmu_word_and_the_kernels_encoded_last():
+    mmu = NV83DE_MMU_FAULT_INFO(valid=True, faultInfo=0x2A)
+    kernel = ScriptedKernel(Script(answers={READ_ERRORS: lambda: {"mmuFault": mmu}}))
     with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
         program = made.load(sample("sm_90a", 90))
         out, x = made.alloc(64), made.alloc(64)
@@ -135,7 +117,7 @@ def test_recovery_gives_new_channels_and_keeps_memory():
 def test_waiting_on_a_faulted_device_raises_the_report():
     kernel = ScriptedKernel()
     with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
-        kernel.ring = lambda _: None
+        kernel.bell.deaf = True
         point = made.compute.submit(made.compute.record().barrier())
         kernel.post_error(109)
         with pytest.raises(DeviceFault, match="hangs"):
@@ -159,9 +141,9 @@ def test_a_ring_that_is_stuck_is_taken_off_the_run_list_before_it_is_freed():
     kernel = ScriptedKernel()
     with device(kernel) as made:
         ring = made.ring(QueueKind.COMPUTE, 0)
-        bell, kernel.ring = kernel.ring, lambda _: None
+        kernel.bell.deaf = True
         ring.send(())
         before = len(kernel.calls)
         ring.close()
         assert any("PREEMPT" in call for call in kernel.calls[before:])
-        kernel.ring = bell
+        kernel.bell.deaf = False

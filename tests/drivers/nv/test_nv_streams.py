@@ -20,7 +20,8 @@ from hcq.graph import Graph
 from hcq.params import Param
 from tools.nv_cost import launch_cost_us
 from tools.nv_golden import GOLDEN, sample
-from tools.nv_scripted import Script, ScriptedKernel
+from tools.nv_script import Script
+from tools.nv_scripted import ScriptedKernel
 
 FOLDER = Path(__file__).parents[2] / "golden"
 
@@ -58,9 +59,9 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
         graph.add(made.compute, commands)
         executable = graph.compile()
         for groups in (77, 5):
-            kernel.streams.clear()
+            kernel.bell.streams.clear()
             executable.submit({size: groups, source: x}).wait(timeout_s=5)
-            line = next(line for bell in kernel.streams for line in bell if "SEND_PCAS_A" in line)
+            line = next(line for bell in kernel.bell.streams for line in bell if "SEND_PCAS_A" in line)
             layout = QMDS["V04"]
             descriptor = layout.from_bytes(view_at(int(line.rsplit("=", 1)[1], 16), layout.SIZE))
             assert (groups, 5) == (descriptor.GRID_WIDTH, descriptor.GRID_HEIGHT)
@@ -119,7 +120,7 @@ def test_a_ring_wraps_and_keeps_what_was_not_fetched():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
         seen: list[int] = []
-        kernel.watch = lambda bell: seen.extend(len(words) for _, words in bell[1:])
+        kernel.bell.watch = lambda bell: seen.extend(len(words) for _, words in bell[1:])
         filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
         for _ in range(7):
             ring.send(filler)
@@ -135,7 +136,7 @@ def test_a_stream_larger_than_the_ring_is_refused():
 def test_a_full_ring_waits_until_the_device_faults():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        ring_bell, kernel.ring = kernel.ring, lambda _: None
+        kernel.bell.deaf = True
         filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
         ring.send(filler)
         ring.send(filler)
@@ -143,7 +144,7 @@ def test_a_full_ring_waits_until_the_device_faults():
         kernel.post_error(32)
         with pytest.raises(DeviceFault, match="host error"):
             ring.send(filler)
-        kernel.ring = ring_bell
+        kernel.bell.deaf = False
 
 
 def test_unknown_methods_and_headers_are_not_decoded():
@@ -155,9 +156,9 @@ def test_unknown_methods_and_headers_are_not_decoded():
 
 def test_host_semaphores_before_hopper_carry_8_upper_bits():
     with device(compute_class=0xC6C0) as (kernel, made):
-        kernel.streams.clear()
+        kernel.bell.streams.clear()
         made.compute.submit(made.compute.record().barrier()).wait(timeout_s=5)
-        upper = [line for bell in kernel.streams for line in bell if "SEM_ADDR_HI" in line]
+        upper = [line for bell in kernel.bell.streams for line in bell if "SEM_ADDR_HI" in line]
         assert upper
         assert all(int(line.rsplit("=", 1)[1], 0) < 256 for line in upper)
 

@@ -40,7 +40,8 @@ def test_each_rung_passes_against_the_script(rung: bringup_nv.Rung, capsys: pyte
 def test_a_rung_that_fails_tells_the_status_and_the_last_calls(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    from tools.nv_scripted import Script, ScriptedKernel
+    from tools.nv_script import Script
+    from tools.nv_scripted import ScriptedKernel
 
     def refusing(*, dry: bool, emulate: str | None = None) -> ScriptedKernel:
         assert dry
