@@ -257,13 +257,17 @@ def _turn(lib: Library) -> str:
 
 
 def run(lib: Library) -> str:
-    """`emu.run(thread)`: take and run workgroups until there are none left or somebody stops the launch."""
+    """`emu.run(thread)`: run workgroups until there are none left, somebody stops the launch, or `fuel` turns are over.
+
+    Called again it goes on where it was.
+    """
 
     def body(c: Code, thread: Value) -> None:
         launch, queue, slots = (THREAD.load(c, thread, f) for f in ("launch", "queue", "slots"))
         groups, limit = THREAD.load(c, thread, "groups"), THREAD.load(c, thread, "slot_limit")
-        active, stalled, at = c.slot("i32"), c.slot("i32"), c.slot("i32")
-        c.store(i32(0), active)
+        kept = {name: c.slot("i32") for name in ("active", "stalled", "at")}
+        active, stalled, at = kept.values()
+        fuel = c.slot("i64")
 
         def place(index: Value) -> Value:
             return c.gep(queue, c.op("mul", c.resize(index, 64), 4))
@@ -272,6 +276,12 @@ def run(lib: Library) -> str:
             size = c.resize(THREAD.load(c, thread, "slot_bytes"), 64)
             return c.gep(slots, c.op("mul", c.resize(c.load("i32", place(index)), 64), size))
 
+        c.store(THREAD.load(c, thread, "fuel"), fuel)
+        for name, where in kept.items():
+            c.store(THREAD.load(c, thread, name), where)
+        c.branch(c.icmp("eq", THREAD.load(c, thread, "begun"), 0), "first", "next")
+        c.label("first")
+        THREAD.store(c, thread, "begun", 1)
         with c.count(limit) as i:
             c.store(i, place(i))
         c.store(i32(1), stalled)
@@ -296,9 +306,12 @@ def run(lib: Library) -> str:
         c.store(i32(0), at)
         c.jump("next")
         c.label("next")
+        c.branch(c.icmp("eq", c.load("i64", fuel), 0), "end", "fuelled")
+        c.label("fuelled")
         i = c.load("i32", at)
         c.branch(c.icmp("ult", i, c.load("i32", active)), "turn", "more")
         c.label("turn")
+        c.store(c.op("sub", c.load("i64", fuel), 1), fuel)
         group = slot(i)
         moved = c.call(_turn(lib), "i32", thread, group)
         with c.when(c.icmp("ne", moved, 0)):
@@ -319,6 +332,8 @@ def run(lib: Library) -> str:
             c.store(c.op("add", i, 1), at)
         c.jump("next")
         c.label("end")
+        for name, where in kept.items():
+            THREAD.store(c, thread, name, c.load("i32", where))
         c.ret()
 
     return lib.define("emu.run", "void", {"thread": "ptr"}, body, core=True)

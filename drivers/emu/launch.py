@@ -50,6 +50,7 @@ _MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
 _PROMOTE_AFTER_S = 0.05
 _WORTH_THREADS = 128
 """Warps below which a launch stays on the caller's thread."""
+_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,16 +144,22 @@ def _executor() -> ThreadPoolExecutor:
 
 
 @dataclass(slots=True)
-class _Running:
+class Running:
     """The memory of a launch in flight; everything generated code points to is held here."""
 
     launch: ctypes.Array[ctypes.c_char]
     reports: ctypes.Array[ctypes.c_char]
     keep: list[object] = field(default_factory=list)
     threads: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
+    """A record a host thread."""
+    sites: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
+    """What each host thread's instructions last found, one after another."""
+    version: int = 0
+    """Of the map of allocations that the records point to."""
     arenas: list[_Arena] = field(default_factory=list)
 
     def stop(self) -> None:
+        """Make every host thread return soon."""
         struct.pack_into("<I", self.launch, LAUNCH.offsets["stop"], 1)
 
     def use(self, entry: int) -> None:
@@ -160,39 +167,72 @@ class _Running:
         for record in self.threads:
             struct.pack_into("<Q", record, THREAD.offsets["entry"], entry)
 
+    def look_again(self, memory: AddressSpace, *, shadows: bool) -> None:
+        """Take over a map of allocations that may have changed, while no host thread runs."""
+        if self.version == memory.version:
+            return
+        self.version = memory.version
+        entries = memory.table(shadows=shadows)
+        table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
+        self.keep.append(table)
+        for record in self.threads:
+            struct.pack_into("<Q", record, THREAD.offsets["map"], _at(table))
+            struct.pack_into("<I", record, THREAD.offsets["map_count"], len(entries) // MAP_ENTRY.size)
+        for sites in self.sites:
+            for at in range(0, len(sites), SITE.size):
+                struct.pack_into("<QQ", sites, at + SITE.offsets["start"], 0, 0)
+
+    def put_back(self) -> None:
+        """Let other launches have the memory of the workgroups."""
+        for arena in self.arenas:
+            _arenas.put(arena)
+        self.arenas.clear()
+
 
 def launch(
     program: Program, work: Work, memory: AddressSpace, options: Options | None = None
 ) -> LaunchResult:
     """Run a kernel over its grid and return when every workgroup is done or one of them faulted."""
     options = options or Options()
-    _check(work)
+    check(work)
     began = time.perf_counter()
-    tier = _first_tier(program, options)
-    entry = program.entry(tier)
-    lanes = program.engine.settings.lanes
-    warps = -(-work.threads // lanes)
-    worth = work.groups * warps >= _WORTH_THREADS
-    count = min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1
-    if program.engine.settings.checks.global_races:
-        count = 1  # the shadows of global memory are not made for several writers
-    running = _prepare(program, work, memory, options, entry, warps, count)
+    tier = first_tier(program, options)
+    count = host_threads(program, work, options)
+    running = prepare(program, work, memory, options, program.entry(tier), count)
     started = time.perf_counter()
     hung = _run(program, running, options, tier, count)
     program.seconds += (time.perf_counter() - started) * count
-    for arena in running.arenas:
-        _arenas.put(arena)
-    reports = _decode(program, work, memory, running)
+    running.put_back()
+    reports = decode(program, work, memory, running)
+    return sort_out(program, options, reports, hung=hung, seconds=time.perf_counter() - began, tier=tier)
+
+
+def host_threads(program: Program, work: Work, options: Options) -> int:
+    """Return how many host threads a launch is worth."""
+    if program.engine.settings.checks.global_races:
+        return 1  # the shadows of global memory are not made for several writers
+    worth = work.groups * warps_of(program, work) >= _WORTH_THREADS
+    return min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1
+
+
+def warps_of(program: Program, work: Work) -> int:
+    """Return the warps a workgroup has."""
+    return -(-work.threads // program.engine.settings.lanes)
+
+
+def sort_out(
+    program: Program, options: Options, reports: list[Report], *, hung: bool, seconds: float, tier: str
+) -> LaunchResult:
+    """Tell what ended a launch from what sanitizers found."""
     fatal = [r for r in reports if r.kind.fatal]
     if hung and not fatal:
         fatal = [_hang(program, options)]
     findings = tuple(r for r in reports if not r.kind.fatal)
-    return LaunchResult(
-        fault=fatal[0] if fatal else None, findings=findings, seconds=time.perf_counter() - began, tier=tier
-    )
+    return LaunchResult(fault=fatal[0] if fatal else None, findings=findings, seconds=seconds, tier=tier)
 
 
-def _check(work: Work) -> None:
+def check(work: Work) -> None:
+    """Refuse shapes that no device takes."""
     if work.groups <= 0 or work.threads <= 0:
         raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads has no thread")
     if work.groups >= 1 << 32 or work.threads > 1024:
@@ -201,7 +241,8 @@ def _check(work: Work) -> None:
         )
 
 
-def _first_tier(program: Program, options: Options) -> str:
+def first_tier(program: Program, options: Options) -> str:
+    """Return the translation to begin with."""
     if options.tier != "auto":
         return options.tier
     if program.has(OPTIMISED) or program.seconds > _PROMOTE_AFTER_S:
@@ -209,14 +250,18 @@ def _first_tier(program: Program, options: Options) -> str:
     return QUICK if program.has(QUICK) or not program.on_disk(OPTIMISED) else OPTIMISED
 
 
-def _prepare(
-    program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, warps: int, count: int
-) -> _Running:
+def prepare(
+    program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, count: int
+) -> Running:
+    """Lay out a launch for `count` host threads."""
     engine = program.engine
+    warps = warps_of(program, work)
     lanes, checks = engine.settings.lanes, engine.settings.checks
     if checks.global_races:
         memory.forget_parties()
-    table = ctypes.create_string_buffer(memory.table(shadows=checks.shadows) or bytes(MAP_ENTRY.size))
+    version = memory.version
+    entries = memory.table(shadows=checks.shadows)
+    table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
     params = ctypes.create_string_buffer(work.params + bytes(64))
     order = list(range(warps))
     if options.warp_order == "reverse":
@@ -236,21 +281,22 @@ def _prepare(
         raise UsageError(
             f"a workgroup of {slot_bytes} bytes of state does not fit the emulator's {_ARENA_BYTES} bytes"
         )
-    running = _Running(
+    running = Running(
         ctypes.create_string_buffer(LAUNCH.size),
         ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size),
     )
     running.keep += [table, params, orders]
+    running.version = version
     shape = (lanes, work.block, warp_bytes, slot_bytes)
     common = {
         "launch": _at(running.launch), "entry": entry, "params": _at(params), "map": _at(table), "reports": _at(running.reports),
         "warp_order": _at(orders), "shared_window": options.shared_window, "local_window": options.local_window,
-        "param_bytes": len(work.params), "map_count": len(memory.table(shadows=checks.shadows)) // MAP_ENTRY.size,
+        "param_bytes": len(work.params), "map_count": len(entries) // MAP_ENTRY.size,
         "grid_x": work.grid[0], "grid_y": work.grid[1], "grid_z": work.grid[2], "block_x": work.block[0], "block_y": work.block[1],
         "block_z": work.block[2], "threads": work.threads, "warps": warps, "groups": work.groups, "group_step": step,
         "group_first": first, "shared_bytes": work.shared_bytes, "local_bytes": local_bytes, "slot_bytes": slot_bytes,
         "slot_limit": slots, "warp_bytes": warp_bytes, "warps_at": GROUP_HEAD, "shared_at": shared_at, "local_at": local_at,
-        "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared,
+        "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS,
     }  # fmt: skip
     for shape_of, told in (("grid", work.told_grid or work.grid), ("block", work.told_block or work.block)):
         common |= {f"told_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}
@@ -260,7 +306,8 @@ def _prepare(
         running.arenas.append(arena)
         sites = ctypes.create_string_buffer(max(len(program.translation.sites), 1) * SITE.size)
         sink, places = ctypes.create_string_buffer(64), (ctypes.c_uint32 * slots)()
-        running.keep += [sites, sink, places]
+        running.sites.append(sites)
+        running.keep += [sink, places]
         own = {"sites": _at(sites), "slots": arena.address, "sink": _at(sink), "queue": _at(places)}
         running.threads.append(ctypes.create_string_buffer(bytes(THREAD.pack(**common, **own)), THREAD.size))
     return running
@@ -282,7 +329,7 @@ def _gcd(a: int, b: int) -> int:
     return a
 
 
-def _run(program: Program, running: _Running, options: Options, tier: str, count: int) -> bool:
+def _run(program: Program, running: Running, options: Options, tier: str, count: int) -> bool:
     """Run all host threads to the end; returns whether the time limit ended them."""
     run = program.engine.run
     with _Deadline(running, options.timeout_s) as deadline:
@@ -312,7 +359,7 @@ class _Deadline:
     _watched: list[_Deadline] = []  # noqa: RUF012 - shared on purpose
     _watcher: threading.Thread | None = None
 
-    def __init__(self, running: _Running, timeout_s: float) -> None:
+    def __init__(self, running: Running, timeout_s: float) -> None:
         self.running = running
         self.at = time.monotonic() + timeout_s
         self.passed = False
@@ -344,7 +391,8 @@ class _Deadline:
                 cls._lock.wait(0.25 if cls._watched else None)
 
 
-def _decode(program: Program, work: Work, memory: AddressSpace, running: _Running) -> list[Report]:
+def decode(program: Program, work: Work, memory: AddressSpace, running: Running) -> list[Report]:
+    """Return what generated code reported, each kind once an instruction."""
     raw = running.reports.raw
     (count,) = struct.unpack_from("<I", raw)
     lanes = program.engine.settings.lanes

@@ -57,6 +57,8 @@ class AddressSpace:
         self._mappings: list[Mapping] = []
         self._freed: deque[Mapping] = deque(maxlen=_REMEMBERED)
         self._table: tuple[bool, bytes] | None = None
+        self.version = 0
+        """Another number whenever what is mapped has changed."""
 
     def map(
         self,
@@ -80,6 +82,7 @@ class AddressSpace:
             self._starts.insert(at, va)
             self._mappings.insert(at, mapping)
             self._table = None
+            self.version += 1
         return mapping
 
     def unmap(self, va: int, *, freed_at: str = "") -> Mapping:
@@ -93,6 +96,7 @@ class AddressSpace:
             mapping.freed_at = freed_at or "earlier"
             self._freed.append(mapping)
             self._table = None
+            self.version += 1
         return mapping
 
     def find(self, va: int, size: int = 1) -> Mapping | None:

@@ -135,6 +135,20 @@ def launch(
     local_bytes: int | None = None,
 ) -> LaunchResult:  # fmt: skip
     """Run a kernel. `shared_bytes` is dynamic shared memory, added to the static one; a fault ends the launch and is in the result."""
+    work = work_of(kernel, grid, block, params, shared_bytes, local_bytes=local_bytes)
+    return launch_program(kernel.program, work, memory, options)
+
+
+def work_of(
+    kernel: Kernel,
+    grid: Dim3,
+    block: Dim3,
+    params: bytes,
+    shared_bytes: int = 0,
+    *,
+    local_bytes: int | None = None,
+) -> Work:
+    """Return a launch of a kernel; what its text forbids is a `UsageError`."""
     flat = kernel.flat
     if len(params) != flat.param_bytes:
         raise UsageError(f"{kernel.name} takes {flat.param_bytes} bytes of parameters, got {len(params)}")
@@ -149,7 +163,7 @@ def launch(
         if symbol not in kernel.addresses:
             raise UsageError(f"{kernel.name} uses {symbol}, which has no address")
         block_params += kernel.addresses[symbol].to_bytes(8, "little")
-    work = Work(
+    return Work(
         grid=grid,
         block=block,
         params=block_params,
@@ -157,4 +171,3 @@ def launch(
         dynamic_shared=shared_bytes,
         local_bytes=flat.local_bytes if local_bytes is None else local_bytes,
     )
-    return launch_program(kernel.program, work, memory, options)

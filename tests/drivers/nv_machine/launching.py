@@ -287,6 +287,12 @@ def split(name: str, value: int, end: str = "") -> dict[str, int]:
     return {f"{name}_LOWER{end}": value & 0xFFFF_FFFF, f"{name}_UPPER{end}": value >> 32}
 
 
+def copy_word(source: int, target: int) -> list[int]:
+    """Return methods that copy 4 bytes."""
+    words = (source >> 32, source & 0xFFFF_FFFF, target >> 32, target & 0xFFFF_FFFF)
+    return method(4, 0x400, *words) + method(4, 0x418, 4) + method(4, 0x300, 0x186)
+
+
 CALL = """
 .func (.param .b32 out) triple(.param .b32 in) {
  .reg .b32 %r<3>; ld.param.b32 %r0, [in]; mul.lo.u32 %r1, %r0, 3; st.param.b32 [out], %r1; ret;

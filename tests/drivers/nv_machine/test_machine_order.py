@@ -11,7 +11,7 @@ from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import HostMethod, SemOperation
 from tests.drivers.nv_machine.client import Client, method, sem, wait_word
-from tests.drivers.nv_machine.launching import INCREMENT, STORE, Launcher, cubin, upload
+from tests.drivers.nv_machine.launching import INCREMENT, STORE, Launcher, copy_word, cubin, upload
 
 GEQ = SemOperation.ACQ_STRICT_GEQ
 
@@ -95,6 +95,23 @@ def test_waiting_for_the_host_is_no_deadlock(up: Client):
     wait_word(memory, 16, 1, up)
 
 
+def test_a_bell_that_rings_while_waits_are_judged_counts_and_is_not_lost(up: Client):
+    rings = [up.copy_channel(i) for i in (2, 3, 4)]
+    memory = up.memory(4096)
+    a, b = memory.va, memory.va + 8
+    rings[0].push(sem(a, 1, GEQ))
+    rings[1].push(sem(b, 1, GEQ))
+    while not all(c.run.stuck for c in up.machine.channels[:2]):
+        pass
+    with up.machine.lock:
+        rings[0].push(sem(b, 1))
+        rings[1].push(sem(a, 1) + sem(memory.va + 16, 1))
+        rings[2].push(sem(a, 1))
+        up.machine.scheduler.judge()
+    wait_word(memory, 16, 1, up)
+    assert up.kernel.reports == []
+
+
 def test_a_chain_through_three_channels_runs(up: Client):
     rings = [up.copy_channel(i) for i in (2, 3, 4)]
     memory = up.memory(4096)
@@ -167,9 +184,3 @@ def test_a_pipeline_over_three_channels_holds_under_every_seed(make: Make, seed:
     assert struct.unpack_from("<I", data.view)[0] == 8
     assert struct.unpack_from("<I", data.view, 256)[0] == 7
     assert struct.unpack_from("<I", data.view, 512)[0] == 8
-
-
-def copy_word(source: int, target: int) -> list[int]:
-    """Return methods that copy 4 bytes."""
-    words = (source >> 32, source & 0xFFFF_FFFF, target >> 32, target & 0xFFFF_FFFF)
-    return method(4, 0x400, *words) + method(4, 0x418, 4) + method(4, 0x300, 0x186)

@@ -13,6 +13,9 @@ from drivers.kernel import MAP_NORESERVE, MAP_SHARED, LinuxKernel, Mapping, view
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from drivers.nv.emu.machine.vaspace import VaSpace
 
 PAGE = 4096
 
@@ -71,6 +74,27 @@ class Backing:
             os.close(self.fd)
         if self.on_release is not None:
             self.on_release()
+
+
+class HeldPages:
+    """The pages of an address space, kept while a kernel that nobody waits for may touch them."""
+
+    def __init__(self, lock: AbstractContextManager[object]) -> None:
+        """`lock` guards the counts of users."""
+        self._lock = lock
+        self._held: dict[int, Backing] = {}
+
+    def hold(self, space: VaSpace) -> None:
+        """Keep all that is mapped now."""
+        for backing in space.backings.values():
+            if id(backing) not in self._held:
+                self._held[id(backing)] = backing.take()
+
+    def drop(self) -> None:
+        """Let go."""
+        with self._lock:
+            while self._held:
+                self._held.popitem()[1].drop()
 
 
 @dataclass(slots=True, eq=False)

@@ -11,6 +11,7 @@ import struct
 import threading
 import zlib
 from collections import deque
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -31,8 +32,9 @@ from drivers.nv.layouts.host import HostMethod, SetObject
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from drivers.emu.slices import SlicedLaunch
     from drivers.nv.emu.machine.machine import Machine
     from drivers.nv.emu.machine.objects import Memory
     from drivers.nv.emu.machine.semaphore import Acquire
@@ -73,18 +75,42 @@ class Engine(Protocol):
 class Operation:
     """Engine work in flight."""
 
-    run: Callable[[], None]
+    run: Callable[[], Iterator[SlicedLaunch] | None]
+    """Does it; a grid is done in steps, each ended by what it yields."""
     engine: str
     ordered: bool
     """It waits for everything of its engine that was put in flight before it."""
     what: str
     at: str
+    steps: Iterator[SlicedLaunch] | None = None
+    """What is left of it, once begun."""
+    slice: SlicedLaunch | None = None
+    """The launch that it last stood at."""
+
+    @property
+    def away(self) -> bool:
+        """Whether it runs without the channel, which cannot do anything for it now."""
+        return self.slice is not None and self.slice.away
+
+    def advance(self) -> bool:
+        """Do the next step; returns whether that was the last."""
+        if self.steps is None:
+            self.steps = self.run()
+        self.slice = None if self.steps is None else next(self.steps, None)
+        return self.slice is None
+
+    def abandon(self) -> None:
+        """Stop in the middle and let go of what it holds."""
+        if isinstance(self.steps, Generator):
+            self.steps.close()
 
 
 class Outcome(enum.Enum):
     """What a step of a channel came to."""
 
     PROGRESS = enum.auto()
+    SLICE = enum.auto()
+    """A kernel ran on and is not over."""
     BLOCKED = enum.auto()
     IDLE = enum.auto()
 
@@ -110,6 +136,9 @@ class ChannelRun:
     """Classes of the engine objects under the channel."""
     dead: ChannelError | None = None
     waiting: Acquire | None = None
+    """The semaphore that it waits for."""
+    draining: tuple[str | None, Callable[[], None]] | None = None
+    """The engine whose work must be done first (None is all of them), and what comes then."""
     yielded: bool = False
     inflight: list[Operation] = field(default_factory=list)
     calls: deque[MethodCall] = field(default_factory=deque)
@@ -146,7 +175,20 @@ class ChannelRun:
     @property
     def busy(self) -> bool:
         """Whether anything is left to run."""
-        return self.dead is None and bool(self.calls or self.entries or self.waiting or self.inflight)
+        return self.dead is None and bool(
+            self.calls or self.entries or self.waiting or self.inflight or self.draining
+        )
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it can do nothing but wait for a semaphore."""
+        return not self.inflight and self.waiting is not None and not self._can_advance()
+
+    @property
+    def computing(self) -> bool:
+        """Whether it can do nothing but let kernels run on."""
+        ready = self._ready()
+        return bool(ready) and all(one.slice is not None for one in ready) and not self._can_advance()
 
     # ---- the doorbell
 
@@ -188,35 +230,34 @@ class ChannelRun:
         if self.dead is not None:
             return Outcome.IDLE
         self.yielded = False
-        if self.inflight and (not self._can_advance() or rng.random() < _FINISH_CHANCE):
-            self._finish(rng.choice(self._ready()))
-            return Outcome.PROGRESS
-        if self.waiting is not None:
-            if not self._try_acquire():
-                return Outcome.BLOCKED
-            return Outcome.PROGRESS
-        if self.calls:
+        ready = [operation for operation in self._ready() if not operation.away]
+        if ready and (not self._can_advance() or rng.random() < _FINISH_CHANCE):
+            return self._advance(rng.choice(ready))
+        if not self._can_advance():
+            return Outcome.BLOCKED if self.waiting or self.inflight else Outcome.IDLE
+        if self.draining is not None:
+            then, self.draining = self.draining[1], None
+            then()
+        elif self.waiting is not None:
+            self.waiting = None
+        elif self.calls:
             self._run_call(self.calls.popleft())
-            return Outcome.PROGRESS
-        if self.entries:
+        else:
             self._fetch(self.entries.popleft())
-            return Outcome.PROGRESS
-        return Outcome.IDLE
+        return Outcome.PROGRESS
 
     def _can_advance(self) -> bool:
+        """Say whether it can go on in its ring."""
+        if self.draining is not None:
+            engine = self.draining[0]
+            return not any(engine in (None, operation.engine) for operation in self.inflight)
         if self.waiting is not None:
             value = self.space.word(self.waiting.va, self.waiting.bits, "SEM_EXECUTE acquire")
             return self.waiting.satisfied(value)
         return bool(self.calls or self.entries)
 
-    def _try_acquire(self) -> bool:
-        if not self._can_advance():
-            return False
-        self.waiting = None
-        return True
-
     def _ready(self) -> list[Operation]:
-        """Return the operations that may finish next."""
+        """Return the operations that may be done next."""
         seen: set[str] = set()
         out = []
         for operation in self.inflight:
@@ -225,23 +266,34 @@ class ChannelRun:
             seen.add(operation.engine)
         return out
 
-    def _finish(self, operation: Operation) -> None:
-        self.inflight.remove(operation)
+    def _advance(self, operation: Operation) -> Outcome:
         at, self.at = self.at, operation.at
-        operation.run()
+        over = operation.advance()
         self.at = at
+        if not over:
+            return Outcome.SLICE
+        if operation in self.inflight:
+            self.inflight.remove(operation)
+        return Outcome.PROGRESS
 
-    def launch(self, run: Callable[[], None], engine: str, what: str, *, ordered: bool) -> None:
+    def launch(
+        self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
+    ) -> None:
         """Put engine work in flight."""
         self.inflight.append(Operation(run, engine, ordered, what, self.at))
 
-    def drain(self, engine: str | None = None) -> None:
-        """Wait until all work of an engine, or of all engines, is done."""
-        while True:
-            ready = [o for o in self._ready() if engine is None or o.engine == engine]
-            if not ready:
-                return
-            self._finish(self.machine.rng.choice(ready))
+    def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
+        """Do something once all work of an engine, or of all engines, is done; until then the ring stands."""
+        self.draining = (engine, then)
+
+    def abandon(self) -> None:
+        """Drop all that is left to do."""
+        for operation in self.inflight:
+            operation.abandon()
+        self.inflight.clear()
+        self.calls.clear()
+        self.entries.clear()
+        self.waiting = self.draining = None
 
     def _fetch(self, entry: _Entry) -> None:
         self.at = f"ring entry {entry.slot}"

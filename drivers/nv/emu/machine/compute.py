@@ -18,6 +18,9 @@ from drivers.nv.layouts.qmd import ADDRESS_BITS
 from drivers.nv.layouts.qmd_values import ReductionOp, SemaphoreSize
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.emu.slices import SlicedLaunch
     from drivers.nv.emu.machine.channel import ChannelRun
     from drivers.nv.emu.machine.descriptor import Descriptor
     from drivers.nv.emu.machine.pushbuffer import MethodCall
@@ -150,12 +153,18 @@ class Compute:
     # ---- caches and idling
 
     def _idle(self, _value: int) -> None:
-        self._run.drain(ENGINE)
+        self._run.when_idle(lambda: None, ENGINE)
 
     def _invalidate(self, value: int) -> None:
-        self._run.drain(ENGINE)
         data = layout.InvalidateShaderCaches.from_int(value)
-        self._run.machine.grids.invalidate(instructions=bool(data.INSTRUCTION), constants=bool(data.CONSTANT))
+        self._run.when_idle(
+            partial(
+                self._run.machine.grids.invalidate,
+                instructions=bool(data.INSTRUCTION),
+                constants=bool(data.CONSTANT),
+            ),
+            ENGINE,
+        )
 
     def _invalidate_now(self, value: int) -> None:
         data = layout.InvalidateShaderCachesNoWfi.from_int(value)
@@ -209,7 +218,12 @@ class Compute:
         machine.descriptors[key] = raw
         return descriptor.read(machine.profile, va, raw)
 
-    def _grid(self, one: Descriptor, windows: Windows, fresh: bool) -> None:  # noqa: FBT001 - private
+    def _grid(
+        self,
+        one: Descriptor,
+        windows: Windows,
+        fresh: bool,  # noqa: FBT001 - private
+    ) -> Iterator[SlicedLaunch]:
         run = self._run
         if run.space.read(one.va, len(one.raw), "the launch descriptor") != one.raw:
             raise launch_error(
@@ -219,7 +233,7 @@ class Compute:
             bank.va: zlib.crc32(run.space.read(bank.va, bank.size, "a constant bank"))
             for bank in one.banks.values()
         }
-        run.machine.grids.run(run, windows, one, fresh=fresh)
+        yield from run.machine.grids.run(run, windows, one, fresh=fresh)
         for bank in one.banks.values():
             if (
                 bank.index == 0
@@ -231,7 +245,7 @@ class Compute:
         for release in one.releases:
             self._grid_release(release)
         for dependent in one.dependents:
-            self._grid(self._fetch(dependent, fresh=fresh), windows, fresh)
+            yield from self._grid(self._fetch(dependent, fresh=fresh), windows, fresh)
 
     def _grid_release(self, one: descriptor.GridRelease) -> None:
         run, what = self._run, "the grid's release"
@@ -254,9 +268,12 @@ class Compute:
         payload = self._register(M.SET_REPORT_SEMAPHORE_C, "SET_REPORT_SEMAPHORE_D")
         if data.REDUCTION_ENABLE:
             raise self.error("a reducing report semaphore is not emulated", Kind.UNSUPPORTED)
-        self._report(data.OPERATION, semaphore.Release(va, payload, 32), four=not data.STRUCTURE_SIZE)
-        if data.AWAKEN_ENABLE:
-            self._run.machine.notify_work(self._run)
+        self._report(
+            data.OPERATION,
+            semaphore.Release(va, payload, 32),
+            four=not data.STRUCTURE_SIZE,
+            awaken=bool(data.AWAKEN_ENABLE),
+        )
 
     def _report_execute(self, value: int) -> None:
         data = ReportSemaphoreExecute.from_int(value)
@@ -268,16 +285,22 @@ class Compute:
         if data.REDUCTION_ENABLE or data.STRUCTURE_SIZE > SemaphoreSize.SEMAPHORE_TWO_WORDS:
             raise self.error(f"not emulated: {data}", Kind.UNSUPPORTED)
         one = semaphore.Release(va, payload, 64 if data.PAYLOAD_SIZE64 else 32)
-        self._report(data.OPERATION, one, four=data.STRUCTURE_SIZE == SemaphoreSize.SEMAPHORE_FOUR_WORDS)
-        if data.AWAKEN_ENABLE:
-            self._run.machine.notify_work(self._run)
+        four = data.STRUCTURE_SIZE == SemaphoreSize.SEMAPHORE_FOUR_WORDS
+        self._report(data.OPERATION, one, four=four, awaken=bool(data.AWAKEN_ENABLE))
 
-    def _report(self, operation: ReportOperation, one: semaphore.Release, *, four: bool) -> None:
+    def _report(
+        self, operation: ReportOperation, one: semaphore.Release, *, four: bool, awaken: bool
+    ) -> None:
         if operation is not ReportOperation.RELEASE:
             raise self.error(f"report operation {operation.name} is not emulated", Kind.UNSUPPORTED)
-        self._run.drain(ENGINE)
-        time_ns = self._run.machine.time_ns() if four else None
-        semaphore.release(self._run.space, one, time_ns, "the report semaphore")
+
+        def write() -> None:
+            time_ns = self._run.machine.time_ns() if four else None
+            semaphore.release(self._run.space, one, time_ns, "the report semaphore")
+            if awaken:
+                self._run.machine.notify_work(self._run)
+
+        self._run.when_idle(write, ENGINE)
 
     # ---- inline upload
 

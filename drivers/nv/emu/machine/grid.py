@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from drivers.emu.launch import Options
 from drivers.emu.report import ReportKind
+from drivers.emu.slices import SlicedLaunch
 from drivers.nv.emu import ptx
+from drivers.nv.emu.machine.backing import HeldPages
 from drivers.nv.emu.machine.images import check_bank
 from drivers.nv.emu.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
 from drivers.nv.emu.machine.reports import ChannelError, Kind, launch_error, mmu_fault
@@ -25,6 +28,8 @@ from drivers.nv.layouts.qmd import MAX_REGISTERS
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from drivers.emu.engine import Settings
     from drivers.emu.report import Report as KernelReport
     from drivers.nv.emu.machine.channel import ChannelRun
@@ -33,6 +38,10 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.images import Loaded
 
 _TIMEOUT_S = 60.0
+_TURNS = 1024
+"""Turns of workgroups in a slice: some milliseconds as a rule."""
+_PATIENCE_S = 0.02
+"""How long the machine waits for a slice before it goes on without."""
 _ACCESS = {"read": MmuAccess.READ, "write": MmuAccess.WRITE, "atomic": MmuAccess.ATOMIC_STRONG}
 _WINDOW_FAULTS = (
     ReportKind.SHARED_OUT_OF_BOUNDS,
@@ -59,8 +68,10 @@ class Grids:
         if constants:
             self._constants.clear()
 
-    def run(self, run: ChannelRun, windows: Windows, one: Descriptor, *, fresh: bool) -> None:
-        """Run a grid to its end; `fresh` says that the launch itself invalidated caches."""
+    def run(
+        self, run: ChannelRun, windows: Windows, one: Descriptor, *, fresh: bool
+    ) -> Iterator[SlicedLaunch]:
+        """Run a grid to its end, a slice a step; `fresh`: the launch itself invalidated caches."""
         loaded = self._find(run, one, fresh=fresh or one.invalidates_instructions)
         banks = self._banks(run, one, loaded, fresh=fresh or one.invalidates_constants)
         _check_needs(one, loaded)
@@ -68,7 +79,7 @@ class Grids:
         windows.check(run.space, run.machine.profile.wide)
         if any(one.local) or loaded.kernel.stack:
             _check_local(run, windows, one, loaded)
-        self._execute(run, windows, one, loaded, params)
+        yield from self._execute(run, windows, one, loaded, params)
 
     def _find(self, run: ChannelRun, one: Descriptor, *, fresh: bool) -> Loaded:
         key = (run.space.number, one.program)
@@ -138,10 +149,35 @@ class Grids:
 
     def _execute(
         self, run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, params: bytes
-    ) -> None:
-        machine = run.machine
-        rng = machine.rng
-        dynamic = int.from_bytes(params[-4:], "little")
+    ) -> Iterator[SlicedLaunch]:
+        pages = HeldPages(run.machine.lock)
+        try:
+            launch = self._begin(run, windows, one, loaded, params, pages=pages)
+        except UsageError as error:
+            raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
+        with closing(launch):
+            while not launch.advance(turns=_TURNS, patience_s=_PATIENCE_S):
+                if launch.away:
+                    pages.hold(run.space)
+                yield launch
+            result = launch.result()
+        run.machine.launched(loaded.kernel.name)
+        if result.fault is not None:
+            raise _kernel_error(result.fault, one.program)
+        for finding in result.findings:
+            raise launch_error(str(finding), Kind.KERNEL)
+
+    def _begin(
+        self,
+        run: ChannelRun,
+        windows: Windows,
+        one: Descriptor,
+        loaded: Loaded,
+        params: bytes,
+        *,
+        pages: HeldPages,
+    ) -> SlicedLaunch:
+        rng = run.machine.rng
         options = Options(
             group_seed=rng.randrange(1, 1 << 30),
             warp_order=rng.randrange(1 << 30),
@@ -149,29 +185,15 @@ class Grids:
             shared_window=windows.shared or 0,
             local_window=windows.local or 0,
         )
-        try:
-            kernel = self._kernel(loaded, one, machine.profile.assembler_arch)
-            if kernel.param_bytes > len(params) - 4:
-                raise launch_error(
-                    f"{kernel.name} reads {kernel.param_bytes} bytes of parameters, bank 0 has "
-                    f"{len(params) - 4} behind the driver's words"
-                )
-            result = ptx.launch(
-                kernel,
-                one.grid,
-                one.block,
-                params[: kernel.param_bytes],
-                dynamic,
-                memory=run.space.map,
-                options=options,
+        kernel = self._kernel(loaded, one, run.machine.profile.assembler_arch)
+        if kernel.param_bytes > len(params) - 4:
+            raise launch_error(
+                f"{kernel.name} reads {kernel.param_bytes} bytes of parameters, bank 0 has "
+                f"{len(params) - 4} behind the driver's words"
             )
-        except UsageError as error:
-            raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
-        machine.launched(loaded.kernel.name)
-        if result.fault is not None:
-            raise _kernel_error(result.fault, one.program)
-        for finding in result.findings:
-            raise launch_error(str(finding), Kind.KERNEL)
+        dynamic = int.from_bytes(params[-4:], "little")
+        work = ptx.work_of(kernel, one.grid, one.block, params[: kernel.param_bytes], dynamic)
+        return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)
 
 
 def _kernel_error(fault: KernelReport, program: int) -> ChannelError:

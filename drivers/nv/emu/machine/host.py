@@ -5,6 +5,7 @@ Not here: fetching (`channel`), the engines (`compute`, `copy`).
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drivers.nv.emu.machine import semaphore
@@ -39,7 +40,7 @@ class Host:
             case HostMethod.SEM_EXECUTE:
                 self._semaphore(SemExecute.from_int(call.value))
             case HostMethod.WFI:
-                self._run.drain()
+                self._run.when_idle(_nothing)
             case HostMethod.MEM_OP_D:
                 self._memory_operation(layout.MemOpD.from_int(call.value).OPERATION)
             case HostMethod.NON_STALL_INTERRUPT:
@@ -76,7 +77,12 @@ class Host:
         if execute.ACQUIRE_SWITCH_TSG:
             raise host_error(f"a release with bits of an acquire: {execute}")
         if execute.RELEASE_WFI:
-            run.drain()
+            run.when_idle(partial(self._write, execute, one))
+        else:
+            self._write(execute, one)
+
+    def _write(self, execute: SemExecute, one: semaphore.Release) -> None:
+        run = self._run
         if execute.OPERATION is SemOperation.REDUCTION:
             if execute.RELEASE_TIMESTAMP:
                 raise host_error("a reduction writes no time")
@@ -95,4 +101,8 @@ class Host:
         rest = (HostMethod.MEM_OP_A, HostMethod.MEM_OP_B, HostMethod.MEM_OP_C)
         if any(self.registers.get(one, 0) for one in rest):
             raise host_error("MEM_OP MEMBAR takes zeros in A, B and C (system scope)")
-        self._run.drain()
+        self._run.when_idle(_nothing)
+
+
+def _nothing() -> None:
+    pass

@@ -19,6 +19,7 @@ from drivers.nv.emu.machine.images import Images
 from drivers.nv.emu.machine.objects import Channel, Client, Event, RmObject
 from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report
 from drivers.nv.emu.machine.scheduler import Scheduler
+from drivers.nv.emu.machine.turnlock import TurnLock
 from drivers.nv.emu.machine.user import UserMemory
 from drivers.nv.layouts.branches import STRUCTS
 from drivers.nv.layouts.controls import EVENT_RC_ERROR
@@ -52,7 +53,7 @@ class Machine:
         self.version = version
         self.filtered = filtered
         self.structs = STRUCTS[branch]
-        self.lock = threading.RLock()
+        self.lock = TurnLock()
         self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
         self.linux = LinuxKernel()
         self.user = UserMemory()
@@ -128,12 +129,11 @@ class Machine:
             case Channel():
                 if one.run.busy:
                     self.advise(f"{one.run.name} was freed with work left: {one.run.at}")
-                one.run.inflight.clear()
+                one.run.abandon()
                 one.run.release()
                 self.channels.remove(one)
                 self.tokens = {token: c for token, c in self.tokens.items() if c is not one}
             case Memory():
-                self.pinned = [b for b in self.pinned if b is not one.backing]
                 one.backing.drop()
             case VaSpaceObject():
                 one.space.clear("with its address space")
@@ -203,10 +203,7 @@ class Machine:
         if run.dead is not None:
             return
         run.dead = error
-        run.inflight.clear()
-        run.calls.clear()
-        run.entries.clear()
-        run.waiting = None
+        run.abandon()
         memory = run.setup.notifier
         if memory is None:
             return
@@ -222,9 +219,10 @@ class Machine:
 
     def find(self, kind: Kind, message: str) -> None:
         """Report something that no channel did: a finding that a driver sees as fault of every channel."""
-        self.reports.append(Report(kind=kind, message=message))
-        for channel in tuple(self.channels):
-            self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
+        with self.lock:
+            self.reports.append(Report(kind=kind, message=message))
+            for channel in tuple(self.channels):
+                self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
 
     def advise(self, message: str) -> None:
         """Report what works though facts advise otherwise."""
@@ -259,8 +257,9 @@ class Machine:
         self.notify(FIFO_EVENT)
 
     def pin(self, backing: Backing) -> None:
-        """Remember a user's pages."""
+        """Remember a user's pages until nobody uses them."""
         self.pinned.append(backing)
+        backing.on_release = lambda: self.pinned.remove(backing)
 
     def close(self) -> None:
         """Free everything and end the thread; a file opened later finds a machine as new."""

@@ -8,6 +8,7 @@ looking ahead (`waitgraph`).
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _ASK_AGAIN_S = 0.0005
 _SLOWEST_S = 0.01
+_STILL_S = 0.015
+"""How long nothing but kernels has moved when waits are looked at."""
 _MOST_STEPS = 6
 
 
@@ -73,6 +76,7 @@ class Scheduler:
 
     def _loop(self) -> None:
         pause = _ASK_AGAIN_S
+        still_since = time.monotonic()
         while True:
             with self._wake:
                 rang = bool(self._bells)
@@ -80,32 +84,33 @@ class Scheduler:
                 if self._closed:
                     return
             with self._machine.lock:
-                moved, blocked = self._turn()
-                if moved or rang:
-                    pause = _ASK_AGAIN_S
+                outcome = self._turn()
+                if outcome is Outcome.PROGRESS or rang:
+                    pause, still_since = _ASK_AGAIN_S, time.monotonic()
                     self._judged = False
                     continue
-                if blocked and pause >= _SLOWEST_S and not self._judged:
-                    self._judge(blocked)
+                if not self._judged and time.monotonic() - still_since >= _STILL_S:
+                    self.judge()
+            if outcome is Outcome.SLICE:
+                continue
             with self._wake:
                 if not self._bells and not self._closed:
-                    self._wake.wait(pause if blocked else None)
+                    self._wake.wait(None if outcome is Outcome.IDLE else pause)
             pause = min(pause * 2, _SLOWEST_S)
 
-    def _turn(self) -> tuple[bool, list[Channel]]:
-        """Let one channel run a little; returns whether anything moved, and else the channels that wait."""
+    def _turn(self) -> Outcome:
+        """Let one channel run a little."""
         busy = [c for c in self._machine.channels if c.run.busy and c.scheduled]
-        blocked = []
         self._machine.rng.shuffle(busy)
         for channel in busy:
-            if self._advance(channel):
-                return True, []
-            blocked.append(channel)
-        return False, blocked
+            outcome = self._advance(channel)
+            if outcome is not Outcome.BLOCKED:
+                return outcome
+        return Outcome.BLOCKED if busy else Outcome.IDLE
 
-    def _advance(self, channel: Channel) -> bool:
-        """Run a few steps of a channel; returns whether it moved."""
-        moved = False
+    def _advance(self, channel: Channel) -> Outcome:
+        """Run a few steps of a channel; returns the most that they came to."""
+        moved = Outcome.BLOCKED
         self.last = channel
         run = channel.run
         for _ in range(self._machine.rng.randint(1, _MOST_STEPS)):
@@ -113,25 +118,35 @@ class Scheduler:
                 outcome = run.step(self._machine.rng)
             except ChannelError as error:
                 self._machine.stop(run, error)
-                return True
+                return Outcome.PROGRESS
             except HcqError as error:
                 self._machine.stop(
                     run,
                     ChannelError(RcCode.PBDMA_ERROR, Kind.UNSUPPORTED, f"{type(error).__name__}: {error}"),
                 )
-                return True
+                return Outcome.PROGRESS
+            if outcome is Outcome.SLICE:
+                return outcome if moved is Outcome.BLOCKED else moved
             if outcome is not Outcome.PROGRESS:
                 break
-            moved = True
+            moved = outcome
             if run.yielded:
                 break
         return moved
 
-    def _judge(self, blocked: list[Channel]) -> None:
-        """Look for channels that wait for each other, once a standstill: looking ahead reads whole rings."""
-        self._judged = True
-        text = find_deadlock([c.run for c in blocked])
-        if not text:
+    def judge(self) -> None:
+        """Look for channels that wait for each other, once a standstill: looking ahead reads whole rings.
+
+        Called with the machine's lock. A channel that can move, or whose bell has just rung, may still
+        release what others wait for: then it is too early.
+        """
+        busy = [c.run for c in self._machine.channels if c.run.busy and c.scheduled]
+        if not all(run.stuck or run.computing for run in busy):
             return
-        for run in text:
-            self._machine.stop(run, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.DEADLOCK, text[run]))
+        found = find_deadlock([run for run in busy if run.stuck])
+        with self._wake:
+            if self._bells:
+                return
+        self._judged = True
+        for run, text in (found or {}).items():
+            self._machine.stop(run, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.DEADLOCK, text))

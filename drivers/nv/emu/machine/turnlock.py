@@ -1,0 +1,29 @@
+"""The lock of a machine: whoever waits for it gets it before its last holder does again."""
+
+from __future__ import annotations
+
+import threading
+
+
+class TurnLock:
+    """A reentrant lock for a thread that takes it over and over, and others that want it now and then."""
+
+    def __init__(self) -> None:
+        self._next = threading.Lock()
+        self._held = threading.Lock()
+        self._owner = 0
+        self._depth = 0
+
+    def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._owner != me:
+            with self._next:
+                self._held.acquire()
+            self._owner = me
+        self._depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._owner = 0
+            self._held.release()
