@@ -32,6 +32,7 @@ from drivers.nv.layouts.compute import PcasAction
 from hcq.errors import DriverError, HcqError
 from tools import nv_rungs as low
 from tools import nv_rungs_compute as high
+from tools.nv_rungs_bench import Bench, Facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +50,7 @@ class Rung:
 
     number: int
     name: str
-    run: Callable[[low.Bench], low.Facts]
+    run: Callable[[Bench], Facts]
     doubts: tuple[str, ...] = ()
     """Fields of `Choices` whose other values are tried here."""
     limit_s: float = LIMIT_S
@@ -144,7 +145,7 @@ def run_child(arguments: argparse.Namespace) -> int:
         del calls[:-_TRACED]
 
     kernel = TracingKernel(make_kernel(dry=arguments.dry, emulate=arguments.emulate), note)
-    bench = low.Bench(
+    bench = Bench(
         kernel,
         choices,
         index=arguments.device,

@@ -1,8 +1,7 @@
-"""The rungs of the NVIDIA bring-up ladder (nv.md 8): functions that ask one thing and return what they saw.
+"""The lower rungs of the NVIDIA bring-up ladder (nv.md 8): up to the first semaphores of both engines.
 
-A rung raises when the answer is wrong. It builds what it needs from nothing, through the driver's own
-parts, so that it can run alone in a child process. `Bench.check` is silent in a dry run, where nothing is
-computed. Rungs 12 and up need kernels or copies to run; 23, the deliberate fault, comes last of all.
+Each rung is a function that asks one thing of a `Bench` and returns what it saw; it raises when the answer is
+wrong. From rung 12 on something is copied or released. Not here: kernels (`nv_rungs_compute`).
 """
 
 from __future__ import annotations
@@ -11,198 +10,23 @@ import contextlib
 import os
 import platform
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drivers.nv import push, topology
-from drivers.nv.channel import Channel, ChannelKind, Context
-from drivers.nv.doorbell import Doorbell
+from drivers.nv.channel import Channel, ChannelKind
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.gpfifo import Subchannel
-from drivers.nv.layouts.rm_classes import (
-    NV_VASPACE_ALLOCATION_PARAMETERS,
-    EngineType,
-    RmClass,
-    VaspaceFlags,
-)
-from drivers.nv.memory import Memories, Memory
-from drivers.nv.ring import NvRing
-from drivers.nv.rm import Rm, driver_version, open_node
+from drivers.nv.layouts.rm_classes import EngineType
+from drivers.nv.rm import driver_version, open_node
 from drivers.nv.uvm import NODE as UVM_NODE
-from drivers.nv.uvm import Uvm
-from drivers.nv.vaspace import VaSpace
 from hcq.errors import HcqError
+from tools.nv_rungs_bench import SIGNAL_S, Bench, Facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-    from drivers.kernel import Kernel
-    from drivers.nv.choices import Choices
-    from drivers.nv.rm import Card
-    from drivers.nv.topology import Gpu, Handles
-
-Facts = dict[str, object]
-SIGNAL_S = 1.0
-"""How long a semaphore may take."""
-
-
-class RungError(HcqError):
-    """A rung saw something else than it should have."""
-
-
-class NoMapping:
-    """Stands where UVM stands, and maps nothing."""
-
-    def map(self, memory: int, va: int, size: int) -> None:
-        """Do nothing."""
-
-    def unmap(self, va: int, size: int) -> None:
-        """Do nothing."""
-
-
-@dataclass
-class Bench:
-    """What a rung runs on: everything up to a channel, made when asked for, closed with the stack."""
-
-    kernel: Kernel
-    choices: Choices
-    index: int = 0
-    dry: bool = False
-    kernels: Path | None = None
-    emulate: str | None = None
-    """The emulated GPU that this is, if it is one: children must run on the same, and sizes are small."""
-    patience_s: float = SIGNAL_S
-    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    _cache: dict[str, Any] = field(default_factory=dict)
-
-    def _once(self, name: str, make: Callable[[], Any]) -> Any:
-        if name not in self._cache:
-            self._cache[name] = make()
-        return self._cache[name]
-
-    def check(self, fine: bool, text: str) -> None:  # noqa: FBT001 - an assertion's condition
-        """Raise unless `fine`; in a dry run nothing was computed, and nothing is judged."""
-        if not fine and not self.dry:
-            raise RungError(text)
-
-    @property
-    def rm(self) -> Rm:
-        """A client."""
-
-        def make() -> Rm:
-            rm = Rm(self.kernel)
-            self.stack.callback(rm.close)
-            return rm
-
-        return self._once("rm", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
-    def card(self) -> Card:
-        """The GPU as the driver lists it."""
-
-        def make() -> Card:
-            cards = self.rm.cards()
-            if self.index >= len(cards):
-                raise RungError(f"the driver lists {len(cards)} GPUs, number {self.index} was asked for")
-            return cards[self.index]
-
-        return self._once("card", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
-    def handles(self) -> Handles:
-        """Device and subdevice."""
-
-        def make() -> Handles:
-            self.rm.open_gpu(self.card.minor)
-            return topology.open_objects(self.rm, self.card)
-
-        return self._once("handles", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
-    def gpu(self) -> Gpu:
-        """What the GPU is."""
-        return self._once("gpu", lambda: topology.ask(self.rm, self.handles))  # type: ignore[no-any-return]  # a Gpu
-
-    @property
-    def doorbell(self) -> Doorbell:
-        """The doorbell page."""
-
-        def make() -> Doorbell:
-            doorbell = Doorbell(self.rm, self.handles, self.gpu, bar1=self.choices.doorbell_bar1)
-            self.stack.callback(doorbell.close)
-            return doorbell
-
-        return self._once("doorbell", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
-    def unmapped(self) -> Memories:
-        """Memories that only the CPU maps: what UVM does is not yet proven."""
-
-        def make() -> Memories:
-            handles = self.handles
-            space = VaSpace(self.kernel)
-            self.stack.callback(space.close)
-            memories = Memories(self.rm, NoMapping(), handles, space, self.choices)
-            self.stack.callback(memories.close)
-            return memories
-
-        return self._once("unmapped", make)  # type: ignore[no-any-return]  # what make returns
-
-    @property
-    def context(self) -> Context:
-        """Address space, UVM and memories."""
-
-        def make() -> Context:
-            handles, rm, gpu = self.handles, self.rm, self.gpu
-            doorbell = self.doorbell
-            flags = VaspaceFlags.IS_EXTERNALLY_OWNED
-            if self.choices.vaspace_faulting:
-                flags |= VaspaceFlags.ENABLE_PAGE_FAULTING
-            layout = rm.struct(NV_VASPACE_ALLOCATION_PARAMETERS)
-            vaspace = rm.alloc(handles.device, RmClass.FERMI_VASPACE_A, layout(flags=flags))
-            self.stack.callback(rm.free, vaspace)
-            space = VaSpace(self.kernel)
-            self.stack.callback(space.close)
-            uvm = Uvm(rm, gpu.uuid)
-            self.stack.callback(uvm.close)
-            uvm.register_vaspace(vaspace)
-            memories = Memories(rm, uvm, handles, space, self.choices)
-            self.stack.callback(memories.close)
-            return Context(rm, uvm, gpu, handles, memories, vaspace, doorbell.registers, self.choices)
-
-        return self._once("context", make)  # type: ignore[no-any-return]  # what make returns
-
-    def ring(self, kind: ChannelKind, setup: push.Words = ()) -> NvRing:
-        """Make a channel with a ring; `setup` are its first words."""
-        context = self.context
-        engine = EngineType.GR0 if kind is ChannelKind.COMPUTE else context.gpu.copy_engines[0]
-        channel = Channel(context, kind, engine, label=f"ladder {kind.value}")
-        ring = NvRing(channel, context.memories, setup=setup, refresh=lambda _: (), fault=lambda: None)
-        self.stack.callback(ring.close)
-        return ring
-
-    def slot(self) -> tuple[Memory, memoryview]:
-        """Return host memory for a semaphore, and its u64 words."""
-        memory = self.context.memories.host(4096, label="semaphore")
-        assert memory.view is not None, "host memory has a view"
-        return memory, memory.view.cast("Q")
-
-    def reach(
-        self, ring: NvRing, words: memoryview, value: int, what: str, *, mask: int = (1 << 64) - 1
-    ) -> float:
-        """Wait until the first word is `value`; return the microseconds, or raise with all that is known."""
-        start = time.perf_counter()
-        while words[0] & mask != value:
-            if time.perf_counter() - start > self.patience_s:
-                error = ring.channel.error()
-                raise RungError(
-                    f"{what}: the semaphore holds {words[0]:#x}, {value:#x} was expected after "
-                    f"{self.patience_s} s; "
-                    f"{ring.stuck() or 'the ring was fetched'}; token {ring.channel.token:#x}; "
-                    f"notifier {error!r}"
-                )
-        return (time.perf_counter() - start) * 1e6
+    from drivers.nv.memory import Memory
 
 
 # --- 0 to 5: what there is

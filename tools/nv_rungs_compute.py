@@ -1,6 +1,7 @@
 """The upper rungs of the NVIDIA ladder: kernels, through the whole driver and the model above it.
 
-Not here: the lower rungs and the order of all (`nv_rungs`, `bringup_nv`).
+Not here: the lower rungs (`nv_rungs`) and the order of all (`bringup_nv`). 23, the deliberate fault, comes
+last of all.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
 from tools.nv_kernels import TOKEN, image
-from tools.nv_rungs import Bench, Facts, RungError
+from tools.nv_rungs_bench import Bench, Facts, RungError
 
 if TYPE_CHECKING:
     from hcq.memory import Buffer
