@@ -87,6 +87,8 @@ class FaultReport:
     va: int | None = None
     access: Literal["read", "write", "execute", "atomic"] | None = None
     kernel: str | None = None
+    source: str = ""
+    """Where in the kernel's text, in words: "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;"."""
     arguments: tuple[str, ...] = ()
     nearest: str = ""
     """The allocation nearest to `va`, in words: its range, label and, when freed, where it was freed."""
@@ -100,6 +102,7 @@ class FaultReport:
             lines.append(f"  address: {self.va:#x}" + (f" ({self.access})" if self.access else ""))
         for label, value in (
             ("kernel", self.kernel),
+            ("source", self.source),
             ("queue", self.queue),
             ("nearest allocation", self.nearest),
             ("stuck at", self.stuck_at),

@@ -11,7 +11,10 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from drivers.elf import EXECUTE
+from drivers.nv import cubin
 from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.cubin import PTX_SECTION
 from drivers.nv.layouts.debugger import (
     MAX_SMS_PER_READ,
     NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS,
@@ -27,7 +30,8 @@ from drivers.nv.layouts.fault import (
     RcCode,
 )
 from drivers.nv.layouts.rm_classes import NV83DE_ALLOC_PARAMETERS, RmClass
-from hcq.errors import DriverError, FaultKind, FaultReport
+from drivers.nv.lines import LineTable, ptx_line
+from hcq.errors import DriverError, FaultKind, FaultReport, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -152,6 +156,28 @@ def access_of(code: int) -> Access | None:
     return _ACCESS.get(code & ~MMU_ACCESS_PHYSICAL)
 
 
+def source_at(program: NvProgram, pc: int) -> str:
+    """Return the PTX line that the instruction at `pc` stems from, in words; empty where the image has none.
+
+    Whether hardware stops at the instruction or a little behind it is not known (nv.md 6.2).
+    """
+    name = program.image.name
+    elf, placement, _ = cubin.read(program.image.code, name)
+    at = pc - program.memory.va
+    for section in elf.sections:
+        start = placement.offsets.get(section.index)
+        if start is None or not section.flags & EXECUTE or not start <= at < start + section.size:
+            continue
+        table = LineTable.of(elf, section.name)
+        line = table.line_at(at - start) if table is not None else None
+        if line is None:
+            return ""
+        ptx = elf.section(PTX_SECTION)
+        text = elf.content(ptx).rstrip(b"\0").decode(errors="replace") if ptx is not None else ""
+        return f"at or just before line {line} of {name}.ptx: {ptx_line(text, line)}".rstrip(" :")
+    return ""
+
+
 def report(
     *,
     device: str,
@@ -185,8 +211,15 @@ def report(
         if fault and fault.va
         else next((e.state.hwwEsrAddr for e in errors if e.state.hwwEsrAddr), None)
     )
+    programs = tuple(programs)
     places = [pc_of(e.state) for e in errors] + list(fault.shaders if fault else ())
-    kernel = next((p.image.name for va_ in places for p in programs if p.holds(va_)), None)
+    kernel = next((p.image.name for place in places for p in programs if p.holds(place)), None)
+    try:
+        # Shader addresses of the MMU are those of programs, not of instructions.
+        sources = [source_at(p, pc_of(e.state)) for e in errors for p in programs if p.holds(pc_of(e.state))]
+    except UsageError as error:
+        lines.append(f"the PTX line could not be found: {error}")
+        sources = []
     if kernel is None and launched:
         lines.append(
             f"no program counter names the kernel; encoded last: {', '.join(dict.fromkeys(launched))}"
@@ -198,6 +231,7 @@ def report(
         va=va,
         access=fault.access if fault else None,
         kernel=kernel,
+        source=next(filter(None, sources), ""),
         nearest=memory.nearest(va) if va is not None else "",
         queue=channel.label,
         stuck_at=stuck,

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
+from compiler import cubin as assembler
+from drivers.elf import Elf
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.debugger import NV83DE_MMU_FAULT_INFO, NV83DE_SM_ERROR_STATE_REGISTERS
+from drivers.nv.lines import LineTable
 from drivers.nv.memory import Memory, MemoryMap
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
@@ -16,6 +21,10 @@ from hcq.errors import DeviceFault, FaultKind
 from tools.nv_golden import sample
 from tools.nv_script import Script
 from tools.nv_scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from hcq.errors import FaultReport
+    from hcq.program import KernelImage
 
 READ_ERRORS = Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES
 
@@ -76,6 +85,57 @@ def test_the_report_names_kernel_address_and_nearest_allocation():
         assert "invalid address space" in report.message
         assert not replies, "132 SMs take two reads of 100"
         made.unload(program)
+
+
+PTX = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry storing(.param .u64 out)
+{
+ .reg .b64 %rd<2>; .reg .b32 %r<2>;
+ ld.param.u64 %rd1, [out];
+ mov.u32 %r1, 7;
+ st.global.u32 [%rd1], %r1;
+ ret;
+}
+"""
+
+
+def faulting_at(image: KernelImage, offset: int) -> FaultReport:
+    """Return what a GPU reports whose SM stopped at a byte of an image's code."""
+    replies: list[dict[str, object]] = [{}, {}]
+    kernel = ScriptedKernel(Script(answers={READ_ERRORS: lambda: replies.pop(0)}))
+    with device(kernel) as made:
+        program = made.load(image)
+        pc = program.memory.va + program.kernel.code + offset
+        state = NV83DE_SM_ERROR_STATE_REGISTERS(hwwGlobalEsr=4, hwwWarpEsr=0x10, hwwWarpEsrPc64=pc)
+        replies[0] = {"smErrorStateArray": (state,)}
+        words = made.ring(QueueKind.COMPUTE, 0).channel.errors
+        words[2], words[3] = 13, 0xFFFF_0000
+        report = made.fault()
+        assert report is not None
+        made.unload(program)
+        return report
+
+
+@pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
+def test_the_report_names_the_ptx_line_of_the_program_counter():
+    code = assembler.assemble(PTX, "sm_90a")
+    table = LineTable.of(Elf(code), ".text.storing")
+    assert table is not None
+    (offset, *_) = table.offsets_of(9)
+    image = replace(sample("sm_90a", 90), name="storing", code=code)
+    report = faulting_at(image, offset)
+    assert report.kernel == "storing"
+    assert report.source == "at or just before line 9 of storing.ptx: st.global.u32 [%rd1], %r1;"
+    assert f"source: {report.source}" in str(report)
+
+
+def test_an_image_without_lines_has_a_report_without_one():
+    report = faulting_at(sample("sm_90a", 90), 16)
+    assert report.kernel == "axpy"
+    assert report.source == ""
+    assert "source" not in str(report)
 
 
 def test_the_report_tells_the_mmu_word_and_the_kernels_encoded_last():
