@@ -69,6 +69,8 @@ class Device:
         self.heap = Heap(self)
         self._executables: weakref.WeakSet[Executable] = weakref.WeakSet()
         self._dead_programs: list[tuple[list[Point], DriverProgram]] = []
+        self.leftovers = False
+        """Whether memory or programs wait to be freed: see `free_leftovers`."""
         self._pending_spans: list[tuple[Queue, list[tuple[str, Stamp, Stamp]]]] = []
         self._spans: list[Span] = []
         with ExitStack() as undo:
@@ -124,12 +126,9 @@ class Device:
             queue.sweep()
         self.free_leftovers()
 
-    def leftovers(self) -> bool:
-        """Return whether memory or programs wait to be freed."""
-        return bool(self.heap.graves or self._dead_programs)
-
     def free_leftovers(self) -> None:
         """Free memory and programs that were let go while in use and no longer are."""
+        self.leftovers = False
         self.heap.sweep()
         with self._lock:
             programs, self._dead_programs = self._dead_programs, []
@@ -138,6 +137,7 @@ class Device:
                     self.driver.unload(entry[1])
                 else:
                     self._dead_programs.append(entry)
+                    self.leftovers = True
 
     def _in_flight(self, devices: Iterable[Device] = ()) -> list[Point]:
         """Return the last points of all queues, of this device and others, that still run."""
@@ -216,6 +216,7 @@ class Device:
         self.closes += wait
         if not self.closed:
             self._dead_programs.append((self._in_flight() if wait else [], loaded))
+            self.leftovers = True
             if wait:
                 self.sweep()
 

@@ -44,6 +44,7 @@ class Executable:
         "_limit",
         "_pointers",
         "_replicas",
+        "_short",
         "_tails",
         "_turn",
         "closed",
@@ -74,6 +75,9 @@ class Executable:
         self._pointers = pointer_params(params, segments)
         self._tails: dict[Queue, Point] = {}
         """Where the last replay ends in each queue."""
+        queue = segments[0].queue
+        self._short = len(segments) == 1 and queue.watch is None and not queue.device.trace
+        """Whether replays may take the short way: one queue, nobody watches."""
         self._turn = 0
         self._replicas: list[Replica] = []
         self._checks: list[list[tuple[Patch, int]]] = [[] for _ in params]
@@ -141,10 +145,10 @@ class Executable:
         Pointer parameters take Buffers, the others numbers. Nothing is encoded and, in a copy that is bound
         to the same values already, nothing is written. Raises before anything is sent.
         """
-        segments = self.segments
-        queue = segments[0].queue
-        if len(segments) > 1 or after or queue.watch is not None or queue.device.trace or self.closed:
+        if after or not self._short:
             return self._replay(given, after)
+        (segment,) = self.segments
+        queue = segment.queue
         if queue.refusal is not None:
             raise queue.refusal()
         with queue.lock:
@@ -157,13 +161,13 @@ class Executable:
             signal = point.signal
             launch = replica.launches[0]
             if launch is None or launch.signals[0] is not signal:
-                launch = replica.launch(segments[0], ())
+                launch = replica.launch(segment, ())
             if launch.single >= 0:
                 launch.stream.words[launch.single] = point.value - signal.base
             else:
                 launch.fill((point.value - signal.base,))
             queue.submit_prebuilt(launch.stream, point, before, replica.kept)
-            replica.points[:] = (point,)
+            replica.points = [point]
         return point
 
     def submit(self, values: Mapping[Param, Value] | None = None, *, after: Sequence[Point] = ()) -> Point:
@@ -229,7 +233,7 @@ class Executable:
             for segment in self.segments:
                 points.append(self._send(replica, segment, [points[i] for i in segment.waits], values))
             self._tails = {segment.queue: points[segment.index] for segment in self.segments}
-            replica.points[:] = self._tails.values()
+            replica.points = list(self._tails.values())
         return points[-1]
 
     def _send(
@@ -266,7 +270,7 @@ class Executable:
         """Let go of the copies' memory; replays in flight keep theirs until they are done."""
         if not self.closed:
             with self._locked():
-                self.closed = True
+                self.closed, self._short = True, False
                 self._replicas.clear()
 
     def __repr__(self) -> str:

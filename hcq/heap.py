@@ -57,6 +57,7 @@ class Heap:
             home.append(block)
         else:
             self.graves.append((points, block, home))
+            self._device.leftovers = True
 
     def sweep(self) -> None:
         """Let go of what waited for points that are reached now."""

@@ -104,31 +104,32 @@ def compile_bind(
     `current` then.
     """
     names = [f"b{i}" for i in range(len(params))]
-    lines = ["def bind(given, current, views):"]
-    if not params:
-        lines.append(" pass")
-    else:
+    # What the text names is made local, and `current` taken apart: each costs as much as a test otherwise.
+    scope: dict[str, Any] = {"Buffer": Buffer, "check": check, "device": devices[0], "type": type}
+    scope |= {
+        f"e{element.view}_{element.index}_{k}": term.expr.evaluate
+        for element in plan
+        for k, term in enumerate(element.terms)
+        if term.expr.float_bits
+    }
+    lines = [f"def bind(given, current, views, {', '.join(f'{name}={name}' for name in scope)}):"]
+    if params:
         lines += [f" m{i} = views[{i}]" for i in sorted({element.view for element in plan})]
-        lines.append(f" {', '.join(names)}, = given")
+        lines += [f" {', '.join(names)}, = given"]
+        lines += [f" {', '.join(f'c{i}' for i in range(len(params)))}, = current"]
     uses: list[list[Element]] = [[] for _ in params]
     for element in plan:
         for param in dict.fromkeys(term.param for term in element.terms):
             uses[param].append(element)
     for i, one in enumerate(params):
         if pointers[i] and len(devices) == 1:
-            test = f"b{i}.__class__ is not Buffer or b{i}.device is not device"
+            test = f"type(b{i}) is not Buffer or b{i}.device is not device"
             test += f" or b{i}.size < {one.size}" if one.size else ""
-            lines += [f" if b{i} is not current[{i}]:", f"  if {test}: check({i}, b{i})"]
+            lines += [f" if b{i} is not c{i}:", f"  if {test}: check({i}, b{i})"]
         else:
-            lines += [f" if b{i} is not current[{i}]:", f"  check({i}, b{i})"]
+            lines += [f" if b{i} is not c{i}:", f"  check({i}, b{i})"]
         lines += [f"  m{element.view}[{element.index}] = {_word(element, pointers)}" for element in uses[i]]
     lines.append(" current[:] = given")
-    scope: dict[str, Any] = {"Buffer": Buffer, "check": check, "device": devices[0]}
-    scope |= {
-        f"e{element.view}_{element.index}_{k}": term.expr.evaluate
-        for element in plan
-        for k, term in enumerate(element.terms)
-    }
     exec("\n".join(lines), scope)  # noqa: S102 - the text holds only integers of our own
     bind: Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None] = scope["bind"]
     return bind

@@ -220,7 +220,7 @@ class Queue:
         inflight = self._inflight
         while inflight and inflight[0][0].passed():
             _, _, self._arguments.tail = inflight.popleft()
-        if self.device.leftovers():
+        if self.device.leftovers:
             self.device.free_leftovers()
 
     def sweep(self) -> None:

@@ -9,7 +9,7 @@ from hcq.errors import UsageError
 from hcq.params import Expr, Param, Patch, as_expr
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import MutableSequence, Sequence
 
     from hcq.bits import BitStruct
 
@@ -33,7 +33,8 @@ class Stream:
     def __init__(self, word_bits: int, memory: ArgumentMemory) -> None:
         self.word_bits = word_bits
         """32 or 64: `DeviceInfo.word_bits`."""
-        self.words: list[int] = []
+        self.words: MutableSequence[int] = []
+        """A list to encode into; an array, which rings copy quickly, when it is sent again and again."""
         self.patches: list[Patch] = []
         self.calls: list[tuple[int, int, int]] = []
         """(position in `words`, va, word count): here the device runs prebuilt words.

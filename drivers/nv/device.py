@@ -280,6 +280,8 @@ class NvDevice:
             self._service.upload(memory.va, cubin.load(elf, placement, memory.va))
             self._local.need(program.local_bytes)
             self._code_epoch += 1
+            for ring in self._all_rings():
+                ring.stale = True
             self._programs.append(program)
             stack.pop_all()
         return program

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from drivers.nv import push
 from drivers.nv.layouts.dma import MAX_COPY_BYTES
-from drivers.nv.layouts.gpfifo import Subchannel
+from drivers.nv.layouts.gpfifo import MAX_SEGMENT_WORDS, Subchannel
 from drivers.nv.layouts.host import SEM_ADDRESS_BITS
 from drivers.nv.layouts.qmd import ALIGNMENT
 from drivers.nv.program import NvProgram
@@ -249,7 +249,9 @@ class NvEncoder:
     def _indirect(self, command: Command, out: Stream) -> None:
         assert isinstance(command, Indirect), "the table is keyed by class"
         # Ring entries, not packets, call prebuilt words.
-        out.calls.append((len(out.words), command.buffer.va, command.words))
+        at, va, end = len(out.words), command.buffer.va, command.words
+        for start in range(0, end, MAX_SEGMENT_WORDS):
+            out.calls.append((at, va + 4 * start, min(end - start, MAX_SEGMENT_WORDS)))
 
 
 def _known(word: Word) -> int:

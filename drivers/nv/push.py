@@ -55,6 +55,8 @@ _SEM: Final = header(COMPUTE, HostMethod.SEM_ADDR_LO, 5)
 _SEM_COPY: Final = header(COPY, HostMethod.SEM_ADDR_LO, 5)
 SEM_HEADERS: Final = {COMPUTE: _SEM, COPY: _SEM_COPY}
 SEM_WORDS: Final = 6
+SEM_VALUE: Final = 3
+"""Where in a `semaphore` the value stands, low word first."""
 
 ACQUIRE: Final = int(
     SemExecute(OPERATION=SemOperation.ACQ_CIRC_GEQ, ACQUIRE_SWITCH_TSG=True, PAYLOAD_SIZE=True)

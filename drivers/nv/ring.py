@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.nv import push
 from drivers.nv.channel import ENTRIES, Channel, ChannelKind
-from drivers.nv.layouts.gpfifo import MAX_SEGMENT_WORDS, GpfifoEntry, Subchannel
+from drivers.nv.layouts.gpfifo import GpfifoEntry, Subchannel
 from hcq.errors import DeviceFault, DriverError, UsageError
 
 if TYPE_CHECKING:
@@ -29,14 +29,11 @@ PUSH_BYTES: Final = 1 << 20
 _PUSH_START: Final = 4096
 """The first page of the push memory holds the progress slot."""
 _NAP_S: Final = 20e-6
+_LOW: Final = 0xFFFF_FFFF
 
 
-_pack = GpfifoEntry.pack
-
-
-def entry(va: int, words: int) -> int:
-    """Return the ring entry of a segment."""
-    return _pack(ADDRESS=va, LENGTH=words)[0]
+_ONE_WORD: Final = GpfifoEntry.pack(ADDRESS=0, LENGTH=1)[0]
+"""What each word of a segment adds to its ring entry; the address stands in the entry as it is."""
 
 
 class NvRing:
@@ -72,7 +69,9 @@ class NvRing:
     def attach(self, channel: Channel) -> None:
         """Start on a channel: a new one, after a fault, finds the ring empty."""
         self.channel = channel
-        self._subchannel = Subchannel.COMPUTE if channel.kind is ChannelKind.COMPUTE else Subchannel.COPY
+        subchannel = Subchannel.COMPUTE if channel.kind is ChannelKind.COMPUTE else Subchannel.COPY
+        self._release = array("I", push.semaphore(subchannel, self.memory.va, 0, push.RELEASE))
+        """What ends a submission; its number is filled in."""
         self._progress[0] = 0
         self.sequence = 0
         self._head = self._tail = 0
@@ -81,49 +80,55 @@ class NvRing:
         """Entries ever written, and entries known to be fetched."""
         self._in_flight: deque[tuple[int, int, int]] = deque()
         self.code_epoch = self.local_epoch = 0
+        self.stale = True
+        """Set by the device: before the next words the GPU must be told of other code or local memory."""
         self.send(self._setup, ())
 
     def submit(self, stream: Stream) -> None:
         """Make the words of `stream` visible and ring the bell; see `hcq.driver.Ring`."""
-        before = self._refresh(self)
-        if before:
-            self.send(before, ())
+        if self.stale:
+            self.stale = False
+            before = self._refresh(self)
+            if before:
+                self.send(before, ())
         self.send(stream.words, stream.calls)
 
     def send(self, words: Sequence[int], calls: Sequence[tuple[int, int, int]] = ()) -> None:
         """Send words as they are, with calls of prebuilt ones between them."""
         count = len(words) + push.SEM_WORDS
         entries = 1 + 2 * len(calls)
-        if count > self._capacity // 2 or entries >= ENTRIES:
-            raise UsageError(
-                f"{len(words)} words and {len(calls)} indirect buffers at once are larger than the ring: "
-                f"{self._capacity // 2} words, {ENTRIES} entries; submit it in parts"
-            )
-        at = self._room(count, entries)
-        self.sequence += 1
-        end = push.semaphore(self._subchannel, self.memory.va, self.sequence, push.RELEASE)
-        self._words[at : at + count] = array("I", (*words, *end))
-        self._enter(at, count, calls)
-        self._head += count
-        self._in_flight.append((self.sequence, self._head, self._put))
-        channel = self.channel
-        channel.ring(self._put % ENTRIES)
-
-    def _enter(self, at: int, count: int, calls: Sequence[tuple[int, int, int]]) -> None:
+        at = self._head % self._capacity
+        if (
+            at + count > self._capacity
+            or self._head + count - self._tail > self._capacity
+            or self._put + entries - self._taken >= ENTRIES
+        ):
+            at = self._room(count, entries)
+        self.sequence = sequence = self.sequence + 1
+        release, end = self._release, at + count
+        release[push.SEM_VALUE], release[push.SEM_VALUE + 1] = sequence & _LOW, sequence >> 32
+        self._words[at : end - push.SEM_WORDS] = words if type(words) is array else array("I", words)
+        self._words[end - push.SEM_WORDS : end] = release
         ring, put, start, base = self.channel.entries, self._put, 0, self._va + 4 * at
         for position, va, length in calls:
             if position > start:
-                ring[put % ENTRIES] = entry(base + 4 * start, position - start)
+                ring[put % ENTRIES] = base + 4 * start | (position - start) * _ONE_WORD
                 put += 1
-            for done in range(0, length, MAX_SEGMENT_WORDS):
-                ring[put % ENTRIES] = entry(va + 4 * done, min(length - done, MAX_SEGMENT_WORDS))
-                put += 1
-            start = position
-        ring[put % ENTRIES] = entry(base + 4 * start, count - start)
-        self._put = put + 1
+            ring[put % ENTRIES] = va | length * _ONE_WORD
+            put, start = put + 1, position
+        ring[put % ENTRIES] = base + 4 * start | (count - start) * _ONE_WORD
+        self._put = put = put + 1
+        self._head += count
+        self._in_flight.append((sequence, self._head, put))
+        self.channel.ring(put % ENTRIES)
 
     def _room(self, count: int, entries: int) -> int:
         """Return where `count` words go, waiting until they and `entries` ring entries are free."""
+        if count > self._capacity or entries >= ENTRIES:
+            raise UsageError(
+                f"{count} words and {entries} entries at once are larger than the ring: "
+                f"{self._capacity} words, {ENTRIES} entries; submit it in parts"
+            )
         at = self._head % self._capacity
         if at + count > self._capacity:
             self._head += self._capacity - at

@@ -20,6 +20,7 @@ CASES = {
     **dict.fromkeys(("submit", "replay", "signal", "copy"), "tools.bench.queues"),
     **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
     "emu": "tools.bench.emu",
+    "nv": "tools.bench.nv",
 }
 """Case -> module that holds it in its `CASES`; imported only when asked for."""
 

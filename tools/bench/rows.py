@@ -67,10 +67,12 @@ class Bench:
         samples: int = 200,
         before: Callable[[], object] | None = None,
         note: str = "",
+        device: str = "",
     ) -> float:
         """Time `run`, `samples` times after a warm-up, each divided by `per`. Return the median.
 
         `before` runs untimed ahead of each sample. A quick bench takes two samples: CI runs all, judges none.
+        `device` names another device than the bench's own.
         """
         scale = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}[unit] / per
         for _ in range(1 if self.quick else max(3, samples // 10)):
@@ -84,7 +86,7 @@ class Bench:
             start = time.perf_counter()
             run()
             taken.append((time.perf_counter() - start) * scale)
-        return self.add(case, taken, unit=unit, note=note)
+        return self.add(case, taken, unit=unit, note=note, device=device)
 
     def burst(
         self, case: str, run: Callable[[], object], *, before: Callable[[], object], unit: str = "us"
@@ -98,7 +100,9 @@ class Bench:
 
         return self.measure(case, many, per=count, unit=unit, samples=200, before=before)
 
-    def add(self, case: str, taken: Sequence[float], *, unit: str, note: str = "") -> float:
+    def add(
+        self, case: str, taken: Sequence[float], *, unit: str, note: str = "", device: str = ""
+    ) -> float:
         """Put samples that were taken elsewhere (device timestamps, rates) into a row. Return the median."""
         low, middle, high = statistics.quantiles(taken, n=4) if len(taken) > 1 else (taken[0],) * 3
         row = Row(
@@ -109,7 +113,7 @@ class Bench:
             p25=low,
             p75=high,
             count=len(taken),
-            device=f"{self.device.info.driver}:{self.device.info.index} {self.device.info.name}",
+            device=device or f"{self.device.info.driver}:{self.device.info.index} {self.device.info.name}",
             commit=self._commit,
             note=note,
         )

@@ -8,7 +8,6 @@ from drivers.nv import push
 from drivers.nv.layouts.qmd import sass_version, sm_config
 from drivers.nv.layouts.rm_classes import OsDescriptorFlags, copy_engine
 from drivers.nv.local import sizes
-from drivers.nv.ring import entry
 
 
 @pytest.mark.parametrize(
@@ -26,10 +25,6 @@ from drivers.nv.ring import entry
 )
 def test_words_of_working_drivers(seen: int, word: int):
     assert seen == word
-
-
-def test_a_ring_entry_holds_address_and_length():
-    assert entry(0x12_3456_7000, 5) == 0x12_3456_7000 | 5 << 42
 
 
 def test_long_copies_are_cut_at_2_gib():
