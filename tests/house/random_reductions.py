@@ -128,7 +128,7 @@ def rows(m: Maker) -> None:
     name, t, n = m.r.choice(
         [
             ("softmax", lambda t: t.softmax(axis), lambda x: softmax(x, axis)),
-            ("log_softmax", lambda t: t.logsoftmax(axis), lambda x: np.log(softmax(x, axis))),
+            ("log_softmax", lambda t: t.log_softmax(axis), lambda x: np.log(softmax(x, axis))),
             ("layernorm", lambda t: t.layernorm(axis, 0.1), lambda x: _normed(x, axis)),
             (
                 "rmsnorm",
