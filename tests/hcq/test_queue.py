@@ -1,4 +1,4 @@
-"""Queues: order, what is kept in flight, argument memory, failures."""
+"""Queues: order, what is kept in flight, refusals, threads."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hcq.arguments import RING_BYTES, ArgumentRing
 from hcq.commands import CommandBuffer
 from hcq.driver import QueueKind
-from hcq.errors import DeviceFault, SignalTimeout, UsageError
-from hcq.graph import Graph
+from hcq.errors import UsageError
 from hcq.params import Param
 from hcq.registry import wrap
-from tests.hcq.fake import ADD, ONE, STORE, WILD, FakeDevice
+from tests.hcq.fake import ADD, ONE, STORE, FakeDevice
 
 if TYPE_CHECKING:
     from hcq.device import Device
@@ -169,72 +167,6 @@ def test_waiting_for_room_gets_past_an_interrupted_submission(device: Device, fa
         assert not device.compute.retire_oldest()
 
 
-def test_argument_memory_is_used_again_and_waited_for(device: Device, fake: FakeDevice):
-    program, out = device.load(ADD), device.alloc(256)
-    a = device.alloc(256)
-    queue = device.compute
-    pages = len(fake.memory)
-    commands = queue.record()
-    for _ in range(500):
-        commands.exec(program, program.args(out, a, a), groups=ONE, threads=ONE).barrier()
-    for _ in range(3 * RING_BYTES // (64 * 500)):
-        queue.submit(commands)
-    queue.sync()
-    assert len(fake.memory) <= pages + 1
-
-
-def test_a_submission_may_need_more_arguments_than_the_ring_has(device: Device, fake: FakeDevice):
-    program, a = device.load(STORE), device.alloc(16)
-    count = RING_BYTES // 64 + 100
-    outs = device.alloc(16 * count)
-    for _ in range(2):
-        commands = device.compute.record()
-        for i in range(count):
-            args = program.args(outs.view(16 * i, 16), i, 0.0, i)
-            commands.exec(program, args, groups=ONE, threads=ONE)
-        device.compute.submit(commands)
-        device.compute.submit(
-            device.compute.record().exec(program, program.args(a, 1, 0, 2), groups=ONE, threads=ONE)
-        )
-    device.sync()
-    words = outs.host().cast("I")
-    assert all(words[4 * i] == i for i in range(count))
-    assert a.host()[0] == 1
-
-
-def test_the_argument_ring_never_hands_out_what_is_in_flight(device: Device):
-    """A small ring, submissions of random sizes, retirement at random: no live block is overwritten."""
-    import random
-
-    from hcq.stream import Stream
-
-    rnd = random.Random(5)
-    live: list[tuple[int, list[tuple[int, int]]]] = []
-
-    def retire() -> bool:
-        if not live:
-            return False
-        ring.tail, _ = live.pop(0)[0], None
-        return True
-
-    ring = ArgumentRing(device, retire, label="test", size=4096)
-    stream = Stream(64, ring)
-    ring.start(stream)
-    for step in range(3000):
-        blocks = []
-        for _ in range(rnd.randint(1, 4)):
-            size = 8 * rnd.randint(1, 100)
-            va = stream.place([step] * (size // 8), align=rnd.choice([8, 64, 256]))
-            for _, others in live:
-                assert all(va + size <= start or end <= va for start, end in others)
-            assert all(va + size <= start or end <= va for start, end in blocks)
-            blocks.append((va, va + size))
-        ring.finish(stream)
-        live.append((stream.at, blocks))
-        while live and rnd.random() < 0.5:
-            retire()
-
-
 def test_commands_for_another_kind_of_queue_are_refused(device: Device):
     with pytest.raises(UsageError, match="for a copy queue> was given to <Queue compute 0"):
         device.compute.submit(CommandBuffer(QueueKind.COPY))
@@ -297,76 +229,6 @@ def test_after_takes_points_only(device: Device):
         device.compute.submit(device.compute.record(), after=[3])
 
 
-def test_a_timeout_says_what_every_queue_is_stuck_on(fake: FakeDevice):
-    with wrap(fake) as device:
-        fake.hold = True
-        gate = device.signal(label="gate")
-        point = device.compute.submit(device.compute.record(), after=[gate.at(1)])
-        with pytest.raises(SignalTimeout) as caught:
-            point.wait(timeout_s=0.02)
-        error = caught.value
-        start, rest = str(error).split("; ")
-        assert start == "compute 0 of fake:0 stuck at 0 of 1 after 0.0 s"
-        assert rest == f"compute 0 of fake:0 at 0 of 1: packet 4 with {gate.va:#x}"
-        assert (error.point, error.seen) == (point, 0)
-        assert error.waited_s >= 0.02
-        gate._words[gate._index] = 1
-        fake.hold = False
-
-
-def test_a_fault_is_raised_by_waits_and_then_by_everything(device: Device, fake: FakeDevice):
-    program, a = device.load(WILD), device.alloc(64, label="victim")
-    point = device.compute.submit(
-        device.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE)
-    )
-    with pytest.raises(DeviceFault) as caught:
-        point.wait()
-    report = caught.value.report
-    assert report.va == a.va + (1 << 40)
-    assert "bytes after the end of" in report.nearest
-    for call in (
-        lambda: device.alloc(64), lambda: device.compute.submit(device.compute.record()), device.sync,
-        lambda: device.load(WILD), device.signal, device.clock,
-    ):  # fmt: skip
-        with pytest.raises(DeviceFault) as again:
-            call()
-        assert again.value.report is report
-
-
-def test_a_fault_names_the_kernel_and_its_arguments(device: Device, fake: FakeDevice):
-    fake.hold = True
-    program, a = device.load(WILD), device.alloc(64, label="victim")
-    commands = device.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE)
-    point = device.compute.submit(commands)
-    fake.run()
-    with pytest.raises(DeviceFault) as caught:
-        point.wait()
-    report = caught.value.report
-    assert (report.kernel, report.arguments) == ("wild", (f"p = {a!r}",))
-    assert str(caught.value).startswith("fake:0: page fault: no such page\n  address: ")
-
-
-def test_a_fault_in_a_replay_names_the_kernel_too(device: Device):
-    graph, program, a = Graph(), device.load(WILD), device.alloc(64)
-    graph.add(device.compute, device.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE))
-    with pytest.raises(DeviceFault) as caught:
-        graph.compile().replay().wait()
-    assert caught.value.report.kernel == "wild"
-
-
-def test_a_fault_with_several_kernels_in_flight_names_them_all(device: Device, fake: FakeDevice):
-    fake.hold = True
-    a, b = device.alloc(64), device.alloc(64)
-    commands = device.compute.record()
-    for image, given in ((ADD, (b, a, a)), (WILD, (a,))):
-        program = device.load(image)
-        commands.exec(program, program.args(*given), groups=ONE, threads=ONE)
-    point = device.compute.submit(commands)
-    fake.run()
-    with pytest.raises(DeviceFault, match=r"kernel: one of those in flight: (add, wild|wild, add)"):
-        point.wait()
-
-
 def test_no_groups_are_refused(device: Device):
     program, a = device.load(ADD), device.alloc(64)
     with pytest.raises(
@@ -386,38 +248,6 @@ def test_what_was_closed_in_flight_is_freed_by_later_submissions(device: Device,
     device.compute.submit(device.compute.record())
     assert fake.unloaded == ["add"]
     assert device.alloc(64).va == va
-
-
-def test_a_fault_of_a_device_that_is_waited_for_ends_the_wait():
-    one, two = FakeDevice(), FakeDevice(index=1)
-    with wrap(one) as first, wrap(two) as second:
-        two.hold = one.hold = True
-        program, a = second.load(WILD), second.alloc(64)
-        bad = second.compute.submit(
-            second.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE)
-        )
-        mine = first.compute.submit(first.compute.record(), after=[bad])
-        two.run()
-        with pytest.raises(DeviceFault, match="no such page"):
-            mine.wait(timeout_s=5)
-        with pytest.warns(
-            ResourceWarning, match="fake:0 was closed while work was in flight: .*no such page"
-        ):
-            first.close()
-
-
-def test_a_fault_of_an_unrelated_device_disturbs_nobody():
-    one, two = FakeDevice(), FakeDevice(index=1)
-    with wrap(one) as first, wrap(two) as second:
-        program, a = second.load(WILD), second.alloc(64)
-        second.compute.submit(second.compute.record().exec(program, program.args(a), groups=ONE, threads=ONE))
-        two.run()
-        one.hold = True
-        point = first.compute.submit(first.compute.record())
-        timer = threading.Timer(0.05, one.run)
-        timer.start()
-        point.wait(timeout_s=5)
-        timer.join()
 
 
 def test_sixteen_threads_may_submit_to_one_queue(device: Device, fake: FakeDevice):
