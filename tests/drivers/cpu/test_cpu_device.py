@@ -1,0 +1,136 @@
+"""The cpu device: opening, closing, memory, and devices beside it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drivers.kernel import view_at
+from hcq.driver import BufferSpec
+from hcq.errors import OutOfMemoryError, UnsupportedError, UsageError
+from hcq.hostpool import SIGNALS
+from tests.drivers.cpu.rig import COMPUTE, COPY, MIB, Box, exec_, finish, send, set_, wait_
+
+if TYPE_CHECKING:
+    from drivers.cpu.device import CpuDevice
+    from drivers.cpu.driver import CpuDriver
+
+
+def test_two_devices_wake_each_other(driver: CpuDriver) -> None:
+    one, other = driver.open(0, None), driver.open(0, None)
+    box, turns = Box(one), 300
+    ping, pong = box.va, box.va + 64
+    for k in range(1, turns + 1):
+        send(one.ring(COMPUTE, 0), wait_(pong, k - 1), set_(ping, k))
+        send(other.ring(COMPUTE, 0), wait_(ping, k), set_(pong, k))
+    finish(one, pong, turns)
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize("what", ["idle", "waiting", "computing"])
+def test_close_is_quick_whatever_the_queues_do(driver: CpuDriver, kernels: dict[str, int], what: str) -> None:
+    device = driver.open(0, None)
+    box = Box(device)
+    if what == "waiting":
+        for kind, index in ((COMPUTE, 0), (COMPUTE, 1), (COPY, 0)):
+            send(device.ring(kind, index), wait_(box.va, 1))
+    elif what == "computing":
+        send(device.ring(COMPUTE, 0), *[exec_(kernels["count"], box.va, 50, 50, 1)] * 4000)
+    time.sleep(0.01)
+    start = time.monotonic()
+    device.close()
+    device.close()
+    assert time.monotonic() - start < 0.5
+    with pytest.raises(UsageError, match="closed"):
+        device.alloc(4096, BufferSpec())
+
+
+def test_kernel_that_never_ends_is_given_up_and_its_memory_leaked(
+    driver: CpuDriver, kernels: dict[str, int]
+) -> None:
+    device = driver.open(0, None)
+    allocation = device.alloc(4096, BufferSpec())
+    send(device.ring(COMPUTE, 0), exec_(kernels["spin"], allocation.va))
+    time.sleep(0.02)
+    assert "runs kernel" in device.ring(COMPUTE, 0).stuck()
+    start = time.monotonic()
+    device.close()
+    assert 0.9 < time.monotonic() - start < 3.0
+    device.free(allocation)
+    view_at(allocation.va, 8).cast("Q")[0] = 1  # still mapped; and the thread may go
+
+
+def test_closed_device_s_control_memory_is_used_again(driver: CpuDriver) -> None:
+    first = driver.open(0, None)
+    va = first.pool.va
+    first.close()
+    second = driver.open(0, None)
+    assert second.pool.va == va
+    box = Box(second)
+    send(second.ring(COMPUTE, 0), set_(box.va, 1))
+    finish(second, box.va, 1)
+    second.close()
+
+
+def test_allocation_is_zeroed_aligned_and_bounded(device: CpuDevice) -> None:
+    for size, align in ((1, 256), (5000, 1 << 16), (5 * MIB, 256), (4096, 2 * MIB)):
+        got = device.alloc(size, BufferSpec(align=align))
+        assert got.va % align == 0
+        assert got.size >= size
+        assert got.host is not None
+        assert bytes(got.host) == bytes(got.size)
+        device.free(got)
+    with pytest.raises(OutOfMemoryError, match="this process may use"):
+        device.alloc(1 << 50, BufferSpec())
+
+
+def test_freed_memory_can_be_allocated_again(device: CpuDevice) -> None:
+    half = (device.info.vram_bytes // 2 + 4096) & -4096
+    for _ in range(3):
+        device.free(device.alloc(half, BufferSpec()))
+
+
+def test_only_the_one_device_can_be_opened(driver: CpuDriver) -> None:
+    for index, variant in ((1, None), (0, "fast")):
+        with pytest.raises(UsageError, match="one cpu device"):
+            driver.open(index, variant)
+
+
+def test_architecture_names_machine_and_processor(driver: CpuDriver) -> None:
+    (info,) = driver.enumerate()
+    machine, _, digest = info.arch.rpartition("-")
+    assert machine == os.uname().machine
+    assert len(bytes.fromhex(digest)) == 4
+
+
+def test_memory_that_the_host_does_not_see_is_no_peer(device: CpuDevice) -> None:
+    from hcq.driver import Allocation
+
+    with pytest.raises(UnsupportedError, match="host_visible=True"):
+        device.map_peer(Allocation(0x1000, 4096, None), device)
+    device.map_peer(device.alloc(4096, BufferSpec()), device)
+
+
+class ForeignDevice:
+    """A device of another kind, as far as the signal pool knows it."""
+
+    def map_host(self, va: int, size: int) -> None: ...
+
+    def unmap_host(self, va: int, size: int) -> None: ...
+
+    def signal_written(self, va: int) -> None: ...
+
+
+def test_waits_look_often_only_while_a_device_of_another_kind_is_open(driver: CpuDriver) -> None:
+    assert not driver.foreign(None)
+    other = ForeignDevice()
+    SIGNALS.attach(other)
+    try:
+        assert driver.foreign(None)
+    finally:
+        SIGNALS.detach(other)
+    assert not driver.foreign(None)
