@@ -1,5 +1,7 @@
 """Work across the lanes of a warp: permutations, reductions over a mask, matching."""
 
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -37,10 +39,51 @@ def permute(lib: Library, c: Code, values: Value, index: Value) -> Value:
     return c.call(name, values.type, values, index)
 
 
-def reduce(c: Code, operation: str, values: Value, lanes: Value, neutral: int) -> Value:
-    """Reduce the lanes that are set to a scalar: add, and, or, xor, smin, smax, umin, umax."""
-    kept = c.select(lanes, values, c.const(values.type, neutral))
-    return c.call(f"llvm.vector.reduce.{operation}.{mangle(values.type)}", f"i{bits_of(values.type)}", kept)
+_NEUTRAL = {
+    "add": 0,
+    "or": 0,
+    "xor": 0,
+    "and": -1,
+    "smin": 0x7FFF_FFFF,
+    "smax": -0x8000_0000,
+    "umin": -1,
+    "umax": 0,
+}
+
+
+def reduce_groups(
+    lib: Library, c: Code, operation: str, values: Value, groups: Value, active: Value
+) -> Value:
+    """Return for each active lane the values of its group reduced: add, and, or, xor, smin, smax, umin, umax of i32.
+
+    `groups` says for each active lane which lanes, itself among them, belong to its group.
+    """
+
+    def body(k: Code, data: Value, members: Value, lanes: Value) -> None:
+        all_in, result, rest = Spilled(k, members), k.slot(data.type), k.slot(lanes.type)
+        k.store(k.zero(data.type), result)
+        k.store(lanes, rest)
+        k.jump("test")
+        k.label("test")
+        left = k.load(lanes.type, rest)
+        k.branch(k.icmp("ne", left, 0), "group", "end")
+        k.label("group")
+        mine = k.op(
+            "or", all_in.get(first(k, left)), k.op("and", left, k.op("sub", k.const(left.type, 0), left))
+        )
+        within = k.mask_lanes(mine)
+        kept = k.select(within, data, k.const(data.type, _NEUTRAL[operation]))
+        name = f"llvm.vector.reduce.{operation}.{mangle(data.type)}"
+        total = k.splat(k.call(name, f"i{bits_of(data.type)}", kept), lib.lanes)
+        k.store(k.select(within, total, k.load(data.type, result)), result)
+        k.store(k.op("and", left, k.not_(mine)), rest)
+        k.jump("test")
+        k.label("end")
+        k.ret(k.load(data.type, result))
+
+    parameters = {"values": values.type, "groups": groups.type, "active": active.type}
+    name = lib.define(f"emu.reduce.{operation}.{bits_of(values.type)}", values.type, parameters, body)
+    return c.call(name, values.type, values, groups, active)
 
 
 def match(lib: Library, c: Code, values: Value, mask: Value) -> Value:

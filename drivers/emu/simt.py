@@ -5,6 +5,9 @@ runs each that is waited for with all of its lanes at once, and adds the lanes t
 next; a backward branch returns to the earlier block at once. Any control flow works, divergent or
 irreducible, and lanes meet again where their ways join.
 
+Where lanes of a warp must meet (`Gathering`) those that come first stay in their mask while later blocks run;
+then the function begins again with its first block. When nobody moves any more the meeting cannot be.
+
 At a barrier lanes sleep; when nobody else of the warp can run the function saves what lives and returns,
 and the dispatcher calls it again when the barrier opens. Where a loop may wait for other threads, a warp
 that has gone round often yields the same way.
@@ -53,6 +56,15 @@ class Site:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Gathering:
+    """Lanes that must be together before a block: for each lane a mask of those it waits for, and the instruction that wants it."""
+
+    masks: Callable[[WarpFunction], Value]
+    line: int
+    text: str
+
+
 @dataclass(slots=True)
 class Block:
     """A basic block: what it reads, writes and leads to, and a function that writes its code, terminator included."""
@@ -63,7 +75,8 @@ class Block:
     defs: frozenset[str]
     sleeps: int | None = None
     """Where lanes go on after the barrier that ends the block, if one does."""
-    line: int = 0
+    gathers: Gathering | None = None
+    """Lanes wait before the block until those named have come or left the kernel."""
 
 
 @dataclass(slots=True)
@@ -78,11 +91,6 @@ class Translation:
     """Bytes of a warp's state behind `state.warp_registers_at`."""
     blocks: int = 0
     instructions: int = 0
-
-
-@dataclass(slots=True)
-class _Loop:
-    yields: bool = False
 
 
 @dataclass(slots=True)
@@ -127,12 +135,12 @@ class WarpFunction:
         self._places = [_Place(i, nodes[n], blocks[n], n) for i, n in enumerate(chosen)]
         self._index = {n: i for i, n in enumerate(chosen)}
         sleeps = any(p.block.sleeps is not None for p in self._places)
+        self._gathering = [p for p in self._places if p.block.gathers is not None]
         single = self._single_definitions()
         self._unmasked = set() if sleeps or spins else single
         self._across = frozenset().union(*(p.node.live_in for p in self._places))
         self._now: dict[str, Value] = {}
         self._dirty: set[str] = set()
-        self._entry_values: dict[str, Value] = {}
         self._place = self._places[0]
         self._mask = Value(lib.mask, "0")
         self._guard: Value | None = None
@@ -172,11 +180,8 @@ class WarpFunction:
         """Write the function and return it."""
         c = self.c
         mask = self.lib.mask
-        self._live, self._blocked, self._fuel = (
-            c.slot(mask, "live"),
-            c.slot(mask, "blocked"),
-            c.slot("i32", "fuel"),
-        )
+        self._live, self._blocked = c.slot(mask, "live"), c.slot(mask, "blocked")
+        self._fuel, self._moved = c.slot("i32", "fuel"), c.slot("i1", "moved")
         self._variables = {r: c.slot(self._storage(r), f"R{i}") for i, r in enumerate(sorted(self._across))}
         in_memory = len(self._places) > _MASKS_IN_REGISTERS
         self._pending = [
@@ -212,6 +217,7 @@ class WarpFunction:
         blocked = c.resize(WARP.load(c, self.warp, "blocked"), self.lanes)
         c.store(c.op("and", blocked, c.not_(open_)), self._blocked)
         c.store(i32(_FUEL), self._fuel)
+        c.store(Value("i1", "false"), self._moved)
         for i, pending in enumerate(self._pending):
             waiting = c.load(mask, c.gep(self.warp, self._pending_at + i * self.lanes // 8))
             if i == 0:
@@ -238,12 +244,34 @@ class WarpFunction:
         c.label(f"B{i}")
         c.store(c.zero(self.lib.mask), self._pending[i])
         self._mask, self._guard, self._place = waiting, None, place
-        self._now, self._dirty, self._entry_values = {}, set(), {}
+        self._now, self._dirty = {}, set()
+        if place.block.gathers is not None:
+            self._gather(place, place.block.gathers)
+        if self._gathering:
+            c.store(Value("i1", "true"), self._moved)
         place.block.emit(self)
+
+    def _gather(self, place: _Place, gathering: Gathering) -> None:
+        """Let those lanes go on whose masks name none that is still elsewhere; the others stay where they are."""
+        c, waiting = self.c, self._mask
+        apart, together = c.fresh("apart"), c.fresh("together")
+        going = c.slot(self.lib.mask)
+        c.store(waiting, going)
+        absent = c.op("and", self.live, c.not_(waiting))
+        c.emit(f"br {c.icmp('eq', absent, 0)}, label %{together}, label %{apart}, !prof !0")
+        c.label(apart)
+        missing = c.op("and", gathering.masks(self), c.splat(absent, self.lanes))
+        staying = c.op("and", c.mask_bits(c.icmp("ne", missing, 0)), waiting)
+        c.store(staying, self._pending[place.index])
+        c.store(c.op("xor", waiting, staying), going)
+        c.branch(c.icmp("eq", staying, waiting), self._next(place), together)
+        c.label(together)
+        self._mask, self._now = c.load(self.lib.mask, going), {}
 
     def _leave(self, *, in_memory: bool) -> None:
         c = self.c
         c.label(f"C{len(self._places)}")
+        self._meet_again()
         live, blocked = c.load(self.lib.mask, self._live), c.load(self.lib.mask, self._blocked)
         WARP.store(c, self.warp, "live", live)
         WARP.store(c, self.warp, "blocked", blocked)
@@ -263,6 +291,35 @@ class WarpFunction:
         c.ret(i32(DONE))
         c.label("halt")
         c.ret(i32(YIELD))
+
+    def _meet_again(self) -> None:
+        """Where lanes wait for others of their warp, begin again if somebody moved; else report that they wait in vain."""
+        if not self._gathering:
+            return
+        c, mask = self.c, self.lib.mask
+        alone = c.zero(mask)
+        for place in self._gathering:
+            alone = c.op("or", alone, c.load(mask, self._pending[place.index]))
+        c.emit(f"br {c.icmp('eq', alone, 0)}, label %leave, label %alone, !prof !0")
+        c.label("alone")
+        moved = c.load("i1", self._moved)
+        c.store(Value("i1", "false"), self._moved)
+        rested = c.icmp("sgt", c.load("i32", self._fuel), 0)
+        c.branch(c.op("and", moved, rested), "C0", "vain")
+        c.label("vain")
+        others = c.zero(mask)
+        for place in self._places:
+            if place.block.gathers is None:
+                others = c.op("or", others, c.load(mask, self._pending[place.index]))
+        c.branch(c.icmp("ne", others, 0), "leave", "stuck")
+        c.label("stuck")
+        for place in self._gathering:
+            gathering, lanes = place.block.gathers, c.load(mask, self._pending[place.index])
+            assert gathering is not None
+            with c.when(c.icmp("ne", lanes, 0)):
+                self.report(ReportKind.ABSENT_LANE, self.site(gathering.line, gathering.text), lanes)
+        c.jump("halt")
+        c.label("leave")
 
     # ---- registers and the mask of active lanes
 

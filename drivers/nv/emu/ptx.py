@@ -18,7 +18,7 @@ from drivers.emu import engine as engines
 from drivers.emu.engine import Program, Settings
 from drivers.emu.launch import LaunchResult, Options, Work
 from drivers.emu.launch import launch as launch_program
-from drivers.nv.emu.ptx_flow import Flat, flatten
+from drivers.nv.emu.ptx_flat import Flat, flatten
 from drivers.nv.emu.ptx_syntax import PtxError, Source, Variable, parse
 from drivers.nv.emu.ptx_translate import translate
 from hcq.errors import UsageError

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from drivers.emu.simt import WarpFunction
     from drivers.emu.vector import Code
-    from drivers.nv.emu.ptx_flow import Flat
+    from drivers.nv.emu.ptx_flat import Flat
 
 CANONICAL_NAN = {16: 0x7FFF, 32: 0x7FFF_FFFF, 64: 0xFFF8_0000_0000_0000}
 FLOATS = {"f16": "half", "f32": "float", "f64": "double"}

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING
 from drivers.emu import sanitize
 from drivers.emu.dispatch import barrier_at
 from drivers.emu.report import ReportKind
-from drivers.emu.simt import Block, Translation, WarpFunction
+from drivers.emu.simt import Block, Gathering, Translation, WarpFunction
 from drivers.emu.state import BARRIER
 from drivers.emu.vector import Value
 from drivers.nv.emu import ptx_async, ptx_convert, ptx_float, ptx_int, ptx_memory, ptx_mma, ptx_warp
+from drivers.nv.emu.ptx_blocks import ENDS, BasicBlock, blocks, reads, warp_mask, writes
 from drivers.nv.emu.ptx_core import MEANINGS, Modifiers, Translator, meaning, operands
-from drivers.nv.emu.ptx_flow import ENDS, BasicBlock, Flat, blocks, reads, writes
 from drivers.nv.emu.ptx_int import CARRY
 from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Operand, PtxError, Reg
 
 if TYPE_CHECKING:
     from drivers.emu.library import Library
+    from drivers.nv.emu.ptx_flat import Flat
 
 _REGISTERED = (ptx_async, ptx_convert, ptx_float, ptx_int, ptx_memory, ptx_mma, ptx_warp)
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
@@ -39,6 +40,7 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
         made.append(Block(
             emit=lambda wf, block=block, number=number: _emit(holder[0], block, number),  # type: ignore[misc]
             successors=block.successors, uses=uses, defs=defs, sleeps=number + 1 if block.sleeps else None,
+            gathers=_gathering(holder, block.gathers),
         ))  # fmt: skip
     spins = any(
         i.opcode in _WAITING or _WAITING_WORDS & set(i.modifiers) for block in cut for i in block.instructions
@@ -51,6 +53,21 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
     wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins, reserve=copies)
     holder.append(Translator(wf, flat, arch, lazy))
     return wf.translate()
+
+
+def _gathering(holder: list[Translator], instruction: Instruction | None) -> Gathering | None:
+    if instruction is None:
+        return None
+
+    def masks(_: WarpFunction) -> Value:
+        t = holder[0]
+        t.begin_block()
+        t.instruction = instruction
+        mask = warp_mask(instruction)
+        assert mask is not None
+        return t.bits(mask, 32)
+
+    return Gathering(masks, instruction.line, instruction.text)
 
 
 def _uses_and_defs(block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:
@@ -238,7 +255,7 @@ def _vote_at_barrier(t: Translator, which: Value, vote: Value) -> None:
 
 @meaning("barrier_result")
 def _barrier_result(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Read the vote of a barrier that has opened; `ptx_flow.blocks` puts this behind bar.red."""
+    """Read the vote of a barrier that has opened; `ptx_blocks.blocks` puts this behind bar.red."""
     c = t.c
     how = m.need("popc", "and", "or")
     m.rest.clear()

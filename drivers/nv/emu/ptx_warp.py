@@ -1,13 +1,12 @@
 """Operations across a warp: shfl, vote, match, redux, elect, activemask. Source: PTX ISA 9.7.9.6, 9.7.13.
 
-The lanes that a mask names must all be there: hardware would wait for them, the emulator reports the ones
-that are elsewhere.
+The lanes that a mask names have met when these are written (`ptx_blocks.gathers`); where they cannot, the
+engine reports it.
 """
 
 from __future__ import annotations
 
 from drivers.emu import lanes
-from drivers.emu.report import ReportKind
 from drivers.emu.vector import Value
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_int import is_signed
@@ -15,18 +14,12 @@ from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Operand, Pair
 
 
 def participants(t: Translator, operand: Operand) -> Value:
-    """Return the lanes that take part, checking that all named live ones are here."""
-    c = t.c
-    if isinstance(operand, Imm):
-        named = Value("i32", str(operand.value - (1 << 32) if operand.value >> 31 == 1 else operand.value))
-    else:
-        given = t.bits(operand, 32)
-        named = lanes.reduce(c, "or", given, t.wf.active_lanes, 0)
-    active = t.wf.active
-    missing = c.op("and", c.op("and", named, t.wf.live), c.not_(active))
-    with c.when(c.icmp("ne", missing, 0), likely=False), c.when(c.icmp("ne", active, 0)):
-        t.wf.report(ReportKind.ABSENT_LANE, t.site(), active, other=c.resize(missing, 64))
-    return c.op("and", named, active)
+    """Return for each lane which lanes it works with: those its mask names and that are here.
+
+    The masks of a block's lanes may differ: then several groups do the same at once, each for itself.
+    """
+    named = t.bits(operand, 32)
+    return t.c.op("and", named, t.wf.uniform(t.wf.active))
 
 
 @meaning("shfl")
@@ -34,9 +27,7 @@ def _shfl(t: Translator, i: Instruction, m: Modifiers) -> None:
     sync = m.flag("sync")
     mode = m.need("up", "down", "bfly", "idx")
     m.need("b32")
-    d, x, y, z, *mask = operands(t, i, 5 if sync else 4)
-    if sync:
-        participants(t, mask[0])
+    d, x, y, z, *_ = operands(t, i, 5 if sync else 4)
     target, valid = (d.first, d.second) if isinstance(d, Pair) else (d, None)
     value = t.bits(x, 32)
     c = t.c
@@ -93,15 +84,14 @@ def _vote(t: Translator, i: Instruction, m: Modifiers) -> None:
     how = m.need("all", "any", "uni", "ballot")
     m.need("pred", "b32")
     d, p, *mask = operands(t, i, 3 if sync else 2)
-    here = participants(t, mask[0]) if sync else t.wf.active
     c = t.c
-    votes = c.op("and", c.mask_bits(t.pred(p)), here)
+    here = participants(t, mask[0]) if sync else t.wf.uniform(t.wf.active)
+    votes = c.op("and", t.wf.uniform(c.mask_bits(t.pred(p))), here)
     if how == "ballot":
-        t.write(d, t.wf.uniform(votes))
+        t.write(d, votes)
         return
     none, every = c.icmp("eq", votes, 0), c.icmp("eq", votes, here)
-    result = {"all": every, "any": c.not_(none), "uni": c.op("or", none, every)}[how]
-    t.write(d, t.wf.uniform(result))
+    t.write(d, {"all": every, "any": c.not_(none), "uni": c.op("or", none, every)}[how])
 
 
 @meaning("activemask")
@@ -119,28 +109,15 @@ def _match(t: Translator, i: Instruction, m: Modifiers) -> None:
     d, x, mask = operands(t, i, 3)
     here = participants(t, mask)
     c, value = t.c, t.bits(x, bits)
+    same = c.op("and", lanes.match(t.wf.lib, c, value, t.wf.active), here)
     if how == "any":
-        t.write(d, lanes.match(t.wf.lib, c, value, here))
+        t.write(d, same)
         return
-    first = c.op("and", lanes.first(c, here), 31)
-    same = c.mask_bits(c.icmp("eq", value, t.wf.uniform(c.extract(value, first))))
-    every = c.icmp("eq", c.op("and", same, here), here)
+    every = c.icmp("eq", same, here)
     target, valid = (d.first, d.second) if isinstance(d, Pair) else (d, None)
-    t.write(target, t.wf.uniform(c.select(every, here, Value("i32", "0"))))
+    t.write(target, c.select(every, here, c.const(here.type, 0)))
     if valid is not None:
-        t.write(valid, t.wf.uniform(every))
-
-
-_NEUTRAL = {
-    "add": 0,
-    "or": 0,
-    "xor": 0,
-    "and": -1,
-    "smin": 0x7FFF_FFFF,
-    "smax": -0x8000_0000,
-    "umin": -1,
-    "umax": 0,
-}
+        t.write(valid, every)
 
 
 @meaning("redux")
@@ -154,8 +131,7 @@ def _redux(t: Translator, i: Instruction, m: Modifiers) -> None:
         operation = ("s" if is_signed(type_) else "u") + operation
     d, x, mask = operands(t, i, 3)
     here = participants(t, mask)
-    total = lanes.reduce(t.c, operation, t.bits(x, 32), t.c.mask_lanes(here), _NEUTRAL[operation])
-    t.write(d, t.wf.uniform(total))
+    t.write(d, lanes.reduce_groups(t.wf.lib, t.c, operation, t.bits(x, 32), here, t.wf.active))
 
 
 @meaning("elect")
@@ -165,6 +141,6 @@ def _elect(t: Translator, i: Instruction, m: Modifiers) -> None:
     if not isinstance(d, Pair):
         raise t.error("elect writes a register and a predicate")
     here = participants(t, mask)
-    leader = t.wf.uniform(lanes.first(t.c, here))
+    leader = t.c.intrinsic("cttz", here, extra=(Value("i1", "false"),))
     t.write(d.first, leader)
     t.write(d.second, t.c.icmp("eq", leader, t.wf.lane_id()))

@@ -93,6 +93,59 @@ def test_lane_masks_and_active_lanes(bench: Any):
     assert got.tolist() == [1] + [0] * 31
 
 
+GROUPS = "match.any.sync.b32 %r5, %a, -1; "
+"""Makes %r5 the mask of a lane's own group: lanes with the same %a."""
+
+
+def grouped(a: Any, reference: Any) -> list[int]:
+    return [reference([j for j in range(32) if a[j] == a[i]]) for i in range(32)]
+
+
+def test_groups_of_a_warp_reduce_each_for_itself(bench: Any):
+    a = np.array([i % 5 for i in range(32)], "u4")
+    got = bench.apply(GROUPS + "mov.u32 %r6, %laneid; redux.sync.add.u32 %d, %r6, %r5;", "u4", a)
+    assert got.tolist() == grouped(a, sum)
+    got = bench.apply(GROUPS + "mov.u32 %r6, %laneid; redux.sync.max.u32 %d, %r6, %r5;", "u4", a)
+    assert got.tolist() == grouped(a, max)
+
+
+def test_groups_of_a_warp_vote_and_elect_each_for_itself(bench: Any):
+    a = np.array([i % 5 for i in range(32)], "u4")
+    lines = GROUPS + "mov.u32 %r6, %laneid; setp.lt.u32 %p1, %r6, 7; vote.sync.ballot.b32 %d, %p1, %r5;"
+    assert bench.apply(lines, "u4", a).tolist() == grouped(a, lambda g: sum(1 << j for j in g if j < 7))
+    lines = GROUPS + "setp.eq.u32 %p1, %a, 3; vote.sync.all.pred %p2, %p1, %r5; selp.u32 %d, 1, 0, %p2;"
+    assert bench.apply(lines, "u4", a).tolist() == [int(v == 3) for v in a]
+    got = bench.apply(GROUPS + "elect.sync %d|%p1, %r5;", "u4", a)
+    assert got.tolist() == grouped(a, min)
+
+
+def test_groups_of_a_warp_match_each_for_itself(bench: Any):
+    a = np.array([i % 5 for i in range(32)], "u4")
+    lines = (
+        GROUPS
+        + "mov.u32 %r6, %laneid; shr.u32 %r6, %r6, 4; match.all.sync.b32 %r7|%p1, %r6, %r5; mov.u32 %d, %r7;"
+    )
+    assert bench.apply(lines, "u4", a).tolist() == [0] * 32
+    lines = GROUPS + "mov.u32 %r6, %laneid; shr.u32 %r6, %r6, 4; match.any.sync.b32 %d, %r6, %r5;"
+    want = [sum(1 << j for j in range(32) if j % 5 == i % 5 and j // 16 == i // 16) for i in range(32)]
+    assert bench.apply(lines, "u4", a).tolist() == want
+
+
+def test_lanes_wait_for_those_that_come_a_longer_way_or_leave(bench: Any):
+    a = np.arange(32, dtype="u4")
+    lines = """mov.u32 %r5, 0; setp.lt.u32 %p1, %a, 8; @%p1 bra LEAVE; setp.lt.u32 %p2, %a, 16; @%p2 bra LONG;
+    MEET: vote.sync.ballot.b32 %d, %p2, -1; bra STORE;
+    LONG: add.u32 %r5, %r5, 1; setp.lt.u32 %p3, %r5, %a; @%p3 bra LONG; bra MEET;
+    LEAVE: ret; STORE:"""
+    assert bench.apply(lines, "u4", a).tolist() == [0] * 8 + [0xFF00] * 24
+
+
+def test_a_predicate_takes_part_in_a_warp_operation_as_a_branch_does(bench: Any):
+    a = np.arange(32, dtype="u4")
+    lines = "mov.u32 %d, 5; setp.lt.u32 %p1, %a, 8; @%p1 redux.sync.add.u32 %d, %a, 255;"
+    assert bench.apply(lines, "u4", a).tolist() == [28] * 8 + [5] * 24
+
+
 # ---- matrices
 
 SHAPES = [

@@ -1,4 +1,4 @@
-"""A kernel as one flat list of instructions: device functions inlined, variables placed, basic blocks cut.
+"""A kernel as one flat list of instructions: device functions inlined, variables placed.
 
 Device functions have no machine state of their own here: a call is replaced by the callee's body with names
 of its own. Parameters of calls become registers where every access agrees on offset and width, else a piece
@@ -9,7 +9,7 @@ of local memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -37,11 +37,6 @@ if TYPE_CHECKING:
     from drivers.nv.emu.ptx_syntax import Variable
 
 _MOST_INSTRUCTIONS = 200_000
-NO_RESULT = {
-    "st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "call", "prefetch", "prefetchu",
-    "nanosleep", "pmevent", "stmatrix", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "elect_none",
-}  # fmt: skip
-ENDS = {"bra", "brx", "ret", "exit", "trap"}
 
 
 @dataclass(slots=True)
@@ -69,48 +64,6 @@ class Flat:
     def table_offset(self) -> int:
         """Where the addresses of `symbols` lie behind the parameters."""
         return -(-self.param_bytes // 8) * 8
-
-
-def operands_of(operand: Operand) -> Iterator[Reg]:
-    """Yield the registers in an operand."""
-    match operand:
-        case Reg():
-            yield operand
-        case Mem(Reg() as base):
-            yield base
-        case Vec(items) | Args(items):
-            for item in items:
-                yield from operands_of(item)
-        case Pair(first, second):
-            yield from operands_of(first)
-            yield from operands_of(second)
-        case Not(reg):
-            yield reg
-        case _:
-            return
-
-
-def writes(instruction: Instruction) -> list[Reg]:
-    """Return the registers an instruction writes."""
-    if instruction.opcode in NO_RESULT or not instruction.operands or not _has_result(instruction):
-        return []
-    first = instruction.operands[0]
-    return [] if isinstance(first, Mem) else list(operands_of(first))
-
-
-def _has_result(instruction: Instruction) -> bool:
-    if instruction.opcode == "cp":
-        return False
-    return instruction.opcode not in ("barrier", "bar")
-
-
-def reads(instruction: Instruction) -> list[Reg]:
-    """Return the registers an instruction reads, its guard included."""
-    operands = instruction.operands
-    found = [instruction.guard] if instruction.guard else []
-    for operand in operands[1:] if writes(instruction) else operands:
-        found += operands_of(operand)
-    return found
 
 
 class _Flattener:
@@ -412,83 +365,3 @@ def flatten(source: Source, name: str) -> Flat:
         known = [f.name for f in source.functions.values() if f.entry]
         raise PtxError(0, f"no kernel {name!r} in this module; it has {known}")
     return _Flattener(source, kernel).run()
-
-
-@dataclass(slots=True)
-class BasicBlock:
-    """Instructions without a branch but at the end; `successors` are block numbers."""
-
-    labels: list[str]
-    instructions: list[Instruction] = field(default_factory=list)
-    successors: tuple[int, ...] = ()
-    sleeps: bool = False
-
-
-def sleeps(instruction: Instruction) -> bool:
-    """Whether lanes wait at this instruction for others of their workgroup."""
-    return (
-        instruction.opcode == "bar"
-        and instruction.modifiers[:1] in (("sync",), ("red",), ("cta",))
-        and "arrive" not in instruction.modifiers
-    ) or (
-        instruction.opcode == "barrier"
-        and "arrive" not in instruction.modifiers
-        and "cluster" not in instruction.modifiers
-    )
-
-
-def blocks(flat: Flat) -> list[BasicBlock]:
-    """Cut a kernel into basic blocks; the first is where it begins, an empty last one leaves the kernel."""
-    found = [BasicBlock([])]
-    for statement in flat.statements:
-        if isinstance(statement, Label):
-            if found[-1].instructions:
-                found.append(BasicBlock([]))
-            found[-1].labels.append(statement.name)
-            continue
-        result = _barrier_result(statement) if sleeps(statement) else None
-        if result is not None:
-            statement = replace(statement, operands=statement.operands[1:])  # noqa: PLW2901 - split in two
-        found[-1].instructions.append(statement)
-        if statement.opcode in ENDS or sleeps(statement):
-            found[-1].sleeps = sleeps(statement)
-            found.append(BasicBlock([]))
-        if result is not None:
-            found[-1].instructions.append(result)
-    where = {label: i for i, block in enumerate(found) for label in block.labels}
-    for i, block in enumerate(found):
-        block.successors = _successors(flat, block, i, where, len(found))
-    return found
-
-
-def _barrier_result(statement: Instruction) -> Instruction | None:
-    """The vote of bar.red is read when the barrier has opened: an instruction of its own, behind it."""
-    if "red" not in statement.modifiers:
-        return None
-    return replace(statement, opcode="barrier_result", operands=statement.operands[:2])
-
-
-def _successors(
-    flat: Flat, block: BasicBlock, number: int, where: dict[str, int], count: int
-) -> tuple[int, ...]:
-    last = block.instructions[-1] if block.instructions else None
-    following = (number + 1,) if number + 1 < count else ()
-
-    def at(label: str, line: int) -> int:
-        if label not in where:
-            raise PtxError(line, f"branch to {label}, which is no label here")
-        return where[label]
-
-    if last is None or last.opcode not in ENDS:
-        return following
-    goes_on = following if last.guard else ()
-    target = last.operands[-1] if last.operands else None
-    if last.opcode == "bra":
-        if not isinstance(target, Sym):
-            raise PtxError(last.line, f"branch to {target}")
-        return (*goes_on, at(target.name, last.line))
-    if last.opcode == "brx":
-        if not isinstance(target, Sym) or target.name not in flat.targets:
-            raise PtxError(last.line, "brx.idx needs a .branchtargets list")
-        return (*goes_on, *(at(label, last.line) for label in flat.targets[target.name]))
-    return goes_on
