@@ -71,7 +71,7 @@ class Inner:
 class Model:
     """Costs of one kernel on one target."""
 
-    def __init__(self, kernel: Kernel, target: Target) -> None:
+    def __init__(self, kernel: Kernel, target: Target, *, most_threads: int = 1 << 30) -> None:
         self.kernel = kernel
         self.target = target
         self.threaded = target.threads > 1
@@ -79,7 +79,7 @@ class Model:
         """Whether no value may be computed twice."""
         self.width = max(1, target.vector_bytes // max(4, kernel.widest))
         if self.threaded:
-            self.width = _workgroup(kernel, target.threads)
+            self.width = _workgroup(kernel, min(target.threads, most_threads))
         self.vector_bytes = 4 * self.width if self.threaded else target.vector_bytes
         self.kinds: dict[tuple[object, ...], Kind] = {}
 

@@ -47,6 +47,10 @@ SIGNATURES: dict[str, tuple[int, str]] = {
         0,
         "all threads of the workgroup; loads of its memory that must come behind it name it as token",
     ),
+    "exchange": (
+        1,
+        "the 32 bits of the thread whose number in the warp differs by arg[0]; arg[1] threads take part",
+    ),
     "alu": (2, "LLVM's two-operand instruction arg"),
     "fneg": (1, "flips the sign"),
     "cmp": (2, "arg is (instruction, predicate); bool result"),
@@ -163,7 +167,7 @@ def prune(lines: list[Line]) -> list[Line]:
 def _type_rules(line: Line) -> Iterator[str]:
     """What is wrong with the types of one line."""
     src = line.src
-    if line.op in ("alu", "fneg", "call", "freeze"):
+    if line.op in ("alu", "fneg", "call", "freeze", "exchange"):
         for s in src:
             if s.dtype is not line.dtype or s.lanes != line.lanes:
                 yield f"{s} is {s.dtype.name}x{s.lanes}, the result {line.dtype.name}x{line.lanes}"

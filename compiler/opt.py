@@ -36,6 +36,9 @@ def choose(ast: UOp, target: Target) -> Plan:
     kernel = analyse(ast)
     model = Model(kernel, target)
     split = _best_split(kernel, model)
+    while model.threaded and (used := _used(kernel, model, split)) <= model.width // 2 and model.width > 32:
+        model = Model(kernel, target, most_threads=used)
+        split = _best_split(kernel, model)
     axes = tuple([_axis(model, split, r) for r in kernel.outputs])
     reductions = {}
     for family in kernel.families:
@@ -49,6 +52,7 @@ def choose(ast: UOp, target: Target) -> Plan:
         reductions,
         () if model.threaded else find_rows(kernel, split),
         threads,
+        target.warp,
         nanoseconds=nanoseconds,
     )
 
@@ -77,6 +81,13 @@ def _best_split(kernel: Kernel, model: Model) -> Split:
             if cost < best_cost * 0.999:
                 best_cost, best = cost, tile
     return best
+
+
+def _used(kernel: Kernel, model: Model, split: Split) -> int:
+    """The most threads of a workgroup that any range keeps busy."""
+    ranges = [split.vector] if split.vector is not None else []
+    ranges += [r for r in (model.inner(family, split).vector for family in kernel.families) if r is not None]
+    return max([r.arg[1] for r in ranges], default=1)
 
 
 def _work(family: Family) -> int:

@@ -99,6 +99,8 @@ class Plan:
 
     Above one, the lanes of axes and reductions (always this many) are threads, not vectors.
     """
+    warp: int = 1
+    """Threads that exchange registers."""
     streamed: bool = False
     """Whether full-vector stores bypass the caches; the buffers must then be aligned to a vector."""
     nanoseconds: float = 0.0

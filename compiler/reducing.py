@@ -11,16 +11,13 @@ import itertools
 from typing import TYPE_CHECKING
 
 from compiler import arith, symbolic
-from compiler.dtype import dtypes
-from compiler.linear import POINTER
+from compiler.butterfly import Total, over_threads
 from compiler.ops import Ops
 from compiler.walk import bound_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from compiler.builder import Builder
-    from compiler.dtype import DType
     from compiler.linear import Block, Line
     from compiler.linearize import Linearizer
     from compiler.uop import UOp
@@ -43,45 +40,31 @@ class Reducer:
         self.b.cursor = home
         totals = self._level(0, self._identities())
         per = self.plan.unroll
-        slots = iter(range(0, len(totals), per))
-        for node in self.family:
-            for point in self.points:
-                first = next(slots)
-                parts = totals[first : first + per]
-                while len(parts) > 1:
-                    parts = [
-                        arith.combine(self.b, node.arg[0], node.dtype, parts[i], parts[i + 1])
-                        if i + 1 < len(parts)
-                        else parts[i]
-                        for i in range(0, len(parts), 2)
-                    ]
-                total = parts[0]
-                if self.plan.lanes > 1:
-                    across = self._over_threads if self.owner.plan.threads > 1 else arith.across
-                    total = across(self.b, node.arg[0], node.dtype, total)
-                self.owner.env.update(zip(self.units, point, strict=True))
-                self.owner.finish(node, total)
+        places = list(itertools.product(self.family, self.points))
+        sums = (self._unrolled(node, totals[i * per : (i + 1) * per]) for i, (node, _) in enumerate(places))
+        for (node, point), total in zip(places, self._across(sums), strict=True):
+            self.owner.env.update(zip(self.units, point, strict=True))
+            self.owner.finish(node, total)
 
-    def _over_threads(self, b: Builder, op: str, dtype: DType, total: Line) -> Line:
-        """Every thread's total combined, in a butterfly over workgroup memory.
+    def _unrolled(self, node: UOp, parts: list[Line]) -> Total:
+        """The totals of one output's unrolled rounds, as a tree."""
+        while len(parts) > 1:
+            parts = [
+                arith.combine(self.b, node.arg[0], node.dtype, parts[i], parts[i + 1])
+                if i + 1 < len(parts)
+                else parts[i]
+                for i in range(0, len(parts), 2)
+            ]
+        return Total(node.arg[0], node.dtype, parts[0])
 
-        All threads end with the result.
-        """
-        threads = self.owner.plan.threads
-        kind = arith.storage_type(total.dtype)
-        memory = b.line("shared", POINTER, 1, (), (kind, threads))
-        thread = b.line("thread", dtypes.int64, 1, (), 0)
-        mine = b.offset(memory, thread, kind)
-        step = threads // 2
-        while step:
-            b.line("store", kind, 1, (mine, arith.pack(b, total, total.dtype)))
-            written = b.line("barrier", dtypes.bool, 1)
-            other = b.offset(memory, b.alu("xor", thread, b.index(step)), kind)
-            stored = b.line("load", kind, 1, (other, written))
-            total = arith.combine(b, op, dtype, total, arith.unpack(b, stored, total.dtype))
-            b.line("barrier", dtypes.bool, 1)
-            step //= 2
-        return total
+    def _across(self, sums: Iterable[Total]) -> Iterable[Line]:
+        """What lanes or threads have found, combined."""
+        plan = self.owner.plan
+        if self.plan.lanes == 1:
+            return (total.value for total in sums)
+        if plan.threads > 1:
+            return over_threads(self.b, tuple(sums), plan.threads, plan.warp)
+        return (arith.across(self.b, *total) for total in sums)
 
     def _identities(self) -> list[Line]:
         lanes = self.plan.lanes

@@ -36,6 +36,8 @@ class Dialect:
     thread: Callable[[int, str], list[str]]
     """(axis, register) -> the thread's number in its workgroup as i64."""
     barrier: str = ""
+    exchange: Callable[[str, str, int, int], str] | None = None
+    """(register, word, distance, threads) -> the instruction that gets the other thread's word."""
     shared_space: int = 0
     """LLVM's address space of workgroup memory; 0 is a target without."""
     footer: str = ""
@@ -323,6 +325,13 @@ def _join(t: Text, line: Line) -> None:
     t.put(line, f"phi {kind} [ {t.name(value)}, %{inside} ], [ {t.name(otherwise)}, %{before} ]")
 
 
+def _exchange(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    if t.dialect.exchange is None:
+        raise CompileError("threads of this target exchange no registers")
+    t.lines.append("  " + t.dialect.exchange(t.name(line), t.name(line.src[0]), *line.arg))
+
+
 def _number(of: Callable[[Dialect], Callable[[int, str], list[str]]]) -> Callable[[Text, Line], None]:
     def render(t: Text, line: Line) -> None:
         assert isinstance(line.arg, int)
@@ -341,8 +350,8 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "load": _load, "load_masked": _load_masked, "gather": _gather,
     "store": _store, "store_masked": _store_masked, "scatter": _scatter, "prefetch": _prefetch,
     "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert, "saturate": _saturate,
-    "splat": _splat, "shuffle": _shuffle, "any": _any, "scratch": _scratch, "shared": _shared,
-    "table": _table,
+    "splat": _splat, "shuffle": _shuffle, "exchange": _exchange, "any": _any,
+    "scratch": _scratch, "shared": _shared, "table": _table,
     "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
     "if": _if, "endif": _endif, "join": _join, "variable": _variable,
     "argument": _number(lambda d: d.pointer),

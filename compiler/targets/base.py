@@ -36,6 +36,8 @@ class Target:
     """Whether gathers and masked stores are instructions; without them they are many."""
     threads: int = 1
     """Threads of a workgroup at most, a power of two; above one, lanes are threads."""
+    warp: int = 1
+    """Threads that run together and may exchange registers, a power of two."""
     may_abort: bool = False
     """Whether LLVM may end the process on a kernel.
 

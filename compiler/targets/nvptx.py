@@ -28,12 +28,14 @@ ROWS = {
 }
 """Known archs; the figures only steer the cost model."""
 THREADS = 256
+WARP = 32
 SHARED_SPACE = 3
 
 _FOOTER = """
 declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
 declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
 declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
+declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)
 attributes #0 = { nounwind "nvvm.maxntid"="THREADS" "no-jump-tables"="true" }
 !0 = !{i32 1}"""
 
@@ -53,6 +55,13 @@ def _special(name: str, register: str) -> list[str]:
     ]
 
 
+def _exchange(register: str, word: str, distance: int, threads: int) -> str:
+    """The butterfly exchange: mask of the threads that take part, word, distance, last lane."""
+    members = -1 if threads == WARP else (1 << threads) - 1
+    words = f"i32 {members}, i32 {word}, i32 {distance}, i32 {WARP - 1}"
+    return f"{register} = call i32 @llvm.nvvm.shfl.sync.bfly.i32({words})"
+
+
 DIALECT = Dialect(
     entry=_entry,
     pointer=lambda number, register: [f"  {register} = addrspacecast ptr addrspace(1) %p{number} to ptr"],
@@ -60,6 +69,7 @@ DIALECT = Dialect(
     group=lambda axis, register: _special(f"ctaid.{'xyz'[axis]}", register),
     thread=lambda axis, register: _special(f"tid.{'xyz'[axis]}", register),
     barrier="call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
+    exchange=_exchange,
     shared_space=SHARED_SPACE,
     footer=_FOOTER,
 )
@@ -102,6 +112,7 @@ def target(arch: str) -> Target:
         cores=processors,
         gathers=True,
         threads=THREADS,
+        warp=WARP,
         may_abort=True,
         settings="",
         emit=_emit,

@@ -164,6 +164,45 @@ def test_reduction_over_threads(name, k):
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+THROUGH_THREADS = (dtypes.float64, dtypes.float16, dtypes.bfloat16, dtypes.int8, dtypes.uint64, dtypes.bool)
+
+
+@pytest.mark.parametrize("dtype", THROUGH_THREADS, ids=lambda d: d.name)
+def test_values_of_every_width_cross_threads(dtype):
+    x = sample(dtype, seed=5)[:300]
+    r = loop(0, x.size)
+    ast = sink(store(0, number(0, dtypes.index), reduce(load(1, r, dtype), "MAX", r)))
+    got = run(ast, {1: x}, {0: (1, dtype)})[0]
+    want = np.max(from_memory(x, dtype))
+    np.testing.assert_array_equal(from_memory(got, dtype)[0], want)
+
+
+def test_many_totals_share_barriers():
+    """Between warps six totals take the barriers of one; within a warp none."""
+    i, r = loop(0, 3), loop(1, 1000)
+    value = load(6, i * 1000 + r)
+    ast = sink(*[store(k, i, reduce(op("MUL", value, number(float(k))), "ADD", r)) for k in range(6)])
+    target = target_of(ARCH)
+    ir, plan = lower(ast, target)
+    text = ptx(ir, target.machine(), 0)
+    steps = (plan.threads // 32).bit_length() - 1
+    assert steps > 0
+    assert (text.count("bar.sync"), text.count("shfl.sync.bfly")) == (2 * steps * 2, 6 * 5)  # 4 KiB, then 2
+    x = np.random.default_rng(0).integers(-9, 9, (3, 1000)).astype(np.float32)
+    got = run(ast, {6: x}, dict.fromkeys(range(6), (3, dtypes.float32)))
+    for k, row in got.items():
+        np.testing.assert_array_equal(row, x.sum(axis=1) * k)
+
+
+def test_a_workgroup_has_no_more_threads_than_its_ranges_keep_busy():
+    """The long range is the one along which memory is strided: threads run along the short one."""
+    i, j = loop(0, 1000), loop(1, 20)
+    _, plan = lower(sink(store(0, i * 40 + j, load(1, i * 40 + j))), target_of(ARCH))
+    assert (plan.threads, plan.axes[1].lanes) == (32, 32)
+    _, plan = lower(sink(store(0, loop(0, 1000), load(1, loop(0, 1000)))), target_of(ARCH))
+    assert plan.threads == 256
+
+
 def test_variables_are_passed_by_value():
     x = np.arange(100, dtype=np.float32)
     i, start = loop(0, 40), Variable("start", 0, 60)
