@@ -14,6 +14,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from drivers.kernel import view_at
 from drivers.nv import decode
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.cubin import (
@@ -27,6 +28,7 @@ from drivers.nv.layouts.cubin import (
     InfoSymbolValue,
 )
 from drivers.nv.layouts.qmd import QMDS
+from drivers.nv.qmd import DIALECTS
 from drivers.nv.show import fields_text
 from hcq.device import Device
 from hcq.graph import Graph
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from hcq.program import Program
+    from tools.nv_scripted_bell import Bell
 
 _HOST: Final = re.compile(r"0x[1-9a-f][0-9a-f]{10,11}\b")
 """Addresses of this process; those that the driver chooses have ten digits."""
@@ -128,7 +131,8 @@ def stream_text(kernel: ScriptedKernel, words: list[int], names: Names) -> Itera
             other = writes[index + 1]
             upper, lower = (write, other) if _PAIRS[write.name] else (other, write)
             va = upper.data << 32 | lower.data
-            shown = names.of(va) if va >> 40 else f"{va:#x}"
+            host = kernel.bell.host(va)
+            shown = f"{va:#x}" if not host >> 40 else names.of(host) + ", by its alias" * (host != va)
             yield f"  {str(write).split(' ', 1)[0]:8} {write.name}, {other.name} = {shown}"
             skip = True
             continue
@@ -138,43 +142,61 @@ def stream_text(kernel: ScriptedKernel, words: list[int], names: Names) -> Itera
 
 
 def _descriptor(kernel: ScriptedKernel, va: int, names: Names) -> Iterable[str]:
-    from drivers.kernel import view_at  # noqa: PLC0415 - only here
-
-    layout = QMDS[kernel.script.generation.qmd]
-    text = fields_text(layout.from_bytes(view_at(va, layout.SIZE)))
+    row = kernel.script.generation
+    layout, dialect = QMDS[row.qmd], DIALECTS[row.qmd]
+    fields = layout.from_bytes(view_at(va, layout.SIZE))
     yield "           descriptor:"
-    for part in re.findall(r"\S+=(?:\[[^\]]*\]|\S+)", text):
+    for part in _PART.findall(fields_text(fields)):
         yield f"             {names.replace(part)}"
+    lower, upper, size = (
+        getattr(fields, name)[0] for name in (*dialect.bank, "CONSTANT_BUFFER_SIZE_SHIFTED4")
+    )
+    bank = BANK0[f"sm_{row.sm_version >> 8}{row.sm_version & 0xFF}"]
+    memory = view_at((upper << 32 | lower) << dialect.bank_shift, 16 * size)
+    yield "           constant bank 0:"
+    for part in _PART.findall(fields_text(bank.from_bytes(memory[: bank.SIZE]))):
+        yield f"             {part}"
+    words = memory[bank.SIZE :].cast("I").tolist()
+    yield f"             from {bank.SIZE:#x}, arguments: {' '.join(f'{word:#x}' for word in words)}"
 
 
-def _record_streams(kernel: ScriptedKernel) -> list[list[tuple[str, list[int]]]]:
-    """Make the kernel keep the raw words of every doorbell; return where they go."""
-    kept: list[list[tuple[str, list[int]]]] = []
-    kernel.bell.watch = kept.append
-    return kept
+_PART: Final = re.compile(r"\S+=(?:\[[^\]]*\]|\S+)")
+"""A field in the text of many."""
 
 
-def _play(act: Callable[[Device, Program], None]) -> str:
-    kernel = ScriptedKernel()
+def _doorbell(kernel: ScriptedKernel, bell: list[tuple[str, list[int]]], names: Names) -> Iterable[str]:
+    yield f"doorbell of {bell[0][0]}"
+    for _, words in bell[1:]:
+        yield f" entry of {len(words)} words"
+        yield from stream_text(kernel, words, names)
+
+
+def _play(
+    act: Callable[[Device, Program, Bell], None],
+    script: Script | None = None,
+    *,
+    cold: bool = False,
+    stack: int = 0,
+) -> str:
+    """Return what the doorbells of `act` say; a cold queue is told of code and local memory there as well."""
+    kernel = ScriptedKernel(script)
+    sm = kernel.script.generation.sm_version
     with closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as device:
-        program = device.load(sample("sm_90a", 90))
-        device.compute.submit(device.compute.record().barrier()).wait(timeout_s=5)
-        kept = _record_streams(kernel)
-        act(device, program)
+        program = device.load(sample(device.info.arch, 10 * (sm >> 8) + (sm & 0xFF), stack=stack))
+        if not cold:
+            device.compute.submit(device.compute.record().barrier()).wait(timeout_s=5)
         names = Names()
         lines: list[str] = []
-        for bell in kept:
-            lines.append(f"doorbell of {bell[0][0]}")
-            for _, words in bell[1:]:
-                lines.append(f" entry of {len(words)} words")
-                lines += stream_text(kernel, words, names)
+        kernel.bell.watch = lambda bell: lines.extend(_doorbell(kernel, bell, names))
+        act(device, program, kernel.bell)
     return "\n".join(lines) + "\n"
 
 
-def launch() -> str:
+def launch(script: Script | None = None, *, cold: bool = False, stack: int = 0) -> str:
     """One launch."""
 
-    def act(device: Device, program: Program) -> None:
+    def act(device: Device, program: Program, bell: Bell) -> None:
+        del bell
         out, x = device.alloc(4096), device.alloc(4096)
         queue = device.compute
         commands = queue.record().exec(
@@ -182,14 +204,14 @@ def launch() -> str:
         )
         queue.submit(commands).wait(timeout_s=5)
 
-    return _play(act)
+    return _play(act, script, cold=cold, stack=stack)
 
 
 def copy() -> str:
     """One copy and one fill."""
 
-    def act(device: Device, program: Program) -> None:
-        del program
+    def act(device: Device, program: Program, bell: Bell) -> None:
+        del program, bell
         out, x = device.alloc(4096), device.alloc(4096)
         queue = device.copies[0]
         queue.submit(queue.record().copy(out, x).fill(x, 0x11223344)).wait(timeout_s=5)
@@ -198,17 +220,20 @@ def copy() -> str:
 
 
 def cross_queue() -> str:
-    """A kernel that waits for a copy, a copy that waits for the kernel; both take the time."""
+    """A kernel that waits for a slow copy, a copy that waits for the kernel; both take the time."""
 
-    def act(device: Device, program: Program) -> None:
+    def act(device: Device, program: Program, bell: Bell) -> None:
         out, x = device.alloc(4096), device.alloc(4096)
         compute, copies = device.compute, device.copies[0]
+        bell.deaf = True
         first = copies.submit(copies.record().copy(x, out))
         commands = compute.record()
         with commands.span("kernel"):
             commands.exec(program, program.args(out, x, 7), groups=(4, 1, 1), threads=(64, 1, 1))
         second = compute.submit(commands, after=[first])
-        copies.submit(copies.record().copy(x, out), after=[second]).wait(timeout_s=5)
+        last = copies.submit(copies.record().copy(x, out), after=[second])
+        bell.answer()
+        last.wait(timeout_s=5)
 
     return _play(act)
 
@@ -216,7 +241,8 @@ def cross_queue() -> str:
 def graph() -> str:
     """A graph of ten kernels in a chain, replayed twice."""
 
-    def act(device: Device, program: Program) -> None:
+    def act(device: Device, program: Program, bell: Bell) -> None:
+        del bell
         buffers = [device.alloc(4096) for _ in range(2)]
         graph = Graph()
         opened = graph.param("x")
@@ -235,9 +261,10 @@ def graph() -> str:
 
 
 def bringup(script: Script | None = None) -> str:
-    """The calls of opening a device, asking for a ring of each kind, and closing."""
+    """The calls of opening a device, asking for a ring of each kind, and closing; what each ring is told."""
     kernel = ScriptedKernel(script)
     names = Names()
+    kernel.bell.watch = lambda bell: kernel.calls.extend(_doorbell(kernel, bell, names))
     from hcq.driver import QueueKind  # noqa: PLC0415 - only here
 
     with closing(NvDriver("nv", lambda _: kernel).open(0, None)) as device:
@@ -247,11 +274,17 @@ def bringup(script: Script | None = None) -> str:
     return "\n".join(names.replace(line).replace(uuid, "UUID") for line in kernel.calls) + "\n"
 
 
+_AMPERE: Final = Script(version="570.211.01", compute_class=0xC6C0, sms=108)
+_BLACKWELL: Final = Script(version="595.45.04", compute_class=0xCEC0, sms=170)
+
 GOLDEN: Final[dict[str, Callable[[], str]]] = {
     "nv_bringup_hopper_580": bringup,
-    "nv_bringup_ampere_570": lambda: bringup(Script(version="570.211.01", compute_class=0xC6C0, sms=108)),
-    "nv_bringup_blackwell_595": lambda: bringup(Script(version="595.45.04", compute_class=0xCEC0, sms=170)),
+    "nv_bringup_ampere_570": lambda: bringup(_AMPERE),
+    "nv_bringup_blackwell_595": lambda: bringup(_BLACKWELL),
     "nv_launch": launch,
+    "nv_launch_ampere": lambda: launch(_AMPERE),
+    "nv_launch_blackwell": lambda: launch(_BLACKWELL),
+    "nv_launch_first": lambda: launch(cold=True, stack=0x100),
     "nv_copy": copy,
     "nv_cross_queue": cross_queue,
     "nv_graph": graph,

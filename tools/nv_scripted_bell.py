@@ -44,13 +44,16 @@ class Bell:
         self.watch: Callable[[list[tuple[str, list[int]]]], None] | None = None
         """Called at each ringing: (engine, nothing), then ("", words) of each segment."""
         self.deaf = False
-        """Nothing is done: the GPU hangs."""
+        """Nothing is done: the GPU hangs, or takes its time until `answer`."""
+        self._missed: dict[int, None] = {}
+        """Tokens that were rung while deaf, in order."""
         self.ignored: set[int] = set()
         """Tokens for which nothing is done: who measures what a submission costs plays the GPU."""
 
     def ring(self, token: int) -> None:
         """Carry out the releases of what was put into a channel's ring."""
         if self.deaf or token in self.ignored:
+            self._missed[token] = None
             return
         handle = self._tokens[token]
         channel = self._objects[handle][2]
@@ -75,6 +78,13 @@ class Bell:
         if self.watch is not None:
             self.watch(raw)
 
+    def answer(self) -> None:
+        """Hear again, and carry out what was rung for meanwhile."""
+        self.deaf = False
+        missed, self._missed = self._missed, {}
+        for token in missed:
+            self.ring(token)
+
     def _run(self, words: list[int]) -> list[str]:
         state: dict[str, int] = {}
         lines = []
@@ -93,13 +103,15 @@ class Bell:
                 self._copy(fields, state)
         return lines
 
-    def _store(self, va: int, value: int, size: int, *, time: bool) -> None:
+    def host(self, va: int) -> int:
+        """Return the host address behind a device address."""
         for base, (length, where) in self._shown.items():
             if base <= va < base + length:
-                va += where - base
-                break
-        else:
-            raise RefusedError(f"a release to {va:#x}, where nothing is mapped")
+                return va + where - base
+        raise RefusedError(f"a release to {va:#x}, where nothing is mapped")
+
+    def _store(self, va: int, value: int, size: int, *, time: bool) -> None:
+        va = self.host(va)
         view_at(va, size)[:] = value.to_bytes(8, "little")[:size]
         if time:
             view_at(va + 8, 8)[:] = _TIME_NS.to_bytes(8, "little")

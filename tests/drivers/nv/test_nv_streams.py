@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import statistics
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,10 +33,18 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parents[2] / "golden"
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All streams, from a process of their own: where memory lies depends on what a process did before."""
+    folder = tmp_path_factory.mktemp("golden")
+    subprocess.run([sys.executable, "-m", "tools.nv_golden", str(folder)], check=True, timeout=100)
+    return folder
+
+
 @pytest.mark.parametrize("name", sorted(GOLDEN))
-def test_the_decoded_stream_is_the_golden_one(name: str):
+def test_the_decoded_stream_is_the_golden_one(name: str, written: Path):
     """`python -m tools.nv_golden tests/golden` writes them anew: read the difference before you commit it."""
-    assert GOLDEN[name]() == (FOLDER / f"{name}.txt").read_text()
+    assert (written / f"{name}.txt").read_text() == (FOLDER / f"{name}.txt").read_text()
 
 
 def test_golden_streams_never_differ_from_run_to_run():
