@@ -14,7 +14,8 @@ from frontend.autograd import detach
 from frontend.device import LOCK
 from frontend.expr import PARAM
 from frontend.lazy import PLAIN, Rebound, become
-from frontend.ops import arguments, elementwise, movement
+from frontend.ops import arguments, movement
+from frontend.ops.sources import constant
 from frontend.realize import CAPTURE, PENDING
 from hcq.errors import UsageError
 
@@ -36,7 +37,7 @@ def assign(self: Kind, value: Any) -> Kind:
     e = self.expr
     if new.__class__ is not self.__class__:
         common = new in PLAIN or CAPTURE.now is not None
-        new = elementwise.constant(self, new, e.dtype, e.shape) if common else self.parameter(new)
+        new = constant(self, new, e.dtype, e.shape) if common else self.parameter(new)
     if new.expr.device != e.device:
         raise UsageError(
             f"assign: this tensor is on {e.device}, the value on {new.expr.device}\n"

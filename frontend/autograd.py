@@ -20,6 +20,7 @@ from frontend import gradients
 from frontend.device import LOCK
 from frontend.expr import CONV, PARAM, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import EPOCH, apply, make, method, refresh, traced
+from frontend.ops.sources import constant
 from frontend.realize import realize_many
 from hcq.errors import UsageError
 
@@ -202,7 +203,6 @@ def _place(t: Tensor, index: dict[Any, int]) -> Node | None:
 
 
 def _one(x: Tensor) -> Node:
-    from frontend.ops.elementwise import constant  # noqa: PLC0415 - the rules are built on the methods
 
     one = constant(x, 1.0, x.expr.dtype, x.expr.shape)
     return one.expr, one.leaves

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING
 from compiler.ops import Ops
 from frontend.expr import CONV
 from frontend.lazy import apply
-from frontend.ops.creation import coordinate
-from frontend.ops.elementwise import constant as constant_of
-from frontend.ops.elementwise import convert, spread
 from frontend.ops.functions import cos, sign, sin
 from frontend.ops.indexing import interleaved
 from frontend.ops.reduce import fold
+from frontend.ops.sources import constant as constant_of
+from frontend.ops.sources import convert, coordinate, spread
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor

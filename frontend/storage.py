@@ -69,16 +69,6 @@ def allocate(cls: type[Tensor], shape: tuple[int, ...], dtype: DType, device: st
     )
 
 
-def moved(t: Tensor, device: str) -> Tensor:
-    """Return the value of a tensor on another device, by way of the host."""
-    from frontend.realize import CAPTURE, realize_one  # noqa: PLC0415 - realize is built on this module
-
-    if CAPTURE.now is not None:
-        raise UsageError(f"a tensor was moved to {device} inside a captured function; move it outside")
-    realize_one(t)
-    return of_bytes(t.__class__, bytes_of(t), t.expr.shape, t.expr.dtype, device)
-
-
 def bytes_of(t: Tensor) -> memoryview:
     """Return the elements of a realized tensor, row-major, to be copied at once."""
     e = t.expr

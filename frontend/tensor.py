@@ -25,7 +25,7 @@ from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
 from frontend.realize import CAPTURE, realize_many, realize_one
-from frontend.storage import Leaf, bytes_of, moved, nested, pack, to_numpy, unpack
+from frontend.storage import Leaf, bytes_of, nested, of_bytes, pack, to_numpy, unpack
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -204,9 +204,17 @@ class Tensor(Methods, Operators):
         return unpack(self._elements(), self.expr.dtype)[0]
 
     def to(self, device: str | None) -> Tensor:
-        """Return the value on another device."""
+        """Return the value on another device, by way of the host."""
         name = self.device_name(device)
-        return self if name == self.expr.device else moved(self, name)
+        if name == self.expr.device:
+            return self
+        if CAPTURE.now is not None:
+            raise UsageError(
+                f"a tensor was moved to {name} inside a captured function: a replay could not do that\n"
+                "hint: move it outside"
+            )
+        realize_one(self)
+        return of_bytes(self.__class__, bytes_of(self), self.expr.shape, self.expr.dtype, name)
 
     def clone(self) -> Tensor:
         """Return the same value in a buffer of its own, once realized."""

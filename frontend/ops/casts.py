@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, method
-from frontend.ops.elementwise import convert
+from frontend.ops.sources import convert
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
 from frontend.expr import source_expr
-from frontend.lazy import apply, make
-from frontend.ops.arguments import Shape, axis_of, shape_of, whole
+from frontend.lazy import apply
+from frontend.ops.arguments import axis_of, shape_of, whole
 from frontend.ops.casts import cast
-from frontend.ops.elementwise import add, constant, convert, mul
+from frontend.ops.elementwise import add, mul
 from frontend.ops.movement import reshape
+from frontend.ops.sources import constant, convert, coordinate
 from frontend.realize import CAPTURE
 from frontend.storage import allocate, dtype_of, flatten, from_numpy, of_bytes, pack
 from hcq.errors import UsageError
@@ -24,15 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from frontend.tensor import Tensor
-
-
-def coordinate(like: Tensor, shape: Shape, axis: int) -> Tensor:
-    """Return the coordinate along one axis of a shape, int32 where that suffices, on the device of `like`."""
-    wide = shape[axis] > dtypes.int32.max
-    return make(
-        like,
-        (source_expr(Ops.IOTA, (shape, axis), dtypes.int64 if wide else dtypes.int32, like.expr.device), ()),
-    )
 
 
 def _scalar(cls: type[Tensor], value: float, dtype: DType, device: str | None) -> Tensor:

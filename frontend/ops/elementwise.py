@@ -8,46 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes, promote
 from compiler.ops import Ops
-from frontend.expr import constant_of, float_dtype, source_expr
-from frontend.lazy import apply, composite, make, method, operator
+from frontend.expr import float_dtype
+from frontend.lazy import apply, composite, method, operator
 from frontend.ops.arguments import broadcast, number_dtype
+from frontend.ops.sources import Number, constant, convert, spread
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
-Number = float
-"""An int, a float or a bool: what Python's tower calls a float."""
-
 
 # -- agreeing on shape and dtype --------------------------------------------------------------------
-def constant(like: Tensor, value: Number, dtype: DType, shape: tuple[int, ...]) -> Tensor:
-    """Return a number as a tensor of a shape, on the device of `like`."""
-    scalar = make(like, (source_expr(Ops.CONST, value, dtype, like.expr.device), ()))
-    return spread(scalar, shape)
-
-
-def spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """Return x broadcast to a shape that it is known to broadcast to."""
-    old = x.expr.shape
-    if old == shape:
-        return x
-    return apply(Ops.EXPAND, shape, apply(Ops.RESHAPE, (1,) * (len(shape) - len(old)) + old, x))
-
-
-def convert(x: Tensor, dtype: DType) -> Tensor:
-    """Return x in another dtype, inside a traced method."""
-    e = x.expr
-    if e.dtype is dtype:
-        return x
-    value = constant_of(e)
-    if value is not None and not (dtype.kind != "float" and not math.isfinite(value)):
-        kind = float if dtype.is_float else bool if dtype is dtypes.bool else int
-        if dtype.kind in ("float", "bool") or dtype.min <= int(value) <= dtype.max:
-            return constant(x, kind(value), dtype, e.shape)
-    return apply(Ops.CAST, dtype, x)
-
-
 def agree(what: str, a: Tensor, b: Tensor | Number, *, floats: bool = False) -> tuple[Tensor, Tensor]:
     """Return both operands in one shape and dtype; `floats` wants a float dtype."""
     if isinstance(b, (int, float)):

@@ -15,9 +15,9 @@ from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, composite, method
 from frontend.ops.arguments import Shape, axis_of, broadcast, whole
-from frontend.ops.creation import coordinate
-from frontend.ops.elementwise import add, constant, convert, eq, lt, mul, spread, where
+from frontend.ops.elementwise import add, eq, lt, mul, where
 from frontend.ops.moving import moving_parts, only_at, place_at, take_moving
+from frontend.ops.sources import constant, convert, coordinate, spread
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:

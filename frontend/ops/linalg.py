@@ -8,8 +8,9 @@ from compiler.dtype import DType, dtypes, promote
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
 from frontend.ops.arguments import Shape, broadcast
-from frontend.ops.elementwise import add, convert, mul
+from frontend.ops.elementwise import add, mul
 from frontend.ops.movement import reshape
+from frontend.ops.sources import convert
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from frontend.ops.arguments import (
     sizes,
     whole,
 )
-from frontend.ops.elementwise import constant, convert, spread, where
+from frontend.ops.elementwise import where
+from frontend.ops.sources import constant, convert, coordinate, spread
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -262,8 +263,6 @@ def cat(self: Tensor, *others: Tensor, axis: int = 0) -> Tensor:
 
 def _beside(left: Tensor, right: Tensor, axis: int, border: int) -> Tensor:
     """Return left before the border of an axis, right from there on."""
-    from frontend.ops.creation import coordinate  # noqa: PLC0415 - creation is built on this module
-
     before = coordinate(left, left.expr.shape, axis)
     return apply(
         Ops.WHERE,
@@ -316,7 +315,6 @@ def triu(self: Tensor, diagonal: int = 0) -> Tensor:
 
 
 def _triangle(x: Tensor, diagonal: int, *, lower: bool) -> Tensor:
-    from frontend.ops.creation import coordinate  # noqa: PLC0415 - creation is built on this module
 
     shape = x.expr.shape
     rank = len(shape)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
-from frontend.ops.creation import coordinate
-from frontend.ops.elementwise import add, constant, lt, mul, sub, where
+from frontend.ops.elementwise import add, lt, mul, sub, where
+from frontend.ops.sources import constant, coordinate
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from frontend.expr import leaf_expr
 from frontend.lazy import apply, method
 from frontend.ops.arguments import Shape, shape_of, whole
 from frontend.ops.casts import cast
-from frontend.ops.creation import coordinate
-from frontend.ops.elementwise import add, constant, convert, mul, neg, spread
+from frontend.ops.elementwise import add, mul, neg
 from frontend.ops.functions import cos, log, sqrt
+from frontend.ops.sources import constant, convert, coordinate, spread
 from frontend.realize import CAPTURE
 from frontend.storage import Leaf
 from hcq.errors import UsageError

@@ -11,10 +11,11 @@ from compiler.ops import Ops
 from frontend.expr import STOP, float_dtype
 from frontend.lazy import apply, method
 from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
-from frontend.ops.elementwise import add, constant, convert, div, maximum, mul, ne, spread, sub, where
+from frontend.ops.elementwise import add, div, maximum, mul, ne, sub, where
 from frontend.ops.elementwise import pow as power
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, sqrt
+from frontend.ops.sources import constant, convert, coordinate, spread
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -148,8 +149,6 @@ def detached(x: Tensor) -> Tensor:
 
 def _arg(op: str, x: Tensor, axis: int | None, *, keepdim: bool) -> Tensor:
     """Return the first place of the extreme value: the greatest of n - i over the places i that hold it."""
-    from frontend.ops.creation import coordinate  # noqa: PLC0415 - creation is built on this module
-
     what = "argmax" if op is Ops.MAX else "argmin"
     if axis is None:
         flat = apply(Ops.RESHAPE, (product(x.expr.shape),), x)

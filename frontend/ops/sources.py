@@ -1,0 +1,57 @@
+"""What methods are built from: constants and coordinates, and values brought to a shape and a dtype.
+
+For use inside traced methods; shapes and dtypes are known to fit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes
+from compiler.ops import Ops
+from frontend.expr import constant_of, source_expr
+from frontend.lazy import apply, make
+
+if TYPE_CHECKING:
+    from frontend.ops.arguments import Shape
+    from frontend.tensor import Tensor
+
+Number = float
+"""An int, a float or a bool: what Python's tower calls a float."""
+
+
+def constant(like: Tensor, value: Number, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+    """Return a number as a tensor of a shape, on the device of `like`."""
+    scalar = make(like, (source_expr(Ops.CONST, value, dtype, like.expr.device), ()))
+    return spread(scalar, shape)
+
+
+def coordinate(like: Tensor, shape: Shape, axis: int) -> Tensor:
+    """Return the coordinate along one axis of a shape, int32 where that suffices, on the device of `like`."""
+    wide = shape[axis] > dtypes.int32.max
+    return make(
+        like,
+        (source_expr(Ops.IOTA, (shape, axis), dtypes.int64 if wide else dtypes.int32, like.expr.device), ()),
+    )
+
+
+def spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return x broadcast to a shape that it is known to broadcast to."""
+    old = x.expr.shape
+    if old == shape:
+        return x
+    return apply(Ops.EXPAND, shape, apply(Ops.RESHAPE, (1,) * (len(shape) - len(old)) + old, x))
+
+
+def convert(x: Tensor, dtype: DType) -> Tensor:
+    """Return x in another dtype, inside a traced method."""
+    e = x.expr
+    if e.dtype is dtype:
+        return x
+    value = constant_of(e)
+    if value is not None and not (dtype.kind != "float" and not math.isfinite(value)):
+        kind = float if dtype.is_float else bool if dtype is dtypes.bool else int
+        if dtype.kind in ("float", "bool") or dtype.min <= int(value) <= dtype.max:
+            return constant(x, kind(value), dtype, e.shape)
+    return apply(Ops.CAST, dtype, x)
