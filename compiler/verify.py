@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import TYPE_CHECKING, Final
 
 from compiler import graph
 from compiler import ops as sets
-from compiler import symbolic as sy
 from compiler.dtype import dtypes
 from compiler.ops import Ops
 from compiler.text import postorder
@@ -304,9 +302,3 @@ _RULES: Final[dict[str, Callable[[UOp], str]]] = {
     Ops.REDUCE: _reduce,
     Ops.SINK: _sink,
 }
-
-
-def elements_of(ast: UOp) -> int:
-    """Return how many output elements a kernel stores per STORE."""
-    ranges = sy.atoms_of((ast.src[0].src[1],))
-    return prod([r.arg[1] for r in ranges if r.op is Ops.RANGE])

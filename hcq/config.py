@@ -34,8 +34,6 @@ class Config:
     """HCQ_SEED: order of unbarriered Execs and interleaving of emulated queues; 0 keeps program order."""
     debug: int = 0
     """DEBUG: 1 tells compilations and verifies passes, 2 prints schedules, 3 linear code, 4 LLVM IR."""
-    beam: int = 0
-    """BEAM: width of the schedule search; 0 trusts the cost model."""
     jit: bool = True
     """JIT: 0 makes TinyJit call its function every time."""
     workers: int | None = None
@@ -74,7 +72,6 @@ _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "HCQ_TRACE": ("trace", _text),
     "HCQ_SEED": ("seed", _number),
     "DEBUG": ("debug", _number),
-    "BEAM": ("beam", _number),
     "JIT": ("jit", _flag),
     "HCQ_WORKERS": ("workers", _number),
     "HCQ_CONFORMANCE": ("conformance", _names),

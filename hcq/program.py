@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from hcq.errors import UsageError
+from hcq.memory import Buffer
 from hcq.params import Expr
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
     from hcq.device import Device
     from hcq.driver import DriverProgram
-    from hcq.memory import Buffer
     from hcq.params import Word
 
 Dim3 = tuple[int, int, int]
@@ -125,8 +125,6 @@ class KernArgs:
 
     def pointers(self) -> Iterator[tuple[ArgSlot, Buffer | Expr]]:
         """Yield every pointer slot, which says how it is accessed, with its buffer or open expression."""
-        from hcq.memory import Buffer  # noqa: PLC0415 - memory imports this module
-
         opened = {offset: expr for offset, _, expr in self.patches}
         for slot, value in zip(self.program.image.args, self.values, strict=True):
             if slot.kind is ArgKind.POINTER:

@@ -35,7 +35,6 @@ from drivers.nv.layouts.rm_classes import (
     NVB0B5_ALLOCATION_PARAMETERS,
     USERD_BYTES,
     CtxshareFlags,
-    EngineType,
     RmClass,
 )
 from hcq.errors import DriverError
@@ -231,8 +230,3 @@ class Channel:
     def close(self) -> None:
         """Unregister and free everything, the last made first; idempotent."""
         self._undo.close()
-
-
-def compute_engine() -> int:
-    """Return the engine type of compute channels."""
-    return EngineType.GR0

@@ -22,10 +22,8 @@ from drivers.nv.layouts.debugger import (
     NV906F_CTRL_GET_MMU_FAULT_INFO_PARAMS,
 )
 from drivers.nv.layouts.fault import (
-    MMU_ACCESS_PHYSICAL,
     RC_MEANING,
     WARP_ESR_INVALID_ADDRESS_SPACE,
-    MmuAccess,
     MmuFaultType,
     RcCode,
 )
@@ -45,13 +43,6 @@ if TYPE_CHECKING:
 
 Access = Literal["read", "write", "execute", "atomic"]
 
-_ACCESS: dict[int, Access] = {
-    MmuAccess.READ: "read",
-    MmuAccess.WRITE: "write",
-    MmuAccess.ATOMIC_STRONG: "atomic",
-    MmuAccess.PREFETCH: "read",
-    MmuAccess.ATOMIC_WEAK: "atomic",
-}
 _KINDS: dict[int, FaultKind] = {
     RcCode.MMU_FAULT: FaultKind.PAGE_FAULT,
     RcCode.PBDMA_ERROR: FaultKind.BAD_PACKET,
@@ -149,11 +140,6 @@ def _access_in(text: str) -> Access | None:
         if word in text.lower():
             return word
     return None
-
-
-def access_of(code: int) -> Access | None:
-    """Return the access that an MMU access type means, physical or not."""
-    return _ACCESS.get(code & ~MMU_ACCESS_PHYSICAL)
 
 
 def source_at(program: NvProgram, pc: int) -> str:
