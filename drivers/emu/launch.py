@@ -358,6 +358,7 @@ class _Deadline:
     _lock = threading.Condition()
     _watched: list[_Deadline] = []  # noqa: RUF012 - shared on purpose
     _watcher: threading.Thread | None = None
+    _process = os.getpid()
 
     def __init__(self, running: Running, timeout_s: float) -> None:
         self.running = running
@@ -365,6 +366,7 @@ class _Deadline:
         self.passed = False
 
     def __enter__(self) -> Self:
+        self._begin()
         with self._lock:
             first = not self._watched
             self._watched.append(self)
@@ -378,6 +380,12 @@ class _Deadline:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._watched.remove(self)
+
+    @classmethod
+    def _begin(cls) -> None:
+        """Begin anew in a forked child, where the thread that watched is not."""
+        if cls._process != os.getpid():
+            cls._process, cls._lock, cls._watched, cls._watcher = os.getpid(), threading.Condition(), [], None
 
     @classmethod
     def _watch(cls) -> None:

@@ -162,7 +162,7 @@ class AddressSpace:
         """Forget who touched what: races are judged within one launch."""
         for mapping in self.mappings():
             if mapping.touched is not None:
-                ctypes.memset(_address(mapping.touched), 0, len(mapping.touched))
+                mapping.touched.madvise(mmap.MADV_DONTNEED)  # zeros again, at the price of the pages in use
 
     def mark_initialised(self, va: int, size: int) -> None:
         """Tell that something other than a kernel wrote [va, va + size)."""
@@ -173,14 +173,19 @@ class AddressSpace:
     @staticmethod
     def _entry(mapping: Mapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
         if shadows and mapping.tracked and mapping.initialised is None:
-            mapping.initialised = mmap.mmap(-1, mapping.size + 64)
+            mapping.initialised = _pages(mapping.size + 64)
         if shadows and mapping.touched is None:
-            mapping.touched = mmap.mmap(-1, (mapping.size + 3) // 4 * RACE_BYTES_PER_DWORD + 64)
+            mapping.touched = _pages((mapping.size + 3) // 4 * RACE_BYTES_PER_DWORD + 64)
         flags = MAP_READ | (MAP_WRITE | MAP_ATOMIC if mapping.writable else 0)
         return bytes(MAP_ENTRY.pack(
             start=mapping.va, size=mapping.size, delta=(mapping.host - mapping.va) % 2**64, flags=flags,
             initialised=_address(mapping.initialised) if shadows else 0, touched=_address(mapping.touched) if shadows else 0,
         ))  # fmt: skip
+
+
+def _pages(size: int) -> mmap.mmap:
+    """Return zeroed pages that a forked child has for itself, as it has the memory they speak of."""
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _address(memory: mmap.mmap | None) -> int:

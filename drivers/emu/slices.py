@@ -8,6 +8,7 @@ on without the caller, who asks again later.
 from __future__ import annotations
 
 import ctypes
+import os
 import queue
 import struct
 import threading
@@ -156,12 +157,18 @@ class _Hands:
     """Threads that run slices; more are made when all are busy, and none keeps the process alive."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
 
     def give(self, job: Callable[[], None]) -> None:
         """Have a job done soon."""
+        if self._process != os.getpid():  # a forked child has none of its parent's threads
+            self._begin()
         with self._lock:
             fresh = self._idle == 0
             self._idle -= not fresh

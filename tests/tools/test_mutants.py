@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+
 import pytest
 
 from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod
-from tools.mutants.__main__ import judge_all, sample, score, text
+from tools.mutants.__main__ import rows_of, sample, score, text
 from tools.mutants.judge import Judge
+from tools.mutants.ownmemory import Snapshot
 from tools.mutants.sites import DELETE, changed, segment, variants
+from tools.mutants.verdicts import SEEDS, Outcome, Verdict, overall
+from tools.mutants.walk import Target, judge_all
 
 ACQUIRE = [
     int(MethodHeader(ADDRESS=HostMethod.SEM_ADDR_LO, SUBCHANNEL=Subchannel.COMPUTE, COUNT=2,
@@ -16,6 +22,7 @@ ACQUIRE = [
     0x1000,
     0x2,
 ]  # fmt: skip
+SAME, OTHER, REPORTED = (Verdict(one) for one in (Outcome.EQUIVALENT, Outcome.WRONG, Outcome.REPORTED))
 
 
 @pytest.mark.parametrize(
@@ -46,8 +53,61 @@ def test_every_word_of_a_segment_has_mutants() -> None:
     assert {one.at for one in segment(ACQUIRE, 0, 0, wide=True) if one.space == "word"} == {0, 1, 2}
 
 
+@pytest.mark.parametrize(
+    ("seen", "outcome"),
+    [
+        ([SAME], None),
+        ([SAME, OTHER], None),
+        ([SAME] * 7, None),
+        ([SAME] * 8, Outcome.EQUIVALENT),
+        ([SAME] * 7 + [OTHER], Outcome.SEEDED),
+        ([OTHER, OTHER], Outcome.WRONG),
+        ([SAME, REPORTED], Outcome.REPORTED),
+    ],
+)
+def test_only_the_same_bytes_under_all_seeds_are_equivalent(
+    seen: list[Verdict], outcome: Outcome | None
+) -> None:
+    verdict = overall(dict(zip(SEEDS, seen, strict=False)))
+    assert (verdict.outcome if verdict else None) == outcome
+
+
+def test_child_that_owns_its_memory_leaves_the_parents_as_it_was() -> None:
+    fd = os.memfd_create("shared")
+    os.ftruncate(fd, 3 * mmap.PAGESIZE)
+    file, anonymous = mmap.mmap(fd, 3 * mmap.PAGESIZE), mmap.mmap(-1, mmap.PAGESIZE)
+    file[5000], anonymous[1] = 7, 9
+    snapshot = Snapshot()
+    child = os.fork()
+    if not child:
+        snapshot.own()
+        kept = (file[5000], anonymous[1], os.pread(fd, 1, 5000)) == (7, 9, b"\7")
+        file[5000] = anonymous[1] = 1
+        os._exit(0 if kept and os.pread(fd, 1, 5000) == b"\1" else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert (file[5000], anonymous[1]) == (7, 9)
+    file.close()
+    anonymous.close()
+    os.close(fd)
+
+
+def test_child_goes_on_with_kernels_after_its_parent_ran_some() -> None:
+    mutants = Judge(seeds=(1,)).mutants
+    last = [number for number, one in enumerate(mutants) if one.label.endswith("GRID_WIDTH")][-1]
+    assert [one.outcome for one in judge_all(Target(), [last], jobs=1).values()] == [Outcome.REPORTED]
+
+
 @pytest.mark.slow
 def test_emulated_machine_notices_a_sample_of_mutants() -> None:
     mutants = Judge(seeds=(1,)).mutants
-    rows = judge_all(mutants, sample(mutants, 16, 7, None), profile="sm_90", jobs=2)
-    assert score(rows) >= 0.9, text(rows, len(mutants))
+    rows = rows_of(mutants, judge_all(Target(), sample(mutants, 100, 7, None), jobs=2))
+    assert score(rows) >= 0.95, text(rows, len(mutants))
+
+
+@pytest.mark.slow
+def test_forked_children_come_to_the_verdicts_of_fresh_machines() -> None:
+    judge = Judge(seeds=(1,))
+    numbers = sample(judge.mutants, 12, 11, None)
+    forked = judge_all(Target(), numbers, jobs=2, seeds=(1,))
+    fresh = {number: judge.fresh(judge.mutants[number], 1) for number in numbers}
+    assert {n: one.outcome for n, one in forked.items()} == {n: one.outcome for n, one in fresh.items()}

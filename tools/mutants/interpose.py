@@ -30,27 +30,29 @@ from drivers.nv.layouts.uvm import COMMAND_STRUCTS
 from tools.mutants import sites
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from drivers.kernel import Mapping, Mmio
     from drivers.nv.emu.machine.channel import ChannelRun
     from drivers.nv.emu.machine.kernel import EmulatedKernel
     from hcq.bits import Struct
-    from tools.mutants.sites import Mutant
+    from tools.mutants.sites import Mutant, Place
 
 _PUT = HopperAControlGPFifo.offset_of("GPPut")
 _WHAT = "mutant"
 
 
 class Interposer:
-    """A `drivers.kernel.Kernel` over an emulated one. `mutant` None: `found` is filled with all there are."""
+    """A `drivers.kernel.Kernel` over an emulated one.
 
-    def __init__(self, inner: EmulatedKernel, mutant: Mutant | None = None) -> None:
+    `choose` is asked at every place and returns the mutant to be made there, or None. Without it nothing is
+    changed, and `found` is filled with all mutants there are.
+    """
+
+    def __init__(self, inner: EmulatedKernel, choose: Callable[[Place], Mutant | None] | None = None) -> None:
         self._inner = inner
-        self.mutant = mutant
+        self._choose = choose
         self.found: list[Mutant] = []
-        self.made = False
-        """The mutant's place was reached."""
         self._calls = -1
         self._bells = -1
         self._puts: dict[int, int] = {}
@@ -62,14 +64,13 @@ class Interposer:
         self._calls += 1
         if not isinstance(argument, bytearray):
             return self._inner.ioctl(fd, request, argument)
-        name, layout = self._layout(request)
-        if self.mutant is None:
+        if self._choose is None:
+            name, layout = self._layout(request)
             self.found += self._of_call(name, layout, argument)
-        elif self.mutant.index == self._calls and self.mutant.space in {"ioctl", "params", "call"}:
-            self.made = True
-            if self.mutant.space == "call":
+        elif mutant := self._choose(("ioctl", self._calls)):
+            if mutant.space == "call":
                 return 0
-            self._change_call(argument, self.mutant)
+            self._change_call(argument, mutant)
         return self._inner.ioctl(fd, request, argument)
 
     def _layout(self, request: int) -> tuple[str, type[Struct] | None]:
@@ -139,11 +140,10 @@ class Interposer:
             slots.append(run.setup.ring_va + at * GpfifoEntry.SIZE)
             at = (at + 1) % run.setup.entries
         self._puts[token] = put
-        if self.mutant is None:
+        if self._choose is None:
             self.found += self._of_bell(run, slots)
-        elif self.mutant.index == self._bells and self.mutant.space not in {"ioctl", "params", "call"}:
-            self.made = True
-            return self._change_bell(run, slots, self.mutant)
+        elif mutant := self._choose(("bell", self._bells)):
+            return self._change_bell(run, slots, mutant)
         return True
 
     def _of_bell(self, run: ChannelRun, slots: Sequence[int]) -> Iterator[Mutant]:

@@ -1,14 +1,11 @@
-"""One mutant on a fresh machine: refused, reported, equivalent, or survived.
+"""One mutant under one seed: refused, reported, or what the bytes are.
 
-A mutant that changes nothing under one order is run under eight; it is equivalent only when all eight give
-what the unchanged driver gives.
+What several seeds come to is told by `verdicts`.
 """
 
 from __future__ import annotations
 
-import enum
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.emu.library import Sanitizers
@@ -17,69 +14,51 @@ from drivers.nv.emu.machine import open_machine
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
 from tools.mutants.interpose import Interposer
 from tools.mutants.scenario import Scenario, images
+from tools.mutants.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from drivers.nv.emu.machine.kernel import EmulatedKernel
     from hcq.program import KernelImage
-    from tools.mutants.sites import Mutant
+    from tools.mutants.sites import Mutant, Place
 
-SEEDS: Final = tuple(range(1, 9))
 TIMEOUT_S: Final = 2.0
+_UNCHANGED_S: Final = 60.0
+"""For the unchanged driver, whose kernels may have to be translated first."""
 _ARCH: Final = {"sm_90": "sm_90a", "sm_120": "sm_120a"}
 """Profile -> the architecture that its kernels are assembled for, where it differs."""
 
 
-class Outcome(enum.StrEnum):
-    """What became of a mutant."""
-
-    REFUSED = enum.auto()
-    """The driver raised a typed error."""
-    REPORTED = enum.auto()
-    """The machine reported, or the device faulted."""
-    TIMEOUT = enum.auto()
-    """A wait timed out, and said on what; counts as reported."""
-    EQUIVALENT = enum.auto()
-    """The same bytes under every seed, and no report."""
-    WRONG = enum.auto()
-    """Survived: other bytes under every seed tried, and no report."""
-    SEEDED = enum.auto()
-    """Survived: other bytes under some seeds alone, and no report."""
-    UNTYPED = enum.auto()
-    """Survived: an error that is not the project's own."""
-    HUNG = enum.auto()
-    """Survived: ran past its time, or took the process down."""
-
-
-CAUGHT: Final = frozenset({Outcome.REFUSED, Outcome.REPORTED, Outcome.TIMEOUT, Outcome.EQUIVALENT})
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """An outcome and the words that came with it."""
-
-    outcome: Outcome
-    detail: str = ""
-    clean: bool = True
-    """The process may go on with another mutant."""
-
-
 class Judge:
-    """Runs mutants of one profile; knows what the unchanged driver gives."""
+    """Knows what the unchanged driver does and gives on the machines of one profile and driver branch."""
 
-    def __init__(self, profile: str = "sm_90", *, seeds: Sequence[int] = SEEDS) -> None:
+    def __init__(
+        self,
+        profile: str = "sm_90",
+        driver: str = "580",
+        *,
+        seeds: Sequence[int],
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         """Run the unchanged driver under `seeds`: it must do and give the same under each, unreported."""
         self.profile = profile
+        self.driver = driver
+        self._timeout_s = timeout_s
         self._images: dict[str, KernelImage] = images(_ARCH.get(profile, profile))
         self.mutants: list[Mutant] = []
         self.expected: list[bytes] = []
         for seed in seeds:
             self._baseline(seed)
 
+    def machine(self, seed: int) -> EmulatedKernel:
+        """Return a fresh machine with all sanitizers on."""
+        return open_machine(self.profile, driver=self.driver, seed=seed, checks=Sanitizers.all())
+
     def _baseline(self, seed: int) -> None:
-        machine = open_machine(self.profile, seed=seed, checks=Sanitizers.all())
+        machine = self.machine(seed)
         interposer = Interposer(machine)
-        seen = self._play(interposer)
+        seen = self._play(interposer, _UNCHANGED_S)
         if not self.expected:
             self.expected, self.mutants = seen, interposer.found
         places = [str(mutant) for mutant in self.mutants] == [str(mutant) for mutant in interposer.found]
@@ -90,8 +69,8 @@ class Judge:
             )
         machine.shut()
 
-    def _play(self, interposer: Interposer) -> list[bytes]:
-        scenario = Scenario(NvDriver("nv-emu", lambda _: interposer), self._images, timeout_s=TIMEOUT_S)
+    def _play(self, interposer: Interposer, timeout_s: float) -> list[bytes]:
+        scenario = Scenario(NvDriver("nv-emu", lambda _: interposer), self._images, timeout_s=timeout_s)
         try:
             seen = scenario.play()
         except DeviceFault:
@@ -101,47 +80,39 @@ class Judge:
         scenario.close()
         return seen
 
-    def judge(self, mutant: Mutant) -> Verdict:
-        """Run a mutant under one seed and, where that shows nothing, under the others."""
-        wrong = []
-        for seed in SEEDS:
-            verdict = self._once(mutant, seed)
-            if verdict.outcome not in {Outcome.EQUIVALENT, Outcome.WRONG}:
-                return verdict
-            if verdict.outcome is Outcome.WRONG:
-                wrong.append(seed)
-                if len(wrong) == 2 == seed:
-                    return verdict
-        if not wrong:
-            return Verdict(Outcome.EQUIVALENT)
-        if len(wrong) == len(SEEDS):
-            return Verdict(Outcome.WRONG)
-        return Verdict(Outcome.SEEDED, f"seeds {wrong}")
+    def fresh(self, mutant: Mutant, seed: int) -> Verdict:
+        """Judge a mutant on a machine of its own, in this process: slow, and the process is left as it is."""
 
-    def _once(self, mutant: Mutant, seed: int) -> Verdict:
-        machine = open_machine(self.profile, seed=seed, checks=Sanitizers.all())
-        interposer = Interposer(machine, mutant)
+        def choose(place: Place) -> Mutant | None:
+            return mutant if place == mutant.place else None
+
+        machine = self.machine(seed)
+        return self.run(machine, Interposer(machine, choose))
+
+    def run(self, machine: EmulatedKernel, interposer: Interposer) -> Verdict:
+        """Do the scenario and say what came of it; nothing is closed when it raised."""
         try:
-            seen = self._play(interposer)
+            seen = self._play(interposer, self._timeout_s)
         except HcqError as error:
-            verdict = self._raised(error, [str(one) for one in machine.reports])
-            if verdict.clean:
-                machine.shut()
-            return verdict
+            return _raised(error, machine)
         except Exception as error:  # noqa: BLE001 - any error of another kind is a verdict on the driver
-            return Verdict(Outcome.UNTYPED, f"{type(error).__name__}: {error}", clean=False)
-        if machine.reports:
-            return Verdict(Outcome.REPORTED, str(machine.reports[0]))
-        if not interposer.made:
-            return Verdict(Outcome.UNTYPED, "the place of the mutant was never reached")
-        machine.shut()
+            return Verdict(Outcome.UNTYPED, f"{type(error).__name__}: {error}")
+        if machine.machine.fatal:
+            return Verdict(Outcome.REPORTED, str(machine.machine.fatal[0]))
         return Verdict(Outcome.EQUIVALENT if seen == self.expected else Outcome.WRONG)
 
-    def _raised(self, error: HcqError, reports: list[str]) -> Verdict:
-        text = str(error).split("\n", 1)[0]
-        timeout = isinstance(error, SignalTimeout)
-        if reports or isinstance(error, DeviceFault):
-            return Verdict(Outcome.REPORTED, reports[0] if reports else text, clean=not timeout)
-        if timeout:
-            return Verdict(Outcome.TIMEOUT, text, clean=False)
+
+def _raised(error: HcqError, machine: EmulatedKernel) -> Verdict:
+    text = str(error).split("\n", 1)[0]
+    fatal = machine.machine.fatal
+    if fatal or isinstance(error, DeviceFault):
+        return Verdict(Outcome.REPORTED, str(fatal[0]) if fatal else text)
+    if not isinstance(error, SignalTimeout):
         return Verdict(Outcome.REFUSED, f"{type(error).__name__}: {text}")
+    return Verdict(Outcome.SLOW if _at_work(error, machine) else Outcome.TIMEOUT, text)
+
+
+def _at_work(error: SignalTimeout, machine: EmulatedKernel) -> bool:
+    """Return whether the machine would have come to what was waited for, had it been given more time."""
+    runs = [channel.run for channel in machine.machine.channels]
+    return error.point.passed() or any(run.busy and not run.stuck for run in runs)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 Space = Literal["word", "entry", "qmd", "packet", "bell", "ioctl", "params", "call"]
 Runs = tuple[tuple[int, int], ...]
+Place = tuple[Literal["ioctl", "bell"], int]
+"""Where a mutant is made: the number of the ioctl or of the doorbell."""
+
+_CALLS: Final = frozenset({"ioctl", "params", "call"})
 
 OPERATIONS: Final = ("zero", "ones", "plus", "minus")
 DELETE: Final = "delete"
@@ -40,9 +44,14 @@ class Mutant:
     operation: str
     label: str
 
+    @property
+    def place(self) -> Place:
+        """Where it is made."""
+        return ("ioctl" if self.space in _CALLS else "bell"), self.index
+
     def __str__(self) -> str:
-        where = "ioctl" if self.space in {"ioctl", "params", "call"} else "bell"
-        return f"{where} {self.index}: {self.label} {self.operation}"
+        where, index = self.place
+        return f"{where} {index}: {self.label} {self.operation}"
 
 
 def extract(raw: int, runs: Runs) -> int:

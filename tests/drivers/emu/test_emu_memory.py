@@ -85,3 +85,13 @@ def test_shadows_are_made_only_when_asked_for(space: Any):
     assert MAP_ENTRY.read(plain, "touched") == 0
     assert MAP_ENTRY.read(space.table(shadows=True), "touched") != 0
     assert MAP_ENTRY.read(space.table(), "touched") == 0
+
+
+def test_who_touched_what_is_forgotten_between_launches(space: Any):
+    touched = MAP_ENTRY.read(space.table(shadows=True), "touched")
+    shadow = (ctypes.c_ubyte * 64).from_address(touched)
+    shadow[:4] = b"\1\2\3\4"
+    space.forget_parties()
+    assert bytes(shadow) == bytes(64)
+    shadow[0] = 5
+    assert shadow[0] == 5

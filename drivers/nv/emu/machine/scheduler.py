@@ -42,6 +42,11 @@ class Scheduler:
         """Whether waits were looked at since anything moved or rang; what the host stores changes none."""
         self.last: Channel | None = None
 
+    @property
+    def running(self) -> bool:
+        """Whether its thread was started and not ended."""
+        return self._thread is not None
+
     def rung(self, channel: Channel) -> None:
         """Take note of a doorbell; returns at once."""
         channel.run.ring_bell()
@@ -54,10 +59,13 @@ class Scheduler:
             )
         with self._wake:
             self._bells.append(channel)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="nv-emu", daemon=True)
-                self._thread.start()
+            self._start()
             self._wake.notify()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="nv-emu", daemon=True)
+            self._thread.start()
 
     def wake(self) -> None:
         """Look again: something outside changed."""
@@ -65,7 +73,7 @@ class Scheduler:
             self._wake.notify()
 
     def close(self) -> None:
-        """End the thread after the step at hand; the next doorbell starts another."""
+        """End the thread after the step at hand; `resume` or the next doorbell starts another."""
         with self._wake:
             thread, self._thread = self._thread, None
             self._closed = True
@@ -73,6 +81,12 @@ class Scheduler:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         self._closed = False
+
+    def resume(self) -> None:
+        """Go on after `close` with what is left to run; in a forked child too, which has no other threads."""
+        with self._wake:
+            if any(channel.run.busy for channel in self._machine.channels):
+                self._start()
 
     def _loop(self) -> None:
         pause = _ASK_AGAIN_S

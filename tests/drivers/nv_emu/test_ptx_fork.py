@@ -1,0 +1,31 @@
+"""A forked child of a process that ran kernels runs kernels too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+PROGRAM = textwrap.dedent(
+    """
+    import os
+    from drivers.emu.launch import Options
+    from drivers.emu.report import ReportKind
+    from tests.drivers.nv_emu.conftest import Bench
+
+    def run(body, limit):
+        head = ".version 8.0\\n.target sm_90\\n.address_size 64\\n.visible .entry k() {"
+        return Bench().run(head + body + "}", "k", 1, 32, options=Options(timeout_s=limit)).fault
+
+    assert run("ret;", 20.0) is None
+    child = os.fork()
+    if not child:
+        os._exit(0 if run("L: bra L;", 0.2).kind is ReportKind.HANG else 1)
+    raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+)
+
+
+def test_kernel_that_never_ends_is_stopped_in_a_forked_child() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=60, check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()

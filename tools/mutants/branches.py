@@ -1,0 +1,141 @@
+"""One walk through the scenario; where mutants can be made, a forked child goes on with each.
+
+What comes before a mutant's place is thus run once for all mutants of that place. A child has its own copy of
+everything, the emulated GPU and its memory included, and runs the rest of the scenario to the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+
+from hcq import process
+from tools.mutants.ownmemory import Snapshot
+from tools.mutants.verdicts import Outcome, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from tools.mutants.sites import Mutant, Place
+
+LIMIT_S: Final = 30.0
+"""For one mutant under one seed."""
+_LOOK_S: Final = 0.001
+_READ: Final = 1 << 16
+
+
+@dataclass(slots=True)
+class _Running:
+    """A child at work."""
+
+    pid: int
+    number: int
+    ends: float
+
+
+class Branches:
+    """Who goes on with which mutant, `jobs` at a time. `done` is told each verdict."""
+
+    def __init__(
+        self,
+        machine: EmulatedKernel,
+        wanted: Mapping[Place, Sequence[tuple[int, Mutant]]],
+        *,
+        jobs: int,
+        done: Callable[[int, Verdict], None],
+    ) -> None:
+        self._machine = machine
+        self._wanted = wanted
+        self._jobs = jobs
+        self._done = done
+        self._running: dict[int, _Running] = {}
+        self._pipe = -1
+
+    @property
+    def child(self) -> bool:
+        """Whether this process goes on with a mutant and owes a verdict."""
+        return self._pipe >= 0
+
+    def at(self, place: Place) -> Mutant | None:
+        """Return None in the parent, when all children of this place are done; in each child its mutant."""
+        todo = self._wanted.get(place) if not self.child else None
+        if not todo:
+            return None
+        scheduler = self._machine.machine.scheduler
+        self._stand_still()
+        memory = Snapshot()
+        for number, mutant in todo:
+            while len(self._running) >= self._jobs:
+                self._reap()
+            if self._fork(number):
+                memory.own()
+                scheduler.resume()
+                return mutant
+        while self._running:
+            self._reap()
+        scheduler.resume()
+        return None
+
+    def _stand_still(self) -> None:
+        """End what runs on other threads: a child has none of them."""
+        machine = self._machine.machine
+        machine.scheduler.close()
+        while any(one.away for channel in machine.channels for one in channel.run.inflight):
+            time.sleep(_LOOK_S)
+
+    def _fork(self, number: int) -> bool:
+        """Start a child; returns whether this is it."""
+        inward, outward = os.pipe()
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid:
+            os.close(outward)
+            self._running[inward] = _Running(pid, number, time.monotonic() + LIMIT_S)
+            return False
+        os.close(inward)
+        self._pipe = outward
+        return True
+
+    def finish(self, verdict: Verdict) -> None:
+        """End a child."""
+        os.write(self._pipe, json.dumps(asdict(verdict)).encode())
+        os._exit(0)
+
+    def _reap(self) -> None:
+        """Wait until a child is done or out of time."""
+        left = min(one.ends for one in self._running.values()) - time.monotonic()
+        ready, _, _ = select.select(tuple(self._running), [], [], max(0.0, left))
+        now = time.monotonic()
+        late = [fd for fd, one in self._running.items() if one.ends <= now and fd not in ready]
+        for fd in (*ready, *late):
+            one = self._running.pop(fd)
+            if fd in late:
+                os.kill(one.pid, signal.SIGKILL)
+            line = os.read(fd, _READ) if fd in ready else b""
+            os.close(fd)
+            _, status = os.waitpid(one.pid, 0)
+            if line:
+                verdict = Verdict.from_json(line)
+            elif fd in late:
+                verdict = Verdict(Outcome.HUNG, f"more than {LIMIT_S:.0f} s")
+            else:
+                verdict = Verdict(
+                    Outcome.HUNG, f"the process ended itself: {os.waitstatus_to_exitcode(status)}"
+                )
+            self._done(one.number, verdict)
+
+
+def keep_devices_over_forks() -> None:
+    """Have children go on with open devices: call it before the first is opened.
+
+    `hcq` orphans the devices of forked children, because two processes cannot drive one. A child of
+    `Branches` is no second driver: it has a GPU of its own, and its parent waits.
+    """
+    process._hooked.append(True)  # noqa: SLF001 - the one place where a child is to be what its parent was
