@@ -111,7 +111,7 @@ class Builder:
         return self.line("convert", dtype, value.lanes, (value,), name)
 
     def fma(self, a: Line, b: Line, c: Line) -> Line:
-        """A * b + c, rounded once."""
+        """Return a * b + c, rounded once."""
         return self.call("fma", a, b, c)
 
     def both(self, a: Line | None, b: Line | None) -> Line | None:

@@ -198,7 +198,7 @@ class Indexer:
         return (self.divide if atom.op is Ops.IDIV else self.modulo)(inner, atom.arg, signed=signed)
 
     def divide(self, x: Line, c: int, *, signed: bool) -> Line:
-        """X // c, rounded down."""
+        """Return x // c, rounded down."""
         b = self.b
         if x.op == "const" and isinstance(x.arg, int):
             return b.const(x.dtype, x.arg // c, x.lanes)

@@ -1,0 +1,60 @@
+"""What the documentation and the docstrings name is there: pages, files, modules, commands."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PACKAGES = ("hcq", "drivers", "compiler", "frontend", "tools")
+SOURCES = sorted([path for package in PACKAGES for path in (ROOT / package).rglob("*.py")])
+PATH = re.compile(rf"`((?:{'|'.join((*PACKAGES, 'tests', 'examples', 'docs'))})/[\w./-]+)`")
+DOTTED = re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.\w+)+)`")
+COMMAND = re.compile(r"python -m ([a-z_]\w*(?:\.[a-z_]\w*)*)")
+TESTS = re.compile(r"pytest (tests/[\w./-]+)")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
+
+
+def exists(dotted: str) -> bool:
+    """Whether a dotted name is a module, or something in one."""
+    parts = dotted.split(".")
+    for n in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:n]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[n:]:
+            if not hasattr(found, name) and name not in getattr(found, "__annotations__", {}):
+                return False
+            found = getattr(found, name, None)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_page_names_is_there(page: Path):
+    text = page.read_text()
+    missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
+    missing += [path for path in (*PATH.findall(text), *TESTS.findall(text)) if not (ROOT / path).exists()]
+    missing += [name for name in DOTTED.findall(text) if not exists(name)]
+    missing += [name for name in COMMAND.findall(text) if importlib.util.find_spec(name) is None]
+    assert not missing
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_what_a_docstring_names_is_there(package: str):
+    missing = []
+    for source in SOURCES:
+        if source.relative_to(ROOT).parts[0] != package:
+            continue
+        text = source.read_text()
+        names = [path for path in PATH.findall(text) if not (ROOT / path).exists()]
+        names += [name for name in DOTTED.findall(text) if not exists(name)]
+        names += [name for name in COMMAND.findall(text) if importlib.util.find_spec(name) is None]
+        missing += [f"{source.relative_to(ROOT)}: {name}" for name in names]
+    assert not missing
