@@ -48,6 +48,11 @@ class ArgumentRing:
         """Give a stream the empty ring."""
         stream.view, stream.base, stream.at, stream.limit = self._view, self._buffer.va, 0, self._buffer.size
 
+    def restart(self, stream: Stream) -> None:
+        """Give a stream the empty ring again: nothing in flight reads it any more."""
+        self.tail, self.extra = 0, []
+        self.start(stream)
+
     def room(self, stream: Stream, size: int) -> None:
         """Give `stream` a window with `size` free bytes; see `ArgumentMemory`."""
         end = self._buffer.size

@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hcq.commands import Exec
+from hcq.inflight import commands_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from hcq.device import Device
     from hcq.errors import FaultReport
@@ -22,7 +23,7 @@ def with_kernel(report: FaultReport, inflight: Sequence[Sequence[object]]) -> Fa
 
     `inflight` is what each submission in flight keeps, the oldest first.
     """
-    launches = [command for kept in inflight for command in _launches(kept)]
+    launches = [command for command in commands_of(inflight) if isinstance(command, Exec)]
     if report.kernel is not None:
         launches = [launch for launch in launches if launch.program.name == report.kernel]
     names = list(dict.fromkeys(launch.program.name for launch in launches))
@@ -32,20 +33,6 @@ def with_kernel(report: FaultReport, inflight: Sequence[Sequence[object]]) -> Fa
         shown = ", ".join(names[:SUSPECTS_SHOWN]) + (", ..." if len(names) > SUSPECTS_SHOWN else "")
         return replace(report, kernel=f"one of those in flight: {shown}")
     return report
-
-
-def _launches(kept: Sequence[object]) -> Iterator[Exec]:
-    """Yield the launches among what a submission keeps: commands, or the segments of an executable."""
-    for one in kept:
-        if isinstance(one, Exec):
-            yield one
-        elif isinstance(one, list):
-            yield from (
-                command
-                for part in one
-                for command in getattr(part, "commands", ())
-                if isinstance(command, Exec)
-            )
 
 
 def stuck_text(device: Device) -> str:

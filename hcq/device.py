@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Self
 
 from hcq.blame import nearest_pages, stuck_text, timeout_text, with_kernel
 from hcq.driver import BufferSpec, QueueKind
-from hcq.errors import DeviceFault, HcqError, SignalTimeout, UnsupportedError, UsageError
+from hcq.errors import DeviceFault, SignalTimeout, UnsupportedError, UsageError
 from hcq.heap import Heap
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Buffer
 from hcq.process import OPEN, remember, traced
 from hcq.program import Program
 from hcq.queue import Queue
-from hcq.signal import Signal, Stamp
+from hcq.signal import LOST, Signal, Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from hcq.driver import Allocation, DeviceInfo, DriverDevice, DriverProgram
     from hcq.errors import FaultReport
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hcq.memory import Block
     from hcq.profile import Clock, Span
     from hcq.program import KernelImage
-    from hcq.signal import Point
+    from hcq.signal import Point, Refusal
     from hcq.validate import Watch
 
 DEFAULT = BufferSpec()
@@ -54,6 +54,9 @@ class Device:
         self.closed = False
         self._closing = False
         self._report: FaultReport | None = None
+        self._raw: FaultReport | None = None
+        """The last fault as the driver told it: a thread that asked before a recovery may still bring it."""
+        self._recovery = threading.Lock()
         self.driver = driver
         self.info: DeviceInfo = driver.info
         self.name = f"{self.info.driver}:{self.info.index}"
@@ -64,7 +67,7 @@ class Device:
         self.closes = next(_EPOCHS) << 32
         """Grows whenever a buffer or a program is closed: what was checked before may have to be checked
         again."""
-        self.refusal: Callable[[], HcqError] | None = None
+        self.refusal: Refusal | None = None
         self._lock = threading.RLock()
         self.heap = Heap(self)
         self._executables: weakref.WeakSet[Executable] = weakref.WeakSet()
@@ -117,7 +120,7 @@ class Device:
 
     def forget_bindings(self) -> None:
         """Have idle executables let go of buffers: memory is short."""
-        for executable in tuple(self._executables):
+        for executable in self.executables():
             executable.forget()
 
     def sweep(self) -> None:
@@ -133,7 +136,7 @@ class Device:
         with self._lock:
             programs, self._dead_programs = self._dead_programs, []
             for entry in programs:
-                if all(point.passed() for point in entry[0]):
+                if all(point.over() for point in entry[0]):
                     self.driver.unload(entry[1])
                 else:
                     self._dead_programs.append(entry)
@@ -270,6 +273,8 @@ class Device:
 
         With validation on also when nothing can raise the slot of `signal` to `value`.
         """
+        from hcq.inflight import awaited  # noqa: PLC0415 - only when a wait takes long
+
         seen: set[Device] = set()
         todo: list[Device] = [self]
         while todo:
@@ -277,44 +282,79 @@ class Device:
             if device in seen:
                 continue
             seen.add(device)
-            if device.refusal is None and (report := device.driver.fault()) is not None:
-                device.faulted(report)
+            device.look()
             if device.refusal is not None:
                 raise device.refusal()
-            todo += device.waits_for()
-        if signal is not None and self.watch is not None:
-            self.watch.waiting(signal, value)
+            todo += {owner for owner in awaited(device.queues) if isinstance(owner, Device)} - seen
+        if signal is not None:
+            self.poll_lost(signal, value)
+            if self.watch is not None:
+                self.watch.waiting(signal, value)
 
-    def waits_for(self) -> set[Device]:
-        """Return the other devices whose signals the work in flight still waits for."""
-        from hcq.commands import Wait  # noqa: PLC0415 - only when a wait takes long
+    def poll_lost(self, signal: Signal, value: int) -> None:
+        """Raise when the slot of `signal` was to reach `value` by lost work, or behind such work."""
+        if LOST:
+            from hcq.recovery import check  # noqa: PLC0415 - only after a fault
 
-        out: set[Device] = set()
-        for queue in self.queues:
-            for _, kept in queue.inflight():
-                for command in kept:
-                    if isinstance(command, Wait) and isinstance(command.value, int):
-                        signal = command.signal
-                        unmet = signal.value - signal.base < command.value
-                        if unmet and isinstance(signal.device, Device) and signal.device is not self:
-                            out.add(signal.device)
-        return out
+            check(signal, value)
+
+    def look(self) -> None:
+        """Note a fault, if the driver has one."""
+        if self.refusal is None and (report := self.driver.fault()) is not None:
+            self.faulted(report)
 
     def faulted(self, report: FaultReport) -> None:
-        """Make a fault sticky: every later call raises the same report."""
+        """Make a fault sticky: every later call raises the same report, until `recover`."""
         with self._lock:
-            if self.refusal is not None:
+            if self.refusal is not None or report is self._raw:
                 return
+            self._raw = report
             if report.va is not None and not report.nearest:
                 report = replace(report, nearest=self.nearest(report.va))
             if not report.stuck_at:
                 report = replace(report, stuck_at=stuck_text(self))
             if not report.arguments:
-                report = with_kernel(report, [kept for queue in self.queues for _, kept in queue.inflight()])
+                running = [one for queue in self.queues for one in queue.inflight()]
+                report = with_kernel(report, [kept for point, kept in running if not point.passed()])
             self._report = report
-            self._refuse(partial(DeviceFault, report))
+            self.refuse(partial(DeviceFault, report))
 
-    def _refuse(self, refusal: Callable[[], HcqError]) -> None:
+    def recover(self) -> tuple[Buffer, ...]:
+        """Go on after a fault: every queue gets a new ring.
+
+        Buffers keep their contents and addresses, programs stay loaded, graphs can be replayed. What is in
+        flight, in any queue, is lost: who waits for its points gets the `DeviceFault` that ended it, also a
+        queue of another device, which must then recover as well. What it held is let go.
+
+        Returns the buffers that lost work was to write: what they hold is undefined.
+
+        Raises `UsageError` for a device without a fault, `UnsupportedError` where the driver cannot do it;
+        after any error the device is as faulted as before.
+        """
+        from hcq.recovery import recover  # noqa: PLC0415 - only after a fault
+
+        with self._recovery:
+            return recover(self)
+
+    def resume(self) -> None:
+        """Lift the refusal: the device recovered."""
+        with self._lock:
+            if not self._closing:
+                self._report = None
+                self._pending_spans = [
+                    (queue, written)
+                    for queue, spans in self._pending_spans
+                    if (written := [span for span in spans if span[2].ticks])
+                ]
+                self.refuse(None)
+        self.sweep()
+
+    def executables(self) -> tuple[Executable, ...]:
+        """Return the executables that run here."""
+        return tuple(self._executables)
+
+    def refuse(self, refusal: Refusal | None) -> None:
+        """Have every later call raise what `refusal` makes; None: no longer."""
         self.refusal = refusal
         for queue in self.queues:
             queue.refusal = refusal
@@ -338,7 +378,7 @@ class Device:
                 queue.refusal = queue.refusal or refusal
         stuck = self._drain(timeout_s)
         self.closed = True
-        self._refuse(refusal)
+        self.refuse(refusal)
         self._stop()
         if stuck:
             text = f"{self.name} was closed while work was in flight: {stuck}"
@@ -379,7 +419,7 @@ class Device:
             f"{self.name} was opened by process {parent} and cannot be used in its fork\n"
             f"hint: open it again here, or start processes by spawn"
         )
-        self._refuse(partial(UsageError, text))
+        self.refuse(partial(UsageError, text))
 
     def __enter__(self) -> Self:
         return self

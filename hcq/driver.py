@@ -192,6 +192,15 @@ class DriverDevice(Protocol):
         """Return the sticky fault of this device, if any. Cheap: polled every few milliseconds."""
         ...
 
+    def recover(self) -> None:
+        """Stop whatever still runs, and give every ring that was made a new, empty start; forget the fault.
+
+        Memory, mappings and programs stay. Nothing that was submitted before touches memory or signals once
+        this returns. Raises `UnsupportedError`, having touched nothing, where that cannot be done; after any
+        other error the device is still faulted, and this may be tried again.
+        """
+        ...
+
     def close(self) -> None:
         """Stop the queues and give everything back; idempotent."""
         ...

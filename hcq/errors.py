@@ -6,7 +6,7 @@ HcqError
 ├── DriverError (OSError)              the kernel refused a call
 │   └── OutOfMemoryError (MemoryError) no memory of the kind asked for
 ├── SignalTimeout (TimeoutError)       a signal did not reach its value in time; the device may still be alive
-├── DeviceFault                        the device faulted or hung; sticky for its device
+├── DeviceFault                        the device faulted or hung; sticky until `Device.recover`
 └── CompileError                       the compiler could not make a kernel; carries the AST
 """
 
@@ -115,7 +115,7 @@ class FaultReport:
 
 
 class DeviceFault(HcqError):  # noqa: N818 - what it is called everywhere
-    """The device faulted or hung; every later call on it raises this same report."""
+    """The device faulted or hung; every later call raises this same report, until `Device.recover`."""
 
     def __init__(self, report: FaultReport) -> None:
         super().__init__(str(report))

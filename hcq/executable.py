@@ -250,7 +250,10 @@ class Executable:
         point = queue.timeline.next()
         launch = replica.launch(segment, tuple(wait.signal for wait in waits))
         launch.fill([p.value - p.signal.base for p in (*waits, point)])
-        queue.submit_prebuilt(launch.stream, point, before, replica.kept)
+        kept = replica.kept
+        if len(self.devices) > 1:
+            kept = kept._replace(waits=tuple(Wait(p.signal, p.value - p.signal.base) for p in waits))
+        queue.submit_prebuilt(launch.stream, point, before, kept)
         if queue.device.trace:
             queue.send([Timestamp(end)])
             queue.device.expect_spans(queue, [(segment.label or self.label or "replay", begin, end)])
@@ -265,6 +268,13 @@ class Executable:
                 locks.callback(queue.lock.release)
             for replica in self._replicas:
                 replica.unbind()
+
+    def recovered(self) -> None:
+        """Let go of what is lost: a device recovered from a fault, and the next replay starts anew there."""
+        with self._locked():
+            self._tails = {queue: point for queue, point in self._tails.items() if not point.over()}
+            for replica in self._replicas:
+                replica.restart()
 
     def close(self) -> None:
         """Let go of the copies' memory; replays in flight keep theirs until they are done."""

@@ -20,7 +20,7 @@ from hcq.memory import Buffer
 from hcq.params import Expr, Param
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hcq.binding import Value
     from hcq.commands import CommandBuffer
@@ -65,6 +65,7 @@ class Past:
 class Promise:
     """A submitted SetSignal."""
 
+    queue: Queue
     value: int
     clock: Clock
 
@@ -136,7 +137,7 @@ class Ledger:
                 f"submitted before: a point is raised once, and values only grow"
             )
         draft.events.append((False, command.signal, value))
-        draft.promises.append((command.signal, Promise(value, dict(draft.clock))))
+        draft.promises.append((command.signal, Promise(draft.queue, value, dict(draft.clock))))
         draft.clock[draft.queue] += 1
 
     def _order(
@@ -161,7 +162,7 @@ class Ledger:
 
     def commit(self, draft: Draft, signal: Signal, value: int) -> None:
         """Enter a submission that was sent and that raises a timeline's slot to `value`."""
-        for one, promise in (*draft.promises, (signal, Promise(value, dict(draft.clock)))):
+        for one, promise in (*draft.promises, (signal, Promise(draft.queue, value, dict(draft.clock)))):
             known = self.promises.setdefault(one, [])
             reached = one.value - one.base
             # Of the promises kept only the newest matters: the host, or a later wait, joins that.
@@ -174,6 +175,13 @@ class Ledger:
                 past = Past(draft.queue, tick, begin, end, writes, what, awaits)
                 entries[:] = [old for old in entries if not _covers(past, old, draft.clock)]
                 entries.append(past)
+
+    def recovered(self, queues: Sequence[Queue]) -> None:
+        """Forget what was lost with these queues' rings: all that was submitted to them is over."""
+        for queue in queues:
+            join(self.host, self.clocks.get(queue, {}))
+        for signal, known in self.promises.items():
+            known[:] = [p for p in known if p.queue not in queues or p.value <= signal.value - signal.base]
 
     def host_saw(self, signal: Signal, value: int) -> None:
         """Order what the host submits from now on after everything that raised `signal` to `value`."""

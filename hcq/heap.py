@@ -52,15 +52,15 @@ class Heap:
         return True
 
     def bury(self, points: list[Point], block: Block, home: list[Block]) -> None:
-        """Let a block be taken again when all points are reached."""
-        if all(point.passed() for point in points):
+        """Let a block be taken again when all points are reached, or lost."""
+        if all(point.over() for point in points):
             home.append(block)
         else:
             self.graves.append((points, block, home))
             self._device.leftovers = True
 
     def sweep(self) -> None:
-        """Let go of what waited for points that are reached now."""
+        """Let go of what waited for points that are over now."""
         with self._lock:
             graves, self.graves = self.graves, []
             for points, block, home in graves:

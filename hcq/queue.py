@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING
 from hcq.arguments import ArgumentRing
 from hcq.binding import check_reach, look_up, piece, reaches, resolve
 from hcq.commands import Command, CommandBuffer, SetSignal, Timestamp, Wait
-from hcq.errors import HcqError, OutOfMemoryError, UnsupportedError, UsageError
-from hcq.signal import Point, Stamp, Timeline
+from hcq.errors import OutOfMemoryError, UnsupportedError, UsageError
+from hcq.signal import LOST, SLOT_VALUES, Point, Stamp, Timeline
 from hcq.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hcq.binding import Value
     from hcq.device import Device
     from hcq.driver import QueueKind
     from hcq.params import Param
+    from hcq.signal import Refusal
     from hcq.validate import Watch
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError)
@@ -58,7 +59,7 @@ class Queue:
         self.label = f"{kind.value} {index} of {device.name}"
         self.lock = threading.RLock()
         """Held while a submission is encoded and rung."""
-        self.refusal: Callable[[], HcqError] | None = None
+        self.refusal: Refusal | None = None
         """Makes the error that every submission raises: the device is closed, faulted or was left behind by a
         fork."""
         self.watch = watch
@@ -118,6 +119,9 @@ class Queue:
             signal = point.signal
             if signal is not self.timeline.signal and (self.watch is not None or not point.passed()):
                 waits.append(Wait(signal, point.value - signal.base))
+        if waits and LOST:
+            for point in after:
+                self.device.poll_lost(point.signal, point.value - point.signal.base)
         return waits
 
     def _send(
@@ -258,6 +262,17 @@ class Queue:
     def forget(self) -> None:
         """Drop what is in flight: the device was stopped and touches nothing any more."""
         self._inflight.clear()
+
+    def restart(self, reason: Refusal) -> list[Sequence[object]]:
+        """Go on with an empty ring: what is in flight is lost. Return what that keeps. The lock is held."""
+        lost = [(point, kept) for point, kept, _ in self._inflight if not point.passed()]
+        for point, _ in lost:
+            LOST[point.signal] = (SLOT_VALUES, reason)
+        self._inflight.clear()
+        self._stream.clear()
+        self._arguments.restart(self._stream)
+        self.timeline.renew(reason)
+        return [kept for _, kept in lost]
 
     def sync(self, *, timeout_s: float | None = None) -> None:
         """Wait until everything submitted so far is done."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hcq.arguments import ARGUMENTS
 from hcq.commands import Indirect, SetSignal, Wait
 from hcq.errors import UsageError
+from hcq.inflight import Kept
 from hcq.params import Param, Patch
 from hcq.patchplan import Placed, elements
 from hcq.stream import Stream
@@ -152,8 +153,7 @@ class Replica:
         """What the memory is bound to; None: nothing yet."""
         self.points: list[Point] = []
         """Where the last replay ends, a queue each."""
-        self.kept: tuple[object, ...] = (self.given, executable.segments, *memories)
-        """What a replay in flight keeps alive; `given` is changed in place, and only when no replay is."""
+        self.kept = Kept(self.given, executable.segments, executable.params, tuple(memories))
         self.launches: list[Launch | None] = [None] * len(executable.segments)
 
     def _placed(self, segment: Segment, patch: Patch, memories: list[Buffer]) -> Placed:
@@ -182,7 +182,13 @@ class Replica:
     def unbind(self) -> None:
         """Let go of the buffers; a replay in flight keeps its list of them."""
         self.given = [None] * len(self.given)
-        self.kept = (self.given, *self.kept[1:])
+        self.kept = self.kept._replace(given=self.given)
+
+    def restart(self) -> None:
+        """Forget replays that are lost, and what the memory is bound to."""
+        self.points[:] = [point for point in self.points if not point.over()]
+        self.launches = [None] * len(self.launches)
+        self.unbind()
 
     def done(self) -> bool:
         """Return whether the last replay is done."""

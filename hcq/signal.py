@@ -9,13 +9,20 @@ other's signal. A slot goes back to the pool when nothing refers to its `Signal`
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+import weakref
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from hcq.errors import SignalTimeout, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hcq.errors import HcqError
     from hcq.hostpool import Slot
+
+Refusal: TypeAlias = "Callable[[], HcqError]"
+"""Makes the error that a call raises."""
 
 POLL_S = 0.005
 """How long a wait sleeps between looks at the fault source and at Python's signals."""
@@ -144,6 +151,10 @@ class Point:
         signal = self.signal
         return signal._words[signal._index] + signal.base >= self.value  # noqa: SLF001 - same module, hot
 
+    def over(self) -> bool:
+        """Return whether the point is reached, or was lost to a fault: what waits for it may be let go."""
+        return self.passed() or self.signal in LOST
+
     def wait(self, *, timeout_s: float | None = None) -> None:
         """Sleep until the point is reached; see `Signal.wait`."""
         self.signal.wait(self.value, timeout_s=timeout_s)
@@ -156,6 +167,10 @@ class Point:
 
     def __repr__(self) -> str:
         return f"<Point {self.signal.label or hex(self.signal.va)} >= {self.value}, now {self.signal.value}>"
+
+
+LOST: weakref.WeakKeyDictionary[Signal, tuple[int, Refusal]] = weakref.WeakKeyDictionary()
+"""Signals that work lost to a fault was to raise: up to which slot value, and the error of who waits."""
 
 
 class Timeline:
@@ -187,6 +202,13 @@ class Timeline:
     def undo(self, before: Point) -> None:
         """Take back the point handed out after `before`: no queue was told of it."""
         self.last, self._value, self.signal = before, before.value, before.signal
+
+    def renew(self, reason: Refusal) -> None:
+        """Go on with a fresh slot: of what was handed out, all that is not reached now is lost."""
+        if self.signal.value < self._value:
+            LOST[self.signal] = (SLOT_VALUES, reason)
+        self.signal = Signal(self.device, label=self.label, base=self._value)
+        self.last = Point(self.signal, self._value)
 
     def skip(self, before: Point) -> None:
         """Count the point handed out after `before` as lost: it may be raised or not, none waits for it."""

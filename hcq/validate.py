@@ -24,7 +24,7 @@ from hcq.hazards import Draft, Ledger, accesses, number, resolved
 from hcq.waitgraph import Pending, WaitGraph, name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from hcq.binding import Value
     from hcq.commands import CommandBuffer
@@ -91,6 +91,14 @@ class Watch:
             draft = self._drafts.pop(queue, None) or _SHARED.ledger.draft(queue, "", [], {})
             _SHARED.ledger.commit(draft, point.signal, point.value - point.signal.base)
             _SHARED.waits.commit(draft, point)
+
+    def recovered(self, queues: Sequence[Queue]) -> None:
+        """Forget what was lost with the rings of a device."""
+        with _SHARED.lock:
+            for queue in queues:
+                self._drafts.pop(queue, None)
+            _SHARED.ledger.recovered(queues)
+            _SHARED.waits.recovered(queues)
 
     def reorder(self, commands: list[Command]) -> list[Command]:
         """Return the commands with every run of neighbouring Execs in another order."""

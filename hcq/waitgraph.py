@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hcq.commands import SetSignal
+from hcq.signal import LOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from hcq.commands import CommandBuffer
     from hcq.hazards import Draft
@@ -57,6 +58,10 @@ class WaitGraph:
         events = [*draft.events, (False, point.signal, point.value - point.signal.base)]
         self._pending = [one for one in self._pending if one.point is not None and not one.point.passed()]
         self._pending.append(Pending(draft.queue, draft.label, events, point))
+
+    def recovered(self, queues: Sequence[Queue]) -> None:
+        """Forget what was in flight in these queues: it is done, or lost."""
+        self._pending = [one for one in self._pending if one.queue not in queues]
 
     def play(self, more: Pending | None = None, *, without: CommandBuffer | None = None) -> Outcome:
         """Play everything in flight, and one submission more that was recorded in `without`, forward."""
@@ -114,6 +119,8 @@ class WaitGraph:
             if any(not waits and one is signal and to >= value for waits, one, to in pending.events):
                 who = pending.label or "a submission"
                 return f"raised by {who} on {pending.queue.label}, which waits itself"
+        if signal in LOST:
+            return f"what was to raise it is lost: {LOST[signal][1]()}"
         return "nothing recorded or submitted raises it, and the host may not (host_set=False)"
 
 

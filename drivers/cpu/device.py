@@ -115,6 +115,10 @@ class CpuRing:
         self._write = end
         self._bell(self._state, end)
 
+    def restart(self) -> None:
+        """Begin anew with an empty ring: the queue's record is zero again."""
+        self._write = self._read = 0
+
     def _wait_for_room(self, size: int) -> None:
         if size > RING_BYTES:
             raise UsageError(
@@ -173,11 +177,14 @@ class CpuDevice:
         self._threads: list[int] = []
         with ExitStack() as undo:
             undo.callback(self.close)
-            for label, ring in self._rings.items():
-                self._start("processor", ring.queue.va, f"hcq {label[0].value} {label[1]}")
-            for i in range(workers):
-                self._start("worker", self.pool.va, f"hcq worker {i}")
+            self._start_all()
             undo.pop_all()
+
+    def _start_all(self) -> None:
+        for label, ring in self._rings.items():
+            self._start("processor", ring.queue.va, f"hcq {label[0].value} {label[1]}")
+        for i in range(self.pool.workers):
+            self._start("worker", self.pool.va, f"hcq worker {i}")
 
     def _lay_out(self, workers: int) -> dict[tuple[QueueKind, int], CpuRing]:
         """Fill the control memory in; other threads may still read the constants of its last user."""
@@ -196,21 +203,29 @@ class CpuDevice:
         pool.peek = va + CONTROL_TIMES
         for at, ns in ((pool.peek, PEEK_NS), (self.poll_va, POLL_NS)):
             Timespec(at).ns = ns
-        for name in ("halt", "stop", "left", "fault", "fault_queue", "fault_packet", "fault_op", "sleepers"):
-            setattr(pool, name, 0)
-        pool.host_cpu = pool.device_cpu = 0xFFFF_FFFF
-        self._memory.view[CONTROL_QUEUES : CONTROL_QUEUES + queues * Queue.SIZE] = bytes(queues * Queue.SIZE)
+        self._clear(queues)
         rings = {}
         kinds = [(QueueKind.COMPUTE, i) for i in range(self.info.compute_queues)]
         kinds += [(QueueKind.COPY, i) for i in range(self.info.copy_queues)]
         for i, (kind, index) in enumerate(kinds):
+            start = CONTROL_QUEUES + PAGE + i * RING_BYTES
+            view = self._memory.view[start : start + RING_BYTES]
+            queue = Queue(pool.queues + i * Queue.SIZE)
+            rings[kind, index] = CpuRing(self, f"{kind.value} queue {index}", queue, view)
+        return rings
+
+    def _clear(self, queues: int) -> None:
+        """Put pool and queues into the state in which threads start."""
+        va, pool = self._memory.va, self.pool
+        for name in ("halt", "stop", "left", "fault", "fault_queue", "fault_packet", "fault_op", "sleepers"):
+            setattr(pool, name, 0)
+        pool.host_cpu = pool.device_cpu = 0xFFFF_FFFF
+        self._memory.view[CONTROL_QUEUES : CONTROL_QUEUES + queues * Queue.SIZE] = bytes(queues * Queue.SIZE)
+        for i in range(queues):
             queue = Queue(pool.queues + i * Queue.SIZE)
             start = CONTROL_QUEUES + PAGE + i * RING_BYTES
             queue.pool, queue.ring, queue.mask = va, va + start, RING_BYTES - 1
             queue.other_cores = va + CONTROL_CORES + (i + 1) * CORES_BYTES
-            view = self._memory.view[start : start + RING_BYTES]
-            rings[kind, index] = CpuRing(self, f"{kind.value} queue {index}", queue, view)
-        return rings
 
     def _set_cores(self, pool: Pool) -> None:
         """Note which cores this process may use."""
@@ -380,15 +395,37 @@ class CpuDevice:
             if os.getpid() != self._process:
                 self._state = "stopped"  # the threads are the parent's
                 return
-            deadline = time.monotonic() + STOP_S
-            while self._native_stop(self.pool.va) < len(self._threads):
-                if time.monotonic() > deadline:
-                    self._state = "leaked"
-                    return
-                time.sleep(0.0005)
-            for thread in self._threads:
-                self._driver.libc.join(thread)
-            self._state = "stopped"
+            self._state = "stopped" if self._end_threads() else "leaked"
+
+    def _end_threads(self) -> bool:
+        """Have all threads return and join them; False when a kernel does not end."""
+        self.pool.halt = 1  # before `stop`, which cuts dispatches short: nothing behind one may run
+        deadline = time.monotonic() + STOP_S
+        while self._native_stop(self.pool.va) < len(self._threads):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.0005)
+        for thread in self._threads:
+            self._driver.libc.join(thread)
+        self._threads.clear()
+        return True
+
+    def recover(self) -> None:
+        """Stop all threads, empty the rings, and start new threads; see `hcq.driver.DriverDevice.recover`.
+
+        Raises `DriverError` when a kernel does not end: recover again later, or close.
+        """
+        with self._lock:
+            self.require_open()
+            if not self._end_threads():
+                stuck = "; ".join(f"{ring.label} {ring.stuck()}" for ring in self._rings.values())
+                hint = "recover again once the kernel has ended; close() gives its memory up"
+                raise DriverError("recover", errno.EBUSY, "EBUSY", arguments=stuck, hint=hint)
+            self._clear(len(self._rings))
+            for ring in self._rings.values():
+                ring.restart()
+            self._start_all()
+            self._report = None
 
     def close(self) -> None:
         """Stop, and give the control memory back."""

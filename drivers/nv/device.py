@@ -1,8 +1,8 @@
 """An open NVIDIA GPU: what `hcq.driver.DriverDevice` asks for, put together from the parts of this folder.
 
 Opening brings the GPU up as far as its own copy channel; compute and copy rings are made when asked for.
-Every step that fails undoes the ones before it. Locks: one for memory, programs and faults; rings are
-locked by their queues.
+Every step that fails undoes the ones before it. Locks: one for memory, programs and faults, one for
+looking at error notifiers; rings are locked by their queues.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class NvDevice:
     ) -> None:
         self.choices = choices
         self._lock = threading.RLock()
+        self._notifiers = threading.Lock()
+        """Held while error notifiers are read without `_lock`, and while they are given back; taken last."""
         self._fault: FaultReport | None = None
         self._rings: dict[tuple[QueueKind, int], NvRing] = {}
         self._programs: list[NvProgram] = []
@@ -326,33 +328,40 @@ class NvDevice:
         """Return the sticky fault; one look at each notifier while there is none."""
         if self._fault is not None:
             return self._fault
-        for ring in self._all_rings():
-            notification = ring.channel.error()
-            if notification is not None:
-                with self._lock:
-                    if self._fault is None:
-                        self._fault = faults_.report(
-                            device=self.name,
-                            rm=self.rm,
-                            handles=self.handles,
-                            gpu=self.gpu,
-                            channel=ring.channel,
-                            notification=notification,
-                            memory=self.memories.map,
-                            programs=tuple(self._programs),
-                            launched=tuple(self._launched),
-                            stuck=ring.stuck(),
-                        )
-                return self._fault
-        return None
-
-    def recover(self) -> None:
-        """Give every ring a new channel and forget the fault; memory, programs and mappings stay."""
+        with self._notifiers:
+            if not any(ring.channel.error() for ring in self._all_rings() if not ring.retired):
+                return None
         with self._lock:
             for ring in self._all_rings():
+                notification = None if ring.retired else ring.channel.error()
+                if self._fault is None and notification is not None:
+                    self._fault = faults_.report(
+                        device=self.name,
+                        rm=self.rm,
+                        handles=self.handles,
+                        gpu=self.gpu,
+                        channel=ring.channel,
+                        notification=notification,
+                        memory=self.memories.map,
+                        programs=tuple(self._programs),
+                        launched=tuple(self._launched),
+                        stuck=ring.stuck(),
+                    )
+            return self._fault
+
+    def recover(self) -> None:
+        """Give every ring a new channel and forget the fault; memory, programs and mappings stay.
+
+        Of channels that did not fault those with work in flight are stopped first.
+        """
+        with self._lock:
+            with self._notifiers:
+                for ring in self._all_rings():
+                    ring.retire()
+            for ring in self._all_rings():
                 old = ring.channel
-                ring.retire()
                 ring.attach(Channel(self._context, old.kind, old.engine, label=old.label))
+            self._launched.clear()
             self._fault = None
 
     def _all_rings(self) -> list[NvRing]:

@@ -69,6 +69,8 @@ class NvRing:
     def attach(self, channel: Channel) -> None:
         """Start on a channel: a new one, after a fault, finds the ring empty."""
         self.channel = channel
+        self.retired = False
+        """The channel was given up, and there is no new one yet."""
         subchannel = Subchannel.COMPUTE if channel.kind is ChannelKind.COMPUTE else Subchannel.COPY
         self._release = array("I", push.semaphore(subchannel, self.memory.va, 0, push.RELEASE))
         """What ends a submission; its number is filled in."""
@@ -157,7 +159,7 @@ class NvRing:
     def stuck(self) -> str:
         """Say what the ring is doing; empty when all was fetched."""
         reached = self.reclaim()
-        if reached == self.sequence:
+        if reached == self.sequence or self.retired:
             return ""
         got = self.channel.got()
         text = f"{self.channel.label}: fetched {reached} of {self.sequence} submissions, "
@@ -172,9 +174,12 @@ class NvRing:
             self._memories.free(self.memory)
 
     def retire(self) -> None:
-        """Give the channel up; one that is not done is taken off the run list first."""
+        """Give the channel up; one that is not done is taken off the run list first; idempotent."""
+        if self.retired:
+            return
         if self.stuck():
             # Freeing ends a hung channel as well; stopping it first only makes that quick (nv.md 6.4).
             with contextlib.suppress(DriverError):
                 self.channel.stop()
+        self.retired = True
         self.channel.close()

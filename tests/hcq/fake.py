@@ -190,6 +190,8 @@ class FakeDevice:
         self.unloaded: list[str] = []
         self.closes = 0
         self.report: FaultReport | None = None
+        self.recovery: Exception | None = None
+        """Why it cannot recover."""
         self.ticks = 1000
 
     def alloc(self, size: int, _spec: BufferSpec) -> Allocation:
@@ -244,6 +246,13 @@ class FakeDevice:
 
     def fault(self) -> FaultReport | None:
         return self.report
+
+    def recover(self) -> None:
+        if self.recovery is not None:
+            raise self.recovery
+        self.report = None
+        for ring in self.rings:
+            ring.packets.clear()
 
     def close(self) -> None:
         self.closes += 1

@@ -39,3 +39,48 @@ def test_fault_is_raised_by_the_wait_and_by_every_later_call() -> None:
     device.close()
     with hcq.open("cpu", validate=False) as again:
         again.compute.submit(again.compute.record()).wait(timeout_s=10)
+
+
+def bad_packet() -> Stream:
+    stream = Stream(64, NoArguments())
+    stream.words += (0x4D, *layouts.Nop.pack()[1:])
+    return stream
+
+
+def test_a_device_goes_on_after_a_bad_packet() -> None:
+    with hcq.open("cpu", validate=True) as device:
+        kept, source = device.alloc(1 << 20), device.alloc(1 << 20)
+        kept.host()[:] = b"k" * (1 << 20)
+        gate = device.signal(host_set=True)
+        held = device.copies[0].submit(device.copies[0].record().wait(gate, 1).copy(kept, source, 1 << 20))
+        for _ in range(3):
+            device.compute.ring.submit(bad_packet())
+            behind = device.compute.submit(device.compute.record())
+            with pytest.raises(hcq.DeviceFault, match="bad packet"):
+                behind.wait(timeout_s=10)
+            device.recover()
+            gate.value = 1
+            for queue in device.queues:
+                queue.submit(queue.record().fill(source, 5)).wait(timeout_s=10)
+            assert bytes(source.host()) == b"\5\0\0\0" * (1 << 18)
+            for lost in (held, behind):
+                with pytest.raises(hcq.DeviceFault, match="bad packet"):
+                    lost.wait(timeout_s=10)
+        assert bytes(kept.host()) == b"k" * (1 << 20), "what waited at the fault did not run afterwards"
+
+
+def test_a_device_whose_queue_waits_for_lost_work_of_another_recovers() -> None:
+    with hcq.open("cpu", validate=True) as device, hcq.open("cpu", validate=True) as other:
+        device.compute.ring.submit(bad_packet())
+        lost = device.compute.submit(device.compute.record())
+        behind = other.compute.submit(other.compute.record(), after=[lost])
+        with pytest.raises(hcq.DeviceFault, match="bad packet"):
+            behind.wait(timeout_s=10)
+        device.recover()
+        with pytest.raises(hcq.DeviceFault, match="bad packet"):
+            behind.wait(timeout_s=10)
+        other.recover()
+        point = device.compute.submit(device.compute.record())
+        other.compute.submit(other.compute.record(), after=[point]).wait(timeout_s=10)
+        with pytest.raises(hcq.UsageError, match="has no fault"):
+            other.recover()

@@ -1,0 +1,47 @@
+"""What submissions in flight keep alive, and the commands among it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from hcq.commands import Command, Wait
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from hcq.graph import Segment
+    from hcq.memory import Buffer
+    from hcq.params import Param
+    from hcq.queue import Queue
+
+
+class Kept(NamedTuple):
+    """What a replay in flight keeps. A direct submission keeps a list: commands, and values beside them."""
+
+    given: list[object]
+    """The values of `params`; changed in place, and only when no replay is in flight."""
+    segments: list[Segment]
+    params: tuple[Param, ...]
+    memories: tuple[Buffer, ...]
+    waits: tuple[Wait, ...] = ()
+    """What its ring words wait for; told only where several devices take part."""
+
+
+def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:
+    """Yield the commands among what submissions keep."""
+    for kept in inflight:
+        if isinstance(kept, Kept):
+            yield from kept.waits
+            for segment in kept.segments:
+                yield from segment.commands
+        else:
+            yield from (one for one in kept if isinstance(one, Command))
+
+
+def awaited(queues: Iterable[Queue]) -> Iterator[object]:
+    """Yield the owners of the signals that the work in flight in some queues still waits for."""
+    for command in commands_of(kept for queue in queues for _, kept in queue.inflight()):
+        if isinstance(command, Wait) and isinstance(command.value, int):
+            signal = command.signal
+            if signal.value - signal.base < command.value:
+                yield signal.device
