@@ -91,6 +91,8 @@ class Translation:
     """Bytes of a warp's state behind `state.warp_registers_at`."""
     blocks: int = 0
     instructions: int = 0
+    loops: bool = False
+    """Whether a warp's turn may take for ever: it goes round loops that let nobody else run."""
 
 
 @dataclass(slots=True)
@@ -195,8 +197,9 @@ class WarpFunction:
         name = f"warp.{self.name}"
         text = c.function(name, "i32", [self.warp])
         called = {n: d for n, d in self.declarations.declared.items() if n != name}
+        loops = not self._spins and any(place.node.in_loop for place in self._places)
         return Translation(
-            self.name, text, called, self.sites, self._state_bytes, len(self._places), len(self.sites)
+            self.name, text, called, self.sites, self._state_bytes, len(self._places), len(self.sites), loops
         )
 
     def _storage(self, register: str) -> str:

@@ -13,6 +13,7 @@ import queue
 import struct
 import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from drivers.emu import launch as launches
@@ -89,7 +90,13 @@ class SlicedLaunch:
         self._out = len(self._running.threads)
         for record in self._running.threads:
             struct.pack_into("<Q", record, THREAD.offsets["fuel"], turns)
-            _hands.give(lambda record=record: self._run(record))  # type: ignore[misc]
+        mine, *others = self._running.threads
+        for record in others:
+            _hands.give(partial(self._run, record))
+        if self._program.translation.loops:
+            _hands.give(partial(self._run, mine))
+        else:
+            self._run(mine)  # sure to come back, and a thread less to wait for Python's lock
         with self._back:
             self._back.wait_for(lambda: not self._out, patience_s)
             if self._out:

@@ -11,7 +11,6 @@ from drivers.nv.layouts.debugger import (
 )
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.machine.channel import ChannelRun
     from drivers.nv.emu.machine.reports import ChannelError
 
 _MOST_FAULTS = 4
@@ -27,15 +26,15 @@ class Faults:
         """SM -> its state, where it is not all zero."""
         self.mmu: list[NV83DE_MMU_FAULT_INFO_ENTRY] = []
 
-    def take(self, error: ChannelError, _run: ChannelRun, _sms: int) -> None:
+    def take(self, error: ChannelError) -> None:
         """Keep what the hardware would."""
         if error.va is not None and not error.esr:
             entry = NV83DE_MMU_FAULT_INFO_ENTRY(
                 faultAddress=error.va, faultType=int(error.fault), accessType=int(error.access)
             )
             self.mmu = [*self.mmu, entry][-_MOST_FAULTS:]
-        if error.esr or (error.pc and error.va is not None):
-            self.sms[0] = NV83DE_SM_ERROR_STATE_REGISTERS(
+        if error.esr or error.sm is not None:
+            self.sms[error.sm or 0] = NV83DE_SM_ERROR_STATE_REGISTERS(
                 hwwGlobalEsr=_GLOBAL_ESR,
                 hwwWarpEsr=error.esr,
                 hwwWarpEsrPc=error.pc & 0xFFFF_FFFF,

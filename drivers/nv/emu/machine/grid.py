@@ -14,16 +14,16 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from drivers.emu.launch import Options
-from drivers.emu.report import ReportKind
 from drivers.emu.slices import SlicedLaunch
 from drivers.nv.emu import ptx
 from drivers.nv.emu.machine.backing import HeldPages
 from drivers.nv.emu.machine.images import check_bank
+from drivers.nv.emu.machine.kernel_faults import kernel_error
 from drivers.nv.emu.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
-from drivers.nv.emu.machine.reports import ChannelError, Kind, launch_error, mmu_fault
+from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.layouts import compute as layout
 from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, STACK_POINTER_TOP
-from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, MmuAccess, MmuFaultType, RcCode
+from drivers.nv.layouts.fault import MmuAccess
 from drivers.nv.layouts.qmd import MAX_REGISTERS
 from hcq.errors import UsageError
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.emu.engine import Settings
-    from drivers.emu.report import Report as KernelReport
     from drivers.nv.emu.machine.channel import ChannelRun
     from drivers.nv.emu.machine.compute import Windows
     from drivers.nv.emu.machine.descriptor import Descriptor
@@ -42,12 +41,6 @@ _TURNS = 1024
 """Turns of workgroups in a slice: some milliseconds as a rule."""
 _PATIENCE_S = 0.02
 """How long the machine waits for a slice before it goes on without."""
-_ACCESS = {"read": MmuAccess.READ, "write": MmuAccess.WRITE, "atomic": MmuAccess.ATOMIC_STRONG}
-_WINDOW_FAULTS = (
-    ReportKind.SHARED_OUT_OF_BOUNDS,
-    ReportKind.LOCAL_OUT_OF_BOUNDS,
-    ReportKind.PARAM_OUT_OF_BOUNDS,
-)
 
 
 class Grids:
@@ -163,7 +156,7 @@ class Grids:
             result = launch.result()
         run.machine.launched(loaded.kernel.name)
         if result.fault is not None:
-            raise _kernel_error(result.fault, one.program)
+            raise kernel_error(result.fault, loaded, one.grid, run.machine.profile.sms)
         for finding in result.findings:
             raise launch_error(str(finding), Kind.KERNEL)
 
@@ -194,28 +187,6 @@ class Grids:
         dynamic = int.from_bytes(params[-4:], "little")
         work = ptx.work_of(kernel, one.grid, one.block, params[: kernel.param_bytes], dynamic)
         return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)
-
-
-def _kernel_error(fault: KernelReport, program: int) -> ChannelError:
-    """Return what the hardware would make of a kernel's fault."""
-    text = str(fault)
-    if fault.kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN) and fault.address is not None:
-        kind = MmuFaultType.PTE if fault.kind is ReportKind.OUT_OF_BOUNDS else MmuFaultType.RO
-        error = mmu_fault(fault.address, _ACCESS.get(fault.access, MmuAccess.READ), text, kind)
-        error.pc = program
-        return error
-    if fault.kind is ReportKind.HANG:
-        return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, text, pc=program)
-    window = fault.kind in _WINDOW_FAULTS
-    # The codes of other SM exceptions are not documented: 1 stands for "some".
-    return ChannelError(
-        RcCode.GR_EXCEPTION,
-        Kind.KERNEL,
-        text,
-        va=fault.address,
-        pc=program,
-        esr=WARP_ESR_INVALID_ADDRESS_SPACE if window else 1,
-    )
 
 
 def _check_needs(one: Descriptor, loaded: Loaded) -> None:

@@ -184,7 +184,7 @@ class Machine:
                     at=run.at,
                 )
             )
-            self.faults.take(error, run, self.profile.sms)
+            self.faults.take(error)
             owner = next((c for c in self.channels if c.run is run), None)
             siblings = [
                 c for c in self.channels if owner is not None and c.group is owner.group and c.run is not run

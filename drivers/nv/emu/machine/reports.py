@@ -87,6 +87,7 @@ class ChannelError(Exception):
         access: MmuAccess = MmuAccess.READ,
         esr: int = 0,
         pc: int = 0,
+        sm: int | None = None,
     ) -> None:
         super().__init__(message)
         self.rc = int(rc)
@@ -97,6 +98,9 @@ class ChannelError(Exception):
         self.access = access
         self.esr = esr
         self.pc = pc
+        """Device address of the instruction of the warp that faulted."""
+        self.sm = sm
+        """Where that warp ran; None is no SM's error."""
 
 
 def host_error(message: str) -> ChannelError:
