@@ -49,7 +49,10 @@ def assign(self: Kind, value: Any) -> Kind:
         )
     if new.expr.shape != e.shape:
         if arguments.broadcast((e.shape, new.expr.shape), "assign") != e.shape:
-            raise UsageError(f"assign: this tensor has the shape {e.shape}, the value {new.expr.shape}")
+            raise UsageError(
+                f"assign: this tensor has the shape {e.shape}, the value {new.expr.shape}; "
+                "wanted one that broadcasts to it"
+            )
         new = movement.expand(new, e.shape)
     if new is not self:
         with LOCK:
@@ -60,7 +63,10 @@ def assign(self: Kind, value: Any) -> Kind:
 def replace(self: Kind, other: Tensor) -> Kind:
     """Take over another tensor's value without storing it anywhere; return self."""
     if other.expr.shape != self.expr.shape or other.expr.dtype is not self.expr.dtype:
-        raise UsageError(f"replace: {other!r} must have the shape and dtype of {self!r}")
+        raise UsageError(
+            f"replace: wanted {self.expr.dtype.name}{list(self.expr.shape)} as this tensor has, saw "
+            f"{other.expr.dtype.name}{list(other.expr.shape)}; cast or reshape it"
+        )
     with LOCK:
         become(self, other.expr, other.leaves)
         self.epoch = other.epoch

@@ -156,7 +156,7 @@ def gradients_or_none(
 ) -> list[Tensor | None]:
     """Return the gradient for each target, None where self does not depend on it."""
     if not self.expr.dtype.is_float:
-        raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}")
+        raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}; cast it with .float()")
     if seed is None and self.expr.shape != ():
         raise UsageError(
             f"the gradient of a tensor of shape {self.expr.shape} wants gradient=..., of that shape\n"
@@ -237,7 +237,9 @@ def want(tensors: Sequence[Tensor], wanted: bool | None) -> None:  # noqa: FBT00
     if wanted:
         wrong = next((t for t in tensors if not t.expr.dtype.is_float), None)
         if wrong is not None:
-            raise UsageError(f"only floats have gradients, this tensor is {wrong.expr.dtype.name}")
+            raise UsageError(
+                f"only floats have gradients, this tensor is {wrong.expr.dtype.name}; cast it with .float()"
+            )
         inner = {leaf for t in wanting() for leaf in t.leaves}
         realize_many([t for t in tensors if t.expr.op is not PARAM and inner.isdisjoint(t.leaves)])
     for t in tensors:
@@ -295,7 +297,10 @@ def _add_gradients(self: Tensor, gradient: Tensor | None) -> None:
         )
     found = gradients_or_none(self, targets, gradient)
     if all(g is None for g in found):
-        raise UsageError(f"backward of {self!r}: it depends on no tensor with requires_grad")
+        raise UsageError(
+            f"backward of {self!r}: it depends on no tensor with requires_grad\n"
+            "hint: make one with requires_grad=True, or set it, before computing with it"
+        )
     for t, g in zip(targets, found, strict=True):
         if g is not None:
             state = state_of(t)

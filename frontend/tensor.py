@@ -184,7 +184,8 @@ class Tensor(Methods, Operators):
     def _elements(self) -> memoryview:
         if CAPTURE.now is not None:
             raise UsageError(
-                "the value of a tensor was asked for inside a captured function: a replay could not do that"
+                "the value of a tensor was asked for inside a captured function: a replay could not do that\n"
+                "hint: return the tensor and ask outside"
             )
         realize_one(self)
         return bytes_of(self)

@@ -249,7 +249,15 @@ class CommandBuffer:
                         f"{type(command).__name__} uses {buffer!r}, which {device.name} cannot see"
                     )
             if isinstance(command, Exec) and (command.program.closed or command.program.device is not device):
-                raise UsageError(f"{command.program!r} cannot be launched on {device.name}")
+                why = (
+                    "it was closed"
+                    if command.program.closed
+                    else f"it lives on {command.program.device.name}"
+                )
+                raise UsageError(
+                    f"{command.program!r} cannot be launched on {device.name}: {why}\n"
+                    f"hint: load its image on {device.name}"
+                )
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[Command]:

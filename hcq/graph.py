@@ -74,10 +74,14 @@ class Graph:
     def add(self, queue: Queue, commands: CommandBuffer, *, after: Sequence[Node] = ()) -> Node:
         """Add a command buffer, to run on `queue` after its earlier nodes and the nodes given."""
         if commands.kind is not queue.kind:
-            raise UsageError(f"{commands!r} was added for {queue!r}")
+            raise UsageError(
+                f"{commands!r} was added for {queue!r}\nhint: record it with that queue's record()"
+            )
         for node in after:
             if node.index >= len(self.nodes) or self.nodes[node.index] is not node:
-                raise UsageError(f"{node!r} belongs to another graph")
+                raise UsageError(
+                    f"{node!r} belongs to another graph; after= takes what add() of this one returned"
+                )
         commands.verify(queue.device)
         node = Node(len(self.nodes), queue, commands, tuple(after))
         self.nodes.append(node)
@@ -86,14 +90,17 @@ class Graph:
     def compile(self, *, copies: int = 2, limit: int = 8) -> Executable:
         """Encode the graph for `copies` replays in flight at first, and `limit` when they are asked for."""
         if not self.nodes:
-            raise UsageError(f"the graph {self.label!r} has no nodes")
+            raise UsageError(f"the graph {self.label!r} has no nodes; add() command buffers first")
         if not 1 <= copies <= limit:
             raise UsageError(f"copies={copies}, limit={limit}: wanted 1 <= copies <= limit")
         used = {expr.param for node in self.nodes for expr in _open(node.commands)}
         strangers = used.difference(self.params)
         if strangers:
             names = ", ".join(sorted(param.name for param in strangers))
-            raise UsageError(f"the graph {self.label!r} uses parameters that are not its own: {names}")
+            raise UsageError(
+                f"the graph {self.label!r} uses parameters that are not its own: {names}\n"
+                "hint: make them with its param()"
+            )
         segments = segment(self.nodes)
         return Executable(self.label, tuple(self.params), segments, conflicts(segments), copies, limit)
 

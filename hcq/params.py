@@ -52,7 +52,7 @@ class Expr:
 
     def __add__(self, k: int) -> Expr:
         if self.shift:
-            raise UsageError(f"{self} + {k}: add before shifting")
+            raise UsageError(f"{self} + {k}: add before shifting, as in (param + k) >> n")
         return replace(self, add=self.add + k)
 
     def __rshift__(self, k: int) -> Expr:

@@ -179,4 +179,4 @@ class Program:
 
 
 def _refuse_closed(program: Program, _values: object) -> KernArgs:
-    raise UsageError(f"{program!r} cannot be launched any more")
+    raise UsageError(f"{program!r} was closed and cannot be launched any more; load its image anew")

@@ -96,7 +96,9 @@ class Queue:
         if self.refusal is not None:  # before the lock too: after a fork nobody releases it
             raise self.refusal()
         if commands.kind is not self.kind:
-            raise UsageError(f"{commands!r} was given to {self!r}")
+            raise UsageError(
+                f"{commands!r} was given to {self!r}\nhint: record it with that queue's record()"
+            )
         device = self.device
         with self.lock:
             if self.refusal is not None:

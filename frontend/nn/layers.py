@@ -214,7 +214,7 @@ class Embedding:
     def __call__(self, index: Tensor) -> Tensor:
         """Apply the layer."""
         if not index.dtype.is_int:
-            raise UsageError(f"Embedding wants integers, saw {index.dtype.name}")
+            raise UsageError(f"Embedding wants integers, saw {index.dtype.name}; cast the index")
         return self.weight.take(index)
 
 

@@ -58,7 +58,7 @@ def of_data(cls: type[Tensor], data: Any, dtype: DType | None, device: str | Non
     if isinstance(data, (bytes, bytearray, memoryview)):
         kind = dtype or dtypes.uint8
         if len(data) % kind.itemsize:
-            raise UsageError(f"{len(data)} bytes are no whole number of {kind.name}")
+            raise UsageError(f"{len(data)} bytes are no whole number of {kind.name}, {kind.itemsize} each")
         return of_bytes(cls, bytes(data), (len(data) // kind.itemsize,), kind, name)
     if hasattr(data, "__array__"):
         import numpy as np  # noqa: PLC0415 - only where arrays are passed
@@ -197,7 +197,7 @@ def one_hot(self: Tensor, classes: int) -> Tensor:
     """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32)."""
     dtype = self.expr.dtype
     if not dtype.is_int:
-        raise UsageError(f"one_hot wants integers, saw {dtype.name}")
+        raise UsageError(f"one_hot wants integers, saw {dtype.name}; cast it")
     shape = (*self.expr.shape, whole(classes, "one_hot"))
     place = convert(coordinate(self, shape, axis_of(-1, shape, "one_hot")), dtype) if dtype.bits > 8 else None
     if place is None:

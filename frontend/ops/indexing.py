@@ -234,7 +234,9 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     if given.expr.dtype is not self.expr.dtype:
         raise UsageError(f"writing {given.expr.dtype.name} into {self.expr.dtype.name}; cast the value first")
     if broadcast((shape, given.expr.shape), "writing a part") != shape:
-        raise UsageError(f"writing {given.expr.shape} into a part of shape {shape}")
+        raise UsageError(
+            f"writing {given.expr.shape} into a part of shape {shape}: wanted what broadcasts to it"
+        )
     value = spread(given, shape)
     if moving:
         value = apply(Ops.RESHAPE, tuple([c.count for c in cuts]), value)

@@ -91,7 +91,7 @@ def linear(self: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def einsum(formula: str, *operands: Tensor) -> Tensor:
     """Return the sum of products that a formula such as "bij,bjk->bik" describes."""
     if not operands:
-        raise UsageError(f"einsum {formula!r}: no operands")
+        raise UsageError(f"einsum {formula!r}: no operands; wanted one for each term")
     return _einsum(*operands, formula=formula)
 
 
