@@ -165,7 +165,7 @@ def _quotient_by_constant(b: Builder, d: DType, x: Line, y: Line) -> Line:
 
 
 def _quotient_by_float(b: Builder, d: DType, x: Line, y: Line) -> Line:
-    """Quotient of integers of up to 32 bits.
+    """Quotient of vectors of integers of up to 32 bits.
 
     Float64 division cannot round across an integer, and vectors have it.
     """
@@ -176,7 +176,21 @@ def _quotient_by_float(b: Builder, d: DType, x: Line, y: Line) -> Line:
     return b.convert("trunc", wide, d)
 
 
-def _quotient_wide(b: Builder, d: DType, x: Line, y: Line) -> Line:
+def _quotient(b: Builder, d: DType, x: Line, y: Line) -> Line:
+    """Quotient of integers by a divisor that is not zero."""
+    if d.bits > 32:
+        return _quotient_by_integer(b, d, x, y)
+    if max(x.lanes, y.lanes) > 1:
+        return _quotient_by_float(b, d, x, y)
+    wide = dtypes.int32 if d.kind == "int" else dtypes.uint32
+    if wide is d:
+        return _quotient_by_integer(b, d, x, y)
+    extend = "sext" if d.kind == "int" else "zext"
+    q = _quotient_by_integer(b, wide, b.convert(extend, x, wide), b.convert(extend, y, wide))
+    return b.convert("trunc", q, d)
+
+
+def _quotient_by_integer(b: Builder, d: DType, x: Line, y: Line) -> Line:
     if d.kind == "uint":
         return b.alu("udiv", x, y)
     minus = b.cmp("eq", y, b.const(d, -1))  # the least integer by -1 would trap
@@ -197,8 +211,7 @@ def _floordiv(b: Builder, d: DType, x: Line, y: Line) -> Line:
             return b.const(d, 0) if y.arg == 0 else b.alu("sub", b.const(d, 0), x)
         return _quotient_by_constant(b, d, x, y)
     none, safe = _nonzero(b, y)
-    q = (_quotient_by_float if d.bits <= 32 else _quotient_wide)(b, d, x, safe)
-    return b.select(none, b.const(d, 0), q)
+    return b.select(none, b.const(d, 0), _quotient(b, d, x, safe))
 
 
 def _mod(b: Builder, d: DType, x: Line, y: Line) -> Line:

@@ -6,8 +6,9 @@ of a table in `compiler/targets`. No fast-math flag is ever written.
 
 from __future__ import annotations
 
+import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
@@ -15,7 +16,9 @@ from compiler.linear import POINTER, Line
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from compiler.expansion import Expansion
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,8 @@ class Dialect:
     """(register, word, distance, threads) -> the instruction that gets the other thread's word."""
     shared_space: int = 0
     """LLVM's address space of workgroup memory; 0 is a target without."""
+    expansions: Mapping[tuple[str, str], Callable[[], Expansion]] = field(default_factory=dict)
+    """(LLVM's instruction or intrinsic, dtype) -> what stands for it where it would become a call."""
     footer: str = ""
     """Text after the function.
 
@@ -128,6 +133,30 @@ class Text:
         self.lines.append(f"{label}:")
         self.label = label
 
+    def expand(self, line: Line) -> bool:
+        """Write the target's own text for the line, if it has one."""
+        own = self.dialect.expansions.get((str(line.arg), line.dtype.name))
+        if own is None or _folds(line):
+            return False
+        operands = dict(zip("xy", [self.name(s) for s in line.src], strict=False))
+        text = own().written(f"v{line.id}.", {**operands, "result": self.name(line)}, self.label)
+        self.declared.update(dict.fromkeys(own().declared))
+        self.lines += text.splitlines()
+        if own().ends:
+            self.label = f"v{line.id}.{own().ends}"
+        return True
+
+
+def _folds(line: Line) -> bool:
+    """Whether LLVM needs no division: by a constant integer, or by a float whose inverse is exact."""
+    divisor = line.src[-1]
+    if divisor.op != "const" or len(line.src) != 2:
+        return False
+    value = divisor.arg
+    if isinstance(value, float):
+        return math.frexp(value)[0] in (0.5, -0.5) and 2.0**-100 < abs(value) < 2.0**100
+    return True
+
 
 def _type_end(operand: str) -> int:
     """Where the type of a typed operand ends."""
@@ -183,7 +212,8 @@ def _scatter(t: Text, line: Line) -> None:
 
 def _alu(t: Text, line: Line) -> None:
     a, b = line.src
-    t.put(line, f"{line.arg} {t.typed(a)}, {t.name(b)}")
+    if not t.expand(line):
+        t.put(line, f"{line.arg} {t.typed(a)}, {t.name(b)}")
 
 
 def _cmp(t: Text, line: Line) -> None:
@@ -197,6 +227,8 @@ def _select(t: Text, line: Line) -> None:
 
 
 def _call(t: Text, line: Line) -> None:
+    if t.expand(line):
+        return
     kind = type_text(line.dtype, line.lanes)
     t.put(
         line,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 
-from compiler import llvm
+from compiler import division, llvm, quotient, root
 from compiler.render import Dialect
 from compiler.targets.base import Target
 from hcq.errors import UnsupportedError
@@ -62,6 +62,18 @@ def _exchange(register: str, word: str, distance: int, threads: int) -> str:
     return f"{register} = call i32 @llvm.nvvm.shfl.sync.bfly.i32({words})"
 
 
+EXPANSIONS = {
+    ("fdiv", "float32"): division.divide_float32,
+    ("fdiv", "float64"): division.divide_float64,
+    ("sqrt", "float32"): root.root_float32,
+    ("sqrt", "float64"): root.root_float64,
+    ("udiv", "uint64"): quotient.divide_unsigned,
+    ("sdiv", "int64"): quotient.divide_signed,
+}
+"""What the assembler would call a helper for, and link it in: a call stack, relocations and more registers.
+
+Its division of 32-bit integers has no call."""
+
 DIALECT = Dialect(
     entry=_entry,
     pointer=lambda number, register: [f"  {register} = addrspacecast ptr addrspace(1) %p{number} to ptr"],
@@ -71,6 +83,7 @@ DIALECT = Dialect(
     barrier="call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
     exchange=_exchange,
     shared_space=SHARED_SPACE,
+    expansions=EXPANSIONS,
     footer=_FOOTER,
 )
 

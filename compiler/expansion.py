@@ -1,0 +1,59 @@
+"""Operations that a target computes by IR text of its own instead of one LLVM instruction.
+
+An `Expansion` is written once, with names of its own; the renderer puts it into a kernel as often as it is
+needed. It may branch: the linear form sees one line without effects, which leaves loops and is found again
+like any other. Scalars only.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass, field
+
+RECIPROCAL = "call float @llvm.nvvm.rcp.approx.ftz.f"
+RECIPROCAL_DECLARED = "declare float @llvm.nvvm.rcp.approx.ftz.f(float)"
+ROOT = "call float @llvm.nvvm.rsqrt.approx.ftz.f"
+ROOT_DECLARED = "declare float @llvm.nvvm.rsqrt.approx.ftz.f(float)"
+_NAMES = re.compile(r"%([a-z][\w.]*)|^([a-z]\w*):", re.MULTILINE)
+
+
+def number(value: float) -> str:
+    """A float constant; float32 takes it when it fits exactly."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """IR text of one operation.
+
+    The operands are `%x` and `%y`, the value is `%result`, and `%here` is the block in which it starts. Text
+    with blocks of its own ends in one of the name `done`. `declare` lines must stand as the renderer writes
+    them.
+    """
+
+    text: str
+    declared: tuple[str, ...] = field(init=False)
+    body: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        lines = [line for line in self.text.splitlines() if line.strip()]
+        object.__setattr__(self, "declared", tuple([x for x in lines if x.startswith("declare ")]))
+        object.__setattr__(self, "body", "\n".join([x for x in lines if not x.startswith("declare ")]))
+
+    @property
+    def ends(self) -> str:
+        """The block in which it ends; empty for text without blocks."""
+        return "done" if "\ndone:\n" in self.body else ""
+
+    def written(self, prefix: str, operands: dict[str, str], here: str) -> str:
+        """The text with its own names behind `prefix` and the given ones, `%x` to `%result`, in place."""
+        given = {**operands, "here": f"%{here}"}
+
+        def name(match: re.Match[str]) -> str:
+            local, label = match.groups()
+            if label is not None:
+                return f"{prefix}{label}:"
+            return given.get(local) or f"%{prefix}{local}"
+
+        return _NAMES.sub(name, self.body)
