@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from typing import TYPE_CHECKING, Final
 
 from frontend import expr
@@ -46,6 +47,8 @@ class OpenDevice:
         self.programs: dict[object, hcq.Program] = {}
         """Loaded kernels by image."""
         self._scratch: hcq.Buffer | None = None
+        self._scratches: weakref.WeakSet[hcq.Buffer] = weakref.WeakSet()
+        """All of them: plans keep those that were outgrown."""
         visible = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
         self._visible = BufferSpec() if self.direct else visible
 
@@ -60,6 +63,7 @@ class OpenDevice:
         """
         if self._scratch is None or self._scratch.size < nbytes:
             self._scratch = self.hcq.alloc(1 << max(16, (nbytes - 1).bit_length()), label="scratch")
+            self._scratches.add(self._scratch)
         return self._scratch
 
     def program(self, image: hcq.KernelImage) -> hcq.Program:
@@ -116,6 +120,21 @@ class OpenDevice:
         """Wait until everything submitted so far is done."""
         self.hcq.sync()
 
+    def recover(self) -> None:
+        """Go on after a fault of the device; see `hcq.Device.recover`.
+
+        Tensors keep their values, but for those that were being computed, or stored to, when the fault came:
+        they raise it from then on, until they are assigned to. Captured functions go on.
+        """
+        with LOCK:
+            self.hcq.look()
+            reason = self.hcq.refusal
+            for buffer in self.hcq.recover():
+                if buffer not in self._scratches:
+                    buffer.close(reason=reason)
+            for told in Device.recovered:
+                told(self.name)
+
     def close(self) -> None:
         """Close the device. Tensors on it refuse everything from then on; the name opens a new one."""
         self._scratch = None
@@ -137,6 +156,8 @@ class Devices:
         self._lock = threading.RLock()
         self.closing: list[Callable[[str], None]] = []
         """Called with a device's name when it is closed: plans made for it are void."""
+        self.recovered: list[Callable[[str], None]] = []
+        """Called with a device's name when it recovered from a fault: memory of lost work is closed."""
 
     @property
     def DEFAULT(self) -> str:  # noqa: N802 - the field's name for it

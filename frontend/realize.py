@@ -411,6 +411,15 @@ def _rehome(t: Tensor, leaf: Leaf) -> None:
     t.recipe = Rebound(leaf)
 
 
+def _drop_lost(name: str) -> None:
+    """Forget what was to be assigned to, or computed from, memory that was lost to a fault."""
+    for t in pending():
+        home = _home(t)
+        leaves = (*t.leaves, *([] if home is None else [home]))
+        if t.device == name and any(leaf.__class__ is Leaf and leaf.buffer.closed for leaf in leaves):
+            PENDING.pop(id(t), None)
+
+
 def _void_plans(name: str) -> None:
     """Forget the plans of a device that was closed, and what was to be assigned there."""
     for t in pending():
@@ -421,3 +430,4 @@ def _void_plans(name: str) -> None:
 
 
 Device.closing.append(_void_plans)
+Device.recovered.append(_drop_lost)

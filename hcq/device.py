@@ -68,6 +68,8 @@ class Device:
         """Grows whenever a buffer or a program is closed: what was checked before may have to be checked
         again."""
         self.refusal: Refusal | None = None
+        self.reasons: weakref.WeakKeyDictionary[Buffer, Refusal] = weakref.WeakKeyDictionary()
+        """What makes the error of buffers that were closed for a reason."""
         self._lock = threading.RLock()
         self.heap = Heap(self)
         self._executables: weakref.WeakSet[Executable] = weakref.WeakSet()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hcq.device import Device
     from hcq.driver import Allocation, BufferSpec, DriverDevice
-    from hcq.signal import Point
+    from hcq.signal import Point, Refusal
 
 CHUNK_BYTES = 2 << 20
 """Small buffers are cut from allocations of this size."""
@@ -284,11 +284,13 @@ class Buffer:
         return device is self.device or device in self.chunk.peers
 
     def live(self) -> None:
-        """Raise `UsageError` when the buffer, or its device, is closed."""
+        """Raise when the buffer, or its device, is closed: `UsageError`, or what `close` was given."""
         if self.device.closed:
             reason = self.device.refusal() if self.device.refusal else "its device is closed"
             raise UsageError(f"{self!r} cannot be used: {reason}")
         if self.va is CLOSED:
+            if (given := self.device.reasons.get(self)) is not None:
+                raise given()
             where = f"; closed at {self.where}" if self.where else ""
             raise UsageError(f"{self!r} was used after it was closed{where}")
 
@@ -297,10 +299,11 @@ class Buffer:
         """Whether the buffer, or the buffer it is a view of, was closed."""
         return self.va is CLOSED
 
-    def close(self, *, after: Point | None = None) -> None:
+    def close(self, *, after: Point | None = None, reason: Refusal | None = None) -> None:
         """Refuse everything from now on; give the memory back when nothing uses it, nor before `after`.
 
-        Closing a view only ends that view. Closing twice is fine.
+        Who uses it gets the error that `reason` makes, else a `UsageError`. Closing a view only ends that
+        view. Closing twice is fine.
         """
         if self.closed:
             return
@@ -312,6 +315,8 @@ class Buffer:
         for part in (self, *views):
             if part is not None:
                 part.va, part.where = CLOSED, where
+                if reason is not None:
+                    device.reasons[part] = reason
         block, self._block = self._block, None
         device.retire_block(block, self._home, peers, after)
 

@@ -319,3 +319,12 @@ def test_spans_of_lost_work_are_forgotten(device: Device, fake: FakeDevice):
     assert device.spans() == []
     device.compute.submit(commands).wait(timeout_s=5)
     assert [span.name for span in device.spans()] == ["lost"]
+
+
+def test_a_buffer_that_is_closed_for_a_reason_gives_it(device: Device, fake: FakeDevice):
+    buffer = device.alloc(64)
+    part, commands = buffer.view(8), device.compute.record().fill(buffer, 0)
+    buffer.close(reason=lambda: UnsupportedError("gone for a reason"))
+    for use in (buffer.host, part.host, lambda: buffer.view(0), lambda: device.compute.submit(commands)):
+        with pytest.raises(UnsupportedError, match="gone for a reason"):
+            use()

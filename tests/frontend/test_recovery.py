@@ -1,0 +1,142 @@
+"""Tensors after a fault of their device: which keep their values, which raise it, and going on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import hcq
+from drivers.cpu import layouts
+from frontend import Device, Tensor, TinyJit
+from frontend.device import OpenDevice
+from hcq.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NAME = "cpu:8"
+
+
+class NoArguments:
+    """These streams place nothing."""
+
+    def room(self, _stream: Stream, _size: int) -> None:
+        raise AssertionError
+
+
+class Faulty:
+    """A device whose compute queue can be held, and that faults when told to."""
+
+    def __init__(self) -> None:
+        self.opened = OpenDevice(NAME, hcq.open("cpu"))
+        Device._open[NAME] = self.opened
+
+    def hold(self) -> None:
+        gate = self.opened.hcq.signal(host_set=True)
+        self.opened.queue.submit(self.opened.queue.record().wait(gate, 1))
+
+    def fault(self) -> None:
+        stream = Stream(64, NoArguments())
+        stream.words += (0x4D, *layouts.Nop.pack()[1:])
+        self.opened.hcq.copies[0].ring.submit(stream)
+        queue = self.opened.hcq.copies[0]
+        with pytest.raises(hcq.DeviceFault):
+            queue.submit(queue.record()).wait(timeout_s=10)
+
+
+@pytest.fixture
+def faulty() -> Iterator[Faulty]:
+    made = Faulty()
+    yield made
+    made.opened.close()
+
+
+def tensor(*numbers: float) -> Tensor:
+    return Tensor(list(numbers), device=NAME).realize()
+
+
+def test_tensors_realized_before_stay_and_those_that_were_lost_raise_the_fault(faulty: Faulty):
+    a = tensor(1.0, 2.0)
+    b = (a * 3).realize()
+    assert b.tolist() == [3.0, 6.0]
+    faulty.hold()
+    lost = (a + 1).realize()
+    behind = (lost * 2).realize()
+    pending = lost - 1
+    faulty.fault()
+    faulty.opened.recover()
+    for broken in (lost, behind, pending, lost + 1):
+        with pytest.raises(hcq.DeviceFault, match="bad packet"):
+            broken.tolist()
+    assert (a.tolist(), b.tolist()) == ([1.0, 2.0], [3.0, 6.0])
+    assert (a + 1).tolist() == [2.0, 3.0]
+    assert (a * b).sum().item() == 15.0
+
+
+def test_a_launch_that_the_fault_refused_is_made_after_recovering(faulty: Faulty):
+    a = tensor(1.0, 2.0)
+    faulty.fault()
+    b = a + 5
+    with pytest.raises(hcq.DeviceFault):
+        b.tolist()
+    faulty.opened.recover()
+    assert b.tolist() == [6.0, 7.0]
+
+
+def test_a_tensor_whose_assignment_was_lost_takes_a_new_value(faulty: Faulty):
+    w = tensor(1.0, 2.0)
+    faulty.hold()
+    w.assign(w + 1).realize()
+    faulty.fault()
+    w.assign(w * 2)
+    faulty.opened.recover()
+    with pytest.raises(hcq.DeviceFault):
+        w.tolist()
+    other = tensor(1.0, 1.0)
+    assert (other.assign(other + 1)).tolist() == [2.0, 2.0], "what is pending elsewhere is no obstacle"
+    w.assign(Tensor([8.0, 9.0], device=NAME))
+    assert w.tolist() == [8.0, 9.0]
+    assert w.assign(w + 1).tolist() == [9.0, 10.0]
+
+
+def test_a_captured_function_goes_on(faulty: Faulty):
+    double = TinyJit(lambda x: (x + x).sum(axis=0) * 2)
+    a = tensor(1.0, 2.0)
+    for _ in range(3):
+        assert double(a).item() == 12.0
+    faulty.hold()
+    lost = double(a)
+    faulty.fault()
+    faulty.opened.recover()
+    with pytest.raises(hcq.DeviceFault):
+        lost.item()
+    for n in range(3):
+        assert double(tensor(n, 1.0)).item() == 4.0 * (n + 1)
+
+
+def test_a_captured_function_that_stores_what_was_lost_says_so(faulty: Faulty):
+    w = tensor(1.0)
+
+    @TinyJit
+    def step(x: Tensor) -> Tensor:
+        return w.assign(w + x).realize()
+
+    for n in range(3):
+        assert step(tensor(1.0)).item() == n + 2.0
+    one = tensor(1.0)
+    faulty.hold()
+    step(one)
+    faulty.fault()
+    faulty.opened.recover()
+    with pytest.raises(hcq.DeviceFault):
+        step(one)
+    w.assign(tensor(10.0)).realize()
+    step.reset()
+    for n in range(3):
+        assert step(one).item() == 11.0 + n
+
+
+def test_a_device_without_a_fault_refuses(faulty: Faulty):
+    with pytest.raises(hcq.UsageError, match="has no fault"):
+        faulty.opened.recover()
