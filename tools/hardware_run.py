@@ -5,10 +5,11 @@
     python -m tools.hardware_run --out report --dry          walk every stage without a GPU
 
 Stages: the wheels, the ladder up to its fault, conformance, tests of the compiler and the tensors on the
-device, microbenchmarks, and last the fault on purpose. Each is a child process with a time limit of its
-own, whose output is kept in a file; a stage that fails or hangs does not keep the others from running. One
-JSON report says it all. The choices that the ladder found to work are what the later stages open the device
-with. No clocks are changed. Exit status: 0 when every stage passed, 1 when one did not.
+device, microbenchmarks, the same through CUDA by PyTorch, and last the fault on purpose. Each is a child
+process with a time limit of its own, whose output is kept in a file; a stage that fails, dies or hangs does
+not keep the others from running. One JSON report says it all; docs/hardware/README.md says what is in it.
+The choices that the ladder found to work are what the later stages open the device with. No clocks are
+changed. Exit status: 0 when every stage passed, 1 when one did not.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import platform
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TOTAL_S = 590.0
+_LEAST_S = 0.5
+"""A stage with less time than this is not begun."""
 _TAIL = 4000
 _NEEDED = ("cffi", "numpy", "elftools", "llvmlite", "pytest", "hypothesis")
 _WHEELS = ("cffi", "pyelftools", "llvmlite", "pytest", "pytest-timeout", "hypothesis")
@@ -61,7 +65,7 @@ class Run:
         self.stages: list[Stage] = []
         self.start = time.monotonic()
         self.site = self.out / "site"
-        self.device = "nv"
+        self.device = f"nv:{options.device}"
 
     def left_s(self) -> float:
         """Return the seconds that are left of the ten minutes."""
@@ -71,7 +75,7 @@ class Run:
         """Run a stage within what is left of the time and keep its output; never raises for what it does."""
         self.stages.append(stage)
         limit = min(stage.limit_s, self.left_s() - 5)
-        if limit < 5:
+        if limit < _LEAST_S:
             stage.status = "skipped: the time is used up"
             return self._tell(stage)
         started = time.monotonic()
@@ -84,10 +88,13 @@ class Run:
             )  # fmt: skip
             try:
                 stage.returncode = child.wait(timeout=limit)
-                stage.status = "passed" if stage.returncode == 0 else "failed"
+                stage.status = _ending(stage.returncode)
             except subprocess.TimeoutExpired:
                 stage.status = f"hung: ended after {limit:.0f} s"
                 _end(child)
+            except BaseException:
+                _end(child)
+                raise
         stage.seconds = round(time.monotonic() - started, 2)
         stage.tail = log.read_text(errors="replace")[-_TAIL:]
         return self._tell(stage)
@@ -116,6 +123,12 @@ class Run:
         }
         (self.out / "report.json").write_text(json.dumps(report, indent=1, default=str))
         return report
+
+
+def _ending(returncode: int) -> str:
+    if returncode >= 0:
+        return "failed" if returncode else "passed"
+    return f"died: {signal.Signals(-returncode).name}"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
@@ -181,8 +194,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     command += ["--dry"] * run.options.dry + ["--no-variants"] * (not variants)
     command += ["--kernels", run.options.kernels] if run.options.kernels else []
     out = run.out / f"{name}.json"
-    shell = ["sh", "-c", f"{shlex.join(command)} > {shlex.quote(str(out.resolve()))}"]
-    stage = run.run(Stage(name, shell, limit_s))
+    stage = run.run(Stage(name, _into(out, command), limit_s))
     try:
         report = json.loads(out.read_text())
     except (OSError, ValueError):
@@ -197,7 +209,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     }
     working = _described(report["choices"])
     if working != "default" and not run.options.dry:
-        run.device = f"nv:{working}"
+        run.device = f"nv:{working}:{run.options.device}"
     run.write()
 
 
@@ -233,17 +245,39 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
 
 def benchmarks(run: Run, limit_s: float) -> None:
     """Run the microbenchmarks; in a dry run, those that need no GPU."""
-    out = run.out / "benchmarks.jsonl"
-    cases = ["nv", "--device", "cpu"] if run.options.dry else ["--all", "--device", run.device]
-    command = [sys.executable, "-m", "tools.bench", *cases, "--json", str(out.resolve())]
-    stage = run.run(Stage("benchmarks", command, limit_s))
+    cases = ["nv", "--device", "cpu"]
+    if not run.options.dry:
+        cases = ["nv", "submit", "replay", "gap", "signal", "copy", "eager", "jit", "--device", run.device]
+    _measure(run, "benchmarks", cases, limit_s)
+
+
+def beside_cuda(run: Run, limit_s: float) -> None:
+    """Measure the same through CUDA by PyTorch; a dry run only shows that it can be loaded."""
+    if run.options.dry:
+        code = "from tools.bench.cuda import CASES; print(*CASES)"
+        run.run(Stage("cuda", [sys.executable, "-c", code], limit_s))
+    else:
+        _measure(run, "cuda", ["cuda", "--device", "cpu"], limit_s)
+
+
+def _measure(run: Run, name: str, cases: Sequence[str], limit_s: float) -> None:
+    out = run.out / f"{name}.jsonl"
+    out.unlink(missing_ok=True)
+    # Rows are told as they are measured: what a hang cut short keeps those before it.
+    stage = run.run(Stage(name, _into(out, [sys.executable, "-m", "tools.bench", *cases]), limit_s))
     if out.exists():
-        stage.facts = {"rows": [json.loads(line) for line in out.read_text().splitlines()]}
+        whole = [line for line in out.read_text().splitlines() if line.endswith("}")]
+        stage.facts = {"rows": [json.loads(line) for line in whole]}
         run.write()
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool; see the module."""
+def _into(out: Path, command: Sequence[str]) -> list[str]:
+    """Return the command with its standard output in a file of its own, beside the log."""
+    return ["sh", "-c", f"exec {shlex.join(command)} > {shlex.quote(str(out.resolve()))}"]
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.hardware_run", description=(__doc__ or "").split("\n", 1)[0]
     )
@@ -256,17 +290,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--dry", action="store_true", help="walk every stage without a GPU")
     parser.add_argument("--no-fault", action="store_true", help="leave out the fault on purpose")
     parser.add_argument("--json", action="store_true", help="print the report on stdout as well")
-    options = parser.parse_args(arguments)
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool; see the module."""
+    options = parse(arguments)
     run = Run(options)
     wheels(run)
-    ladder(run, "ladder", 0, 24, 200, variants=True)
-    tests(run, "conformance", ["tests/conformance"], 120)
+    ladder(run, "ladder", 0, 24, 190, variants=True)
+    tests(run, "conformance", ["tests/conformance"], 100)
     tests(
-        run, "operations", ["tests/frontend", "tests/compiler"], 120, "-m", "not slow", "-k", "device or op"
+        run, "operations", ["tests/frontend", "tests/compiler"], 110, "-m", "not slow", "-k", "device or op"
     )
-    benchmarks(run, 90)
+    benchmarks(run, 80)
+    beside_cuda(run, 50)
     if not options.no_fault:
-        ladder(run, "fault", 23, 25, 60, variants=False)
+        ladder(run, "fault", 23, 25, 50, variants=False)
     report = run.write()
     if options.json:
         sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")

@@ -17,10 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CASES = {
-    **dict.fromkeys(("submit", "replay", "signal", "copy"), "tools.bench.queues"),
+    **dict.fromkeys(("submit", "replay", "gap", "signal", "copy"), "tools.bench.queues"),
     **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
     "emu": "tools.bench.emu",
     "nv": "tools.bench.nv",
+    "cuda": "tools.bench.cuda",
 }
 """Case -> module that holds it in its `CASES`; imported only when asked for."""
 
@@ -29,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the cases, print a JSON row a figure to stdout and a readable line to stderr."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Queue-level microbenchmarks.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of: {', '.join(CASES)}")
-    parser.add_argument("--all", action="store_true", help="every case")
+    parser.add_argument("--all", action="store_true", help="every case but cuda, which needs PyTorch")
     parser.add_argument("--device", default="auto", help="as hcq.open takes it (default: auto)")
     parser.add_argument("--json", type=Path, help="write all rows to this file, too")
     parser.add_argument("--plot", type=Path, help="draw the medians to this PNG (needs the [plot] extra)")
@@ -37,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--quick", action="store_true", help="two samples a case: shows that it runs, not how fast"
     )
     options = parser.parse_args(argv)
-    names = list(CASES) if options.all else options.cases
+    names = [name for name in CASES if name != "cuda"] if options.all else options.cases
     unknown = [name for name in names if name not in CASES]
     if unknown or not names:
         parser.error(

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ONE = (1, 1, 1)
 KERNELS = 256
+COPY_SIZES = (4096, 1 << 20, 16 << 20, 64 << 20)
 
 
 def submit(bench: Bench) -> None:
@@ -84,6 +85,27 @@ def replay(bench: Bench) -> None:
         executable.close()
 
 
+def gap(bench: Bench) -> None:
+    """Device time of small kernels that each wait for the one before, in a replayed graph."""
+    device, queue = bench.device, bench.device.compute
+    program = device.load(empty(device.info))
+    args = program.args(device.alloc(4096))
+    start, end = device.stamp(), device.stamp()
+    commands = queue.record().timestamp(start)
+    for _ in range(KERNELS):
+        commands.exec(program, args, groups=ONE, threads=ONE).barrier()
+    graph = hcq.Graph()
+    graph.add(queue, commands.timestamp(end))
+    executable = graph.compile()
+    spans = []
+    for _ in range(_count(bench, 100)):
+        executable.replay().wait()
+        clock = device.clock()
+        spans.append((clock.to_ns(end.ticks) - clock.to_ns(start.ticks)) / KERNELS)
+    bench.add("a dependent small kernel, replayed", spans, unit="ns")
+    executable.close()
+
+
 def signal(bench: Bench) -> None:
     """Doorbell in Python to signal seen in Python: awake, and from sleep."""
     queue = bench.device.compute
@@ -114,9 +136,9 @@ def copy(bench: Bench) -> None:
     """Copies on the copy queue, beside memcpy in the same run where the memory is the host's."""
     device = bench.device
     queue = device.copies[0]
-    for size in (4096, 1 << 20, 16 << 20, 64 << 20):
+    for size in COPY_SIZES:
         src, dst = device.alloc(size), device.alloc(size)
-        label = f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
+        label = size_label(size)
         count = _count(bench, 100 if size <= 1 << 20 else 30)
         repeats = max(1, (4 << 20) // size)
         queue.submit(queue.record().fill(src, 1)).wait()
@@ -165,4 +187,9 @@ def _count(bench: Bench, samples: int) -> int:
     return 2 if bench.quick else samples
 
 
-CASES = {"submit": submit, "replay": replay, "signal": signal, "copy": copy}
+def size_label(size: int) -> str:
+    """Return a size in words."""
+    return f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
+
+
+CASES = {"submit": submit, "replay": replay, "gap": gap, "signal": signal, "copy": copy}

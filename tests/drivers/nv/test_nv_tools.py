@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import pytest
 
+import hcq
 from drivers.nv.choices import ALTERNATIVES, DEFAULT, Choices
+from hcq.errors import UnsupportedError
 from tools import bringup_nv, hardware_run
+from tools.bench.cuda import cuda
+from tools.bench.rows import Bench
 from tools.nv_kernels import ARCHES, KERNELS, ptx
 
 if TYPE_CHECKING:
@@ -76,9 +82,44 @@ def test_the_whole_hardware_run_walks_dry(tmp_path: Path):
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["passed"]
     assert [s["name"] for s in report["stages"]] == [
-        "packages", "ladder", "conformance", "operations", "benchmarks", "fault",
+        "packages", "ladder", "conformance", "operations", "benchmarks", "cuda", "fault",
     ]  # fmt: skip
     assert report["seconds"] < 120
+
+
+def test_a_stage_that_hangs_dies_or_fails_leaves_the_others_their_report(tmp_path: Path):
+    run = hardware_run.Run(hardware_run.parse(["--dry", "--out", str(tmp_path)]))
+    words = {
+        "sleeps": "import time; print('begun', flush=True); time.sleep(60)",
+        "segfaults": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        "fails": "raise SystemExit(3)",
+        "passes": "print('done')",
+    }
+    for name, code in words.items():
+        run.run(hardware_run.Stage(name, [sys.executable, "-c", code], 2 if name == "sleeps" else 60))
+    report = json.loads((tmp_path / "report.json").read_text())
+    told = {stage["name"]: stage["status"] for stage in report["stages"]}
+    assert list(told.values()) == ["hung: ended after 2 s", "died: SIGSEGV", "failed", "passed"]
+    assert not report["passed"]
+    assert report["stages"][0]["tail"] == "begun\n"
+
+
+def test_a_bench_cut_short_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    run = hardware_run.Run(hardware_run.parse(["--dry", "--out", str(tmp_path)]))
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\necho '{\"case\": 1}'\nprintf '{\"case\"'\nsleep 60\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(fake))
+    hardware_run.benchmarks(run, 1)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["stages"][0]["facts"] == {"rows": [{"case": 1}]}
+
+
+def test_the_figures_beside_cuda_say_what_they_need():
+    if find_spec("torch") is not None:
+        pytest.skip("PyTorch is installed: the case runs")
+    with hcq.open("cpu") as device, pytest.raises(UnsupportedError, match="needs PyTorch"):
+        cuda(Bench(device, quick=True, name="cuda", commit=""))
 
 
 @pytest.mark.slow

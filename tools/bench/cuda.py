@@ -1,0 +1,104 @@
+"""The same figures through CUDA, by PyTorch: what the cases of `queues` are put beside on an NVIDIA GPU.
+
+The case "cuda" of tools.bench, in a process of its own: `python -m tools.bench cuda --device cpu`. Needs a
+PyTorch built for CUDA and a GPU that it sees; `--all` leaves it out. An operation on one element stands for
+the empty kernel: its cost to the host includes PyTorch's dispatch, which a CUDA graph's replay does not.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from hcq.errors import UnsupportedError
+from tools.bench.queues import COPY_SIZES, KERNELS, size_label
+
+if TYPE_CHECKING:
+    from tools.bench.rows import Bench
+
+
+def _torch() -> Any:  # PyTorch is no dependency: its types are not here
+    try:
+        torch = import_module("torch")
+    except ImportError as error:
+        raise UnsupportedError(
+            f"the case cuda needs PyTorch: {error}\nhint: run it with a Python that has torch"
+        ) from error
+    if not torch.cuda.is_available():
+        raise UnsupportedError(
+            f"PyTorch {torch.__version__} sees no CUDA device\nhint: see nvidia-smi and torch.version.cuda"
+        )
+    return torch
+
+
+def cuda(bench: Bench) -> None:
+    """Launch, replay, gap between dependent kernels, copies."""
+    torch = _torch()
+    device = f"cuda:0 {torch.cuda.get_device_name(0)}, torch {torch.__version__}"
+    one = torch.zeros(1, device="cuda")
+    sync = torch.cuda.synchronize
+
+    def launch() -> None:
+        one.add_(1)
+
+    def awaited() -> None:
+        one.add_(1)
+        sync()
+
+    def burst() -> None:
+        for _ in range(20):
+            launch()
+
+    bench.measure("one operation, host", burst, per=20, before=sync, device=device)
+    bench.measure("one operation, then wait", awaited, samples=2000, device=device)
+    graph = _captured(torch, launch)
+    bench.measure(
+        f"{KERNELS} kernels replayed, nothing changed", graph.replay, before=sync, samples=500, device=device
+    )
+    spans = [1e6 * _milliseconds(torch, graph.replay) / KERNELS for _ in range(_count(bench, 100))]
+    bench.add("a dependent small kernel, replayed", spans, unit="ns", device=device)
+    for size in COPY_SIZES:
+        _copies(bench, torch, size, device)
+
+
+def _captured(torch: Any, launch: Any) -> Any:
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        launch()  # the first one loads the kernel, which a capture does not allow
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(KERNELS):
+            launch()
+    return graph
+
+
+def _milliseconds(torch: Any, run: Any) -> float:
+    """Return the GPU's milliseconds between two events around a call."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end))
+
+
+def _copies(bench: Bench, torch: Any, size: int, device: str) -> None:
+    src, dst = (torch.empty(size, dtype=torch.uint8, device="cuda") for _ in range(2))
+    repeats = max(1, (4 << 20) // size)
+
+    def copies() -> None:
+        for _ in range(repeats):
+            dst.copy_(src)
+
+    copies()
+    rates = [2 * size * repeats / _milliseconds(torch, copies) / 1e6 for _ in range(_count(bench, 50))]
+    label = f"copy {size_label(size)}, by the device's clock"
+    bench.add(label, rates, unit="GB/s", note="read + write", device=device)
+
+
+def _count(bench: Bench, samples: int) -> int:
+    return 2 if bench.quick else samples
+
+
+CASES = {"cuda": cuda}
