@@ -26,6 +26,7 @@ from tests.compiler.test_compiled_programs import LAYERS
 from tests.compiler.test_elementwise_ops import ALL, BINARY, UNARY, applies
 
 if TYPE_CHECKING:
+    from compiler.dtype import DType
     from compiler.image import CompiledKernel
     from compiler.uop import UOp
 
@@ -127,6 +128,17 @@ def good(ast: UOp, arch: str, *, table: bool = False) -> CompiledKernel:
 @pytest.mark.parametrize("arch", ROWS)
 def test_division_and_roots_of_every_dtype_call_nothing(arch: str):
     good(every(HELPED), arch)
+
+
+@pytest.mark.parametrize(("name", "divisor", "dtype"), [
+    ("DIV", 4.0, dtypes.float32), ("DIV", -0.125, dtypes.float64), ("DIV", 4.0, dtypes.float16),
+    ("FLOORDIV", 1000, dtypes.int64), ("MOD", 77, dtypes.uint64), ("FLOORDIV", -7, dtypes.int32),
+])  # fmt: skip
+def test_dividing_by_such_constants_is_a_multiplication(name: str, divisor: float, dtype: DType):
+    i = loop(0, 300)
+    value = op(name, load(1, i, dtype), number(divisor, dtype), dtype=dtype)
+    text = cubin.ptx_of(good(sink(store(0, i, value)), "sm_90a").image.code)
+    assert not re.search(r"\b(rcp|div|rem)\.", text)
 
 
 @pytest.mark.parametrize("arch", ROWS)

@@ -154,6 +154,41 @@ def test_transcendental_equals_the_host_to_the_bit(name, dtype):
     np.testing.assert_array_equal(elementwise(name, [x], [dtype], dtype), on_host(name, [x], [dtype], dtype))
 
 
+@pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64], ids=lambda d: d.name)
+@pytest.mark.parametrize("name", ["DIV", "RECIP", "SQRT", "FLOORDIV"])
+def test_division_and_roots_of_any_bits_are_numpys(name, dtype):
+    rng, word = np.random.default_rng(8), np.dtype(f"u{dtype.itemsize}")
+    bits = rng.integers(0, np.iinfo(word).max, (2, 4096), word, endpoint=True)
+    bits[1, ::2] = bits[0, ::2] ^ bits[1, ::2] >> 9  # of the same sign and about the same size
+    x, y = bits.view(dtype.numpy)
+    x[1::4] = np.abs(x[1::4])
+    sources = [x, y] if name in BINARY else [x]
+    got = elementwise(name, sources, [dtype] * len(sources), dtype)
+    function = {**BINARY, **UNARY, "FLOORDIV": lambda a, b: np.floor(a / b)}[name]
+    want = to_memory(exactly(function, dtype, *sources), dtype)
+    compare(got, want, dtype)
+    zero = want == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("dtype", [dtypes.int32, dtypes.int64, dtypes.uint64], ids=lambda d: d.name)
+@pytest.mark.parametrize("name", ["FLOORDIV", "MOD"])
+def test_integer_division_of_all_sizes(name, dtype):
+    rng, info = np.random.default_rng(9), np.iinfo(dtype.numpy)
+    x, y = (
+        rng.integers(info.min, info.max, 4096, dtype.numpy, endpoint=True)
+        >> rng.integers(0, dtype.bits, 4096).astype(dtype.numpy)
+        for _ in range(2)
+    )
+    ends = np.array(
+        [info.min, info.min + 1, 0, 1, 2, info.max - 1, info.max, -1 if info.min else 3], dtype.numpy
+    )
+    end_x, end_y = (a.ravel() for a in np.meshgrid(ends, ends))
+    x, y = np.concatenate([x, end_x]), np.concatenate([y, end_y])
+    got = elementwise(name, [x, y], [dtype, dtype], dtype)
+    np.testing.assert_array_equal(got, exactly(BINARY[name], dtype, x, y))
+
+
 @pytest.mark.parametrize("k", [31, 32, 100, 256, 257, 1000])
 @pytest.mark.parametrize("name", ["ADD", "MAX", "MIN"])
 def test_reduction_over_threads(name, k):
