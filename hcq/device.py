@@ -169,11 +169,10 @@ class Device:
         with self._lock:
             self.driver.map_peer(allocation, owner.driver)
 
-    def nearest(self, va: int) -> str:
-        """Say in words what lies nearest to an address; for fault reports."""
-        if self.watch is not None and (text := self.watch.nearest(va)):
-            return text
-        return nearest_pages(self, va)
+    def nearest(self, va: int, *, told: str = "") -> str:
+        """Say in words what lies nearest to an address; `told` is what the driver says of pages."""
+        known = self.watch.nearest(va) if self.watch is not None else ""
+        return "; ".join(filter(None, (known, told))) or nearest_pages(self, va)
 
     def caller(self) -> str:
         """Return the user's file and line when validation is on, else nothing."""
@@ -311,8 +310,8 @@ class Device:
             if self.refusal is not None or report is self._raw:
                 return
             self._raw = report
-            if report.va is not None and not report.nearest:
-                report = replace(report, nearest=self.nearest(report.va))
+            if report.va is not None:
+                report = replace(report, nearest=self.nearest(report.va, told=report.nearest))
             if not report.stuck_at:
                 report = replace(report, stuck_at=stuck_text(self))
             if not report.arguments:

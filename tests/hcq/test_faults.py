@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hcq.errors import DeviceFault, SignalTimeout
+from hcq.errors import DeviceFault, FaultKind, FaultReport, SignalTimeout
 from hcq.graph import Graph
 from hcq.registry import wrap
 from tests.hcq.fake import ADD, ONE, WILD, FakeDevice
@@ -116,3 +116,20 @@ def test_a_fault_of_an_unrelated_device_disturbs_nobody():
         timer.start()
         point.wait(timeout_s=5)
         timer.join()
+
+
+def test_what_the_driver_says_is_near_does_not_hide_the_buffer(device: Device, fake: FakeDevice):
+    buffer = device.alloc(64, label="close by")
+    fake.report = FaultReport(
+        device="fake:0",
+        kind=FaultKind.PAGE_FAULT,
+        message="x",
+        va=buffer.va + 70,
+        nearest="pages of the driver",
+    )
+    with pytest.raises(DeviceFault) as caught:
+        device.poll_faults()
+    near = caught.value.report.nearest
+    assert near.startswith("7 bytes after the end of ")
+    assert "'close by'" in near
+    assert near.endswith("; pages of the driver")

@@ -11,7 +11,7 @@ from compiler import cubin
 from drivers.nv import push
 from hcq.driver import BufferSpec, Place
 from hcq.stream import Stream
-from tools.nv_kernels import image
+from tools.nv_kernels import image, ptx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -105,13 +105,20 @@ def test_a_device_goes_on_after_a_fault(device: hcq.Device, cause: Callable[[hcq
     device.sync()
 
 
-def test_the_report_of_a_wild_store_tells_kernel_address_and_nearest_buffer(device: hcq.Device):
+def test_the_report_of_a_wild_store_tells_kernel_line_address_and_nearest_buffer(device: hcq.Device):
     with pytest.raises(hcq.DeviceFault) as caught:
         wild_kernel(device).wait(timeout_s=20)
     report = caught.value.report
     assert report.kind is hcq.FaultKind.PAGE_FAULT
     assert (report.kernel, report.va) == ("wild", WILD)
-    assert report.nearest
+    text = ptx("wild", device.info.arch).split("\n")
+    line = next(i for i, words in enumerate(text, 1) if "st.global" in words)
+    assert report.source == f"at or just before line {line} of wild.ptx: st.global.u32 [%rd1], %r1;"
+    assert f"source: {report.source}" in str(caught.value)
+    assert "bytes after the end of" in report.nearest or "bytes before" in report.nearest, "a buffer"
+    assert "below the address" in report.nearest or "above the address" in report.nearest, (
+        "the driver's pages"
+    )
     assert any("near" in line for line in report.arguments)
 
 
