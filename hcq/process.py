@@ -36,6 +36,15 @@ def remember(device: Device) -> None:
     OPEN.add(device)
 
 
+def open_devices() -> tuple[Device, ...]:
+    """Return the open devices of this process."""
+    while True:
+        try:
+            return tuple(OPEN)
+        except RuntimeError:  # another thread opened one meanwhile
+            continue
+
+
 def traced(path: str, spans: list[Span]) -> None:
     """Add spans to the Chrome trace of this process at `path`, and write it."""
     from hcq.profile import chrome_trace  # noqa: PLC0415 - only when tracing

@@ -16,7 +16,7 @@ from hcq.graph import accesses
 from hcq.inflight import Kept, commands_of
 from hcq.memory import Buffer
 from hcq.params import Expr
-from hcq.process import OPEN
+from hcq.process import open_devices
 from hcq.signal import LOST
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def doom(queue: Queue) -> Refusal | None:
 def _doomed(signal: Signal, value: int, seen: dict[Queue, Refusal | None]) -> Refusal | None:
     if signal.value - signal.base >= value:
         return None
-    raisers = [queue for device in tuple(OPEN) for queue in device.queues if _raises(queue, signal, value)]
+    raisers = [queue for device in open_devices() for queue in device.queues if _raises(queue, signal, value)]
     if not raisers:
         target, reason = LOST.get(signal, (0, None))
         return reason if value <= target else None

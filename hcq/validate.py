@@ -152,7 +152,8 @@ class Watch:
 
     def recorded(self, commands: CommandBuffer) -> None:
         """Count what a command buffer sets as possible as long as it exists."""
-        _SHARED.waits.recorded(commands)
+        with _SHARED.lock:  # whoever plays the waits goes through all of them
+            _SHARED.waits.recorded(commands)
 
     def waiting(self, signal: Signal, value: int) -> None:
         """Refuse a wait of the host that nothing can end."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -388,3 +391,26 @@ def test_hazards_go_by_the_declared_access(device: Device, abc: list[Buffer], sl
     else:
         with pytest.raises(UsageError, match="missing barrier"):
             device.watch.submission(device.compute, "", commands.commands, None)
+
+
+def test_a_thread_may_record_while_another_submits(device: Device):
+    kept = [device.compute.record() for _ in range(2000)]
+    done = threading.Event()
+
+    def record() -> None:
+        while not done.is_set():
+            kept.append(device.compute.record())
+            time.sleep(0)
+
+    before = sys.getswitchinterval()
+    recorder = threading.Thread(target=record)
+    sys.setswitchinterval(1e-5)
+    recorder.start()
+    try:
+        for _ in range(20):
+            point = device.compute.submit(device.compute.record())
+            device.copies[0].submit(device.copies[0].record(), after=[point])
+    finally:
+        done.set()
+        recorder.join()
+        sys.setswitchinterval(before)
