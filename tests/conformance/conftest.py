@@ -23,9 +23,13 @@ SHARED = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run every test once a device."""
-    if "name" in metafunc.fixturenames:
-        metafunc.parametrize("name", config().conformance, scope="session")
+    """Run every test once a device; those that ask for workers with several numbers where there are any."""
+    names = config().conformance
+    if "workers" in metafunc.fixturenames:
+        cases = [(name, n) for name in names for n in ((0, 1, 3) if name == "cpu" else (0,))]
+        metafunc.parametrize(("name", "workers"), cases, scope="session")
+    elif "name" in metafunc.fixturenames:
+        metafunc.parametrize("name", names, scope="session")
 
 
 def opened(name: str, *, validate: bool = True, seed: int = 0) -> hcq.Device:

@@ -96,12 +96,10 @@ def test_scalar_arguments_are_range_checked(lab: Lab) -> None:
         program.args(5, 1, 0)
 
 
-@pytest.fixture(params=[0, 1, 3])
-def staffed(name: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
+@pytest.fixture
+def staffed(name: str, workers: int) -> Iterator[Lab]:
     """The device with some numbers of workers, where that can be chosen."""
-    if name != "cpu" and request.param != 1:
-        pytest.skip(f"{name} has no workers to choose the number of")
-    with override(workers=request.param):
+    with override(workers=workers):
         lab = Lab(opened(name))
     yield lab
     lab.close()

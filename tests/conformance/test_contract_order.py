@@ -86,9 +86,9 @@ def test_unordered_kernels_really_run_in_another_order_under_a_seed(name: str) -
     assert len({tuple(order) for order in orders}) > 1
 
 
-def test_order_under_a_seed_is_the_same_again(native: str) -> None:
-    assert turns(native, seed=5) == turns(native, seed=5)
-    assert turns(native, seed=5) != turns(native, seed=6)
+def test_order_under_a_seed_is_the_same_again(name: str) -> None:
+    assert turns(name, seed=5) == turns(name, seed=5)
+    assert turns(name, seed=5) != turns(name, seed=6)
 
 
 def test_missing_barrier_is_named(lab: Lab) -> None:

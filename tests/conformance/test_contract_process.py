@@ -49,8 +49,8 @@ def test_dependent_kernels_finish_while_python_holds_its_lock(native: str) -> No
     lab.close()
 
 
-def test_waiting_lets_other_threads_run(native: str) -> None:
-    lab = Lab(opened(native))
+def test_waiting_lets_other_threads_run(name: str) -> None:
+    lab = Lab(opened(name))
     out = lab.words(1)
     point = lab.queue.submit(lab.run(lab.queue.record(), "spin", out, 50_000_000))
     steps: list[int] = []
@@ -84,8 +84,8 @@ def test_idle_device_uses_no_cpu(native: str) -> None:
     assert used < 0.005
 
 
-def test_blocked_wait_costs_no_cpu(native: str) -> None:
-    lab = Lab(opened(native, validate=False))
+def test_blocked_wait_costs_no_cpu(name: str) -> None:
+    lab = Lab(opened(name, validate=False))
     gate = lab.device.signal(host_set=True)
     point = lab.queue.submit(lab.queue.record().wait(gate, 1))
     timer = threading.Timer(0.5, setattr, (gate, "value", 1))
