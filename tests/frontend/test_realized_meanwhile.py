@@ -22,24 +22,26 @@ if TYPE_CHECKING:
 DATA = np.array([0.5, -1.5, 2.0], "f")
 FULL = DATA * 3
 
-OPERATIONS: dict[str, tuple[Callable[[Tensor], Tensor], Any]] = {
-    "method": (lambda x: x.square(), FULL**2),
-    "method with arguments": (lambda x: x.clip(-1.0, high=2.0), FULL.clip(-1, 2)),
-    "operator": (lambda x: x * x, FULL**2),
-    "operator with another": (lambda x: x + Tensor(DATA), FULL + DATA),
-    "operator on another": (lambda x: Tensor(DATA) - x, DATA - FULL),
-    "operator with a number": (lambda x: x + 0.25, FULL + 0.25),
-    "operator with a varying number": (lambda x: x + np.float64(0.375), FULL + 0.375),
-    "composite": (lambda x: x.lerp(Tensor(DATA), 0.5), (FULL + DATA) / 2),
-    "composite on another": (lambda x: (Tensor(DATA) > 0).where(x, x + 1), FULL + (DATA <= 0)),
-    "indexing": (lambda x: x[1:], FULL[1:]),
-    "assignment of it": (lambda x: Tensor(DATA).assign(x), FULL),
-    "replacement by it": (lambda x: Tensor(DATA).replace(x), FULL),
+OPERATIONS: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], Any]] = {
+    "method": (lambda x, _: x.square(), FULL**2),
+    "method with arguments": (lambda x, _: x.clip(-1.0, high=2.0), FULL.clip(-1, 2)),
+    "operator": (lambda x, _: x * x, FULL**2),
+    "operator with another": (lambda x, y: x + y, FULL + DATA),
+    "operator on another": (lambda x, y: y - x, DATA - FULL),
+    "operator with a number": (lambda x, _: x + 0.25, FULL + 0.25),
+    "operator with a varying number": (lambda x, _: x + np.float64(0.375), FULL + 0.375),
+    "composite": (lambda x, y: x.lerp(y, 0.5), (FULL + DATA) / 2),
+    "composite on another": (lambda x, y: (y > 0).where(x, x + 1), FULL + (DATA <= 0)),
+    "indexing": (lambda x, _: x[1:], FULL[1:]),
+    "assignment of it": (lambda x, y: y.assign(x), FULL),
+    "replacement by it": (lambda x, y: y.replace(x), FULL),
 }
 
 
-def disturbed(operation: Callable[[Tensor], Tensor], x: Tensor, at: int) -> tuple[Tensor, bool]:
-    """Apply the operation to x, which another thread realizes at the call of that number inside it.
+def disturbed(
+    operation: Callable[[Tensor, Tensor], Tensor], x: Tensor, y: Tensor, at: int
+) -> tuple[Tensor, bool]:
+    """Apply the operation to x, which another thread realizes at the call of that number inside it, and y.
 
     Where the operation holds a lock, the other thread comes after it. Return the result, and whether there
     were so many calls.
@@ -58,7 +60,7 @@ def disturbed(operation: Callable[[Tensor], Tensor], x: Tensor, at: int) -> tupl
 
     sys.setprofile(count)
     try:
-        result = operation(x)
+        result = operation(x, y)
     finally:
         sys.setprofile(None)
         if other.ident is not None:
@@ -72,7 +74,7 @@ def test_operations_mean_the_tensor_realized_meanwhile(name: str, *, known: bool
     operation, wanted = OPERATIONS[name]
     for at in range(200):
         x = Tensor(DATA) * 3 if known else (Tensor(DATA) + float(at)) * 3 - 3.0 * at
-        found, reached = disturbed(operation, x, at)
+        found, reached = disturbed(operation, x, Tensor(DATA), at)
         assert np.allclose(found.numpy(), wanted, atol=1e-5), f"realized at call {at}"
         if not reached:
             assert at > 1
@@ -87,7 +89,7 @@ def test_gradients_are_right_or_refused_when_the_root_is_realized_meanwhile(way:
         w = Tensor(DATA, requires_grad=True)
         y = (w * w * 3 + w).sum()
 
-        def differentiate(y: Tensor, w: Tensor = w) -> Tensor:
+        def differentiate(y: Tensor, w: Tensor) -> Tensor:
             if way == "gradient":
                 return y.gradient(w)[0]
             y.backward()
@@ -95,7 +97,7 @@ def test_gradients_are_right_or_refused_when_the_root_is_realized_meanwhile(way:
             return w.grad
 
         try:
-            found, reached = disturbed(differentiate, y, at)
+            found, reached = disturbed(differentiate, y, w, at)
         except UsageError:  # realized before anything was looked at
             refused += 1
             reached = True
