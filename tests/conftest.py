@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pytest
 
+from compiler import stats
 from hcq.config import override
 
 if TYPE_CHECKING:
@@ -20,6 +21,27 @@ hypothesis.settings.register_profile(
     "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("house")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Take the most kernels that a run may compile."""
+    parser.addoption(
+        "--most-kernels", type=int, help="fail when this process compiles none, or more kernels than that"
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Hold a run to the number of kernels that it may compile."""
+    most = session.config.getoption("--most-kernels")
+    if most is not None and not 0 < stats.lowered <= most:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell the number of kernels where it is limited."""
+    most = terminalreporter.config.getoption("--most-kernels")
+    if most is not None:
+        terminalreporter.write_line(f"kernels compiled: {stats.lowered} of at most {most}")
 
 
 @pytest.fixture(autouse=True)

@@ -129,13 +129,16 @@ def test_training_does_not_leak(captured: bool, first: int, steps: int, tmp_path
 
 
 @pytest.mark.slow
-def test_the_digits_example_learns(tmp_path: Path):
-    done = run("examples/digits.py", "--min-accuracy", "0.97", cache=tmp_path, HCQ_VALIDATE="0")
+@pytest.mark.timeout(700)
+@pytest.mark.parametrize("device", ["cpu", "nv-emu"])
+def test_the_digits_example_learns(device: str, tmp_path: Path):
+    words = ("examples/digits.py", "--min-accuracy", "0.97", "--device", device)
+    done = run(*words, cache=tmp_path, limit_s=600, HCQ_VALIDATE="0")
     found = re.search(r"held-out accuracy: ([0-9.]+) on 360 images", done.stdout)
     assert found is not None
     assert float(found[1]) >= 0.97
     assert re.search(r"kernels a step: \d+", done.stdout)
-    assert "device: cpu" in done.stdout
+    assert f"device: {device} " in done.stdout
     assert "step 300/300" in done.stderr
 
 
