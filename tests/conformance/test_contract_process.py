@@ -162,7 +162,7 @@ def test_interpreter_ends_cleanly_while_queues_are_busy(name: str, lab: Lab, bus
     start = time.monotonic()
     done = run(script(name, body + "print('end')\n"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 40  # an emulated device on a loaded machine takes 16
 
 
 def test_device_that_is_dropped_without_close_is_told(name: str, lab: Lab) -> None:
