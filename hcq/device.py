@@ -334,20 +334,23 @@ class Device:
         """
         from hcq.recovery import recover  # noqa: PLC0415 - only after a fault
 
+        if self.closed and self.refusal is not None:  # before the lock: after a fork nobody releases it
+            raise self.refusal()
         with self._recovery:
+            if self._closing:
+                raise UsageError(f"{self.name} is closed")
             return recover(self)
 
     def resume(self) -> None:
         """Lift the refusal: the device recovered."""
         with self._lock:
-            if not self._closing:
-                self._report = None
-                self._pending_spans = [
-                    (queue, written)
-                    for queue, spans in self._pending_spans
-                    if (written := [span for span in spans if span[2].ticks])
-                ]
-                self.refuse(None)
+            self._report = None
+            self._pending_spans = [
+                (queue, written)
+                for queue, spans in self._pending_spans
+                if (written := [span for span in spans if span[2].ticks])
+            ]
+            self.refuse(None)
         self.sweep()
 
     def executables(self) -> tuple[Executable, ...]:
@@ -369,7 +372,9 @@ class Device:
 
         Work that is not done after `timeout_s` seconds is stopped, and a `ResourceWarning` says what it was.
         """
-        with self._lock:
+        if self.closed:
+            return
+        with self._recovery, self._lock:  # a recovery under way finishes first
             if self._closing or self.closed:
                 return
             self._closing = True

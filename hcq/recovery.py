@@ -53,11 +53,9 @@ def recover(device: Device) -> tuple[Buffer, ...]:
 
 
 def _reason(device: Device) -> Refusal:
-    """Return what makes the error of lost work; refuse a device that is closed or has no fault."""
+    """Return what makes the error of lost work; refuse a device that has no fault."""
     device.look()
     if device.refusal is not None:
-        if device.closed:
-            raise device.refusal()
         return device.refusal
     for queue in device.queues:
         reason = doom(queue)

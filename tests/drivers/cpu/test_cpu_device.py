@@ -10,7 +10,7 @@ import pytest
 
 from drivers.kernel import view_at
 from hcq.driver import BufferSpec
-from hcq.errors import OutOfMemoryError, UnsupportedError, UsageError
+from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError, UsageError
 from hcq.hostpool import SIGNALS
 from tests.drivers.cpu.rig import COMPUTE, COPY, MIB, Box, exec_, finish, send, set_, wait_
 
@@ -62,6 +62,24 @@ def test_kernel_that_never_ends_is_given_up_and_its_memory_leaked(
     assert 0.9 < time.monotonic() - start < 3.0
     device.free(allocation)
     view_at(allocation.va, 8).cast("Q")[0] = 1  # still mapped; and the thread may go
+
+
+def test_a_kernel_that_does_not_end_puts_recovery_off(driver: CpuDriver, kernels: dict[str, int]) -> None:
+    device = driver.open(0, None)
+    box = Box(device)
+    send(device.ring(COMPUTE, 0), exec_(kernels["spin"], box.va), set_(box.va + 64, 1))
+    time.sleep(0.02)
+    with pytest.raises(DriverError, match="runs kernel"):
+        device.recover()
+    box.words[0] = 1
+    device.recover()
+    for _ in range(2):
+        send(device.ring(COMPUTE, 0), set_(box.va + 128, 1))
+        finish(device, box.va + 128, 1)
+        device.recover()
+        box.words[16] = 0
+    assert box.words[8] == 0, "what stood behind the kernel was lost"
+    device.close()
 
 
 def test_closed_device_s_control_memory_is_used_again(driver: CpuDriver) -> None:
