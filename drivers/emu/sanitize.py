@@ -2,7 +2,8 @@
 
 **Shared memory.** Every warp has a vector clock; barriers, fences and mbarriers join clocks. Each byte
 remembers its last writer and two readers with their clocks. An access is a race when the other party's
-clock is not known to the accessing warp. Lanes of one warp are taken to be in order.
+clock is not known to the accessing warp. Lanes of one warp are taken to be in order. What an asynchronous
+copy writes is nobody's to use until its warp has waited for it; then it counts as that warp's write.
 
 **Between workgroups.** Each dword of global memory remembers the workgroup that last wrote and last read
 it, and when. An access by another workgroup is a race unless that one has passed a fence since (a workgroup
@@ -36,6 +37,10 @@ _CELL = 16
 _ATOMIC_CLOCK = 1 << 23
 _CLOCK = _ATOMIC_CLOCK - 1
 _ATOMIC_GROUP = 1 << 31
+_COPY, _LANDED = 8, 16
+"""Beside READ, WRITE and ATOMIC: an asynchronous copy that begins, and one that was waited for."""
+_IN_FLIGHT = _CLOCK
+"""The clock of bytes that a copy is still to write: known to no warp."""
 
 
 def _clocks_bytes(warps: int) -> int:
@@ -196,6 +201,22 @@ def watch(
         c.call(_watch_global(lib), "void", warp, addresses, mask, site, _i32(size), _i32(access))
 
 
+def copy_begins(
+    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: int
+) -> None:
+    """Append the checks of the shared bytes that an asynchronous copy will write some time."""
+    if lib.checks.shared_races or lib.checks.uninitialised:
+        c.call(_watch_shared(lib), "void", warp, offsets, mask, site, _i32(size), _i32(_COPY))
+
+
+def copy_landed(
+    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value
+) -> None:
+    """Append the note that a warp has waited for its copy."""
+    if lib.checks.shared_races or lib.checks.uninitialised:
+        c.call(_watch_shared(lib), "void", warp, offsets, mask, site, size, _i32(_LANDED))
+
+
 def _watch_shared(lib: Library) -> str:
     """`emu.watch.shared(warp, offsets, mask, site, size, access)`: judge each byte of each lane, then note the access."""
     checks = lib.checks
@@ -208,6 +229,9 @@ def _watch_shared(lib: Library) -> str:
         clock = c.load("i32", _clock(c, group, index, index))
         is_atomic = c.icmp("eq", access, memory.ATOMIC)
         writes = c.icmp("ne", access, memory.READ)
+        uses = c.icmp("ne", access, _LANDED)
+        relies = c.icmp("eq", c.op("and", access, memory.READ | memory.ATOMIC), access)
+        clock = c.select(c.icmp("eq", access, _COPY), _i32(_IN_FLIGHT), clock)
         flag = c.select(is_atomic, _i32(_ATOMIC_CLOCK), _i32(0))
         mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), 24), clock), flag)
         cells, all_in = _cells(c, group), Spilled(c, offsets)
@@ -216,7 +240,11 @@ def _watch_shared(lib: Library) -> str:
             other = c.op("lshr", stamp, 24)
             foreign = c.op("and", c.icmp("ne", other, 0), c.icmp("ne", other, c.op("add", index, 1)))
             both = c.op("and", is_atomic, c.icmp("ne", c.op("and", stamp, _ATOMIC_CLOCK), 0))
-            with c.when(c.op("and", foreign, c.not_(both))):
+            away = c.icmp("eq", c.op("and", stamp, _CLOCK), _IN_FLIGHT)
+            with c.when(c.op("and", away, uses)):
+                _tell(lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, access, other)
+            quiet = c.op("or", both, c.op("or", away, c.not_(uses)))
+            with c.when(c.op("and", foreign, c.not_(quiet))):
                 party = c.op("sub", other, 1)
                 known = c.load("i32", _clock(c, group, index, party))
                 with c.when(c.icmp("ugt", c.op("and", stamp, _CLOCK), known)):
@@ -236,7 +264,7 @@ def _watch_shared(lib: Library) -> str:
                 cell = c.gep(cells, c.op("mul", c.resize(c.op("add", offset, byte), 64), _CELL))
                 last_write = c.load("i32", cell)
                 if checks.uninitialised:
-                    with c.when(c.op("and", c.icmp("eq", last_write, 0), c.icmp("ne", access, memory.WRITE))):
+                    with c.when(c.op("and", c.icmp("eq", last_write, 0), relies)):
                         _tell(
                             lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, access, _i32(0)
                         )

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 _ENTRIES = 32
 _HEAD = 64
-_ENTRY = 64 + 8 * 32 + 8 * 32 + 4 * 32
+_TARGETS, _SOURCES, _TAKEN, _OFFSETS = 64, 64 + 8 * 32, 64 + 16 * 32, 64 + 20 * 32
+_ENTRY = _OFFSETS + 4 * 32
+"""Lanes, size, group and site of a copy; then by lane target, source, bytes to take, offset of the target."""
 QUEUE_BYTES = _HEAD + _ENTRIES * _ENTRY
 """Memory of a warp for copies in flight: oldest, newest and group counters, then a ring of entries."""
 
@@ -41,63 +43,87 @@ def _entry(c: Code, queue: Value, number: Value) -> Value:
 
 
 def _finish(lib: Library) -> str:
-    """`ptx.copy.finish(queue, number, lanes)`: make the copies of an entry for some lanes."""
+    """`ptx.copy.finish(warp, queue, number, lanes)`: make the copies of an entry for some lanes."""
 
-    def body(c: Code, queue: Value, number: Value, lanes: Value) -> None:
+    def body(c: Code, warp: Value, queue: Value, number: Value, lanes: Value) -> None:
         entry = _entry(c, queue, number)
         waiting = c.load(lib.mask, entry)
         c.store(c.op("and", waiting, c.not_(lanes)), entry)
         size = c.load("i32", c.gep(entry, 8))
         with c.each_lane(c.op("and", waiting, lanes)) as lane:
             wide = c.op("mul", c.resize(lane, 64), 8)
-            target = c.load("i64", c.gep(c.gep(entry, 64), wide))
-            source = c.load("i64", c.gep(c.gep(entry, 64 + 8 * 32), wide))
-            taken = c.load("i32", c.gep(c.gep(entry, 64 + 16 * 32), c.op("mul", c.resize(lane, 64), 4)))
+            target = c.load("i64", c.gep(c.gep(entry, _TARGETS), wide))
+            source = c.load("i64", c.gep(c.gep(entry, _SOURCES), wide))
+            taken = c.load("i32", c.gep(c.gep(entry, _TAKEN), c.op("mul", c.resize(lane, 64), 4)))
             to = c.let("ptr", f"inttoptr {target} to ptr")
             c.call(
                 "llvm.memset.p0.i64", "void", to, Value("i8", "0"), c.resize(size, 64), Value("i1", "false")
             )
             origin = c.let("ptr", f"inttoptr {source} to ptr")
             c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(taken, 64), Value("i1", "false"))
+        offsets = c.load(lib.v("i32"), c.gep(entry, _OFFSETS), align=4)
+        site = c.load("i32", c.gep(entry, 16))
+        sanitize.copy_landed(lib, c, warp, offsets, c.op("and", waiting, lanes), site, size)
         c.ret()
 
-    return lib.define("ptx.copy.finish", "void", {"queue": "ptr", "number": "i32", "lanes": lib.mask}, body)
+    parameters = {"warp": "ptr", "queue": "ptr", "number": "i32", "lanes": lib.mask}
+    return lib.define("ptx.copy.finish", "void", parameters, body)
 
 
 def _push(lib: Library) -> str:
-    """`ptx.copy.push(queue, targets, sources, taken, size, lanes)`: remember a copy, making the oldest when there is no room."""
+    """`ptx.copy.push(warp, queue, targets, sources, taken, offsets, size, site, lanes)`: remember a copy.
+
+    Without room for it the oldest is made first.
+    """
 
     def body(
-        c: Code, queue: Value, targets: Value, sources: Value, taken: Value, size: Value, lanes: Value
+        c: Code,
+        warp: Value,
+        queue: Value,
+        targets: Value,
+        sources: Value,
+        taken: Value,
+        offsets: Value,
+        size: Value,
+        site: Value,
+        lanes: Value,
     ) -> None:
         oldest, newest = c.load("i32", queue), c.load("i32", c.gep(queue, 4))
         with c.when(c.icmp("eq", c.op("sub", newest, oldest), _ENTRIES)):
-            c.call(_finish(lib), "void", queue, oldest, c.const(lib.mask, -1))
+            c.call(_finish(lib), "void", warp, queue, oldest, c.const(lib.mask, -1))
             c.store(c.op("add", oldest, 1), queue)
         entry = _entry(c, queue, newest)
         c.store(lanes, entry)
         c.store(size, c.gep(entry, 8))
         c.store(c.load("i32", c.gep(queue, 8)), c.gep(entry, 12))
-        for value, at in ((targets, 64), (sources, 64 + 8 * 32), (taken, 64 + 16 * 32)):
+        c.store(site, c.gep(entry, 16))
+        fields = ((targets, _TARGETS), (sources, _SOURCES), (taken, _TAKEN), (offsets, _OFFSETS))
+        for value, at in fields:
             c.store(value, c.gep(entry, at), align=4)
         c.store(c.op("add", newest, 1), c.gep(queue, 4))
         c.ret()
 
     parameters = {
+        "warp": "ptr",
         "queue": "ptr",
         "targets": lib.v("i64"),
         "sources": lib.v("i64"),
         "taken": lib.v("i32"),
+        "offsets": lib.v("i32"),
         "size": "i32",
+        "site": "i32",
         "lanes": lib.mask,
     }
     return lib.define("ptx.copy.push", "void", parameters, body)
 
 
 def _wait(lib: Library) -> str:
-    """`ptx.copy.wait(queue, keep, lanes)`: make the copies of all groups but the newest `keep`; -1 makes uncommitted ones too."""
+    """`ptx.copy.wait(warp, queue, keep, lanes)`: make the copies of all groups but the newest `keep`.
 
-    def body(c: Code, queue: Value, keep: Value, lanes: Value) -> None:
+    -1 makes uncommitted ones too.
+    """
+
+    def body(c: Code, warp: Value, queue: Value, keep: Value, lanes: Value) -> None:
         oldest, newest, group = (
             c.load("i32", queue),
             c.load("i32", c.gep(queue, 4)),
@@ -114,7 +140,7 @@ def _wait(lib: Library) -> str:
         belongs = c.load("i32", c.gep(_entry(c, queue, number), 12))
         c.branch(c.icmp("slt", belongs, limit), "make", "end")
         c.label("make")
-        c.call(_finish(lib), "void", queue, number, lanes)
+        c.call(_finish(lib), "void", warp, queue, number, lanes)
         left = c.load(lib.mask, _entry(c, queue, number))
         head = c.load("i32", queue)
         with c.when(c.op("and", c.icmp("eq", left, 0), c.icmp("eq", head, number))):
@@ -124,7 +150,8 @@ def _wait(lib: Library) -> str:
         c.label("end")
         c.ret()
 
-    return lib.define("ptx.copy.wait", "void", {"queue": "ptr", "keep": "i32", "lanes": lib.mask}, body)
+    parameters = {"warp": "ptr", "queue": "ptr", "keep": "i32", "lanes": lib.mask}
+    return lib.define("ptx.copy.wait", "void", parameters, body)
 
 
 @meaning("cp")
@@ -139,9 +166,9 @@ def _cp(t: Translator, i: Instruction, m: Modifiers) -> None:
         (count,) = operands(t, i, 1)
         if not isinstance(count, Imm):
             raise t.error("the number of groups must be a constant")
-        t.c.call(_wait(t.wf.lib), "void", queue, i32(count.value), t.wf.active)
+        t.c.call(_wait(t.wf.lib), "void", t.wf.warp, queue, i32(count.value), t.wf.active)
     elif m.flag("wait_all"):
-        t.c.call(_wait(t.wf.lib), "void", queue, i32(-1), t.wf.active)
+        t.c.call(_wait(t.wf.lib), "void", t.wf.warp, queue, i32(-1), t.wf.active)
     elif m.flag("mbarrier"):
         m.need("arrive")
         noinc = m.flag("noinc")
@@ -149,7 +176,7 @@ def _cp(t: Translator, i: Instruction, m: Modifiers) -> None:
         m.need("b64")
         if not noinc:
             raise t.error("cp.async.mbarrier.arrive without .noinc is not supported")
-        t.c.call(_wait(t.wf.lib), "void", queue, i32(-1), t.wf.active)
+        t.c.call(_wait(t.wf.lib), "void", t.wf.warp, queue, i32(-1), t.wf.active)
         _call_barrier(t, "arrive", i.operands[0], i64(1))
     else:
         _copy(t, i, m, queue)
@@ -170,11 +197,12 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
     taken = t.bits(more[0], 32) if more else c.const(t.v("i32"), size.value)
     taken = c.intrinsic("umin", taken, c.const(taken.type, size.value))
     reading = c.op("and", t.wf.active, c.mask_bits(c.icmp("ne", taken, 0)))
+    offsets, sources = t.address(target, 32), t.address(source, 64)
     to = c.call(
         access.translate(lib, "shared", size.value),
         t.v("i64"),
         t.wf.warp,
-        t.address(target, 32),
+        offsets,
         t.wf.active,
         site,
         i32(WRITE),
@@ -183,12 +211,15 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
         access.translate(lib, "global", size.value),
         t.v("i64"),
         t.wf.warp,
-        t.address(source, 64),
+        sources,
         reading,
         site,
         i32(READ),
     )
-    c.call(_push(lib), "void", queue, to, origin, taken, i32(size.value), t.wf.active)
+    sanitize.watch(lib, c, "global", t.wf.warp, sources, reading, site, size.value, READ)
+    sanitize.copy_begins(lib, c, t.wf.warp, offsets, t.wf.active, site, size.value)
+    warp, lanes = t.wf.warp, t.wf.active
+    c.call(_push(lib), "void", warp, queue, to, origin, taken, offsets, i32(size.value), site, lanes)
 
 
 # ---- mbarriers: bit 63 phase, 62:43 expected arrivals, 42:23 pending arrivals, 22:0 pending bytes (biased by 2^22)
@@ -264,17 +295,14 @@ def _call_barrier(t: Translator, action: str, address: Operand, value: Value) ->
     """Do one step of the mbarrier at an address in every active lane; `value` may be a scalar."""
     space = "shared"
     c, lib, site = t.c, t.wf.lib, i32(t.site())
+    offsets = t.address(address, address_bits(space))
     hosts = c.call(
-        access.translate(lib, space, 8),
-        t.v("i64"),
-        t.wf.warp,
-        t.address(address, address_bits(space)),
-        t.wf.active,
-        site,
-        i32(ATOMIC),
+        access.translate(lib, space, 8), t.v("i64"), t.wf.warp, offsets, t.wf.active, site, i32(ATOMIC)
     )
     values = value if value.type != "i64" else t.wf.uniform(value)
     sanitize.fenced(t.wf)
+    kind = WRITE if action in {"init", "inval"} else ATOMIC
+    sanitize.watch(lib, c, space, t.wf.warp, offsets, t.wf.active, site, 8, kind)
     return c.call(_barrier_step(lib, action), t.v("i64"), t.wf.warp, hosts, values, t.wf.active, site)
 
 

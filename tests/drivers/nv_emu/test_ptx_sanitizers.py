@@ -131,3 +131,41 @@ def test_checks_change_no_result(bench: Any, checked: Any):
     bench.run(kernel(REDUCE), "k", 2, 256, plain)
     out, _ = checked(REDUCE)
     assert out.tolist() == plain.tolist()
+
+
+COPY = """mov.u32 %r4, s; mad.lo.u32 %r5, %r0, 16, %r4; mad.wide.u32 %rd2, %r0, 16, %rd0;
+cp.async.ca.shared.global [%r5], [%rd2+1024], 16; cp.async.commit_group; cp.async.wait_group 0; bar.sync 0;
+sub.u32 %r6, 63, %r0; mad.lo.u32 %r6, %r6, 16, %r4; ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd1], %r7; ret;"""
+
+
+def test_what_an_asynchronous_copy_wrote_is_read_by_other_warps_after_wait_and_barrier(checked: Any):
+    assert checked(COPY, grid=1, block=64)[1] == ()
+
+
+def test_bytes_of_a_copy_in_flight_are_used_by_nobody(checked: Any):
+    _, findings = checked(COPY.replace("cp.async.wait_group 0;", ""), grid=1, block=64)
+    assert {f.kind for f in findings} == {ReportKind.COPY_IN_FLIGHT}
+    own = COPY.replace("cp.async.wait_group 0; bar.sync 0;", "").replace(
+        "sub.u32 %r6, 63, %r0;", "mov.u32 %r6, %r0;"
+    )
+    assert {f.kind for f in checked(own, grid=1, block=64)[1]} == {ReportKind.COPY_IN_FLIGHT}
+
+
+def test_a_copy_that_was_waited_for_races_without_a_barrier(checked: Any):
+    _, findings = checked(COPY.replace("bar.sync 0;", ""), grid=1, block=64)
+    assert findings
+    assert {f.kind for f in findings} <= {
+        ReportKind.SHARED_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT
+    }  # fmt: skip
+
+
+MBARRIER = """mov.u32 %r4, s; setp.eq.u32 %p0, %r0, 0; @%p0 mbarrier.init.shared.b64 [%r4], 64;
+bar.sync 0;
+mbarrier.arrive.shared.b64 %rd5, [%r4]; W: mbarrier.test_wait.shared.b64 %p1, [%r4], %rd5; @!%p1 bra W;
+st.global.u32 [%rd1], %r0; ret;"""
+
+
+def test_mbarriers_are_initialised_before_others_use_them(checked: Any):
+    assert checked(MBARRIER, grid=1, block=64)[1] == ()
+    _, findings = checked(MBARRIER.replace("@%p0 mbarrier.init.shared.b64 [%r4], 64;", ""), grid=1, block=64)
+    assert ReportKind.UNINITIALISED in {f.kind for f in findings}
