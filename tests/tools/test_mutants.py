@@ -10,9 +10,11 @@ import pytest
 from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod
 from tools.mutants.__main__ import rows_of, sample, score, text
+from tools.mutants.contents import CODE, SEMAPHORE
+from tools.mutants.corpus import judge, run, without_one, written
 from tools.mutants.judge import Judge
 from tools.mutants.ownmemory import Snapshot
-from tools.mutants.sites import DELETE, changed, segment, variants
+from tools.mutants.sites import DELETE, Mutant, changed, segment, variants
 from tools.mutants.verdicts import SEEDS, Outcome, Verdict, overall
 from tools.mutants.walk import Target, judge_all
 
@@ -91,17 +93,62 @@ def test_child_that_owns_its_memory_leaves_the_parents_as_it_was() -> None:
     os.close(fd)
 
 
-def test_child_goes_on_with_kernels_after_its_parent_ran_some() -> None:
-    mutants = Judge(seeds=(1,)).mutants
-    last = [number for number, one in enumerate(mutants) if one.label.endswith("GRID_WIDTH")][-1]
+@pytest.fixture(scope="module")
+def found() -> list[Mutant]:
+    return Judge(seeds=(1,)).mutants
+
+
+def test_arguments_around_structures_are_mutated_too(found: list[Mutant]) -> None:
+    parts = {one.label.rsplit(" ", 1)[-1] for one in found if one.space in {"outer", "map"}}
+    assert parts == {"number", "type", "size", "direction", "fd", "pointer", "offset", "va", "prot", "flags"}
+
+
+def test_stores_and_fences_around_every_doorbell_are_mutated(found: list[Mutant]) -> None:
+    bells = {one.index for one in found if one.space == "bell"}
+    for what in ("token", "offset", "GPPut"):
+        assert {one.index for one in found if one.label == f"doorbell {what}"} == bells
+    assert sum(one.space == "fence" for one in found) >= len(bells)
+
+
+def test_memory_behind_launches_and_semaphores_is_mutated(found: list[Mutant]) -> None:
+    memory = [one for one in found if one.space == "memory"]
+    assert {one.part for one in memory} >= {0, CODE, SEMAPHORE}
+    assert len({one.index for one in memory if one.part == 0}) >= 3
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("bar.sync 0;", 1),
+        ("@%p1 bar.sync 0;\nfence.acq_rel.gpu; membar.gl;", 3),
+        ("cp.async.ca.shared.global [%r1], [%rd1], 16; cp.async.wait_group 0; cp.async.commit_group;", 2),
+        ("mbarrier.arrive.shared.b64 %rd1, [%r1];", 1),
+        ("bra barrier_end; barrier_end: ret;", 0),
+    ],
+)
+def test_every_barrier_of_a_kernel_is_left_out_once(text: str, count: int) -> None:
+    left = [rest for _, rest in without_one(text)]
+    assert len(left) == count
+    assert all(len(rest) < len(text) for rest in left)
+
+
+def test_child_goes_on_with_kernels_after_its_parent_ran_some(found: list[Mutant]) -> None:
+    last = [number for number, one in enumerate(found) if one.label.endswith("GRID_WIDTH")][-1]
     assert [one.outcome for one in judge_all(Target(), [last], jobs=1).values()] == [Outcome.REPORTED]
 
 
 @pytest.mark.slow
-def test_emulated_machine_notices_a_sample_of_mutants() -> None:
-    mutants = Judge(seeds=(1,)).mutants
-    rows = rows_of(mutants, judge_all(Target(), sample(mutants, 100, 7, None), jobs=2))
-    assert score(rows) >= 0.95, text(rows, len(mutants))
+def test_emulated_machine_notices_a_sample_of_mutants(found: list[Mutant]) -> None:
+    rows = rows_of(found, judge_all(Target(), sample(found, 100, 7, None), jobs=2))
+    assert score(rows) >= 0.95, text(rows, len(found))
+
+
+@pytest.mark.slow
+def test_sanitizers_notice_every_barrier_that_a_reduction_lacks() -> None:
+    case = next(one for one in written() if one.name == "bench reduce")
+    _, expected = run(case, case.text, 1)
+    verdicts = [judge(case, rest, expected).outcome for _, rest in without_one(case.text)]
+    assert verdicts == [Outcome.REPORTED] * 2
 
 
 @pytest.mark.slow

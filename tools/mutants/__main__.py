@@ -1,4 +1,4 @@
-"""`python -m tools.mutants --sample 200 --seed 1 [--kind stream|ioctl] [--profile sm_90] [--json FILE]`.
+"""`python -m tools.mutants --sample 200 --seed 1 [--kind stream] [--profile sm_90] [--json FILE]`.
 
 Prints the score and the survivors, one a line; exits non-zero below `--minimum`. Mutants run in child
 processes with a time limit each: one that hangs or kills its process is a survivor, and the run goes on.
@@ -13,19 +13,18 @@ import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from tools.mutants.judge import TIMEOUT_S, Judge
+from tools.mutants.sites import KINDS
 from tools.mutants.verdicts import CAUGHT, SEEDS, Outcome
 from tools.mutants.walk import Target, judge_all, walk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tools.mutants.sites import Mutant
+    from tools.mutants.sites import Kind, Mutant
     from tools.mutants.verdicts import Verdict
-
-Kind = Literal["stream", "ioctl"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +37,13 @@ class Row:
     detail: str
 
 
-def kind_of(mutant: Mutant) -> Kind:
-    """Return whether a mutant is one of ioctls or of what doorbells submit."""
-    return "ioctl" if mutant.place[0] == "ioctl" else "stream"
-
-
 def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None) -> list[int]:
-    """Return the numbers of a sample; without a kind, half of it is of each."""
+    """Return the numbers of a sample; without a kind, a quarter of it is of each."""
     chosen = random.Random(seed)  # noqa: S311 - a sample, not a secret
     out: list[int] = []
-    kinds: tuple[Kind, ...] = (kind,) if kind is not None else ("stream", "ioctl")
+    kinds = (kind,) if kind is not None else KINDS
     for one in kinds:
-        numbers = [i for i, mutant in enumerate(mutants) if kind_of(mutant) == one]
+        numbers = [i for i, mutant in enumerate(mutants) if mutant.kind == one]
         out += chosen.sample(numbers, min(len(numbers), count // len(kinds)))
     return out
 
@@ -57,7 +51,7 @@ def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None) 
 def rows_of(mutants: Sequence[Mutant], verdicts: Mapping[int, Verdict]) -> list[Row]:
     """Return verdicts with the mutants they are on."""
     return [
-        Row(str(mutants[number]), kind_of(mutants[number]), one.outcome, one.detail)
+        Row(str(mutants[number]), mutants[number].kind, one.outcome, one.detail)
         for number, one in verdicts.items()
     ]
 
@@ -70,7 +64,7 @@ def score(rows: Sequence[Row]) -> float:
 def text(rows: Sequence[Row], total: int) -> str:
     """Return the report."""
     lines = []
-    for kind in ("stream", "ioctl"):
+    for kind in KINDS:
         part = [row for row in rows if row.kind == kind]
         if part:
             counts = Counter(row.outcome for row in part)
@@ -92,7 +86,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="tools.mutants", description=__doc__)
     parser.add_argument("--sample", type=int, default=200, help="mutants; 0 runs all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
-    parser.add_argument("--kind", choices=("stream", "ioctl"))
+    parser.add_argument("--kind", choices=KINDS)
     parser.add_argument("--profile", choices=("sm_80", "sm_90", "sm_120"), default="sm_90")
     parser.add_argument("--driver", choices=("570", "580", "590", "595"), default="580")
     parser.add_argument("--jobs", type=int, default=2)
@@ -106,10 +100,10 @@ def main(arguments: Sequence[str]) -> int:
         walk(target, given.walk, json.load(sys.stdin), jobs=given.jobs, timeout_s=given.timeout)
         return 0
     mutants = Judge(given.profile, given.driver, seeds=SEEDS).mutants
-    count = given.sample or 2 * len(mutants)
+    count = given.sample or len(KINDS) * len(mutants)
     numbers = sample(mutants, count, given.seed, given.kind)
     rows = rows_of(mutants, judge_all(target, numbers, jobs=given.jobs, progress=_show))
-    total = sum(given.kind in {None, kind_of(mutant)} for mutant in mutants)
+    total = sum(given.kind in {None, mutant.kind} for mutant in mutants)
     sys.stdout.write(text(rows, total) + "\n")
     if given.json is not None:
         given.json.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")

@@ -1,7 +1,8 @@
 """One walk through the scenario; where mutants can be made, a forked child goes on with each.
 
 What comes before a mutant's place is thus run once for all mutants of that place. A child has its own copy of
-everything, the emulated GPU and its memory included, and runs the rest of the scenario to the end.
+everything, the emulated GPU and its memory included, and runs the rest of the scenario to the end; meanwhile
+the parent goes on to the next place.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Branches:
         return self._pipe >= 0
 
     def at(self, place: Place) -> Mutant | None:
-        """Return None in the parent, when all children of this place are done; in each child its mutant."""
+        """Start the children of a place; return None in the parent, which goes on, and in each its mutant."""
         todo = self._wanted.get(place) if not self.child else None
         if not todo:
             return None
@@ -78,10 +79,13 @@ class Branches:
                 memory.own()
                 scheduler.resume()
                 return mutant
-        while self._running:
-            self._reap()
         scheduler.resume()
         return None
+
+    def wait(self) -> None:
+        """Wait until all children are done."""
+        while self._running:
+            self._reap()
 
     def _stand_still(self) -> None:
         """End what runs on other threads: a child has none of them."""
@@ -136,6 +140,6 @@ def keep_devices_over_forks() -> None:
     """Have children go on with open devices: call it before the first is opened.
 
     `hcq` orphans the devices of forked children, because two processes cannot drive one. A child of
-    `Branches` is no second driver: it has a GPU of its own, and its parent waits.
+    `Branches` is no second driver: it has a GPU of its own.
     """
     process._hooked.append(True)  # noqa: SLF001 - the one place where a child is to be what its parent was

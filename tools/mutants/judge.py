@@ -45,6 +45,7 @@ class Judge:
         self.profile = profile
         self.driver = driver
         self._timeout_s = timeout_s
+        self._limit_s = _UNCHANGED_S
         self._images: dict[str, KernelImage] = images(_ARCH.get(profile, profile))
         self.mutants: list[Mutant] = []
         self.expected: list[bytes] = []
@@ -58,19 +59,20 @@ class Judge:
     def _baseline(self, seed: int) -> None:
         machine = self.machine(seed)
         interposer = Interposer(machine)
-        seen = self._play(interposer, _UNCHANGED_S)
+        seen = self._play(interposer)
         if not self.expected:
             self.expected, self.mutants = seen, interposer.found
         places = [str(mutant) for mutant in self.mutants] == [str(mutant) for mutant in interposer.found]
-        if machine.reports or seen != self.expected or not places:
+        if machine.machine.fatal or seen != self.expected or not places:
             raise HcqError(
-                f"the unchanged driver under seed {seed}: reports {machine.reports[:1]}, same results: "
+                f"the unchanged driver under seed {seed}: reports {machine.machine.fatal[:1]}, same results: "
                 f"{seen == self.expected}, same submissions: {places}; mutants need a driver that passes"
             )
         machine.shut()
 
-    def _play(self, interposer: Interposer, timeout_s: float) -> list[bytes]:
-        scenario = Scenario(NvDriver("nv-emu", lambda _: interposer), self._images, timeout_s=timeout_s)
+    def _play(self, interposer: Interposer) -> list[bytes]:
+        driver = NvDriver("nv-emu", lambda _: interposer)
+        scenario = Scenario(driver, self._images, limit_s=lambda: self._limit_s)
         try:
             seen = scenario.play()
         except DeviceFault:
@@ -84,15 +86,22 @@ class Judge:
         """Judge a mutant on a machine of its own, in this process: slow, and the process is left as it is."""
 
         def choose(place: Place) -> Mutant | None:
-            return mutant if place == mutant.place else None
+            return self.of_mutant(mutant if place == mutant.place else None)
 
+        self._limit_s = _UNCHANGED_S
         machine = self.machine(seed)
         return self.run(machine, Interposer(machine, choose))
+
+    def of_mutant(self, mutant: Mutant | None) -> Mutant | None:
+        """Let waits end sooner when a mutant is made now; returns it."""
+        if mutant is not None:
+            self._limit_s = self._timeout_s
+        return mutant
 
     def run(self, machine: EmulatedKernel, interposer: Interposer) -> Verdict:
         """Do the scenario and say what came of it; nothing is closed when it raised."""
         try:
-            seen = self._play(interposer, self._timeout_s)
+            seen = self._play(interposer)
         except HcqError as error:
             return _raised(error, machine)
         except Exception as error:  # noqa: BLE001 - any error of another kind is a verdict on the driver

@@ -11,7 +11,7 @@ from hcq.graph import Graph
 from tools.nv_kernels import image
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from drivers.nv.driver import NvDriver
     from hcq.memory import Buffer
@@ -35,11 +35,13 @@ def images(arch: str) -> dict[str, KernelImage]:
 
 
 class Scenario:
-    """One run; `play` returns everything that can be seen of it."""
+    """One run; `play` returns everything that can be seen of it. No wait lasts longer than `limit_s` says."""
 
-    def __init__(self, driver: NvDriver, kernels: Mapping[str, KernelImage], *, timeout_s: float) -> None:
+    def __init__(
+        self, driver: NvDriver, kernels: Mapping[str, KernelImage], *, limit_s: Callable[[], float]
+    ) -> None:
         self.device = Device(driver.open(0, None))
-        self._timeout_s = timeout_s
+        self._limit_s = limit_s
         self._programs = {name: self.device.load(one) for name, one in kernels.items()}
         self._seen: list[Buffer] = []
 
@@ -63,7 +65,7 @@ class Scenario:
         commands = queue.record()
         commands.exec(grid, grid.args(out, 5), groups=(2, 1, 1), threads=(32, 1, 1))
         commands.exec(shared, shared.args(mirror, 2048), groups=(1, 1, 1), threads=(256, 1, 1))
-        queue.submit(commands).wait(timeout_s=self._timeout_s)
+        queue.submit(commands).wait(timeout_s=self._limit_s())
 
     def _copy(self) -> None:
         queue, source, target, filled = (
@@ -73,7 +75,7 @@ class Scenario:
             self._buffer(5),
         )
         commands = queue.record().copy(target, source, USED).fill(filled, 0x11223344, USED)
-        queue.submit(commands).wait(timeout_s=self._timeout_s)
+        queue.submit(commands).wait(timeout_s=self._limit_s())
 
     def _cross(self) -> None:
         """Copy, then count on the other queue, then copy back; all is queued before the first may start."""
@@ -89,7 +91,7 @@ class Scenario:
         done = copies.submit(copies.record().copy(back, last, USED), after=[counted])
         time.sleep(_HELD_S)
         gate.value = 1
-        done.wait(timeout_s=self._timeout_s)
+        done.wait(timeout_s=self._limit_s())
 
     def _graph(self) -> None:
         """Count from one buffer to the next, ten times, and replay."""
@@ -105,7 +107,7 @@ class Scenario:
         graph.add(device.compute, commands)
         executable = graph.compile()
         for _ in range(2):
-            executable.submit({opened: chain[0]}).wait(timeout_s=self._timeout_s)
+            executable.submit({opened: chain[0]}).wait(timeout_s=self._limit_s())
         executable.close()
 
     def close(self) -> None:

@@ -17,12 +17,37 @@ if TYPE_CHECKING:
 
     from hcq.bits import BitStruct, Struct
 
-Space = Literal["word", "entry", "qmd", "packet", "bell", "ioctl", "params", "call"]
+Space = Literal[
+    "word",
+    "entry",
+    "packet",
+    "bell",
+    "store",
+    "fence",
+    "qmd",
+    "memory",
+    "ioctl",
+    "params",
+    "call",
+    "outer",
+    "map",
+]
 Runs = tuple[tuple[int, int], ...]
-Place = tuple[Literal["ioctl", "bell"], int]
-"""Where a mutant is made: the number of the ioctl or of the doorbell."""
+Event = Literal["ioctl", "map", "fence", "bell"]
+Place = tuple[Event, int]
+"""Where a mutant is made: the number of the ioctl, mapping, fence or doorbell."""
+Kind = Literal["ioctl", "stream", "launch", "memory"]
+KINDS: Final[tuple[Kind, ...]] = ("ioctl", "stream", "launch", "memory")
 
-_CALLS: Final = frozenset({"ioctl", "params", "call"})
+_EVENTS: Final[Mapping[Space, Event]] = {
+    "ioctl": "ioctl", "params": "ioctl", "call": "ioctl", "outer": "ioctl", "map": "map", "fence": "fence"
+}  # fmt: skip
+"""Space -> the event, where it is not the doorbell."""
+_KINDS: Final[Mapping[Space, Kind]] = {
+    "ioctl": "ioctl", "params": "ioctl", "call": "ioctl", "outer": "ioctl", "map": "ioctl",
+    "qmd": "launch", "memory": "memory",
+}  # fmt: skip
+"""Space -> the kind, where it is not the stream."""
 
 OPERATIONS: Final = ("zero", "ones", "plus", "minus")
 DELETE: Final = "delete"
@@ -34,20 +59,27 @@ class Mutant:
 
     space: Space
     index: int
-    """Number of the doorbell or of the ioctl."""
+    """Number of the doorbell, of the ioctl, of the mapping, of the fence."""
     entry: int
     """Ring entry of that doorbell."""
     at: int
-    """Word of the segment, or byte of the structure."""
+    """Word of the segment, byte of the structure, number of the argument."""
     runs: Runs
     """Bits, counted from there, the lowest first."""
     operation: str
     label: str
+    part: int = -1
+    """Of memory: a constant bank, or what `contents` numbers behind them."""
 
     @property
     def place(self) -> Place:
         """Where it is made."""
-        return ("ioctl" if self.space in _CALLS else "bell"), self.index
+        return _EVENTS.get(self.space, "bell"), self.index
+
+    @property
+    def kind(self) -> Kind:
+        """What it is a mutant of, for samples and scores."""
+        return _KINDS.get(self.space, "stream")
 
     def __str__(self) -> str:
         where, index = self.place
@@ -81,15 +113,24 @@ def changed(raw: int, runs: Runs, operation: str) -> int:
 
 
 def variants(  # noqa: PLR0917 - the parts of a Mutant
-    space: Space, index: int, entry: int, at: int, runs: Runs, raw: int, label: str
+    space: Space,
+    index: int,
+    entry: int,
+    at: int,
+    runs: Runs,
+    raw: int,
+    label: str,
+    *,
+    part: int = -1,
+    operations: Sequence[str] = OPERATIONS,
 ) -> Iterator[Mutant]:
     """Yield the mutants of one field, those alone that change something, each value once."""
     seen = {raw}
-    for operation in OPERATIONS:
+    for operation in operations:
         new = changed(raw, runs, operation)
         if new not in seen:
             seen.add(new)
-            yield Mutant(space, index, entry, at, runs, operation, label)
+            yield Mutant(space, index, entry, at, runs, operation, label, part)
 
 
 def fields(  # noqa: PLR0917 - the same
@@ -121,9 +162,20 @@ def packets(words: Sequence[int]) -> Iterator[tuple[int, int, MethodHeader]]:
         at += size
 
 
-def _method(head: MethodHeader, index: int, *, wide: bool) -> Method:
+def methods(words: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the position, subchannel, address and value of every method that a segment calls with data."""
+    for at, size, head in packets(words):
+        for i in range(1, size):
+            yield at + i, head.SUBCHANNEL, _address(head, i - 1), words[at + i]
+
+
+def _address(head: MethodHeader, index: int) -> int:
     step = {SecOp.INCREMENTING: index, SecOp.INCREMENT_ONCE: min(index, 1)}.get(head.OPCODE, 0)
-    address = head.ADDRESS + 4 * step
+    return head.ADDRESS + 4 * step
+
+
+def _method(head: MethodHeader, index: int, *, wide: bool) -> Method:
+    address = _address(head, index)
     return _methods(head.SUBCHANNEL, address, wide=wide)[address]
 
 

@@ -41,7 +41,7 @@ def judge_all(
     seeds: Sequence[int] = SEEDS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[int, Verdict]:
-    """Return the verdicts on mutants, `jobs` of them at work at a time."""
+    """Return the verdicts on mutants, `jobs` of them at work at a time; under fewer seeds, the first's."""
     seen: dict[int, dict[int, Verdict]] = {number: {} for number in numbers}
     left = list(numbers)
     for seed in seeds:
@@ -59,7 +59,7 @@ def judge_all(
         if missing:
             raise HcqError(f"under seed {seed} the places of mutants {missing[:5]} were never reached")
         left = [number for number in left if overall(seen[number]) is None]
-    return {number: overall(verdicts) or Verdict(Outcome.EQUIVALENT) for number, verdicts in seen.items()}
+    return {number: overall(verdicts) or verdicts[seeds[0]] for number, verdicts in seen.items()}
 
 
 def _walk(
@@ -101,9 +101,10 @@ def walk(target: Target, seed: int, numbers: Sequence[int], *, jobs: int, timeou
     gc.disable()
     machine = judge.machine(seed)
     branches = Branches(machine, wanted, jobs=jobs, done=done)
-    verdict = judge.run(machine, Interposer(machine, branches.at))
+    verdict = judge.run(machine, Interposer(machine, lambda place: judge.of_mutant(branches.at(place))))
     if branches.child:
         branches.finish(verdict)
+    branches.wait()
     if verdict.outcome is not Outcome.EQUIVALENT:
         raise HcqError(f"the unchanged driver under seed {seed}: {verdict.outcome} {verdict.detail}")
     machine.shut()

@@ -1,0 +1,134 @@
+"""Mutants of a doorbell: ring entries, packets, words, launch descriptors, memory behind them, the stores."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.layouts.gpfifo import (
+    GpfifoControl,
+    GpfifoEntry,
+    GpfifoOpcode,
+    HopperAControlGPFifo,
+    UsermodeRegister,
+)
+from drivers.nv.layouts.qmd import QMDS
+from tools.mutants import contents, sites
+from tools.mutants.contents import WHAT, Contents, launches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.machine.machine import Machine
+    from tools.mutants.sites import Mutant, Runs
+
+Store = tuple[int, int] | None
+"""Offset and value that go to the doorbell page; None rings no bell."""
+
+_PUT: Final = HopperAControlGPFifo.offset_of("GPPut")
+_NOP: Final = int(GpfifoControl(OPCODE=GpfifoOpcode.NOP))
+_WORD: Final[Runs] = ((0, 32),)
+_TOKEN, _OFFSET, _GPPUT = range(3)
+
+
+class Bells:
+    """The doorbells of one machine, one after another."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._puts: dict[int, int] = {}
+        self._contents = Contents()
+
+    def entries(self, token: int) -> tuple[ChannelRun, list[int]]:
+        """Return the channel that a token rings, and the addresses of its new ring entries."""
+        run = self._machine.tokens[token].run
+        put = _put(run)
+        slots = []
+        at = self._puts.get(token, 0)
+        while at != put:
+            slots.append(run.setup.ring_va + at * GpfifoEntry.SIZE)
+            at = (at + 1) % run.setup.entries
+        self._puts[token] = put
+        return run, slots
+
+    def found(self, index: int, token: int, run: ChannelRun, slots: Sequence[int]) -> Iterator[Mutant]:
+        """Yield the mutants of a doorbell and of all that it submits."""
+        profile = self._machine.profile
+        yield sites.Mutant("bell", index, 0, 0, (), sites.DELETE, f"doorbell of {run.name}")
+        register = UsermodeRegister.NOTIFY_CHANNEL_PENDING
+        for at, raw, label in (
+            (_TOKEN, token, "token"),
+            (_OFFSET, register, "offset"),
+            (_GPPUT, _put(run), "GPPut"),
+        ):
+            yield from sites.variants("store", index, 0, at, _WORD, raw, f"doorbell {label}")
+        for entry, slot in enumerate(slots):
+            raw = run.space.word(slot, 64, WHAT)
+            yield from sites.ring_entry(raw, index, entry)
+            words = _words(run, GpfifoEntry.from_int(raw))
+            yield from sites.segment(words, index, entry, wide=profile.wide)
+            for at, va in launches(words):
+                layout = QMDS[profile.generation.qmd]
+                number = int.from_bytes(run.space.read(va, layout.SIZE, WHAT), "little")
+                yield from sites.fields(layout, "qmd", index, entry, at, number, layout.__name__)
+            yield from self._contents.find(run, words, index, entry)
+
+    def make(self, mutant: Mutant, token: int, run: ChannelRun, slots: Sequence[int]) -> Store:
+        """Make a mutant; return what is to be stored to the doorbell page."""
+        offset = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
+        if mutant.space == "bell":
+            return None
+        if mutant.space == "store":
+            if mutant.at == _TOKEN:
+                token = sites.changed(token, mutant.runs, mutant.operation)
+            elif mutant.at == _OFFSET:
+                offset = sites.changed(offset, mutant.runs, mutant.operation)
+            else:
+                _set_put(run, sites.changed(_put(run), mutant.runs, mutant.operation))
+        else:
+            self._submission(mutant, run, slots[mutant.entry])
+        return offset, token
+
+    def _submission(self, mutant: Mutant, run: ChannelRun, slot: int) -> None:
+        raw = run.space.word(slot, 64, WHAT)
+        entry = GpfifoEntry.from_int(raw)
+        words = _words(run, entry)
+        if mutant.space == "entry":
+            gone = mutant.operation == sites.DELETE
+            new = _NOP if gone else sites.changed(raw, mutant.runs, mutant.operation)
+            run.space.write(slot, new.to_bytes(8, "little"), WHAT)
+        elif mutant.space == "packet":
+            rest = [*words[: mutant.at], *words[mutant.at + mutant.runs[0][1] // 32 :]]
+            _write_words(run, entry.ADDRESS, rest)
+            short = int(entry.replace(LENGTH=len(rest))) if rest else _NOP
+            run.space.write(slot, short.to_bytes(8, "little"), WHAT)
+        elif mutant.space == "word":
+            word = sites.changed(words[mutant.at], mutant.runs, mutant.operation)
+            _write_words(run, entry.ADDRESS + 4 * mutant.at, [word])
+        elif mutant.space == "qmd":
+            va = dict(launches(words))[mutant.at]
+            size = QMDS[self._machine.profile.generation.qmd].SIZE
+            number = int.from_bytes(run.space.read(va, size, WHAT), "little")
+            number = sites.changed(number, mutant.runs, mutant.operation)
+            run.space.write(va, number.to_bytes(size, "little"), WHAT)
+        else:
+            contents.change(run, words, mutant)
+
+
+def _put(run: ChannelRun) -> int:
+    memory, offset = run.setup.userd
+    return int.from_bytes(memory.backing.view[offset + _PUT : offset + _PUT + 4], "little")
+
+
+def _set_put(run: ChannelRun, value: int) -> None:
+    memory, offset = run.setup.userd
+    memory.backing.view[offset + _PUT : offset + _PUT + 4] = value.to_bytes(4, "little")
+
+
+def _words(run: ChannelRun, entry: GpfifoEntry) -> list[int]:
+    data = run.space.read(entry.ADDRESS, 4 * entry.LENGTH, WHAT)
+    return list(memoryview(data).cast("I"))
+
+
+def _write_words(run: ChannelRun, va: int, words: Sequence[int]) -> None:
+    run.space.write(va, b"".join(word.to_bytes(4, "little") for word in words), WHAT)

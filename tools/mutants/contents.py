@@ -1,0 +1,139 @@
+"""Memory that a submission relies on: constant banks with arguments, code, semaphores.
+
+Of a bank every word that is not zero and every word of arguments is changed, of its zeros each eighth; of
+code each relocated word and each fourth; every semaphore where it is first named. Addresses differ from run
+to run, so a mutant tells the launch or the packet by which its memory is found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.emu.machine import descriptor
+from drivers.nv.emu.machine.images import Images
+from drivers.nv.layouts.compute import ComputeMethod
+from drivers.nv.layouts.cubin import BANK0
+from drivers.nv.layouts.dma import DmaMethod
+from drivers.nv.layouts.gpfifo import SecOp, Subchannel
+from drivers.nv.layouts.host import HostMethod
+from tools.mutants import sites
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.machine.cubins import KernelInfo
+    from tools.mutants.sites import Mutant
+
+WHAT: Final = "mutant"
+CODE: Final = 8
+SEMAPHORE: Final = 9
+"""Parts of memory behind the constant banks."""
+_EACH_ZERO: Final = 32
+_EACH_CODE: Final = 16
+_ZERO: Final = ("ones", "plus")
+_PAIRS: Final[Mapping[tuple[int, int], tuple[int, int]]] = {
+    (-1, HostMethod.SEM_ADDR_HI): (HostMethod.SEM_ADDR_LO, HostMethod.SEM_ADDR_HI),
+    (Subchannel.COPY, DmaMethod.SET_SEMAPHORE_B): (DmaMethod.SET_SEMAPHORE_B, DmaMethod.SET_SEMAPHORE_A),
+    (Subchannel.COMPUTE, ComputeMethod.SET_REPORT_SEMAPHORE_ADDRESS_UPPER): (
+        ComputeMethod.SET_REPORT_SEMAPHORE_ADDRESS_LOWER,
+        ComputeMethod.SET_REPORT_SEMAPHORE_ADDRESS_UPPER,
+    ),
+}
+"""(subchannel or -1 for the host's, method that comes second) -> the methods of the low and the high half."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """A piece of device memory, and where in the segment it is named."""
+
+    named_at: int
+    part: int
+    va: int
+    size: int
+    label: str
+
+
+class Contents:
+    """The memory behind the submissions of one run; code and semaphores are taken where first named."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[int, int]] = set()
+
+    def find(self, run: ChannelRun, words: Sequence[int], index: int, entry: int) -> Iterator[Mutant]:
+        """Yield the mutants of what one segment relies on."""
+        for region in _regions(run, words):
+            key = region.part, region.va
+            if region.part >= CODE and key in self._seen:
+                continue
+            self._seen.add(key)
+            data = run.space.read(region.va, region.size, WHAT)
+            relocated = _relocated(run, region.va) if region.part == CODE else frozenset()
+            step = 8 if region.part == SEMAPHORE else 4
+            for offset in range(0, region.size, step):
+                raw = int.from_bytes(data[offset : offset + step], "little")
+                operations = _operations(region, offset, raw, relocated, run.machine.profile.name)
+                yield from sites.variants(
+                    "memory", index, entry, region.named_at, ((8 * offset, 8 * step),), raw << 8 * offset,
+                    f"{region.label} +{offset:#x}", part=region.part, operations=operations,
+                )  # fmt: skip
+
+
+def change(run: ChannelRun, words: Sequence[int], mutant: Mutant) -> None:
+    """Make a mutant of memory."""
+    region = next(one for one in _regions(run, words) if (one.named_at, one.part) == (mutant.at, mutant.part))
+    (bit, width), *_ = mutant.runs
+    va, size = region.va + bit // 8, width // 8
+    raw = int.from_bytes(run.space.read(va, size, WHAT), "little")
+    new = sites.changed(raw, ((0, width),), mutant.operation)
+    run.space.write(va, new.to_bytes(size, "little"), WHAT)
+
+
+def launches(words: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield the word and the address of every launch descriptor that a segment sends."""
+    for at, _, head in sites.packets(words):
+        if head.ADDRESS == ComputeMethod.SEND_PCAS_A and head.OPCODE != SecOp.IMMEDIATE:
+            yield at + 1, words[at + 1] << 8
+
+
+def _regions(run: ChannelRun, words: Sequence[int]) -> Iterator[_Region]:
+    profile = run.machine.profile
+    for at, va in launches(words):
+        raw = run.space.read(va, descriptor.descriptor_bytes(profile), WHAT)
+        one = descriptor.read(profile, va, raw)
+        kernel = _kernel(run, one.program)
+        for bank in one.banks.values():
+            yield _Region(at, bank.index, bank.va, bank.size, f"{kernel.name} bank {bank.index}")
+        yield _Region(at, CODE, one.program, len(kernel.code), f"{kernel.name} code")
+    halves: dict[tuple[int, int], int] = {}
+    for at, subchannel, address, value in sites.methods(words):
+        where = subchannel if (subchannel, address) in _PAIRS else -1
+        halves[where if address < HostMethod.SEM_ADDR_LO else subchannel, address] = value
+        pair = _PAIRS.get((where, address))
+        if pair is not None:
+            low, high = (halves.get((subchannel, half), 0) for half in pair)
+            yield _Region(at, SEMAPHORE, high << 32 | low, 8, f"semaphore of word {at}")
+
+
+def _kernel(run: ChannelRun, program: int) -> KernelInfo:
+    """Return the kernel at an address, looked up so that the machine learns nothing by it."""
+    return Images().find(run.space, program).kernel
+
+
+def _relocated(run: ChannelRun, program: int) -> frozenset[int]:
+    """Return the offsets of code words that a relocation touches."""
+    patches = _kernel(run, program).patches
+    return frozenset(patch.offset // 4 * 4 + step for patch in patches for step in (0, 4))
+
+
+def _operations(
+    region: _Region, offset: int, raw: int, relocated: frozenset[int], profile: str
+) -> Sequence[str]:
+    if region.part == SEMAPHORE or offset in relocated:
+        return sites.OPERATIONS
+    if region.part == CODE:
+        return () if offset % _EACH_CODE else ("plus",)
+    if raw or (region.part == 0 and offset >= BANK0[profile].SIZE):
+        return sites.OPERATIONS
+    return () if offset % _EACH_ZERO else _ZERO
