@@ -10,15 +10,18 @@ wrong, and lets the bad lanes access a sink of their own.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.emu import sanitize
 from drivers.emu.library import iota
 from drivers.emu.report import ReportKind
 from drivers.emu.state import GROUP, LAUNCH, MAP_ENTRY, REPORT, REPORT_LIMIT, REPORTS_HEAD, SITE, THREAD, WARP
-from drivers.emu.vector import Spilled, Value, bits_of
+from drivers.emu.vector import Spilled, Value, bits_of, lanes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from drivers.emu.library import Library
     from drivers.emu.vector import Code
 
@@ -232,6 +235,18 @@ def _rotated(c: Code, offset: Value, size: int) -> Value:
     return c.intrinsic("fshr", offset, offset, c.const(offset.type, shift)) if shift else offset
 
 
+def _within(lib: Library, c: Code, offsets: Value, limit: Value, size: int) -> Value:
+    """Return which offsets are aligned and leave room for `size` bytes below `limit`."""
+    steps = c.op("lshr", c.op("sub", limit, size), size.bit_length() - 1)
+    steps = c.select(c.icmp("ult", limit, size), i32(0), c.op("add", steps, 1))
+    return c.mask_bits(c.icmp("ult", _rotated(c, offsets, size), c.splat(steps, lib.lanes)))
+
+
+def _inside_shared(lib: Library, c: Code, warp: Value, offsets: Value, size: int) -> Value:
+    limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+    return _within(lib, c, offsets, limit, size)
+
+
 def translate(lib: Library, space: str, size: int) -> str:
     """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`, every one of them safe to use."""
 
@@ -258,9 +273,7 @@ def translate(lib: Library, space: str, size: int) -> str:
         hosts: Value,
         limit: Value,
     ) -> None:
-        steps = c.op("lshr", c.op("sub", limit, size), size.bit_length() - 1)
-        steps = c.select(c.icmp("ult", limit, size), i32(0), c.op("add", steps, 1))
-        inside = c.mask_bits(c.icmp("ult", _rotated(c, offsets, size), c.splat(steps, lib.lanes)))
+        inside = _within(lib, c, offsets, limit, size)
         bad = c.op("and", mask, c.not_(inside))
         c.emit(f"br {c.icmp('eq', bad, 0)}, label %good, label %stray, !prof !0")
         c.label("stray")
@@ -328,10 +341,59 @@ def split_generic(lib: Library, c: Code, warp: Value, addresses: Value, space: s
     return c.resize(offset, 32), inside
 
 
+_ROW = 16
+"""Lanes that are looked at together: their addresses often follow one another, or are one address."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Where the rows of a warp's lanes begin, and which lanes follow the first of their row, or name the same place."""
+
+    bases: list[Value]
+    following: Value
+    same: Value
+
+
 def _contiguous(lib: Library, c: Code, hosts: Value, step: int) -> tuple[Value, Value]:
     base = c.extract(hosts, 0)
     wanted = c.op("add", c.splat(base, lib.lanes), c.ints(lib.v("i64"), iota(lib.lanes, step)))
     return base, c.mask_bits(c.icmp("eq", hosts, wanted))
+
+
+def _rows(lib: Library, c: Code, places: Value, step: int) -> _Rows:
+    firsts = c.shuffle(places, None, [lane // _ROW * _ROW for lane in range(lib.lanes)])
+    wanted = c.op("add", firsts, c.ints(places.type, [lane % _ROW * step for lane in range(lib.lanes)]))
+    bases = [c.extract(places, row) for row in range(0, lib.lanes, _ROW)]
+    return _Rows(bases, c.mask_bits(c.icmp("eq", places, wanted)), c.mask_bits(c.icmp("eq", places, firsts)))
+
+
+def _row_mask(c: Code, mask: Value, row: int) -> Value:
+    return c.resize(c.op("lshr", mask, row * _ROW) if row else mask, _ROW)
+
+
+def _joined(c: Code, parts: list[Value]) -> Value:
+    while len(parts) > 1:
+        size = 2 * lanes_of(parts[0].type)
+        parts = [c.shuffle(low, high, range(size)) for low, high in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _load_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
+    """Load rows that each lie in one piece."""
+    return _joined(c, [
+        c.masked_load(f"<{_ROW} x i{bits}>", pointer, c.mask_lanes(_row_mask(c, mask, row)), bits // 8)
+        for row, pointer in enumerate(pointers)
+    ])  # fmt: skip
+
+
+def _spread_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
+    """Load one item a row for all its lanes; a row without active lanes loads nothing."""
+    type_, parts = f"<{_ROW} x i{bits}>", []
+    for row, pointer in enumerate(pointers):
+        some = c.resize(c.icmp("ne", _row_mask(c, mask, row), 0), _ROW)
+        item = c.masked_load(type_, pointer, c.mask_lanes(some), bits // 8)
+        parts.append(c.shuffle(item, None, [0] * _ROW))
+    return _joined(c, parts)
 
 
 def pick(lib: Library, bits: int) -> str:
@@ -387,68 +449,122 @@ def load(lib: Library, space: str, bits: int, count: int) -> str:
     result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
     size = bits // 8 * count
 
-    def give(c: Code, values: list[Value]) -> None:
-        if count == 1:
-            c.ret(values[0])
-            return
-        whole = Value(result, "poison")
-        for i, value in enumerate(values):
-            whole = c.let(result, f"insertvalue {whole}, {value}, {i}")
-        c.ret(whole)
-
-    def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
+    def several(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(READ))
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ)
         base, same = _contiguous(lib, c, hosts, size)
-        if count == 1:
-            near = c.icmp("eq", c.op("or", same, c.not_(mask)), -1)
-        else:
-            near = c.icmp("eq", c.op("and", same, mask), -1)
-        c.branch(near, "near", "far")
+        c.branch(c.icmp("eq", c.op("and", same, mask), -1), "near", "far")
         c.label("near")
         pointer = c.let("ptr", f"inttoptr {base} to ptr")
-        if count == 1:
-            give(c, [c.masked_load(one, pointer, c.mask_lanes(mask), bits // 8)])
-        else:
-            block = c.load(f"<{lib.lanes * count} x i{bits}>", pointer, align=bits // 8)
-            give(c, [c.shuffle(block, None, range(i, lib.lanes * count, count)) for i in range(count)])
-        c.label("far")
-        step = bits // 8
-        give(
-            c,
-            [
-                _load_one(lib, c, c.op("add", hosts, i * step) if i else hosts, mask, bits)
-                for i in range(count)
-            ],
+        block = c.load(f"<{lib.lanes * count} x i{bits}>", pointer, align=bits // 8)
+        c.ret(
+            _structure(
+                c, result, [c.shuffle(block, None, range(i, lib.lanes * count, count)) for i in range(count)]
+            )
         )
+        c.label("far")
+        steps = [c.op("add", hosts, i * bits // 8) if i else hosts for i in range(count)]
+        c.ret(_structure(c, result, [_load_one(lib, c, step, mask, bits) for step in steps]))
+
+    def single(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
+        def rest(hosts: Value) -> None:
+            c.ret(_load_one(lib, c, hosts, mask, bits))
+
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ)
+        places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, READ, rest)
+        rows = _rows(lib, c, places, size)
+        idle = c.not_(mask)
+        c.branch(c.icmp("eq", c.op("or", rows.following, idle), -1), "near", "look")
+        c.label("near")
+        c.ret(_load_rows(c, [pointer(base) for base in rows.bases], mask, bits))
+        c.label("look")
+        c.branch(c.icmp("eq", c.op("or", rows.same, idle), -1), "spread", "far")
+        c.label("spread")
+        c.ret(_spread_rows(c, [pointer(base) for base in rows.bases], mask, bits))
+        c.label("far")
+        if _scattered(lib, bits):
+            c.ret(c.gather(one, far(), c.mask_lanes(mask), bits // 8))
+        else:
+            rest(c.cast("ptrtoint", far(), "i64"))
 
     parameters = {"warp": "ptr", "addresses": address_type(lib, space), "mask": lib.mask, "site": "i32"}
     hot = count == 1 and space == "global"
+    body = single if count == 1 else several
     return lib.define(f"emu.load.{space}.{bits}x{count}", result, parameters, body, core=True, hot=hot)
+
+
+def _structure(c: Code, type_: str, values: list[Value]) -> Value:
+    whole = Value(type_, "poison")
+    for i, value in enumerate(values):
+        whole = c.let(type_, f"insertvalue {whole}, {value}, {i}")
+    return whole
+
+
+def _placed(
+    lib: Library, c: Code, space: str, warp: Value, addresses: Value, mask: Value, site: Value, size: int, access: int,
+    rest: Callable[[Value], None],
+) -> tuple[Value, Callable[[Value], Value], Callable[[], Value]]:  # fmt: skip
+    """Check addresses; return them as places to compare, how one becomes a pointer, and how all do.
+
+    In shared memory places are offsets of 32 bits: half the work. There `rest` writes what is done when a lane strays.
+    """
+    if space != "shared":
+        hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(access))
+        return (
+            hosts,
+            lambda base: c.let("ptr", f"inttoptr {base} to ptr"),
+            lambda: c.cast("inttoptr", hosts, "ptr"),
+        )
+    shared = WARP.load(c, warp, "shared")
+    bad = c.op("and", mask, c.not_(_inside_shared(lib, c, warp, addresses, size)))
+    c.emit(f"br {c.icmp('eq', bad, 0)}, label %good, label %astray, !prof !0")
+    c.label("astray")
+    rest(c.call(translate(lib, "shared", size), lib.v("i64"), warp, addresses, mask, site, i32(access)))
+    c.label("good")
+    return (
+        addresses,
+        lambda base: c.gep(shared, c.resize(base, 64)),
+        lambda: c.gep(shared, c.resize(addresses, 64, signed=True)),
+    )
 
 
 def store(lib: Library, space: str, bits: int, count: int) -> str:
     """`emu.store.SPACE.BITSxCOUNT(warp, addresses, values..., mask, site)`."""
     size = bits // 8 * count
 
-    def body(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
+    def several(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
         values, mask, site = rest[:count], rest[count], rest[count + 1]
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(WRITE))
         sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE)
-        if count == 1:
-            base, same = _contiguous(lib, c, hosts, size)
-            c.branch(c.icmp("eq", c.op("or", same, c.not_(mask)), -1), "near", "far")
-            c.label("near")
-            c.masked_store(values[0], c.let("ptr", f"inttoptr {base} to ptr"), c.mask_lanes(mask), bits // 8)
-            c.ret()
-            c.label("far")
         for i, value in enumerate(values):
             _store_one(lib, c, c.op("add", hosts, i * bits // 8) if i else hosts, value, mask)
         c.ret()
 
+    def single(c: Code, warp: Value, addresses: Value, value: Value, mask: Value, site: Value) -> None:
+        def rest(hosts: Value) -> None:
+            _store_one(lib, c, hosts, value, mask)
+            c.ret()
+
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE)
+        places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, WRITE, rest)
+        rows = _rows(lib, c, places, size)
+        c.branch(c.icmp("eq", c.op("or", rows.following, c.not_(mask)), -1), "near", "far")
+        c.label("near")
+        for row, base in enumerate(rows.bases):
+            part = c.shuffle(value, None, range(row * _ROW, (row + 1) * _ROW))
+            c.masked_store(part, pointer(base), c.mask_lanes(_row_mask(c, mask, row)), size)
+        c.ret()
+        c.label("far")
+        if _scattered(lib, bits):
+            c.scatter(value, far(), c.mask_lanes(mask), size)
+            c.ret()
+        else:
+            rest(c.cast("ptrtoint", far(), "i64"))
+
     parameters = {"warp": "ptr", "addresses": address_type(lib, space)}
     parameters |= {f"value{i}": lib.v(f"i{bits}") for i in range(count)} | {"mask": lib.mask, "site": "i32"}
     hot = count == 1 and space == "global"
+    body = single if count == 1 else several
     return lib.define(f"emu.store.{space}.{bits}x{count}", "void", parameters, body, core=True, hot=hot)
 
 

@@ -1,4 +1,4 @@
-"""How fast the emulated NVIDIA GPU runs kernels: `python -m tools.bench.emu`, or the case "emu" of tools.bench.
+"""How fast the emulated NVIDIA GPU runs kernels, and how much each sanitizer slows them: `python -m tools.bench emu`.
 
 Targets after translation: vector add of 1M floats 3 ms, shared-memory reduction 5 ms, tiled matmul of 256 8 ms, divergent Collatz of
 256K 40 ms; a small kernel never seen before 60 ms from its text to its result. Results are checked.
@@ -9,16 +9,17 @@ Targets after translation: vector add of 1M floats 3 ms, shared-memory reduction
 from __future__ import annotations
 
 import itertools
+import statistics
 import struct
-import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from drivers.emu.engine import Settings, engine
 from drivers.emu.launch import Options
+from drivers.emu.library import Sanitizers
 from drivers.emu.memory import AddressSpace
 from drivers.nv.emu.ptx import launch, load_ptx
 from hcq.config import config
@@ -139,9 +140,9 @@ def _pack(*values: Any) -> bytes:
     return raw
 
 
-def prepare() -> list[Prepared]:
-    """Return the four kernels with their data."""
-    memory, settings = AddressSpace(), Settings(cache=config().cache)
+def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
+    """Return the four kernels with their data, translated with some sanitizers or none."""
+    memory, settings = AddressSpace(), Settings(cache=config().cache, checks=checks or Sanitizers())
     rng = np.random.default_rng(1)
 
     def new(shape: Any, dtype: str = "f4", *, fill: bool = True) -> Any:
@@ -192,35 +193,39 @@ def cold() -> float:
     return 1e3 * (time.perf_counter() - start)
 
 
+def sanitized() -> dict[str, Sanitizers]:
+    """Return each sanitizer alone, and all of them, by name."""
+    alone = {f.name: Sanitizers(**{f.name: True}) for f in fields(Sanitizers)}
+    return alone | {"all sanitizers": Sanitizers.all()}
+
+
 def emu(bench: Bench) -> None:
     """Put every figure into rows of tools.bench."""
     samples = 2 if bench.quick else 20
-    for one in prepare():
+    plain = prepare()
+    for one in plain:
         for tier in ("quick", "optimised"):
             one.run(tier)
             bench.add(f"{one.name}, {tier}", [one.run(tier) for _ in range(samples)], unit="ms")
-        if not one.check():
-            raise HcqError(f"the emulated {one.name} gives a wrong result")
+        _must_be_right(one)
     bench.add("small kernel, cold", [cold() for _ in range(samples)], unit="ms")
+    for name, checks in sanitized().items():
+        for one, other in zip(plain, prepare(checks), strict=True):
+            _slowdown(bench, name, one, other)
+
+
+def _slowdown(bench: Bench, name: str, plain: Prepared, checked: Prepared) -> None:
+    """Run a kernel with and without a sanitizer in turn; the row is how many times longer the first takes."""
+    checked.run("optimised")
+    pairs = [(checked.run("optimised"), plain.run("optimised")) for _ in range(2 if bench.quick else 7)]
+    bench.add(f"{plain.name}, {name.replace('_', ' ')}", [a / b for a, b in pairs], unit="x",
+              note=f"{statistics.median(a for a, _ in pairs):.1f} ms")  # fmt: skip
+    _must_be_right(checked)
+
+
+def _must_be_right(kernel: Prepared) -> None:
+    if not kernel.check():
+        raise HcqError(f"the emulated {kernel.name} gives a wrong result")
 
 
 CASES = {"emu": emu}
-
-
-def main() -> int:
-    """Print the figures."""
-    for one in prepare():
-        for tier in ("quick", "optimised"):
-            one.run(tier)
-            taken = sorted(one.run(tier) for _ in range(9))
-            sys.stdout.write(
-                f"{one.name:8s} {tier:10s} {taken[4]:8.2f} ms  [{taken[0]:.2f} ... {taken[-1]:.2f}]\n"
-            )
-        sys.stdout.write(f"{one.name:8s} result {'right' if one.check() else 'WRONG'}\n")
-    taken = sorted(cold() for _ in range(5))
-    sys.stdout.write(f"small kernel, cold  {taken[2]:8.2f} ms  [{taken[0]:.2f} ... {taken[-1]:.2f}]\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -100,9 +100,7 @@ class Bench:
 
         return self.measure(case, many, per=count, unit=unit, samples=200, before=before)
 
-    def add(
-        self, case: str, taken: Sequence[float], *, unit: str, note: str = "", device: str = ""
-    ) -> float:
+    def add(self, case: str, taken: Sequence[float], *, unit: str, note: str = "", device: str = "") -> float:
         """Put samples that were taken elsewhere (device timestamps, rates) into a row. Return the median."""
         low, middle, high = statistics.quantiles(taken, n=4) if len(taken) > 1 else (taken[0],) * 3
         row = Row(

@@ -32,7 +32,11 @@ def run(first: int, count: int, jobs: int, *, relations: bool) -> dict[int, str]
             for at in starts
         }
         for future in as_completed(chunks):
-            found |= future.result()
+            wrong = future.result()
+            for seed in sorted(wrong):
+                sys.stdout.write(f"{seed}: {wrong[seed].splitlines()[0]}\n")
+            sys.stdout.flush()
+            found |= wrong
             done += min(_CHUNK, first + count - chunks[future])
             sys.stderr.write(f"\r{done} of {count}, {len(found)} disagree")
             sys.stderr.flush()
@@ -57,8 +61,6 @@ def main() -> int:
         return 0
     began = time.perf_counter()
     found = run(options.first, options.cases, options.jobs, relations=options.relations)
-    for seed in sorted(found):
-        sys.stdout.write(f"{seed}: {found[seed].splitlines()[0]}\n")
     if options.json is not None:
         options.json.write_text(json.dumps(found, indent=1))
     took = time.perf_counter() - began

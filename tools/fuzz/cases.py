@@ -113,7 +113,7 @@ class Case:
         self.seed = seed
         self.threads = rng.choice((32, 64, 96, 128, 50, 100))
         steps = rng.randrange(1, MOST + 1)
-        sizes = [rng.choice((5, 9, 14)), *(rng.choice((3, 6, 8)) for _ in range(steps))]
+        sizes = [rng.choice((4, 7, 12)), *(rng.choice((2, 4, 6)) for _ in range(steps))]
         self._functions = [FunctionWriter(rng, f"f{k}", size).text() for k, size in enumerate(sizes)]
         self._inlined = [rng.random() < 0.8 for _ in sizes]
         self._exchanges: list[Exchange] = [rng.choice(_KINDS)(rng, k) for k in range(steps)]
@@ -188,7 +188,7 @@ class Case:
         text += "".join(_LOOP.replace("NAME", name) for name in names)
         text += "\n".join(sorted(calls(text)))
         text += f"\nattributes #0 = {{ alwaysinline {target.attributes} }}\nattributes #1 = {{ {target.attributes} }}\n"
-        loaded = jit.load(jit.compile_ir(text, target, optimise=True), [f"host_{n}" for n in names], {})
+        loaded = jit.load(jit.compile_ir(text, target, optimise=False), [f"host_{n}" for n in names], {})
         kind = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 4, ctypes.c_uint64)
 
         def call(number: int, *arrays: Any) -> Any:
@@ -202,9 +202,9 @@ class Case:
 
 
 def check(seed: int, settings: Settings) -> str:
-    """Compare emulator and host on one case; say what differs, or nothing. Odd seeds run the optimised tier."""
+    """Compare emulator and host on one case; say what differs, or nothing. Every third seed runs the optimised tier."""
     case = Case(seed)
-    tier = "optimised" if seed & 1 else "quick"
+    tier = "quick" if seed % 3 else "optimised"
     return case.on_device(settings, Options(tier=tier)).difference(case.on_host())  # type: ignore[arg-type]
 
 
