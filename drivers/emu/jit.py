@@ -1,4 +1,8 @@
-"""LLVM as the engine uses it: IR text to object bytes for this machine, object bytes to addresses, and a cache of both on disk."""
+"""LLVM as the engine uses it: IR text to object bytes for this machine, object bytes to addresses, and a cache of both on disk.
+
+Not through `compiler.llvm`: linking at run time, a pass pipeline without vectorisers and a function's own
+target attributes are what only this engine asks of LLVM, and the seam has none of them.
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
@@ -19,6 +23,7 @@ import llvmlite.binding as llvm
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _serial = itertools.count()
 _lock = threading.Lock()
 
@@ -136,7 +141,10 @@ def _source_digest() -> bytes:
 
 
 class Cache:
-    """Compiled objects on disk, keyed by everything that decides their bytes. `None` as folder keeps nothing."""
+    """Compiled objects on disk, keyed by everything that decides their bytes. `None` as folder keeps nothing.
+
+    Every file begins with a digest of what follows: one that was cut short or changed is compiled anew.
+    """
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -147,21 +155,33 @@ class Cache:
         return folder / "emu" / f"{digest.hexdigest()[:40]}.o"
 
     def has(self, text: str, target: Host, *, optimise: bool) -> bool:
-        """Say whether the object of IR text was compiled before."""
-        return self._folder is not None and self._path(self._folder, text, target, optimise=optimise).exists()
+        """Say whether a sound object of IR text is kept."""
+        return (
+            self._folder is not None
+            and _kept(self._path(self._folder, text, target, optimise=optimise)) is not None
+        )
 
     def object(self, text: str, target: Host, *, optimise: bool) -> bytes:
         """Return the object of IR text, compiled now or before."""
         if self._folder is None:
             return compile_ir(text, target, optimise=optimise)
         path = self._path(self._folder, text, target, optimise=optimise)
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            pass
+        code = _kept(path)
+        if code is not None:
+            return code
         code = compile_ir(text, target, optimise=optimise)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-        partial.write_bytes(code)
+        partial.write_bytes(hashlib.sha256(code).digest() + code)
         partial.replace(path)
         return code
+
+
+def _kept(path: Path) -> bytes | None:
+    """Return what a file of the cache holds, or None when there is none or it is not what was written."""
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    code = raw[_DIGEST_BYTES:]
+    return code if hashlib.sha256(code).digest() == raw[:_DIGEST_BYTES] else None

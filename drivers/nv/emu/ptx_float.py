@@ -196,18 +196,31 @@ def _div(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 @floating("rcp")
 def _rcp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
-    """Reciprocal; `.approx` is exact here (allowed: 1 ulp)."""
+    """Reciprocal; `.approx` is exact here (allowed: 1 ulp), but for f64 made of upper halves only."""
     how = m.one_of("approx", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
     (a,) = _sources(t, type_, ftz, x)
     one = t.c.fconst(a.type, 1.0)
+    if how == "approx" and type_ == "f64":
+        _coarse(t, d, a, lambda upper: t.c.op("fdiv", one, upper))
+        return
     value = (
         t.c.op("fdiv", one, a)
         if how in ("approx", "rn")
         else numeric.rounded(t.wf.lib, t.c, "div", how, a.type, one, a)
     )
     _finish(t, d, value, ftz=ftz, sat=False)
+
+
+def _coarse(t: Translator, d: Operand, a: Value, compute: Callable[[Value], Value]) -> None:
+    """Give an f64 approximation as its definition says: from the upper 32 bits of the operand to those of the result."""
+    c = t.c
+    upper = c.as_float(c.op("and", c.as_int(a), ~0xFFFF_FFFF))
+    # A NaN may have all its bits in the lower half.
+    upper = c.select(c.fcmp("uno", a, a), a, upper)
+    value = flushed(t, compute(upper))
+    t.write_float(d, c.as_float(c.op("and", c.as_int(value), ~0xFFFF_FFFF)))
 
 
 @floating("sqrt")
@@ -252,8 +265,15 @@ def _approximate(
 
 @floating("rsqrt")
 def _rsqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
-    """Reciprocal square root, rounded once from double."""
+    """Reciprocal square root, rounded once from double; `.ftz.f64` is made of upper halves only."""
     c = t.c
+    if type_ == "f64" and m.flag("ftz"):
+        m.need("approx")
+        d, x = operands(t, i, 2)
+        (a,) = _sources(t, type_, True, x)
+        one = c.fconst(a.type, 1.0)
+        _coarse(t, d, a, lambda upper: c.op("fdiv", one, c.intrinsic("sqrt", upper)))
+        return
     _approximate(t, i, m, type_, lambda x: c.op("fdiv", c.fconst(x.type, 1.0), c.intrinsic("sqrt", x)))
 
 

@@ -72,6 +72,26 @@ def test_code_is_kept_on_disk_and_the_same_for_the_same_kernel(tmp_path: Any):
     assert sorted(p.name for p in tmp_path.rglob("*.o")) == kept
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda raw: raw[:0], lambda raw: raw[:-1], lambda raw: raw[:-1] + bytes([raw[-1] ^ 1])]
+)
+def test_damaged_code_on_disk_is_compiled_anew(tmp_path: Any, damage: Any, monkeypatch: Any):
+    settings, compiled = Settings(cache=tmp_path), []
+    program(settings, 0x1000).entry("quick")
+    made = {path: path.read_bytes() for path in tmp_path.rglob("*.o")}
+    compile_ir = jit.compile_ir
+    monkeypatch.setattr(jit, "compile_ir", lambda *a, **k: compiled.append(a) or compile_ir(*a, **k))
+    program(settings, 0x1000).entry("quick")
+    assert not compiled
+    for path, raw in made.items():
+        path.write_bytes(damage(raw))
+    one = program(settings, 0x1000)
+    assert not one.on_disk("quick")
+    one.entry("quick")
+    assert len(compiled) == 1
+    assert any(path.read_bytes() == raw for path, raw in made.items())
+
+
 def test_sanitizers_that_are_off_make_no_code():
     def names(checks: Sanitizers) -> set[str]:
         library = Library(32, jit.host(), checks)

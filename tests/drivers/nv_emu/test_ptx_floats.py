@@ -213,6 +213,23 @@ def test_approximations_are_within_an_ulp(bench: Any, op: Any, reference: Any, l
         assert abs(y - want) <= max(float(np.spacing(np.float32(abs(want)))), 2e-45), (x, y, want)
 
 
+@pytest.mark.parametrize(("op", "reference"), [("rcp", lambda x: 1 / x), ("rsqrt", lambda x: 1 / np.sqrt(x))])
+def test_double_approximations_use_and_give_upper_halves_only(
+    bench: Any, floats: Any, op: Any, reference: Any
+):
+    a = np.abs(floats(64, 500, 3))
+    upper = np.uint64(0xFFFF_FFFF_0000_0000)
+    got = bench.apply(f"{op}.approx.ftz.f64 %d, %a;", "f8", a)
+    assert not (got.view("u8")[~np.isnan(got)] & ~upper).any()
+    normal = np.where(a < np.finfo("f8").tiny, 0.0, a)
+    with np.errstate(all="ignore"):
+        want = reference(np.where(np.isnan(a), a, (normal.view("u8") & upper).view("f8")))
+    want = np.where(want < np.finfo("f8").tiny, 0.0, want)
+    same = (got == want) | (np.isnan(got) & np.isnan(want))
+    with np.errstate(all="ignore"):
+        assert (same | (np.abs(got / want - 1) < 2.0**-19)).all()
+
+
 def test_approximations_know_the_special_values(bench: Any):
     a = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0], np.float32)
     inf, nan = math.inf, math.nan
