@@ -4,8 +4,8 @@
     python -m tools.hardware_run --out report --wheels DIR   install what the box lacks from DIR
     python -m tools.hardware_run --out report --dry          walk every stage without a GPU
 
-Stages: the wheels, the ladder up to its fault, conformance, tests of the compiler and the tensors on the
-device, microbenchmarks, the same through CUDA by PyTorch, and last the fault on purpose. Each is a child
+Stages: the wheels, the ladder up to its fault, conformance, the quick tests of tensors on the device,
+microbenchmarks, the same through CUDA by PyTorch, and last the fault on purpose. Each is a child
 process with a time limit of its own, whose output is kept in a file; a stage that fails, dies or hangs does
 not keep the others from running. One JSON report says it all; docs/hardware/README.md says what is in it.
 The choices that the ladder found to work are what the later stages open the device with. No clocks are
@@ -300,9 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     wheels(run)
     ladder(run, "ladder", 0, 24, 190, variants=True)
     tests(run, "conformance", ["tests/conformance"], 100)
-    tests(
-        run, "operations", ["tests/frontend", "tests/compiler"], 110, "-m", "not slow", "-k", "device or op"
-    )
+    tests(run, "operations", ["tests/frontend"], 110, "-m", "not slow")
     benchmarks(run, 80)
     beside_cuda(run, 50)
     if not options.no_fault:
