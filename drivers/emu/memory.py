@@ -164,6 +164,18 @@ class AddressSpace:
             if mapping.touched is not None:
                 mapping.touched.madvise(mmap.MADV_DONTNEED)  # zeros again, at the price of the pages in use
 
+    @staticmethod
+    def touched_pages(mapping: Mapping) -> bytes:
+        """Return a byte for each page of an allocation's `touched`: the low bit says whether it may hold anything."""
+        memory = mapping.touched
+        if memory is None:
+            return b""
+        pages = ctypes.create_string_buffer(-(-len(memory) // mmap.PAGESIZE))
+        call = ctypes.CDLL(None, use_errno=True).mincore
+        if call(ctypes.c_void_p(_address(memory)), ctypes.c_size_t(len(memory)), pages):
+            raise OSError(ctypes.get_errno(), "mincore of the shadow of an allocation")
+        return pages.raw
+
     def mark_initialised(self, va: int, size: int) -> None:
         """Tell that something other than a kernel wrote [va, va + size)."""
         mapping = self.find(va, size)

@@ -10,7 +10,7 @@ import enum
 import struct
 import threading
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -19,6 +19,7 @@ from drivers.nv.emu.machine.compute import Compute
 from drivers.nv.emu.machine.copy import Copy
 from drivers.nv.emu.machine.host import Host
 from drivers.nv.emu.machine.pushbuffer import MethodCall, decode
+from drivers.nv.emu.machine.races import Known, Work, join
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import (
@@ -82,6 +83,8 @@ class Operation:
     """It waits for everything of its engine that was put in flight before it."""
     what: str
     at: str
+    work: Work
+    """What it is ordered behind, and what it touches."""
     steps: Iterator[SlicedLaunch] | None = None
     """What is left of it, once begun."""
     slice: SlicedLaunch | None = None
@@ -123,6 +126,8 @@ class _Entry:
     raw: int
     digest: int | None
     """Of its segment; None where it is not mapped."""
+    known: Known
+    """What the host may have seen done when it rang."""
 
 
 @dataclass(slots=True, eq=False)
@@ -145,6 +150,11 @@ class ChannelRun:
     entries: deque[_Entry] = field(default_factory=deque)
     bound: dict[int, Engine] = field(default_factory=dict)
     at: str = "nothing run yet"
+    acting: Operation | None = None
+    """The operation at hand, if it is an engine's."""
+    known: Known = field(default_factory=dict)
+    """What was done before the method at hand."""
+    _numbers: Counter[str] = field(default_factory=Counter)
     _bell: threading.Lock = field(default_factory=threading.Lock)
     _put: int = 0
     _slot: int = 0
@@ -202,7 +212,8 @@ class ChannelRun:
         try:
             while self._put != put:
                 raw = self._slot_value(self._put)
-                entry = _Entry(self._put, raw, self._digest(raw))
+                seen = dict(self.machine.races.host) if self.machine.races else {}
+                entry = _Entry(self._put, raw, self._digest(raw), seen)
                 with self._bell:
                     self.entries.append(entry)
                 self._put = (self._put + 1) % self.setup.entries
@@ -236,9 +247,13 @@ class ChannelRun:
         if not self._can_advance():
             return Outcome.BLOCKED if self.waiting or self.inflight else Outcome.IDLE
         if self.draining is not None:
-            then, self.draining = self.draining[1], None
+            (engine, then), self.draining = self.draining, None
+            own = {(id(self), one): count for one, count in self._numbers.items() if engine in (None, one)}
+            join(self.known, own)
             then()
         elif self.waiting is not None:
+            if self.machine.races is not None:
+                join(self.known, self.machine.races.acquire(self.space.number, self.waiting.va))
             self.waiting = None
         elif self.calls:
             self._run_call(self.calls.popleft())
@@ -267,20 +282,45 @@ class ChannelRun:
         return out
 
     def _advance(self, operation: Operation) -> Outcome:
-        at, self.at = self.at, operation.at
+        at, self.at, self.acting = self.at, operation.at, operation
         over = operation.advance()
-        self.at = at
+        if over and self.machine.races is not None:
+            race = self.machine.races.judge(operation.work)
+            if race:
+                code = RcCode.GR_EXCEPTION if operation.engine == "compute" else RcCode.CE0_ERROR
+                raise ChannelError(code, Kind.RACE, race)
+        self.at, self.acting = at, None
         if not over:
             return Outcome.SLICE
         if operation in self.inflight:
             self.inflight.remove(operation)
         return Outcome.PROGRESS
 
+    def released(self, va: int) -> None:
+        """Take note that the work or the method at hand has written a semaphore."""
+        if self.machine.races is not None:
+            known = self.known if self.acting is None else self.acting.work.done()
+            self.machine.races.release(self.space.number, va, known)
+
+    def touches(self, va: int, size: int, *, write: bool) -> None:
+        """Take note of an access by the operation at hand."""
+        if self.machine.races is None or self.acting is None:
+            return
+        for at, length in self.space.pieces(va, size):
+            mapping = self.space.map.find(at)
+            if mapping is not None:
+                self.acting.work.touch(mapping, at, length, write=write)
+
     def launch(
         self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
     ) -> None:
         """Put engine work in flight."""
-        self.inflight.append(Operation(run, engine, ordered, what, self.at))
+        self._numbers[engine] += 1
+        stream, number, known = (id(self), engine), self._numbers[engine], dict(self.known)
+        if ordered:
+            join(known, {stream: number - 1})
+        work = Work(stream, number, f"{what} on {self.name} ({self.at})", known)
+        self.inflight.append(Operation(run, engine, ordered, what, self.at, work))
 
     def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
         """Do something once all work of an engine, or of all engines, is done; until then the ring stands."""
@@ -297,6 +337,7 @@ class ChannelRun:
 
     def _fetch(self, entry: _Entry) -> None:
         self.at = f"ring entry {entry.slot}"
+        join(self.known, entry.known)
         if self._slot_value(entry.slot) != entry.raw:
             raise ChannelError(
                 RcCode.PBDMA_ERROR,

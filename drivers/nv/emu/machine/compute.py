@@ -257,6 +257,7 @@ class Compute:
         else:
             four = one.size is SemaphoreSize.SEMAPHORE_FOUR_WORDS
             semaphore.release(run.space, target, run.machine.time_ns() if four else None, what)
+        run.released(one.va)
         if one.trap:
             run.machine.notify_work(run)
 
@@ -297,6 +298,7 @@ class Compute:
         def write() -> None:
             time_ns = self._run.machine.time_ns() if four else None
             semaphore.release(self._run.space, one, time_ns, "the report semaphore")
+            self._run.released(one.va)
             if awaken:
                 self._run.machine.notify_work(self._run)
 

@@ -183,6 +183,8 @@ class Copy:
             size = min(_PIECE, length - at)
             data = space.read(source + at, size, "the copy engine")
             space.write(target + at, data, "the copy engine")
+        self._run.touches(source, length, write=False)
+        self._run.touches(target, length, write=True)
 
     def _remap(self, source: int, target: int, transfer: _Transfer) -> None:
         remap = transfer.remap
@@ -209,6 +211,9 @@ class Copy:
                 for byte in range(size):
                     out[i * size + byte :: step_out] = data[int(part) * size + byte :: step_in]
         space.write(target, bytes(out), "the copy engine")
+        if reads:
+            self._run.touches(source, count * step_in, write=False)
+        self._run.touches(target, count * step_out, write=True)
 
     # ---- semaphores
 
@@ -232,8 +237,10 @@ class Copy:
     def _release(self, one: semaphore.Release, four: bool) -> None:  # noqa: FBT001 - private
         time_ns = self._run.machine.time_ns() if four else None
         semaphore.release(self._run.space, one, time_ns, "the copy engine's semaphore")
+        self._run.released(one.va)
 
     def _reduce(self, one: semaphore.Release, operation: DmaReduction, signed: bool) -> None:  # noqa: FBT001 - private
+        self._run.released(one.va)
         if operation <= DmaReduction.DEC:
             semaphore.reduce(
                 self._run.space, one, SemReduction(operation), "the copy engine's semaphore", signed=signed

@@ -20,6 +20,7 @@ from drivers.nv.emu.machine.backing import HeldPages
 from drivers.nv.emu.machine.images import check_bank
 from drivers.nv.emu.machine.kernel_faults import kernel_error
 from drivers.nv.emu.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
+from drivers.nv.emu.machine.races import note_kernel
 from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.layouts import compute as layout
 from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, STACK_POINTER_TOP
@@ -50,6 +51,8 @@ class Grids:
         self._settings = settings
         self.timeout_s = _TIMEOUT_S
         """A kernel that takes longer hangs."""
+        self._watched: SlicedLaunch | None = None
+        """The launch begun last, while it runs."""
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], int] = {}
@@ -144,16 +147,25 @@ class Grids:
         self, run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, params: bytes
     ) -> Iterator[SlicedLaunch]:
         pages = HeldPages(run.machine.lock)
+        while run.machine.races is not None and self._watched is not None:
+            yield self._watched  # the shadows that races are judged by are those of one launch
         try:
             launch = self._begin(run, windows, one, loaded, params, pages=pages)
         except UsageError as error:
             raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
-        with closing(launch):
-            while not launch.advance(turns=_TURNS, patience_s=_PATIENCE_S):
-                if launch.away:
-                    pages.hold(run.space)
-                yield launch
-            result = launch.result()
+        self._watched = launch
+        try:
+            with closing(launch):
+                while not launch.advance(turns=_TURNS, patience_s=_PATIENCE_S):
+                    if launch.away:
+                        pages.hold(run.space)
+                    yield launch
+                result = launch.result()
+        finally:
+            self._watched = None
+        if run.acting is not None and run.machine.races is not None:
+            run.acting.work.name = f"kernel {loaded.kernel.name} on {run.name} ({run.at})"
+            note_kernel(run.acting.work, run.space.map)
         run.machine.launched(loaded.kernel.name)
         if result.fault is not None:
             raise kernel_error(result.fault, loaded, one.grid, run.machine.profile.sms)

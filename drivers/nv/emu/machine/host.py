@@ -89,11 +89,13 @@ class Host:
             semaphore.reduce(
                 run.space, one, execute.REDUCTION, "SEM_EXECUTE", signed=bool(execute.REDUCTION_FORMAT)
             )
+            run.released(one.va)
             return
         if execute.REDUCTION or execute.REDUCTION_FORMAT:
             raise host_error(f"a plain release with bits of a reduction: {execute}")
         time_ns = run.machine.time_ns() if execute.RELEASE_TIMESTAMP else None
         semaphore.release(run.space, one, time_ns, "SEM_EXECUTE")
+        run.released(one.va)
 
     def _memory_operation(self, operation: MemOperation) -> None:
         if operation is not MemOperation.MEMBAR:

@@ -17,6 +17,7 @@ from drivers.nv.emu.machine.faults import Faults
 from drivers.nv.emu.machine.grid import Grids
 from drivers.nv.emu.machine.images import Images
 from drivers.nv.emu.machine.objects import Channel, Client, Event, RmObject
+from drivers.nv.emu.machine.races import Races
 from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report
 from drivers.nv.emu.machine.scheduler import Scheduler
 from drivers.nv.emu.machine.turnlock import TurnLock
@@ -74,6 +75,8 @@ class Machine:
         self.faults = Faults()
         self.images = Images()
         self.grids = Grids(settings)
+        self.races = Races() if settings.checks.global_races else None
+        """Who judges work of different queues; None where nobody asked."""
         self.descriptors: dict[tuple[int, int], bytes] = {}
         """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
         self.events: set[int] = set()

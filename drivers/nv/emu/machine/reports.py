@@ -29,6 +29,8 @@ class Kind(enum.Enum):
     """A launch descriptor, constant bank or image that does not fit its kernel."""
     KERNEL = "kernel"
     """A kernel did something wrong."""
+    RACE = "race"
+    """Work of two queues, or unbarriered work of one, met in memory."""
     LIFETIME = "lifetime"
     """Memory or an object was changed or freed while in use."""
     COHERENCE = "coherence"

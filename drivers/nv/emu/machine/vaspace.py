@@ -83,6 +83,10 @@ class VaSpace:
         for at, length in pieces:
             self.map.write(at, data[at - va : at - va + length])
 
+    def pieces(self, va: int, size: int) -> list[tuple[int, int]]:
+        """Cut a range that is mapped where allocations meet."""
+        return self._pieces(va, size, MmuAccess.READ, "an engine")
+
     def _pieces(self, va: int, size: int, access: MmuAccess, what: str) -> list[tuple[int, int]]:
         pieces, at = [], va
         while at < va + size:

@@ -1,0 +1,159 @@
+"""Races between queues: two pieces of engine work touch the same memory, one writes, nothing orders them.
+
+Work of different channels, and unbarriered work of one, is ordered by semaphores, by waits for idle, and by a
+doorbell that rang after a release which its ringer may have seen. A kernel is judged by the shadows that the
+SIMT engine keeps for each dword, a copy by its ranges. Judged only where the machine's sanitizers ask for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from mmap import PAGESIZE
+from typing import TYPE_CHECKING, NamedTuple
+
+from drivers.emu.memory import RACE_BYTES_PER_DWORD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.emu.memory import AddressSpace, Mapping
+
+_REMEMBERED = 64
+_NONZERO = bytes([0] + [1] * 255)
+_RESIDENT = bytes(value & 1 for value in range(256))
+_READER_AT = 8
+_DWORDS = 4096
+"""Dwords of an allocation that are looked at together: a chunk."""
+_SHADOW = _DWORDS * RACE_BYTES_PER_DWORD
+_NONE, _ALL = bytes(_DWORDS), b"\1" * _DWORDS
+
+Stream = tuple[int, str]
+"""A channel and an engine."""
+Known = dict[Stream, int]
+"""How many pieces of a stream's work are known to be done."""
+
+
+def join(into: Known, other: Known) -> None:
+    """Make one know what another knows."""
+    for stream, count in other.items():
+        if into.get(stream, 0) < count:
+            into[stream] = count
+
+
+class Touched(NamedTuple):
+    """The dwords of a chunk of an allocation that were read and written: a byte each."""
+
+    read: bytes
+    written: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """A piece of engine work: what came before it and what it touched."""
+
+    stream: Stream
+    number: int
+    name: str
+    known: Known
+    touched: dict[tuple[int, int], tuple[Mapping, Touched]] = field(default_factory=dict)
+    """By identity of the allocation and number of the chunk."""
+
+    def after(self, other: Work) -> bool:
+        """Say whether the other was surely done before."""
+        return other.number <= self.known.get(other.stream, 0)
+
+    def done(self) -> Known:
+        """Return what is known once it is done."""
+        return self.known | {self.stream: self.number}
+
+    def touch(self, mapping: Mapping, va: int, size: int, *, write: bool) -> None:
+        """Note an access to [va, va + size), whole dwords only: neighbours may rightly share one."""
+        first, last = -(-(va - mapping.va) // 4), (va + size - mapping.va) // 4
+        for chunk in range(first // _DWORDS, -(-last // _DWORDS)):
+            low, high = max(first - chunk * _DWORDS, 0), min(last - chunk * _DWORDS, _DWORDS)
+            if low >= high:
+                continue
+            mask = _ALL if high - low == _DWORDS else bytes(low) + _ALL[: high - low] + bytes(_DWORDS - high)
+            self.add(mapping, chunk, Touched(_NONE, mask) if write else Touched(mask, _NONE))
+
+    def add(self, mapping: Mapping, chunk: int, more: Touched) -> None:
+        """Note more of an allocation."""
+        key = (id(mapping), chunk)
+        _, old = self.touched.get(key, (mapping, None))
+        merged = more if old is None else Touched(_or(old.read, more.read), _or(old.written, more.written))
+        self.touched[key] = (mapping, merged)
+
+
+class Races:
+    """What the last pieces of work of one machine touched, and what releases made known."""
+
+    def __init__(self) -> None:
+        self._done: deque[Work] = deque(maxlen=_REMEMBERED)
+        self._released: dict[tuple[int, int], Known] = {}
+        self.host: Known = {}
+        """What the host may have seen done."""
+
+    def release(self, space: int, va: int, known: Known) -> None:
+        """A semaphore was written by somebody who knows this."""
+        join(self._released.setdefault((space, va), {}), known)
+        join(self.host, known)
+
+    def acquire(self, space: int, va: int) -> Known:
+        """Return what a wait for a semaphore makes known; a store of the host counts as knowing all."""
+        return self._released.get((space, va), self.host)
+
+    def judge(self, work: Work) -> str:
+        """Take note of work that is done; returns the race it was in, or nothing."""
+        for other in self._done:
+            if not work.after(other):
+                for text in _conflicts(work, other):
+                    return text
+        self._done.append(work)
+        return ""
+
+
+def note_kernel(work: Work, memory: AddressSpace) -> None:
+    """Note what the launch that has just ended touched, as the engine's shadows tell."""
+    for mapping in memory.mappings():
+        pages = memory.touched_pages(mapping).translate(_RESIDENT)
+        page = pages.find(1)
+        while page >= 0 and mapping.touched is not None:
+            chunk = page * PAGESIZE // _SHADOW
+            raw = mapping.touched[chunk * _SHADOW : (chunk + 1) * _SHADOW].ljust(_SHADOW, b"\0")
+            seen = Touched(_parties(raw, _READER_AT), _parties(raw, 0))
+            if seen != (_NONE, _NONE):
+                work.add(mapping, chunk, seen)
+            page = pages.find(1, (chunk + 1) * _SHADOW // PAGESIZE)
+
+
+def _parties(raw: bytes, at: int) -> bytes:
+    """Return 1 for each dword whose party, 4 bytes at `at` of its cell, is somebody."""
+    columns = [raw[at + byte :: RACE_BYTES_PER_DWORD] for byte in range(4)]
+    whole = columns[0]
+    for column in columns[1:]:
+        whole = _or(whole, column)
+    return whole.translate(_NONZERO)
+
+
+def _or(a: bytes, b: bytes) -> bytes:
+    return (int.from_bytes(a, "little") | int.from_bytes(b, "little")).to_bytes(len(a), "little")
+
+
+def _conflicts(work: Work, other: Work) -> Iterator[str]:
+    for key, (mapping, mine) in work.touched.items():
+        if key not in other.touched or other.touched[key][0] is not mapping:
+            continue
+        theirs = other.touched[key][1]
+        for verb, a, did, b in (
+            ("writes", mine.written, "wrote", theirs.written),
+            ("writes", mine.written, "read", theirs.read),
+            ("reads", mine.read, "wrote", theirs.written),
+        ):
+            both = int.from_bytes(a, "little") & int.from_bytes(b, "little")
+            if both:
+                va = mapping.va + 4 * (key[1] * _DWORDS + ((both & -both).bit_length() - 1) // 8)
+                yield (
+                    f"{work.name} {verb} what {other.name} {did}, and nothing is between them: first at "
+                    f"{va:#x}, in {mapping}"
+                )

@@ -1,0 +1,133 @@
+"""Races between queues: each told, and gone where something orders the two."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from drivers.emu.library import Sanitizers
+from drivers.nv.emu.machine import Kind
+from drivers.nv.layouts.compute import ComputeMethod as M
+from drivers.nv.layouts.host import SemOperation
+from tests.drivers.nv_machine.client import Client, Memory, method, sem, wait_word
+from tests.drivers.nv_machine.launching import INCREMENT, STORE, Code, Launcher, copy_word, cubin, upload
+
+GEQ = SemOperation.ACQ_STRICT_GEQ
+
+Make = Callable[..., Client]
+
+
+class Two:
+    """A compute channel and a copy channel over the same memory, work and its end on each."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.launcher = Launcher.make(client)
+        self.copies = client.copy_channel()
+        self.code: Code = upload(client, cubin("sm_90", STORE, INCREMENT))
+        self.data: Memory = client.memory(4096)
+        self.signals = client.memory(4096)
+
+    def store(self, at: int) -> list[int]:
+        params = struct.pack("<QI", self.data.va + at, 7)
+        return self.launcher.send(self.launcher.qmd(self.launcher.descriptor(self.code, "store", params)))
+
+    def copy(self, source: int, target: int) -> list[int]:
+        return copy_word(self.data.va + source, self.data.va + target)
+
+    def done(self, slot: int, value: int = 1) -> list[int]:
+        return sem(self.signals.va + 16 * slot, value, RELEASE_WFI=True)
+
+    def wait(self, slot: int, value: int = 1) -> list[int]:
+        return sem(self.signals.va + 16 * slot, value, GEQ)
+
+    def push(self, kernels: list[int], copies: list[int]) -> None:
+        """Ring both bells before either runs."""
+        with self.client.machine.lock:
+            self.launcher.ring.push(kernels)
+            self.copies.push(copies)
+
+    def races(self) -> list[str]:
+        """Return the races told, once either both are done or one was stopped."""
+        rings = (self.launcher.ring, self.copies)
+        while not any(r.error() for r in rings):
+            if struct.unpack_from("<QQQ", self.signals.view)[::2] == (1, 1):
+                break
+        return [r.message for r in self.client.kernel.reports if r.kind is Kind.RACE]
+
+
+@pytest.fixture
+def two(make: Make) -> Two:
+    return Two(make(checks=Sanitizers(global_races=True)).up())
+
+
+@pytest.mark.parametrize("pair", [(128, 0), (0, 128)], ids=["written twice", "read and written"])
+def test_a_kernel_and_a_copy_that_nothing_orders_are_told(two: Two, pair: tuple[int, int]):
+    source, target = (256, 0) if pair[0] == 128 else (0, 128)
+    two.push(two.store(0) + two.done(0), two.copy(source, target) + two.done(1))
+    (text,) = two.races()[:1]
+    assert f"{two.data.va:#x}" in text
+    assert "kernel store" in text
+    assert "transfer" in text
+
+
+def test_a_semaphore_between_them_orders_them(two: Two):
+    two.push(two.store(0) + two.done(0), two.wait(0) + two.copy(0, 128) + two.done(1))
+    wait_word(two.signals, 16, 1, two.client)
+    assert two.client.kernel.reports == []
+    assert struct.unpack_from("<I", two.data.view, 128)[0] == 7
+
+
+def test_a_release_that_does_not_wait_for_the_engine_orders_nothing(two: Two):
+    early = sem(two.signals.va, 1)
+    two.push(two.store(0) + early + two.done(2), two.wait(0) + two.copy(0, 128) + two.done(1))
+    while not two.client.kernel.reports:
+        pass
+    assert two.client.kernel.reports[0].kind is Kind.RACE
+
+
+def test_other_dwords_do_not_meet(two: Two):
+    two.push(two.store(0) + two.done(0), two.copy(4, 128) + two.done(1))
+    wait_word(two.signals, 0, 1, two.client)
+    wait_word(two.signals, 16, 1, two.client)
+    assert two.client.kernel.reports == []
+
+
+def test_a_bell_that_rings_after_the_end_was_seen_orders_them(two: Two):
+    two.launcher.ring.push(two.store(0) + two.done(0))
+    wait_word(two.signals, 0, 1, two.client)
+    two.copies.push(two.copy(0, 128) + two.done(1))
+    wait_word(two.signals, 16, 1, two.client)
+    assert two.client.kernel.reports == []
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_grids_of_one_channel_without_a_barrier_are_told(two: Two, barrier: bool):  # noqa: FBT001 - a case
+    between = method(1, M.WAIT_FOR_IDLE, 0) if barrier else []
+    two.launcher.ring.push(two.store(0) + between + two.store(0) + two.done(0))
+    if barrier:
+        wait_word(two.signals, 0, 1, two.client)
+        assert two.client.kernel.reports == []
+    else:
+        two.launcher.ring.wait_error()
+        assert two.client.kernel.reports[0].kind is Kind.RACE
+
+
+def test_copies_of_two_channels_are_told(two: Two):
+    other = two.client.copy_channel(3)
+    with two.client.machine.lock:
+        two.copies.push(two.copy(0, 128) + two.done(0))
+        other.push(two.copy(128, 256) + two.done(2))
+    while not two.client.kernel.reports:
+        pass
+    assert two.client.kernel.reports[0].kind is Kind.RACE
+
+
+def test_nothing_is_judged_where_nobody_asked(make: Make):
+    two = Two(make().up())
+    two.push(two.store(0) + two.done(0), two.copy(256, 0) + two.done(1))
+    wait_word(two.signals, 0, 1, two.client)
+    wait_word(two.signals, 16, 1, two.client)
+    assert two.client.kernel.reports == []
