@@ -7,6 +7,7 @@ for it. Not here: the methods (`host`, `compute`, `copy`), who runs when (`sched
 from __future__ import annotations
 
 import enum
+import random
 import struct
 import threading
 import zlib
@@ -32,7 +33,6 @@ from drivers.nv.layouts.gpfifo import (
 from drivers.nv.layouts.host import HostMethod, SetObject
 
 if TYPE_CHECKING:
-    import random
     from collections.abc import Callable, Iterator
 
     from drivers.emu.slices import SlicedLaunch
@@ -160,9 +160,12 @@ class ChannelRun:
     _slot: int = 0
     _base: int = 0
     host: Host = field(init=False)
+    rng: random.Random = field(init=False)
+    """Of its own: how often other channels are asked depends on time, what it draws does not."""
 
     def __post_init__(self) -> None:
         self.host = Host(self)
+        self.rng = random.Random(self.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
 
     def hold(self) -> None:
         """Keep the pages that the hardware writes to, whatever becomes of their objects."""
@@ -210,13 +213,15 @@ class ChannelRun:
             self.machine.stop(self, host_error(f"GPPut is {put}, the ring has {self.setup.entries} entries"))
             return
         try:
+            entries = []
             while self._put != put:
                 raw = self._slot_value(self._put)
                 seen = dict(self.machine.races.host) if self.machine.races else {}
                 entry = _Entry(self._put, raw, self._digest(raw), seen)
-                with self._bell:
-                    self.entries.append(entry)
+                entries.append(entry)
                 self._put = (self._put + 1) % self.setup.entries
+            with self._bell:
+                self.entries.extend(entries)
         except ChannelError as error:
             self.machine.stop(self, error)
 
@@ -236,11 +241,12 @@ class ChannelRun:
 
     # ---- running
 
-    def step(self, rng: random.Random) -> Outcome:
+    def step(self) -> Outcome:
         """Do a little: run one operation in flight, or one method, or fetch one entry."""
         if self.dead is not None:
             return Outcome.IDLE
         self.yielded = False
+        rng = self.rng
         ready = [operation for operation in self._ready() if not operation.away]
         if ready and (not self._can_advance() or rng.random() < _FINISH_CHANCE):
             return self._advance(rng.choice(ready))

@@ -182,7 +182,7 @@ class Grids:
         *,
         pages: HeldPages,
     ) -> SlicedLaunch:
-        rng = run.machine.rng
+        rng = run.rng
         options = Options(
             group_seed=rng.randrange(1, 1 << 30),
             warp_order=rng.randrange(1 << 30),

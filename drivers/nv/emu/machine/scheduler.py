@@ -7,6 +7,7 @@ looking ahead (`waitgraph`).
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections import deque
@@ -36,6 +37,7 @@ class Scheduler:
         self._machine = machine
         self._wake = threading.Condition()
         self._bells: deque[Channel] = deque()
+        self._rng = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         self._thread: threading.Thread | None = None
         self._closed = False
         self._judged = False
@@ -115,7 +117,7 @@ class Scheduler:
     def _turn(self) -> Outcome:
         """Let one channel run a little."""
         busy = [c for c in self._machine.channels if c.run.busy and c.scheduled]
-        self._machine.rng.shuffle(busy)
+        self._rng.shuffle(busy)
         for channel in busy:
             outcome = self._advance(channel)
             if outcome is not Outcome.BLOCKED:
@@ -127,9 +129,9 @@ class Scheduler:
         moved = Outcome.BLOCKED
         self.last = channel
         run = channel.run
-        for _ in range(self._machine.rng.randint(1, _MOST_STEPS)):
+        for _ in range(self._rng.randint(1, _MOST_STEPS)):
             try:
-                outcome = run.step(self._machine.rng)
+                outcome = run.step()
             except ChannelError as error:
                 self._machine.stop(run, error)
                 return Outcome.PROGRESS
