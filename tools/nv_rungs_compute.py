@@ -6,12 +6,16 @@ last of all.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import struct
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from drivers.nv.choices import DEFAULT
 from drivers.nv.device import NvDevice
 from drivers.nv.layouts.controls import (
     PERF_BOOST_FOREVER,
@@ -154,15 +158,32 @@ def clocks(bench: Bench, *, boost: bool = False) -> Facts:
         )
         facts["boosted_gb_per_s"] = _stream(bench)
     if not bench.dry:
-        command = [sys.executable, "-m", "tools.bringup_nv", "--child", "18", "--device", str(bench.index)]
-        command += ["--emulate", bench.emulate] if bench.emulate is not None else []
-        both = [
-            subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(2)
-        ]
-        codes = [process.wait(timeout=30) for process in both]
-        bench.check(codes == [0, 0], f"two processes at once ended with {codes}")
-        facts["two processes"] = codes
+        facts["two processes"] = _two_at_once(bench)
     return facts
+
+
+def _two_at_once(bench: Bench) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        both = []
+        for _ in range(2):
+            process = subprocess.Popen(
+                store_again(bench), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            stack.callback(process.kill)  # does nothing to one that has ended
+            both.append(process)
+        said = [process.communicate(timeout=30)[0] for process in both]
+    codes = [process.returncode for process in both]
+    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(said)[-1000:]}")
+    return codes
+
+
+def store_again(bench: Bench) -> list[str]:
+    """Return the command of rung 18 in a process of its own, with the device, choices and kernels of this."""
+    changed = {k: v for k, v in asdict(bench.choices).items() if v != getattr(DEFAULT, k)}
+    command = [sys.executable, "-m", "tools.bringup_nv", "--child", "18", "--device", str(bench.index)]
+    command += ["--choices", json.dumps(changed)]
+    command += ["--emulate", bench.emulate] if bench.emulate is not None else []
+    return command + (["--kernels", str(bench.kernels)] if bench.kernels is not None else [])
 
 
 def _stream(bench: Bench) -> float:

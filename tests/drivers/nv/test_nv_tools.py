@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from drivers.nv.choices import ALTERNATIVES, DEFAULT, Choices
+from drivers.nv.choices import ALTERNATIVES, DEFAULT, Choices, parse
 from hcq.errors import UnsupportedError
 from tools import bringup_nv, hardware_run
 from tools.bench.cuda import cuda
 from tools.bench.rows import Bench
 from tools.nv_kernels import ARCHES, KERNELS, ptx
+from tools.nv_rungs_bench import Bench as LadderBench
+from tools.nv_rungs_compute import store_again
+from tools.nv_scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,6 +64,13 @@ def test_a_rung_that_fails_tells_the_status_and_the_last_calls(
     assert "UVM_REGISTER_GPU_VASPACE" in told["error"]
     assert "0x5d" in told["error"]
     assert told["calls"]
+
+
+def test_the_second_process_gets_the_choices_and_kernels_of_the_first(tmp_path: Path):
+    bench = LadderBench(ScriptedKernel(), parse("stack=low+pcas=3"), index=1, dry=True, kernels=tmp_path)
+    options = bringup_nv.parse(store_again(bench)[3:])
+    assert (options.child, options.device, options.kernels) == (18, 1, str(tmp_path))
+    assert json.loads(options.choices) == {"stack": "low", "pcas": 3}
 
 
 def test_from_and_to_follow_the_order_in_which_rungs_run():
