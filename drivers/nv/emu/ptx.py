@@ -19,7 +19,8 @@ from drivers.emu.engine import Program, Settings
 from drivers.emu.launch import LaunchResult, Options, Work
 from drivers.emu.launch import launch as launch_program
 from drivers.nv.emu.ptx_flat import Flat, flatten
-from drivers.nv.emu.ptx_syntax import PtxError, Source, Variable, parse
+from drivers.nv.emu.ptx_statements import PtxError, Source, Variable
+from drivers.nv.emu.ptx_syntax import parse
 from drivers.nv.emu.ptx_translate import translate
 from hcq.errors import UsageError
 

@@ -17,7 +17,7 @@ from drivers.emu.report import ReportKind
 from drivers.emu.vector import Spilled, Value
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_memory import address_bits, take_hints, take_space
-from drivers.nv.emu.ptx_syntax import Imm, Instruction, Mem, Operand, Special
+from drivers.nv.emu.ptx_statements import Imm, Instruction, Mem, Operand, Special
 
 if TYPE_CHECKING:
     from drivers.emu.library import Library

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from drivers.nv.emu.ptx_syntax import (
+from drivers.nv.emu.ptx_statements import (
     Args,
     Instruction,
     Label,

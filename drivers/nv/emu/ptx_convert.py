@@ -10,7 +10,7 @@ from drivers.emu.vector import bits_of, like, mangle
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_float import ROUNDING, flushed, saturate
 from drivers.nv.emu.ptx_int import INTEGERS, is_signed, join_halves
-from drivers.nv.emu.ptx_syntax import TYPES, Instruction, Operand, Reg, Sym, Vec
+from drivers.nv.emu.ptx_statements import TYPES, Instruction, Operand, Reg, Sym, Vec
 
 if TYPE_CHECKING:
     from drivers.emu.vector import Code, Value

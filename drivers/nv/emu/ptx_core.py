@@ -12,7 +12,18 @@ import struct
 from typing import TYPE_CHECKING
 
 from drivers.emu.vector import Value, bits_of
-from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Mem, Not, Operand, PtxError, Reg, Special, Sym
+from drivers.nv.emu.ptx_statements import (
+    TYPES,
+    Imm,
+    Instruction,
+    Mem,
+    Not,
+    Operand,
+    PtxError,
+    Reg,
+    Special,
+    Sym,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable

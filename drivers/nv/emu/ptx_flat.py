@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from drivers.nv.emu.ptx_syntax import (
+from drivers.nv.emu.ptx_statements import (
     TYPES,
     Args,
     Function,
@@ -34,7 +34,7 @@ from drivers.nv.emu.ptx_syntax import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from drivers.nv.emu.ptx_syntax import Variable
+    from drivers.nv.emu.ptx_statements import Variable
 
 _MOST_INSTRUCTIONS = 200_000
 

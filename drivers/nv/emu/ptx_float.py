@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.emu import numeric
-from drivers.nv.emu.ptx_core import MEANINGS, Modifiers, Translator, meaning, operands
-from drivers.nv.emu.ptx_int import FLOATING, INTEGERS, combine, compare_integers, join_halves, set_predicates
-from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Operand, Pair
+from drivers.nv.emu.ptx_core import MEANINGS, Modifiers, Translator, operands
+from drivers.nv.emu.ptx_int import FLOATING, join_halves
+from drivers.nv.emu.ptx_statements import TYPES, Imm, Instruction, Operand
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,8 @@ def flushed(t: Translator, value: Value) -> Value:
     return numeric.flush(t.c, value)
 
 
-def _sources(t: Translator, type_: str, ftz: bool, *items: Operand) -> list[Value]:  # noqa: FBT001 - a modifier
+def sources(t: Translator, type_: str, ftz: bool, *items: Operand) -> list[Value]:  # noqa: FBT001 - a modifier
+    """Return operands as floating-point values, subnormals flushed if asked."""
     values = [t.float(item, type_) for item in items]
     return [flushed(t, v) for v in values] if ftz else values
 
@@ -150,7 +151,7 @@ def _arithmetic(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None
         _pairwise(t, i, ftz=ftz, compute=lambda *v: _rounded(t, i.opcode, mode, *v))
         return
     d, x, y = i.operands
-    a, b = _sources(t, type_, ftz, x, y)
+    a, b = sources(t, type_, ftz, x, y)
     value = (
         t.c.op(f"f{i.opcode}", a, b)
         if mode == "rn"
@@ -173,7 +174,7 @@ def _fma(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
         _pairwise(t, i, ftz=ftz, compute=lambda *v: _rounded(t, "fma", mode, *v))
         return
     d, x, y, z = i.operands
-    values = _sources(t, type_, ftz, x, y, z)
+    values = sources(t, type_, ftz, x, y, z)
     value = (
         t.c.intrinsic("fma", *values)
         if mode == "rn"
@@ -188,7 +189,7 @@ def _div(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     how = m.one_of("approx", "full", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
     d, x, y = operands(t, i, 3)
-    a, b = _sources(t, type_, ftz, x, y)
+    a, b = sources(t, type_, ftz, x, y)
     exact = how in ("approx", "full", "rn")
     value = t.c.op("fdiv", a, b) if exact else numeric.rounded(t.wf.lib, t.c, "div", how, a.type, a, b)
     _finish(t, d, value, ftz=ftz, sat=False)
@@ -200,7 +201,7 @@ def _rcp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     how = m.one_of("approx", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
-    (a,) = _sources(t, type_, ftz, x)
+    (a,) = sources(t, type_, ftz, x)
     one = t.c.fconst(a.type, 1.0)
     if how == "approx" and type_ == "f64":
         _coarse(t, d, a, lambda upper: t.c.op("fdiv", one, upper))
@@ -214,7 +215,7 @@ def _rcp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
 
 
 def _coarse(t: Translator, d: Operand, a: Value, compute: Callable[[Value], Value]) -> None:
-    """Give an f64 approximation as its definition says: from the upper 32 bits of the operand to those of the result."""
+    """Write an f64 approximation as it is defined: from the upper half of an operand to that of a result."""
     c = t.c
     upper = c.as_float(c.op("and", c.as_int(a), ~0xFFFF_FFFF))
     # A NaN may have all its bits in the lower half.
@@ -229,7 +230,7 @@ def _sqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     how = m.one_of("approx", *ROUNDING, default="approx")
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
-    (a,) = _sources(t, type_, ftz, x)
+    (a,) = sources(t, type_, ftz, x)
     value = (
         t.c.intrinsic("sqrt", a)
         if how in ("approx", "rn")
@@ -254,12 +255,12 @@ def _approximate(
     if type_ == "f64":
         ftz = m.flag("ftz")
         d, x = operands(t, i, 2)
-        (a,) = _sources(t, type_, ftz, x)
+        (a,) = sources(t, type_, ftz, x)
         _finish(t, d, compute(a), ftz=ftz, sat=False)
         return
     ftz = m.flag("ftz")
     d, x = operands(t, i, 2)
-    (a,) = _sources(t, type_, ftz, x)
+    (a,) = sources(t, type_, ftz, x)
     _finish(t, d, single(a), ftz=ftz, sat=False)
 
 
@@ -270,7 +271,7 @@ def _rsqrt(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
     if type_ == "f64" and m.flag("ftz"):
         m.need("approx")
         d, x = operands(t, i, 2)
-        (a,) = _sources(t, type_, True, x)
+        (a,) = sources(t, type_, True, x)
         one = c.fconst(a.type, 1.0)
         _coarse(t, d, a, lambda upper: c.op("fdiv", one, c.intrinsic("sqrt", upper)))
         return
@@ -346,7 +347,7 @@ def _extreme(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
         return
     ftz = m.flag("ftz")
     d, x, y = i.operands
-    _finish(t, d, pick(*_sources(t, type_, ftz, x, y)), ftz=ftz, sat=False)
+    _finish(t, d, pick(*sources(t, type_, ftz, x, y)), ftz=ftz, sat=False)
 
 
 @floating("neg", "abs")
@@ -370,7 +371,7 @@ def _sign(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
             return
         t.write(d, c.op("xor", raw, mask) if i.opcode == "neg" else c.op("and", raw, ~mask))
         return
-    (a,) = _sources(t, type_, ftz, x)
+    (a,) = sources(t, type_, ftz, x)
     t.write_float(d, c.let(a.type, f"fneg {a}") if i.opcode == "neg" else c.intrinsic("fabs", a))
 
 
@@ -404,82 +405,6 @@ def _testp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
         "subnormal": lambda: c.op("and", c.fcmp("olt", size, smallest), c.fcmp("ogt", size, zero)),
     }[how]()
     t.write(d, value)
-
-
-# ---- comparison
-
-_COMPARE = {
-    "eq": "oeq",
-    "ne": "one",
-    "lt": "olt",
-    "le": "ole",
-    "gt": "ogt",
-    "ge": "oge",
-    "equ": "ueq",
-    "neu": "une",
-    "ltu": "ult",
-    "leu": "ule",
-    "gtu": "ugt",
-    "geu": "uge",
-    "num": "ord",
-    "nan": "uno",
-}
-
-
-def compare_floats(t: Translator, how: str, type_: str, x: Operand, y: Operand, *, ftz: bool) -> list[Value]:
-    """Compare; gives one bit vector, two for packed types."""
-    if how not in _COMPARE:
-        raise t.error(f".{how} does not compare floating-point values")
-    if type_ in SMALL:
-        pairs = zip(small_halves(t, x, type_), small_halves(t, y, type_), strict=True)
-        return [
-            t.c.fcmp(_COMPARE[how], *((flush_small(t, v) for v in pair) if ftz else pair)) for pair in pairs
-        ]
-    return [t.c.fcmp(_COMPARE[how], *_sources(t, type_, ftz, x, y))]
-
-
-@floating("setp")
-def _setp(t: Translator, i: Instruction, m: Modifiers, type_: str) -> None:
-    how, ftz = m.need(*_COMPARE), m.flag("ftz")
-    found = compare_floats(t, how, type_, i.operands[1], i.operands[2], ftz=ftz)
-    if len(found) == 1:
-        set_predicates(t, i, m, found[0])
-        return
-    combined = m.one_of("and", "or", "xor")
-    other = t.pred(i.operands[3]) if combined else None
-    d = i.operands[0]
-    if not isinstance(d, Pair):
-        raise t.error("a packed comparison writes two predicates")
-    for target, value in zip((d.first, d.second), found, strict=True):
-        t.write(target, value if other is None else combine(t, combined, value, other))
-
-
-@meaning("set")
-def _set(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Compare into a number: all ones or zero for integers, 1.0 or 0.0 for floating-point destinations."""
-    source, target = m.type(), m.type()
-    how, combined, ftz = (
-        m.need(*_COMPARE, "lo", "ls", "hi", "hs"),
-        m.one_of("and", "or", "xor"),
-        m.flag("ftz"),
-    )
-    d, x, y, *rest = operands(t, i, 4 if combined else 3)
-    if source in INTEGERS:
-        found = [compare_integers(t, how, source, t.bits(x, TYPES[source]), t.bits(y, TYPES[source]))]
-    else:
-        found = compare_floats(t, how, source, x, y, ftz=ftz)
-    if combined:
-        found = [combine(t, combined, value, t.pred(rest[0])) for value in found]
-    c = t.c
-    if target in ("f16", "bf16", "f16x2", "bf16x2"):
-        one = c.const(t.v("i16"), 0x3C00 if target.startswith("f16") else 0x3F80)
-        values = [c.select(v, one, c.const(one.type, 0)) for v in found]
-    elif target == "f32":
-        values = [c.select(v, c.const(t.v("i32"), 0x3F80_0000), c.const(t.v("i32"), 0)) for v in found]
-    else:
-        width = 16 if len(found) == 2 else TYPES[target]
-        values = [c.resize(v, width, signed=True) for v in found]
-    t.write(d, values[0] if len(values) == 1 else join_halves(t, *values))
 
 
 def is_float_result(instruction: Instruction) -> bool:

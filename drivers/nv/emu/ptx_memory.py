@@ -15,7 +15,7 @@ from drivers.emu import atomics, sanitize
 from drivers.emu.vector import Value
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_int import is_signed
-from drivers.nv.emu.ptx_syntax import TYPES, Instruction, Mem, Operand, Reg, Sym, Vec
+from drivers.nv.emu.ptx_statements import TYPES, Instruction, Mem, Operand, Reg, Sym, Vec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_float import write_small
 from drivers.nv.emu.ptx_int import is_signed, join_halves
 from drivers.nv.emu.ptx_memory import take_space
-from drivers.nv.emu.ptx_syntax import Instruction, Operand, Vec
+from drivers.nv.emu.ptx_statements import Instruction, Operand, Vec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,17 +13,37 @@ from drivers.emu.report import ReportKind
 from drivers.emu.simt import Block, Gathering, Translation, WarpFunction
 from drivers.emu.state import BARRIER
 from drivers.emu.vector import Value
-from drivers.nv.emu import ptx_async, ptx_convert, ptx_float, ptx_int, ptx_memory, ptx_mma, ptx_warp
+from drivers.nv.emu import (
+    ptx_async,
+    ptx_bits,
+    ptx_compare,
+    ptx_convert,
+    ptx_float,
+    ptx_int,
+    ptx_memory,
+    ptx_mma,
+    ptx_warp,
+)
 from drivers.nv.emu.ptx_blocks import ENDS, BasicBlock, blocks, reads, warp_mask, writes
 from drivers.nv.emu.ptx_core import MEANINGS, Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_int import CARRY
-from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Operand, PtxError, Reg
+from drivers.nv.emu.ptx_statements import TYPES, Imm, Instruction, Operand, PtxError, Reg
 
 if TYPE_CHECKING:
     from drivers.emu.library import Library
     from drivers.nv.emu.ptx_flat import Flat
 
-_REGISTERED = (ptx_async, ptx_convert, ptx_float, ptx_int, ptx_memory, ptx_mma, ptx_warp)
+_REGISTERED = (
+    ptx_async,
+    ptx_bits,
+    ptx_compare,
+    ptx_convert,
+    ptx_float,
+    ptx_int,
+    ptx_memory,
+    ptx_mma,
+    ptx_warp,
+)
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
 _WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wait"}
 

@@ -10,7 +10,7 @@ from drivers.emu import lanes
 from drivers.emu.vector import Value
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_int import is_signed
-from drivers.nv.emu.ptx_syntax import TYPES, Imm, Instruction, Operand, Pair
+from drivers.nv.emu.ptx_statements import TYPES, Imm, Instruction, Operand, Pair
 
 
 def participants(t: Translator, operand: Operand) -> Value:

@@ -40,12 +40,20 @@ setp.ne.u32 %p2, %r0, 0; @%p2 ret; ld.shared.u32 %r8, [s]; st.global.u32 [%rd1],
 def checked(bench: Any):
     settings = Settings(checks=Sanitizers.all(), cache=config().cache)
 
-    def run(body: Any, grid: Any = 2, block: Any = 256, size: Any = 1024, *, tracked: Any = False) -> Any:
+    def run(
+        body: Any,
+        grid: Any = 2,
+        block: Any = 256,
+        size: Any = 1024,
+        *,
+        tracked: Any = False,
+        may_fault: bool = False,
+    ) -> Any:
         out = np.zeros(size, "u4")
         bench._arrays.append(out)
         bench.memory.map(out.ctypes.data, out.nbytes, label="out", tracked=tracked)
         result = bench.run(kernel(body), "k", grid, block, out, settings=settings)
-        assert result.fault is None, result.fault
+        assert may_fault or result.fault is None, result.fault
         return out, result.findings
 
     return run
@@ -167,5 +175,7 @@ st.global.u32 [%rd1], %r0; ret;"""
 
 def test_mbarriers_are_initialised_before_others_use_them(checked: Any):
     assert checked(MBARRIER, grid=1, block=64)[1] == ()
-    _, findings = checked(MBARRIER.replace("@%p0 mbarrier.init.shared.b64 [%r4], 64;", ""), grid=1, block=64)
+    body = MBARRIER.replace("@%p0 mbarrier.init.shared.b64 [%r4], 64;", "")
+    # What shared memory holds at first is left over from before: it may be a sound mbarrier or none.
+    _, findings = checked(body, grid=1, block=64, may_fault=True)
     assert ReportKind.UNINITIALISED in {f.kind for f in findings}

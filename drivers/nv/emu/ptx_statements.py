@@ -1,0 +1,169 @@
+"""What a PTX module is made of: types, operands, instructions, variables, functions.
+
+Source: NVIDIA's PTX ISA, chapters 5 (state spaces, types) and 6 (operands).
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hcq.errors import UsageError
+
+
+class PtxError(UsageError):
+    """PTX that this front end does not know or that PTX forbids."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(f"PTX line {line}: {message}")
+        self.line = line
+
+
+_WIDTHS = {"8": 8, "16": 16, "32": 32, "64": 64, "128": 128}
+TYPES: dict[str, int] = {k + w: b for k in "bus" for w, b in _WIDTHS.items() if not (k != "b" and b == 128)} | {
+    "f16": 16, "f32": 32, "f64": 64, "bf16": 16, "f16x2": 32, "bf16x2": 32, "f32x2": 64, "tf32": 32, "pred": 1,
+    "e4m3x2": 16, "e5m2x2": 16, "u16x2": 32, "s16x2": 32,
+}  # fmt: skip
+"""Bits of every type that PTX names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A register; its name is unique in its function."""
+
+    name: str
+    type: str
+
+    @property
+    def bits(self) -> int:
+        """Its width; 1 for a predicate."""
+        return TYPES[self.type]
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A special register, such as %tid.x."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imm:
+    """A constant: its bits, and whether it was written as a number with a point, an 0f or an 0d."""
+
+    value: int
+    kind: str = "int"
+
+
+@dataclass(frozen=True, slots=True)
+class Sym:
+    """A variable, function or label, plus an offset."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mem:
+    """[base + offset]; `base` None is an absolute address."""
+
+    base: Reg | Sym | None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Vec:
+    """{a, b, ...}."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """a|b: two destinations."""
+
+    first: Operand
+    second: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """!p."""
+
+    reg: Reg
+
+
+@dataclass(frozen=True, slots=True)
+class Args:
+    """(a, b, ...) of a call."""
+
+    items: tuple[Operand, ...]
+
+
+Operand = Reg | Special | Imm | Sym | Mem | Vec | Pair | Not | Args
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction: opcode, its modifiers in order, guard, operands."""
+
+    opcode: str
+    modifiers: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Reg | None
+    negated: bool
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A place to branch to."""
+
+    name: str
+    line: int
+
+
+@dataclass(slots=True)
+class Variable:
+    """Something in memory: a parameter, or a variable of a state space."""
+
+    name: str
+    space: str
+    type: str
+    size: int
+    align: int
+    init: bytes = b""
+    extern: bool = False
+    references: list[tuple[int, str, int]] = field(default_factory=list)
+    """(byte offset, symbol, addend) for initialisers that are addresses."""
+    line: int = 0
+
+
+@dataclass(slots=True)
+class Function:
+    """A kernel or a device function."""
+
+    name: str
+    entry: bool
+    params: list[Variable]
+    returns: list[Variable]
+    body: list[Instruction | Label] = field(default_factory=list)
+    registers: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, Variable] = field(default_factory=dict)
+    targets: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Lists of labels (.branchtargets)."""
+    limits: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """.maxntid, .reqntid, .maxnreg, ... as written."""
+    line: int = 0
+
+
+@dataclass(slots=True)
+class Source:
+    """A parsed module."""
+
+    version: str
+    target: tuple[str, ...]
+    functions: dict[str, Function]
+    variables: dict[str, Variable]
