@@ -32,7 +32,7 @@ from drivers.nv.layouts.compute import PcasAction
 from hcq.errors import DriverError, HcqError
 from tools import nv_rungs as low
 from tools import nv_rungs_compute as high
-from tools.nv_rungs_bench import Bench, Facts
+from tools.nv_rungs_bench import Bench, Facts, patience
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -190,14 +190,14 @@ def spawn(rung: Rung, choices: Choices, arguments: argparse.Namespace) -> Result
     command += ["--dry"] * arguments.dry + ["--boost"] * arguments.boost
     command += ["--emulate", arguments.emulate] if arguments.emulate is not None else []
     command += ["--kernels", arguments.kernels] if arguments.kernels else []
-    start = time.perf_counter()
+    start, limit_s = time.perf_counter(), rung.limit_s * patience(arguments.emulate) + 5
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
-            out, err = child.communicate(timeout=rung.limit_s + 5)
+            out, err = child.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             child.kill()
             out, err = child.communicate()
-            err = f"no answer in {rung.limit_s + 5:.0f} s; the child was ended\n{err}"
+            err = f"no answer in {limit_s:.0f} s; the child was ended\n{err}"
     seconds = time.perf_counter() - start
     lines = [line for line in out.splitlines() if line.startswith("{")]
     if lines:

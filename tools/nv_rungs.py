@@ -253,7 +253,7 @@ def copies(bench: Bench) -> Facts:
 
 def _bandwidth(bench: Bench, copier: Copier) -> Iterator[tuple[str, float]]:
     size = 4 << 20 if bench.dry or bench.emulate is not None else 256 << 20
-    bench.patience_s = 10 * SIGNAL_S
+    bench.signal_s = 10 * SIGNAL_S
     memories = bench.context.memories
     first, second = (memories.vram(size, label="bandwidth") for _ in range(2))
     host = memories.host(size >> 2, label="bandwidth")

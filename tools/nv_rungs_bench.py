@@ -39,6 +39,10 @@ if TYPE_CHECKING:
 Facts = dict[str, object]
 SIGNAL_S = 1.0
 """How long a semaphore may take."""
+WORK_S = 5.0
+"""How long a submission may take."""
+EMULATED_PATIENCE = 6.0
+"""What limits are multiplied by where the GPU is emulated: it is as slow as what else its host does."""
 
 
 class RungError(HcqError):
@@ -55,6 +59,11 @@ class NoMapping:
         """Do nothing."""
 
 
+def patience(emulated: str | None) -> float:
+    """Return what time limits are multiplied by on a GPU, or on the emulated one of this name."""
+    return 1.0 if emulated is None else EMULATED_PATIENCE
+
+
 @dataclass
 class Bench:
     """What a rung runs on: everything up to a channel, made when asked for, closed with the stack."""
@@ -66,7 +75,8 @@ class Bench:
     kernels: Path | None = None
     emulate: str | None = None
     """The emulated GPU that this is, if it is one: children must run on the same, and sizes are small."""
-    patience_s: float = SIGNAL_S
+    signal_s: float = SIGNAL_S
+    """How long a semaphore may take; see `patience`."""
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _cache: dict[str, Any] = field(default_factory=dict)
 
@@ -74,6 +84,16 @@ class Bench:
         if name not in self._cache:
             self._cache[name] = make()
         return self._cache[name]
+
+    @property
+    def patience(self) -> float:
+        """What all time limits are multiplied by."""
+        return patience(self.emulate)
+
+    @property
+    def work_s(self) -> float:
+        """How long a submission may take, in seconds."""
+        return WORK_S * self.patience
 
     def check(self, fine: bool, text: str) -> None:  # noqa: FBT001 - an assertion's condition
         """Raise unless `fine`; in a dry run nothing was computed, and nothing is judged."""
@@ -186,13 +206,13 @@ class Bench:
         self, ring: NvRing, words: memoryview, value: int, what: str, *, mask: int = (1 << 64) - 1
     ) -> float:
         """Wait until the first word is `value`; return the microseconds, or raise with all that is known."""
-        start = time.perf_counter()
+        start, limit_s = time.perf_counter(), self.signal_s * self.patience
         while words[0] & mask != value:
-            if time.perf_counter() - start > self.patience_s:
+            if time.perf_counter() - start > limit_s:
                 error = ring.channel.error()
                 raise RungError(
                     f"{what}: the semaphore holds {words[0]:#x}, {value:#x} was expected after "
-                    f"{self.patience_s} s; "
+                    f"{limit_s} s; "
                     f"{ring.stuck() or 'the ring was fetched'}; token {ring.channel.token:#x}; "
                     f"notifier {error!r}"
                 )

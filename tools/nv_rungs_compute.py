@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from hcq.memory import Buffer
     from hcq.program import Program
 
-WAIT_S = 5.0
 _HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 
 
@@ -46,14 +45,16 @@ def _load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> 
     return device.load(image(name, device.info.arch, shared_bytes=shared_bytes, folder=bench.kernels))
 
 
-def _launch(device: Device, program: Program, *values: Any, groups: int = 1, threads: int = 1) -> float:
+def _launch(
+    bench: Bench, device: Device, program: Program, *values: Any, groups: int = 1, threads: int = 1
+) -> float:
     """Launch and wait; return the microseconds until the host saw it."""
     queue = device.compute
     start = time.perf_counter()
     commands = queue.record().exec(
         program, program.args(*values), groups=(groups, 1, 1), threads=(threads, 1, 1)
     )
-    queue.submit(commands).wait(timeout_s=WAIT_S)
+    queue.submit(commands).wait(timeout_s=bench.work_s)
     return (time.perf_counter() - start) * 1e6
 
 
@@ -66,15 +67,15 @@ def store(bench: Bench) -> Facts:
     device = _device(bench)
     out = device.alloc(4096, _HOST)
     program = _load(bench, device, "store")
-    first = _launch(device, program, out)
+    first = _launch(bench, device, program, out)
     bench.check(_words(out, 1) == [TOKEN], f"host memory holds {_words(out, 1)[0]:#x}, not {TOKEN:#x}")
     video = device.alloc(4096)
-    _launch(device, program, video)
+    _launch(bench, device, program, video)
     copied = device.alloc(4096, _HOST)
     queue = device.copies[0]
-    queue.submit(queue.record().copy(copied, video)).wait(timeout_s=WAIT_S)
+    queue.submit(queue.record().copy(copied, video)).wait(timeout_s=bench.work_s)
     bench.check(_words(copied, 1) == [TOKEN], f"video memory holds {_words(copied, 1)[0]:#x}, not {TOKEN:#x}")
-    again = min(_launch(device, program, out) for _ in range(20))
+    again = min(_launch(bench, device, program, out) for _ in range(20))
     return {"first_us": first, "best_us": again}
 
 
@@ -84,7 +85,7 @@ def grid(bench: Bench) -> Facts:
     groups, threads, add = 1000, 96, 5
     count = groups * threads
     out = device.alloc(4 * count, _HOST)
-    _launch(device, _load(bench, device, "grid"), out, add, groups=groups, threads=threads)
+    _launch(bench, device, _load(bench, device, "grid"), out, add, groups=groups, threads=threads)
     seen = _words(out, count)
     want = [groups * threads + add + 1000 * (i % threads % 4 + 1) + i for i in range(count)]
     wrong = next((i for i in range(count) if seen[i] != want[i]), None)
@@ -101,7 +102,7 @@ def shared(bench: Bench) -> Facts:
         if size > device.info.limits["max_shared_bytes"]:
             continue
         program = _load(bench, device, "shared", shared_bytes=size)
-        _launch(device, program, out, size - 1024, threads=256)
+        _launch(bench, device, program, out, size - 1024, threads=256)
         seen = _words(out, 256)
         bench.check(seen == list(range(255, -1, -1)), f"{size} bytes of shared memory: {seen[:8]}...")
         done.append(size)
@@ -113,7 +114,7 @@ def local(bench: Bench) -> Facts:
     device = _device(bench)
     out = device.alloc(4096, _HOST)
     step = 7
-    _launch(device, _load(bench, device, "local"), out, step, groups=256, threads=256)
+    _launch(bench, device, _load(bench, device, "local"), out, step, groups=256, threads=256)
     seen = _words(out, 256)
     # Element (i * step) & 1023 was written last by i itself: an odd step visits each once.
     want = [2 * i for i in range(256)]
@@ -137,9 +138,9 @@ def exchange(bench: Bench) -> Facts:
         )
         point = compute.submit(commands, after=[point])
         point = copy.submit(copy.record().copy(copied, counter), after=[point])
-    point.wait(timeout_s=WAIT_S)
+    point.wait(timeout_s=bench.work_s)
     took = (time.perf_counter() - start) * 1e6
-    copy.submit(copy.record().copy(out, copied)).wait(timeout_s=WAIT_S)
+    copy.submit(copy.record().copy(out, copied)).wait(timeout_s=bench.work_s)
     bench.check(_words(out, 1) == [rounds], f"{rounds} rounds counted {_words(out, 1)[0]}")
     return {"rounds": rounds, "us_per_round": round(took / rounds, 2)}
 
@@ -171,7 +172,7 @@ def _two_at_once(bench: Bench) -> list[int]:
             )
             stack.callback(process.kill)  # does nothing to one that has ended
             both.append(process)
-        said = [process.communicate(timeout=30)[0] for process in both]
+        said = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
     codes = [process.returncode for process in both]
     bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(said)[-1000:]}")
     return codes
@@ -192,7 +193,7 @@ def _stream(bench: Bench) -> float:
     first, second = device.alloc(size), device.alloc(size)
     program = _load(bench, device, "stream")
     groups = size // (256 * 16)
-    best = min(_launch(device, program, first, second, groups=groups, threads=256) for _ in range(10))
+    best = min(_launch(bench, device, program, first, second, groups=groups, threads=256) for _ in range(10))
     return round(2 * size / best / 1e3, 1)
 
 
@@ -207,11 +208,11 @@ def fault(bench: Bench) -> Facts:
         return {"dry": "no fault was made"}
     report = ""
     try:
-        _launch(device, program, kept, 0xDEAD_0000_0000)
+        _launch(bench, device, program, kept, 0xDEAD_0000_0000)
     except DeviceFault as error:
         report = str(error)
     except SignalTimeout as error:
-        raise RungError(f"no fault was noticed in {WAIT_S} s: {error}") from error
+        raise RungError(f"no fault was noticed in {bench.work_s} s: {error}") from error
     else:
         raise RungError("a store to an address that nothing is mapped at went through")
     facts: Facts = {"noticed_ms": (time.perf_counter() - start) * 1e3, "report": report}
