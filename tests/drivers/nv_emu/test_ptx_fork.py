@@ -9,6 +9,7 @@ import textwrap
 PROGRAM = textwrap.dedent(
     """
     import os
+    import signal
     from drivers.emu.launch import Options
     from drivers.emu.report import ReportKind
     from tests.drivers.nv_emu.conftest import Bench
@@ -20,6 +21,7 @@ PROGRAM = textwrap.dedent(
     assert run("ret;", 20.0) is None
     child = os.fork()
     if not child:
+        signal.alarm(50)  # should it hang, it must not outlive the test
         os._exit(0 if run("L: bra L;", 0.2).kind is ReportKind.HANG else 1)
     raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
