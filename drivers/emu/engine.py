@@ -69,9 +69,17 @@ class Engine:
         return self.library.module(translation.text, translation.called, optimise=optimise)
 
 
-@functools.lru_cache(maxsize=16)
+_making = threading.Lock()
+
+
 def engine(settings: Settings) -> Engine:
-    """Return the engine of some settings, made once a process."""
+    """Return the engine of some settings, made once a process: who asks meanwhile waits for it."""
+    with _making:
+        return _made(settings)
+
+
+@functools.lru_cache(maxsize=16)
+def _made(settings: Settings) -> Engine:
     return Engine(settings)
 
 

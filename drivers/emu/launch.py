@@ -111,25 +111,37 @@ class Work:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
-class _Arena:
+class Arena:
     """Memory for the resident workgroups of one host thread, kept between launches."""
 
     def __init__(self) -> None:
-        self._map = mmap.mmap(
+        self.memory = mmap.mmap(
             -1, _ARENA_BYTES + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
         )
-        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         self._shape: tuple[object, ...] = ()
+        self._slots = 0
+        """How many slots of that shape were made to look new."""
 
     def prepare(self, shape: tuple[object, ...], slot_bytes: int, slots: int) -> None:
-        """Make every slot look new when their shape changes."""
+        """Make every slot look new when their shape changes, and those that had none of this shape."""
         if shape != self._shape:
-            for i in range(slots):
-                struct.pack_into("<Q", self._map, i * slot_bytes, 0)
-            self._shape = shape
+            self._shape, self._slots = shape, 0
+        for i in range(self._slots, slots):
+            struct.pack_into("<Q", self.memory, i * slot_bytes, 0)
+        self._slots = max(self._slots, slots)
 
 
-_arenas: queue.SimpleQueue[_Arena] = queue.SimpleQueue()
+_arenas: queue.SimpleQueue[Arena] = queue.SimpleQueue()
+
+
+def _take_arena() -> Arena:
+    try:
+        return _arenas.get_nowait()
+    except queue.Empty:
+        return Arena()
+
+
 _pool: list[ThreadPoolExecutor] = []
 _pool_lock = threading.Lock()
 
@@ -156,7 +168,7 @@ class Running:
     """What each host thread's instructions last found, one after another."""
     version: int = 0
     """Of the map of allocations that the records point to."""
-    arenas: list[_Arena] = field(default_factory=list)
+    arenas: list[Arena] = field(default_factory=list)
 
     def stop(self) -> None:
         """Make every host thread return soon."""
@@ -301,7 +313,7 @@ def prepare(
     for shape_of, told in (("grid", work.told_grid or work.grid), ("block", work.told_block or work.block)):
         common |= {f"told_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}
     for _ in range(count):
-        arena = _arenas.get() if not _arenas.empty() else _Arena()
+        arena = _take_arena()
         arena.prepare(shape, slot_bytes, slots)
         running.arenas.append(arena)
         sites = ctypes.create_string_buffer(max(len(program.translation.sites), 1) * SITE.size)

@@ -10,6 +10,7 @@ Everything else goes into the module that asked for it.
 from __future__ import annotations
 
 import functools
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,8 @@ class Library:
     """Whether the core library is compiled: what is defined from now on lives in the modules that ask for it."""
     helpers: dict[str, Helper] = field(default_factory=dict)
     declarations: dict[str, str] = field(default_factory=dict)
+    _writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+    """Held while a helper is written: the machines of a process share the library, each with a thread."""
 
     # ---- types of this warp width
 
@@ -99,20 +102,21 @@ class Library:
         attributes: str = "",
     ) -> str:
         """Write a helper unless it is there already; `body(code, *parameters)` writes it. Returns its name."""
-        if name in self.helpers:
+        with self._writing:  # who wants it while another thread writes it gets it whole
+            if name in self.helpers:
+                return name
+            core = core and not self.sealed
+            hot = hot and self.target.gathers and not self.checks.any
+            declarations = Declarations()
+            code = Code(declarations)
+            values = [Value(type_, f"%{p}") for p, type_ in parameters.items()]
+            self.helpers[name] = Helper(name, "", (), core=core, hot=hot)
+            body(code, *values)
+            text = code.function(name, result, values, attributes or ("#1" if hot else "#0"))
+            self.helpers[name] = Helper(name, text, tuple(declarations.declared), core=core, hot=hot)
+            self.declarations.update(declarations.declared)
+            self.declarations[name] = f"declare {result} @{name}({', '.join(parameters.values())})"
             return name
-        core = core and not self.sealed
-        hot = hot and self.target.gathers and not self.checks.any
-        declarations = Declarations()
-        code = Code(declarations)
-        values = [Value(type_, f"%{p}") for p, type_ in parameters.items()]
-        self.helpers[name] = Helper(name, "", (), core=core, hot=hot)
-        body(code, *values)
-        text = code.function(name, result, values, attributes or ("#1" if hot else "#0"))
-        self.helpers[name] = Helper(name, text, tuple(declarations.declared), core=core, hot=hot)
-        self.declarations.update(declarations.declared)
-        self.declarations[name] = f"declare {result} @{name}({', '.join(parameters.values())})"
-        return name
 
     def closure(self, names: Iterable[str], *, optimise: bool) -> tuple[list[Helper], list[Helper]]:
         """Return the helpers that a module calling `names` must contain, and those it may import from the core library."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 
 from drivers.emu import access, dispatch, jit
 from drivers.emu.engine import Program, Settings, engine
-from drivers.emu.launch import Options, Work, launch
+from drivers.emu.launch import Arena, Options, Work, launch
 from drivers.emu.library import Library, Sanitizers
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt import Block, WarpFunction
@@ -116,3 +119,47 @@ def test_shapes_that_cannot_be_are_refused(grid: Any, block: Any):
     one = program(Settings(cache=config().cache), 0x1000)
     with pytest.raises(UsageError, match="threads"):
         launch(one, Work(grid=grid, block=block, params=b"", shared_bytes=0), AddressSpace())
+
+
+def test_threads_that_want_an_engine_at_once_share_one():
+    settings = Settings(checks=Sanitizers(partial_barriers=True), cache=config().cache)
+    start = threading.Barrier(8)
+
+    def want(_: int) -> Any:
+        start.wait()
+        return engine(settings)
+
+    with ThreadPoolExecutor(8) as pool:
+        made = set(map(id, pool.map(want, range(8))))
+    assert len(made) == 1
+
+
+def test_a_helper_that_another_thread_is_writing_is_given_out_whole():
+    library = Library(32, jit.host(), Sanitizers())
+    begun, wanted = threading.Event(), threading.Event()
+
+    def slow(c: Any) -> None:
+        begun.set()
+        wanted.wait(10)
+        time.sleep(0.05)
+        c.ret()
+
+    def want() -> str:
+        begun.wait(10)
+        wanted.set()
+        return library.helpers[library.define("emu.slow", "void", {}, slow)].text
+
+    with ThreadPoolExecutor(2) as pool:
+        other = pool.submit(want)
+        library.define("emu.slow", "void", {}, slow)
+        assert "@emu.slow" in other.result()
+
+
+def test_slots_that_a_smaller_launch_left_out_look_new():
+    arena = Arena()
+    arena.prepare(("wide",), 64, 4)
+    arena.memory[:256] = bytes([1]) * 256
+    arena.prepare(("narrow",), 32, 1)
+    arena.prepare(("narrow",), 32, 3)
+    heads = [bytes(arena.memory[at : at + 8]) for at in (0, 32, 64)]
+    assert heads == [bytes(8)] * 3
