@@ -71,6 +71,10 @@ class Engine(Protocol):
         """Run one method of the class."""
         ...
 
+    def left_over(self) -> ChannelError | None:
+        """Return the error of settings made for a launch that never came."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class Operation:

@@ -109,6 +109,8 @@ class Compute:
         for method in gone:
             del self.methods[method]
         self._registers: dict[int, int] = {}
+        self._unlaunched = False
+        """SEND_PCAS_A gave a descriptor, and nothing has been done with it."""
         self._inline = bytearray()
         self._inline_left = 0
 
@@ -133,9 +135,23 @@ class Compute:
         if self._inline_left and method is not M.LOAD_INLINE_DATA:
             raise self.error(f"{self._inline_left} bytes of inline data are missing before {method.name}")
         self._registers[method] = call.value
+        if method is M.SEND_PCAS_A:
+            error = self.left_over()
+            if error is not None:
+                raise error
+            self._unlaunched = True
         action = self._ACTIONS.get(method)
         if action is not None:
             action(self, call.value)
+
+    def left_over(self) -> ChannelError | None:
+        """Return the error of a descriptor that was sent and never scheduled."""
+        if not self._unlaunched:
+            return None
+        va = self._registers[M.SEND_PCAS_A] << 8
+        return self.error(
+            f"the descriptor at {va:#x} was sent and not scheduled: SEND_SIGNALING_PCAS2_B is missing"
+        )
 
     def _register(self, method: M, why: str) -> int:
         if method not in self._registers:
@@ -191,6 +207,11 @@ class Compute:
     def _signal(self, value: int) -> None:
         action = PcasAction(value & 0xF)
         va = self._register(M.SEND_PCAS_A, "SEND_SIGNALING_PCAS2_B") << 8
+        sent, self._unlaunched = self._unlaunched, action is PcasAction.INVALIDATE
+        if not sent:
+            raise self.error(
+                f"SEND_SIGNALING_PCAS2_B without a SEND_PCAS_A of its own: {va:#x} was used before"
+            )
         if action is PcasAction.INVALIDATE:
             self._run.machine.descriptors.pop((self._run.space.number, va), None)
             return

@@ -1,4 +1,7 @@
-"""The copy classes: transfers, fills by remapping, semaphores (nv.md 3.5)."""
+"""The copy classes: transfers, fills by remapping, semaphores (nv.md 3.5).
+
+Offsets and sizes that no transfer uses are an error, though hardware would be silent: the work is lost.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,16 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.pushbuffer import MethodCall
 
 _PREFETCH_SINCE = 0xCAB5
+_FOR_ONE_TRANSFER = frozenset(
+    {
+        DmaMethod.OFFSET_IN_UPPER,
+        DmaMethod.OFFSET_IN_LOWER,
+        DmaMethod.OFFSET_OUT_UPPER,
+        DmaMethod.OFFSET_OUT_LOWER,
+        DmaMethod.LINE_LENGTH_IN,
+        DmaMethod.LINE_COUNT,
+    }
+)
 _PIECE = 1 << 24
 
 
@@ -56,6 +69,7 @@ class Copy:
         if cls < dma.PAYLOAD_UPPER_SINCE:
             del self.methods[DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER]
         self._unflushed = False
+        self._unused: set[DmaMethod] = set()
 
     def error(self, message: str, kind: Kind = Kind.METHOD) -> ChannelError:
         """Return the error that this engine posts."""
@@ -73,8 +87,20 @@ class Copy:
             if violations:
                 raise self.error(f"{known.name} {call.value:#x}: {violations[0]}")
         self._registers[call.address] = call.value
+        if call.address in _FOR_ONE_TRANSFER:
+            if call.address in self._unused:
+                raise self._lost(f"{known.name} is set again")
+            self._unused.add(DmaMethod(call.address))
         if call.address == DmaMethod.LAUNCH_DMA:
             self._launch(LaunchDma.from_int(call.value))
+
+    def left_over(self) -> ChannelError | None:
+        """Return the error of a transfer that was set up and never launched."""
+        return self._lost("a semaphore is released") if self._unused else None
+
+    def _lost(self, then: str) -> ChannelError:
+        names = ", ".join(sorted(one.name for one in self._unused))
+        return self.error(f"{then}, and no transfer used {names}: a LAUNCH_DMA is missing")
 
     def _register(self, method: DmaMethod, why: str) -> int:
         if method not in self._registers:
@@ -90,6 +116,7 @@ class Copy:
         engine = f"copy {self._cls:#x}"
         if kind is not DataTransferType.NONE:
             transfer = self._transfer(launch)
+            self._unused.clear()
             self._unflushed = True
             self._run.launch(
                 partial(self._move, transfer),

@@ -76,6 +76,10 @@ class Host:
             return
         if execute.ACQUIRE_SWITCH_TSG:
             raise host_error(f"a release with bits of an acquire: {execute}")
+        for engine in run.bound.values():
+            error = engine.left_over()
+            if error is not None:
+                raise error
         if execute.RELEASE_WFI:
             run.when_idle(partial(self._write, execute, one))
         else:
