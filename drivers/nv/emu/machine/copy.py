@@ -224,6 +224,7 @@ class Copy:
         step_in, step_out = (remap.NUM_SRC_COMPONENTS + 1) * size, (remap.NUM_DST_COMPONENTS + 1) * size
         reads = any(part <= RemapSource.SRC_W for part in parts)
         data = space.read(source, count * step_in, "the copy engine") if reads else b""
+        space.reach(target, count * step_out, MmuAccess.WRITE, "the copy engine")
         keep = RemapSource.NO_WRITE in parts
         out = bytearray(
             space.read(target, count * step_out, "the copy engine") if keep else bytes(count * step_out)

@@ -87,6 +87,10 @@ class VaSpace:
         """Cut a range that is mapped where allocations meet."""
         return self._pieces(va, size, MmuAccess.READ, "an engine")
 
+    def reach(self, va: int, size: int, access: MmuAccess, what: str) -> None:
+        """Raise the MMU fault of the first byte of [va, va + size) that cannot be accessed."""
+        self._pieces(va, size, access, what)
+
     def _pieces(self, va: int, size: int, access: MmuAccess, what: str) -> list[tuple[int, int]]:
         pieces, at = [], va
         while at < va + size:
