@@ -152,6 +152,7 @@ def test_sanitizers_notice_every_barrier_that_a_reduction_lacks() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # mutants leave devices open
 def test_forked_children_come_to_the_verdicts_of_fresh_machines() -> None:
     judge = Judge(seeds=(1,))
     numbers = sample(judge.mutants, 12, 11, None)
