@@ -189,16 +189,16 @@ def test_ctrl_c_ends_a_wait_at_once(name: str, lab: Lab) -> None:
         "lab.close()\n"
         "print('closed')\n",
     )
-    process = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.1)
-    start = time.monotonic()
-    process.send_signal(signal.SIGINT)
-    assert process.stdout.readline() == "interrupted\n"
-    assert time.monotonic() - start < 1.0
-    assert process.communicate(timeout=20)[0] == "closed\n"
-    assert process.returncode == 0
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.1)
+        start = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        assert time.monotonic() - start < 1.0
+        assert process.stdout.read() == "closed\n"  # communicate() leaves out what readline() read ahead
+        assert process.wait(timeout=20) == 0
 
 
 def test_fork_s_child_is_refused_and_the_parent_goes_on(name: str, lab: Lab) -> None:
