@@ -424,7 +424,7 @@ def test_a_misaligned_store_and_a_trap_are_exceptions(make: Make):
         code = upload(launcher.client, cubin("sm_90", text))
         launcher.fails(code, name, struct.pack("<QI", data.va + 2, 1))
         assert launcher.ring.error() == RcCode.GR_EXCEPTION
-        assert launcher.client.machine.faults.sm(0).hwwWarpEsr
+        assert launcher.client.machine.channels[0].run.faults.sm(0).hwwWarpEsr
 
 
 def test_a_hung_kernel_is_a_context_switch_timeout(make: Make, monkeypatch: Any):

@@ -190,3 +190,21 @@ def test_a_dead_launch_holds_nothing(make: Make):
     client.uvm_call(UvmCommand.UVM_FREE, base=flag.va, length=flag.size)
     client.free(flag.handle, client.device)
     assert client.machine.vram_used < used
+
+
+def test_each_channel_has_its_own_error_state(make: Make):
+    client = make().up()
+    first = Launcher.make(client)
+    healthy = client.engine_object
+    second = Launcher.make(client)
+    faulty(second, "a wild store")
+    assert list(states(client)) == [0]
+    broken, client.engine_object = client.engine_object, healthy
+    assert not first.ring.error()
+    assert states(client) == {}
+    number = Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES
+    assert not client.control(debug(client), number, numSMsToRead=1).mmuFault.valid
+    client.control(debug(client), Control.NV83DE_CTRL_CMD_DEBUG_CLEAR_ALL_SM_ERROR_STATES)
+    client.engine_object = broken
+    assert list(states(client)) == [0]
+    assert client.control(debug(client), number, numSMsToRead=1).mmuFault.valid

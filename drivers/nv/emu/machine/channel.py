@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from drivers.nv.emu.machine.compute import Compute
 from drivers.nv.emu.machine.copy import Copy
+from drivers.nv.emu.machine.faults import Faults
 from drivers.nv.emu.machine.host import Host
 from drivers.nv.emu.machine.pushbuffer import MethodCall, decode
 from drivers.nv.emu.machine.races import Known, Work, join
@@ -158,6 +159,8 @@ class ChannelRun:
     """The operation at hand, if it is an engine's."""
     known: Known = field(default_factory=dict)
     """What was done before the method at hand."""
+    faults: Faults = field(default_factory=Faults)
+    """What a debugger reads of it."""
     _numbers: Counter[str] = field(default_factory=Counter)
     _bell: threading.Lock = field(default_factory=threading.Lock)
     _put: int = 0

@@ -313,7 +313,7 @@ def _sm_states(
     machine: Machine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
 ) -> None:
     params: Any = kind.from_bytes(block)
-    _target_channel(client, target, params.hTargetChannel)
+    faults = _target_channel(client, target, params.hTargetChannel).run.faults
     first, count = params.startingSM, params.numSMsToRead
     if not 0 < count <= MAX_SMS_PER_READ or first + count > machine.profile.sms:
         raise Refused(
@@ -321,29 +321,33 @@ def _sm_states(
             f"SMs {first} to {first + count - 1}: at most {MAX_SMS_PER_READ} at once, there are "
             f"{machine.profile.sms}",
         )
-    states = tuple(machine.faults.sm(first + i) for i in range(count))
-    kind.store(block, smErrorStateArray=states, mmuFault=machine.faults.mmu_word)
+    states = tuple(faults.sm(first + i) for i in range(count))
+    kind.store(block, smErrorStateArray=states, mmuFault=faults.mmu_word)
 
 
 def _clear_states(
     machine: Machine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
 ) -> None:
     params: Any = kind.from_bytes(block)
-    _target_channel(client, target, params.hTargetChannel)
+    channel = _target_channel(client, target, params.hTargetChannel)
     if params.numSMsToClear > machine.profile.sms:
         raise Refused(_WRONG, f"{params.numSMsToClear} SMs, there are {machine.profile.sms}")
-    machine.faults.clear()
+    channel.run.faults.clear()
 
 
-def _target_channel(client: Client, target: Debugger, handle: int) -> None:
-    if handle and find(client, handle, Channel, "hTargetChannel") is not target.target.parent:
+def _target_channel(client: Client, target: Debugger, handle: int) -> Channel:
+    channel = target.target.parent
+    assert isinstance(channel, Channel)
+    if handle and find(client, handle, Channel, "hTargetChannel") is not channel:
         raise Refused(_WRONG, f"channel {handle:#x} is not the debugger's")
+    return channel
 
 
 def _mmu_faults(
-    machine: Machine, _client: Client, _target: Debugger, kind: type[Struct], block: bytearray
+    _machine: Machine, client: Client, target: Debugger, kind: type[Struct], block: bytearray
 ) -> None:
-    kind.store(block, mmuFaultInfoList=tuple(machine.faults.mmu), count=len(machine.faults.mmu))
+    faults = _target_channel(client, target, 0).run.faults.mmu
+    kind.store(block, mmuFaultInfoList=tuple(faults), count=len(faults))
 
 
 def _exception_mask(

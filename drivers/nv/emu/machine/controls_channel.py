@@ -87,11 +87,11 @@ def _reset(machine: Machine, _client: Client, target: Channel, _kind: type[Struc
 
 
 def _mmu_fault(
-    machine: Machine, _client: Client, _target: Channel, kind: type[Struct], block: bytearray
+    _machine: Machine, _client: Client, target: Channel, kind: type[Struct], block: bytearray
 ) -> None:
-    if not machine.faults.mmu:
+    if not target.run.faults.mmu:
         raise Refused(NvStatus.OBJECT_NOT_FOUND, "there was no MMU fault")
-    last = machine.faults.mmu[-1]
+    last = target.run.faults.mmu[-1]
     kind.store(
         block,
         addrHi=last.faultAddress >> 32,

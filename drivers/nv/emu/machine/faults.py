@@ -19,7 +19,7 @@ _GLOBAL_ESR = 4
 
 
 class Faults:
-    """The fault state of one GPU."""
+    """The fault state of one channel."""
 
     def __init__(self) -> None:
         self.sms: dict[int, NV83DE_SM_ERROR_STATE_REGISTERS] = {}

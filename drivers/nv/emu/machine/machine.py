@@ -13,7 +13,6 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from drivers.kernel import LinuxKernel
-from drivers.nv.emu.machine.faults import Faults
 from drivers.nv.emu.machine.grid import Grids
 from drivers.nv.emu.machine.images import Images
 from drivers.nv.emu.machine.objects import Channel, Client, Event, RmObject
@@ -72,7 +71,6 @@ class Machine:
         """Why ioctls were refused, the latest last."""
         self.launches: Counter[str] = Counter()
         """Kernel name -> grids run."""
-        self.faults = Faults()
         self.images = Images()
         self.grids = Grids(settings)
         self.races = Races() if settings.checks.global_races else None
@@ -187,7 +185,7 @@ class Machine:
                     at=run.at,
                 )
             )
-            self.faults.take(error)
+            run.faults.take(error)
             owner = next((c for c in self.channels if c.run is run), None)
             siblings = [
                 c for c in self.channels if owner is not None and c.group is owner.group and c.run is not run
