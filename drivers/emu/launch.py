@@ -210,6 +210,8 @@ def launch(
     began = time.perf_counter()
     tier = first_tier(program, options)
     count = host_threads(program, work, options)
+    if program.engine.settings.checks.global_races:
+        memory.forget_parties()
     running = prepare(program, work, memory, options, program.entry(tier), count)
     started = time.perf_counter()
     hung = _run(program, running, options, tier, count)
@@ -230,6 +232,11 @@ def host_threads(program: Program, work: Work, options: Options) -> int:
 def warps_of(program: Program, work: Work) -> int:
     """Return the warps a workgroup has."""
     return -(-work.threads // program.engine.settings.lanes)
+
+
+def thread_named(work: Work, group: int, thread: int) -> str:
+    """Return how reports name a thread, given by numbers of its workgroup in the grid and of it therein."""
+    return f"thread {_unflatten(thread, work.block)} of block {_unflatten(group, work.grid)}"
 
 
 def sort_out(
@@ -269,8 +276,6 @@ def prepare(
     engine = program.engine
     warps = warps_of(program, work)
     lanes, checks = engine.settings.lanes, engine.settings.checks
-    if checks.global_races:
-        memory.forget_parties()
     version = memory.version
     entries = memory.table(shadows=checks.shadows)
     table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
@@ -449,7 +454,10 @@ def _access(kind: ReportKind, other: int) -> str:
 def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int) -> str:
     if kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN, ReportKind.GLOBAL_RACE):
         return memory.nearest(address)
-    if kind in (ReportKind.SHARED_OUT_OF_BOUNDS, ReportKind.SHARED_RACE):
+    if kind is ReportKind.UNINITIALISED and memory.find(address) is not None:
+        return memory.nearest(address)
+    shared = (ReportKind.SHARED_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT)
+    if kind is ReportKind.SHARED_OUT_OF_BOUNDS or kind in shared:
         return f"shared memory of {work.shared_bytes} bytes"
     if kind is ReportKind.LOCAL_OUT_OF_BOUNDS:
         return f"local memory of {work.local_bytes} bytes a thread"

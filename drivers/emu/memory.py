@@ -20,7 +20,8 @@ from drivers.emu.state import MAP_ATOMIC, MAP_ENTRY, MAP_READ, MAP_WRITE
 from hcq.errors import UsageError
 
 _REMEMBERED = 512
-RACE_BYTES_PER_DWORD = 16
+RACE_BYTES_PER_DWORD = 32
+"""A cell: who wrote last and when, who read last and when, then where each did it (`sanitize` says how)."""
 
 
 @dataclass(slots=True, eq=False)

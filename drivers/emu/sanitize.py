@@ -6,7 +6,7 @@ clock is not known to the accessing warp. Lanes of one warp are taken to be in o
 copy writes is nobody's to use until its warp has waited for it; then it counts as that warp's write.
 
 **Between workgroups.** Each dword of global memory remembers the workgroup that last wrote and last read
-it, and when. An access by another workgroup is a race unless that one has passed a fence since (a workgroup
+it, and when; where, is noted for those who compare launches (`RACE_CELL`). An access by another workgroup is a race unless that one has passed a fence since (a workgroup
 that has fenced once acquires with each atomic too, as in the "last block" pattern). Atomics do not race
 with atomics. Accesses narrower than a dword are not judged: neighbours may rightly share a dword.
 
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 _FENCES = BARRIERS
 _CELL = 16
+RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
+"""Where a cell of global memory keeps what: parties are numbers of workgroups, from 1, that of an atomic has
+the top bit set; behind `writer` and `reader` lies when. Places are those of the last read, atomic and plain store
+as `race_place` reads them, 0 is none; `storer` is the workgroup of the plain store."""
+_THREAD_BITS = 10
 _ATOMIC_CLOCK = 1 << 23
 _CLOCK = _ATOMIC_CLOCK - 1
 _ATOMIC_GROUP = 1 << 31
@@ -384,6 +389,11 @@ def _note_initialised(
             c.store(Value("i8", "1"), at)
 
 
+def race_place(word: int) -> tuple[int, int]:
+    """Return the number of the instruction and the thread of its workgroup that a place of a `RACE_CELL` names."""
+    return (word - 1) >> _THREAD_BITS, (word - 1) & ((1 << _THREAD_BITS) - 1)
+
+
 def _note_party(
     lib: Library,
     c: Code,
@@ -406,7 +416,13 @@ def _note_party(
     is_atomic = c.icmp("eq", access, memory.ATOMIC)
     writes = c.icmp("ne", access, memory.READ)
     mine = c.op("or", me, c.select(is_atomic, c.const("i32", _ATOMIC_GROUP), _i32(0)))
-    cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 4))} to ptr")
+    cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 5))} to ptr")
+    lanes_before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
+    flat = c.op("add", lanes_before, c.resize(lane, 32))
+    place = c.op("add", c.op("or", c.op("shl", site, _THREAD_BITS), flat), 1)
+
+    def part(name: str) -> Value:
+        return c.gep(cell, RACE_CELL[name])
 
     def judge(at: int) -> None:
         other, when = c.load("i32", c.gep(cell, at)), c.load("i32", c.gep(cell, at + 4))
@@ -425,6 +441,12 @@ def _note_party(
             judge(8)
             c.store(mine, cell)
             c.store(now, c.gep(cell, 4))
+            with c.when(is_atomic):
+                c.store(place, part("atomic_at"))
+            with c.otherwise(is_atomic):
+                c.store(place, part("stored_at"))
+                c.store(me, part("storer"))
         with c.otherwise(writes):
             c.store(mine, c.gep(cell, 8))
             c.store(now, c.gep(cell, 12))
+            c.store(place, part("read_at"))

@@ -34,7 +34,8 @@ _STOPS_WITHIN_S = 1.0
 class SlicedLaunch:
     """One launch in flight: made, advanced until it is over, asked for its result, closed.
 
-    By one thread at a time.
+    By one thread at a time. Where races between workgroups are told, whoever advances it sees to it that the
+    shadows of global memory are those of this launch.
     """
 
     def __init__(
@@ -110,6 +111,11 @@ class SlicedLaunch:
         return launches.sort_out(
             self._program, self._options, reports, hung=self._hung, seconds=self._seconds, tier=self._tier
         )
+
+    def describe(self, instruction: int, group: int, thread: int) -> str:
+        """Return in words an instruction by number, and the thread of a workgroup that ran it."""
+        site = self._program.translation.sites[instruction]
+        return f"line {site.line}: {site.text} by {launches.thread_named(self._work, group, thread)}"
 
     def close(self) -> None:
         """Give back what it holds; one that still runs is stopped first."""

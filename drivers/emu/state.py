@@ -135,7 +135,7 @@ MAP_ENTRY = Record(
 )
 """One allocation as generated code sees it, sorted by `start`: host address = device address + `delta`.
 
-`initialised` and `touched` are host addresses of shadows (one byte a byte, 16 bytes a dword) or 0.
+`initialised` and `touched` are host addresses of shadows (one byte a byte, 32 bytes a dword) or 0.
 """
 
 MAP_READ, MAP_WRITE, MAP_ATOMIC = 1, 2, 4

@@ -20,22 +20,30 @@ if TYPE_CHECKING:
 def _emulated(variant: str | None) -> Kernel:
     """Return an emulated machine; the one place that names both driver and emulator.
 
-    A variant is made of "sm_80", "sm_90" or "sm_120", a driver branch such as "570", and "native" for a
-    kernel whose ioctls are not filtered, joined by "+". Default: "sm_90+580".
+    A variant is made of "sm_80", "sm_90" or "sm_120", a driver branch such as "570", "native" for a
+    kernel whose ioctls are not filtered, and "checked" for one that runs kernels with all sanitizers, joined
+    by "+". Default: "sm_90+580".
     """
-    from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - heavy, and not part of real hardware
+    from drivers.emu.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
+    from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - the same
 
     parts = [part for part in (variant or "").split("+") if part]
     profiles = [part for part in parts if part.startswith("sm_")]
     branches = [part for part in parts if part.isdigit()]
-    rest = [part for part in parts if part not in {*profiles, *branches, "native"}]
+    rest = [part for part in parts if part not in {*profiles, *branches, "native", "checked"}]
     if rest or len(profiles) > 1 or len(branches) > 1:
         raise UsageError(
-            f"no emulated GPU is called {variant!r}: wanted an architecture, a driver branch and 'native', "
-            "each at most once, joined by '+'; for example sm_80, sm_120+595, sm_90+580+native"
+            f"no emulated GPU is called {variant!r}: wanted an architecture, a driver branch, 'native' and "
+            "'checked', each at most once, joined by '+'; for example sm_80, sm_120+595, sm_90+580+native"
         )
     profile, branch = (profiles or ["sm_90"])[0], (branches or ["580"])[0]
-    return open_machine(profile, driver=branch, filtered="native" not in parts, seed=config().seed)
+    return open_machine(
+        profile,
+        driver=branch,
+        filtered="native" not in parts,
+        seed=config().seed,
+        checks=Sanitizers.all() if "checked" in parts else None,
+    )
 
 
 DRIVER = NvDriver()

@@ -12,8 +12,34 @@ from drivers.nv.emu.machine import Kind
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.host import SemOperation
 from tests.drivers.nv_machine.client import Client, Memory, method, sem, wait_word
-from tests.drivers.nv_machine.launching import INCREMENT, STORE, Code, Launcher, copy_word, cubin, upload
+from tests.drivers.nv_machine.launching import (
+    HEAD,
+    INCREMENT,
+    STORE,
+    Code,
+    Launcher,
+    copy_word,
+    cubin,
+    upload,
+)
 
+MORE = """
+.visible .entry read(.param .u64 at) {
+ .reg .b32 %r<2>; .reg .b64 %d<2>;
+ ld.param.u64 %d0, [at]; ld.global.u32 %r0, [%d0];
+ st.global.u32 [%d0+1024], %r0; ret;
+}
+.visible .entry count(.param .u64 at) {
+ .reg .b32 %r<2>; .reg .b64 %d<2>;
+ ld.param.u64 %d0, [at];
+ atom.global.add.u32 %r0, [%d0], 1; ret;
+}
+.visible .entry await_one(.param .u64 at) {
+ .reg .b32 %r<2>; .reg .b64 %d<2>; .reg .pred %p;
+ ld.param.u64 %d0, [at];
+L: atom.global.add.u32 %r0, [%d0], 0; setp.eq.u32 %p, %r0, 0; @%p bra L; ret;
+}
+"""
 GEQ = SemOperation.ACQ_STRICT_GEQ
 
 Make = Callable[..., Client]
@@ -26,13 +52,16 @@ class Two:
         self.client = client
         self.launcher = Launcher.make(client)
         self.copies = client.copy_channel()
-        self.code: Code = upload(client, cubin("sm_90", STORE, INCREMENT))
+        self.code: Code = upload(client, cubin("sm_90", STORE, INCREMENT, MORE))
         self.data: Memory = client.memory(4096)
         self.signals = client.memory(4096)
 
     def store(self, at: int) -> list[int]:
+        return self.launch("store", at)
+
+    def launch(self, kernel: str, at: int) -> list[int]:
         params = struct.pack("<QI", self.data.va + at, 7)
-        return self.launcher.send(self.launcher.qmd(self.launcher.descriptor(self.code, "store", params)))
+        return self.launcher.send(self.launcher.qmd(self.launcher.descriptor(self.code, kernel, params)))
 
     def copy(self, source: int, target: int) -> list[int]:
         return copy_word(self.data.va + source, self.data.va + target)
@@ -130,4 +159,48 @@ def test_nothing_is_judged_where_nobody_asked(make: Make):
     two.push(two.store(0) + two.done(0), two.copy(256, 0) + two.done(1))
     wait_word(two.signals, 0, 1, two.client)
     wait_word(two.signals, 16, 1, two.client)
+    assert two.client.kernel.reports == []
+
+
+def test_a_race_names_instruction_thread_address_and_allocation_of_both(two: Two):
+    two.push(two.store(0) + two.done(0), two.copy(256, 0) + two.done(1))
+    (text,) = two.races()[:1]
+    line = 1 + (HEAD + STORE).split("\n").index(next(x for x in STORE.split("\n") if "st.global" in x))
+    assert f"line {line}: st.global.u32 [%d0], %r0" in text
+    assert "by thread (0, 0, 0) of block (0, 0, 0)" in text
+    assert f"{two.data.va:#x}, in video memory" in text
+    assert "transfer on" in text
+
+
+def test_the_instruction_that_stored_is_named_though_another_read_later(two: Two):
+    with two.client.machine.lock:
+        two.launcher.ring.push(two.launch("increment", 0) + two.launch("read", 0) + two.done(0))
+    two.launcher.ring.wait_error()
+    text = two.client.kernel.reports[0].message
+    assert "kernel increment" in text
+    assert "kernel read" in text
+    assert "st.global.u32 [%d0], %r0" in text
+    assert "ld.global.u32 %r0, [%d0]" in text
+
+
+def test_atomics_of_two_grids_do_not_race(two: Two):
+    two.launcher.ring.push(two.launch("count", 0) * 3 + two.done(0))
+    wait_word(two.signals, 0, 1, two.client)
+    assert two.client.kernel.reports == []
+    assert struct.unpack_from("<I", two.data.view)[0] == 3
+
+
+@pytest.mark.parametrize("other", ["increment", "store"])
+def test_an_atomic_and_a_plain_store_do(two: Two, other: str):
+    two.launcher.ring.push(two.launch("count", 0) + two.launch(other, 0) + two.done(0))
+    two.launcher.ring.wait_error()
+    (first, *_) = two.client.kernel.reports
+    assert first.kind is Kind.RACE
+    assert "atomically" in first.message
+    assert "atom.global.add" in first.message
+
+
+def test_a_grid_that_waits_for_another_does_not_keep_it_away(two: Two):
+    two.launcher.ring.push(two.launch("await_one", 0) + two.launch("count", 0) + two.done(0))
+    wait_word(two.signals, 0, 1, two.client)
     assert two.client.kernel.reports == []

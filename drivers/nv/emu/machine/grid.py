@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from contextlib import closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drivers.emu.launch import Options
@@ -32,16 +33,44 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.emu.engine import Settings
+    from drivers.emu.memory import AddressSpace
     from drivers.nv.emu.machine.channel import ChannelRun
     from drivers.nv.emu.machine.compute import Windows
     from drivers.nv.emu.machine.descriptor import Descriptor
     from drivers.nv.emu.machine.images import Loaded
+    from drivers.nv.emu.machine.races import Work
 
 _TIMEOUT_S = 60.0
 _TURNS = 1024
 """Turns of workgroups in a slice: some milliseconds as a rule."""
 _PATIENCE_S = 0.02
 """How long the machine waits for a slice before it goes on without."""
+_SLICES = 8
+"""Slices of a launch before another that waits takes over the shadows of races: it may wait for that one."""
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """The time in which one launch has the shadows; another that waits takes them over between slices."""
+
+    launch: SlicedLaunch
+    work: Work
+    memory: AddressSpace
+    slices: int = 0
+
+    def begin(self) -> None:
+        """Take the shadows."""
+        self.slices = 0
+        self.memory.forget_parties()
+
+    def over(self) -> bool:
+        """Give the shadows away if it is time: what the launch did so far is noted, and races with it from now on
+        are seen only between launches.
+        """
+        if self.slices < _SLICES or self.launch.away:
+            return False
+        note_kernel(self.work, self.memory)
+        return True
 
 
 class Grids:
@@ -51,8 +80,8 @@ class Grids:
         self._settings = settings
         self.timeout_s = _TIMEOUT_S
         """A kernel that takes longer hangs."""
-        self._watched: SlicedLaunch | None = None
-        """The launch begun last, while it runs."""
+        self._turn: _Turn | None = None
+        """Whose accesses the shadows hold that races are judged by; those of one launch at a time."""
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], int] = {}
@@ -147,30 +176,48 @@ class Grids:
         self, run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, params: bytes
     ) -> Iterator[SlicedLaunch]:
         pages = HeldPages(run.machine.lock)
-        while run.machine.races is not None and self._watched is not None:
-            yield self._watched  # the shadows that races are judged by are those of one launch
         try:
             launch = self._begin(run, windows, one, loaded, params, pages=pages)
         except UsageError as error:
             raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
-        self._watched = launch
-        try:
-            with closing(launch):
-                while not launch.advance(turns=_TURNS, patience_s=_PATIENCE_S):
-                    if launch.away:
-                        pages.hold(run.space)
-                    yield launch
-                result = launch.result()
-        finally:
-            self._watched = None
+        turn = None
         if run.acting is not None and run.machine.races is not None:
-            run.acting.work.name = f"kernel {loaded.kernel.name} on {run.name} ({run.at})"
-            note_kernel(run.acting.work, run.space.map)
+            turn = _Turn(launch, run.acting.work, run.space.map)
+            turn.work.name = f"kernel {loaded.kernel.name} on {run.name} ({run.at})"
+            turn.work.locate = launch.describe
+        with closing(launch):
+            yield from self._slices(run, launch, turn, pages)
+            result = launch.result()
         run.machine.launched(loaded.kernel.name)
         if result.fault is not None:
             raise kernel_error(result.fault, loaded, one.grid, run.machine.profile.sms)
         for finding in result.findings:
             raise launch_error(str(finding), Kind.KERNEL)
+
+    def _slices(
+        self, run: ChannelRun, launch: SlicedLaunch, turn: _Turn | None, pages: HeldPages
+    ) -> Iterator[SlicedLaunch]:
+        """Run a launch to its end."""
+        try:
+            while True:
+                while turn is not None and self._turn is not turn:
+                    if self._turn is None or self._turn.over():
+                        self._turn = turn
+                        turn.begin()
+                    else:
+                        yield self._turn.launch
+                if launch.advance(turns=_TURNS, patience_s=_PATIENCE_S):
+                    break
+                if turn is not None:
+                    turn.slices += not launch.away
+                if launch.away:
+                    pages.hold(run.space)
+                yield launch
+            if turn is not None:
+                note_kernel(turn.work, turn.memory)
+        finally:
+            if self._turn is turn:
+                self._turn = None
 
     def _begin(
         self,

@@ -2,7 +2,8 @@
 
 Work of different channels, and unbarriered work of one, is ordered by semaphores, by waits for idle, and by a
 doorbell that rang after a release which its ringer may have seen. A kernel is judged by the shadows that the
-SIMT engine keeps for each dword, a copy by its ranges. Judged only where the machine's sanitizers ask for it.
+SIMT engine keeps for each dword, a copy by its ranges. Atomics do not race with atomics. Judged only where the
+machine's sanitizers ask for it.
 """
 
 from __future__ import annotations
@@ -13,19 +14,23 @@ from mmap import PAGESIZE
 from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.emu.memory import RACE_BYTES_PER_DWORD
+from drivers.emu.sanitize import RACE_CELL, race_place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from drivers.emu.memory import AddressSpace, Mapping
 
 _REMEMBERED = 64
+_MOST_CELLS = 1024
+"""Chunks of cells kept of works that are done; older ones no longer tell their instruction."""
 _NONZERO = bytes([0] + [1] * 255)
 _RESIDENT = bytes(value & 1 for value in range(256))
-_READER_AT = 8
 _DWORDS = 4096
 """Dwords of an allocation that are looked at together: a chunk."""
 _SHADOW = _DWORDS * RACE_BYTES_PER_DWORD
+_PARTY = (1 << 31) - 1
+_PARTY_OF = {"stored": "storer", "read": "reader", "atomic": "writer"}
 _NONE, _ALL = bytes(_DWORDS), b"\1" * _DWORDS
 
 Stream = tuple[int, str]
@@ -42,10 +47,11 @@ def join(into: Known, other: Known) -> None:
 
 
 class Touched(NamedTuple):
-    """The dwords of a chunk of an allocation that were read and written: a byte each."""
+    """The dwords of a chunk of an allocation that were read, stored to, and touched by atomics: a byte each."""
 
     read: bytes
-    written: bytes
+    stored: bytes
+    atomic: bytes = _NONE
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +64,10 @@ class Work:
     known: Known
     touched: dict[tuple[int, int], tuple[Mapping, Touched]] = field(default_factory=dict)
     """By identity of the allocation and number of the chunk."""
+    cells: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    """The same of what the engine's shadows hold, for a kernel."""
+    locate: Callable[[int, int, int], str] | None = None
+    """Says in words where a kernel did something: of instruction, workgroup and thread."""
 
     def after(self, other: Work) -> bool:
         """Say whether the other was surely done before."""
@@ -81,8 +91,18 @@ class Work:
         """Note more of an allocation."""
         key = (id(mapping), chunk)
         _, old = self.touched.get(key, (mapping, None))
-        merged = more if old is None else Touched(_or(old.read, more.read), _or(old.written, more.written))
+        merged = more if old is None else Touched(*map(_or, old, more))
         self.touched[key] = (mapping, merged)
+
+    def where(self, key: tuple[int, int], dword: int, how: str) -> str:
+        """Return its name, and for a kernel the instruction and thread that touched a dword last."""
+        raw = self.cells.get(key, b"")
+        place = _word(raw, dword, RACE_CELL[f"{how}_at"])
+        if not place or self.locate is None:
+            return self.name
+        party = _word(raw, dword, RACE_CELL[_PARTY_OF[how]]) & _PARTY
+        instruction, thread = race_place(place)
+        return f"{self.name}, {self.locate(instruction, party - 1, thread)},"
 
 
 class Races:
@@ -110,25 +130,37 @@ class Races:
                 for text in _conflicts(work, other):
                     return text
         self._done.append(work)
+        kept = sum(len(one.cells) for one in self._done)
+        for old in self._done:
+            if kept <= _MOST_CELLS:
+                break
+            kept -= len(old.cells)
+            old.cells.clear()
         return ""
 
 
 def note_kernel(work: Work, memory: AddressSpace) -> None:
-    """Note what the launch that has just ended touched, as the engine's shadows tell."""
+    """Note what the launch at hand has touched so far, as the engine's shadows tell."""
     for mapping in memory.mappings():
         pages = memory.touched_pages(mapping).translate(_RESIDENT)
         page = pages.find(1)
         while page >= 0 and mapping.touched is not None:
             chunk = page * PAGESIZE // _SHADOW
             raw = mapping.touched[chunk * _SHADOW : (chunk + 1) * _SHADOW].ljust(_SHADOW, b"\0")
-            seen = Touched(_parties(raw, _READER_AT), _parties(raw, 0))
-            if seen != (_NONE, _NONE):
+            seen = Touched(*(_some(raw, RACE_CELL[f"{how}_at"]) for how in ("read", "stored", "atomic")))
+            if seen != (_NONE, _NONE, _NONE):
                 work.add(mapping, chunk, seen)
+                work.cells[id(mapping), chunk] = raw
             page = pages.find(1, (chunk + 1) * _SHADOW // PAGESIZE)
 
 
-def _parties(raw: bytes, at: int) -> bytes:
-    """Return 1 for each dword whose party, 4 bytes at `at` of its cell, is somebody."""
+def _word(raw: bytes, dword: int, at: int) -> int:
+    at += dword * RACE_BYTES_PER_DWORD
+    return int.from_bytes(raw[at : at + 4], "little")
+
+
+def _some(raw: bytes, at: int) -> bytes:
+    """Return 1 for each dword whose word at `at` of its cell is not 0."""
     columns = [raw[at + byte :: RACE_BYTES_PER_DWORD] for byte in range(4)]
     whole = columns[0]
     for column in columns[1:]:
@@ -140,20 +172,35 @@ def _or(a: bytes, b: bytes) -> bytes:
     return (int.from_bytes(a, "little") | int.from_bytes(b, "little")).to_bytes(len(a), "little")
 
 
+_PAIRS = (
+    ("stored", "stored"),
+    ("stored", "read"),
+    ("stored", "atomic"),
+    ("read", "stored"),
+    ("atomic", "stored"),
+    ("read", "atomic"),
+    ("atomic", "read"),
+)
+"""What one does and the other did that cannot go unordered."""
+_VERBS = {
+    "stored": ("writes", "wrote"),
+    "read": ("reads", "read"),
+    "atomic": ("works atomically on", "worked atomically on"),
+}
+
+
 def _conflicts(work: Work, other: Work) -> Iterator[str]:
     for key, (mapping, mine) in work.touched.items():
         if key not in other.touched or other.touched[key][0] is not mapping:
             continue
         theirs = other.touched[key][1]
-        for verb, a, did, b in (
-            ("writes", mine.written, "wrote", theirs.written),
-            ("writes", mine.written, "read", theirs.read),
-            ("reads", mine.read, "wrote", theirs.written),
-        ):
-            both = int.from_bytes(a, "little") & int.from_bytes(b, "little")
+        for now, then in _PAIRS:
+            ours, before = getattr(mine, now), getattr(theirs, then)
+            both = int.from_bytes(ours, "little") & int.from_bytes(before, "little")
             if both:
-                va = mapping.va + 4 * (key[1] * _DWORDS + ((both & -both).bit_length() - 1) // 8)
+                dword = ((both & -both).bit_length() - 1) // 8
+                va = mapping.va + 4 * (key[1] * _DWORDS + dword)
                 yield (
-                    f"{work.name} {verb} what {other.name} {did}, and nothing is between them: first at "
-                    f"{va:#x}, in {mapping}"
+                    f"{work.where(key, dword, now)} {_VERBS[now][0]} what {other.where(key, dword, then)} "
+                    f"{_VERBS[then][1]}, and nothing is between them: first at {va:#x}, in {mapping}"
                 )
