@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from drivers.emu.library import Sanitizers
 from drivers.nv.emu.machine import Kind
 from drivers.nv.layouts.compute import ComputeMethod as M
+from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.host import SemOperation
 from tests.drivers.nv_machine.client import Client, Memory, method, sem, wait_word
 from tests.drivers.nv_machine.launching import (
@@ -65,6 +67,11 @@ class Two:
 
     def copy(self, source: int, target: int) -> list[int]:
         return copy_word(self.data.va + source, self.data.va + target)
+
+    def upload(self, at: int) -> list[int]:
+        va = self.data.va + at
+        words = method(1, M.LINE_LENGTH_IN, 4, 1, va >> 32, va & 0xFFFF_FFFF)
+        return words + method(1, M.LAUNCH_DMA, 0x41) + method(1, M.LOAD_INLINE_DATA, 5)
 
     def done(self, slot: int, value: int = 1) -> list[int]:
         return sem(self.signals.va + 16 * slot, value, RELEASE_WFI=True)
@@ -204,3 +211,50 @@ def test_a_grid_that_waits_for_another_does_not_keep_it_away(two: Two):
     two.launcher.ring.push(two.launch("await_one", 0) + two.launch("count", 0) + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     assert two.client.kernel.reports == []
+
+
+@pytest.mark.parametrize("barrier", [False, True])
+def test_an_inline_upload_waits_for_no_grid(two: Two, barrier: bool):  # noqa: FBT001 - a case
+    between = method(1, M.WAIT_FOR_IDLE, 0) if barrier else []
+    two.launcher.ring.push(two.store(0) + between + two.upload(0) + two.done(0))
+    if barrier:
+        wait_word(two.signals, 0, 1, two.client)
+        assert two.client.kernel.reports == []
+    else:
+        two.launcher.ring.wait_error()
+        (text,) = (r.message for r in two.client.kernel.reports if r.kind is Kind.RACE)
+        assert "inline upload" in text
+        assert "st.global.u32" in text
+
+
+def test_a_grid_behind_an_inline_upload_is_ordered(two: Two):
+    two.launcher.ring.push(two.upload(0) + two.launch("increment", 0) + two.done(0))
+    wait_word(two.signals, 0, 1, two.client)
+    assert two.client.kernel.reports == []
+
+
+def test_an_inline_upload_and_a_copy_of_another_channel_are_told(two: Two):
+    two.push(two.upload(0) + two.done(0), two.copy(0, 128) + two.done(1))
+    assert "inline upload" in two.races()[0]
+
+
+def test_a_release_is_noted_before_anybody_can_see_its_value(two: Two):
+    """Else a host that sees it and rings at once would be told of a race that is none."""
+    machine, seen = two.client.machine, []
+    assert machine.races is not None
+    note = machine.races.release
+
+    def spy(space: int, va: int, known: Any) -> None:
+        seen.append(struct.unpack_from("<I", two.signals.view, va - two.signals.va)[0])
+        note(space, va, known)
+
+    machine.races.release = spy  # type: ignore[method-assign] # looks on
+    at = two.signals.va + 256
+    report = method(1, M.SET_REPORT_SEMAPHORE_A, at >> 32, at & 0xFFFF_FFFF, 3, 1 << 28)
+    copied = (at >> 32, at + 64 & 0xFFFF_FFFF, 5)
+    signal = method(4, DmaMethod.SET_SEMAPHORE_A, *copied) + method(4, DmaMethod.LAUNCH_DMA, 0xC)
+    reduced = sem(two.signals.va + 512, 2, SemOperation.REDUCTION, REDUCTION=5)
+    two.push(report + reduced + two.done(0), signal + two.done(1))
+    wait_word(two.signals, 0, 1, two.client)
+    wait_word(two.signals, 16, 1, two.client)
+    assert seen == [0] * 5

@@ -297,11 +297,8 @@ class ChannelRun:
     def _advance(self, operation: Operation) -> Outcome:
         at, self.at, self.acting = self.at, operation.at, operation
         over = operation.advance()
-        if over and self.machine.races is not None:
-            race = self.machine.races.judge(operation.work)
-            if race:
-                code = RcCode.GR_EXCEPTION if operation.engine == "compute" else RcCode.CE0_ERROR
-                raise ChannelError(code, Kind.RACE, race)
+        if over:
+            self._judge(operation.work)
         self.at, self.acting = at, None
         if not over:
             return Outcome.SLICE
@@ -310,29 +307,53 @@ class ChannelRun:
         return Outcome.PROGRESS
 
     def released(self, va: int) -> None:
-        """Take note that the work or the method at hand has written a semaphore."""
+        """Take note, just before, that the work or the method at hand writes a semaphore.
+
+        Not after: whoever sees the value may ring a bell at once.
+        """
         if self.machine.races is not None:
             known = self.known if self.acting is None else self.acting.work.done()
             self.machine.races.release(self.space.number, va, known)
 
     def touches(self, va: int, size: int, *, write: bool) -> None:
         """Take note of an access by the operation at hand."""
-        if self.machine.races is None or self.acting is None:
+        if self.machine.races is not None and self.acting is not None:
+            self._touch(self.acting.work, va, size, write=write)
+
+    def wrote(self, engine: str, what: str, va: int, size: int) -> None:
+        """Take note of work that the method at hand has done itself: a write."""
+        if self.machine.races is None:
             return
+        work = self._work(engine, what)
+        self._touch(work, va, size, write=True)
+        self._judge(work)
+        join(self.known, work.done())
+
+    def _work(self, engine: str, what: str) -> Work:
+        """Begin a piece of work that knows what the channel knows."""
+        self._numbers[engine] += 1
+        name = f"{what} on {self.name} ({self.at})"
+        return Work((id(self), engine), self._numbers[engine], name, dict(self.known))
+
+    def _touch(self, work: Work, va: int, size: int, *, write: bool) -> None:
         for at, length in self.space.pieces(va, size):
             mapping = self.space.map.find(at)
             if mapping is not None:
-                self.acting.work.touch(mapping, at, length, write=write)
+                work.touch(mapping, at, length, write=write)
+
+    def _judge(self, work: Work) -> None:
+        race = "" if self.machine.races is None else self.machine.races.judge(work)
+        if race:
+            code = RcCode.CE0_ERROR if work.stream[1].startswith("copy") else RcCode.GR_EXCEPTION
+            raise ChannelError(code, Kind.RACE, race)
 
     def launch(
         self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
     ) -> None:
         """Put engine work in flight."""
-        self._numbers[engine] += 1
-        stream, number, known = (id(self), engine), self._numbers[engine], dict(self.known)
+        work = self._work(engine, what)
         if ordered:
-            join(known, {stream: number - 1})
-        work = Work(stream, number, f"{what} on {self.name} ({self.at})", known)
+            join(work.known, {work.stream: work.number - 1})
         self.inflight.append(Operation(run, engine, ordered, what, self.at, work))
 
     def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:

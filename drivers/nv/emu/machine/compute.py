@@ -273,12 +273,12 @@ class Compute:
         target = semaphore.Release(one.va, one.payload, 64 if one.wide else 32)
         if one.wide and one.size is SemaphoreSize.SEMAPHORE_ONE_WORD:
             raise launch_error("a release of one word with a payload of 64 bits")
+        run.released(one.va)
         if one.reduction is not None:
             semaphore.reduce(run.space, target, _REDUCTIONS[one.reduction], what, signed=one.signed)
         else:
             four = one.size is SemaphoreSize.SEMAPHORE_FOUR_WORDS
             semaphore.release(run.space, target, run.machine.time_ns() if four else None, what)
-        run.released(one.va)
         if one.trap:
             run.machine.notify_work(run)
 
@@ -318,8 +318,8 @@ class Compute:
 
         def write() -> None:
             time_ns = self._run.machine.time_ns() if four else None
-            semaphore.release(self._run.space, one, time_ns, "the report semaphore")
             self._run.released(one.va)
+            semaphore.release(self._run.space, one, time_ns, "the report semaphore")
             if awaken:
                 self._run.machine.notify_work(self._run)
 
@@ -346,6 +346,7 @@ class Compute:
         if not self._inline_left:
             va = self._pair(M.OFFSET_OUT_UPPER, M.OFFSET_OUT, "LAUNCH_DMA")
             self._run.space.write(va, bytes(self._inline), "the inline upload")
+            self._run.wrote("upload", "inline upload", va, len(self._inline))
 
     _ACTIONS = {  # noqa: RUF012 - a constant table
         M.WAIT_FOR_IDLE: _idle,

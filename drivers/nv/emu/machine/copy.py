@@ -264,8 +264,8 @@ class Copy:
 
     def _release(self, one: semaphore.Release, four: bool) -> None:  # noqa: FBT001 - private
         time_ns = self._run.machine.time_ns() if four else None
-        semaphore.release(self._run.space, one, time_ns, "the copy engine's semaphore")
         self._run.released(one.va)
+        semaphore.release(self._run.space, one, time_ns, "the copy engine's semaphore")
 
     def _reduce(self, one: semaphore.Release, operation: DmaReduction, signed: bool) -> None:  # noqa: FBT001 - private
         self._run.released(one.va)

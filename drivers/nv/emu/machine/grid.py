@@ -64,8 +64,9 @@ class _Turn:
         self.memory.forget_parties()
 
     def over(self) -> bool:
-        """Give the shadows away if it is time: what the launch did so far is noted, and races with it from now on
-        are seen only between launches.
+        """Give the shadows away if it is time, and note what the launch did so far.
+
+        Races between workgroups before and after are then not seen.
         """
         if self.slices < _SLICES or self.launch.away:
             return False

@@ -90,16 +90,16 @@ class Host:
         if execute.OPERATION is SemOperation.REDUCTION:
             if execute.RELEASE_TIMESTAMP:
                 raise host_error("a reduction writes no time")
+            run.released(one.va)
             semaphore.reduce(
                 run.space, one, execute.REDUCTION, "SEM_EXECUTE", signed=bool(execute.REDUCTION_FORMAT)
             )
-            run.released(one.va)
             return
         if execute.REDUCTION or execute.REDUCTION_FORMAT:
             raise host_error(f"a plain release with bits of a reduction: {execute}")
         time_ns = run.machine.time_ns() if execute.RELEASE_TIMESTAMP else None
-        semaphore.release(run.space, one, time_ns, "SEM_EXECUTE")
         run.released(one.va)
+        semaphore.release(run.space, one, time_ns, "SEM_EXECUTE")
 
     def _memory_operation(self, operation: MemOperation) -> None:
         if operation is not MemOperation.MEMBAR:

@@ -2,8 +2,9 @@
 
 Work of different channels, and unbarriered work of one, is ordered by semaphores, by waits for idle, and by a
 doorbell that rang after a release which its ringer may have seen. A kernel is judged by the shadows that the
-SIMT engine keeps for each dword, a copy by its ranges. Atomics do not race with atomics. Judged only where the
-machine's sanitizers ask for it.
+SIMT engine keeps for each dword, a copy by its ranges. Atomics do not race with atomics.
+
+Judged only where the machine's sanitizers ask for it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def join(into: Known, other: Known) -> None:
 
 
 class Touched(NamedTuple):
-    """The dwords of a chunk of an allocation that were read, stored to, and touched by atomics: a byte each."""
+    """The dwords of a chunk that were read, stored to, and touched by atomics: a byte each."""
 
     read: bytes
     stored: bytes
