@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hcq.config import override
 from tests.drivers.nv_machine.client import Client
 from tests.drivers.nv_machine.launching import (
     CONSTANTS,
@@ -121,3 +122,13 @@ def test_the_same_launch_runs_again(launcher: Any):
     for _ in range(5):
         launcher.finish(launcher.send(va))
     assert struct.unpack_from("<I", data.view)[0] == 5
+
+
+@pytest.mark.slow
+def test_the_simt_engine_is_made_with_the_channel_and_not_by_the_first_kernel(make: Make, tmp_path: Any):
+    with override(cache=tmp_path):
+        client = make().up()
+    client.copy_channel()
+    assert not list(tmp_path.rglob("*.o"))
+    client.compute_channel()
+    assert list(tmp_path.rglob("*.o"))

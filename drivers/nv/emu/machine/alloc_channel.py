@@ -177,6 +177,7 @@ def make_engine(
                 version=GR_ALLOCATION_VERSION, size=NV_GR_ALLOCATION_PARAMETERS.SIZE
             )
             _same(block, wanted.to_bytes(), "NV_GR_ALLOCATION_PARAMETERS")
+        machine.grids.prepare()
     elif block is None:
         if not graphics:
             raise Refused(_WRONG, "without parameters a copy class is the graphics engine's own copy engine")

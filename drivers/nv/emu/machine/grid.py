@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drivers.emu.engine import engine
 from drivers.emu.launch import Options
 from drivers.emu.slices import SlicedLaunch
 from drivers.nv.emu import ptx
@@ -86,6 +87,10 @@ class Grids:
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], int] = {}
+
+    def prepare(self) -> None:
+        """Make the SIMT engine, some seconds where its code is not on disk: no kernel is to wait for it."""
+        engine(self._settings)
 
     def invalidate(self, *, instructions: bool, constants: bool) -> None:
         """Forget what the caches hold."""
