@@ -16,7 +16,6 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from compiler.dtype import DType, by_name, dtypes
 from frontend import assignment, autograd
 from frontend.device import Device
 from frontend.expr import PARAM, Expr, Leaves, Part, leaf_expr
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import numpy as np
+
+    from compiler.dtype import DType
 
 _new = object.__new__
 
@@ -64,10 +65,7 @@ class Tensor(Methods, Operators):
 
         A number is a constant; anything else is copied to the device now.
         """
-        wanted = by_name(dtype) if isinstance(dtype, str) else dtype
-        if wanted is dtypes.index or wanted is dtypes.void:
-            names = ", ".join([t.name for t in dtypes.all()])
-            raise UsageError(f"{wanted.name} exists only inside kernels; tensors are of {names}")
+        wanted = arguments.element_type(dtype)
         self.recipe = None
         self.used = False
         self.epoch = EPOCH[0]
@@ -205,7 +203,7 @@ class Tensor(Methods, Operators):
         return unpack(self._elements(), self.expr.dtype)[0]
 
     def to(self, device: str | None) -> Tensor:
-        """Return the value on another device, by way of the host."""
+        """Return the value on another device, by way of the host: a new tensor, no gradient flows through."""
         name = self.device_name(device)
         if name == self.expr.device:
             return self

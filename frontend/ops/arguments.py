@@ -6,7 +6,7 @@ from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
-from compiler.dtype import DType, dtypes
+from compiler.dtype import DType, by_name, dtypes
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -111,3 +111,14 @@ def number_dtype(value: object, beside: DType) -> DType:
     if isinstance(value, bool):
         return beside
     raise UsageError(f"wanted a tensor or a number, saw {value!r}")
+
+
+def element_type(wanted: DType | str | None) -> DType | None:
+    """Return the dtype that is wanted by itself or by name; None where none is."""
+    found = by_name(wanted) if isinstance(wanted, str) else wanted
+    if found is not None and found.__class__ is not DType:
+        raise UsageError(f"wanted a dtype such as dtypes.float32, or its name, saw {wanted!r}")
+    if found is dtypes.index or found is dtypes.void:
+        names = ", ".join([t.name for t in dtypes.all()])
+        raise UsageError(f"{found.name} exists only inside kernels; tensors are of {names}")
+    return found

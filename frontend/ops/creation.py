@@ -12,7 +12,7 @@ from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
 from frontend.expr import source_expr
 from frontend.lazy import apply
-from frontend.ops.arguments import axis_of, shape_of, whole
+from frontend.ops.arguments import axis_of, element_type, shape_of, whole
 from frontend.ops.casts import cast
 from frontend.ops.elementwise import add, mul
 from frontend.ops.movement import reshape
@@ -77,15 +77,21 @@ def full(
     shape: int | Sequence[int],
     value: float,
     *,
-    dtype: DType | None = None,
+    dtype: DType | str | None = None,
     device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Return one number in a shape; the dtype follows the number unless given."""
-    found = dtype or default_dtype(value)
+    found = element_type(dtype) or default_dtype(value)
     scalar = _scalar(cls, suited(value, found), found, device)
-    return constant(
-        scalar, scalar.expr.arg, found, shape_of((shape,) if isinstance(shape, int) else shape, "full")
-    )
+    sizes = shape_of((shape,) if isinstance(shape, int) else shape, "full")
+    return _marked(constant(scalar, scalar.expr.arg, found, sizes), requires_grad)
+
+
+def _marked(made: Tensor, requires_grad: bool | None) -> Tensor:  # noqa: FBT001 - the field's keyword, passed on
+    if requires_grad is not None:
+        made.requires_grad = requires_grad
+    return made
 
 
 def suited(value: float, dtype: DType) -> float:
@@ -94,24 +100,39 @@ def suited(value: float, dtype: DType) -> float:
 
 
 def zeros(
-    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Return zeros, float32 unless said otherwise."""
-    return full(cls, shape_of(shape, "zeros"), 0, dtype=dtype or dtypes.float32, device=device)
+    sizes, found = shape_of(shape, "zeros"), dtype or dtypes.float32
+    return full(cls, sizes, 0, dtype=found, device=device, requires_grad=requires_grad)
 
 
 def ones(
-    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Return ones, float32 unless said otherwise."""
-    return full(cls, shape_of(shape, "ones"), 1, dtype=dtype or dtypes.float32, device=device)
+    sizes, found = shape_of(shape, "ones"), dtype or dtypes.float32
+    return full(cls, sizes, 1, dtype=found, device=device, requires_grad=requires_grad)
 
 
 def empty(
-    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Return a realized tensor whose contents are whatever its memory held."""
-    return allocate(cls, shape_of(shape, "empty"), dtype or dtypes.float32, cls.device_name(device))
+    found = element_type(dtype) or dtypes.float32
+    return _marked(allocate(cls, shape_of(shape, "empty"), found, cls.device_name(device)), requires_grad)
 
 
 def arange(
@@ -120,8 +141,9 @@ def arange(
     stop: float | None = None,
     step: float = 1,
     *,
-    dtype: DType | None = None,
+    dtype: DType | str | None = None,
     device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Return start, start + step, ... below stop. Whole numbers give integers, others float32."""
     if stop is None:
@@ -129,7 +151,7 @@ def arange(
     if step == 0:
         raise UsageError("arange: the step must not be 0")
     count = max(0, math.ceil((stop - start) / step))
-    found = dtype or (
+    found = element_type(dtype) or (
         dtypes.float32
         if any(isinstance(v, float) for v in (start, stop, step))
         else default_dtype(max(start, stop, key=abs))
@@ -138,7 +160,8 @@ def arange(
     if found.is_int and count and not all(found.min <= v <= found.max for v in (start, last)):
         raise UsageError(f"arange from {start} to {last} does not fit {found.name}: {found.min}..{found.max}")
     place = coordinate(_scalar(cls, 0, dtypes.int32, device), (count,), 0)
-    return add(mul(convert(place, found), suited(step, found)), suited(start, found))
+    made = add(mul(convert(place, found), suited(step, found)), suited(start, found))
+    return _marked(made, requires_grad)
 
 
 def linspace(
@@ -147,18 +170,20 @@ def linspace(
     stop: float,
     steps: int,
     *,
-    dtype: DType | None = None,
+    dtype: DType | str | None = None,
     device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Return `steps` numbers from start to stop, both included, evenly spaced."""
     if whole(steps, "linspace") < 0:
         raise UsageError(f"linspace: the number of steps must not be negative, saw {steps}")
-    found = dtype or dtypes.float32
+    found = element_type(dtype) or dtypes.float32
     place = convert(
         coordinate(_scalar(cls, 0, dtypes.int32, device), (steps,), 0),
         dtypes.float32 if not found.is_float else found,
     )
-    return cast(add(mul(place, (stop - start) / max(1, steps - 1)), float(start)), found)
+    made = cast(add(mul(place, (stop - start) / max(1, steps - 1)), float(start)), found)
+    return _marked(made, requires_grad)
 
 
 def eye(
@@ -166,29 +191,29 @@ def eye(
     rows: int,
     columns: int | None = None,
     *,
-    dtype: DType | None = None,
+    dtype: DType | str | None = None,
     device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Return ones on the diagonal and zeros elsewhere, float32 unless said otherwise."""
     shape = shape_of((rows, rows if columns is None else columns), "eye")
     like = _scalar(cls, 0, dtypes.int32, device)
-    return convert(
-        apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1)), dtype or dtypes.float32
-    )
+    diagonal = apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1))
+    return _marked(convert(diagonal, element_type(dtype) or dtypes.float32), requires_grad)
 
 
-def full_like(self: Tensor, value: float, *, dtype: DType | None = None) -> Tensor:
+def full_like(self: Tensor, value: float, *, dtype: DType | str | None = None) -> Tensor:
     """Return one number in the shape, dtype and device of self."""
-    found = dtype or self.expr.dtype
+    found = element_type(dtype) or self.expr.dtype
     return constant(self, suited(value, found), found, self.expr.shape)
 
 
-def zeros_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
+def zeros_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
     """Return zeros in the shape, dtype and device of self."""
     return full_like(self, 0, dtype=dtype)
 
 
-def ones_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
+def ones_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
     """Return ones in the shape, dtype and device of self."""
     return full_like(self, 1, dtype=dtype)
 

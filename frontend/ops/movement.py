@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compiler.dtype import dtypes, promote
 from compiler.ops import Ops
@@ -231,9 +231,24 @@ def chunk(self: Tensor, count: int, axis: int = 0) -> tuple[Tensor, ...]:
     return split(self, max(1, -(-self.expr.shape[a] // count)), a)
 
 
+def cat(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Tensor:
+    """Return tensors, given singly or as one sequence, joined along an axis.
+
+    Other sizes must be equal, dtypes are promoted.
+    """
+    return _joined(*_every(self, others, "cat"), axis=axis)
+
+
+def _every(first: Tensor | Sequence[Tensor], others: tuple[Tensor, ...], what: str) -> Sequence[Tensor]:
+    every = first if isinstance(first, (list, tuple)) and not others else (first, *others)
+    if not every or not all(hasattr(t, "expr") for t in every):
+        kinds = ", ".join([type(t).__name__ for t in every]) or "none"
+        raise UsageError(f"{what}: wanted tensors, or one list of tensors, saw {kinds}")
+    return cast("Sequence[Tensor]", every)
+
+
 @composite
-def cat(self: Tensor, *others: Tensor, axis: int = 0) -> Tensor:
-    """Return tensors joined along an axis; other sizes must be equal, dtypes are promoted."""
+def _joined(self: Tensor, *others: Tensor, axis: int) -> Tensor:
     every = [self, *others]
     first = self.expr.shape
     a = axis_of(axis, first, "cat")
@@ -273,12 +288,13 @@ def _beside(left: Tensor, right: Tensor, axis: int, border: int) -> Tensor:
     )
 
 
-def stack(self: Tensor, *others: Tensor, axis: int = 0) -> Tensor:
-    """Return tensors of one shape joined along a new axis."""
-    every = (self, *others)
-    if any(t.expr.shape != self.expr.shape for t in every):
+def stack(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Tensor:
+    """Return tensors of one shape, given singly or as one sequence, joined along a new axis."""
+    every = _every(self, others, "stack")
+    shape = every[0].expr.shape
+    if any(t.expr.shape != shape for t in every):
         raise UsageError(f"stack: shapes must be equal, saw {[t.expr.shape for t in every]}")
-    a = axis_of(axis, self.expr.shape, "stack", extra=1)
+    a = axis_of(axis, shape, "stack", extra=1)
     return cat(*[unsqueeze(t, a) for t in every], axis=a)
 
 

@@ -17,7 +17,7 @@ from compiler.ops import Ops
 from frontend.device import Device
 from frontend.expr import leaf_expr
 from frontend.lazy import apply, method
-from frontend.ops.arguments import Shape, shape_of, whole
+from frontend.ops.arguments import Shape, element_type, shape_of, whole
 from frontend.ops.casts import cast
 from frontend.ops.elementwise import add, mul, neg
 from frontend.ops.functions import cos, log, sqrt
@@ -141,25 +141,39 @@ def _randint(draw: Tensor, low: int, span: int, shape: Shape, dtype: DType) -> T
 
 
 # -- methods -------------------------------------------------------------------------------------------
-def _float(dtype: DType | None) -> DType:
-    found = dtype or dtypes.float32
+def _float(dtype: DType | str | None) -> DType:
+    found = element_type(dtype) or dtypes.float32
     if not found.is_float:
         raise UsageError(f"random floats cannot be {found.name}; see randint")
     return found
 
 
 def rand(
-    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Return numbers uniform in [0, 1)."""
-    return _rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype))
+    made = _rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype))
+    if requires_grad is not None:
+        made.requires_grad = requires_grad
+    return made
 
 
 def randn(
-    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
+    requires_grad: bool | None = None,
 ) -> Tensor:
     """Return numbers of the standard normal distribution."""
-    return _randn(_draw(cls, device), shape_of(shape, "randn"), _float(dtype))
+    made = _randn(_draw(cls, device), shape_of(shape, "randn"), _float(dtype))
+    if requires_grad is not None:
+        made.requires_grad = requires_grad
+    return made
 
 
 def randint(
@@ -167,14 +181,16 @@ def randint(
     *shape: int | Sequence[int],
     low: int = 0,
     high: int = 10,
-    dtype: DType | None = None,
+    dtype: DType | str | None = None,
     device: str | None = None,
 ) -> Tensor:
     """Return whole numbers, low <= x < high, int32 unless said otherwise."""
     span = whole(high, "randint") - whole(low, "randint")
     if not 0 < span <= 1 << 32:
         raise UsageError(f"randint: wanted low < high, at most 2**32 apart, saw {low} and {high}")
-    return _randint(_draw(cls, device), low, span, shape_of(shape, "randint"), dtype or dtypes.int32)
+    return _randint(
+        _draw(cls, device), low, span, shape_of(shape, "randint"), element_type(dtype) or dtypes.int32
+    )
 
 
 def uniform(
@@ -182,11 +198,11 @@ def uniform(
     *shape: int | Sequence[int],
     low: float = 0.0,
     high: float = 1.0,
-    dtype: DType | None = None,
+    dtype: DType | str | None = None,
     device: str | None = None,
 ) -> Tensor:
     """Return numbers uniform in [low, high)."""
-    found = dtype or dtypes.float32
+    found = element_type(dtype) or dtypes.float32
     wide = found if found.is_float else dtypes.float32
     return cast(add(mul(rand(cls, *shape, dtype=wide, device=device), high - low), low), found)
 
@@ -196,7 +212,7 @@ def normal(
     *shape: int | Sequence[int],
     mean: float = 0.0,
     std: float = 1.0,
-    dtype: DType | None = None,
+    dtype: DType | str | None = None,
     device: str | None = None,
 ) -> Tensor:
     """Return numbers of the normal distribution with a mean and a standard deviation."""
@@ -212,7 +228,10 @@ def _fans(shape: Shape) -> tuple[int, int]:
 
 
 def scaled_uniform(
-    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
 ) -> Tensor:
     """Return numbers uniform in ±1/sqrt(elements)."""
     sizes = shape_of(shape, "scaled_uniform")
@@ -221,7 +240,10 @@ def scaled_uniform(
 
 
 def glorot_uniform(
-    cls: type[Tensor], *shape: int | Sequence[int], dtype: DType | None = None, device: str | None = None
+    cls: type[Tensor],
+    *shape: int | Sequence[int],
+    dtype: DType | str | None = None,
+    device: str | None = None,
 ) -> Tensor:
     """Return numbers uniform in ±sqrt(6 / (inputs + outputs))."""
     sizes = shape_of(shape, "glorot_uniform")
@@ -233,7 +255,7 @@ def kaiming_uniform(
     cls: type[Tensor],
     *shape: int | Sequence[int],
     a: float = 0.01,
-    dtype: DType | None = None,
+    dtype: DType | str | None = None,
     device: str | None = None,
 ) -> Tensor:
     """Return numbers uniform in ±sqrt(6 / (1 + a²) / inputs)."""
@@ -246,7 +268,7 @@ def kaiming_normal(
     cls: type[Tensor],
     *shape: int | Sequence[int],
     a: float = 0.01,
-    dtype: DType | None = None,
+    dtype: DType | str | None = None,
     device: str | None = None,
 ) -> Tensor:
     """Return normal numbers with the standard deviation sqrt(2 / (1 + a²) / inputs)."""
@@ -256,13 +278,13 @@ def kaiming_normal(
     )
 
 
-def rand_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
+def rand_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
     """Return uniform numbers in the shape and on the device of self."""
     own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
     return rand(self.__class__, self.expr.shape, dtype=dtype or own, device=self.expr.device)
 
 
-def randn_like(self: Tensor, *, dtype: DType | None = None) -> Tensor:
+def randn_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
     """Return normal numbers in the shape and on the device of self."""
     own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
     return randn(self.__class__, self.expr.shape, dtype=dtype or own, device=self.expr.device)

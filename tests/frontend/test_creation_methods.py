@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,3 +133,37 @@ def test_names_of_one_device_are_one():
 def test_infinite_and_large_numbers():
     assert Tensor([math.inf]).tolist() == [math.inf]
     assert Tensor((1 << 63) - 1).item() == (1 << 63) - 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **names: Tensor.full((2, 3), 1.5, **names),
+        lambda **names: Tensor.zeros(2, 3, **names),
+        lambda **names: Tensor.ones(2, 3, **names),
+        lambda **names: Tensor.empty(2, 3, **names),
+        lambda **names: Tensor.arange(2.0, **names),
+        lambda **names: Tensor.linspace(0, 1, 3, **names),
+        lambda **names: Tensor.eye(2, **names),
+        lambda **names: Tensor.rand(2, 3, **names),
+        lambda **names: Tensor.randn(2, 3, **names),
+    ],
+    ids=["full", "zeros", "ones", "empty", "arange", "linspace", "eye", "rand", "randn"],
+)
+def test_what_is_made_takes_a_dtype_by_name_and_gets_a_gradient_where_asked(make: Any):
+    t = make(dtype="float64", requires_grad=True)
+    assert t.dtype is dtypes.float64
+    (t * 3).sum().backward()
+    assert t.grad is not None
+    assert t.grad.shape == t.shape
+    assert np.all(t.grad.numpy() == 3)
+    assert make().requires_grad is None
+    with pytest.raises(UsageError, match="float33"):
+        make(dtype="float33")
+
+
+def test_a_dtype_that_is_none_is_refused():
+    with pytest.raises(UsageError, match="wanted a dtype"):
+        Tensor([1], dtype=np.float32)  # type: ignore[arg-type] # what users of numpy try first
+    with pytest.raises(UsageError, match="wanted a dtype"):
+        Tensor.ones(1, dtype=np.float32)  # type: ignore[arg-type] # the same

@@ -85,6 +85,23 @@ def test_cat_stack_split_chunk():
         Tensor(X).cat(Tensor(V))
 
 
+def test_cat_and_stack_take_one_sequence():
+    a, b = Tensor([[1, 2]]), Tensor([[3, 4]])
+    assert Tensor.cat([a, b], axis=1).tolist() == [[1, 2, 3, 4]]
+    assert Tensor.cat((a, b)).tolist() == [[1, 2], [3, 4]]
+    assert Tensor.stack([a, b]).tolist() == [[[1, 2]], [[3, 4]]]
+
+
+@pytest.mark.parametrize("join", [Tensor.cat, Tensor.stack])
+def test_what_is_no_tensor_is_not_joined(join: Any):
+    with pytest.raises(UsageError, match="saw none"):
+        join([])
+    with pytest.raises(UsageError, match="saw Tensor, int"):
+        join([Tensor([1]), 2])
+    with pytest.raises(UsageError, match="saw Tensor, list"):
+        join(Tensor([1]), [2])
+
+
 def test_cat_promotes():
     assert Tensor([1]).cat(Tensor([2.5])).tolist() == [1.0, 2.5]
 
