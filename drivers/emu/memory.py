@@ -17,6 +17,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from drivers.emu.state import MAP_ATOMIC, MAP_ENTRY, MAP_READ, MAP_WRITE
+from drivers.kernel import MAP_NORESERVE
 from hcq.errors import UsageError
 
 _REMEMBERED = 512
@@ -36,7 +37,8 @@ class Mapping:
     tracked: bool = False
     """Whether the CPU cannot write it, so that reads of bytes nobody wrote can be told."""
     freed_at: str = ""
-    initialised: mmap.mmap | None = field(default=None, repr=False)
+    initialised: mmap.mmap | memoryview | None = field(default=None, repr=False)
+    """A byte for each of its bytes, not 0 where somebody wrote it, and 64 bytes more."""
     touched: mmap.mmap | None = field(default=None, repr=False)
 
     @property
@@ -70,11 +72,16 @@ class AddressSpace:
         label: str = "",
         writable: bool = True,
         tracked: bool = False,
+        initialised: memoryview | None = None,
     ) -> Mapping:
-        """Make [va, va + size) valid; it lies at `host`, by default at the same address. Overlap is a `UsageError`."""
+        """Make [va, va + size) valid; it lies at `host`, by default at the same address. Overlap is a `UsageError`.
+
+        `initialised` is what several mappings of the same memory know of it; a `tracked` one has its own.
+        """
         if size <= 0:
             raise UsageError(f"cannot map {size} bytes at {va:#x}")
         mapping = Mapping(va, size, va if host is None else host, label, writable, tracked)
+        mapping.initialised = initialised
         with self._lock:
             at = bisect.bisect_right(self._starts, va)
             for other in self._mappings[max(at - 1, 0) : at + 1]:
@@ -177,16 +184,33 @@ class AddressSpace:
             raise OSError(ctypes.get_errno(), "mincore of the shadow of an allocation")
         return pages.raw
 
-    def mark_initialised(self, va: int, size: int) -> None:
-        """Tell that something other than a kernel wrote [va, va + size)."""
+    def mark_initialised(self, va: int, size: int, states: bytes = b"") -> None:
+        """Tell that something other than a kernel wrote [va, va + size), or the bytes of it where `states` is not 0.
+
+        What was written once stays so.
+        """
         mapping = self.find(va, size)
         if mapping is not None and mapping.initialised is not None:
-            ctypes.memset(_address(mapping.initialised) + va - mapping.va, 1, size)
+            at = va - mapping.va
+            shadow = mapping.initialised
+            if states:
+                old = int.from_bytes(shadow[at : at + size], "little")
+                shadow[at : at + size] = (old | int.from_bytes(states, "little")).to_bytes(size, "little")
+            else:
+                shadow[at : at + size] = b"\1" * size
+
+    def states(self, va: int, size: int) -> bytes:
+        """Return for each byte of [va, va + size), in one allocation, whether somebody wrote it."""
+        mapping = self.find(va, size)
+        if mapping is None or mapping.initialised is None:
+            return b"\1" * size
+        at = va - mapping.va
+        return bytes(mapping.initialised[at : at + size])
 
     @staticmethod
     def _entry(mapping: Mapping, shadows: bool) -> bytes:  # noqa: FBT001 - private, one caller
         if shadows and mapping.tracked and mapping.initialised is None:
-            mapping.initialised = _pages(mapping.size + 64)
+            mapping.initialised = fresh_shadow(mapping.size)
         if shadows and mapping.touched is None:
             mapping.touched = _pages((mapping.size + 3) // 4 * RACE_BYTES_PER_DWORD + 64)
         flags = MAP_READ | (MAP_WRITE | MAP_ATOMIC if mapping.writable else 0)
@@ -196,10 +220,15 @@ class AddressSpace:
         ))  # fmt: skip
 
 
+def fresh_shadow(size: int) -> mmap.mmap:
+    """Return what `Mapping.initialised` is for memory that nobody wrote."""
+    return _pages(size + 64)
+
+
 def _pages(size: int) -> mmap.mmap:
     """Return zeroed pages that a forked child has for itself, as it has the memory they speak of."""
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
 
 
-def _address(memory: mmap.mmap | None) -> int:
+def _address(memory: mmap.mmap | memoryview | None) -> int:
     return 0 if memory is None else ctypes.addressof(ctypes.c_char.from_buffer(memory))

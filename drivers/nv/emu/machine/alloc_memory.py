@@ -51,6 +51,8 @@ def make_memory(
             machine.vram_used -= size
 
     backing = Backing.new(machine.linux, size, label, gone)
+    if local and machine.tracks:
+        backing.track()
     layout.store(block, size=size, limit=size - 1)
     return Memory(handle=handle, cls=cls, backing=backing, size=size, write_combined=local)
 

@@ -9,6 +9,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drivers.emu.memory import fresh_shadow
 from drivers.kernel import MAP_NORESERVE, MAP_SHARED, LinuxKernel, Mapping, view_at
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class Backing:
     """The file; -1 for a user's own pages."""
     users: int = 1
     on_release: Callable[[], None] | None = field(default=None, repr=False)
+    initialised: memoryview | None = field(default=None, repr=False)
+    """What is known of its bytes, where reads of those that nobody wrote are told."""
     _linux: LinuxKernel | None = field(default=None, repr=False)
 
     @classmethod
@@ -53,6 +56,15 @@ class Backing:
     def pinned(cls, address: int, size: int, label: str) -> Backing:
         """Use a process's own pages."""
         return cls(size, address, label)
+
+    def track(self) -> None:
+        """Tell from now on which bytes were written; none was."""
+        self.initialised = memoryview(fresh_shadow(self.size))
+
+    def show(self) -> None:
+        """The CPU may write it from now on, unseen: all of it counts as written."""
+        if self.initialised is not None:
+            self.initialised[:] = b"\1" * len(self.initialised)
 
     @property
     def view(self) -> memoryview:

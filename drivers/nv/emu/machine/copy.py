@@ -209,7 +209,8 @@ class Copy:
         for at in range(0, length, _PIECE):
             size = min(_PIECE, length - at)
             data = space.read(source + at, size, "the copy engine")
-            space.write(target + at, data, "the copy engine")
+            states = space.states(source + at, size) if self._run.machine.tracks else b""
+            space.write(target + at, data, "the copy engine", states)
         self._run.touches(source, length, write=False)
         self._run.touches(target, length, write=True)
 
@@ -221,27 +222,25 @@ class Copy:
         if any(part <= RemapSource.SRC_W and part > remap.NUM_SRC_COMPONENTS for part in parts):
             raise self.error(f"a component that the source does not have: {remap}")
         space = self._run.space
-        step_in, step_out = (remap.NUM_SRC_COMPONENTS + 1) * size, (remap.NUM_DST_COMPONENTS + 1) * size
+        bytes_in = count * (remap.NUM_SRC_COMPONENTS + 1) * size
+        bytes_out = count * (remap.NUM_DST_COMPONENTS + 1) * size
         reads = any(part <= RemapSource.SRC_W for part in parts)
-        data = space.read(source, count * step_in, "the copy engine") if reads else b""
-        space.reach(target, count * step_out, MmuAccess.WRITE, "the copy engine")
-        keep = RemapSource.NO_WRITE in parts
-        out = bytearray(
-            space.read(target, count * step_out, "the copy engine") if keep else bytes(count * step_out)
-        )
+        keeps = RemapSource.NO_WRITE in parts
+        data = space.read(source, bytes_in, "the copy engine") if reads else b""
+        old = space.read(target, bytes_out, "the copy engine") if keeps else bytes(bytes_out)
         constants = [value.to_bytes(4, "little")[:size] for value in transfer.constants]
-        for i, part in enumerate(parts):
-            if part in (RemapSource.CONST_A, RemapSource.CONST_B):
-                column = constants[part - RemapSource.CONST_A] * count
-                for byte in range(size):
-                    out[i * size + byte :: step_out] = column[byte::size]
-            elif part is not RemapSource.NO_WRITE:
-                for byte in range(size):
-                    out[i * size + byte :: step_out] = data[int(part) * size + byte :: step_in]
-        space.write(target, bytes(out), "the copy engine")
+        states = b""
+        if self._run.machine.tracks and (reads or keeps):
+            states = _mixed(
+                remap,
+                space.states(source, bytes_in) if reads else b"",
+                space.states(target, bytes_out) if keeps else bytes(bytes_out),
+                [b"\1" * size] * 2,
+            )
+        space.write(target, _mixed(remap, data, old, constants), "the copy engine", states)
         if reads:
-            self._run.touches(source, count * step_in, write=False)
-        self._run.touches(target, count * step_out, write=True)
+            self._run.touches(source, bytes_in, write=False)
+        self._run.touches(target, bytes_out, write=True)
 
     # ---- semaphores
 
@@ -290,3 +289,18 @@ class Copy:
 
 def _selected(remap: RemapComponents) -> list[RemapSource]:
     return [remap.DST_X, remap.DST_Y, remap.DST_Z, remap.DST_W][: remap.NUM_DST_COMPONENTS + 1]
+
+
+def _mixed(remap: RemapComponents, data: bytes, old: bytes, constants: list[bytes]) -> bytes:
+    """Return the target of a remapping transfer; `old` is what it holds before."""
+    out, parts, size = bytearray(old), _selected(remap), remap.COMPONENT_SIZE + 1
+    step_in, step_out = (remap.NUM_SRC_COMPONENTS + 1) * size, (remap.NUM_DST_COMPONENTS + 1) * size
+    for i, part in enumerate(parts):
+        if part in (RemapSource.CONST_A, RemapSource.CONST_B):
+            column = constants[part - RemapSource.CONST_A] * (len(old) // step_out)
+            for byte in range(size):
+                out[i * size + byte :: step_out] = column[byte::size]
+        elif part is not RemapSource.NO_WRITE:
+            for byte in range(size):
+                out[i * size + byte :: step_out] = data[int(part) * size + byte :: step_in]
+    return bytes(out)

@@ -73,6 +73,8 @@ class Machine:
         """Kernel name -> grids run."""
         self.images = Images()
         self.grids = Grids(settings)
+        self.tracks = settings.checks.uninitialised
+        """Whether reads of memory that nobody wrote are told."""
         self.races = Races() if settings.checks.global_races else None
         """Who judges work of different queues; None where nobody asked."""
         self.descriptors: dict[tuple[int, int], bytes] = {}

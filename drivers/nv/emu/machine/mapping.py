@@ -45,6 +45,8 @@ def attach(kernel: EmulatedKernel, target: Memory | Usermode, offset: int, lengt
             fail("ioctl", errno.EINVAL, text)
         raise Refused(NvStatus.INVALID_STATE, text)
     backing = target.backing if isinstance(target, Memory) else None
+    if backing is not None:
+        backing.show()
     file.context = MapContext(target, backing, offset, length)
 
 

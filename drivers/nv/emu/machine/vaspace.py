@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.backing import Backing
 
 
+_TAIL = 64
 _numbers = itertools.count(1)
 
 
@@ -34,7 +35,10 @@ class VaSpace:
 
     def add(self, va: int, size: int, backing: Backing, offset: int, *, writable: bool) -> None:
         """Map pages; the caller has checked that nothing is there."""
-        self.map.map(va, size, backing.host + offset, label=backing.label, writable=writable)
+        known = None if backing.initialised is None else backing.initialised[offset : offset + size + _TAIL]
+        self.map.map(
+            va, size, backing.host + offset, label=backing.label, writable=writable, initialised=known
+        )
         self.backings[va] = backing.take()
 
     def remove(self, va: int, why: str) -> None:
@@ -77,11 +81,19 @@ class VaSpace:
             self.map.read(at, length) for at, length in self._pieces(va, size, MmuAccess.READ, what)
         )
 
-    def write(self, va: int, data: bytes, what: str) -> None:
-        """Write bytes for an engine; nothing is written when any of it is not mapped."""
+    def write(self, va: int, data: bytes, what: str, states: bytes = b"") -> None:
+        """Write bytes for an engine; nothing is written when any of it is not mapped.
+
+        `states` says of each byte whether its source was written; without, all of them were.
+        """
         pieces = list(self._pieces(va, len(data), MmuAccess.WRITE, what))
         for at, length in pieces:
             self.map.write(at, data[at - va : at - va + length])
+            self.map.mark_initialised(at, length, states[at - va : at - va + length])
+
+    def states(self, va: int, size: int) -> bytes:
+        """Return for each byte of a mapped range whether somebody wrote it."""
+        return b"".join(self.map.states(at, length) for at, length in self.pieces(va, size))
 
     def pieces(self, va: int, size: int) -> list[tuple[int, int]]:
         """Cut a range that is mapped where allocations meet."""
