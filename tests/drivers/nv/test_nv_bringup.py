@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +17,11 @@ from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError
 from tools.nv_golden import sample
 from tools.nv_script import Script
 from tools.nv_scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.nv.device import NvDevice
 
 ROWS = [
     ("570.211.01", 0xC6C0, "sm_80"),
@@ -77,6 +84,35 @@ def test_every_call_that_fails_raises_a_typed_error_and_frees_everything():
         harmless = kernel.failed.startswith(("NV2080_CTRL_CMD_GPU_GET_NAME_STRING", "HOPPER_DMA_COPY_A"))
         assert raised or harmless, f"call {number} ({kernel.failed}) failed in silence"
         assert kernel.leaks() == [], f"call {number} ({kernel.failed}) left something"
+
+
+PARTS: dict[str, Callable[[NvDevice], object]] = {
+    "video memory": lambda device: device.alloc(1 << 21, BufferSpec()),
+    "visible video memory": lambda device: device.alloc(1 << 21, BufferSpec(host_visible=True)),
+    "host memory": lambda device: device.alloc(4096, BufferSpec(place=Place.HOST)),
+    "compute queue": lambda device: device.ring(QueueKind.COMPUTE, 0),
+    "copy queue": lambda device: device.ring(QueueKind.COPY, 0),
+    "program": lambda device: device.load(sample(device.info.arch, int(device.gpu.sm[3:]), stack=64)),
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_part_that_fails_leaves_an_open_device_as_it_was(part: str):
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        for number in itertools.count():
+            before, kernel.failed, kernel.fail_at = kernel.leaks(), "", kernel.count + number
+            try:
+                PARTS[part](device)
+            except HcqError:
+                assert kernel.leaks() == before, f"call {number} ({kernel.failed}) left something"
+            else:
+                if not kernel.failed:
+                    break
+                assert kernel.failed.startswith("HOPPER_DMA_COPY_A"), f"{kernel.failed} failed in silence"
+        kernel.fail_at = None
+        assert number >= 3
+    assert kernel.leaks() == []
 
 
 @pytest.mark.parametrize(
