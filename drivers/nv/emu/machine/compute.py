@@ -110,7 +110,9 @@ class Compute:
             del self.methods[method]
         self._registers: dict[int, int] = {}
         self._unlaunched = False
-        """SEND_PCAS_A gave a descriptor, and nothing has been done with it."""
+        """SEND_PCAS_A gave a descriptor, and it was not scheduled."""
+        self._invalidated = False
+        """It was only invalidated, so that sending it again is right."""
         self._inline = bytearray()
         self._inline_left = 0
 
@@ -134,12 +136,13 @@ class Compute:
             raise self.error(f"{method.name} takes 0, not {call.value:#x}")
         if self._inline_left and method is not M.LOAD_INLINE_DATA:
             raise self.error(f"{self._inline_left} bytes of inline data are missing before {method.name}")
-        self._registers[method] = call.value
         if method is M.SEND_PCAS_A:
-            error = self.left_over()
+            again = self._invalidated and self._registers[method] == call.value
+            error = None if again else self.left_over()
             if error is not None:
                 raise error
-            self._unlaunched = True
+            self._unlaunched, self._invalidated = True, False
+        self._registers[method] = call.value
         action = self._ACTIONS.get(method)
         if action is not None:
             action(self, call.value)
@@ -208,6 +211,7 @@ class Compute:
         action = PcasAction(value & 0xF)
         va = self._register(M.SEND_PCAS_A, "SEND_SIGNALING_PCAS2_B") << 8
         sent, self._unlaunched = self._unlaunched, action is PcasAction.INVALIDATE
+        self._invalidated = self._unlaunched
         if not sent:
             raise self.error(
                 f"SEND_SIGNALING_PCAS2_B without a SEND_PCAS_A of its own: {va:#x} was used before"
