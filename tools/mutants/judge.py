@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.emu.library import Sanitizers
 from drivers.nv.driver import NvDriver
 from drivers.nv.emu.machine import open_machine
+from drivers.nv.emu.machine.reports import Kind
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
 from tools.mutants.interpose import Interposer
 from tools.mutants.scenario import Scenario, images
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from drivers.nv.emu.machine.reports import Report
     from hcq.program import KernelImage
     from tools.mutants.sites import Mutant, Place
 
@@ -107,18 +109,26 @@ class Judge:
         except Exception as error:  # noqa: BLE001 - any error of another kind is a verdict on the driver
             return Verdict(Outcome.UNTYPED, f"{type(error).__name__}: {error}")
         if machine.machine.fatal:
-            return Verdict(Outcome.REPORTED, str(machine.machine.fatal[0]))
+            return _reported(machine.machine.fatal)
         return Verdict(Outcome.EQUIVALENT if seen == self.expected else Outcome.WRONG)
 
 
 def _raised(error: HcqError, machine: EmulatedKernel) -> Verdict:
     text = str(error).split("\n", 1)[0]
     fatal = machine.machine.fatal
-    if fatal or isinstance(error, DeviceFault):
-        return Verdict(Outcome.REPORTED, str(fatal[0]) if fatal else text)
+    if fatal:
+        return _reported(fatal)
+    if isinstance(error, DeviceFault):
+        return Verdict(Outcome.REPORTED, text)
     if not isinstance(error, SignalTimeout):
         return Verdict(Outcome.REFUSED, f"{type(error).__name__}: {text}")
     return Verdict(Outcome.SLOW if _at_work(error, machine) else Outcome.TIMEOUT, text)
+
+
+def _reported(fatal: Sequence[Report]) -> Verdict:
+    """Return the verdict of the machine's reports: a defect of its own is none on the driver."""
+    first = fatal[0]
+    return Verdict(Outcome.UNTYPED if first.kind is Kind.DEFECT else Outcome.REPORTED, str(first))
 
 
 def _at_work(error: SignalTimeout, machine: EmulatedKernel) -> bool:

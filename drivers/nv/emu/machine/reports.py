@@ -8,6 +8,7 @@ leave a `Report`.
 from __future__ import annotations
 
 import enum
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,8 @@ class Kind(enum.Enum):
     DEADLOCK = "deadlock"
     UNSUPPORTED = "unsupported"
     """The emulator does not know it; hardware may."""
+    DEFECT = "defect of the emulator"
+    """The emulator failed at what it should know; nothing is said about the driver."""
     ADVICE = "advice"
     """Works, but facts advise otherwise; stops nothing."""
 
@@ -108,6 +111,12 @@ class ChannelError(Exception):
 def host_error(message: str) -> ChannelError:
     """Return the error of a malformed ring, header or host method."""
     return ChannelError(RcCode.PBDMA_ERROR, Kind.HOST, message)
+
+
+def defect(error: Exception) -> ChannelError:
+    """Return what stops a channel that the emulator cannot go on with, for a reason of its own."""
+    text = "".join(traceback.format_exception(error)).rstrip()
+    return ChannelError(RcCode.GR_EXCEPTION, Kind.DEFECT, text)
 
 
 def launch_error(message: str, kind: Kind = Kind.LAUNCH) -> ChannelError:

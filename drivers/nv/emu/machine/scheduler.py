@@ -14,7 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from drivers.nv.emu.machine.channel import Outcome
-from drivers.nv.emu.machine.reports import ChannelError, Kind
+from drivers.nv.emu.machine.reports import ChannelError, Kind, defect
 from drivers.nv.emu.machine.waitgraph import find_deadlock
 from drivers.nv.layouts.fault import RcCode
 from hcq.errors import HcqError
@@ -140,6 +140,9 @@ class Scheduler:
                     run,
                     ChannelError(RcCode.PBDMA_ERROR, Kind.UNSUPPORTED, f"{type(error).__name__}: {error}"),
                 )
+                return Outcome.PROGRESS
+            except Exception as error:  # noqa: BLE001 - else the thread ends, and whoever waits is told nothing
+                self._machine.stop(run, defect(error))
                 return Outcome.PROGRESS
             if outcome is Outcome.SLICE:
                 return outcome if moved is Outcome.BLOCKED else moved
