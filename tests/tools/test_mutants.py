@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
-import os
+import subprocess
+import sys
 
 import pytest
 
@@ -13,7 +13,6 @@ from tools.mutants.__main__ import rows_of, sample, score, text
 from tools.mutants.contents import CODE, SEMAPHORE
 from tools.mutants.corpus import judge, run, without_one, written
 from tools.mutants.judge import Judge
-from tools.mutants.ownmemory import Snapshot
 from tools.mutants.sites import DELETE, Mutant, changed, segment, variants
 from tools.mutants.verdicts import SEEDS, Outcome, Verdict, overall
 from tools.mutants.walk import Target, judge_all
@@ -74,23 +73,31 @@ def test_only_the_same_bytes_under_all_seeds_are_equivalent(
     assert (verdict.outcome if verdict else None) == outcome
 
 
+OWNS = """
+import mmap, os, signal
+from tools.mutants.ownmemory import Snapshot
+
+fd = os.memfd_create("shared")
+os.ftruncate(fd, 3 * mmap.PAGESIZE)
+file, anonymous = mmap.mmap(fd, 3 * mmap.PAGESIZE), mmap.mmap(-1, mmap.PAGESIZE)
+file[5000], anonymous[1] = 7, 9
+snapshot = Snapshot()
+child = os.fork()
+if not child:
+    signal.alarm(30)  # should it hang, it must not outlive the test
+    snapshot.own()
+    kept = (file[5000], anonymous[1], os.pread(fd, 1, 5000)) == (7, 9, bytes([7]))
+    file[5000] = anonymous[1] = 1
+    os._exit(0 if kept and os.pread(fd, 1, 5000) == bytes([1]) else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert (file[5000], anonymous[1]) == (7, 9)
+"""
+
+
 def test_child_that_owns_its_memory_leaves_the_parents_as_it_was() -> None:
-    fd = os.memfd_create("shared")
-    os.ftruncate(fd, 3 * mmap.PAGESIZE)
-    file, anonymous = mmap.mmap(fd, 3 * mmap.PAGESIZE), mmap.mmap(-1, mmap.PAGESIZE)
-    file[5000], anonymous[1] = 7, 9
-    snapshot = Snapshot()
-    child = os.fork()
-    if not child:
-        snapshot.own()
-        kept = (file[5000], anonymous[1], os.pread(fd, 1, 5000)) == (7, 9, b"\7")
-        file[5000] = anonymous[1] = 1
-        os._exit(0 if kept and os.pread(fd, 1, 5000) == b"\1" else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert (file[5000], anonymous[1]) == (7, 9)
-    file.close()
-    anonymous.close()
-    os.close(fd)
+    # In a process of its own: one that has threads, as other tests leave, is not to be forked.
+    done = subprocess.run([sys.executable, "-c", OWNS], timeout=60, check=False, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 @pytest.fixture(scope="module")
