@@ -92,7 +92,7 @@ def _rebind(t: Tensor, new: Tensor) -> None:
         home = recipe.home if recipe.home is not None else (t.leaves[0] if t.expr.op is PARAM else None)
     else:
         home = t.leaves[0] if t.expr.op is PARAM else None
-    if home is not None and home.buffer.closed and not home.buffer.device.closed:
+    if home is not None and home.buffer.lost and not home.buffer.device.closed:
         home = None  # its memory was lost to a fault: the new value gets its own
     if home is not None:
         home.buffer.live()  # else the pending assign would fail later, for whoever computes what is pending

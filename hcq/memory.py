@@ -299,6 +299,11 @@ class Buffer:
         """Whether the buffer, or the buffer it is a view of, was closed."""
         return self.va is CLOSED
 
+    @property
+    def lost(self) -> bool:
+        """Whether it was closed for a reason that its users are told: a fault took what it held."""
+        return self in self.device.reasons
+
     def close(self, *, after: Point | None = None, reason: Refusal | None = None) -> None:
         """Refuse everything from now on; give the memory back when nothing uses it, nor before `after`.
 

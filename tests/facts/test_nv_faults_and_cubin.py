@@ -71,7 +71,8 @@ def test_flags_of_a_toolkit_12_image_hold_its_architecture(flags: int):
 
 
 def test_section_names_are_the_measured_ones():
-    assert {str(section) for section in cubin.Section} <= set(nv_cubin.SECTIONS)
+    since = {".nv_debug_line_sass"}  # measured later, with -lineinfo: docs/facts/nv.md does not know it
+    assert {str(section) for section in cubin.Section} - since <= set(nv_cubin.SECTIONS)
 
 
 def test_info_formats_and_attributes_are_the_measured_ones():
