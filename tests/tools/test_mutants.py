@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from dataclasses import asdict, replace
 
 import pytest
 
 from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod
+from hcq.errors import HcqError
 from tools.mutants.__main__ import rows_of, sample, score, text
 from tools.mutants.contents import CODE, SEMAPHORE
 from tools.mutants.corpus import judge, run, without_one, written
-from tools.mutants.judge import Judge
 from tools.mutants.sites import DELETE, Mutant, changed, segment, variants
 from tools.mutants.verdicts import SEEDS, Outcome, Verdict, overall
-from tools.mutants.walk import Target, judge_all
+from tools.mutants.walk import Target, judge_all, listed
 
 ACQUIRE = [
     int(MethodHeader(ADDRESS=HostMethod.SEM_ADDR_LO, SUBCHANNEL=Subchannel.COMPUTE, COUNT=2,
@@ -102,7 +104,7 @@ def test_child_that_owns_its_memory_leaves_the_parents_as_it_was() -> None:
 
 @pytest.fixture(scope="module")
 def found() -> list[Mutant]:
-    return Judge(seeds=(1,)).mutants
+    return listed(Target())
 
 
 def test_arguments_around_structures_are_mutated_too(found: list[Mutant]) -> None:
@@ -140,13 +142,28 @@ def test_every_barrier_of_a_kernel_is_left_out_once(text: str, count: int) -> No
 
 
 def test_child_goes_on_with_kernels_after_its_parent_ran_some(found: list[Mutant]) -> None:
-    last = [number for number, one in enumerate(found) if one.label.endswith("GRID_WIDTH")][-1]
-    assert [one.outcome for one in judge_all(Target(), [last], jobs=1).values()] == [Outcome.REPORTED]
+    last = [one for one in found if one.label.endswith("GRID_WIDTH")][-1]
+    assert [one.outcome for one in judge_all(Target(), [last], jobs=1)] == [Outcome.REPORTED]
+
+
+def test_mutant_is_told_whole_to_another_process(found: list[Mutant]) -> None:
+    assert {Mutant.from_json(json.loads(json.dumps(asdict(one)))) for one in found} == set(found)
+
+
+def test_mutant_that_the_walk_does_not_find_is_an_error(found: list[Mutant]) -> None:
+    with pytest.raises(HcqError, match=r"a walk ended with 1 (?s:.*)bell 999: .* is not among the mutants"):
+        judge_all(Target(), [replace(found[-1], space="word", index=999)], jobs=1, seeds=(1,))
+
+
+def test_walk_that_fails_says_why(found: list[Mutant]) -> None:
+    with pytest.raises(HcqError, match=r"a walk ended with 2 (?s:.*)invalid choice: '999'"):
+        judge_all(Target(driver="999"), found[:1], jobs=1, seeds=(1,))
 
 
 @pytest.mark.slow
 def test_emulated_machine_notices_a_sample_of_mutants(found: list[Mutant]) -> None:
-    rows = rows_of(found, judge_all(Target(), sample(found, 100, 7, None), jobs=2))
+    chosen = sample(found, 100, 7, None)
+    rows = rows_of(chosen, judge_all(Target(), chosen, jobs=2))
     assert score(rows) >= 0.95, text(rows, len(found))
 
 
@@ -164,10 +181,9 @@ from tools.mutants.judge import Judge
 from tools.mutants.walk import Target, judge_all
 
 judge = Judge(seeds=(1,))
-numbers = sample(judge.mutants, 12, 11, None)
-forked = judge_all(Target(), numbers, jobs=2, seeds=(1,))
-fresh = {number: judge.fresh(judge.mutants[number], 1) for number in numbers}
-assert {n: one.outcome for n, one in forked.items()} == {n: one.outcome for n, one in fresh.items()}
+chosen = sample(judge.mutants, 12, 11, None)
+forked = judge_all(Target(), chosen, jobs=2, seeds=(1,))
+assert [one.outcome for one in forked] == [judge.fresh(one, 1).outcome for one in chosen]
 """
 
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 
 from tools.mutants.judge import TIMEOUT_S, Judge
 from tools.mutants.sites import KINDS
-from tools.mutants.verdicts import CAUGHT, SEEDS, Outcome
-from tools.mutants.walk import Target, judge_all, walk
+from tools.mutants.verdicts import CAUGHT, Outcome
+from tools.mutants.walk import Target, judge_all, listed, walk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from tools.mutants.sites import Kind, Mutant
     from tools.mutants.verdicts import Verdict
@@ -37,22 +37,22 @@ class Row:
     detail: str
 
 
-def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None) -> list[int]:
-    """Return the numbers of a sample; without a kind, a quarter of it is of each."""
+def sample(mutants: Sequence[Mutant], count: int, seed: int, kind: Kind | None) -> list[Mutant]:
+    """Return a sample; without a kind, a quarter of it is of each."""
     chosen = random.Random(seed)  # noqa: S311 - a sample, not a secret
-    out: list[int] = []
+    out: list[Mutant] = []
     kinds = (kind,) if kind is not None else KINDS
     for one in kinds:
-        numbers = [i for i, mutant in enumerate(mutants) if mutant.kind == one]
-        out += chosen.sample(numbers, min(len(numbers), count // len(kinds)))
+        alike = [mutant for mutant in mutants if mutant.kind == one]
+        out += chosen.sample(alike, min(len(alike), count // len(kinds)))
     return out
 
 
-def rows_of(mutants: Sequence[Mutant], verdicts: Mapping[int, Verdict]) -> list[Row]:
-    """Return verdicts with the mutants they are on."""
+def rows_of(mutants: Sequence[Mutant], verdicts: Sequence[Verdict]) -> list[Row]:
+    """Return mutants with the verdicts on them."""
     return [
-        Row(str(mutants[number]), mutants[number].kind, one.outcome, one.detail)
-        for number, one in verdicts.items()
+        Row(str(mutant), mutant.kind, verdict.outcome, verdict.detail)
+        for mutant, verdict in zip(mutants, verdicts, strict=True)
     ]
 
 
@@ -92,6 +92,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minimum", type=float, default=0.95)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--list", action="store_true", help="print all mutants as JSON and judge none")
     parser.add_argument("--walk", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
@@ -99,10 +100,13 @@ def main(arguments: Sequence[str]) -> int:
     if given.walk is not None:
         walk(target, given.walk, json.load(sys.stdin), jobs=given.jobs, timeout_s=given.timeout)
         return 0
-    mutants = Judge(given.profile, given.driver, seeds=SEEDS).mutants
+    if given.list:
+        json.dump([asdict(one) for one in Judge(given.profile, given.driver, seeds=(1,)).mutants], sys.stdout)
+        return 0
+    mutants = listed(target)
     count = given.sample or len(KINDS) * len(mutants)
-    numbers = sample(mutants, count, given.seed, given.kind)
-    rows = rows_of(mutants, judge_all(target, numbers, jobs=given.jobs, progress=_show))
+    chosen = sample(mutants, count, given.seed, given.kind)
+    rows = rows_of(chosen, judge_all(target, chosen, jobs=given.jobs, progress=_show))
     total = sum(given.kind in {None, mutant.kind} for mutant in mutants)
     sys.stdout.write(text(rows, total) + "\n")
     if given.json is not None:

@@ -7,7 +7,7 @@ every member of every ioctl's structures, is a site.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from drivers.nv.layouts import compute, dma, host
 from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Method, MethodHeader, SecOp, Subchannel
@@ -70,6 +70,11 @@ class Mutant:
     label: str
     part: int = -1
     """Of memory: a constant bank, or what `contents` numbers behind them."""
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Mutant:
+        """Return the mutant whose `asdict` came back from JSON."""
+        return cls(**{**told, "runs": tuple((lo, width) for lo, width in told["runs"])})
 
     @property
     def place(self) -> Place:

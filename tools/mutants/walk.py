@@ -8,21 +8,25 @@ import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, Final
 
 from hcq.errors import HcqError
 from tools.mutants.branches import Branches, keep_devices_over_forks
 from tools.mutants.interpose import Interposer
 from tools.mutants.judge import TIMEOUT_S, Judge
+from tools.mutants.sites import Mutant
 from tools.mutants.verdicts import SEEDS, Outcome, Verdict, overall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tools.mutants.sites import Mutant, Place
+    from tools.mutants.sites import Place
 
 PATIENT_S: Final = 10.0
 """How long waits last where a mutant was slow or hung at first."""
+_TOLD: Final = 2000
+"""Characters of what a failed walk said that its error shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,62 +39,87 @@ class Target:
 
 def judge_all(
     target: Target,
-    numbers: Sequence[int],
+    mutants: Sequence[Mutant],
     *,
     jobs: int,
     seeds: Sequence[int] = SEEDS,
     progress: Callable[[str], None] = lambda _: None,
-) -> dict[int, Verdict]:
-    """Return the verdicts on mutants, `jobs` of them at work at a time; under fewer seeds, the first's."""
-    seen: dict[int, dict[int, Verdict]] = {number: {} for number in numbers}
-    left = list(numbers)
+) -> list[Verdict]:
+    """Return the verdict on each mutant, `jobs` of them at work at a time; under fewer seeds, the first's."""
+    seen: list[dict[int, Verdict]] = [{} for _ in mutants]
+    left = list(range(len(mutants)))
     for seed in seeds:
         if not left:
             break
         again = []
-        for count, (number, verdict) in enumerate(_walk(target, seed, left, jobs=jobs), 1):
+        for count, (number, verdict) in enumerate(_walk(target, seed, _some(mutants, left), jobs=jobs), 1):
             seen[number][seed] = verdict
             if verdict.outcome in {Outcome.SLOW, Outcome.HUNG}:
                 again.append(number)
             progress(f"seed {seed}: {count} of {len(left)}")
-        for number, verdict in _walk(target, seed, again, jobs=1, timeout_s=PATIENT_S) if again else ():
+        patient = _walk(target, seed, _some(mutants, again), jobs=1, timeout_s=PATIENT_S) if again else ()
+        for number, verdict in patient:
             seen[number][seed] = verdict
-        missing = [number for number in left if seed not in seen[number]]
+        missing = [str(mutants[number]) for number in left if seed not in seen[number]]
         if missing:
-            raise HcqError(f"under seed {seed} the places of mutants {missing[:5]} were never reached")
+            raise HcqError(
+                f"under seed {seed} the places of {len(missing)} mutants were never reached: {missing[:5]}"
+            )
         left = [number for number in left if overall(seen[number]) is None]
-    return {number: overall(verdicts) or verdicts[seeds[0]] for number, verdicts in seen.items()}
+    return [overall(verdicts) or verdicts[seeds[0]] for verdicts in seen]
+
+
+def listed(target: Target) -> list[Mutant]:
+    """Return all mutants, found in a process of its own.
+
+    One that has had devices before may not find the same: another page of signals is one more ioctl.
+    """
+    done = subprocess.run(_command(target, "--list"), stdout=subprocess.PIPE, check=True)
+    return [Mutant.from_json(told) for told in json.loads(done.stdout)]
+
+
+def _command(target: Target, words: str) -> list[str]:
+    words += f" --profile {target.profile} --driver {target.driver}"
+    return [sys.executable, "-m", "tools.mutants", *words.split()]
+
+
+def _some(mutants: Sequence[Mutant], numbers: Iterable[int]) -> dict[int, Mutant]:
+    return {number: mutants[number] for number in numbers}
 
 
 def _walk(
-    target: Target, seed: int, numbers: Iterable[int], *, jobs: int, timeout_s: float = TIMEOUT_S
+    target: Target, seed: int, mutants: Mapping[int, Mutant], *, jobs: int, timeout_s: float = TIMEOUT_S
 ) -> Iterator[tuple[int, Verdict]]:
     """Yield verdicts under one seed, in the order in which they are found."""
-    words = f"--walk {seed} --profile {target.profile} --driver {target.driver} --jobs {jobs}"
-    words += f" --timeout {timeout_s}"
-    command = [sys.executable, "-m", "tools.mutants", *words.split()]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as process:
+    command = _command(target, f"--walk {seed} --jobs {jobs} --timeout {timeout_s}")
+    with (
+        TemporaryFile() as told,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told) as process,
+    ):
         assert process.stdin is not None  # both are pipes
         assert process.stdout is not None
-        process.stdin.write(json.dumps(list(numbers)).encode())
+        process.stdin.write(json.dumps({number: asdict(one) for number, one in mutants.items()}).encode())
         process.stdin.close()
         for line in process.stdout:
-            number, _, told = line.partition(b" ")
-            yield int(number), Verdict.from_json(told)
-    if process.returncode:
-        raise HcqError(f"a walk ended with {process.returncode}; run it by hand: {' '.join(command)}")
+            number, _, verdict = line.partition(b" ")
+            yield int(number), Verdict.from_json(verdict)
+        if process.wait():
+            told.seek(0)
+            last = told.read().decode(errors="replace")[-_TOLD:]
+            raise HcqError(f"a walk ended with {process.returncode} ({' '.join(command)}):\n{last}")
 
 
-def walk(target: Target, seed: int, numbers: Sequence[int], *, jobs: int, timeout_s: float) -> None:
-    """Judge mutants under one seed; each verdict is a line of standard output."""
+def walk(target: Target, seed: int, told: Mapping[str, Any], *, jobs: int, timeout_s: float) -> None:
+    """Judge the mutants of `_walk` under one seed; each verdict is a line of standard output."""
     keep_devices_over_forks()
     judge = Judge(target.profile, target.driver, seeds=(1,), timeout_s=timeout_s)
     wanted: dict[Place, list[tuple[int, Mutant]]] = defaultdict(list)
-    for number in numbers:
-        mutant = judge.mutants[number]
-        wanted[mutant.place].append((number, mutant))
+    known = set(judge.mutants)
+    for number, one in told.items():
+        mutant = Mutant.from_json(one)
+        if mutant not in known:
+            raise HcqError(f"{mutant} is not among the mutants that are found here: take them from `listed`")
+        wanted[mutant.place].append((int(number), mutant))
 
     def done(number: int, verdict: Verdict) -> None:
         sys.stdout.write(f"{number} {json.dumps(asdict(verdict))}\n")
