@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu import access, numeric, sanitize
-from drivers.emu.access import ATOMIC, i32
+from drivers.emu import numeric, sanitize
+from drivers.emu.addresses import ATOMIC, address_type, translate
+from drivers.emu.findings import i32
 from drivers.emu.vector import Spilled, Value
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
     def body(c: Code, warp: Value, addresses: Value, values: Value, *rest: Value) -> None:
         mask, site = rest[-2:]
         hosts = c.call(
-            access.translate(lib, space, bits // 8), lib.v("i64"), warp, addresses, mask, site, i32(ATOMIC)
+            translate(lib, space, bits // 8), lib.v("i64"), warp, addresses, mask, site, i32(ATOMIC)
         )
         sanitize.watch(lib, c, space, warp, addresses, mask, site, bits // 8, ATOMIC)
         where, data, old = Spilled(c, hosts), Spilled(c, values), Spilled(c, type_)
@@ -59,7 +60,7 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
                 old.set(lane, c.let(f"i{bits}", f"atomicrmw {INTEGER[operation]} {pointer}, {value} seq_cst"))
         c.ret(old.whole())
 
-    parameters = {"warp": "ptr", "addresses": access.address_type(lib, space), "values": type_}
+    parameters = {"warp": "ptr", "addresses": address_type(lib, space), "values": type_}
     parameters |= {"fresh": type_} if swaps else {}
     parameters |= {"mask": lib.mask, "site": "i32"}
     return lib.define(f"emu.atomic.{space}.{operation}.{format_ or bits}", type_, parameters, body)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu import sanitize
-from drivers.emu.access import emit_report, i32, i64
+from drivers.emu import clocks, sanitize
+from drivers.emu.findings import emit_report, i32, i64
 from drivers.emu.report import ReportKind
 from drivers.emu.state import (
     BARRIER,
@@ -153,7 +153,7 @@ def _settle(lib: Library) -> str:
                 with c.when(c.op("and", waits, c.icmp("eq", WARP.load(c, warp, "barrier"), number))):
                     WARP.store(c, warp, "status", READY)
                     WARP.store(c, warp, "release", 1)
-                    sanitize.warp_released(lib, c, thread, group, number, index)
+                    clocks.warp_released(lib, c, thread, group, number, index)
         c.ret()
 
     return lib.define("emu.settle", "void", {"group": "ptr", "number": "i32"}, body, core=True)
@@ -177,7 +177,7 @@ def arrive(lib: Library) -> str:
             GROUP.store(c, group, "arrivals", 1)
             BARRIER.store(c, bar, "expected", count)
             BARRIER.store(c, bar, "arrived", c.op("add", arrived, lib.lanes))
-            sanitize.barrier_arrive(lib, c, warp, group, safe)
+            clocks.barrier_arrive(lib, c, warp, group, safe)
             c.call(_settle(lib), "void", group, safe)
         c.ret()
 

@@ -22,7 +22,7 @@ from hcq.errors import UsageError
 
 _REMEMBERED = 512
 RACE_BYTES_PER_DWORD = 32
-"""A cell: who wrote last and when, who read last and when, then where each did it (`sanitize` says how)."""
+"""A cell: who wrote last and when, who read last and when, then where each did it (`shadow_global` says how)."""
 
 
 @dataclass(slots=True, eq=False)

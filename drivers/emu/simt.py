@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drivers.emu import access, dispatch, schedule
-from drivers.emu.access import i32
+from drivers.emu.findings import emit_report, i32
 from drivers.emu.report import ReportKind
 from drivers.emu.state import (
     BARRIER_WAIT,
@@ -536,7 +536,7 @@ class WarpFunction:
     ) -> None:
         """Report the lowest of some lanes (a mask that is not empty)."""
         lane = self.c.call(f"llvm.cttz.{self.lib.mask}", self.lib.mask, lanes, Value("i1", "false"))
-        access.emit_report(
+        emit_report(
             self.lib,
             self.c,
             self.warp,

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu import access, sanitize
-from drivers.emu.access import ATOMIC, READ, WRITE, i32, i64
+from drivers.emu import sanitize
+from drivers.emu.addresses import ATOMIC, READ, WRITE, translate
+from drivers.emu.findings import emit_report, i32, i64
 from drivers.emu.report import ReportKind
 from drivers.emu.vector import Spilled, Value
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
@@ -199,7 +200,7 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
     reading = c.op("and", t.wf.active, c.mask_bits(c.icmp("ne", taken, 0)))
     offsets, sources = t.address(target, 32), t.address(source, 64)
     to = c.call(
-        access.translate(lib, "shared", size.value),
+        translate(lib, "shared", size.value),
         t.v("i64"),
         t.wf.warp,
         offsets,
@@ -208,7 +209,7 @@ def _copy(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
         i32(WRITE),
     )
     origin = c.call(
-        access.translate(lib, "global", size.value),
+        translate(lib, "global", size.value),
         t.v("i64"),
         t.wf.warp,
         sources,
@@ -274,7 +275,7 @@ def _advance(
     if action == "arrive":
         bad = c.op("or", c.icmp("ult", pending, value), c.icmp("eq", expected, 0))
         with c.when(bad):
-            access.emit_report(lib, c, warp, ReportKind.BAD_MBARRIER, site, lane)
+            emit_report(lib, c, warp, ReportKind.BAD_MBARRIER, site, lane)
         pending = c.op("and", c.op("sub", pending, value), _COUNT)
     elif action == "expect":
         tx = c.op("add", tx, value)
@@ -296,9 +297,7 @@ def _call_barrier(t: Translator, action: str, address: Operand, value: Value) ->
     space = "shared"
     c, lib, site = t.c, t.wf.lib, i32(t.site())
     offsets = t.address(address, address_bits(space))
-    hosts = c.call(
-        access.translate(lib, space, 8), t.v("i64"), t.wf.warp, offsets, t.wf.active, site, i32(ATOMIC)
-    )
+    hosts = c.call(translate(lib, space, 8), t.v("i64"), t.wf.warp, offsets, t.wf.active, site, i32(ATOMIC))
     values = value if value.type != "i64" else t.wf.uniform(value)
     sanitize.fenced(t.wf)
     kind = WRITE if action in {"init", "inval"} else ATOMIC

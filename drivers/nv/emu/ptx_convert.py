@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.emu import numeric
-from drivers.emu.access import split_generic
+from drivers.emu.addresses import split_generic
 from drivers.emu.vector import bits_of, like, mangle
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_float import ROUNDING, flushed, saturate

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivers.emu import access, numeric
-from drivers.emu.access import READ, WRITE
+from drivers.emu import numeric
+from drivers.emu.addresses import READ, WRITE, translate
 from drivers.emu.vector import Value
 from drivers.nv.emu.ptx_convert import small_to_f16
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
@@ -215,7 +215,7 @@ def _rows(t: Translator, operand: Operand, count: int, mode: int) -> Value:
     rows = t.address(operand, 32)
     c = t.c
     naming = c.op("and", t.wf.active, c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
-    name = access.translate(t.wf.lib, "shared", 16)
+    name = translate(t.wf.lib, "shared", 16)
     c.call(name, t.v("i64"), t.wf.warp, rows, naming, Value("i32", str(t.site())), Value("i32", str(mode)))
     return rows
 

@@ -15,7 +15,7 @@ from mmap import PAGESIZE
 from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.emu.memory import RACE_BYTES_PER_DWORD
-from drivers.emu.sanitize import RACE_CELL, race_place
+from drivers.emu.shadow_global import RACE_CELL, race_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
