@@ -125,15 +125,23 @@ def _store_one(lib: Library, c: Code, hosts: Value, value: Value, mask: Value) -
         c.call(drop(lib, bits), "void", hosts, value, mask)
 
 
-def load(lib: Library, space: str, bits: int, count: int) -> str:
-    """`emu.load.SPACE.BITSxCOUNT(warp, addresses, mask, site) -> values` (a struct of vectors when COUNT > 1)."""
+def _named(lib: Library, stem: str, how: int) -> str:
+    """Return a helper's name: what is strong is a helper of its own where somebody asks."""
+    return f"{stem}.{how}" if how and lib.checks.any else stem
+
+
+def load(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
+    """`emu.load.SPACE.BITSxCOUNT(warp, addresses, mask, site) -> values` (a struct of vectors when COUNT > 1).
+
+    `how` is 0, STRONG or STRONG | NARROW.
+    """
     one = lib.v(f"i{bits}")
     result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
     size = bits // 8 * count
 
     def several(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(READ))
-        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ)
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ | how)
         base, same = _contiguous(lib, c, hosts, size)
         c.branch(c.icmp("eq", c.op("and", same, mask), -1), "near", "far")
         c.label("near")
@@ -152,7 +160,7 @@ def load(lib: Library, space: str, bits: int, count: int) -> str:
         def rest(hosts: Value) -> None:
             c.ret(_load_one(lib, c, hosts, mask, bits))
 
-        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ)
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ | how)
         places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, READ, rest)
         rows = _rows(lib, c, places, size)
         idle = c.not_(mask)
@@ -172,7 +180,8 @@ def load(lib: Library, space: str, bits: int, count: int) -> str:
     parameters = {"warp": "ptr", "addresses": address_type(lib, space), "mask": lib.mask, "site": "i32"}
     hot = count == 1 and space == "global"
     body = single if count == 1 else several
-    return lib.define(f"emu.load.{space}.{bits}x{count}", result, parameters, body, core=True, hot=hot)
+    name = _named(lib, f"emu.load.{space}.{bits}x{count}", how)
+    return lib.define(name, result, parameters, body, core=True, hot=hot)
 
 
 def _structure(c: Code, type_: str, values: list[Value]) -> Value:
@@ -210,14 +219,14 @@ def _placed(
     )
 
 
-def store(lib: Library, space: str, bits: int, count: int) -> str:
-    """`emu.store.SPACE.BITSxCOUNT(warp, addresses, values..., mask, site)`."""
+def store(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
+    """`emu.store.SPACE.BITSxCOUNT(warp, addresses, values..., mask, site)`; `how` as for `load`."""
     size = bits // 8 * count
 
     def several(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
         values, mask, site = rest[:count], rest[count], rest[count + 1]
         hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(WRITE))
-        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE)
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE | how)
         for i, value in enumerate(values):
             _store_one(lib, c, c.op("add", hosts, i * bits // 8) if i else hosts, value, mask)
         c.ret()
@@ -227,7 +236,7 @@ def store(lib: Library, space: str, bits: int, count: int) -> str:
             _store_one(lib, c, hosts, value, mask)
             c.ret()
 
-        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE)
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE | how)
         places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, WRITE, rest)
         rows = _rows(lib, c, places, size)
         c.branch(c.icmp("eq", c.op("or", rows.following, c.not_(mask)), -1), "near", "far")
@@ -247,7 +256,8 @@ def store(lib: Library, space: str, bits: int, count: int) -> str:
     parameters |= {f"value{i}": lib.v(f"i{bits}") for i in range(count)} | {"mask": lib.mask, "site": "i32"}
     hot = count == 1 and space == "global"
     body = single if count == 1 else several
-    return lib.define(f"emu.store.{space}.{bits}x{count}", "void", parameters, body, core=True, hot=hot)
+    name = _named(lib, f"emu.store.{space}.{bits}x{count}", how)
+    return lib.define(name, "void", parameters, body, core=True, hot=hot)
 
 
 def define_core(lib: Library) -> None:

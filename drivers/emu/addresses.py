@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 SPACES = ("global", "shared", "local", "generic")
 READ, WRITE, ATOMIC = 1, 2, 4
+STRONG, NARROW = 32, 64
+"""Beside READ or WRITE: other threads may touch the same at the same time, as with ATOMIC; beside those and ATOMIC:
+those of other workgroups may not."""
 SHARED_WINDOW_BYTES = 1 << 32
 LOCAL_WINDOW_BYTES = 1 << 24
 

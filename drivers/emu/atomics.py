@@ -30,11 +30,11 @@ INTEGER = {
 }
 
 
-def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "") -> str:
+def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "", *, how: int = 0) -> str:
     """`emu.atomic...(warp, addresses, values, [new values,] mask, site) -> old values`.
 
     `operation` is a key of INTEGER, "cas" (values are compared, new values stored) or "fadd" with `format_` f16, bf16, f32, f64,
-    f16x2 or bf16x2.
+    f16x2 or bf16x2. `how` is 0 or NARROW.
     """
     type_ = lib.v(f"i{bits}")
     swaps = operation == "cas"
@@ -44,7 +44,7 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
         hosts = c.call(
             translate(lib, space, bits // 8), lib.v("i64"), warp, addresses, mask, site, i32(ATOMIC)
         )
-        sanitize.watch(lib, c, space, warp, addresses, mask, site, bits // 8, ATOMIC)
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, bits // 8, ATOMIC | how)
         where, data, old = Spilled(c, hosts), Spilled(c, values), Spilled(c, type_)
         fresh = Spilled(c, rest[0]) if swaps else data
         with c.each_lane(mask) as lane:
@@ -63,7 +63,9 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
     parameters = {"warp": "ptr", "addresses": address_type(lib, space), "values": type_}
     parameters |= {"fresh": type_} if swaps else {}
     parameters |= {"mask": lib.mask, "site": "i32"}
-    return lib.define(f"emu.atomic.{space}.{operation}.{format_ or bits}", type_, parameters, body)
+    scope = ".narrow" if how and lib.checks.any else ""
+    name = f"emu.atomic.{space}.{operation}.{format_ or bits}{scope}"
+    return lib.define(name, type_, parameters, body)
 
 
 def _add_float(c: Code, pointer: Value, value: Value, format_: str) -> Value:

@@ -19,8 +19,8 @@ FENCES = BARRIERS
 """The row of clocks that fences join."""
 CELL = 16
 """Bytes of shadow of a byte of shared memory."""
-ATOMIC_CLOCK = 1 << 23
-CLOCK = ATOMIC_CLOCK - 1
+STRONG_CLOCK = 1 << 23
+CLOCK = STRONG_CLOCK - 1
 
 
 def clocks_bytes(warps: int) -> int:

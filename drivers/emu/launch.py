@@ -25,6 +25,7 @@ from drivers.emu.state import (
     MAP_ATOMIC,
     MAP_ENTRY,
     MAP_WRITE,
+    RELEASE_BYTES,
     REPORT,
     REPORT_LIMIT,
     REPORTS_HEAD,
@@ -303,6 +304,13 @@ def prepare(
         ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size),
     )
     running.keep += [table, params, orders]
+    releases = 0
+    if checks.global_races:
+        log = mmap.mmap(
+            -1, RELEASE_BYTES * work.groups, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        )
+        releases = ctypes.addressof(ctypes.c_char.from_buffer(log))
+        running.keep.append(log)
     running.version = version
     shape = (lanes, work.block, warp_bytes, slot_bytes)
     common = {
@@ -313,7 +321,7 @@ def prepare(
         "block_z": work.block[2], "threads": work.threads, "warps": warps, "groups": work.groups, "group_step": step,
         "group_first": first, "shared_bytes": work.shared_bytes, "local_bytes": local_bytes, "slot_bytes": slot_bytes,
         "slot_limit": slots, "warp_bytes": warp_bytes, "warps_at": GROUP_HEAD, "shared_at": shared_at, "local_at": local_at,
-        "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS,
+        "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS, "releases": releases,
     }  # fmt: skip
     for shape_of, told in (("grid", work.told_grid or work.grid), ("block", work.told_block or work.block)):
         common |= {f"told_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}

@@ -15,9 +15,9 @@ from drivers.emu import clocks
 from drivers.emu.addresses import split_generic
 from drivers.emu.findings import i32
 from drivers.emu.report import ReportKind
-from drivers.emu.shadow_global import watch_global
+from drivers.emu.shadow_global import release_of, watch_global
 from drivers.emu.shadow_shared import COPY, LANDED, watch_shared
-from drivers.emu.state import GROUP, LAUNCH, THREAD, WARP
+from drivers.emu.state import GROUP, LAUNCH, RELEASE, THREAD, WARP
 from drivers.emu.vector import Value
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ def shadow_bytes(checks: Sanitizers, warps: int, shared: int) -> int:
 
 def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
     """Clear the shadow of a workgroup and start its warps' clocks."""
-    GROUP.store(c, group, "acquired", 0)
     if not (lib.checks.shared_races or lib.checks.uninitialised):
         return
     warps = THREAD.load(c, thread, "warps")
@@ -53,40 +52,69 @@ def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
         c.store(i32(1), clocks.clock(c, group, index, index))
 
 
-def _fence(lib: Library) -> str:
-    """`emu.fenced(warp)`: publish what a warp did and learn what others published."""
+def _ordered(lib: Library, what: str, *, wide: bool) -> str:
+    """`emu.WHAT(warp)`: publish what a warp did ("released"), learn what others did ("acquired"), or both.
+
+    `wide`: to and from other workgroups, too.
+    """
 
     def body(c: Code, warp: Value) -> None:
         group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "index")
         if lib.checks.shared_races:
             row = c.op("add", clocks.warps_of(c, group), clocks.FENCES)
-            c.call(clocks.join(lib), "void", group, row, index)
-            c.call(clocks.join(lib), "void", group, index, row)
-            clocks.tick(c, group, index)
-        GROUP.store(c, group, "fenced", 1)
-        _acquire(c, group)
+            if what != "acquired":
+                c.call(clocks.join(lib), "void", group, row, index)
+            if what != "released":
+                c.call(clocks.join(lib), "void", group, index, row)
+            if what != "acquired":
+                clocks.tick(c, group, index)
+        if lib.checks.global_races and wide:
+            _meet_groups(c, group, what)
         c.ret()
 
-    return lib.define("emu.fenced", "void", {"warp": "ptr"}, body, core=True)
+    return lib.define(f"emu.{what}" + ("" if wide else ".narrow"), "void", {"warp": "ptr"}, body)
 
 
-def _acquire(c: Code, group: Value) -> None:
-    launch = THREAD.load(c, GROUP.load(c, group, "thread"), "launch")
-    now = c.let("i64", f"atomicrmw add {LAUNCH.address(c, launch, 'sequence')}, i64 1 seq_cst")
-    GROUP.store(c, group, "acquired", c.op("add", now, 1))
+def _meet_groups(c: Code, group: Value, what: str) -> None:
+    """Note that a workgroup releases, acquires or both now."""
+    thread = GROUP.load(c, group, "thread")
+    sequence = LAUNCH.address(c, THREAD.load(c, thread, "launch"), "sequence")
+    now = c.op("add", c.let("i64", f"atomicrmw add {sequence}, i64 1 seq_cst"), 1)
+    if what != "acquired":
+        log = release_of(c, thread, GROUP.load(c, group, "index"))
+        c.store(c.load("i32", c.gep(log, RELEASE["last"])), c.gep(log, RELEASE["before"]))
+        c.store(c.resize(now, 32), c.gep(log, RELEASE["last"]))
+    if what != "released":
+        GROUP.store(c, group, "acquired", now)
+    if what == "fenced":
+        GROUP.store(c, group, "fenced", 1)
 
 
-def fenced(wf: WarpFunction) -> None:
-    """The kernel executes a fence."""
-    if wf.lib.checks.shared_races or wf.lib.checks.global_races:
-        wf.c.call(_fence(wf.lib), "void", wf.warp)
+def _order(wf: WarpFunction, what: str, *, wide: bool) -> None:
+    if wf.lib.checks.shared_races or (wf.lib.checks.global_races and wide):
+        wf.c.call(_ordered(wf.lib, what, wide=wide), "void", wf.warp)
+
+
+def fenced(wf: WarpFunction, *, wide: bool) -> None:
+    """The kernel executes a fence; `wide`: other workgroups are in its scope."""
+    _order(wf, "fenced", wide=wide)
+
+
+def released(wf: WarpFunction, *, wide: bool) -> None:
+    """What the kernel did so far is seen by those who acquire from now on."""
+    _order(wf, "released", wide=wide)
+
+
+def acquired(wf: WarpFunction, *, wide: bool) -> None:
+    """The kernel sees what was released before."""
+    _order(wf, "acquired", wide=wide)
 
 
 def after_atomic(wf: WarpFunction, space: str) -> None:
     """The kernel executed an atomic: one that follows a fence acquires."""
     if wf.lib.checks.global_races and space != "shared":
         with wf.c.when(wf.c.icmp("ne", wf.of_group("fenced"), 0)):
-            _acquire(wf.c, wf.group)
+            _meet_groups(wf.c, wf.group, "acquired")
 
 
 def partial_barrier(wf: WarpFunction, site: int) -> None:

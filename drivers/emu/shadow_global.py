@@ -1,8 +1,10 @@
 """Shadows of global memory: who last wrote and last read each dword, and which bytes anybody wrote.
 
-An access by another workgroup is a race unless that one has passed a fence since (a workgroup that has
-fenced once acquires with each atomic too, as in the "last block" pattern). Atomics do not race with atomics.
-Accesses narrower than a dword are not judged: neighbours may rightly share a dword.
+An access is a race with that of another workgroup unless the other has released since, and this one acquired
+after that; what was released and acquired, fences and flags in whatever memory, is not asked. A workgroup
+that has fenced once acquires with each atomic too, as in the "last block" pattern. Strong accesses, whose scope
+is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not judged:
+neighbours may rightly share a dword.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -11,10 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu.addresses import ATOMIC, READ, WRITE, search
+from drivers.emu.addresses import ATOMIC, NARROW, READ, STRONG, WRITE, search
 from drivers.emu.findings import i32, tell, watch_parameters
 from drivers.emu.report import ReportKind
-from drivers.emu.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
+from drivers.emu.state import GROUP, LAUNCH, MAP_ENTRY, RELEASE, RELEASE_BYTES, THREAD, WARP
 from drivers.emu.vector import Spilled, Value
 
 if TYPE_CHECKING:
@@ -22,11 +24,11 @@ if TYPE_CHECKING:
     from drivers.emu.vector import Code
 
 RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
-"""Where a cell of global memory keeps what: parties are numbers of workgroups, from 1, that of an atomic has
-the top bit set; behind `writer` and `reader` lies when. Places are those of the last read, atomic and plain store
-as `race_place` reads them, 0 is none; `storer` is the workgroup of the plain store."""
+"""Where a cell of global memory keeps what: parties are numbers of workgroups, from 1, that of a strong access has
+the top bit set (`STRONG_PARTY`); behind `writer` and `reader` lies when. Places are those of the last read, strong
+write and plain store as `race_place` reads them, 0 is none; `storer` is the workgroup of the plain store."""
+STRONG_PARTY = 1 << 31
 _THREAD_BITS = 10
-_ATOMIC_GROUP = 1 << 31
 
 
 def watch_global(lib: Library) -> str:
@@ -94,18 +96,37 @@ def _note_initialised(
     access: Value,
     address: Value,
 ) -> None:
+    kind = c.op("and", access, STRONG - 1)
     with c.when(c.icmp("ne", shadow, 0)), c.count(size) as byte:
         at = c.let("ptr", f"inttoptr {c.op('add', c.op('add', shadow, offset), c.resize(byte, 64))} to ptr")
         fresh = c.icmp("eq", c.load("i8", at), 0)
-        with c.when(c.op("and", fresh, c.icmp("ne", access, WRITE))):
-            tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, address, size, access, i32(0))
-        with c.when(c.icmp("ne", access, READ)):
+        with c.when(c.op("and", fresh, c.icmp("ne", kind, WRITE))):
+            tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, address, size, kind, i32(0))
+        with c.when(c.icmp("ne", kind, READ)):
             c.store(Value("i8", "1"), at)
 
 
 def race_place(word: int) -> tuple[int, int]:
     """Return the number of the instruction and the thread of its workgroup that a place of a `RACE_CELL` names."""
     return (word - 1) >> _THREAD_BITS, (word - 1) & ((1 << _THREAD_BITS) - 1)
+
+
+def release_of(c: Code, thread: Value, number: Value) -> Value:
+    """Return where a workgroup's `state.RELEASE` lies."""
+    log = THREAD.load(c, thread, "releases")
+    return c.gep(log, c.op("mul", c.resize(number, 64), RELEASE_BYTES))
+
+
+def _unordered(c: Code, thread: Value, number: Value, when: Value, acquired: Value) -> Value:
+    """Whether what a workgroup did at a time need not be seen by one that last acquired at `acquired`.
+
+    Of many releases since, only the last two are known: an earlier one may have been in time.
+    """
+    log = release_of(c, thread, number)
+    last, before = (c.load("i32", c.gep(log, RELEASE[name])) for name in ("last", "before"))
+    never = c.op("or", c.icmp("ule", last, when), c.icmp("ule", acquired, when))
+    late = c.op("and", c.icmp("ule", before, when), c.icmp("ugt", last, acquired))
+    return c.op("or", never, late)
 
 
 def _note_party(
@@ -121,15 +142,18 @@ def _note_party(
     address: Value,
 ) -> None:
     group = WARP.load(c, warp, "group")
-    launch = THREAD.load(c, WARP.load(c, warp, "thread"), "launch")
+    thread = WARP.load(c, warp, "thread")
+    launch = THREAD.load(c, thread, "launch")
     now, acquired = (
         c.resize(LAUNCH.load(c, launch, "sequence"), 32),
         c.resize(GROUP.load(c, group, "acquired"), 32),
     )
     me = c.op("add", GROUP.load(c, group, "index"), 1)
-    is_atomic = c.icmp("eq", access, ATOMIC)
-    writes = c.icmp("ne", access, READ)
-    mine = c.op("or", me, c.select(is_atomic, c.const("i32", _ATOMIC_GROUP), i32(0)))
+    kind = c.op("and", access, STRONG - 1)
+    strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+    strong = c.op("and", strong, c.icmp("eq", c.op("and", access, NARROW), 0))
+    writes = c.icmp("ne", kind, READ)
+    mine = c.op("or", me, c.select(strong, c.const("i32", STRONG_PARTY), i32(0)))
     cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 5))} to ptr")
     lanes_before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
     flat = c.op("add", lanes_before, c.resize(lane, 32))
@@ -140,14 +164,13 @@ def _note_party(
 
     def judge(at: int) -> None:
         other, when = c.load("i32", c.gep(cell, at)), c.load("i32", c.gep(cell, at + 4))
-        party = c.op("and", other, _ATOMIC_GROUP - 1)
+        party = c.op("and", other, STRONG_PARTY - 1)
         foreign = c.op("and", c.icmp("ne", party, 0), c.icmp("ne", party, me))
-        both = c.op("and", is_atomic, c.icmp("slt", other, 0))
-        unordered = c.icmp("ule", acquired, when)
-        with c.when(c.op("and", c.op("and", foreign, c.not_(both)), unordered)):
-            tell(
-                lib, c, warp, ReportKind.GLOBAL_RACE, site, lane, address, size, access, c.op("sub", party, 1)
-            )
+        both = c.op("and", strong, c.icmp("slt", other, 0))
+        with c.when(c.op("and", foreign, c.not_(both))):
+            number = c.op("sub", party, 1)
+            with c.when(_unordered(c, thread, number, when, acquired)):
+                tell(lib, c, warp, ReportKind.GLOBAL_RACE, site, lane, address, size, kind, number)
 
     with c.when(c.icmp("ne", shadow, 0)):
         judge(0)
@@ -155,9 +178,9 @@ def _note_party(
             judge(8)
             c.store(mine, cell)
             c.store(now, c.gep(cell, 4))
-            with c.when(is_atomic):
+            with c.when(strong):
                 c.store(place, part("atomic_at"))
-            with c.otherwise(is_atomic):
+            with c.otherwise(strong):
                 c.store(place, part("stored_at"))
                 c.store(me, part("storer"))
         with c.otherwise(writes):

@@ -2,7 +2,7 @@
 
 An access is a race when the other party's clock is not known to the accessing warp. Lanes of one warp are
 taken to be in order. What an asynchronous copy writes is nobody's to use until its warp has waited for it;
-then it counts as that warp's write.
+then it counts as that warp's write. Strong accesses do not race with one another.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.emu import clocks
-from drivers.emu.addresses import ATOMIC, READ
-from drivers.emu.clocks import ATOMIC_CLOCK, CELL, CLOCK
+from drivers.emu.addresses import ATOMIC, READ, STRONG
+from drivers.emu.clocks import CELL, CLOCK, STRONG_CLOCK
 from drivers.emu.findings import i32, i64, tell, watch_parameters
 from drivers.emu.report import ReportKind
 from drivers.emu.state import THREAD, WARP
@@ -39,28 +39,29 @@ def watch_shared(lib: Library) -> str:
         group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "index")
         limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
         clock = c.load("i32", clocks.clock(c, group, index, index))
-        is_atomic = c.icmp("eq", access, ATOMIC)
-        writes = c.icmp("ne", access, READ)
-        uses = c.icmp("ne", access, LANDED)
-        relies = c.icmp("eq", c.op("and", access, READ | ATOMIC), access)
-        clock = c.select(c.icmp("eq", access, COPY), i32(_IN_FLIGHT), clock)
-        flag = c.select(is_atomic, i32(ATOMIC_CLOCK), i32(0))
+        kind = c.op("and", access, STRONG - 1)
+        strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+        writes = c.icmp("ne", kind, READ)
+        uses = c.icmp("ne", kind, LANDED)
+        relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
+        clock = c.select(c.icmp("eq", kind, COPY), i32(_IN_FLIGHT), clock)
+        flag = c.select(strong, i32(STRONG_CLOCK), i32(0))
         mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), 24), clock), flag)
         cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
 
         def judge(stamp: Value, lane: Value, offset: Value) -> None:
             other = c.op("lshr", stamp, 24)
             foreign = c.op("and", c.icmp("ne", other, 0), c.icmp("ne", other, c.op("add", index, 1)))
-            both = c.op("and", is_atomic, c.icmp("ne", c.op("and", stamp, ATOMIC_CLOCK), 0))
+            both = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
             away = c.icmp("eq", c.op("and", stamp, CLOCK), _IN_FLIGHT)
             with c.when(c.op("and", away, uses)):
-                tell(lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, access, other)
+                tell(lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other)
             quiet = c.op("or", both, c.op("or", away, c.not_(uses)))
             with c.when(c.op("and", foreign, c.not_(quiet))):
                 party = c.op("sub", other, 1)
                 known = c.load("i32", clocks.clock(c, group, index, party))
                 with c.when(c.icmp("ugt", c.op("and", stamp, CLOCK), known)):
-                    tell(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, access, party)
+                    tell(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, party)
 
         def settled(stamp: Value) -> Value:
             """Whether a reader is nobody, this warp, or one whose reading this warp knows of."""
@@ -77,7 +78,7 @@ def watch_shared(lib: Library) -> str:
                 last_write = c.load("i32", cell)
                 if checks.uninitialised:
                     with c.when(c.op("and", c.icmp("eq", last_write, 0), relies)):
-                        tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, access, i32(0))
+                        tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, kind, i32(0))
                 if checks.shared_races:
                     judge(last_write, lane, offset)
                     with c.when(writes):

@@ -510,9 +510,11 @@ class WarpFunction:
         self.sites.append(Site(line, text))
         return len(self.sites) - 1
 
-    def load(self, space: str, bits: int, count: int, address: Value, site: int) -> list[Value]:
-        """Load `count` integers of `bits` a lane from device memory."""
-        name = access.load(self.lib, space, bits, count)
+    def load(
+        self, space: str, bits: int, count: int, address: Value, site: int, *, how: int = 0
+    ) -> list[Value]:
+        """Load `count` integers of `bits` a lane from device memory; `how` is 0, STRONG or STRONG | NARROW."""
+        name = access.load(self.lib, space, bits, count, how)
         one = self.lib.v(f"i{bits}")
         result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
         whole = self.c.call(name, result, self.warp, address, self.active, i32(site))
@@ -520,9 +522,9 @@ class WarpFunction:
             [whole] if count == 1 else [self.c.let(one, f"extractvalue {whole}, {i}") for i in range(count)]
         )
 
-    def store(self, space: str, address: Value, values: Sequence[Value], site: int) -> None:
-        """Store one or more integers a lane to device memory."""
-        name = access.store(self.lib, space, bits_of(values[0].type), len(values))
+    def store(self, space: str, address: Value, values: Sequence[Value], site: int, *, how: int = 0) -> None:
+        """Store one or more integers a lane to device memory; `how` as for `load`."""
+        name = access.store(self.lib, space, bits_of(values[0].type), len(values), how)
         self.c.call(name, "void", self.warp, address, *values, self.active, i32(site))
 
     def report(

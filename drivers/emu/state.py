@@ -71,6 +71,7 @@ LAUNCH = Record("launch", stop="i32", next="i32", sequence="i64")
 THREAD = Record(
     "thread",
     launch="ptr", entry="ptr", params="ptr", sites="ptr", map="ptr", reports="ptr", slots="ptr", warp_order="ptr", sink="ptr", queue="ptr",
+    releases="ptr",
     shared_window="i64", local_window="i64", sequence="i64", fuel="i64", begun="i32", active="i32", stalled="i32", at="i32",
     param_bytes="i32", map_count="i32", grid_x="i32", grid_y="i32", grid_z="i32", block_x="i32", block_y="i32", block_z="i32",
     threads="i32", warps="i32", groups="i32", group_step="i32", group_first="i32", shared_bytes="i32", local_bytes="i32",
@@ -81,7 +82,8 @@ THREAD = Record(
 """What one host thread needs to run workgroups: the launch's constants and its own memory.
 
 `fuel`: turns of workgroups before it returns. `begun` to `at` are how far it has come: whether it ever ran, workgroups resident,
-whether nobody moved in the round at hand, and whose turn it is.
+whether nobody moved in the round at hand, and whose turn it is. `releases`: a RELEASE for each
+workgroup of the grid, where races between them are judged.
 """
 
 GROUP = Record(
@@ -90,6 +92,10 @@ GROUP = Record(
     epoch="i32", released="i64", acquired="i64", fenced="i32", arrivals="i32",
 )  # fmt: skip
 """A workgroup that is being run; `arrivals` not zero: some barrier has been reached."""
+
+RELEASE = {"last": 0, "before": 4}
+RELEASE_BYTES = 8
+"""When a workgroup last made known what it had done, and when before that, as u32; 0 is never."""
 
 BARRIER = Record(
     "barrier",

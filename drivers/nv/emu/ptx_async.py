@@ -178,6 +178,7 @@ def _cp(t: Translator, i: Instruction, m: Modifiers) -> None:
         if not noinc:
             raise t.error("cp.async.mbarrier.arrive without .noinc is not supported")
         t.c.call(_wait(t.wf.lib), "void", t.wf.warp, queue, i32(-1), t.wf.active)
+        sanitize.released(t.wf, wide=False)
         _call_barrier(t, "arrive", i.operands[0], i64(1))
     else:
         _copy(t, i, m, queue)
@@ -299,7 +300,6 @@ def _call_barrier(t: Translator, action: str, address: Operand, value: Value) ->
     offsets = t.address(address, address_bits(space))
     hosts = c.call(translate(lib, space, 8), t.v("i64"), t.wf.warp, offsets, t.wf.active, site, i32(ATOMIC))
     values = value if value.type != "i64" else t.wf.uniform(value)
-    sanitize.fenced(t.wf)
     kind = WRITE if action in {"init", "inval"} else ATOMIC
     sanitize.watch(lib, c, space, t.wf.warp, offsets, t.wf.active, site, 8, kind)
     return c.call(_barrier_step(lib, action), t.v("i64"), t.wf.warp, hosts, values, t.wf.active, site)
@@ -320,7 +320,7 @@ def _mbarrier(t: Translator, i: Instruction, m: Modifiers) -> None:
     )
     expects = what == "arrive" and m.flag("expect_tx")
     parity = m.flag("parity")
-    m.one_of("relaxed", "acquire", "release")
+    ordered = m.one_of("relaxed", "acquire", "release") != "relaxed"
     m.one_of("cta", "cluster")
     for word in ("shared", "shared::cta"):
         m.flag(word)
@@ -334,6 +334,8 @@ def _mbarrier(t: Translator, i: Instruction, m: Modifiers) -> None:
     elif what == "inval":
         _call_barrier(t, "inval", items[0], i64(0))
     elif what == "arrive":
+        if ordered:
+            sanitize.released(t.wf, wide=False)
         target = items.pop(0) if not isinstance(items[0], Mem) else Special("_")
         if expects:
             before = _call_barrier(t, "expect", items[0], c.resize(t.bits(items[1], 32), 64))
@@ -345,6 +347,8 @@ def _mbarrier(t: Translator, i: Instruction, m: Modifiers) -> None:
     elif what in ("test_wait", "try_wait"):
         target, address, state = items[:3]
         now = c.op("lshr", _call_barrier(t, "look", address, i64(0)), 63)
+        if ordered:
+            sanitize.acquired(t.wf, wide=False)
         then = (
             c.op("and", c.resize(t.bits(state, 32), 64), 1) if parity else c.op("lshr", t.bits(state, 64), 63)
         )

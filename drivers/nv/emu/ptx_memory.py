@@ -2,16 +2,18 @@
 
 Cache operators, eviction priorities and prefetch sizes are hints: they are known by name, and change
 nothing. Ordering modifiers change nothing for one lane either: the host's own ordering is stronger, and
-every loop that may wait re-reads memory.
+every loop that may wait re-reads memory. They are told to the sanitizers.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.emu import atomics, sanitize
+from drivers.emu.addresses import NARROW, STRONG
 from drivers.emu.vector import Value
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_int import is_signed
@@ -30,8 +32,9 @@ _SPACES = {
     "param::entry": "param",
     "param::func": "param",
 }
-_ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "mmio")
-_SCOPES = ("cta", "cluster", "gpu", "sys", "gl")
+_SCOPES = ("cta", "cluster", "gpu", "sys")
+_NARROW = ("cta", "cluster")
+"""Scopes that no other workgroup is in: a cluster has one here."""
 _HINTS = (
     "ca",
     "cg",
@@ -78,10 +81,41 @@ def address_bits(space: str) -> int:
     return 32 if space in ("shared", "local", "param") else 64
 
 
+@dataclass(frozen=True, slots=True)
+class Order:
+    """How an access to memory is ordered with others: what it publishes and learns, and who is in its scope."""
+
+    strong: bool = False
+    acquires: bool = False
+    releases: bool = False
+    wide: bool = True
+    """Whether other workgroups are in its scope."""
+
+    @property
+    def how(self) -> int:
+        """What the engine wants to know of a load or store."""
+        return (STRONG if self.wide else STRONG | NARROW) if self.strong else 0
+
+
+def _take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
+    """Take .weak, .volatile, .mmio or an order and its scope; `scoped`: a scope must stand with an order, and only there."""
+    if m.flag("weak"):
+        return Order()
+    if m.flag("volatile"):
+        return Order(strong=True)
+    if m.flag("mmio"):
+        m.need("relaxed")
+        m.need("sys")
+        return Order(strong=True)
+    word = m.one_of(*words)
+    scope = m.one_of(*_SCOPES)
+    if scoped and bool(word) != bool(scope):
+        raise t.error("an order needs a scope, and a scope an order")
+    acquires, releases = word in ("acquire", "acq_rel"), word in ("release", "acq_rel")
+    return Order(bool(word), acquires, releases, scope not in _NARROW)
+
+
 def _take_common(t: Translator, m: Modifiers, address: Operand) -> tuple[str, int]:
-    m.one_of(*_ORDER)
-    m.flag("relaxed")
-    m.one_of(*_SCOPES)
     space = take_space(t, m, address)
     take_hints(m)
     count = {"v2": 2, "v4": 4, "v8": 8, "": 1}[m.one_of("v2", "v4", "v8")]
@@ -96,6 +130,7 @@ def _plain(t: Translator, i: Instruction, m: Modifiers, fixed: int) -> tuple[Ope
 @meaning("ld", "ldu")
 def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
     d, a = _plain(t, i, m, 2)
+    order = _take_order(t, m, "relaxed", "acquire", scoped=True)
     space, count = _take_common(t, m, a)
     type_ = m.type()
     bits = TYPES[type_]
@@ -105,7 +140,9 @@ def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
     if space == "param":
         values = _parameters(t, a, bits, count)
     else:
-        values = t.wf.load(space, bits, count, t.address(a, address_bits(space)), t.site())
+        values = t.wf.load(space, bits, count, t.address(a, address_bits(space)), t.site(), how=order.how)
+    if order.acquires:
+        sanitize.acquired(t.wf, wide=order.wide)
     for target, value in zip(targets, values, strict=True):
         t.write(target, value, signed=is_signed(type_), relaxed=True)
 
@@ -126,6 +163,7 @@ def _parameters(t: Translator, a: Operand, bits: int, count: int) -> list[Value]
 @meaning("st")
 def _st(t: Translator, i: Instruction, m: Modifiers) -> None:
     a, s = _plain(t, i, m, 2)
+    order = _take_order(t, m, "relaxed", "release", scoped=True)
     space, count = _take_common(t, m, a)
     bits = TYPES[m.type()]
     sources = s.items if isinstance(s, Vec) else (s,)
@@ -134,7 +172,9 @@ def _st(t: Translator, i: Instruction, m: Modifiers) -> None:
     if space == "param":
         raise t.error("kernel parameters cannot be written")
     values = [t.bits(source, bits, relaxed=True) for source in sources]
-    t.wf.store(space, t.address(a, address_bits(space)), values, t.site())
+    if order.releases:
+        sanitize.released(t.wf, wide=order.wide)
+    t.wf.store(space, t.address(a, address_bits(space)), values, t.site(), how=order.how)
 
 
 @meaning("atom", "red")
@@ -145,6 +185,7 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
     hint = m.flag("L2::cache_hint")
     items = items[:-1] if hint else items
     a, values = items[0], items[1:]
+    order = _take_order(t, m, "relaxed", "acquire", "release", "acq_rel", scoped=False)
     space, count = _take_common(t, m, a)
     if m.one_of("async"):
         raise t.error("asynchronous atomics are not supported")
@@ -159,7 +200,12 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
         operation = ("s" if is_signed(type_) else "u") + operation
     if len(values) != (2 if operation == "cas" else 1):
         raise t.error(f"takes {'two values' if operation == 'cas' else 'one value'}")
-    name = atomics.atomic(t.wf.lib, space, "fadd" if floating else operation, bits, type_ if floating else "")
+    how = 0 if order.wide else NARROW
+    name = atomics.atomic(
+        t.wf.lib, space, "fadd" if floating else operation, bits, type_ if floating else "", how=how
+    )
+    if order.releases:
+        sanitize.released(t.wf, wide=order.wide)
     address, site = t.address(a, address_bits(space)), t.site()
     elements = [v.items if isinstance(v, Vec) else (v,) for v in values]
     old = []
@@ -169,24 +215,46 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
         old.append(
             t.c.call(name, t.v(f"i{bits}"), t.wf.warp, place, *given, t.wf.active, Value("i32", str(site)))
         )
-    sanitize.after_atomic(t.wf, space)
+    if order.acquires:
+        sanitize.acquired(t.wf, wide=order.wide)
+    elif order.wide:
+        sanitize.after_atomic(t.wf, space)
     if with_result:
         d = i.operands[0]
         for target, value in zip(d.items if isinstance(d, Vec) else (d,), old, strict=True):
             t.write(target, value)
 
 
-@meaning("membar", "fence")
-def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
+@meaning("membar")
+def _membar(t: Translator, i: Instruction, m: Modifiers) -> None:
     operands(t, i, 0)
-    m.one_of("proxy")
-    m.one_of("alias", "async", "async.global", "generic")
-    m.one_of("global", "shared::cta", "shared::cluster")
-    m.one_of("mbarrier_init")
-    m.one_of("sc", "acq_rel", "acquire", "release")
-    m.one_of(*_SCOPES)
+    if m.flag("proxy"):
+        m.need("alias")
+        return
+    level = m.need("cta", "gl", "sys")
     t.c.emit("fence seq_cst")
-    sanitize.fenced(t.wf)
+    sanitize.fenced(t.wf, wide=level != "cta")
+
+
+@meaning("fence")
+def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Order one thread's accesses; between proxies there is nothing to do."""
+    operands(t, i, 0)
+    if m.flag("proxy"):
+        if m.need("alias", "async") == "async":
+            m.one_of("global", "shared::cta", "shared::cluster")
+        return
+    if m.flag("mbarrier_init"):
+        m.need("release")
+        m.need("cluster")
+        sanitize.released(t.wf, wide=False)
+        return
+    word = m.one_of("sc", "acq_rel", "acquire", "release", default="acq_rel")
+    if word in ("acquire", "release"):
+        m.one_of("sync_restrict::shared::cta", "sync_restrict::shared::cluster")
+    wide = m.need(*_SCOPES) not in _NARROW
+    t.c.emit("fence seq_cst")
+    {"acquire": sanitize.acquired, "release": sanitize.released}.get(word, sanitize.fenced)(t.wf, wide=wide)
 
 
 @meaning("prefetch", "prefetchu", "applypriority", "discard")

@@ -41,6 +41,15 @@ MORE = """
  ld.param.u64 %d0, [at];
 L: atom.global.add.u32 %r0, [%d0], 0; setp.eq.u32 %p, %r0, 0; @%p bra L; ret;
 }
+.visible .entry poll(.param .u64 at) {
+ .reg .b32 %r<2>; .reg .b64 %d<2>; .reg .pred %p;
+ ld.param.u64 %d0, [at];
+L: ld.acquire.sys.global.u32 %r0, [%d0]; setp.eq.u32 %p, %r0, 0; @%p bra L; ret;
+}
+.visible .entry tell(.param .u64 at) {
+ .reg .b64 %d<2>;
+ ld.param.u64 %d0, [at]; st.release.sys.global.u32 [%d0], 1; ret;
+}
 """
 GEQ = SemOperation.ACQ_STRICT_GEQ
 
@@ -211,6 +220,29 @@ def test_a_grid_that_waits_for_another_does_not_keep_it_away(two: Two):
     two.launcher.ring.push(two.launch("await_one", 0) + two.launch("count", 0) + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     assert two.client.kernel.reports == []
+
+
+def test_a_flag_that_one_grid_polls_and_another_sets_is_no_race(two: Two):
+    two.launcher.ring.push(two.launch("poll", 0) + two.launch("tell", 0) + two.done(0))
+    wait_word(two.signals, 0, 1, two.client)
+    assert two.client.kernel.reports == []
+
+
+def test_a_flag_that_is_set_by_a_plain_store_is_one(two: Two):
+    two.launcher.ring.push(two.launch("tell", 0) + two.launch("poll", 0) + two.store(0) + two.done(0))
+    two.launcher.ring.wait_error()
+    (first, *_) = two.client.kernel.reports
+    assert first.kind is Kind.RACE
+    assert "st.global.u32" in first.message
+
+
+def test_a_flag_that_is_polled_by_one_grid_and_stored_by_another_is_one(two: Two):
+    two.launcher.ring.push(two.store(0) + two.launch("poll", 0) + two.done(0))
+    two.launcher.ring.wait_error()
+    (first, *_) = two.client.kernel.reports
+    assert first.kind is Kind.RACE
+    assert "poll" in first.message
+    assert "ld.acquire.sys.global.u32" in first.message
 
 
 @pytest.mark.parametrize("barrier", [False, True])

@@ -2,7 +2,8 @@
 
 Work of different channels, and unbarriered work of one, is ordered by semaphores, by waits for idle, and by a
 doorbell that rang after a release which its ringer may have seen. A kernel is judged by the shadows that the
-SIMT engine keeps for each dword, a copy by its ranges. Atomics do not race with atomics.
+SIMT engine keeps for each dword, a copy by its ranges. Atomics and strong accesses do not race with each
+other.
 
 Judged only where the machine's sanitizers ask for it.
 """
@@ -15,7 +16,7 @@ from mmap import PAGESIZE
 from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.emu.memory import RACE_BYTES_PER_DWORD
-from drivers.emu.shadow_global import RACE_CELL, race_place
+from drivers.emu.shadow_global import RACE_CELL, STRONG_PARTY, race_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,12 +27,13 @@ _REMEMBERED = 64
 _MOST_CELLS = 1024
 """Chunks of cells kept of works that are done; older ones no longer tell their instruction."""
 _NONZERO = bytes([0] + [1] * 255)
+_TOP = bytes(value >> 7 for value in range(256))
 _RESIDENT = bytes(value & 1 for value in range(256))
 _DWORDS = 4096
 """Dwords of an allocation that are looked at together: a chunk."""
 _SHADOW = _DWORDS * RACE_BYTES_PER_DWORD
-_PARTY = (1 << 31) - 1
-_PARTY_OF = {"stored": "storer", "read": "reader", "atomic": "writer"}
+_PARTY_OF = {"stored": "storer", "read": "reader", "atomic": "writer", "polled": "reader"}
+_PLACE_OF = {"stored": "stored_at", "read": "read_at", "atomic": "atomic_at", "polled": "read_at"}
 _NONE, _ALL = bytes(_DWORDS), b"\1" * _DWORDS
 
 Stream = tuple[int, str]
@@ -48,11 +50,12 @@ def join(into: Known, other: Known) -> None:
 
 
 class Touched(NamedTuple):
-    """The dwords of a chunk that were read, stored to, and touched by atomics: a byte each."""
+    """The dwords of a chunk that were read, stored to, written by atomics and strong stores, polled."""
 
     read: bytes
     stored: bytes
     atomic: bytes = _NONE
+    polled: bytes = _NONE
 
 
 @dataclass(slots=True, eq=False)
@@ -98,10 +101,10 @@ class Work:
     def where(self, key: tuple[int, int], dword: int, how: str) -> str:
         """Return its name, and for a kernel the instruction and thread that touched a dword last."""
         raw = self.cells.get(key, b"")
-        place = _word(raw, dword, RACE_CELL[f"{how}_at"])
+        place = _word(raw, dword, RACE_CELL[_PLACE_OF[how]])
         if not place or self.locate is None:
             return self.name
-        party = _word(raw, dword, RACE_CELL[_PARTY_OF[how]]) & _PARTY
+        party = _word(raw, dword, RACE_CELL[_PARTY_OF[how]]) & (STRONG_PARTY - 1)
         instruction, thread = race_place(place)
         return f"{self.name}, {self.locate(instruction, party - 1, thread)},"
 
@@ -148,11 +151,18 @@ def note_kernel(work: Work, memory: AddressSpace) -> None:
         while page >= 0 and mapping.touched is not None:
             chunk = page * PAGESIZE // _SHADOW
             raw = mapping.touched[chunk * _SHADOW : (chunk + 1) * _SHADOW].ljust(_SHADOW, b"\0")
-            seen = Touched(*(_some(raw, RACE_CELL[f"{how}_at"]) for how in ("read", "stored", "atomic")))
-            if seen != (_NONE, _NONE, _NONE):
+            seen = _seen(raw)
+            if any(part != _NONE for part in seen):
                 work.add(mapping, chunk, seen)
                 work.cells[id(mapping), chunk] = raw
             page = pages.find(1, (chunk + 1) * _SHADOW // PAGESIZE)
+
+
+def _seen(raw: bytes) -> Touched:
+    """Return what a chunk's cells tell."""
+    read, stored, atomic = (_some(raw, RACE_CELL[name]) for name in ("read_at", "stored_at", "atomic_at"))
+    strongly = raw[RACE_CELL["reader"] + 3 :: RACE_BYTES_PER_DWORD].translate(_TOP)
+    return Touched(_minus(read, strongly), stored, atomic, _and(read, strongly))
 
 
 def _word(raw: bytes, dword: int, at: int) -> int:
@@ -169,6 +179,14 @@ def _some(raw: bytes, at: int) -> bytes:
     return whole.translate(_NONZERO)
 
 
+def _and(a: bytes, b: bytes) -> bytes:
+    return (int.from_bytes(a, "little") & int.from_bytes(b, "little")).to_bytes(len(a), "little")
+
+
+def _minus(a: bytes, b: bytes) -> bytes:
+    return (int.from_bytes(a, "little") & ~int.from_bytes(b, "little")).to_bytes(len(a), "little")
+
+
 def _or(a: bytes, b: bytes) -> bytes:
     return (int.from_bytes(a, "little") | int.from_bytes(b, "little")).to_bytes(len(a), "little")
 
@@ -181,12 +199,15 @@ _PAIRS = (
     ("atomic", "stored"),
     ("read", "atomic"),
     ("atomic", "read"),
+    ("stored", "polled"),
+    ("polled", "stored"),
 )
 """What one does and the other did that cannot go unordered."""
 _VERBS = {
     "stored": ("writes", "wrote"),
     "read": ("reads", "read"),
     "atomic": ("works atomically on", "worked atomically on"),
+    "polled": ("polls", "polled"),
 }
 
 
