@@ -7,12 +7,14 @@ memoised on expressions and on which nodes gradients are wanted for.
 
 Nodes are identified by structure: two tensors that are the same expression of the same leaves are one
 node.
+
+A graph is of one device. Where one of its leaves was moved there (`frontend.crossing`), the leaf's
+gradient is moved back and goes on through what the leaf was moved from.
 """
 
 from __future__ import annotations
 
 import weakref
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ops import Ops
@@ -20,8 +22,9 @@ from frontend import gradients
 from frontend.device import LOCK
 from frontend.expr import CONV, PARAM, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import EPOCH, apply, make, method, refresh, traced
+from frontend.marks import state_of, wanting
 from frontend.ops.sources import constant
-from frontend.realize import realize_many
+from frontend.storage import Leaf, behind
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ RULES: Final[dict[str, Any]] = {
     Ops.CONTIGUOUS: gradients.contiguous,
     STOP: gradients.constant,
     CONV: gradients.convolution,
+    PLACE: gradients.place,
 }
 """For every operation through which gradients flow.
 
@@ -74,7 +78,7 @@ Through integers, bools, comparisons, bits and BITCAST none does.
 """
 
 
-def _order(root: Node, wanted: set[Node]) -> list[Node]:
+def between(root: Node, wanted: set[Node]) -> list[Node]:
     """Return the nodes between the root and the wanted ones, users before sources.
 
     Nothing else needs a gradient.
@@ -117,7 +121,7 @@ def _vjp(like: Tensor, root: Node, seed: Node, wanted: Sequence[Node]) -> list[N
     All over the same abstract leaves.
     """
     gradients_of: dict[Node, Tensor] = {root: make(like, seed)}
-    for node in _order(root, set(wanted)):
+    for node in between(root, set(wanted)):
         g = gradients_of.get(node)
         e = node[0]
         if g is None or not e.src or e.op not in RULES:
@@ -146,7 +150,8 @@ def gradient(self: Tensor, *targets: Tensor, gradient: Tensor | None = None) -> 
         if g is None:
             raise UsageError(
                 f"gradient: target {i} ({t!r}) is not part of what {self!r} was computed from\n"
-                "hint: a tensor realized in between is a fresh start: keep it pending, or name it"
+                "hint: a tensor realized in between is a fresh start: keep it pending, or name it; "
+                "one on another device wants requires_grad before it is moved"
             )
     return [g for g in found if g is not None]
 
@@ -168,7 +173,50 @@ def gradients_or_none(
             f"saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
         )
     with LOCK:  # as many tensors are looked at, and what is found is kept for all
-        return _gradients(self, targets, seed)
+        moved = behind(self.leaves)
+        return _across(self, targets, seed, moved) if moved else _gradients(self, targets, seed)
+
+
+def _across(
+    self: Tensor, targets: Sequence[Tensor], seed: Tensor | None, moved: list[Leaf]
+) -> list[Tensor | None]:
+    """Differentiate one device's graph after the other.
+
+    Leaves that were moved pass their gradients on when all of these are known: what a leaf came from is older
+    than the leaf, so the youngest is next.
+    """
+    found: list[Tensor | None] = [None] * len(targets)
+    waiting: dict[Leaf, Tensor] = {}
+    useful = _leading(moved, targets)
+    root, start = self, seed
+    while True:
+        here = [leaf for leaf in root.leaves if leaf in useful]
+        stands = [make(self, (leaf.origin.there, (leaf,))) for leaf in here]
+        new = _gradients(root, [*targets, *stands], start)
+        found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
+        for leaf, g in zip(here, new[len(targets) :], strict=True):
+            total = _sum(waiting.get(leaf), g)
+            if total is not None:
+                waiting[leaf] = total
+        if not waiting:
+            return found
+        youngest = max(waiting, key=lambda leaf: leaf.origin.number)
+        origin = youngest.origin
+        root, start = make(self, (origin.expr, origin.leaves)), waiting.pop(youngest).to(origin.expr.device)
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
+
+
+def _leading(moved: list[Leaf], targets: Sequence[Tensor]) -> set[Leaf]:
+    """Return the moved leaves, given oldest first, that may have been computed from a target."""
+    useful: set[Leaf] = set()
+    for leaf in moved:
+        leaves = set(leaf.origin.leaves)
+        if not useful.isdisjoint(leaves) or any(t.leaves and leaves.issuperset(t.leaves) for t in targets):
+            useful.add(leaf)
+    return useful
 
 
 def _gradients(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None) -> list[Tensor | None]:
@@ -209,67 +257,6 @@ def _one(x: Tensor) -> Node:
 
 
 # -- backward ------------------------------------------------------------------------------------------
-class Gradient:
-    """What a tensor that takes part in differentiation keeps.
-
-    Whether it wants a gradient, and the gradient.
-    """
-
-    __slots__ = ("of", "value", "wanted")
-
-    def __init__(self) -> None:
-        self.wanted: bool | None = None
-        self.value: Tensor | None = None
-        self.of: weakref.ref[Tensor] | None = None
-        """The tensor whose backward gave the value."""
-
-
-_wanting: Final[dict[int, weakref.ref[Any]]] = {}
-"""All living tensors with requires_grad, in order of their marking."""
-
-
-def want(tensors: Sequence[Tensor], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
-    """Set whether `backward` gives tensors a gradient.
-
-    Those that want one are realized, in one launch, unless they were computed from others that do: nodes
-    are known by structure, and two pending tensors of zeros would be one.
-    """
-    if wanted:
-        wrong = next((t for t in tensors if not t.expr.dtype.is_float), None)
-        if wrong is not None:
-            raise UsageError(
-                f"only floats have gradients, this tensor is {wrong.expr.dtype.name}; cast it with .float()"
-            )
-        inner = {leaf for t in wanting() for leaf in t.leaves}
-        realize_many([t for t in tensors if t.expr.op is not PARAM and inner.isdisjoint(t.leaves)])
-    for t in tensors:
-        state_of(t).wanted = wanted
-        if wanted:
-            _wanting[id(t)] = weakref.ref(t, partial(_forget, id(t)))
-        else:
-            _wanting.pop(id(t), None)
-
-
-def _forget(number: int, ref: weakref.ref[Any]) -> None:
-    if _wanting.get(number) is ref:
-        del _wanting[number]
-
-
-def state_of(t: Tensor) -> Gradient:
-    """Return a tensor's gradient state, made at first use."""
-    try:
-        return t.state
-    except AttributeError:
-        t.state = Gradient()
-        return t.state
-
-
-def wanting() -> list[Tensor]:
-    """Return all living tensors with requires_grad."""
-    found = [ref() for ref in list(_wanting.values())]
-    return [t for t in found if t is not None]
-
-
 @method
 def detach(self: Tensor) -> Tensor:
     """Return the same value, constant to differentiation."""
@@ -288,9 +275,10 @@ def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
 
 def _add_gradients(self: Tensor, gradient: Tensor | None) -> None:
     e = self.expr
-    leaves = set(self.leaves)
-    targets = [t for t in wanting() if leaves.issuperset(t.leaves) and t.expr.device == e.device]
-    if e.op is PARAM and not any(t is self for t in targets):
+    moved = behind(self.leaves)
+    leaves = {*self.leaves, *[leaf for m in moved for leaf in m.origin.leaves]}
+    targets = [t for t in wanting() if leaves.issuperset(t.leaves)]
+    if e.op is PARAM and not moved and not any(t is self for t in targets):
         raise UsageError(
             f"backward of {self!r}: it is realized and no longer knows what it was computed from\n"
             "hint: call backward() first, then item() or realize()"

@@ -26,7 +26,7 @@ from functools import partial, update_wrapper
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from frontend import autograd
+from frontend import marks
 from frontend.capture import Capture, Place, filled, flattened, kernels_of
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
@@ -248,7 +248,7 @@ class TinyJit(Generic[P, R]):
             Tensor.of_part((t.expr, (Leaf(Device[t.device].copied(t.leaves[0].buffer)),))) for t in tensors
         ]
         capture = Capture()
-        before = {id(t): t.grad for t in autograd.wanting()}
+        before = {id(t): t.grad for t in marks.wanting()}
         CAPTURE.now = capture
         try:
             args, names = filled(shape, stand_ins)
@@ -303,7 +303,7 @@ class TinyJit(Generic[P, R]):
         self, capture: Capture, returned: list[Tensor], before: dict[int, Tensor | None]
     ) -> None:
         """Refuse what was kept outside and would not be computed anew."""
-        for t in autograd.wanting():
+        for t in marks.wanting():
             if t.grad is not None and t.grad is not before.get(id(t)):
                 raise UsageError(
                     f"{self!r} leaves a gradient in {t!r}, which replays would not update\n"

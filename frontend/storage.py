@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from array import array
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,9 +20,12 @@ from frontend.expr import leaf_expr
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import numpy as np
 
     import hcq
+    from frontend.expr import Expr, Leaves
     from frontend.tensor import Tensor
 
 _new = object.__new__
@@ -45,10 +49,38 @@ CODES: Final = {
 class Leaf:
     """One realized buffer. Equal only to itself."""
 
-    __slots__ = ("__weakref__", "buffer")
+    __slots__ = ("__weakref__", "buffer", "origin")
+
+    origin: Any
+    """What it was moved from, an `Origin`; None when no gradient flows back."""
 
     def __init__(self, buffer: hcq.Buffer) -> None:
         self.buffer = buffer
+        self.origin = None
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a leaf was moved from: a part on another device, kept so that gradients flow back to it."""
+
+    number: int
+    """Grows: what a leaf came from has only leaves with lesser numbers."""
+    there: Expr
+    """The leaf's own expression."""
+    expr: Expr
+    leaves: Leaves
+
+
+def behind(leaves: Iterable[Leaf]) -> list[Leaf]:
+    """Return every moved leaf among some leaves and what they came from, oldest first."""
+    found: set[Leaf] = set()
+    stack = list(leaves)
+    while stack:
+        leaf = stack.pop()
+        if leaf.__class__ is Leaf and leaf.origin is not None and leaf not in found:
+            found.add(leaf)
+            stack += leaf.origin.leaves
+    return sorted(found, key=lambda leaf: leaf.origin.number)
 
 
 def of_bytes(

@@ -16,7 +16,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from frontend import assignment, autograd
+from frontend import assignment, autograd, crossing, marks
 from frontend.device import Device
 from frontend.expr import PARAM, Expr, Leaves, Part, leaf_expr
 from frontend.lazy import EPOCH, Rebound
@@ -24,7 +24,7 @@ from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
 from frontend.realize import CAPTURE, realize_many, realize_one
-from frontend.storage import Leaf, bytes_of, nested, of_bytes, pack, to_numpy, unpack
+from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Tensor(Methods, Operators):
     used: bool
     """Whether others were built from it."""
     epoch: int
-    state: autograd.Gradient
+    state: marks.Gradient
     training: ClassVar[bool] = False
     """Whether dropout drops and batch norms learn: see `train`."""
 
@@ -202,23 +202,11 @@ class Tensor(Methods, Operators):
             raise UsageError(f"item() wants exactly one element, the shape is {self.expr.shape}")
         return unpack(self._elements(), self.expr.dtype)[0]
 
-    def to(self, device: str | None) -> Tensor:
-        """Return the value on another device, by way of the host: a new tensor, no gradient flows through."""
-        name = self.device_name(device)
-        if name == self.expr.device:
-            return self
-        if CAPTURE.now is not None:
-            raise UsageError(
-                f"a tensor was moved to {name} inside a captured function: a replay could not do that\n"
-                "hint: move it outside"
-            )
-        realize_one(self)
-        return of_bytes(self.__class__, bytes_of(self), self.expr.shape, self.expr.dtype, name)
-
     def clone(self) -> Tensor:
         """Return the same value in a buffer of its own, once realized."""
         return movement.contiguous(self)
 
+    to = crossing.to
     assign = assignment.assign
     replace = assignment.replace
 
@@ -233,7 +221,7 @@ class Tensor(Methods, Operators):
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
-        autograd.want((self,), wanted)
+        marks.want((self,), wanted)
 
     def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
         """Set requires_grad; return self."""
@@ -251,7 +239,7 @@ class Tensor(Methods, Operators):
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
         if value is not None or hasattr(self, "state"):
-            autograd.state_of(self).value = value
+            marks.state_of(self).value = value
 
     detach = autograd.detach
     gradient = autograd.gradient

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from frontend import autograd
+from frontend import marks
 from frontend.realize import pending, realize_many
 from frontend.tensor import Tensor
 from hcq.errors import UsageError
@@ -31,7 +31,7 @@ class Optimizer:
             raise UsageError("an optimiser wants at least one tensor")
         undecided = [p for p in every if p.requires_grad is None and p.dtype.is_float]
         if undecided:
-            autograd.want(undecided, True)
+            marks.want(undecided, True)
         self.params = [p for p in every if p.requires_grad]
         """Tensors that move."""
         self.buffers = [p for p in every if not p.requires_grad]
@@ -68,7 +68,7 @@ class Optimizer:
                 "a tensor realized in between cuts the graph"
             )
         for p in self.params:
-            state = autograd.state_of(p)
+            state = marks.state_of(p)
             if state.value is not None:
                 grads.append(state.value.detach())
             loss = state.of() if state.of is not None else None
