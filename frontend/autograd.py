@@ -24,6 +24,7 @@ from frontend.expr import CONV, PARAM, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import EPOCH, apply, make, method, refresh, traced
 from frontend.marks import state_of, wanting
 from frontend.ops.sources import constant
+from frontend.picking import PICK, PLACE
 from frontend.storage import Leaf, behind
 from hcq.errors import UsageError
 
@@ -70,6 +71,7 @@ RULES: Final[dict[str, Any]] = {
     Ops.CONTIGUOUS: gradients.contiguous,
     STOP: gradients.constant,
     CONV: gradients.convolution,
+    PICK: gradients.pick,
     PLACE: gradients.place,
 }
 """For every operation through which gradients flow.

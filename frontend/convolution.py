@@ -1,4 +1,4 @@
-"""The one operation of the frontend's own: CONV, a convolution that knows its own gradient.
+"""CONV, an operation of the frontend's own: a convolution that knows its own gradient.
 
 CONV src=(x, weight) arg=(strides, dilations, groups): x is (batch, groups * channels, *spatial), already
 padded; weight is (groups * outputs, channels, *kernel). The compiler never sees it: `lower` says what it

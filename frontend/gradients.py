@@ -19,6 +19,7 @@ from frontend.ops.indexing import interleaved
 from frontend.ops.reduce import fold
 from frontend.ops.sources import constant as constant_of
 from frontend.ops.sources import convert, coordinate, spread
+from frontend.picking import PICK, PLACE
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -286,6 +287,20 @@ def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     hit = convert(apply(Ops.EQ, None, place, apply(Ops.EXPAND, whole, index)), g.expr.dtype)
     product = _mul(hit, apply(Ops.EXPAND, whole, flat))
     return apply(Ops.REDUCE, (Ops.ADD, (axis + 1,)), product), None
+
+
+def pick(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Elements along an axis: g added up where they were read; picked where the index is a permutation."""
+    x, index, *inverse = sources
+    axis = out.expr.arg
+    if inverse:
+        return apply(PICK, axis, g, inverse[0], index), None, None
+    return apply(PLACE, (axis, x.expr.shape[axis]), g, index), None
+
+
+def place(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Values added up along an axis: g, read where each was added."""
+    return apply(PICK, out.expr.arg[0], g, sources[1]), None
 
 
 def contiguous(g: Tensor, out: Tensor, sources: Sources) -> Gradients:

@@ -25,6 +25,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
 from frontend.expr import TABLE, Expr, Leaves, Part, join, merge
+from frontend.spelling import SAME, spelled_out
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -145,6 +146,9 @@ def method(fn: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate
 
     @wraps(fn)
     def call(x: Tensor, *args: Any, **names: Any) -> Tensor:
+        if names and not SAME.keys().isdisjoint(names):
+            every, names = spelled_out(raw, (x, *args), names)
+            args = every[1:]
         e = x.expr
         leaves = x.leaves
         key = (
@@ -273,6 +277,8 @@ def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
 
     @wraps(fn)
     def call(*args: Any, **names: Any) -> Tensor:
+        if names and not SAME.keys().isdisjoint(names):
+            args, names = spelled_out(raw, args, names)
         first = args[0]
         cls = first.__class__
         if names and any(a.__class__ is cls for a in names.values()):

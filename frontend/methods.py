@@ -8,14 +8,19 @@ from __future__ import annotations
 
 from frontend.ops import (
     activation,
+    along,
     casts,
+    comparison,
     creation,
+    diagonals,
+    division,
     elementwise,
     functions,
     indexing,
     linalg,
     movement,
     nnops,
+    parts,
     random,
     reduce,
 )
@@ -53,9 +58,9 @@ class Methods:
     add = elementwise.add
     sub = elementwise.sub
     mul = elementwise.mul
-    div = elementwise.div
-    floordiv = elementwise.floordiv
-    mod = elementwise.mod
+    div = division.div
+    floordiv = division.floordiv
+    mod = division.mod
     pow = elementwise.pow
     maximum = elementwise.maximum
     minimum = elementwise.minimum
@@ -66,12 +71,14 @@ class Methods:
     bitwise_not = elementwise.invert
     lshift = elementwise.lshift
     rshift = elementwise.rshift
-    lt = elementwise.lt
-    gt = elementwise.gt
-    le = elementwise.le
-    ge = elementwise.ge
-    eq = elementwise.eq
-    ne = elementwise.ne
+    lt = comparison.lt
+    gt = comparison.gt
+    le = comparison.le
+    ge = comparison.ge
+    eq = comparison.eq
+    ne = comparison.ne
+    isclose = comparison.isclose
+    allclose = comparison.allclose
     where = elementwise.where
     masked_fill = elementwise.masked_fill
     clip = elementwise.clip
@@ -132,13 +139,15 @@ class Methods:
     unflatten = movement.unflatten
     repeat = movement.repeat
     repeat_interleave = movement.repeat_interleave
-    split = movement.split
-    chunk = movement.chunk
-    cat = movement.cat
-    stack = movement.stack
-    roll = movement.roll
-    tril = movement.tril
-    triu = movement.triu
+    split = parts.split
+    chunk = parts.chunk
+    unbind = parts.unbind
+    cat = parts.cat
+    stack = parts.stack
+    roll = parts.roll
+    tril = diagonals.tril
+    triu = diagonals.triu
+    diag = diagonals.diag
     contiguous = movement.contiguous
     windows = movement.windows
     meshgrid = movement.meshgrid
@@ -159,9 +168,14 @@ class Methods:
     normalize = reduce.normalize
     count_nonzero = reduce.count_nonzero
 
-    gather = indexing.gather
-    take = indexing.take
-    diagonal = indexing.diagonal
+    gather = along.gather
+    take = along.take
+    index_select = along.index_select
+    scatter = along.scatter
+    scatter_add = along.scatter_add
+    masked_select = indexing.masked_select
+    nonzero = indexing.nonzero
+    diagonal = diagonals.diagonal
 
     matmul = linalg.matmul
     dot = linalg.dot

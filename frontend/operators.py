@@ -7,7 +7,7 @@ elementwise, so tensors are equal as dictionary keys only to themselves. Inherit
 from __future__ import annotations
 
 from frontend.assignment import in_place
-from frontend.ops import elementwise, functions, indexing, linalg
+from frontend.ops import comparison, division, elementwise, functions, indexing, linalg
 
 
 class Operators:
@@ -19,12 +19,12 @@ class Operators:
     __sub__ = elementwise.sub
     __rsub__ = elementwise.rsub
     __mul__ = __rmul__ = elementwise.mul
-    __truediv__ = elementwise.div
-    __rtruediv__ = elementwise.rdiv
-    __floordiv__ = elementwise.floordiv
-    __rfloordiv__ = elementwise.rfloordiv
-    __mod__ = elementwise.mod
-    __rmod__ = elementwise.rmod
+    __truediv__ = division.true_div
+    __rtruediv__ = division.rdiv
+    __floordiv__ = division.floordiv
+    __rfloordiv__ = division.rfloordiv
+    __mod__ = division.mod
+    __rmod__ = division.rmod
     __pow__ = elementwise.pow
     __rpow__ = elementwise.rpow
     __matmul__ = linalg.matmul
@@ -39,12 +39,12 @@ class Operators:
     __neg__ = elementwise.neg
     __invert__ = elementwise.invert
     __abs__ = functions.abs
-    __lt__ = elementwise.lt
-    __gt__ = elementwise.gt
-    __le__ = elementwise.le
-    __ge__ = elementwise.ge
-    __eq__ = elementwise.eq  # type: ignore[assignment]  # elementwise, as the field has it
-    __ne__ = elementwise.ne  # type: ignore[assignment]  # as above
+    __lt__ = comparison.lt
+    __gt__ = comparison.gt
+    __le__ = comparison.le
+    __ge__ = comparison.ge
+    __eq__ = comparison.eq  # type: ignore[assignment]  # elementwise, as the field has it
+    __ne__ = comparison.ne  # type: ignore[assignment]  # as above
     __hash__ = object.__hash__
     __getitem__ = indexing.getitem
     __setitem__ = indexing.setitem
@@ -54,9 +54,9 @@ class Operators:
     __iadd__ = in_place(elementwise.add)
     __isub__ = in_place(elementwise.sub)
     __imul__ = in_place(elementwise.mul)
-    __itruediv__ = in_place(elementwise.div)
-    __ifloordiv__ = in_place(elementwise.floordiv)
-    __imod__ = in_place(elementwise.mod)
+    __itruediv__ = in_place(division.true_div)
+    __ifloordiv__ = in_place(division.floordiv)
+    __imod__ = in_place(division.mod)
     __ipow__ = in_place(elementwise.pow)
     __iand__ = in_place(elementwise.bitwise_and)
     __ior__ = in_place(elementwise.bitwise_or)

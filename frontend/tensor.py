@@ -24,6 +24,7 @@ from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
 from frontend.realize import CAPTURE, realize_many, realize_one
+from frontend.spelling import spelled
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
 from hcq.errors import UsageError
 
@@ -151,6 +152,7 @@ class Tensor(Methods, Operators):
         """Return the bytes that the elements take."""
         return math.prod(self.expr.shape) * self.expr.dtype.itemsize
 
+    @spelled
     def size(self, axis: int | None = None) -> Any:
         """Return the shape, or the size of one axis."""
         return (

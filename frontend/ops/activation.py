@@ -6,7 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from frontend.lazy import method
-from frontend.ops.elementwise import add, clip, div, lt, maximum, minimum, mul, neg, sub, where
+from frontend.ops.comparison import lt
+from frontend.ops.division import div
+from frontend.ops.elementwise import add, clip, maximum, minimum, mul, neg, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, reciprocal, tanh
 

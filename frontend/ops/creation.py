@@ -18,6 +18,7 @@ from frontend.ops.elementwise import add, mul
 from frontend.ops.movement import reshape
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.realize import CAPTURE
+from frontend.spelling import spelled
 from frontend.storage import allocate, dtype_of, flatten, from_numpy, of_bytes, pack
 from hcq.errors import UsageError
 
@@ -218,6 +219,7 @@ def ones_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
     return full_like(self, 1, dtype=dtype)
 
 
+@spelled
 def one_hot(self: Tensor, classes: int) -> Tensor:
     """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32)."""
     dtype = self.expr.dtype

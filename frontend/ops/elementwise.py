@@ -1,4 +1,4 @@
-"""Elementwise methods: arithmetic with broadcasting and promotion, comparisons, selections, functions."""
+"""Elementwise methods: sums, products, powers, bits and selections, with broadcasting and promotion."""
 
 from __future__ import annotations
 
@@ -67,62 +67,6 @@ def mul(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return the product; of two bools, their conjunction."""
     x, y = agree("mul", self, other)
     return apply(Ops.AND if x.expr.dtype is dtypes.bool else Ops.MUL, None, x, y)
-
-
-@operator
-def div(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return the true quotient, always a float."""
-    x, y = agree("div", self, other, floats=True)
-    return apply(Ops.DIV, None, x, y)
-
-
-@operator
-def rdiv(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return other / self."""
-    x, y = agree("div", self, other, floats=True)
-    return apply(Ops.DIV, None, y, x)
-
-
-def _floordiv(x: Tensor, y: Tensor) -> Tensor:
-    if x.expr.dtype.is_float:
-        return apply(Ops.FLOOR, None, apply(Ops.DIV, None, x, y))
-    if x.expr.dtype is dtypes.bool:
-        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
-    return apply(Ops.FLOORDIV, None, x, y)
-
-
-def _mod(x: Tensor, y: Tensor) -> Tensor:
-    if x.expr.dtype.is_float:
-        return apply(Ops.SUB, None, x, apply(Ops.MUL, None, _floordiv(x, y), y))
-    if x.expr.dtype is dtypes.bool:
-        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
-    return apply(Ops.MOD, None, x, y)
-
-
-@operator
-def floordiv(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return the quotient rounded down, in the promoted dtype. Integers by zero give 0."""
-    return _floordiv(*agree("floordiv", self, other))
-
-
-@operator
-def rfloordiv(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return other // self."""
-    x, y = agree("floordiv", self, other)
-    return _floordiv(y, x)
-
-
-@operator
-def mod(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return the remainder, with the sign of the divisor. Integers by zero give 0."""
-    return _mod(*agree("mod", self, other))
-
-
-@operator
-def rmod(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return other % self."""
-    x, y = agree("mod", self, other)
-    return _mod(y, x)
 
 
 @operator
@@ -273,46 +217,6 @@ def rrshift(self: Tensor, other: Tensor | Number) -> Tensor:
     return _bits("rshift", Ops.SHR, self, other, swap=True)
 
 
-# -- comparisons -----------------------------------------------------------------------------------
-@operator
-def lt(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self < other, as bool."""
-    return apply(Ops.LT, None, *agree("lt", self, other))
-
-
-@operator
-def gt(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self > other, as bool."""
-    x, y = agree("gt", self, other)
-    return apply(Ops.LT, None, y, x)
-
-
-@operator
-def le(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self <= other, as bool; false when one is NaN."""
-    x, y = agree("le", self, other)
-    return apply(Ops.OR, None, apply(Ops.LT, None, x, y), apply(Ops.EQ, None, x, y))
-
-
-@operator
-def ge(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self >= other, as bool; false when one is NaN."""
-    x, y = agree("ge", self, other)
-    return apply(Ops.OR, None, apply(Ops.LT, None, y, x), apply(Ops.EQ, None, x, y))
-
-
-@operator
-def eq(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self == other, as bool."""
-    return apply(Ops.EQ, None, *agree("eq", self, other))
-
-
-@operator
-def ne(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self != other, as bool."""
-    return apply(Ops.NE, None, *agree("ne", self, other))
-
-
 # -- selections ------------------------------------------------------------------------------------
 @composite
 def where(self: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
@@ -345,11 +249,14 @@ def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
     return where(mask, value, self)
 
 
-@method
-def clip(self: Tensor, low: Number | None = None, high: Number | None = None) -> Tensor:
-    """Return values limited to low..high; None leaves that side open."""
+@composite
+def clip(self: Tensor, low: Tensor | Number | None = None, high: Tensor | Number | None = None) -> Tensor:
+    """Return values limited to low..high, numbers or tensors; None leaves that side open.
+
+    Where low is above high, high.
+    """
     if low is None and high is None:
-        raise UsageError("clip: give low, high or both")
+        raise UsageError("clip: give low, high or both (min and max, as PyTorch names them)")
     x = self
     if low is not None:
         x = maximum(x, low)

@@ -9,7 +9,9 @@ from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.expr import float_dtype
 from frontend.lazy import apply, method
-from frontend.ops.elementwise import div, eq, gt, lt, mul, ne, sub, where
+from frontend.ops.comparison import eq, gt, lt, ne
+from frontend.ops.division import div
+from frontend.ops.elementwise import mul, sub, where
 from frontend.ops.sources import convert
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Indexing: slices with steps, whole numbers, None, Ellipsis and integer tensors; writing; gather.
+"""Indexing: slices with steps, whole numbers, None, Ellipsis and integer tensors; writing.
 
 `x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER, whose computed indices
 are checked at each read (outside reads 0). `x[key] = value` builds the new whole and assigns it: a tensor
@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from compiler.ops import Ops
-from frontend.lazy import apply, composite, method
-from frontend.ops.arguments import Shape, axis_of, broadcast, whole
-from frontend.ops.elementwise import add, eq, lt, mul, where
+from frontend.lazy import apply, composite
+from frontend.ops.arguments import Shape, broadcast, whole
+from frontend.ops.comparison import eq, lt
+from frontend.ops.elementwise import add, mul, where
 from frontend.ops.moving import moving_parts, only_at, place_at, take_moving
 from frontend.ops.sources import constant, convert, coordinate, spread
 from hcq.errors import UnsupportedError, UsageError
@@ -157,7 +158,7 @@ def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
     index: Tensor | None = None
     inside: Tensor | None = None
     for t, n in zip(tensors, sizes, strict=True):
-        one = spread(_wrapped(t, n), common)
+        one = spread(wrapped(t, n), common)
         index = one if index is None else add(mul(index, n), one)
         if len(tensors) > 1:
             fits = mul(lt(one, n), _at_least(one, 0))
@@ -175,7 +176,7 @@ def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
     return apply(Ops.GATHER, first, x, index)
 
 
-def _wrapped(index: Tensor, n: int) -> Tensor:
+def wrapped(index: Tensor, n: int) -> Tensor:
     """Return indices of which negative ones count from the end."""
     dtype = index.expr.dtype
     if not dtype.is_int:
@@ -187,28 +188,20 @@ def _wrapped(index: Tensor, n: int) -> Tensor:
     return where(lt(index, 0), add(index, n), index)
 
 
-@composite
-def gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
-    """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self."""
-    shape, wanted = self.expr.shape, index.expr.shape
-    a = axis_of(axis, shape, "gather")
-    if len(wanted) != len(shape) or any(
-        m > n for i, (m, n) in enumerate(zip(wanted, shape, strict=True)) if i != a
-    ):
-        raise UsageError(
-            f"gather along axis {a}: the index {wanted} must have the rank of {shape}, "
-            "and no other axis longer"
-        )
-    x = apply(Ops.SHRINK, tuple([(0, n if i == a else wanted[i]) for i, n in enumerate(shape)]), self)
-    places = [index if i == a else coordinate(self, wanted, i) for i in range(len(shape))]
-    return _gather_axes(x, list(range(len(shape))), places)
+def masked_select(self: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG001 - refused for all
+    """Refuse: how many elements a mask selects depends on values, and shapes do not."""
+    raise UnsupportedError(
+        "masked_select gives a size that depends on values\n"
+        "hint: where(mask, x, 0) or masked_fill keep the shape; or select with NumPy: x.numpy()[mask.numpy()]"
+    )
 
 
-@composite
-def take(self: Tensor, index: Tensor, axis: int = 0) -> Tensor:
-    """Return the parts of an axis that an integer tensor names: its shape takes the place of the axis."""
-    a = axis_of(axis, self.expr.shape, "take")
-    return apply(Ops.GATHER, a, self, _wrapped(index, self.expr.shape[a]))
+def nonzero(self: Tensor) -> Tensor:  # noqa: ARG001 - refused for all
+    """Refuse: how many elements are not zero depends on values, and shapes do not."""
+    raise UnsupportedError(
+        "nonzero gives a size that depends on values\n"
+        "hint: count_nonzero counts, topk finds a known number of places; or ask NumPy: x.numpy().nonzero()"
+    )
 
 
 # -- writing -----------------------------------------------------------------------------------------
@@ -297,20 +290,3 @@ def interleaved(x: Tensor, axis: int, step: int, low: int, n: int) -> Tensor:
         )
     span = x.expr.shape[axis]
     return apply(Ops.PAD, tuple([(low, n - low - span) if i == axis else (0, 0) for i in range(rank)]), x)
-
-
-@method
-def diagonal(self: Tensor) -> Tensor:
-    """Return the diagonal of the last two axes, which must be equal."""
-    shape = self.expr.shape
-    if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise UsageError(f"diagonal wants two equal last axes, saw the shape {shape}")
-    n = shape[-1]
-    flat = apply(Ops.RESHAPE, (*shape[:-2], n * n), self)
-    padded = apply(Ops.PAD, (*[(0, 0)] * (len(shape) - 2), (0, n)), flat)
-    rows = apply(Ops.RESHAPE, (*shape[:-2], n, n + 1), padded)
-    return apply(
-        Ops.RESHAPE,
-        (*shape[:-2], n),
-        apply(Ops.SHRINK, (*[(0, m) for m in shape[:-2]], (0, n), (0, 1)), rows),
-    )

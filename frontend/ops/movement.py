@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from compiler.dtype import dtypes, promote
+from compiler.dtype import dtypes
 from compiler.ops import Ops
-from frontend.lazy import apply, composite, method
+from frontend.lazy import apply, method
 from frontend.ops.arguments import (
     Axes,
     Shape,
@@ -21,8 +21,8 @@ from frontend.ops.arguments import (
     whole,
 )
 from frontend.ops.elementwise import where
-from frontend.ops.sources import constant, convert, coordinate, spread
-from hcq.errors import UsageError
+from frontend.ops.sources import constant, spread
+from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,13 +134,11 @@ def pad(self: Tensor, padding: Sequence[Any], value: float = 0.0) -> Tensor:
 
 
 @method
-def squeeze(self: Tensor, axis: int | None = None) -> Tensor:
-    """Return self without an axis of size 1, or without all of them; an axis of another size stays."""
+def squeeze(self: Tensor, axis: Axes = None) -> Tensor:
+    """Return self without some axes of size 1, or without all of them; an axis of another size stays."""
     shape = self.expr.shape
-    if axis is None:
-        return apply(Ops.RESHAPE, tuple([n for n in shape if n != 1]), self)
-    a = axis_of(axis, shape, "squeeze")
-    return self if shape[a] != 1 else apply(Ops.RESHAPE, shape[:a] + shape[a + 1 :], self)
+    axes = axes_of(axis, shape, "squeeze")
+    return apply(Ops.RESHAPE, tuple([n for i, n in enumerate(shape) if n != 1 or i not in axes]), self)
 
 
 @method
@@ -191,156 +189,20 @@ def repeat(self: Tensor, *repeats: int | Sequence[int]) -> Tensor:
 @method
 def repeat_interleave(self: Tensor, repeats: int, axis: int | None = None) -> Tensor:
     """Return each element `repeats` times in a row along an axis; without an axis, flattened first."""
+    if hasattr(repeats, "expr"):
+        raise UnsupportedError(
+            "repeat_interleave with a tensor of repeats gives a size that depends on values: wanted one "
+            "whole number\nhint: build the index on the host, and take() it"
+        )
+    count = whole(repeats, "repeat_interleave")
+    if count < 0:
+        raise UsageError(f"repeat_interleave: wanted a number of repeats that is not negative, saw {count}")
     x = apply(Ops.RESHAPE, (prod(self.expr.shape),), self) if axis is None else self
     shape = x.expr.shape
     a = axis_of(0 if axis is None else axis, shape, "repeat_interleave")
     x = apply(Ops.RESHAPE, (*shape[: a + 1], 1, *shape[a + 1 :]), x)
-    x = apply(Ops.EXPAND, (*shape[: a + 1], whole(repeats, "repeat_interleave"), *shape[a + 1 :]), x)
-    return apply(Ops.RESHAPE, (*shape[:a], shape[a] * repeats, *shape[a + 1 :]), x)
-
-
-def part(self: Tensor, axis: int, begin: int, end: int) -> Tensor:
-    """Return begin <= i < end of one axis."""
-    bounds: list[tuple[int, int] | None] = [None] * len(self.expr.shape)
-    bounds[axis] = (begin, end)
-    return shrink(self, tuple(bounds))
-
-
-def split(self: Tensor, size: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-    """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given."""
-    a = axis_of(axis, self.expr.shape, "split")
-    n = self.expr.shape[a]
-    if isinstance(size, (tuple, list)):
-        lengths = [whole(s, "split") for s in size]
-        if sum(lengths) != n:
-            raise UsageError(f"split of {self.expr.shape} along axis {a}: {lengths} do not add up to {n}")
-    else:
-        step = whole(size, "split")
-        if step < 1:
-            raise UsageError(f"split: wanted a positive size, saw {step}")
-        lengths = [min(step, n - i) for i in range(0, max(n, 1), step)]
-    starts = [sum(lengths[:i]) for i in range(len(lengths))]
-    return tuple([part(self, a, s, s + k) for s, k in zip(starts, lengths, strict=True)])
-
-
-def chunk(self: Tensor, count: int, axis: int = 0) -> tuple[Tensor, ...]:
-    """Return at most `count` parts of one size along an axis; the last may be smaller."""
-    a = axis_of(axis, self.expr.shape, "chunk")
-    if whole(count, "chunk") < 1:
-        raise UsageError(f"chunk: wanted a positive number of parts, saw {count}")
-    return split(self, max(1, -(-self.expr.shape[a] // count)), a)
-
-
-def cat(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Tensor:
-    """Return tensors, given singly or as one sequence, joined along an axis.
-
-    Other sizes must be equal, dtypes are promoted.
-    """
-    return _joined(*_every(self, others, "cat"), axis=axis)
-
-
-def _every(first: Tensor | Sequence[Tensor], others: tuple[Tensor, ...], what: str) -> Sequence[Tensor]:
-    every = first if isinstance(first, (list, tuple)) and not others else (first, *others)
-    if not every or not all(hasattr(t, "expr") for t in every):
-        kinds = ", ".join([type(t).__name__ for t in every]) or "none"
-        raise UsageError(f"{what}: wanted tensors, or one list of tensors, saw {kinds}")
-    return cast("Sequence[Tensor]", every)
-
-
-@composite
-def _joined(self: Tensor, *others: Tensor, axis: int) -> Tensor:
-    every = [self, *others]
-    first = self.expr.shape
-    a = axis_of(axis, first, "cat")
-    for t in others:
-        shape = t.expr.shape
-        if len(shape) != len(first) or any(
-            i != a and n != m for i, (n, m) in enumerate(zip(shape, first, strict=True))
-        ):
-            raise UsageError(
-                f"cat along axis {a}: shapes {[x.expr.shape for x in every]} must be equal in the other axes"
-            )
-    dtype = self.expr.dtype
-    for t in others:
-        dtype = promote(dtype, t.expr.dtype)
-    every = [convert(t, dtype) for t in every if t.expr.shape[a]] or [convert(self, dtype)]
-    total = sum([t.expr.shape[a] for t in every])
-    result, begin = None, 0
-    for t in every:
-        n = t.expr.shape[a]
-        pairs = tuple([(begin, total - begin - n) if i == a else (0, 0) for i in range(len(first))])
-        begin += n
-        padded = apply(Ops.PAD, pairs, t)
-        result = padded if result is None else _beside(result, padded, a, begin - n)
-    assert result is not None  # there is at least self
-    return result
-
-
-def _beside(left: Tensor, right: Tensor, axis: int, border: int) -> Tensor:
-    """Return left before the border of an axis, right from there on."""
-    before = coordinate(left, left.expr.shape, axis)
-    return apply(
-        Ops.WHERE,
-        None,
-        apply(Ops.LT, None, before, constant(left, border, before.expr.dtype, left.expr.shape)),
-        left,
-        right,
-    )
-
-
-def stack(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Tensor:
-    """Return tensors of one shape, given singly or as one sequence, joined along a new axis."""
-    every = _every(self, others, "stack")
-    shape = every[0].expr.shape
-    if any(t.expr.shape != shape for t in every):
-        raise UsageError(f"stack: shapes must be equal, saw {[t.expr.shape for t in every]}")
-    a = axis_of(axis, shape, "stack", extra=1)
-    return cat(*[unsqueeze(t, a) for t in every], axis=a)
-
-
-@method
-def roll(self: Tensor, shifts: int | tuple[int, ...], axes: Axes = None) -> Tensor:
-    """Return elements moved along axes, those pushed out coming in at the other end.
-
-    Without axes, flattened for it.
-    """
-    shape = self.expr.shape
-    if axes is None:
-        return reshape(roll(reshape(self, -1), shifts, 0), shape)
-    named = axes if isinstance(axes, (tuple, list)) else (axes,)
-    x = self
-    for shift, axis in zip(repeated(shifts, len(named), "roll"), named, strict=True):
-        a = axis_of(axis, shape, "roll")
-        n = shape[a]
-        by = shift % n if n else 0
-        if by:
-            x = cat(part(x, a, n - by, n), part(x, a, 0, n - by), axis=a)
-    return x
-
-
-@method
-def tril(self: Tensor, diagonal: int = 0) -> Tensor:
-    """Return self with zeros above a diagonal of the last two axes."""
-    return _triangle(self, diagonal, lower=True)
-
-
-@method
-def triu(self: Tensor, diagonal: int = 0) -> Tensor:
-    """Return self with zeros below a diagonal of the last two axes."""
-    return _triangle(self, diagonal, lower=False)
-
-
-def _triangle(x: Tensor, diagonal: int, *, lower: bool) -> Tensor:
-
-    shape = x.expr.shape
-    rank = len(shape)
-    if rank < 2:
-        raise UsageError(f"{'tril' if lower else 'triu'} wants at least two axes, saw the shape {shape}")
-    row, column = coordinate(x, shape, rank - 2), coordinate(x, shape, rank - 1)
-    border = apply(Ops.ADD, None, row, constant(x, diagonal + (1 if lower else 0), row.expr.dtype, shape))
-    before = apply(Ops.LT, None, column, border)
-    zero = constant(x, 0, x.expr.dtype, shape)
-    return apply(Ops.WHERE, None, before, *((x, zero) if lower else (zero, x)))
+    x = apply(Ops.EXPAND, (*shape[: a + 1], count, *shape[a + 1 :]), x)
+    return apply(Ops.RESHAPE, (*shape[:a], shape[a] * count, *shape[a + 1 :]), x)
 
 
 @method
@@ -368,16 +230,28 @@ def windows(
     return apply(Ops.WINDOW, (named, *args), self)
 
 
-def meshgrid(self: Tensor, *others: Tensor) -> tuple[Tensor, ...]:
-    """Return the coordinates of the grid over vectors.
+def meshgrid(
+    self: Tensor | Sequence[Tensor], *others: Tensor, indexing: Literal["ij", "xy"] = "ij"
+) -> tuple[Tensor, ...]:
+    """Return the coordinates of the grid over vectors, given singly or as one sequence.
 
-    One tensor of the grid's shape per vector ("ij" order).
+    One tensor of the grid's shape per vector; "xy" swaps the grid's first two axes.
     """
-    every = (self, *others)
+    every = several(self, others, "meshgrid")
     if any(len(t.expr.shape) != 1 for t in every):
         raise UsageError(f"meshgrid wants vectors, saw shapes {[t.expr.shape for t in every]}")
+    if indexing not in {"ij", "xy"}:
+        raise UsageError(f'meshgrid: indexing is "ij" or "xy", saw {indexing!r}')
     shape = tuple([t.expr.shape[0] for t in every])
     rank = len(every)
-    return tuple(
-        [expand(reshape(t, (1,) * i + (-1,) + (1,) * (rank - i - 1)), shape) for i, t in enumerate(every)]
-    )
+    grids = [expand(reshape(t, (1,) * i + (-1,) + (1,) * (rank - i - 1)), shape) for i, t in enumerate(every)]
+    return tuple(grids if indexing == "ij" or rank < 2 else [transpose(g, 0, 1) for g in grids])
+
+
+def several(first: Tensor | Sequence[Tensor], others: tuple[Tensor, ...], what: str) -> Sequence[Tensor]:
+    """Return tensors that were given singly or as one sequence."""
+    every = first if isinstance(first, (list, tuple)) and not others else (first, *others)
+    if not every or not all(hasattr(t, "expr") for t in every):
+        kinds = ", ".join([type(t).__name__ for t in every]) or "none"
+        raise UsageError(f"{what}: wanted tensors, or one list of tensors, saw {kinds}")
+    return cast("Sequence[Tensor]", every)

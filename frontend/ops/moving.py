@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
-from frontend.ops.elementwise import add, lt, mul, sub, where
+from frontend.ops.comparison import lt
+from frontend.ops.elementwise import add, mul, sub, where
 from frontend.ops.sources import constant, coordinate
 from hcq.errors import UsageError
 

@@ -13,11 +13,14 @@ from frontend.expr import CONV, float_dtype
 from frontend.lazy import apply, composite, method
 from frontend.ops import reduce
 from frontend.ops.arguments import Axes, axes_of, axis_of, repeated
-from frontend.ops.elementwise import add, div, mul, ne, neg, sub, where
+from frontend.ops.comparison import ne
+from frontend.ops.diagonals import tril
+from frontend.ops.division import div
+from frontend.ops.elementwise import add, mul, neg, sub, where
 from frontend.ops.functions import exp, log, rsqrt
 from frontend.ops.indexing import interleaved
 from frontend.ops.linalg import matmul
-from frontend.ops.movement import pad, permute, reshape, transpose, tril
+from frontend.ops.movement import pad, permute, reshape, transpose
 from frontend.ops.sources import constant, convert, coordinate, spread
 from hcq.errors import UsageError
 

@@ -11,7 +11,9 @@ from compiler.ops import Ops
 from frontend.expr import STOP, float_dtype
 from frontend.lazy import apply, method
 from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
-from frontend.ops.elementwise import add, div, maximum, mul, ne, sub, where
+from frontend.ops.comparison import ne
+from frontend.ops.division import div
+from frontend.ops.elementwise import add, maximum, mul, sub, where
 from frontend.ops.elementwise import pow as power
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, sqrt

@@ -10,6 +10,7 @@ import pytest
 from compiler.ops import Ops
 from frontend import Tensor, autograd, dtypes
 from frontend.expr import CONV, STOP
+from frontend.picking import PICK, PLACE
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -130,6 +131,15 @@ def test_rule_of_gather():
     check(lambda x: x[Tensor([0, 1, 1]), Tensor([2, 0, 0])].exp(), numbers(2, 3))
 
 
+def test_rules_of_elements_along_an_axis():
+    index = Tensor([[2, 0, 2], [-1, 1, 0]])
+    for axis, shape in ((1, (2, 4)), (0, (3, 3))):
+        check(lambda x, axis=axis: x.gather(axis, index).exp(), numbers(*shape))
+        check(lambda x, y, axis=axis: x.scatter_add(axis, index, y).exp(), numbers(*shape), numbers(2, 3))
+        check(lambda x, y, axis=axis: x.scatter(axis, index, y).exp(), numbers(*shape), numbers(3, 4))
+    check(lambda x: (x.gather(1, index) ** 3).sum().gradient(x)[0], numbers(2, 4))
+
+
 def test_rule_of_cast():
     x = Tensor([1.0, 2.0])
     (g,) = (x.cast(dtypes.float64).exp() * 2).sum().gradient(x)
@@ -163,7 +173,7 @@ def test_steps_and_stopped_values_pass_nothing():
 
 
 def test_every_rule_is_tested_here():
-    tested = {*UNARY, *BINARY, Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP}
+    tested = {*UNARY, *BINARY, Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP, PICK, PLACE}
     steps = {Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND}
     assert set(autograd.RULES) == tested | steps
 

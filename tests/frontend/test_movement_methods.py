@@ -115,7 +115,7 @@ def test_repeat_roll_and_triangles():
     same(Tensor(X).roll(5), np.roll(X, 5))
     same(Tensor(X).tril(), np.tril(X))
     same(Tensor(X).triu(1), np.triu(X, 1))
-    same(Tensor(X[:, :3, :3]).diagonal(), np.diagonal(X[:, :3, :3], axis1=1, axis2=2))
+    same(Tensor(X[:, :3, :3]).diagonal(axis1=1, axis2=2), np.diagonal(X[:, :3, :3], axis1=1, axis2=2))
 
 
 def test_meshgrid():

@@ -1,0 +1,125 @@
+"""Elements along one axis that an integer tensor names: read, added up, written.
+
+Negative numbers count from the end. What lies outside reads 0 and is written nowhere. Sums and writing
+compare every place with every index of its row: n * m comparisons a row for n places and m indices, in one
+kernel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ops import Ops
+from frontend.lazy import apply, composite
+from frontend.ops.arguments import Shape, axis_of
+from frontend.ops.comparison import gt
+from frontend.ops.elementwise import add, sub, where
+from frontend.ops.indexing import wrapped
+from frontend.ops.sources import Number, constant, convert, coordinate
+from frontend.picking import PICK, PLACE
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+@composite
+def gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
+    """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self."""
+    a = _checked("gather", self.expr.shape, axis, index)
+    x = apply(Ops.SHRINK, _bounds(self.expr.shape, index.expr.shape, a), self)
+    return apply(PICK, a, x, wrapped(index, self.expr.shape[a]))
+
+
+@composite
+def take(self: Tensor, index: Tensor, axis: int = 0) -> Tensor:
+    """Return the parts of an axis that an integer tensor names: its shape takes the place of the axis."""
+    a = axis_of(axis, self.expr.shape, "take")
+    return apply(Ops.GATHER, a, self, wrapped(index, self.expr.shape[a]))
+
+
+@composite
+def index_select(self: Tensor, axis: int, index: Tensor) -> Tensor:
+    """Return the parts of an axis that a vector of integers names."""
+    if len(index.expr.shape) != 1:
+        raise UsageError(
+            f"index_select wants a vector of integers, saw the shape {index.expr.shape}; take() has any shape"
+        )
+    return take(self, index, axis)
+
+
+@composite
+def scatter_add(self: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
+    """Return self with src[i][j]... added at [..., index[i][j]..., ...] along one axis.
+
+    Index has the rank of self and no axis longer than in src; what is named twice gets both. Sixteen-bit
+    floats are added up in float32 and rounded once.
+    """
+    shape, dtype = self.expr.shape, self.expr.dtype
+    a = _checked("scatter_add", shape, axis, index)
+    if dtype is dtypes.bool:
+        raise UsageError("scatter_add wants numbers, saw bool; cast it, or scatter() True")
+    total = apply(PLACE, (a, shape[a]), _values("scatter_add", self, index, src), wrapped(index, shape[a]))
+    return add(self, _grown(total, shape))
+
+
+@composite
+def scatter(self: Tensor, axis: int, index: Tensor, src: Tensor | Number) -> Tensor:
+    """Return self with src[i][j]..., or a number, written at [..., index[i][j]..., ...] along one axis.
+
+    Index has the rank of self and no axis longer than in src. Of several for one place, the last along the
+    axis is written.
+    """
+    shape, wanted = self.expr.shape, index.expr.shape
+    a = _checked("scatter", shape, axis, index)
+    values = _values("scatter", self, index, src)
+    whole = (*wanted[:a], shape[a], *wanted[a:])
+    beside = (*wanted[:a], 1, *wanted[a:])
+    named = wrapped(index, shape[a])
+    place = convert(coordinate(self, whole, a), named.expr.dtype)
+    hit = apply(Ops.EQ, None, place, apply(Ops.EXPAND, whole, apply(Ops.RESHAPE, beside, named)))
+    number = add(coordinate(self, whole, a + 1), 1)
+    last = apply(Ops.REDUCE, (Ops.MAX, (a + 1,)), where(hit, number, 0))  # 0: none
+    last = _grown(where(gt(last, 0), last, 0), shape)
+    rows = _grown(values, tuple([wanted[a] if i == a else n for i, n in enumerate(shape)]))
+    return where(gt(last, 0), apply(PICK, a, rows, sub(last, 1)), self)
+
+
+def _checked(what: str, shape: Shape, axis: int, index: Tensor) -> int:
+    """Return the axis; refuse an index of another rank, or one that is longer in another axis."""
+    a = axis_of(axis, shape, what)
+    wanted = index.expr.shape
+    if len(wanted) != len(shape) or any(
+        m > n for i, (m, n) in enumerate(zip(wanted, shape, strict=True)) if i != a
+    ):
+        raise UsageError(
+            f"{what} along axis {a}: the index {wanted} must have the rank of {shape}, "
+            "and no other axis longer"
+        )
+    return a
+
+
+def _bounds(shape: Shape, wanted: Shape, axis: int) -> tuple[tuple[int, int], ...]:
+    """Return which part of a shape an index of another shape names, the whole of the axis."""
+    return tuple([(0, n if i == axis else wanted[i]) for i, n in enumerate(shape)])
+
+
+def _values(what: str, x: Tensor, index: Tensor, src: Tensor | Number) -> Tensor:
+    """Return what is written, in the shape of the index."""
+    dtype, wanted = x.expr.dtype, index.expr.shape
+    if isinstance(src, (int, float)):
+        return constant(x, src, dtype, wanted)
+    shape = src.expr.shape
+    if len(shape) != len(wanted) or any(m > n for m, n in zip(wanted, shape, strict=True)):
+        raise UsageError(
+            f"{what}: src has the shape {shape}; wanted one that is nowhere smaller than the index {wanted}"
+        )
+    if src.expr.dtype is not dtype:
+        raise UsageError(f"{what}: src is {src.expr.dtype.name}, self is {dtype.name}; cast one of them")
+    return apply(Ops.SHRINK, tuple([(0, n) for n in wanted]), src)
+
+
+def _grown(x: Tensor, shape: Shape) -> Tensor:
+    """Return x with zeros after it, up to a shape."""
+    return apply(Ops.PAD, tuple([(0, n - m) for n, m in zip(shape, x.expr.shape, strict=True)]), x)

@@ -1,0 +1,88 @@
+"""Diagonals of matrices: taken, made a matrix of, and what lies on one side of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.ops import Ops
+from frontend.lazy import apply, method
+from frontend.ops.arguments import axis_of, whole
+from frontend.ops.sources import constant, coordinate
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+@method
+def diagonal(self: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+    """Return a diagonal of two axes as a new last axis.
+
+    Its elements lie at [i, i + offset] of the two; there are none where the offset leaves the matrix.
+    """
+    shape = self.expr.shape
+    if len(shape) < 2:
+        raise UsageError(f"diagonal wants at least two axes, saw the shape {shape}")
+    a, b = axis_of(axis1, shape, "diagonal"), axis_of(axis2, shape, "diagonal")
+    if a == b:
+        raise UsageError(f"diagonal of {shape}: wanted two different axes, saw {axis1} and {axis2}")
+    x = apply(Ops.PERMUTE, (*[i for i in range(len(shape)) if i not in {a, b}], a, b), self)
+    return _diagonal(x, whole(offset, "diagonal, offset"))
+
+
+def _diagonal(x: Tensor, offset: int) -> Tensor:
+    """Rows one element longer, cut as if they were as long as before: the diagonal is the first column."""
+    *before, rows, columns = x.expr.shape
+    down, right = max(0, -offset), max(0, offset)
+    n = max(0, min(rows - down, columns - right))
+    outer = [(0, m) for m in before]
+    if not n:
+        empty = apply(Ops.SHRINK, (*outer, (0, 0), (0, min(columns, 1))), x)
+        return apply(Ops.RESHAPE, (*before, 0), empty)
+    x = apply(Ops.SHRINK, (*outer, (down, down + n), (right, right + n)), x)
+    flat = apply(Ops.RESHAPE, (*before, n * n), x)
+    longer = apply(Ops.PAD, (*[(0, 0)] * len(before), (0, n)), flat)
+    turned = apply(Ops.RESHAPE, (*before, n, n + 1), longer)
+    return apply(Ops.RESHAPE, (*before, n), apply(Ops.SHRINK, (*outer, (0, n), (0, 1)), turned))
+
+
+@method
+def diag(self: Tensor, diagonal: int = 0) -> Tensor:
+    """Return the matrix that has a vector on a diagonal and zeros elsewhere; of a matrix, its diagonal."""
+    shape = self.expr.shape
+    offset = whole(diagonal, "diag, diagonal")
+    if len(shape) == 2:
+        return _diagonal(self, offset)
+    if len(shape) != 1:
+        raise UsageError(f"diag wants a vector or a matrix, saw the shape {shape}; diagonal() takes any rank")
+    size = shape[0] + abs(offset)
+    square = (size, size)
+    along = apply(Ops.PAD, ((max(0, offset), max(0, -offset)),), self)
+    x = apply(Ops.EXPAND, square, apply(Ops.RESHAPE, (1, size), along))
+    row, column = coordinate(x, square, 0), coordinate(x, square, 1)
+    hit = apply(Ops.EQ, None, apply(Ops.ADD, None, row, constant(x, offset, row.expr.dtype, square)), column)
+    return apply(Ops.WHERE, None, hit, x, constant(x, 0, x.expr.dtype, square))
+
+
+@method
+def tril(self: Tensor, diagonal: int = 0) -> Tensor:
+    """Return self with zeros above a diagonal of the last two axes."""
+    return _triangle(self, diagonal, lower=True)
+
+
+@method
+def triu(self: Tensor, diagonal: int = 0) -> Tensor:
+    """Return self with zeros below a diagonal of the last two axes."""
+    return _triangle(self, diagonal, lower=False)
+
+
+def _triangle(x: Tensor, diagonal: int, *, lower: bool) -> Tensor:
+    shape = x.expr.shape
+    rank = len(shape)
+    if rank < 2:
+        raise UsageError(f"{'tril' if lower else 'triu'} wants at least two axes, saw the shape {shape}")
+    row, column = coordinate(x, shape, rank - 2), coordinate(x, shape, rank - 1)
+    border = apply(Ops.ADD, None, row, constant(x, diagonal + (1 if lower else 0), row.expr.dtype, shape))
+    before = apply(Ops.LT, None, column, border)
+    zero = constant(x, 0, x.expr.dtype, shape)
+    return apply(Ops.WHERE, None, before, *((x, zero) if lower else (zero, x)))

@@ -1,0 +1,142 @@
+"""Parts of an axis: cut, joined, rolled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import promote
+from compiler.ops import Ops
+from frontend.lazy import apply, composite, method
+from frontend.ops.arguments import Axes, axis_of, repeated, whole
+from frontend.ops.movement import reshape, several, shrink, unsqueeze
+from frontend.ops.sources import constant, convert, coordinate
+from frontend.spelling import spelled
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontend.tensor import Tensor
+
+
+def part(self: Tensor, axis: int, begin: int, end: int) -> Tensor:
+    """Return begin <= i < end of one axis."""
+    bounds: list[tuple[int, int] | None] = [None] * len(self.expr.shape)
+    bounds[axis] = (begin, end)
+    return shrink(self, tuple(bounds))
+
+
+@spelled
+def split(self: Tensor, size: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+    """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given."""
+    a = axis_of(axis, self.expr.shape, "split")
+    n = self.expr.shape[a]
+    if isinstance(size, (tuple, list)):
+        lengths = [whole(s, "split") for s in size]
+        if sum(lengths) != n:
+            raise UsageError(f"split of {self.expr.shape} along axis {a}: {lengths} do not add up to {n}")
+    else:
+        step = whole(size, "split")
+        if step < 1:
+            raise UsageError(f"split: wanted a positive size, saw {step}")
+        lengths = [min(step, n - i) for i in range(0, max(n, 1), step)]
+    starts = [sum(lengths[:i]) for i in range(len(lengths))]
+    return tuple([part(self, a, s, s + k) for s, k in zip(starts, lengths, strict=True)])
+
+
+@spelled
+def chunk(self: Tensor, count: int, axis: int = 0) -> tuple[Tensor, ...]:
+    """Return at most `count` parts of one size along an axis; the last may be smaller."""
+    a = axis_of(axis, self.expr.shape, "chunk")
+    if whole(count, "chunk") < 1:
+        raise UsageError(f"chunk: wanted a positive number of parts, saw {count}")
+    return split(self, max(1, -(-self.expr.shape[a] // count)), a)
+
+
+@spelled
+def unbind(self: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
+    """Return the parts of one place each along an axis, without the axis."""
+    shape = self.expr.shape
+    a = axis_of(axis, shape, "unbind")
+    return tuple([reshape(part(self, a, i, i + 1), (*shape[:a], *shape[a + 1 :])) for i in range(shape[a])])
+
+
+@spelled
+def cat(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Tensor:
+    """Return tensors, given singly or as one sequence, joined along an axis.
+
+    Other sizes must be equal, dtypes are promoted.
+    """
+    return _joined(*several(self, others, "cat"), axis=axis)
+
+
+@composite
+def _joined(self: Tensor, *others: Tensor, axis: int) -> Tensor:
+    every = [self, *others]
+    first = self.expr.shape
+    a = axis_of(axis, first, "cat")
+    for t in others:
+        shape = t.expr.shape
+        if len(shape) != len(first) or any(
+            i != a and n != m for i, (n, m) in enumerate(zip(shape, first, strict=True))
+        ):
+            raise UsageError(
+                f"cat along axis {a}: shapes {[x.expr.shape for x in every]} must be equal in the other axes"
+            )
+    dtype = self.expr.dtype
+    for t in others:
+        dtype = promote(dtype, t.expr.dtype)
+    every = [convert(t, dtype) for t in every if t.expr.shape[a]] or [convert(self, dtype)]
+    total = sum([t.expr.shape[a] for t in every])
+    result, begin = None, 0
+    for t in every:
+        n = t.expr.shape[a]
+        pairs = tuple([(begin, total - begin - n) if i == a else (0, 0) for i in range(len(first))])
+        begin += n
+        padded = apply(Ops.PAD, pairs, t)
+        result = padded if result is None else _beside(result, padded, a, begin - n)
+    assert result is not None  # there is at least self
+    return result
+
+
+def _beside(left: Tensor, right: Tensor, axis: int, border: int) -> Tensor:
+    """Return left before the border of an axis, right from there on."""
+    before = coordinate(left, left.expr.shape, axis)
+    return apply(
+        Ops.WHERE,
+        None,
+        apply(Ops.LT, None, before, constant(left, border, before.expr.dtype, left.expr.shape)),
+        left,
+        right,
+    )
+
+
+@spelled
+def stack(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Tensor:
+    """Return tensors of one shape, given singly or as one sequence, joined along a new axis."""
+    every = several(self, others, "stack")
+    shape = every[0].expr.shape
+    if any(t.expr.shape != shape for t in every):
+        raise UsageError(f"stack: shapes must be equal, saw {[t.expr.shape for t in every]}")
+    a = axis_of(axis, shape, "stack", extra=1)
+    return cat(*[unsqueeze(t, a) for t in every], axis=a)
+
+
+@method
+def roll(self: Tensor, shifts: int | tuple[int, ...], axes: Axes = None) -> Tensor:
+    """Return elements moved along axes, those pushed out coming in at the other end.
+
+    Without axes, flattened for it.
+    """
+    shape = self.expr.shape
+    if axes is None:
+        return reshape(roll(reshape(self, -1), shifts, 0), shape)
+    named = axes if isinstance(axes, (tuple, list)) else (axes,)
+    x = self
+    for shift, axis in zip(repeated(shifts, len(named), "roll"), named, strict=True):
+        a = axis_of(axis, shape, "roll")
+        n = shape[a]
+        by = shift % n if n else 0
+        if by:
+            x = cat(part(x, a, n - by, n), part(x, a, 0, n - by), axis=a)
+    return x

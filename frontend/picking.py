@@ -1,0 +1,88 @@
+"""PICK and PLACE: elements named by an index along one axis, read and added up, each the other's derivative.
+
+PICK src=(x, index) arg=axis: out[..., j, ...] = x[..., index[..., j, ...], ...]. PLACE src=(values, index)
+arg=(axis, n): out[..., v, ...], v < n, is the sum of values[..., j, ...] over all j with index[..., j, ...]
+equal to v. Other axes have the same sizes in both sources; an index outside reads 0 and adds nowhere. The
+index is int32 or int64.
+
+A third source of PICK says that the index is a permutation along the axis, and is its inverse: the derivative
+is then a PICK too. The compiler never sees these operations, as with CONV (`frontend.convolution`): `lower`
+and `lower_sum` say what they are. They are kept whole up to there because GATHER alone, differentiated,
+compares every index with every element of all axes.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from compiler import graph
+from compiler.dtype import dtypes
+from compiler.ops import Ops
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from compiler.uop import UOp
+
+PICK: Final = "PICK"
+PLACE: Final = "PLACE"
+
+
+def _others(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _check(what: str, x: UOp, index: UOp, axis: int) -> None:
+    if index.dtype not in (dtypes.int32, dtypes.int64):
+        raise UsageError(f"{what}: the index must be int32 or int64, not {index.dtype.name}; CAST it")
+    if len(x.shape) != len(index.shape) or _others(x.shape, axis) != _others(index.shape, axis):
+        raise UsageError(
+            f"{what} along axis {axis}: {x.shape} and the index {index.shape} must be equal in the other axes"
+        )
+
+
+def lower(x: UOp, index: UOp, axis: int) -> UOp:
+    """Return PICK as one GATHER from all elements of x in a row."""
+    _check(PICK, x, index, axis)
+    shape, wanted = x.shape, index.shape
+    n, total = shape[axis], prod(shape)
+    if total == n:  # other axes have one place each
+        flat_index = graph.reshape(index, (prod(wanted),))
+        return graph.reshape(graph.gather(graph.reshape(x, (n,)), flat_index, 0), wanted)
+    if total > index.dtype.max:
+        index = graph.cast(index, dtypes.int64)
+    dtype = index.dtype
+
+    def number(value: int) -> UOp:
+        return graph.full(value, wanted, dtype)
+
+    flat: UOp | None = None
+    for i, size in enumerate(shape):
+        place = index if i == axis else graph.cast(graph.iota(wanted, i), dtype)
+        if flat is not None:
+            place = graph.binary(Ops.ADD, graph.binary(Ops.MUL, flat, number(size)), place)
+        flat = place
+    assert flat is not None  # a shape without axes has one element, and no other axes
+    inside = graph.binary(
+        Ops.AND, graph.binary(Ops.LT, number(-1), index), graph.binary(Ops.LT, index, number(n))
+    )
+    at = graph.where(inside, flat, number(-1))
+    picked = graph.gather(graph.reshape(x, (total,)), graph.reshape(at, (prod(wanted),)), 0)
+    return graph.reshape(picked, wanted)
+
+
+def lower_sum(values: UOp, index: UOp, axis: int, n: int) -> UOp:
+    """Return PLACE as a comparison of every place with every index of its row, and a sum.
+
+    Sixteen-bit floats are added up in float32 and rounded once.
+    """
+    _check(PLACE, values, index, axis)
+    shape, dtype = values.shape, values.dtype
+    whole = (*shape[:axis], n, *shape[axis:])
+    beside = (*shape[:axis], 1, *shape[axis:])
+    place = graph.cast(graph.iota(whole, axis), index.dtype)
+    hit = graph.binary(Ops.EQ, place, graph.expand(graph.reshape(index, beside), whole))
+    wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else dtype
+    each = graph.expand(graph.reshape(graph.cast(values, wide), beside), whole)
+    total = graph.reduce(graph.where(hit, each, graph.full(0, whole, wide)), Ops.ADD, (axis + 1,))
+    return graph.cast(total, dtype)

@@ -1,0 +1,82 @@
+"""Other names of arguments: what PyTorch and NumPy call them, understood by every method alike.
+
+A method declares one name for each argument, which its signature, editors and type checkers show: `axis` or
+`axes`, `keepdim`, `low`, `high`, ... Where it does not declare a name that it is given, the name is read as
+the declared one that means the same: `x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`.
+"""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+SAME: Final[Mapping[str, tuple[str, ...]]] = {
+    "dim": ("axis", "axes"),
+    "dims": ("axes", "order"),
+    "axis": ("axes",),
+    "keepdims": ("keepdim",),
+    "dim0": ("first",),
+    "dim1": ("second", "axis1"),
+    "dim2": ("axis2",),
+    "start_dim": ("start",),
+    "end_dim": ("end",),
+    "min": ("low",),
+    "max": ("high",),
+    "min_val": ("low",),
+    "max_val": ("high",),
+    "chunks": ("count",),
+    "split_size": ("size",),
+    "split_size_or_sections": ("size",),
+    "sizes": ("shape",),
+    "value": ("src",),
+    "num_classes": ("classes",),
+    "negative_slope": ("slope",),
+}
+"""For each other name the declared ones that it may stand for."""
+_VARIADIC: Final = 0x04
+"""The bit of a code object's flags that says `*args`."""
+
+
+def spelled_out(
+    fn: Any, args: tuple[Any, ...], names: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments under the names that a function declares; those that nobody knows stay as they are."""
+    code = fn.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    declared = code.co_varnames[:count]
+    rest = code.co_varnames[count] if code.co_flags & _VARIADIC else None
+    found: dict[str, Any] = {}
+    given: dict[str, str] = {}
+    for name, value in names.items():
+        own = name
+        if name not in declared:
+            own = next((other for other in SAME.get(name, ()) if other in declared or other == rest), name)
+        if own in given or (own in declared and code.co_argcount > declared.index(own) < len(args)):
+            other = given.get(own, "one by position")
+            raise UsageError(f"{fn.__name__}: saw {other} and {name}=, two names of one argument; give one")
+        given[own] = f"{name}="
+        if own == rest:
+            args = (*args, value)
+        else:
+            found[own] = value
+    return args, found
+
+
+def spelled(fn: Callable[P, R]) -> Callable[P, R]:
+    """Let a plain function understand the other names of its arguments."""
+
+    @wraps(fn)
+    def call(*args: Any, **names: Any) -> R:
+        if names and not SAME.keys().isdisjoint(names):
+            args, names = spelled_out(fn, args, names)
+        return fn(*args, **names)
+
+    return call

@@ -1,0 +1,69 @@
+"""Rounded quotients, bounds that are tensors, and closeness, against NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, dtypes
+from hcq.errors import UsageError
+
+NUMBERS = [-7, -6, -1, 0, 1, 5, 7, 100]
+DIVISORS = [-3, -1, 2, 3, 7]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "float32", "float64"])
+def test_quotients_rounded_towards_zero_and_down(dtype: str):
+    a, b = (np.array([n for n in ns if n >= 0 or dtype != "uint8"]) for ns in (NUMBERS, DIVISORS))
+    x, y = Tensor(a, dtype=dtype).unsqueeze(1), Tensor(b, dtype=dtype)
+    exact = a[:, None] / b
+    for mode, want in (("trunc", np.trunc(exact)), ("floor", np.floor(exact))):
+        got = x.div(y, rounding_mode=mode)
+        assert got.dtype.name == dtype
+        np.testing.assert_array_equal(got.numpy(), want)
+    np.testing.assert_array_equal(x.div(3, rounding_mode="trunc").numpy(), np.trunc(a[:, None] / 3))
+    np.testing.assert_allclose(x.div(y).numpy(), exact, rtol=1e-6)
+
+
+def test_integers_by_zero_give_zero_and_unknown_modes_are_refused():
+    assert Tensor([5, -5]).div(0, rounding_mode="trunc").tolist() == [0, 0]
+    assert Tensor([True]).div(Tensor([True]), rounding_mode="trunc").dtype is dtypes.int32
+    with pytest.raises(UsageError, match='None, "trunc" or "floor", saw \'round\''):
+        Tensor([1.0]).div(2, rounding_mode="round")  # type: ignore[arg-type]  # what it refuses
+
+
+def test_bounds_may_be_tensors():
+    x = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    low, high = np.array([-1, 0, 1, 2], np.float32), np.array([[1], [0], [-1]], np.float32)
+    got = Tensor(x).clamp(Tensor(low), Tensor(high))
+    np.testing.assert_array_equal(got.numpy(), np.minimum(np.maximum(x, low), high))
+    np.testing.assert_array_equal(Tensor(x).clamp(max=Tensor(high)).numpy(), np.minimum(x, high))
+    assert Tensor([np.nan]).clamp(0.0, 1.0).isnan().item()
+    with pytest.raises(UsageError, match="low, high or both"):
+        Tensor(x).clamp()
+
+
+CLOSE: list[Any] = [1.0, 1.00001, 1.1, 0.0, 1e-9, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "bool"])
+@pytest.mark.parametrize("equal_nan", [False, True])
+def test_closeness(dtype: str, equal_nan: bool):  # noqa: FBT001 - a parameter of the test
+    numbers = CLOSE if dtype.startswith("float") else [0, 1, 2, 1000]
+    a = np.array(numbers).astype(dtype)
+    x = Tensor(a)
+    wide = a.astype(np.float64) if dtype == "bool" else a.astype(np.float32) if dtype == "float16" else a
+    for rtol, atol in ((1e-5, 1e-8), (0.0, 0.2), (0.01, 0.0)):
+        want = np.isclose(wide[:, None], wide, rtol, atol, equal_nan)
+        got = x.unsqueeze(1).isclose(x, rtol, atol, equal_nan)
+        np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_allclose_is_a_truth():
+    x = Tensor([1.0, 2.0])
+    assert x.allclose(x + 1e-7) is True
+    assert x.allclose(Tensor([1.0, 2.1])) is False
+    assert x.allclose(2.0, atol=1.5) is True
+    assert Tensor.zeros(0).allclose(1.0) is True
