@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hcq.commands import Exec
+from hcq.errors import FaultKind, FaultReport
 from hcq.inflight import commands_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hcq.device import Device
-    from hcq.errors import FaultReport
     from hcq.signal import Signal
 
 SUSPECTS_SHOWN = 8
@@ -33,6 +33,29 @@ def with_kernel(report: FaultReport, inflight: Sequence[Sequence[object]]) -> Fa
         shown = ", ".join(names[:SUSPECTS_SHOWN]) + (", ..." if len(names) > SUSPECTS_SHOWN else "")
         return replace(report, kernel=f"one of those in flight: {shown}")
     return report
+
+
+def impossible(device: str, signal: Signal) -> FaultReport:
+    """Return the report of a queue's signal that holds a value above the last one submitted."""
+    return FaultReport(
+        device=device,
+        kind=FaultKind.QUEUE_ERROR,
+        message=(
+            f"the signal of {signal.label or hex(signal.va)} holds {signal.value}, but the last value "
+            f"submitted is {signal.issued}: the word that ends a submission was sent wrong, or something "
+            f"wrote over the slot at {signal.va:#x}; waits may have passed too early"
+        ),
+        queue=signal.label or None,
+    )
+
+
+def overshot(device: Device) -> FaultReport | None:
+    """Return the report of a queue whose signal holds a value above the last one submitted, if any does."""
+    for queue in device.queues:
+        signal = queue.timeline.signal
+        if signal.value > signal.issued:  # in this order: work may end meanwhile
+            return impossible(device.name, signal)
+    return None
 
 
 def stuck_text(device: Device) -> str:

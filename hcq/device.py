@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from hcq.blame import nearest_pages, stuck_text, timeout_text, with_kernel
+from hcq.blame import impossible, nearest_pages, overshot, stuck_text, timeout_text, with_kernel
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, SignalTimeout, UnsupportedError, UsageError
 from hcq.heap import Heap
@@ -269,6 +269,18 @@ class Device:
         if self.watch is not None:
             self.watch.saw(signal, value)
 
+    def disbelieve(self, signal: Signal) -> None:
+        """Raise: a timeline of this device holds a value above the last one submitted.
+
+        The device has faulted, and none of its points counts as reached by such a value.
+        """
+        if signal in LOST:
+            _, lost = LOST[signal]
+            raise lost()
+        report = impossible(self.name, signal)
+        self.faulted(report)
+        raise self.refusal() if self.refusal is not None else DeviceFault(report)
+
     def poll_faults(self, signal: Signal | None = None, value: int = 0) -> None:
         """Raise when this device, or one that its queues wait for, is faulted or closed.
 
@@ -300,8 +312,8 @@ class Device:
             check(signal, value)
 
     def look(self) -> None:
-        """Note a fault, if the driver has one."""
-        if self.refusal is None and (report := self.driver.fault()) is not None:
+        """Note a fault: one that the driver has, or a timeline that holds what was never submitted."""
+        if self.refusal is None and (report := self.driver.fault() or overshot(self)) is not None:
             self.faulted(report)
 
     def faulted(self, report: FaultReport) -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hcq.errors import HcqError
+from hcq.errors import HcqError, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
 
 if TYPE_CHECKING:
@@ -22,18 +22,34 @@ EXIT_S = 1.0
 
 OPEN: weakref.WeakSet[Device] = weakref.WeakSet()
 """The open devices of this process."""
-_hooked: list[bool] = []
+_hooked: set[str] = set()
+"""What was arranged: "close" at the end of the interpreter; "orphan" or "keep" devices in children."""
 _traces: dict[str, list[Span]] = {}
 """What was traced so far, by file: the devices of a process share one."""
 
 
 def remember(device: Device) -> None:
     """Close the device when the interpreter ends, and orphan it in forked children."""
-    if not _hooked:
-        _hooked.append(True)
+    if "close" not in _hooked:
+        _hooked.add("close")
         atexit.register(_close_all)
+    if not _hooked & {"orphan", "keep"}:
+        _hooked.add("orphan")
         os.register_at_fork(after_in_child=_orphan_all)
     OPEN.add(device)
+
+
+def keep_over_forks() -> None:
+    """Let forked children go on with the devices that are open; call it before the first is opened.
+
+    For a device that the fork copies with the memory it lives in, as one emulated in this process. Two
+    processes that drive one GPU break each other's work, so a GPU's children are orphaned by default.
+
+    Raises `UsageError` when a device was opened already: what becomes of its children is settled.
+    """
+    if "orphan" in _hooked:
+        raise UsageError("devices were opened already: forked children are cut off from them")
+    _hooked.add("keep")
 
 
 def open_devices() -> tuple[Device, ...]:

@@ -121,6 +121,8 @@ class Queue:
             signal = point.signal
             if signal is not self.timeline.signal and (self.watch is not None or not point.passed()):
                 waits.append(Wait(signal, point.value - signal.base))
+        for wait in waits:
+            wait.signal.believe()
         if waits and LOST:
             for point in after:
                 self.device.poll_lost(point.signal, point.value - point.signal.base)

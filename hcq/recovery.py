@@ -109,7 +109,7 @@ def doom(queue: Queue) -> Refusal | None:
 
 
 def _doomed(signal: Signal, value: int, seen: dict[Queue, Refusal | None]) -> Refusal | None:
-    if signal.value - signal.base >= value:
+    if signal.at(signal.base + value).passed():
         return None
     raisers = [queue for device in open_devices() for queue in device.queues if _raises(queue, signal, value)]
     if not raisers:

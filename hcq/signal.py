@@ -29,6 +29,8 @@ POLL_S = 0.005
 SLOT_VALUES = (1 << 31) - 1
 """Values that a timeline takes from one slot: engines that compare 32 bits, circularly, can wait for every
 one."""
+ANY_VALUE = 1 << 65
+"""More than any signal reaches."""
 
 
 class Waiter(Protocol):
@@ -46,6 +48,10 @@ class Waiter(Protocol):
         """Note, for the validation layer, that the host saw the slot at `value`."""
         ...
 
+    def disbelieve(self, signal: Signal) -> None:
+        """Raise: the signal holds a value above `Signal.issued`, which nobody submitted."""
+        ...
+
     def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
         """Say in words what the queues are doing, for `SignalTimeout`."""
         ...
@@ -58,7 +64,18 @@ class Signal:
     can meet is known.
     """
 
-    __slots__ = ("__weakref__", "_index", "_slot", "_words", "base", "device", "host_set", "label", "va")
+    __slots__ = (
+        "__weakref__",
+        "_index",
+        "_slot",
+        "_words",
+        "base",
+        "device",
+        "host_set",
+        "issued",
+        "label",
+        "va",
+    )
 
     def __init__(
         self, device: Waiter, value: int = 0, *, host_set: bool = False, label: str = "", base: int = 0
@@ -72,6 +89,8 @@ class Signal:
         self.device = device
         self.host_set = host_set
         self.label = label
+        self.issued = ANY_VALUE
+        """The highest value that it can truly hold: what its timeline handed out last. Without one: any."""
 
     @property
     def value(self) -> int:
@@ -102,6 +121,7 @@ class Signal:
         words, index = self._words, self._index
         if words[index] < target:
             self._sleep(value, target, timeout_s)
+        self.believe()
         self.device.saw(self, target)
 
     def _sleep(self, value: int, target: int, timeout_s: float | None) -> None:
@@ -118,6 +138,11 @@ class Signal:
                 text = self.device.stuck_on(self, value, waited)
                 raise SignalTimeout(text, point=Point(self, value), seen=seen, waited_s=waited)
             left = max(0.0, min(POLL_S, timeout_s - waited))
+
+    def believe(self) -> None:
+        """Raise `DeviceFault` when it holds more than was ever handed out: then it says nothing."""
+        if self._words[self._index] + self.base > self.issued:  # read first: work may end meanwhile
+            self.device.disbelieve(self)
 
     def __repr__(self) -> str:
         return f"<Signal {self.label or hex(self.va)}: {self.value}>"
@@ -142,14 +167,18 @@ class Point:
     def done(self) -> bool:
         """Return whether the point is reached; what the host does next is then ordered after it."""
         if not self.passed():
+            self.signal.believe()
             return False
         self.signal.device.saw(self.signal, self.value - self.signal.base)
         return True
 
     def passed(self) -> bool:
-        """Return whether the point is reached, for housekeeping: not counted as seen by the host."""
+        """Return whether the point is reached, for housekeeping: not counted as seen by the host.
+
+        By a value that was never submitted no point is reached.
+        """
         signal = self.signal
-        return signal._words[signal._index] + signal.base >= self.value  # noqa: SLF001 - same module, hot
+        return self.value <= signal._words[signal._index] + signal.base <= signal.issued  # noqa: SLF001 - hot
 
     def over(self) -> bool:
         """Return whether the point is reached, or was lost to a fault: what waits for it may be let go."""
@@ -186,6 +215,7 @@ class Timeline:
         self.device = device
         self.label = label
         self.signal = Signal(device, start % SLOT_VALUES, label=label, base=start - start % SLOT_VALUES)
+        self.signal.issued = start
         self.last = Point(self.signal, start)
         """The last point handed out; before the first one, a point that is reached."""
         self._value = start
@@ -196,18 +226,24 @@ class Timeline:
         signal = self.signal
         if value - signal.base > SLOT_VALUES:
             signal = self.signal = Signal(self.device, label=self.label, base=value - 1)
+        signal.issued = value
         point = self.last = Point(signal, value)
         return point
 
     def undo(self, before: Point) -> None:
         """Take back the point handed out after `before`: no queue was told of it."""
-        self.last, self._value, self.signal = before, before.value, before.signal
+        self.last, self._value = before, self._value - 1
+        if self._value == before.value:
+            # No value was skipped meanwhile, so nothing is written to a fresh slot.
+            self.signal = before.signal
+        self.signal.issued = self._value
 
     def renew(self, reason: Refusal) -> None:
         """Go on with a fresh slot: of what was handed out, all that is not reached now is lost."""
-        if self.signal.value < self._value:
+        if not Point(self.signal, self._value).passed():
             LOST[self.signal] = (SLOT_VALUES, reason)
         self.signal = Signal(self.device, label=self.label, base=self._value)
+        self.signal.issued = self._value
         self.last = Point(self.signal, self._value)
 
     def skip(self, before: Point) -> None:

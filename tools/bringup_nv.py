@@ -62,7 +62,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(2, "driver version", low.version),
     Rung(3, "client and cards", low.client),
     Rung(4, "device and subdevice", low.objects, limit_s=30),
-    Rung(5, "classes and units", low.classes),
+    Rung(5, "classes and units", low.classes, ("plausible",)),
     Rung(6, "doorbell page", low.doorbell, ("doorbell_bar1",)),
     Rung(7, "video memory", low.video_memory, ("pitch_kind", "persistent_vidmem", "huge_pages")),
     Rung(8, "system memory", low.system_memory, ("system_cached",)),

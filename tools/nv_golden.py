@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.kernel import view_at
 from drivers.nv import decode
 from drivers.nv.driver import NvDriver
+from drivers.nv.layouts.controls import GrInfo
 from drivers.nv.layouts.cubin import (
     BANK0,
     EM_CUDA,
@@ -275,7 +276,12 @@ def bringup(script: Script | None = None) -> str:
 
 
 _AMPERE: Final = Script(version="570.211.01", compute_class=0xC6C0, sms=108)
-_BLACKWELL: Final = Script(version="595.45.04", compute_class=0xCEC0, sms=170)
+_BLACKWELL: Final = Script(
+    version="595.45.04",
+    compute_class=0xCEC0,
+    sms=170,
+    gr={GrInfo.LITTER_NUM_GPCS: 12, GrInfo.LITTER_NUM_TPC_PER_GPC: 8},
+)
 
 GOLDEN: Final[dict[str, Callable[[], str]]] = {
     "nv_bringup_hopper_580": bringup,

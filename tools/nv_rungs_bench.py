@@ -136,7 +136,8 @@ class Bench:
     @property
     def gpu(self) -> Gpu:
         """What the GPU is."""
-        return self._once("gpu", lambda: topology.ask(self.rm, self.handles))  # type: ignore[no-any-return]  # a Gpu
+        plausible = self.choices.plausible
+        return self._once("gpu", lambda: topology.ask(self.rm, self.handles, plausible=plausible))  # type: ignore[no-any-return]  # a Gpu
 
     @property
     def doorbell(self) -> Doorbell:

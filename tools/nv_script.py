@@ -36,6 +36,8 @@ class Script:
     proc_version: bool = False
     """/proc/driver/nvidia/version is there; sandboxes hide it."""
     mig: bool = False
+    gr: dict[GrInfo, int] = field(default_factory=dict)
+    """Numbers of the graphics engine that are told otherwise."""
     missing: tuple[str, ...] = ()
     """Nodes that cannot be opened, with `missing_errno`."""
     missing_errno: int = errno.ENOENT
@@ -109,14 +111,15 @@ class Answers:
         return fixed.get(command)
 
     def _gr(self, index: GrInfo) -> int:
-        return {
+        fixed = {
             GrInfo.SM_VERSION: self._script.generation.sm_version,
             GrInfo.MAX_WARPS_PER_SM: 64,
             GrInfo.LITTER_NUM_GPCS: 8,
             GrInfo.LITTER_NUM_TPC_PER_GPC: 9,
             GrInfo.LITTER_NUM_SM_PER_TPC: 2,
             GrInfo.SHADER_PIPE_COUNT: 8,
-        }[index]
+        }
+        return self._script.gr.get(index, fixed[index])
 
     def _fb(self, index: FbInfo) -> int:
         gib = 141 << 20

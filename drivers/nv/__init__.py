@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 
+_PROFILES = ("sm_80", "sm_90", "sm_120")
+
+
+def _variants() -> str:
+    from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - heavy, and only told in errors
+
+    return (
+        f"an emulated GPU is named by an architecture ({', '.join(_PROFILES)}), a driver branch "
+        f"({', '.join(map(str, BRANCHES))}), 'native' and 'checked', each at most once, joined by '+': "
+        "nv-emu:sm_120, nv-emu:sm_90+595, nv-emu:sm_90+580+native"
+    )
+
+
 def _emulated(variant: str | None) -> Kernel:
     """Return an emulated machine; the one place that names both driver and emulator.
 
@@ -26,16 +39,15 @@ def _emulated(variant: str | None) -> Kernel:
     """
     from drivers.emu.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
     from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - the same
+    from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - the same
 
     parts = [part for part in (variant or "").split("+") if part]
     profiles = [part for part in parts if part.startswith("sm_")]
     branches = [part for part in parts if part.isdigit()]
     rest = [part for part in parts if part not in {*profiles, *branches, "native", "checked"}]
-    if rest or len(profiles) > 1 or len(branches) > 1:
-        raise UsageError(
-            f"no emulated GPU is called {variant!r}: wanted an architecture, a driver branch, 'native' and "
-            "'checked', each at most once, joined by '+'; for example sm_80, sm_120+595, sm_90+580+native"
-        )
+    known = {*_PROFILES, *map(str, BRANCHES)}
+    if rest or len(profiles) > 1 or len(branches) > 1 or not known.issuperset(profiles + branches):
+        raise UsageError(f"no emulated GPU is called {variant!r}\nhint: {_variants()}")
     profile, branch = (profiles or ["sm_90"])[0], (branches or ["580"])[0]
     return open_machine(
         profile,
@@ -48,7 +60,7 @@ def _emulated(variant: str | None) -> Kernel:
 
 DRIVER = NvDriver()
 """The real hardware of this machine."""
-EMULATED = NvDriver("nv-emu", _emulated)
+EMULATED = NvDriver("nv-emu", _emulated, hint=lambda: f"a number alone is the GPU's; {_variants()}")
 """A GPU emulated below the ioctl: "nv-emu", "nv-emu:sm_80+570"."""
 
 __all__ = ["DRIVER", "EMULATED", "NvDriver"]

@@ -59,6 +59,8 @@ class Choices:
     """Push buffers lie in video memory, or in host memory."""
     arguments_in_vram: bool = False
     """Coherent host memory, arguments above all, is video memory that the CPU maps."""
+    plausible: bool = True
+    """What the GPU says of itself is refused when no supported GPU can be so (`plausible`)."""
     qmd_version_method: bool = False
     """SET_QMD_VERSION and SET_SPA_VERSION are sent at the start."""
 
@@ -90,6 +92,7 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
     "host_memory": ("pages", "system"),
     "push_in_vram": (False, True),
     "arguments_in_vram": (False, True),
+    "plausible": (True, False),
     "qmd_version_method": (False, True),
 }
 """Field -> its values, the default first."""

@@ -39,14 +39,13 @@ from drivers.nv.topology import Gpu, Handles, ask, open_objects
 from drivers.nv.uvm import Uvm
 from drivers.nv.vaspace import VaSpace
 from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.profile import Clock
 
 if TYPE_CHECKING:
     from drivers.kernel import Kernel
     from drivers.nv.rm import Card
     from hcq.driver import BufferSpec, DriverDevice, DriverProgram
-    from hcq.errors import FaultReport
     from hcq.program import KernelImage
 
 COMPUTE_QUEUES: Final = 2
@@ -103,7 +102,7 @@ class NvDevice:
             stack.callback(self.rm.close)
             self.rm.open_gpu(card.minor)
             self.handles: Handles = open_objects(self.rm, card)
-            self.gpu: Gpu = ask(self.rm, self.handles)
+            self.gpu: Gpu = ask(self.rm, self.handles, plausible=choices.plausible)
             self._info = device_info(driver, index, self.gpu)
             self.name = f"{driver}:{index}"
             doorbell = Doorbell(self.rm, self.handles, self.gpu, bar1=choices.doorbell_bar1)
@@ -325,29 +324,39 @@ class NvDevice:
         """Nothing to wake: channels watch memory, and host threads poll."""
 
     def fault(self) -> FaultReport | None:
-        """Return the sticky fault; one look at each notifier while there is none."""
+        """Return the sticky fault; one look at each notifier and progress slot while there is none."""
         if self._fault is not None:
             return self._fault
         with self._notifiers:
-            if not any(ring.channel.error() for ring in self._all_rings() if not ring.retired):
+            rings = [ring for ring in self._all_rings() if not ring.retired]
+            if not any(ring.channel.error() or ring.overshot() for ring in rings):
                 return None
         with self._lock:
             for ring in self._all_rings():
-                notification = None if ring.retired else ring.channel.error()
-                if self._fault is None and notification is not None:
-                    self._fault = faults_.report(
-                        device=self.name,
-                        rm=self.rm,
-                        handles=self.handles,
-                        gpu=self.gpu,
-                        channel=ring.channel,
-                        notification=notification,
-                        memory=self.memories.map,
-                        programs=tuple(self._programs),
-                        launched=tuple(self._launched),
-                        stuck=ring.stuck(),
-                    )
+                if self._fault is None and not ring.retired:
+                    self._fault = self._fault_of(ring)
             return self._fault
+
+    def _fault_of(self, ring: NvRing) -> FaultReport | None:
+        notification = ring.channel.error()
+        if notification is not None:
+            return faults_.report(
+                device=self.name,
+                rm=self.rm,
+                handles=self.handles,
+                gpu=self.gpu,
+                channel=ring.channel,
+                notification=notification,
+                memory=self.memories.map,
+                programs=tuple(self._programs),
+                launched=tuple(self._launched),
+                stuck=ring.stuck(),
+            )
+        text = ring.overshot()
+        if not text:
+            return None
+        label = ring.channel.label
+        return FaultReport(device=self.name, kind=FaultKind.QUEUE_ERROR, message=text, queue=label)
 
     def recover(self) -> None:
         """Give every ring a new channel and forget the fault; memory, programs and mappings stay.

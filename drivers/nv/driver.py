@@ -32,12 +32,19 @@ class NvDriver:
     """See `hcq.driver.Driver`.
 
     `make_kernel` gets the variant, the text after the colon that is no number. On real hardware it names
-    choices instead: "nv:stack=low" (`choices.parse`).
+    choices instead: "nv:stack=low" (`choices.parse`). `hint` makes what is told when no GPU has a number.
     """
 
-    def __init__(self, name: str = "nv", make_kernel: Callable[[str | None], Kernel] = linux) -> None:
+    def __init__(
+        self,
+        name: str = "nv",
+        make_kernel: Callable[[str | None], Kernel] = linux,
+        *,
+        hint: Callable[[], str] = str,
+    ) -> None:
         self._name = name
         self.make_kernel = make_kernel
+        self._hint = hint
 
     @property
     def name(self) -> str:
@@ -82,7 +89,11 @@ class NvDriver:
         with contextlib.closing(Rm(kernel)) as rm:
             cards = rm.cards()
         if not 0 <= index < len(cards):
-            raise UsageError(
-                f"{self._name}:{index} does not exist: the kernel driver lists {len(cards)} GPUs"
-            )
+            raise UsageError(self._absent(index, len(cards)))
         return NvDevice(kernel, cards[index], driver=self._name, index=index, choices=choices)
+
+    def _absent(self, index: int, count: int) -> str:
+        known = {0: "no GPU", 1: "one GPU, number 0"}.get(count, f"{count} GPUs, numbers 0 to {count - 1}")
+        hint = self._hint() if count else "`nvidia-smi -L` lists the GPUs; a container must be given them"
+        text = f"{self._name}:{index} does not exist: the kernel driver lists {known}"
+        return f"{text}\nhint: {hint}" if hint else text

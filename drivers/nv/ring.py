@@ -150,11 +150,23 @@ class NvRing:
     def reclaim(self) -> int:
         """Take back what the GPU has fetched; return the number of the last submission it reached."""
         reached = self._progress[0]
+        if reached > self.sequence:  # says nothing: `overshot` is the fault
+            return reached
         while self._in_flight and self._in_flight[0][0] <= reached:
             _, self._tail, self._taken = self._in_flight.popleft()
         if not self._in_flight:
             self._tail, self._taken = self._head, self._put
         return reached
+
+    def overshot(self) -> str:
+        """Say that the GPU claims to have reached a submission that was never sent; else empty."""
+        reached = self._progress[0]  # read first: more may be sent meanwhile
+        if reached <= self.sequence:
+            return ""
+        return (
+            f"the progress slot of {self.channel.label} holds {reached:#x}, but {self.sequence} submissions "
+            f"were sent: the release that ends one went wrong, or something wrote over {self.memory.va:#x}"
+        )
 
     def stuck(self) -> str:
         """Say what the ring is doing; empty when all was fetched."""

@@ -34,6 +34,7 @@ from drivers.nv.layouts.rm_classes import (
     RmClass,
     copy_engine,
 )
+from drivers.nv.plausible import CLASSES, doubts, implausible
 from drivers.nv.refusals import mig_mode, unsupported_gpu
 from hcq.errors import DriverError, UnsupportedError
 
@@ -116,6 +117,8 @@ def class_list(rm: Rm, device: int) -> tuple[int, ...]:
     """Return the classes that a device lists: asked for their count first, then for the list."""
     command = Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST
     asked: Any = rm.query(device, command)
+    if asked.numClasses not in CLASSES:
+        raise implausible(rm, "", f"{asked.numClasses} classes")
     block = bytearray(4 * asked.numClasses)
     got: Any = rm.query(device, command, numClasses=asked.numClasses, classList=address_of(block))
     return tuple(memoryview(block).cast("I")[: min(asked.numClasses, got.numClasses)])
@@ -131,7 +134,8 @@ def gr_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
         grInfoListSize=len(indices),
         grInfoList=address_of(block),
     )
-    return [NV2080_CTRL_GR_INFO.from_bytes(block, i * size).data for i in range(len(indices))]
+    replies = [NV2080_CTRL_GR_INFO.from_bytes(block, i * size) for i in range(len(indices))]
+    return _answers(rm, "graphics engine", indices, replies)
 
 
 def fb_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
@@ -140,7 +144,16 @@ def fb_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
     reply: Any = rm.query(
         subdevice, Control.NV2080_CTRL_CMD_FB_GET_INFO_V2, fbInfoListSize=len(asked), fbInfoList=asked
     )
-    return [entry.data for entry in reply.fbInfoList[: len(asked)]]
+    return _answers(rm, "memory", indices, reply.fbInfoList[: len(asked)])
+
+
+def _answers(rm: Rm, what: str, indices: Sequence[int], replies: Sequence[Any]) -> list[int]:
+    """Return the numbers of a list that must come back with the indices it was asked with."""
+    came = [reply.index for reply in replies]
+    if came != list(indices):
+        asked = [*map(int, indices)]
+        raise implausible(rm, "", f"the {what} was asked for numbers {asked} and told of {came}")
+    return [reply.data for reply in replies]
 
 
 def copy_engines(rm: Rm, subdevice: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -200,8 +213,11 @@ def choose(name: str, classes: Sequence[int]) -> tuple[Generation, int, int, int
     return row, gpfifo, usermode, copy
 
 
-def ask(rm: Rm, handles: Handles) -> Gpu:
-    """Ask all about an opened GPU; one that is not in the table or in MIG mode is an `UnsupportedError`."""
+def ask(rm: Rm, handles: Handles, *, plausible: bool = True) -> Gpu:
+    """Ask all about an opened GPU; one that is not in the table or in MIG mode is an `UnsupportedError`.
+
+    Raises `BringUpError` for numbers that cannot be true, unless `plausible` is not asked for.
+    """
     name = gpu_name(rm, handles.subdevice)
     row, gpfifo, usermode, copy = choose(name, class_list(rm, handles.device))
     try:
@@ -222,7 +238,7 @@ def ask(rm: Rm, handles: Handles) -> Gpu:
     separate, _ = copy_engines(rm, handles.subdevice)
     if not separate:
         raise UnsupportedError(f"{name} has no copy engine off the graphics run list, which copy queues need")
-    return Gpu(
+    gpu = Gpu(
         name=name or row.name,
         uuid=uuid_of(rm, handles.subdevice),
         generation=row,
@@ -239,6 +255,9 @@ def ask(rm: Rm, handles: Handles) -> Gpu:
         vram_bytes=fb_info(rm, handles.subdevice, (FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
         copy_engines=tuple(copy_engine(i) for i in separate),
     )
+    if plausible and (wrong := doubts(gpu)):
+        raise implausible(rm, gpu.name, wrong)
+    return gpu
 
 
 def _newest_first() -> list[tuple[int, Generation]]:

@@ -10,10 +10,22 @@ import pytest
 from hcq.errors import DeviceFault, FaultKind, FaultReport, SignalTimeout
 from hcq.graph import Graph
 from hcq.registry import wrap
+from hcq.signal import SLOT_VALUES, Signal, Timeline
 from tests.hcq.fake import ADD, ONE, WILD, FakeDevice
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hcq.device import Device
+    from hcq.queue import Queue
+
+
+def overshoot(signal: Signal, by: int = 1 << 32) -> None:
+    """Have a queue's signal hold more than was submitted, as a release with a wrong payload does."""
+    signal._words[signal._index] = signal.issued - signal.base + by
+
+
+IMPOSSIBLE = r"the signal of compute 0 of fake:0 holds 4294967297, but the last value submitted is 1\b"
 
 
 def test_a_timeout_says_what_every_queue_is_stuck_on(fake: FakeDevice):
@@ -133,3 +145,122 @@ def test_what_the_driver_says_is_near_does_not_hide_the_buffer(device: Device, f
     assert near.startswith("7 bytes after the end of ")
     assert "'close by'" in near
     assert near.endswith("; pages of the driver")
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda device: device.compute.timeline.last.wait(timeout_s=5),
+        lambda device: device.compute.timeline.last.done(),
+        lambda device: device.compute.sync(timeout_s=5),
+        lambda device: device.sync(timeout_s=5),
+        lambda device: device.poll_faults(),
+        lambda device: device.copies[0].submit(
+            device.copies[0].record(), after=[device.compute.timeline.last]
+        ),
+    ],
+    ids=["wait", "done", "queue sync", "device sync", "poll", "after"],
+)
+def test_a_value_that_nobody_submitted_is_a_fault(
+    device: Device, fake: FakeDevice, look: Callable[[Device], object]
+):
+    fake.hold = True
+    a = device.alloc(64)
+    point = device.compute.submit(device.compute.record().fill(a, 1))
+    overshoot(point.signal)
+    with pytest.raises(DeviceFault, match=IMPOSSIBLE) as caught:
+        look(device)
+    report = caught.value.report
+    assert (report.kind, report.queue) == (FaultKind.QUEUE_ERROR, "compute 0 of fake:0")
+    with pytest.raises(DeviceFault) as again:
+        device.alloc(64)
+    assert again.value.report is report
+
+
+@pytest.mark.parametrize("by", [1, 1 << 31, 1 << 63])
+def test_one_too_much_is_a_fault_as_well(device: Device, fake: FakeDevice, by: int):
+    fake.hold = True
+    point = device.compute.submit(device.compute.record())
+    overshoot(point.signal, by)
+    assert not point.passed()
+    with pytest.raises(DeviceFault, match="last value submitted is 1"):
+        point.wait()
+
+
+def test_a_wait_that_sleeps_sees_a_lie_of_a_queue_that_it_waits_for(device: Device, fake: FakeDevice):
+    fake.hold = True
+    first = device.copies[0].submit(device.copies[0].record())
+    point = device.compute.submit(device.compute.record(), after=[first])
+    threading.Timer(0.02, overshoot, [first.signal]).start()
+    with pytest.raises(DeviceFault, match="signal of copy 0 of fake:0 holds"):
+        point.wait(timeout_s=5)
+
+
+def test_nothing_is_reclaimed_on_a_lie(device: Device, fake: FakeDevice):
+    queue = device.compute
+    fake.hold = True
+    a = device.alloc(1 << 20)
+    where = a.va
+    point = queue.submit(queue.record().fill(a, 1))
+    overshoot(point.signal)
+    a.close()
+    queue.sweep()
+    device.free_leftovers()
+    later = queue.submit(queue.record())
+    assert [one for one, _ in queue.inflight()] == [point, later]
+    assert where in fake.memory
+    assert device.leftovers
+    assert device.alloc(1 << 20).va != where
+
+
+def test_a_replay_writes_over_no_copy_on_a_lie(device: Device, fake: FakeDevice):
+    queue, a = device.compute, device.alloc(64)
+    graph = Graph()
+    value = graph.param("value")
+    graph.add(queue, queue.record().fill(a, value))
+    executable = graph.compile(copies=1, limit=1)
+    fake.hold = True
+    point = executable.submit({value: 1})
+    overshoot(point.signal)
+    with pytest.raises(DeviceFault, match=IMPOSSIBLE):
+        executable.submit({value: 2})
+
+
+def test_after_recovery_who_waits_for_work_before_the_lie_is_told_of_it(device: Device, fake: FakeDevice):
+    fake.hold = True
+    point = device.compute.submit(device.compute.record())
+    overshoot(point.signal)
+    with pytest.raises(DeviceFault) as caught:
+        point.wait()
+    device.recover()
+    fake.hold = False
+    for look in (point.wait, point.done):
+        with pytest.raises(DeviceFault) as again:
+            look()
+        assert again.value.report is caught.value.report
+    device.compute.submit(device.compute.record()).wait(timeout_s=5)
+    device.sync(timeout_s=5)
+
+
+def test_signals_of_users_hold_whatever_they_are_set_to(device: Device):
+    signal = device.signal(host_set=True)
+    signal.value = (1 << 64) - 1
+    signal.wait(7, timeout_s=0)
+    assert signal.at(7).done()
+    raised = device.signal()
+    device.compute.submit(device.compute.record().signal(raised, 1 << 40)).wait(timeout_s=5)
+    raised.wait(3, timeout_s=0)
+    device.sync(timeout_s=5)
+
+
+def test_timelines_that_change_slots_and_points_that_are_taken_back_are_no_lie(device: Device):
+    queue: Queue = device.compute
+    queue.timeline = Timeline(device, label=queue.label, start=SLOT_VALUES - 1)
+    a = device.alloc(64)
+    points = [queue.submit(queue.record().fill(a, i)) for i in range(3)]
+    before = queue.timeline.last
+    queue.timeline.next()
+    queue.timeline.undo(before)
+    device.sync(timeout_s=5)
+    assert all(point.done() for point in points)
+    queue.submit(queue.record()).wait(timeout_s=5)

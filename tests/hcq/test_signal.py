@@ -162,6 +162,17 @@ def test_an_undone_point_gives_its_slot_back(device: Device):
     assert timeline.next().value == lost.value
 
 
+def test_a_value_that_was_skipped_is_not_handed_out_again(device: Device):
+    timeline = Timeline(device)
+    before = timeline.last
+    skipped = timeline.next()
+    timeline.skip(before)
+    before = timeline.last
+    timeline.next()
+    timeline.undo(before)
+    assert timeline.next().value == skipped.value + 1
+
+
 def test_points_compare_by_signal_and_value(device: Device):
     signal = device.signal()
     assert signal.at(1) == Point(signal, 1)

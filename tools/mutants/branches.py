@@ -142,4 +142,4 @@ def keep_devices_over_forks() -> None:
     `hcq` orphans the devices of forked children, because two processes cannot drive one. A child of
     `Branches` is no second driver: it has a GPU of its own.
     """
-    process._hooked.append(True)  # noqa: SLF001 - the one place where a child is to be what its parent was
+    process.keep_over_forks()

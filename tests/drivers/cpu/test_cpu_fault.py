@@ -84,3 +84,23 @@ def test_a_device_whose_queue_waits_for_lost_work_of_another_recovers() -> None:
         other.compute.submit(other.compute.record(), after=[point]).wait(timeout_s=10)
         with pytest.raises(hcq.UsageError, match="has no fault"):
             other.recover()
+
+
+def test_a_word_that_overwrites_a_queues_signal_faults_the_device_and_is_recovered_from() -> None:
+    with hcq.open("cpu", validate=False) as device:
+        kept = device.alloc(64)
+        kept.host()[:4] = b"kept"
+        gate = device.signal(host_set=True)
+        held = device.compute.submit(device.compute.record().wait(gate, 1).fill(kept, 0))
+        stream = Stream(64, NoArguments())
+        stream.words += layouts.SetSignal.pack(signal=held.signal.va, value=1 << 40)
+        device.copies[0].ring.submit(stream)
+        with pytest.raises(
+            hcq.DeviceFault, match=rf"compute 0 of cpu:0 holds {1 << 40}, .* submitted is 1\b"
+        ):
+            held.wait(timeout_s=10)
+        assert device.recover() == (kept,)
+        gate.value = 1
+        assert bytes(kept.host()[:4]) == b"kept"
+        device.compute.submit(device.compute.record().fill(kept, 1, 64)).wait(timeout_s=10)
+        assert kept.host()[0] == 1

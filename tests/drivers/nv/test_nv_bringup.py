@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import hcq
+from drivers.nv.choices import parse
 from drivers.nv.driver import NvDriver
-from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.controls import NV2080_CTRL_FB_INFO, Control, FbInfo, GrInfo
 from drivers.nv.layouts.status import NvStatus
+from drivers.nv.refusals import BringUpError
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
 from tools.nv_golden import sample
@@ -213,13 +216,28 @@ def test_no_memory_is_an_out_of_memory_error_that_says_how_much():
 
 
 def test_a_device_that_does_not_exist_is_a_usage_error():
-    with pytest.raises(UsageError, match="lists 1 GPUs"):
-        NvDriver("nv", lambda _: ScriptedKernel()).open(3, None)
+    for gpus, told in (
+        (1, "lists one GPU, number 0"),
+        (2, "lists 2 GPUs, numbers 0 to 1"),
+        (0, "lists no GPU"),
+    ):
+        kernel = ScriptedKernel(Script(gpus=gpus))
+        with pytest.raises(UsageError, match=f"nv:3 does not exist: the kernel driver {told}"):
+            NvDriver("nv", lambda _, kernel=kernel: kernel).open(3, None)
+        assert kernel.leaks() == []
+
+
+@pytest.mark.parametrize(
+    "name", ["nv-emu:560", "nv-emu:sm_90+560", "nv-emu:sm_70", "nv-emu:sm_90+sm_80", "nv-emu:h200"]
+)
+def test_an_emulated_gpu_that_is_not_known_is_refused_with_those_that_are(name: str):
+    with pytest.raises(UsageError, match=r"sm_80, sm_90, sm_120\), a driver branch \(570, 580, 590, 595\)"):
+        hcq.open(name)
 
 
 def test_a_variant_of_the_real_driver_names_choices():
     from drivers.nv import DRIVER
-    from drivers.nv.choices import DEFAULT, describe, parse
+    from drivers.nv.choices import DEFAULT, describe
 
     with pytest.raises(UsageError, match=r"stack=high\|low"):
         DRIVER.open(0, "sm_90")
@@ -279,6 +297,64 @@ def test_a_refused_copy_object_leaves_kernels_usable_and_is_told_when_a_copy_is_
         with pytest.raises(UnsupportedError, match="HOPPER_DMA_COPY_A"):
             queue.submit(queue.record().copy(out, x))
     assert kernel.leaks() == []
+
+
+LIES = {
+    "order a byte off": (
+        Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER,
+        {"numSm": 132 << 8, "numTpc": 66 << 8},
+        "33792 SMs where 8 GPCs of 9 TPCs of 2 are 144 at most",
+    ),
+    "no SMs": (Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER, {"numSm": 0}, "0 SMs where"),
+    "no memory": (
+        Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
+        {"fbInfoList": (NV2080_CTRL_FB_INFO(index=FbInfo.TOTAL_RAM_SIZE),)},
+        "0 bytes of video memory",
+    ),
+    "other indices": (
+        Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
+        {"fbInfoList": ()},
+        r"the memory was asked for",
+    ),
+    "no uuid": (Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO, {"data": bytes(256)}, "a UUID of zeros"),
+    "too many classes": (Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST, {"numClasses": 0x600}, "1536 classes"),
+    "no classes": (Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST, {"numClasses": 0}, "0 classes"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_gpu_that_says_what_cannot_be_is_refused_with_what_it_said(lie: str):
+    command, reply, told = LIES[lie]
+    kernel = ScriptedKernel(Script(answers={command: lambda: reply}))
+    with pytest.raises(
+        BringUpError, match=rf"(?s)driver 580.159.03 says .* cannot be true: .*{told}.*hint: "
+    ):
+        opened(kernel)
+    assert kernel.leaks() == []
+
+
+@pytest.mark.parametrize(
+    ("index", "value", "told"),
+    [
+        (GrInfo.SM_VERSION, 0x90, "SM version 0x90 on a Hopper GH100, whose is 0x900"),
+        (GrInfo.MAX_WARPS_PER_SM, 0x4000, "16384 warps an SM"),
+        (GrInfo.LITTER_NUM_GPCS, 0x800, "2048 GPCs"),
+        (GrInfo.LITTER_NUM_TPC_PER_GPC, 0, "0 TPCs a GPC"),
+        (GrInfo.LITTER_NUM_SM_PER_TPC, 0x200, "512 SMs a TPC"),
+    ],
+)
+def test_a_graphics_engine_that_says_what_cannot_be_is_refused(index: GrInfo, value: int, told: str):
+    kernel = ScriptedKernel(Script(gr={index: value}))
+    with pytest.raises(BringUpError, match=told):
+        opened(kernel)
+    assert kernel.leaks() == []
+
+
+def test_a_gpu_that_cannot_be_is_opened_by_who_insists():
+    kernel = ScriptedKernel(Script(sms=400))
+    device = NvDriver("nv", lambda _: kernel).open(0, None, choices=parse("plausible=false"))
+    assert device.info.limits["units"] == 400
+    device.close()
 
 
 def test_sms_are_counted_by_masks_where_the_order_is_refused():

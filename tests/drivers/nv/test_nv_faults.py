@@ -10,6 +10,7 @@ import pytest
 
 from compiler import cubin as assembler
 from drivers.elf import Elf
+from drivers.kernel import view_at
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.debugger import NV83DE_MMU_FAULT_INFO, NV83DE_SM_ERROR_STATE_REGISTERS
@@ -182,6 +183,47 @@ def test_waiting_on_a_faulted_device_raises_the_report():
         kernel.post_error(109)
         with pytest.raises(DeviceFault, match="hangs"):
             point.wait(timeout_s=5)
+
+
+def test_a_queue_that_claims_more_than_was_submitted_has_faulted():
+    kernel = ScriptedKernel()
+    with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
+        kernel.bell.deaf = True
+        point = made.compute.submit(made.compute.record().barrier())
+        view_at(point.signal.va, 8).cast("Q")[0] = 0xFFFF_FFFF_0000_0001
+        with pytest.raises(
+            DeviceFault, match=r"compute 0 of nv:0 holds \d{20}, but the last value submitted is 1\b"
+        ):
+            point.wait(timeout_s=5)
+        kernel.bell.deaf = False
+        made.recover()
+        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=5)
+    assert kernel.leaks() == []
+
+
+@pytest.mark.parametrize("by", [1, 0xFFFF_FFFF << 32])
+def test_a_ring_that_claims_more_than_was_sent_has_faulted_and_gives_no_room(by: int):
+    kernel = ScriptedKernel()
+    with device(kernel) as made:
+        ring = made.ring(QueueKind.COMPUTE, 0)
+        kernel.bell.deaf = True
+        ring.send(())
+        held = ring.memory.view[:8].cast("Q")
+        held[0] = ring.sequence + by
+        free = ring._tail
+        ring.reclaim()
+        assert ring._tail == free
+        assert "fetched" in ring.stuck()
+        report = made.fault()
+        assert report is not None
+        assert report.kind is FaultKind.QUEUE_ERROR
+        assert report.queue == "nv:0 compute 0"
+        assert f"holds {ring.sequence + by:#x}, but {ring.sequence} submissions were sent" in report.message
+        kernel.bell.deaf = False
+        made.recover()
+        assert made.fault() is None
+        ring.send(())
+        assert ring.reclaim() == ring.sequence
 
 
 def test_the_nearest_allocation_may_be_one_that_was_freed():
