@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from compiler.ops import Ops
 from frontend import gradients
 from frontend.device import LOCK
+from frontend.error_function import ERF
 from frontend.expr import CONV, PARAM, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import EPOCH, apply, make, method, refresh, traced
 from frontend.marks import state_of, wanting
@@ -71,6 +72,7 @@ RULES: Final[dict[str, Any]] = {
     Ops.CONTIGUOUS: gradients.contiguous,
     STOP: gradients.constant,
     CONV: gradients.convolution,
+    ERF: gradients.error_function,
     PICK: gradients.pick,
     PLACE: gradients.place,
 }

@@ -24,7 +24,8 @@ from compiler import graph
 from compiler.dtype import DType, dtypes
 from compiler.ops import BINARY, UNARY, Ops
 from compiler.uop import const, uop
-from frontend import convolution, picking
+from frontend import convolution, error_function, picking
+from frontend.error_function import ERF
 from frontend.picking import PICK, PLACE
 from hcq.errors import UsageError
 
@@ -304,6 +305,7 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     Ops.CONTIGUOUS: lambda _, src, __: graph.contiguous(src[0]),
     STOP: lambda _, src, __: src[0],
     CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
+    ERF: lambda _, src, __: error_function.lower(src[0]),
     PICK: lambda _, src, arg: picking.lower(src[0], src[1], arg),
     PLACE: lambda _, src, arg: picking.lower_sum(src[0], src[1], *arg),
 }

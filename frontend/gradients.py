@@ -9,7 +9,7 @@ use methods and primitives, so they can be differentiated themselves.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from compiler.ops import Ops
 from frontend.expr import CONV
@@ -23,6 +23,9 @@ from frontend.picking import PICK, PLACE
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
+
+_FEW_PLACES: Final = 16
+"""In windows up to this size, gradients are added up place by place."""
 
 Sources = tuple["Tensor", ...]
 Gradients = tuple["Tensor | None", ...]
@@ -99,6 +102,12 @@ def cosine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 def hyperbolic_tangent(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Hyperbolic tangent: g (1 - tanh² x)."""
     return (_mul(g, apply(Ops.SUB, None, _number(out, 1.0), _mul(out, out))),)
+
+
+def error_function(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Error function: g 2 exp(-x²) / sqrt(π)."""
+    bell = apply(Ops.EXP, None, _neg(_mul(sources[0], sources[0])))
+    return (_mul(g, _mul(bell, _number(out, 2 / math.sqrt(math.pi)))),)
 
 
 def cast(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
@@ -198,16 +207,17 @@ def window(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Windows: each element's gradient is the sum over the windows that hold it.
 
     Windows of one axis are undone one at a time, the last first. Windows that do not overlap lie side by
-    side: no sum at all. Others are added up, one shifted copy per place inside the window.
+    side: no sum at all. Others are added up: small ones as one shifted copy per place inside the window,
+    larger ones as a sum along diagonals.
     """
     axes, sizes, strides, dilations = out.expr.arg
     shape = sources[0].expr.shape
     for axis, size, stride, dilation in reversed(list(zip(axes, sizes, strides, dilations, strict=True))):
-        g = (
-            _side_by_side(g, axis, size, stride, shape[axis])
-            if stride >= size and dilation == 1
-            else _overlapping(g, axis, size, stride, dilation, shape[axis])
-        )
+        if stride >= size and dilation == 1:
+            g = _side_by_side(g, axis, size, stride, shape[axis])
+        else:
+            added = _overlapping if size <= _FEW_PLACES else _along_diagonals
+            g = added(g, axis, size, stride, dilation, shape[axis])
     return (g,)
 
 
@@ -236,6 +246,22 @@ def _overlapping(g: Tensor, axis: int, size: int, stride: int, dilation: int, n:
         total = shifted if total is None else apply(Ops.ADD, None, total, shifted)
     assert total is not None  # a window has at least one place
     return total
+
+
+def _along_diagonals(g: Tensor, axis: int, size: int, stride: int, dilation: int, n: int) -> Tensor:
+    """Add up g[i - w * dilation, w] over the places w: evenly spaced in the flat array of both axes."""
+    reach = (size - 1) * dilation
+    g = interleaved(g, axis, stride, reach, n + reach)
+    rank = len(g.expr.shape)
+    order = (*[i for i in range(rank) if i != axis and i != rank - 1], axis, rank - 1)
+    g = apply(Ops.PERMUTE, order, g)
+    before = g.expr.shape[:-2]
+    length = (n + reach) * size
+    flat = apply(Ops.RESHAPE, (*before, length), g)
+    flat = apply(Ops.SHRINK, (*[(0, m) for m in before], (size - 1, length)), flat)
+    diagonals = apply(Ops.WINDOW, ((rank - 2,), (size,), (size,), (dilation * size - 1,)), flat)
+    total = apply(Ops.REDUCE, (Ops.ADD, (rank - 1,)), diagonals)
+    return apply(Ops.PERMUTE, tuple([order.index(i) for i in range(rank - 1)]), total)
 
 
 # -- reductions, gather, convolution -------------------------------------------------------------------

@@ -23,6 +23,8 @@ from frontend.ops import (
     parts,
     random,
     reduce,
+    running,
+    sorting,
 )
 
 
@@ -95,6 +97,7 @@ class Methods:
     cos = functions.cos
     tan = functions.tan
     tanh = functions.tanh
+    erf = functions.erf
     square = functions.square
     abs = functions.abs
     sign = functions.sign
@@ -161,10 +164,15 @@ class Methods:
     mean = reduce.mean
     var = reduce.var
     std = reduce.std
+    var_mean = reduce.var_mean
     logsumexp = reduce.logsumexp
     argmax = reduce.argmax
     argmin = reduce.argmin
-    cumsum = reduce.cumsum
+    cumsum = running.cumsum
+    cumprod = running.cumprod
+    sort = sorting.sort
+    argsort = sorting.argsort
+    topk = sorting.topk
     normalize = reduce.normalize
     count_nonzero = reduce.count_nonzero
 

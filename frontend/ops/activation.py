@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from frontend.lazy import method
 from frontend.ops.comparison import lt
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, clip, maximum, minimum, mul, neg, sub, where
 from frontend.ops.functions import abs as absolute
-from frontend.ops.functions import exp, log, reciprocal, tanh
+from frontend.ops.functions import erf, exp, log, reciprocal, tanh
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -59,8 +60,12 @@ def silu(self: Tensor) -> Tensor:
 
 
 @method
-def gelu(self: Tensor) -> Tensor:
-    """Return the Gaussian error linear unit, by the usual tanh approximation."""
+def gelu(self: Tensor, approximate: Literal["none", "tanh"] = "none") -> Tensor:
+    """Return self times the normal distribution function at self; "tanh" is the usual approximation."""
+    if approximate == "none":
+        return mul(mul(self, 0.5), add(erf(mul(self, math.sqrt(0.5))), 1.0))
+    if approximate != "tanh":
+        raise UsageError(f'gelu: approximate is "none" or "tanh", saw {approximate!r}')
     cube = mul(mul(self, self), self)
     inner = mul(add(self, mul(cube, 0.044715)), math.sqrt(2 / math.pi))
     return mul(mul(self, 0.5), add(tanh(inner), 1.0))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.ops import Ops
+from frontend.error_function import ERF
 from frontend.expr import float_dtype
 from frontend.lazy import apply, method
 from frontend.ops.comparison import eq, gt, lt, ne
@@ -92,6 +93,12 @@ def tan(self: Tensor) -> Tensor:
 def tanh(self: Tensor) -> Tensor:
     """Return the hyperbolic tangent."""
     return _function(Ops.TANH, self)
+
+
+@method
+def erf(self: Tensor) -> Tensor:
+    """Return the error function."""
+    return _function(ERF, self)
 
 
 @method

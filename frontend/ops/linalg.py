@@ -8,6 +8,7 @@ from compiler.dtype import DType, dtypes, promote
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
 from frontend.ops.arguments import Shape, broadcast
+from frontend.ops.diagonals import diagonal
 from frontend.ops.elementwise import add, mul
 from frontend.ops.movement import reshape
 from frontend.ops.sources import convert
@@ -89,7 +90,10 @@ def linear(self: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def einsum(formula: str, *operands: Tensor) -> Tensor:
-    """Return the sum of products that a formula such as "bij,bjk->bik" describes."""
+    """Return the sum of products that a formula such as "bij,bjk->bik" describes.
+
+    A letter that stands twice in a term means a diagonal: "ii->i" is a matrix's, "ii->" its trace.
+    """
     if not operands:
         raise UsageError(f"einsum {formula!r}: no operands; wanted one for each term")
     return _einsum(*operands, formula=formula)
@@ -110,9 +114,9 @@ def _einsum(*operands: Tensor, formula: str) -> Tensor:
     sizes: dict[str, int] = {}
     for term, x in zip(terms, operands, strict=True):
         shape = x.expr.shape
-        if len(term) != len(shape) or len(set(term)) != len(term):
+        if len(term) != len(shape):
             raise UsageError(
-                f"einsum {formula!r}: the term {term!r} must name each axis of the shape {shape} once"
+                f"einsum {formula!r}: the term {term!r} must name each axis of the shape {shape} by a letter"
             )
         for letter, n in zip(term, shape, strict=True):
             if sizes.setdefault(letter, n) != n:
@@ -122,6 +126,8 @@ def _einsum(*operands: Tensor, formula: str) -> Tensor:
             f"einsum {formula!r}: the result {right!r} must name axes of the operands, each once"
         )
     letters = right + "".join([c for c in sizes if c not in right])
+    pairs = [_with_letters_once(x, term) for x, term in zip(operands, terms, strict=True)]
+    operands, terms = tuple([x for x, _ in pairs]), [term for _, term in pairs]
     product = _aligned(operands[0], terms[0], letters)
     axes = tuple(range(len(right), len(letters)))
     for term, x in zip(terms[1:-1], operands[1:-1], strict=True):
@@ -129,6 +135,17 @@ def _einsum(*operands: Tensor, formula: str) -> Tensor:
     if len(operands) > 1:
         return contract(product, _aligned(operands[-1], terms[-1], letters), axes)
     return apply(Ops.REDUCE, (Ops.ADD, axes), product)
+
+
+def _with_letters_once(x: Tensor, term: str) -> tuple[Tensor, str]:
+    """Return the diagonal over the axes of each letter that stands twice, and what names its axes."""
+    while len(set(term)) != len(term):
+        letter = next(c for c in term if term.count(c) > 1)
+        a = term.index(letter)
+        b = term.index(letter, a + 1)
+        x = diagonal(x, 0, a, b)
+        term = term[:a] + term[a + 1 : b] + term[b + 1 :] + letter
+    return x, term
 
 
 def _aligned(x: Tensor, term: str, letters: str) -> Tensor:

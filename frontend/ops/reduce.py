@@ -1,4 +1,4 @@
-"""Reductions: sum and its relatives over some axes or all, and running sums."""
+"""Reductions: sum and its relatives over some axes or all."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from frontend.ops.elementwise import pow as power
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, sqrt
 from frontend.ops.sources import constant, convert, coordinate, spread
+from frontend.spelling import spelled
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def fold(op: str, x: Tensor, axes: Shape, *, keepdim: bool) -> Tensor:
     )
 
 
-def _sum_dtype(dtype: DType) -> DType:
+def sum_dtype(dtype: DType) -> DType:
     """Small integers and bools are added up in 32 bits of the same sign."""
     if dtype is dtypes.bool or (dtype.kind == "int" and dtype.bits < 32):
         return dtypes.int32
@@ -45,7 +46,7 @@ def _accumulate(op: str, x: Tensor, axes: Shape, *, keepdim: bool) -> Tensor:
     dtype = x.expr.dtype
     if dtype.is_float and dtype.bits == 16:
         return convert(fold(op, convert(x, dtypes.float32), axes, keepdim=keepdim), dtype)
-    return fold(op, convert(x, _sum_dtype(dtype)), axes, keepdim=keepdim)
+    return fold(op, convert(x, sum_dtype(dtype)), axes, keepdim=keepdim)
 
 
 @method
@@ -123,6 +124,17 @@ def std(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int 
     return sqrt(var(self, axis, keepdim, correction))
 
 
+@spelled
+def var_mean(
+    self: Tensor,
+    axis: Axes = None,
+    keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    correction: int = 1,
+) -> tuple[Tensor, Tensor]:
+    """Return the variance and the mean."""
+    return var(self, axis, keepdim, correction), mean(self, axis, keepdim)
+
+
 @method
 def logsumexp(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
     """Return log(sum(exp(self))) over axes, without overflow."""
@@ -188,64 +200,6 @@ def argmin(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tens
     The first of equals, a NaN first of all.
     """
     return _arg(Ops.MIN, self, axis, keepdim=keepdim)
-
-
-# -- running sums ------------------------------------------------------------------------------------
-_BLOCK = 128
-
-
-@method
-def cumsum(self: Tensor, axis: int = 0) -> Tensor:
-    """Return running sums along an axis.
-
-    Sums over windows, in blocks when the axis is long: about 2 * sqrt(n) additions an element.
-    """
-    shape = self.expr.shape
-    if not shape:
-        return self
-    a = axis_of(axis, shape, "cumsum")
-    dtype = self.expr.dtype
-    wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else _sum_dtype(dtype)
-    order = (*[i for i in range(len(shape)) if i != a], a)
-    x = apply(Ops.PERMUTE, order, convert(self, wide))
-    back = tuple([order.index(i) for i in range(len(shape))])
-    y = apply(Ops.PERMUTE, back, _running(x))
-    return convert(y, dtype) if dtype.is_float else y
-
-
-def _running(x: Tensor) -> Tensor:
-    """Running sums along the last axis."""
-    shape = x.expr.shape
-    n, rank = shape[-1], len(shape)
-    if n <= 1:
-        return x
-    if n <= 4 * _BLOCK:
-        padded = apply(Ops.PAD, (*[(0, 0)] * (rank - 1), (n - 1, 0)), x)
-        return apply(
-            Ops.REDUCE, (Ops.ADD, (rank,)), apply(Ops.WINDOW, ((rank - 1,), (n,), (1,), (1,)), padded)
-        )
-    blocks = -(-n // _BLOCK)
-    padded = apply(Ops.PAD, (*[(0, 0)] * (rank - 1), (0, blocks * _BLOCK - n)), x)
-    inner = _running(apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), padded))
-    totals = apply(
-        Ops.CONTIGUOUS,
-        None,
-        apply(Ops.REDUCE, (Ops.ADD, (rank,)), apply(Ops.RESHAPE, (*shape[:-1], blocks, _BLOCK), padded)),
-    )
-    before = (
-        apply(Ops.SUB, None, _running(totals), totals) if not x.expr.dtype.is_float else _exclusive(totals)
-    )
-    whole = add(inner, spread(apply(Ops.RESHAPE, (*shape[:-1], blocks, 1), before), inner.expr.shape))
-    flat = apply(Ops.RESHAPE, (*shape[:-1], blocks * _BLOCK), whole)
-    return apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (0, n)), flat)
-
-
-def _exclusive(x: Tensor) -> Tensor:
-    """Running sums of what lies before each element of the last axis."""
-    shape = x.expr.shape
-    rank = len(shape)
-    shifted = apply(Ops.PAD, (*[(0, 0)] * (rank - 1), (1, 0)), x)
-    return _running(apply(Ops.SHRINK, tuple([(0, m) for m in shape]), shifted))
 
 
 @method

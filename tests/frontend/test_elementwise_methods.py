@@ -150,7 +150,7 @@ FLOAT: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "elu": (lambda x: x.elu(), lambda x: np.where(x < 0, np.exp(np.minimum(x, 0)) - 1, x)),
     "silu": (lambda x: x.silu(), lambda x: x / (1 + np.exp(-x))),
     "gelu": (
-        lambda x: x.gelu(),
+        lambda x: x.gelu("tanh"),
         lambda x: (
             0.5 * x * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x**3)))
         ),

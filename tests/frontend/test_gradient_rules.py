@@ -9,6 +9,7 @@ import pytest
 
 from compiler.ops import Ops
 from frontend import Tensor, autograd, dtypes
+from frontend.error_function import ERF
 from frontend.expr import CONV, STOP
 from frontend.picking import PICK, PLACE
 from hcq.errors import UsageError
@@ -62,6 +63,7 @@ UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Any]] = {
     Ops.SIN: (lambda x: x.sin(), numbers(4)),
     Ops.COS: (lambda x: x.cos(), numbers(4)),
     Ops.TANH: (lambda x: x.tanh(), numbers(4)),
+    ERF: (lambda x: x.erf(), numbers(4)),
     Ops.RESHAPE: (lambda x: x.reshape(3, 2) * Tensor([[1.0], [2.0], [3.0]], dtype="float64"), numbers(2, 3)),
     Ops.PERMUTE: (lambda x: x.permute(2, 0, 1).exp(), numbers(2, 3, 2)),
     Ops.EXPAND: (lambda x: x.expand(4, 3).sin(), numbers(1, 3)),
@@ -173,7 +175,7 @@ def test_steps_and_stopped_values_pass_nothing():
 
 
 def test_every_rule_is_tested_here():
-    tested = {*UNARY, *BINARY, Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP, PICK, PLACE}
+    tested = {*UNARY, *BINARY, Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP, ERF, PICK, PLACE}
     steps = {Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND}
     assert set(autograd.RULES) == tested | steps
 

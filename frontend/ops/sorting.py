@@ -1,0 +1,285 @@
+"""Sorting along an axis: sort, argsort, topk.
+
+Elements are compared through integer keys in which a NaN is greater than all. A row of up to `DIRECT`
+elements is sorted in three kernels: the keys; each element's rank, which is how many come before it; and
+the element of each rank, found by comparing ranks. Longer rows are cut into blocks of `BLOCK`, sorted
+so, and merged pairwise: each place of a pair's result finds by bisection how many elements before it
+come from the left. That is n (BLOCK + log² n) operations a row, and two kernels a merge. All of it is
+stable: equals keep their order.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from compiler.dtype import dtypes
+from compiler.ops import Ops
+from frontend.lazy import apply, method
+from frontend.ops.arguments import axis_of, whole
+from frontend.ops.elementwise import where
+from frontend.ops.sources import constant, convert, coordinate
+from frontend.picking import PICK
+from frontend.spelling import spelled
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+DIRECT: Final = 1024
+"""Rows up to so many elements are sorted by ranks alone."""
+BLOCK: Final = 512
+"""The length of the blocks that longer rows are merged from."""
+
+
+class Sorted(NamedTuple):
+    """Values in order, and where each was along the axis (int32)."""
+
+    values: Tensor
+    indices: Tensor
+
+
+@spelled
+def sort(
+    self: Tensor,
+    axis: int = -1,
+    descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
+) -> Sorted:
+    """Return the values in order along an axis, and where each was; equals keep their order, a NaN is last.
+
+    Descending, a NaN is first. Realized together, both are computed once.
+    """
+    return Sorted(_sorted(self, axis, descending), argsort(self, axis, descending))
+
+
+@method
+def argsort(
+    self: Tensor,
+    axis: int = -1,
+    descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
+    stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
+) -> Tensor:
+    """Return where the elements are that are in order along an axis (int32): see `sort`."""
+    a = axis_of(axis, self.expr.shape, "argsort")
+    return _from_last(_order(_keys(self, a, descending=descending)), a)
+
+
+@method
+def _sorted(self: Tensor, axis: int, descending: bool) -> Tensor:  # noqa: FBT001 - a static argument, as in `sort`
+    a = axis_of(axis, self.expr.shape, "sort")
+    keys = _keys(self, a, descending=descending)
+    order = _order(keys)
+    inverse = _ranks(keys) if keys.expr.shape[-1] <= DIRECT else _order(order)
+    return apply(PICK, a, self, _from_last(order, a), _from_last(inverse, a))
+
+
+@spelled
+def topk(
+    self: Tensor,
+    k: int,
+    axis: int = -1,
+    largest: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+    sorted: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; they always are
+) -> Sorted:
+    """Return the k greatest values along an axis (or the least), in order, and where each was.
+
+    A NaN is greater than all; the first of equals comes first.
+    """
+    shape = self.expr.shape
+    a = axis_of(axis, shape, "topk")
+    if not 0 <= whole(k, "topk") <= shape[a]:
+        raise UsageError(f"topk: wanted 0 to {shape[a]} values along axis {a} of the shape {shape}, saw {k}")
+    return Sorted(_first_values(self, k, a, largest), _first_places(self, k, a, largest))
+
+
+@method
+def _first_places(self: Tensor, k: int, axis: int, largest: bool) -> Tensor:  # noqa: FBT001 - as in `_sorted`
+    return _from_last(_first(_keys(self, axis, descending=largest), k), axis)
+
+
+@method
+def _first_values(self: Tensor, k: int, axis: int, largest: bool) -> Tensor:  # noqa: FBT001 - as in `_sorted`
+    return apply(PICK, axis, self, _first_places(self, k, axis, largest))
+
+
+# -- keys --------------------------------------------------------------------------------------------
+def _keys(x: Tensor, axis: int, *, descending: bool) -> Tensor:
+    """Return integers that are in the order of the elements, the axis last."""
+    dtype = x.expr.dtype
+    if dtype is dtypes.bool:
+        x = convert(x, dtypes.int32)
+    elif dtype.is_float:
+        x = _float_keys(convert(x, dtypes.float32) if dtype.bits == 16 else x)
+    rank = len(x.expr.shape)
+    x = apply(Ops.PERMUTE, (*[i for i in range(rank) if i != axis], axis), x)
+    return apply(Ops.NOT, None, x) if descending else x
+
+
+def _float_keys(x: Tensor) -> Tensor:
+    """Return the bits of floats, those of negative ones turned around; both zeros are one, a NaN is last."""
+    dtype = dtypes.int64 if x.expr.dtype is dtypes.float64 else dtypes.int32
+    shape = x.expr.shape
+    zero = constant(x, 0.0, x.expr.dtype, shape)
+    bits = apply(Ops.BITCAST, dtype, where(apply(Ops.EQ, None, x, zero), 0.0, x))
+    last = constant(bits, dtype.max, dtype, shape)
+    sign = apply(Ops.SHR, None, bits, constant(bits, dtype.bits - 1, dtype, shape))
+    turned = apply(Ops.XOR, None, bits, apply(Ops.AND, None, sign, last))
+    return apply(Ops.WHERE, None, apply(Ops.NE, None, x, x), last, turned)
+
+
+def _from_last(x: Tensor, axis: int) -> Tensor:
+    """Return the last axis moved to where it belongs."""
+    rank = len(x.expr.shape)
+    return apply(Ops.PERMUTE, (*range(axis), rank - 1, *range(axis, rank - 1)), x)
+
+
+# -- by ranks ----------------------------------------------------------------------------------------
+def _ranks(keys: Tensor) -> Tensor:
+    """Return for each element of the last axis how many come before it in order."""
+    shape = keys.expr.shape
+    square = (*shape, shape[-1])
+    rank = len(shape)
+    own = apply(Ops.EXPAND, square, apply(Ops.RESHAPE, (*shape, 1), keys))
+    other = apply(Ops.EXPAND, square, apply(Ops.RESHAPE, (*shape[:-1], 1, shape[-1]), keys))
+    earlier = apply(Ops.LT, None, coordinate(keys, square, rank), coordinate(keys, square, rank - 1))
+    tie = apply(Ops.AND, None, apply(Ops.EQ, None, other, own), earlier)
+    before = apply(Ops.OR, None, apply(Ops.LT, None, other, own), tie)
+    return apply(Ops.REDUCE, (Ops.ADD, (rank,)), convert(before, dtypes.int32))
+
+
+def _of_rank(ranks: Tensor, k: int) -> Tensor:
+    """Return which elements of the last axis have the ranks 0 to k - 1."""
+    shape = ranks.expr.shape
+    whole = (*shape[:-1], k, shape[-1])
+    rank = len(shape)
+    own = apply(Ops.EXPAND, whole, apply(Ops.RESHAPE, (*shape[:-1], 1, shape[-1]), ranks))
+    hit = apply(Ops.EQ, None, own, coordinate(ranks, whole, rank - 1))
+    return apply(Ops.REDUCE, (Ops.ADD, (rank,)), where(hit, coordinate(ranks, whole, rank), 0))
+
+
+def _first(keys: Tensor, k: int) -> Tensor:
+    """Return the first k elements in order of the last axis.
+
+    Those of a long row are among the first k of its blocks.
+    """
+    *outer, n = keys.expr.shape
+    if n <= DIRECT:
+        return _of_rank(_ranks(keys), k)
+    if 4 * k > BLOCK:
+        order = _order(keys)
+        return apply(Ops.SHRINK, (*[(0, m) for m in outer], (0, k)), order)
+    blocks = -(-n // BLOCK)
+    rows = apply(Ops.RESHAPE, (*outer, blocks, BLOCK), _lengthened(keys, blocks * BLOCK))
+    found = _within_row(_of_rank(_ranks(rows), k), BLOCK)
+    candidates = apply(Ops.CONTIGUOUS, None, apply(Ops.RESHAPE, (*outer, blocks * k), found))
+    axis = len(outer)
+    chosen = apply(Ops.CONTIGUOUS, None, apply(PICK, axis, _lengthened(keys, blocks * BLOCK), candidates))
+    return apply(PICK, axis, candidates, _first(chosen, k))
+
+
+def _lengthened(keys: Tensor, n: int) -> Tensor:
+    """Return the last axis n long, with keys at its end that come after all others."""
+    shape, dtype = keys.expr.shape, keys.expr.dtype
+    padded = apply(Ops.PAD, (*[(0, 0)] * (len(shape) - 1), (0, n - shape[-1])), keys)
+    place = coordinate(keys, padded.expr.shape, len(shape) - 1)
+    own = apply(Ops.LT, None, place, constant(keys, shape[-1], place.expr.dtype, place.expr.shape))
+    return apply(Ops.WHERE, None, own, padded, constant(keys, dtype.max, dtype, place.expr.shape))
+
+
+def _within_row(places: Tensor, length: int) -> Tensor:
+    """Return places in blocks of a length, (..., blocks, places), as places in the row."""
+    shape = places.expr.shape
+    block = coordinate(places, shape, len(shape) - 2)
+    start = apply(Ops.MUL, None, block, constant(places, length, block.expr.dtype, shape))
+    return apply(Ops.ADD, None, convert(places, block.expr.dtype), start)
+
+
+# -- by merging --------------------------------------------------------------------------------------
+def _order(keys: Tensor) -> Tensor:
+    """Return the elements of the last axis in order."""
+    *outer, n = keys.expr.shape
+    if n <= DIRECT:
+        return _of_rank(_ranks(keys), n)
+    length = BLOCK
+    while length < n:
+        length *= 2
+    blocks = apply(Ops.RESHAPE, (*outer, length // BLOCK, BLOCK), _lengthened(keys, length))
+    axis = len(outer) + 1
+    first = apply(Ops.CONTIGUOUS, None, _of_rank(_ranks(blocks), BLOCK))
+    keys, order = _carried((blocks, _places_in_row(blocks)), first, axis)
+    size = BLOCK
+    while size < length:
+        pairs = (*outer, length // (2 * size), 2 * size)
+        keys, order = (apply(Ops.RESHAPE, pairs, x) for x in (keys, order))
+        keys, order = _carried((keys, order), apply(Ops.CONTIGUOUS, None, _merge(keys, size)), axis)
+        size *= 2
+    row = apply(Ops.RESHAPE, (*outer, length), order)
+    return apply(Ops.SHRINK, (*[(0, m) for m in outer], (0, n)), row)
+
+
+def _places_in_row(blocks: Tensor) -> Tensor:
+    """Return for each element of blocks its place in the row that they were cut from."""
+    shape = blocks.expr.shape
+    return _within_row(coordinate(blocks, shape, len(shape) - 1), shape[-1])
+
+
+def _carried(xs: tuple[Tensor, Tensor], places: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    first, second = [apply(Ops.CONTIGUOUS, None, apply(PICK, axis, x, places)) for x in xs]
+    return first, second
+
+
+def _merge(keys: Tensor, size: int) -> Tensor:
+    """Return which element of two sorted halves comes at each place of the last axis.
+
+    The first `left` elements of the left half come before place p: as many as there are of which the last is
+    not greater than the right element that place p would else take.
+    """
+    shape = keys.expr.shape
+    axis = len(shape) - 1
+    place = coordinate(keys, shape, axis)
+    most = apply(Ops.MIN, None, place, _number(place, size))
+    left = _number(place, 0)
+    step = size
+    while step:
+        more = apply(Ops.ADD, None, left, _number(place, step))
+        fits = apply(Ops.NOT, None, apply(Ops.LT, None, most, more))
+        last = apply(Ops.SUB, None, more, _number(place, 1))
+        comes = apply(Ops.NOT, None, _right_first(keys, last, more, size))
+        left = apply(Ops.WHERE, None, apply(Ops.AND, None, fits, comes), more, left)
+        step //= 2
+    right = apply(Ops.SUB, None, apply(Ops.ADD, None, place, _number(place, size)), left)
+    is_left = apply(Ops.LT, None, left, _number(place, size))
+    is_left = apply(Ops.AND, None, is_left, apply(Ops.NOT, None, _right_first(keys, left, left, size)))
+    return apply(Ops.WHERE, None, is_left, left, right)
+
+
+def _number(like: Tensor, value: int) -> Tensor:
+    return constant(like, value, like.expr.dtype, like.expr.shape)
+
+
+def _right_first(keys: Tensor, at: Tensor, taken: Tensor, size: int) -> Tensor:
+    """Return whether the right half has an element left, and it is less than the left one that is named.
+
+    At place p with so many taken from the left, it is the one of number p - taken.
+    """
+    shape = keys.expr.shape
+    place = coordinate(keys, shape, len(shape) - 1)
+    number = apply(Ops.SUB, None, place, taken)
+    there = apply(Ops.LT, None, number, _number(number, size))
+    right = _element(keys, apply(Ops.ADD, None, number, _number(number, size)))
+    return apply(Ops.AND, None, there, apply(Ops.LT, None, right, _element(keys, at)))
+
+
+def _element(keys: Tensor, at: Tensor) -> Tensor:
+    """Return elements of the last axis; what lies outside of it may be anything."""
+    shape = keys.expr.shape
+    count = prod(shape)
+    dtype = dtypes.int64 if count > dtypes.int32.max else dtypes.int32
+    start = constant(keys, 0, dtype, shape)
+    for i, n in enumerate(shape[:-1]):
+        row = convert(coordinate(keys, shape, i), dtype)
+        start = apply(Ops.ADD, None, apply(Ops.MUL, None, start, _number(start, n)), row)
+    start = apply(Ops.MUL, None, start, _number(start, shape[-1]))
+    flat = apply(Ops.RESHAPE, (count,), apply(Ops.ADD, None, start, convert(at, dtype)))
+    return apply(Ops.RESHAPE, shape, apply(Ops.GATHER, 0, apply(Ops.RESHAPE, (count,), keys), flat))

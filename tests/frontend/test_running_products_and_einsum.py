@@ -1,0 +1,116 @@
+"""Running products, einsum with repeated letters, variance with mean: against NumPy and differences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, dtypes, stats
+from hcq.errors import UsageError
+
+RNG = np.random.default_rng(17)
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_running_products_along_any_axis(axis: int):
+    x = RNG.normal(size=(4, 5, 6))
+    np.testing.assert_allclose(Tensor(x).cumprod(axis).numpy(), np.cumprod(x, axis), rtol=1e-12)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 512, 513, 1500])
+def test_running_products_of_any_length(n: int):
+    x = RNG.uniform(0.9, 1.1, (2, n))
+    np.testing.assert_allclose(Tensor(x).cumprod(dim=1).numpy(), np.cumprod(x, 1), rtol=1e-10)
+    counts = RNG.integers(-3, 4, (2, n)).astype(np.int32)
+    np.testing.assert_array_equal(Tensor(counts).cumprod(1).numpy(), np.cumprod(counts, 1, dtype=np.int32))
+    np.testing.assert_array_equal(Tensor(counts).cumsum(1).numpy(), np.cumsum(counts, 1, dtype=np.int32))
+
+
+def test_running_products_of_small_dtypes():
+    assert Tensor([100, 2, 3], dtype="int8").cumprod().tolist() == [100, 200, 600]
+    assert Tensor([True, True, False]).cumsum().tolist() == [1, 2, 2]
+    half = Tensor([1.001] * 300, dtype=dtypes.float16).cumprod()
+    assert half.dtype is dtypes.float16
+    exact = float(np.float16(1.001)) ** 300
+    assert abs(half[-1].item() - exact) <= np.spacing(np.float16(exact))
+    assert Tensor(3.0).cumprod().item() == 3.0
+
+
+@pytest.mark.parametrize("zeros", [(), (2,), (1, 3)])
+def test_gradient_of_running_products(zeros: Any):
+    x = RNG.uniform(0.5, 2, (2, 6))
+    x[0, list(zeros)] = 0
+    weight = RNG.normal(size=(2, 6))
+    t = Tensor(x)
+    (g,) = (t.cumprod(1) * Tensor(weight)).sum().gradient(t)
+    want = np.zeros_like(x)
+    for at in np.ndindex(*x.shape):
+        up, down = x.copy(), x.copy()
+        up[at] += 1e-6
+        down[at] -= 1e-6
+        want[at] = ((np.cumprod(up, 1) - np.cumprod(down, 1)) * weight).sum() / 2e-6
+    np.testing.assert_allclose(g.numpy(), want, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize(("size", "stride", "dilation"), [(17, 1, 1), (20, 3, 1), (18, 2, 2), (40, 1, 1)])
+def test_gradient_of_large_windows(size: int, stride: int, dilation: int):
+    """Each element's gradient is the sum over the windows that hold it."""
+    x = Tensor(RNG.normal(size=(2, 60, 2)))
+    windows = x.windows(1, size, stride, dilation)
+    weight = RNG.normal(size=windows.shape)
+    (g,) = (windows * Tensor(weight)).sum().gradient(x)
+    want = np.zeros(x.shape)
+    for o in range(windows.shape[1]):
+        for w in range(size):
+            want[:, o * stride + w * dilation] += weight[:, o, :, w]
+    np.testing.assert_allclose(g.numpy(), want, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("formula", "shapes"),
+    [
+        ("ii->i", [(4, 4)]),
+        ("ii->", [(4, 4)]),
+        ("ii", [(4, 4)]),
+        ("iij->ji", [(3, 3, 2)]),
+        ("iji->j", [(3, 2, 3)]),
+        ("iii->i", [(3, 3, 3)]),
+        ("iijj->ij", [(2, 2, 3, 3)]),
+        ("ii,ij->j", [(3, 3), (3, 2)]),
+        ("bii,bjj->bij", [(2, 3, 3), (2, 4, 4)]),
+    ],
+)
+def test_einsum_with_repeated_letters(formula: str, shapes: Any):
+    arrays = [RNG.normal(size=s) for s in shapes]
+    got = Tensor.einsum(formula, *[Tensor(a) for a in arrays])
+    np.testing.assert_allclose(got.numpy(), np.einsum(formula, *arrays), rtol=1e-12)
+
+
+def test_gradient_of_a_trace():
+    x = Tensor(RNG.normal(size=(3, 3)))
+    (g,) = (Tensor.einsum("ii->", x) * 2).gradient(x)
+    assert g.tolist() == (2 * np.eye(3)).tolist()
+
+
+def test_einsum_refuses_unequal_axes_of_one_letter():
+    with pytest.raises(UsageError, match="axis 'i' has sizes 3 and 4"):
+        Tensor.einsum("ii->i", Tensor.zeros(3, 4))
+    with pytest.raises(UsageError, match="must name each axis"):
+        Tensor.einsum("i->i", Tensor.zeros(3, 4))
+
+
+@pytest.mark.parametrize("axis", [None, 1, (0, -1)])
+def test_variance_with_mean(axis: Any):
+    x = RNG.normal(size=(3, 4, 5))
+    var, mean = Tensor(x).var_mean(dim=axis, keepdim=True, correction=0)
+    np.testing.assert_allclose(var.numpy(), x.var(axis, keepdims=True), rtol=1e-12)
+    np.testing.assert_allclose(mean.numpy(), x.mean(axis, keepdims=True), rtol=1e-12, atol=1e-15)
+
+
+def test_variance_with_mean_of_rows_is_two_kernels_at_most():
+    var, mean = Tensor(RNG.normal(size=(64, 33))).var_mean(1)
+    before = stats.kernels
+    var.realize(mean)
+    assert stats.kernels - before <= 2
