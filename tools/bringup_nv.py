@@ -7,117 +7,81 @@
     python -m tools.bringup_nv --dry              against a scripted driver: no GPU, nothing is computed
 
 Each rung runs in a child process with a time limit, while this process keeps the GPU's node open, which
-keeps the GPU up. Where public sources leave a value in doubt, the rung tries the other values as well and
-says which work; when only another one does, the rungs above use it. Nothing here changes clocks unless
---boost is given. The last rung makes a fault on purpose. Exit status: 0 when every rung passed, 1 when one
-failed, 2 for wrong arguments.
+keeps the GPU up. A rung that fails leaves out only those that need it. Where public sources leave a value in
+doubt, the other values are tried as well, and what works is said; when only another one does, the rungs above
+use it (`nv_ladder`). Nothing here changes clocks unless --boost is given. The last rung makes a fault on
+purpose. Exit status: 0 when every rung passed, 1 when one failed, 2 for wrong arguments.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import subprocess
+import math
 import sys
 import time
 import traceback
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from drivers.kernel import LinuxKernel, TracingKernel
-from drivers.nv.choices import ALTERNATIVES, DEFAULT, Choices, describe
-from drivers.nv.layouts.compute import PcasAction
-from hcq.errors import DriverError, HcqError
+from drivers.nv.choices import describe
+from drivers.nv.choices import parse as parse_choices
+from hcq.errors import HcqError
 from tools import nv_rungs as low
 from tools import nv_rungs_compute as high
-from tools.nv_rungs_bench import Bench, Facts, patience
+from tools.nv_evidence import Trace, memory
+from tools.nv_ladder import Ladder, Result, Rung
+from tools.nv_rungs_bench import Bench
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from drivers.kernel import Call, Kernel
+    from drivers.kernel import Kernel
 
-LIMIT_S = 10.0
-_TRACED = 12
-"""Kernel calls shown of a rung that failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One step of the ladder."""
-
-    number: int
-    name: str
-    run: Callable[[Bench], Facts]
-    doubts: tuple[str, ...] = ()
-    """Fields of `Choices` whose other values are tried here."""
-    limit_s: float = LIMIT_S
-
-
+_LOAD_S = 30.0
+"""Limit of rungs that may load the assembler first, from a cold disk; what they wait for ends sooner."""
+_HOST_RELEASE = ("doorbell_bar1", "object_buffer", "push_in_vram", "host_memory")
+_LAUNCH = (
+    "qmd_type",
+    "group_id",
+    "sampler_via_header",
+    "pcas",
+    "qmd_version_method",
+    "context_share",
+    "arguments_in_vram",
+    "graphics_copy",
+)
 RUNGS: tuple[Rung, ...] = (
     Rung(0, "environment", low.environment),
     Rung(1, "nodes open", low.nodes, limit_s=30),
     Rung(2, "driver version", low.version),
-    Rung(3, "client and cards", low.client),
-    Rung(4, "device and subdevice", low.objects, limit_s=30),
-    Rung(5, "classes and units", low.classes, ("plausible",)),
-    Rung(6, "doorbell page", low.doorbell, ("doorbell_bar1",)),
-    Rung(7, "video memory", low.video_memory, ("pitch_kind", "persistent_vidmem", "huge_pages")),
-    Rung(8, "system memory", low.system_memory, ("system_cached",)),
-    Rung(9, "unified memory", low.unified_memory, ("vaspace_faulting",)),
-    Rung(10, "mappings", low.mapping),
-    Rung(11, "copy channel", low.copy_channel, ("register_copy_channels", "object_buffer", "notifier")),
-    Rung(
-        12,
-        "host release",
-        low.host_release,
-        ("doorbell_bar1", "object_buffer", "push_in_vram", "host_memory"),
-    ),
-    Rung(13, "64-bit release with the time", low.host_release_time),
-    Rung(14, "copy engine release", low.engine_release),
-    Rung(15, "copies and bandwidth", low.copies, limit_s=30),
-    Rung(16, "compute channel", low.compute_channel, ("context_share", "graphics_copy")),
-    Rung(17, "report semaphore", low.report_semaphore),
-    Rung(
-        18,
-        "a kernel stores a token",
-        high.store,
-        (
-            "qmd_type",
-            "group_id",
-            "sampler_via_header",
-            "pcas",
-            "qmd_version_method",
-            "context_share",
-            "arguments_in_vram",
-            "graphics_copy",
-        ),
-    ),
-    Rung(19, "grid, parameters, constants", high.grid),
-    Rung(20, "shared memory", high.shared),
-    Rung(21, "local memory", high.local, ("stack", "all_sms")),
-    Rung(22, "copies and kernels in turn", high.exchange),
-    Rung(24, "bandwidth, two processes", high.clocks, limit_s=60),
-    Rung(23, "a fault on purpose", high.fault, limit_s=20),
-    Rung(25, "a new process after the fault", high.fresh_after_fault),
+    Rung(3, "client and cards", low.client, needs=(2,)),
+    Rung(4, "device and subdevice", low.objects, needs=(3,), limit_s=30),
+    Rung(5, "classes and units", low.classes, ("plausible",), (4,)),
+    Rung(6, "doorbell page", low.doorbell, ("doorbell_bar1",), (5,)),
+    Rung(7, "video memory", low.video_memory, ("pitch_kind", "persistent_vidmem", "huge_pages"), (5,)),
+    Rung(8, "system memory", low.system_memory, ("system_cached",), (5,)),
+    Rung(9, "unified memory", low.unified_memory, ("vaspace_faulting",), (5,)),
+    Rung(10, "mappings", low.mapping, needs=(9,)),
+    Rung(11, "copy channel", low.copy_channel, ("register_copy_channels", "object_buffer", "notifier"), (9,)),
+    Rung(12, "host release", low.host_release, _HOST_RELEASE, (11,)),
+    Rung(13, "64-bit release with the time", low.host_release_time, needs=(11,)),
+    Rung(14, "copy engine release", low.engine_release, needs=(11,)),
+    Rung(15, "copies and bandwidth", low.copies, needs=(14,), limit_s=30),
+    Rung(16, "compute channel", low.compute_channel, ("context_share", "graphics_copy"), (9,)),
+    Rung(17, "report semaphore", low.report_semaphore, needs=(16,)),
+    Rung(18, "a kernel stores a token", high.store, _LAUNCH, (14, 16), _LOAD_S),
+    Rung(19, "grid, parameters, constants", high.grid, needs=(18,), limit_s=_LOAD_S),
+    Rung(20, "shared memory", high.shared, needs=(18,), limit_s=_LOAD_S),
+    Rung(21, "local memory", high.local, ("stack", "all_sms"), (18,), _LOAD_S),
+    Rung(22, "copies and kernels in turn", high.exchange, needs=(18,), limit_s=_LOAD_S),
+    Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
+    Rung(23, "a fault on purpose", high.fault, needs=(18,), limit_s=_LOAD_S),
+    Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
 )
 """In the order they run: the fault comes last, and after it only the proof that it did no harm."""
-
-
-@dataclass
-class Result:
-    """What one child said."""
-
-    rung: int
-    name: str
-    choices: str
-    passed: bool
-    seconds: float
-    facts: dict[str, Any] = field(default_factory=dict)
-    error: str = ""
-    calls: list[str] = field(default_factory=list)
 
 
 def make_kernel(*, dry: bool, emulate: str | None = None) -> Kernel:
@@ -137,139 +101,50 @@ def make_kernel(*, dry: bool, emulate: str | None = None) -> Kernel:
 def run_child(arguments: argparse.Namespace) -> int:
     """Run one rung here, print its result as JSON, and return the exit status."""
     rung = next(rung for rung in RUNGS if rung.number == arguments.child)
-    choices = _choices(json.loads(arguments.choices))
-    calls: list[str] = []
-
-    def note(call: Call) -> None:
-        calls.append(str(call)[:300])
-        del calls[:-_TRACED]
-
-    kernel = TracingKernel(make_kernel(dry=arguments.dry, emulate=arguments.emulate), note)
+    choices = parse_choices(arguments.choices)
+    trace = Trace(_path(arguments.trace))
+    kernel = TracingKernel(make_kernel(dry=arguments.dry, emulate=arguments.emulate), trace.note)
     bench = Bench(
         kernel,
         choices,
         index=arguments.device,
         dry=arguments.dry,
-        kernels=_folder(arguments.kernels),
+        kernels=_path(arguments.kernels),
         emulate=arguments.emulate,
     )
     result = Result(rung.number, rung.name, describe(choices), passed=False, seconds=0.0)
     start = time.perf_counter()
     try:
-        with bench.stack:
-            if rung.run is high.clocks:
-                result.facts = high.clocks(bench, boost=arguments.boost)
-            else:
-                result.facts = rung.run(bench)
+        _run(rung, bench, result, boost=arguments.boost)
         result.passed = True
     except HcqError as error:
         result.error = f"{type(error).__name__}: {error}"
     except Exception:  # noqa: BLE001 - whatever went wrong is what this rung is to tell
         result.error = traceback.format_exc()
     result.seconds = time.perf_counter() - start
-    result.calls = [] if result.passed else calls
+    result.calls = [] if result.passed else trace.last
+    trace.close()
     sys.stdout.write(json.dumps(asdict(result), default=str) + "\n")
     return 0 if result.passed else 1
 
 
-def _folder(text: str | None) -> Path | None:
-    return Path(text) if text else None
-
-
-def _choices(values: dict[str, Any]) -> Choices:
-    if "pcas" in values:
-        values["pcas"] = PcasAction(values["pcas"])
-    return Choices(**values)
-
-
-def spawn(rung: Rung, choices: Choices, arguments: argparse.Namespace) -> Result:
-    """Run one rung in a child of its own and return what it said; a hung child is ended, by its own id."""
-    changed = {k: v for k, v in asdict(choices).items() if v != getattr(DEFAULT, k)}
-    command = [sys.executable, "-m", "tools.bringup_nv", "--child", str(rung.number)]
-    command += ["--device", str(arguments.device), "--choices", json.dumps(changed)]
-    command += ["--dry"] * arguments.dry + ["--boost"] * arguments.boost
-    command += ["--emulate", arguments.emulate] if arguments.emulate is not None else []
-    command += ["--kernels", arguments.kernels] if arguments.kernels else []
-    start, limit_s = time.perf_counter(), rung.limit_s * patience(arguments.emulate) + 5
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+def _run(rung: Rung, bench: Bench, result: Result, *, boost: bool) -> None:
+    """Run a rung; what lies in its rings when it fails is read before they are closed."""
+    with bench.stack:
         try:
-            out, err = child.communicate(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            out, err = child.communicate()
-            err = f"no answer in {limit_s:.0f} s; the child was ended\n{err}"
-    seconds = time.perf_counter() - start
-    lines = [line for line in out.splitlines() if line.startswith("{")]
-    if lines:
-        return Result(**json.loads(lines[-1]))
-    text = f"the child ended with status {child.returncode}: {err.strip()[-2000:]}"
-    return Result(rung.number, rung.name, describe(choices), passed=False, seconds=seconds, error=text)
+            result.facts = high.clocks(bench, boost=boost) if rung.run is high.clocks else rung.run(bench)
+        except Exception:
+            result.memory = memory(bench)
+            raise
 
 
-def climb(
-    arguments: argparse.Namespace, tell: Callable[[Result, bool], None]
-) -> tuple[list[Result], Choices]:
-    """Run the rungs in order; return all results and the choices that work."""
-    results: list[Result] = []
-    best = _choices(json.loads(arguments.choices))
-    with contextlib.ExitStack() as stack:
-        _keep_open(stack, arguments)
-        for rung in RUNGS:
-            if not wanted(rung, arguments):
-                continue
-            result = spawn(rung, best, arguments)
-            results.append(result)
-            tell(result, False)
-            best, passed = _variants(rung, best, arguments, results, tell)
-            if not passed and not arguments.keep_going:
-                break
-    return results, best
-
-
-def wanted(rung: Rung, arguments: argparse.Namespace) -> bool:
-    """Return whether a rung lies between --from and --to, in the order in which rungs run."""
-    order = [r.number for r in RUNGS]
-    known = (arguments.first in order, arguments.last in order)
-    first = order.index(arguments.first) if known[0] else 0
-    last = order.index(arguments.last) if known[1] else len(order) - 1
-    return first <= order.index(rung.number) <= last
-
-
-def _variants(
-    rung: Rung,
-    best: Choices,
-    arguments: argparse.Namespace,
-    results: list[Result],
-    tell: Callable[[Result, bool], None],
-) -> tuple[Choices, bool]:
-    """Try the other values of what is in doubt; take one over when only it works."""
-    passed = results[-1].passed
-    for name in () if arguments.no_variants else rung.doubts:
-        for value in ALTERNATIVES[name]:
-            if value == getattr(best, name):
-                continue
-            other = _choices(asdict(best) | {name: value})
-            result = spawn(rung, other, arguments)
-            results.append(result)
-            tell(result, True)
-            if result.passed and not passed:
-                best, passed = other, True
-    return best, passed
-
-
-def _keep_open(stack: contextlib.ExitStack, arguments: argparse.Namespace) -> None:
-    """Hold the GPU's node: without a holder the driver shuts the GPU down between children."""
-    if arguments.dry or arguments.emulate is not None:
-        return
-    kernel = LinuxKernel()
-    for path in ("/dev/nvidiactl", low.gpu_node(arguments.device)):
-        with contextlib.suppress(DriverError):  # rung 1 says what is wrong with it
-            stack.callback(kernel.close, kernel.open(path))
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def show(result: Result, variant: bool) -> None:  # noqa: FBT001 - a flag of the printer
     """Print one result for people."""
-    mark = "PASS" if result.passed else "FAIL"
+    mark = ("PASS" if result.passed else "FAIL") if result.tried else "----"
     where = f"     with {result.choices}" if variant else f"{result.rung:3}  {result.name}"
     sys.stderr.write(f"{mark} {where}  ({result.seconds:.2f} s)\n")
     for name, value in ({} if variant and result.passed else result.facts).items():
@@ -277,7 +152,9 @@ def show(result: Result, variant: bool) -> None:  # noqa: FBT001 - a flag of the
     if result.error:
         sys.stderr.write("          " + result.error.strip().replace("\n", "\n          ") + "\n")
         for call in result.calls:
-            sys.stderr.write(f"          call {call}\n")
+            sys.stderr.write(f"          call {call[:300]}\n")
+        for what, seen in result.memory.items():
+            sys.stderr.write(f"          {what}: {seen[:200]}\n")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -290,11 +167,22 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--from", dest="first", type=int, default=0, metavar="RUNG")
     parser.add_argument("--to", dest="last", type=int, default=99, metavar="RUNG")
-    parser.add_argument("--keep-going", action="store_true", help="go on after a rung failed")
-    parser.add_argument("--no-variants", action="store_true", help="try only the values that are chosen")
+    parser.add_argument("--keep-going", action="store_true", help="try rungs although one they need failed")
     parser.add_argument(
-        "--choices", default="{}", metavar="JSON", help='doubtful values, e.g. {"stack": "low"}'
+        "--variants",
+        choices=("all", "needed", "none", "only"),
+        default="all",
+        help="other values of what is in doubt: everywhere, where a rung fails, nowhere; or nothing but them",
     )
+    parser.add_argument(
+        "--choices", default="default", metavar="TEXT", help="doubtful values to begin with: stack=low+pcas=3"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=math.inf, metavar="S", help="seconds for all; later, nothing begins"
+    )
+    parser.add_argument("--report", metavar="FILE", help="write the report here, anew after every child")
+    parser.add_argument("--traces", metavar="DIR", help="write every kernel call of every child here")
+    parser.add_argument("--trace", help=argparse.SUPPRESS)
     parser.add_argument("--kernels", metavar="DIR", help="kernels that --prepare assembled")
     parser.add_argument("--prepare", metavar="DIR", help="assemble the kernels into DIR and end")
     parser.add_argument("--boost", action="store_true", help="let rung 24 ask for the highest clocks")
@@ -326,14 +214,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.child is not None:
         return run_child(options)
-    results, best = climb(options, show)
-    passed = all(r.passed for r in results if r.choices == describe(best) or r.choices == "default")
-    highest = max((r.rung for r in results if r.passed), default=-1)
-    sys.stderr.write(f"highest rung passed: {highest}; choices that work: {describe(best)}\n")
+    ladder = Ladder(RUNGS, options, show)
+    ladder.climb()
+    highest = max((r.rung for r in ladder.results if r.passed), default=-1)
+    sys.stderr.write(f"highest rung passed: {highest}; choices that work: {describe(ladder.best)}\n")
     if options.json:
-        report = {"passed": passed, "choices": asdict(best), "rungs": [asdict(r) for r in results]}
-        sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")
-    return 0 if passed else 1
+        sys.stdout.write(json.dumps(ladder.report(finished=True), indent=1, default=str) + "\n")
+    return 0 if ladder.passed else 1
 
 
 if __name__ == "__main__":

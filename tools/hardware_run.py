@@ -3,12 +3,14 @@
     python -m tools.hardware_run --out report                on a box with a GPU
     python -m tools.hardware_run --out report --wheels DIR   install what the box lacks from DIR
     python -m tools.hardware_run --out report --dry          walk every stage without a GPU
+    python -m tools.hardware_run --out more --only ladder --choices stack=low     part of it, another time
 
-Stages: the wheels, the ladder up to its fault, conformance, the quick tests of tensors on the device,
-microbenchmarks, the same through CUDA by PyTorch, and last the fault on purpose. Each is a child
-process with a time limit of its own, whose output is kept in a file; a stage that fails, dies or hangs does
-not keep the others from running. One JSON report says it all; docs/hardware/README.md says what is in it.
-The choices that the ladder found to work are what the later stages open the device with. No clocks are
+Stages: the wheels, what the box is, its packages, the ladder up to its fault, conformance, the quick tests of
+tensors on the device, microbenchmarks, the same through CUDA by PyTorch, the other values of what is in
+doubt, and last the fault on purpose. Each is a child process with a time limit of its own; a stage that
+fails, dies or hangs does not keep the others from running. Two files come out, both whole at any moment:
+report.json, which docs/hardware/README.md explains, and evidence.tar.gz, with every output and every kernel
+call. The choices that the ladder found to work are what the later stages open the device with. No clocks are
 changed. Exit status: 0 when every stage passed, 1 when one did not.
 """
 
@@ -16,163 +18,82 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import re
 import shlex
 import signal
-import subprocess
 import sys
-import time
-from dataclasses import asdict, dataclass, field
+import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final
+
+from tools.hardware_stage import REPOSITORY, Run, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-TOTAL_S = 590.0
-_LEAST_S = 0.5
-"""A stage with less time than this is not begun."""
-_TAIL = 4000
-_NEEDED = ("cffi", "numpy", "elftools", "llvmlite", "pytest", "hypothesis")
-_WHEELS = ("cffi", "pyelftools", "llvmlite", "pytest", "pytest-timeout", "hypothesis")
-_REPOSITORY = Path(__file__).resolve().parent.parent
-
-
-@dataclass
-class Stage:
-    """One child process and what became of it."""
-
-    name: str
-    command: list[str]
-    limit_s: float
-    env: dict[str, str] = field(default_factory=dict)
-    status: str = "not run"
-    seconds: float = 0.0
-    returncode: int | None = None
-    facts: dict[str, Any] = field(default_factory=dict)
-    tail: str = ""
-
-
-class Run:
-    """All stages of one command."""
-
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options = options
-        self.out = Path(options.out)
-        self.out.mkdir(parents=True, exist_ok=True)
-        self.stages: list[Stage] = []
-        self.start = time.monotonic()
-        self.site = self.out / "site"
-        self.device = f"nv:{options.device}"
-
-    def left_s(self) -> float:
-        """Return the seconds that are left of the ten minutes."""
-        return TOTAL_S - (time.monotonic() - self.start)
-
-    def run(self, stage: Stage) -> Stage:
-        """Run a stage within what is left of the time and keep its output; never raises for what it does."""
-        self.stages.append(stage)
-        limit = min(stage.limit_s, self.left_s() - 5)
-        if limit < _LEAST_S:
-            stage.status = "skipped: the time is used up"
-            return self._tell(stage)
-        started = time.monotonic()
-        log = self.out / f"{stage.name}.log"
-        with log.open("wb") as output:
-            # A session of its own: a stage's children end with it.
-            child = subprocess.Popen(
-                stage.command, stdout=output, stderr=subprocess.STDOUT, cwd=_REPOSITORY, env=self._env(stage),
-                start_new_session=True,
-            )  # fmt: skip
-            try:
-                stage.returncode = child.wait(timeout=limit)
-                stage.status = _ending(stage.returncode)
-            except subprocess.TimeoutExpired:
-                stage.status = f"hung: ended after {limit:.0f} s"
-                _end(child)
-            except BaseException:
-                _end(child)
-                raise
-        stage.seconds = round(time.monotonic() - started, 2)
-        stage.tail = log.read_text(errors="replace")[-_TAIL:]
-        return self._tell(stage)
-
-    def _env(self, stage: Stage) -> dict[str, str]:
-        path = os.pathsep.join([str(self.site.resolve()), str(_REPOSITORY)])
-        return {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **stage.env}
-
-    def _tell(self, stage: Stage) -> Stage:
-        sys.stderr.write(f"{stage.status:8} {stage.name}  ({stage.seconds:.1f} s)\n")
-        self.write()
-        return stage
-
-    def write(self) -> dict[str, Any]:
-        """Write the report as it stands, so that an end by force still leaves one."""
-        report = {
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "dry": self.options.dry,
-            "device": self.device,
-            "python": platform.python_version(),
-            "kernel": platform.release(),
-            "commit": _commit(),
-            "seconds": round(time.monotonic() - self.start, 1),
-            "passed": bool(self.stages) and all(s.status == "passed" for s in self.stages),
-            "stages": [asdict(stage) for stage in self.stages],
-        }
-        (self.out / "report.json").write_text(json.dumps(report, indent=1, default=str))
-        return report
-
-
-def _ending(returncode: int) -> str:
-    if returncode >= 0:
-        return "failed" if returncode else "passed"
-    return f"died: {signal.Signals(-returncode).name}"
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """End a hung stage: its own process group, nothing else."""
-    os.killpg(child.pid, 9)
-    try:
-        child.wait(timeout=10)
-    except subprocess.TimeoutExpired:
-        sys.stderr.write(f"process {child.pid} does not end: it hangs in the kernel\n")
-
-
-def _commit() -> str:
-    try:
-        done = subprocess.run(
-            ["/usr/bin/env", "git", "rev-parse", "HEAD"],
-            cwd=_REPOSITORY,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=10,
-        )
-    except OSError:
-        return ""
-    return done.stdout.strip()
+TOTAL_S: Final = 570.0
+NAMES: Final = (
+    "wheels", "box", "packages", "ladder", "conformance", "operations", "benchmarks", "cuda", "variants",
+    "fault", "after",
+)  # fmt: skip
+_NEEDED: Final = ("cffi", "numpy", "elftools", "llvmlite", "pytest", "hypothesis")
+_FAULT_S: Final = 60
+_AFTER_S: Final = 20
+_LAUNCH: Final = 18
+"""The rung that a kernel runs at."""
 
 
 def wheels(run: Run) -> None:
-    """Install what the box lacks, from a folder, and say what is there."""
-    if run.options.wheels:
-        command = [sys.executable, "-m", "pip", "install", "--no-index", "--find-links", run.options.wheels]
-        run.run(
-            Stage(
-                "wheels",
-                [*command, "--target", str(run.site), "--no-deps", *_everything(run.options.wheels)],
-                90,
-            )
-        )
+    """Install what the box lacks, from a folder: by pip, or where there is none by unpacking."""
+    if not run.options.wheels:
+        return
+    folder = Path(run.options.wheels).resolve()
+    files = sorted(folder.glob("*.whl"))
+    if not files:
+        run.skip("wheels", f"{folder} holds no wheels")
+        return
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-index",
+        "--no-deps",
+        "--no-compile",
+        "--no-cache-dir",
+    ]
+    command += ["--upgrade", "--target", str(run.site), *map(str, files)]
+    stage = run.run(Stage("wheels", command, 60))
+    if stage.status not in {"not run", "passed"}:
+        for file in files:
+            with zipfile.ZipFile(file) as archive:
+                archive.extractall(run.site)
+        stage.facts = {"unpacked": [file.name for file in files], "pip": stage.status}
+        stage.status = "passed: unpacked, pip did not install them"
+        run.write()
+
+
+def box(run: Run, name: str, limit_s: float) -> None:
+    """Say what the box is; CUDA's library is asked first, which makes device nodes that are missing."""
+    stage = run.run(Stage(name, [sys.executable, "-m", "tools.hardware_box"], limit_s))
+    log = run.logs / f"{name}.log"
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    for line in lines:
+        if line.startswith("{") and line.endswith("}"):
+            stage.facts |= json.loads(line)
+    run.write()
+
+
+def packages(run: Run) -> None:
+    """Say which packages are there."""
     code = (
-        "import importlib, json\n"
-        f"names = {[*_NEEDED, 'torch', 'nvidia']!r}\n"
+        "import importlib, importlib.metadata as m, json\n"
         "def look(n):\n"
         "    try: return str(getattr(importlib.import_module(n), '__version__', 'there'))\n"
         "    except Exception as e: return f'absent: {e}'\n"
-        "seen = {n: look(n) for n in names}\n"
+        f"seen = {{n: look(n) for n in {_NEEDED!r}}}\n"
+        "wanted = ('torch', 'nvidia', 'cuda', 'triton', 'pip')\n"
+        "seen |= {d.name: d.version for d in m.distributions() if (d.name or '').startswith(wanted)}\n"
         "from compiler.cubin import available\n"
         "seen['assembler'] = available() or 'absent'\n"
         "print(json.dumps(seen))\n"
@@ -181,65 +102,56 @@ def wheels(run: Run) -> None:
     stage = run.run(Stage("packages", [sys.executable, "-c", code], 60))
     lines = [line for line in stage.tail.splitlines() if line.startswith("{")]
     stage.facts = json.loads(lines[-1]) if lines else {}
-
-
-def _everything(folder: str) -> list[str]:
-    return [str(path) for path in sorted(Path(folder).glob("*.whl"))] or list(_WHEELS)
-
-
-def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, variants: bool) -> None:
-    """Climb part of the ladder; the choices that work are taken over."""
-    command = [sys.executable, "-m", "tools.bringup_nv", "--json", "--from", str(first), "--to", str(last)]
-    command += ["--device", str(run.options.device)]
-    command += ["--dry"] * run.options.dry + ["--no-variants"] * (not variants)
-    command += ["--kernels", run.options.kernels] if run.options.kernels else []
-    out = run.out / f"{name}.json"
-    stage = run.run(Stage(name, _into(out, command), limit_s))
-    try:
-        report = json.loads(out.read_text())
-    except (OSError, ValueError):
-        return
-    stage.facts = {
-        "choices": report["choices"],
-        "rungs": {
-            f"{r['rung']} {r['choices']}": "pass" if r["passed"] else r["error"][:500]
-            for r in report["rungs"]
-        },
-        "bandwidth": [r["facts"] for r in report["rungs"] if "gb_per_s" in r["facts"]],
-    }
-    working = _described(report["choices"])
-    if working != "default" and not run.options.dry:
-        run.device = f"nv:{working}:{run.options.device}"
     run.write()
 
 
-def _described(values: dict[str, Any]) -> str:
-    from drivers.nv.choices import DEFAULT, describe, parse  # noqa: PLC0415 - the packages stage comes first
-
-    changed = {k: v for k, v in values.items() if v != getattr(DEFAULT, k)}
-    text = "+".join(f"{k}={str(v).lower()}" for k, v in changed.items())
-    return describe(parse(text)) if text else "default"
+def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, variants: str) -> bool:
+    """Climb part of the ladder; the choices that work are taken over. Return whether a kernel may run."""
+    out = run.logs / f"{name}.json"
+    # It ends by itself before it is ended, its last child included.
+    budget = min(limit_s, run.left_s() - 5 - run.reserve_s) - 20
+    command = [sys.executable, "-m", "tools.bringup_nv", "--from", str(first), "--to", str(last)]
+    command += ["--device", str(run.options.device), "--choices", run.choices, "--variants", variants]
+    command += ["--report", str(out), "--traces", str(run.logs / name), "--budget", f"{max(budget, 0):.0f}"]
+    command += ["--dry"] * run.options.dry
+    command += ["--kernels", str(Path(run.options.kernels).resolve())] if run.options.kernels else []
+    stage = run.run(Stage(name, command, limit_s))
+    if not out.exists():
+        return not run.wanted(name)
+    report = json.loads(out.read_text())
+    rungs = report["rungs"]
+    stage.facts = {
+        "finished": report["finished"],
+        "choices": report["working"],
+        "rungs": {f"{r['rung']} {r['choices']}": "pass" if r["passed"] else r["error"][:500] for r in rungs},
+        "seen": {f"{r['rung']} {r['choices']}": r["facts"] for r in rungs if r["passed"] and r["facts"]},
+        "failures": [r for r in rungs if not r["passed"] and r["tried"]][:20],
+    }
+    run.choices = report["working"]
+    run.write()
+    return any(r["rung"] == _LAUNCH and r["passed"] for r in rungs)
 
 
 def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selection: str) -> None:
     """Run tests on the device; in a dry run they are only collected."""
-    there = [folder for folder in folders if (_REPOSITORY / folder).exists()]
+    there = [folder for folder in folders if (REPOSITORY / folder).exists()]
     if not there:
-        run.stages.append(Stage(name, [], limit_s, status=f"skipped: {', '.join(folders)} is not there"))
+        run.skip(name, f"{', '.join(folders)} is not there")
         return
-    command = [sys.executable, "-m", "pytest", "-q", "-x" if run.options.dry else "--maxfail=25", *there]
-    command += [
-        "-p",
-        "no:cacheprovider",
-        "-W",
-        "ignore::pytest.PytestConfigWarning",
-        *selection,
-        *(["--collect-only"] if run.options.dry else []),
-    ]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    command += ["-W", "ignore::pytest.PytestConfigWarning", *selection, *there]
+    # Names as they run: what a hang cut short says where it stood.
+    command += ["-q", "-x", "--collect-only"] if run.options.dry else ["-v", "--tb=short", "--maxfail=25"]
     env = {"HCQ_CONFORMANCE": run.device, "HCQ_DEVICE": run.device}
     stage = run.run(Stage(name, command, limit_s, env=env))
-    found = re.findall(r"(\d+) (passed|failed|skipped|errors?|tests? collected)", stage.tail)
-    stage.facts = {what: int(count) for count, what in found}
+    log = run.logs / f"{name}.log"
+    text = log.read_text(errors="replace") if log.exists() else ""
+    ended = re.findall(r"^(\S+::.*?) (PASSED|FAILED|SKIPPED|ERROR)", text, re.MULTILINE)
+    stage.facts = {what.lower(): sum(how == what for _, how in ended) for what in {how for _, how in ended}}
+    stage.facts |= {what: int(count) for count, what in re.findall(r"(\d+) (tests? collected)", text)}
+    stage.facts["not passed"] = [test for test, how in ended if how in {"FAILED", "ERROR"}][:50]
+    if stage.status.startswith(("hung", "died")):
+        stage.facts["stood at"] = stage.tail.splitlines()[-1:]
     run.write()
 
 
@@ -261,19 +173,14 @@ def beside_cuda(run: Run, limit_s: float) -> None:
 
 
 def _measure(run: Run, name: str, cases: Sequence[str], limit_s: float) -> None:
-    out = run.out / f"{name}.jsonl"
-    out.unlink(missing_ok=True)
+    out = run.logs / f"{name}.jsonl"
     # Rows are told as they are measured: what a hang cut short keeps those before it.
-    stage = run.run(Stage(name, _into(out, [sys.executable, "-m", "tools.bench", *cases]), limit_s))
+    command = f"exec {shlex.join([sys.executable, '-m', 'tools.bench', *cases])} > {shlex.quote(str(out))}"
+    stage = run.run(Stage(name, ["sh", "-c", command], limit_s))
     if out.exists():
         whole = [line for line in out.read_text().splitlines() if line.endswith("}")]
         stage.facts = {"rows": [json.loads(line) for line in whole]}
         run.write()
-
-
-def _into(out: Path, command: Sequence[str]) -> list[str]:
-    """Return the command with its standard output in a file of its own, beside the log."""
-    return ["sh", "-c", f"exec {shlex.join(command)} > {shlex.quote(str(out.resolve()))}"]
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -282,29 +189,58 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m tools.hardware_run", description=(__doc__ or "").split("\n", 1)[0]
     )
     parser.add_argument(
-        "--out", default="hardware_report", metavar="DIR", help="where logs and report.json go"
+        "--out", default="hardware_report", metavar="DIR", help="where report.json and evidence.tar.gz go"
+    )
+    parser.add_argument(
+        "--work", default=str(REPOSITORY / ".hardware"), metavar="DIR", help="where all else is written"
     )
     parser.add_argument("--wheels", metavar="DIR", help="wheels to install before anything else")
     parser.add_argument("--kernels", metavar="DIR", help="kernels that `bringup_nv --prepare` assembled")
     parser.add_argument("--device", type=int, default=0, metavar="N")
+    parser.add_argument(
+        "--choices", default="default", metavar="TEXT", help="doubtful values: stack=low+pcas=3"
+    )
+    parser.add_argument("--only", default="", metavar="STAGE,STAGE", help=f"some of {', '.join(NAMES)}")
+    parser.add_argument("--total", type=float, default=TOTAL_S, metavar="S", help="seconds for everything")
     parser.add_argument("--dry", action="store_true", help="walk every stage without a GPU")
     parser.add_argument("--no-fault", action="store_true", help="leave out the fault on purpose")
     parser.add_argument("--json", action="store_true", help="print the report on stdout as well")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    strangers = {name for name in options.only.split(",") if name}.difference(NAMES)
+    if strangers:
+        parser.error(f"--only: no stage is called {', '.join(sorted(strangers))}")
+    return options
+
+
+def climb(run: Run) -> None:
+    """Run all stages in order; what is left of the time at the end is the fault's."""
+    fault = not run.options.no_fault and run.wanted("fault")
+    run.reserve_s = _FAULT_S + _AFTER_S if fault else 0
+    wheels(run)
+    box(run, "box", 40)
+    packages(run)
+    launches = ladder(run, "ladder", 0, 24, 300, variants="needed")
+    tests(run, "conformance", ["tests/conformance"], 100)
+    tests(run, "operations", ["tests/frontend"], 100, "-m", "not slow")
+    benchmarks(run, 70)
+    beside_cuda(run, 50)
+    ladder(run, "variants", 0, 24, 80, variants="only")
+    if fault:
+        run.reserve_s = _AFTER_S
+        if launches:
+            ladder(run, "fault", 23, 25, _FAULT_S, variants="none")
+        else:
+            run.skip("fault", "no kernel ran before")
+        run.reserve_s = 0
+        box(run, "after", _AFTER_S)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; see the module."""
     options = parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the stage that runs is ended, the report stands
     run = Run(options)
-    wheels(run)
-    ladder(run, "ladder", 0, 24, 190, variants=True)
-    tests(run, "conformance", ["tests/conformance"], 100)
-    tests(run, "operations", ["tests/frontend"], 110, "-m", "not slow")
-    benchmarks(run, 80)
-    beside_cuda(run, 50)
-    if not options.no_fault:
-        ladder(run, "fault", 23, 25, 50, variants=False)
+    climb(run)
     report = run.write()
     if options.json:
         sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")

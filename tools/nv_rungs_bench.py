@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from drivers.kernel import Kernel
     from drivers.nv.choices import Choices
+    from drivers.nv.device import NvDevice
     from drivers.nv.rm import Card
     from drivers.nv.topology import Gpu, Handles
 
@@ -78,6 +79,10 @@ class Bench:
     signal_s: float = SIGNAL_S
     """How long a semaphore may take; see `patience`."""
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    rings: list[NvRing] = field(default_factory=list)
+    """The rings, semaphores and devices that were made, for who asks what lies in them."""
+    slots: list[Memory] = field(default_factory=list)
+    devices: list[NvDevice] = field(default_factory=list)
     _cache: dict[str, Any] = field(default_factory=dict)
 
     def _once(self, name: str, make: Callable[[], Any]) -> Any:
@@ -195,12 +200,14 @@ class Bench:
         channel = Channel(context, kind, engine, label=f"ladder {kind.value}")
         ring = NvRing(channel, context.memories, setup=setup, refresh=lambda _: (), fault=lambda: None)
         self.stack.callback(ring.close)
+        self.rings.append(ring)
         return ring
 
     def slot(self) -> tuple[Memory, memoryview]:
         """Return host memory for a semaphore, and its u64 words."""
         memory = self.context.memories.host(4096, label="semaphore")
         assert memory.view is not None, "host memory has a view"
+        self.slots.append(memory)
         return memory, memory.view.cast("Q")
 
     def reach(

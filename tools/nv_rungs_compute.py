@@ -7,15 +7,13 @@ last of all.
 from __future__ import annotations
 
 import contextlib
-import json
 import struct
 import subprocess
 import sys
 import time
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from drivers.nv.choices import DEFAULT
+from drivers.nv.choices import describe
 from drivers.nv.device import NvDevice
 from drivers.nv.layouts.controls import (
     PERF_BOOST_FOREVER,
@@ -36,7 +34,9 @@ _HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 
 
 def _device(bench: Bench) -> Device:
-    device = Device(NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices))
+    driver = NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices)
+    bench.devices.append(driver)
+    device = Device(driver)
     bench.stack.callback(device.close)
     return device
 
@@ -180,9 +180,8 @@ def _two_at_once(bench: Bench) -> list[int]:
 
 def store_again(bench: Bench) -> list[str]:
     """Return the command of rung 18 in a process of its own, with the device, choices and kernels of this."""
-    changed = {k: v for k, v in asdict(bench.choices).items() if v != getattr(DEFAULT, k)}
     command = [sys.executable, "-m", "tools.bringup_nv", "--child", "18", "--device", str(bench.index)]
-    command += ["--choices", json.dumps(changed)]
+    command += ["--choices", describe(bench.choices)]
     command += ["--emulate", bench.emulate] if bench.emulate is not None else []
     return command + (["--kernels", str(bench.kernels)] if bench.kernels is not None else [])
 

@@ -100,6 +100,8 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
 
 def parse(text: str) -> Choices:
     """Return the choices that "stack=low+group_id=63" names; `describe` writes what this reads."""
+    if text == describe(DEFAULT):
+        return DEFAULT
     values: dict[str, Any] = {}
     for part in text.replace(", ", "+").split("+"):
         name, _, given = part.partition("=")

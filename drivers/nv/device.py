@@ -281,7 +281,7 @@ class NvDevice:
             self._service.upload(memory.va, cubin.load(elf, placement, memory.va))
             self._local.need(program.local_bytes)
             self._code_epoch += 1
-            for ring in self._all_rings():
+            for ring in self.rings():
                 ring.stale = True
             self._programs.append(program)
             stack.pop_all()
@@ -328,11 +328,11 @@ class NvDevice:
         if self._fault is not None:
             return self._fault
         with self._notifiers:
-            rings = [ring for ring in self._all_rings() if not ring.retired]
+            rings = [ring for ring in self.rings() if not ring.retired]
             if not any(ring.channel.error() or ring.overshot() for ring in rings):
                 return None
         with self._lock:
-            for ring in self._all_rings():
+            for ring in self.rings():
                 if self._fault is None and not ring.retired:
                     self._fault = self._fault_of(ring)
             return self._fault
@@ -365,15 +365,16 @@ class NvDevice:
         """
         with self._lock:
             with self._notifiers:
-                for ring in self._all_rings():
+                for ring in self.rings():
                     ring.retire()
-            for ring in self._all_rings():
+            for ring in self.rings():
                 old = ring.channel
                 ring.attach(Channel(self._context, old.kind, old.engine, label=old.label))
             self._launched.clear()
             self._fault = None
 
-    def _all_rings(self) -> list[NvRing]:
+    def rings(self) -> list[NvRing]:
+        """Return the rings that are open, the driver's own first."""
         service = getattr(self, "_service", None)
         return [*([service.ring] if service else []), *(r for r in self._rings.values() if not r.closed)]
 

@@ -1,0 +1,208 @@
+"""How the ladder is climbed: what a failure leaves out, when other values are tried, what is left of a child.
+
+The children here are a shell script in the interpreter's place, which answers what a test wants.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drivers.nv.choices import ALTERNATIVES, parse
+from tools import bringup_nv, nv_ladder
+from tools.nv_ladder import Ladder, Result, Rung
+from tools.nv_script import Script
+from tools.nv_scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+ANSWER = """#!/bin/sh
+rung=$4 choices=$8 passed=true
+for word in "$@"; do trace=$word; done
+case "$rung $choices" in
+{cases}
+esac
+printf '{{"rung": %s, "name": "n", "choices": "%s", "passed": %s, "seconds": 0}}' "$rung" "$choices" $passed
+"""
+Told = list[tuple[int, str, bool]]
+
+
+@pytest.fixture
+def climb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Ladder, Told]]:
+    """Climb with children that do what the cases of a shell script say; return what was told, in order."""
+    monkeypatch.setattr(nv_ladder, "START_S", 5.0)
+
+    def run(cases: str, *arguments: str, rungs: tuple[Rung, ...] = bringup_nv.RUNGS) -> tuple[Ladder, Told]:
+        fake = tmp_path / "python"
+        fake.write_text(ANSWER.format(cases=cases))
+        fake.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(fake))
+        told: Told = []
+        options = bringup_nv.parse(["--dry", *arguments])
+        ladder = Ladder(rungs, options, lambda result, _: told.append(_short(result)))
+        ladder.climb()
+        return ladder, told
+
+    return run
+
+
+def _short(result: Result) -> tuple[int, str, bool]:
+    return result.rung, result.choices if result.tried else "not tried", result.passed
+
+
+def test_a_rung_that_fails_leaves_out_only_those_that_need_it(climb: Callable[..., tuple[Ladder, Told]]):
+    ladder, told = climb('"9 "*|"13 "*) passed=false;;', "--variants", "none")
+    assert not ladder.passed
+    assert [number for number, how, _ in told if how == "not tried"] == [
+        *range(10, 23), 24, 23, 25,
+    ]  # fmt: skip
+    assert [number for number, how, passed in told if passed] == [*range(9)]
+    ladder, told = climb('"13 "*) passed=false;;', "--variants", "none")
+    assert [number for number, _, passed in told if not passed] == [13]
+    assert told[-1] == (25, "default", True)
+
+
+def test_every_need_stands_below_what_needs_it():
+    order = [rung.number for rung in bringup_nv.RUNGS]
+    for rung in bringup_nv.RUNGS:
+        assert all(order.index(need) < order.index(rung.number) for need in rung.needs)
+
+
+def test_other_values_are_tried_at_once_where_a_rung_fails_and_used_above(
+    climb: Callable[..., tuple[Ladder, Told]],
+):
+    ladder, told = climb('"21 stack=low") ;; "21 "*) passed=false;;', "--from", "20", "--variants", "needed")
+    assert ladder.passed
+    assert ladder.best == parse("stack=low")
+    assert told == [
+        (20, "default", True), (21, "default", False), (21, "stack=low", True),
+        *((number, "stack=low", True) for number in (22, 24, 23, 25)),
+    ]  # fmt: skip
+
+
+def test_two_other_values_at_once_are_tried_when_none_alone_works(climb: Callable[..., tuple[Ladder, Told]]):
+    cases = '"12 object_buffer=true+push_in_vram=true") ;; "12 "*) passed=false;;'
+    ladder, told = climb(cases, "--from", "12", "--to", "13", "--variants", "needed")
+    assert ladder.passed
+    assert ladder.best == parse("object_buffer=true+push_in_vram=true")
+    assert [how.count("=") for number, how, _ in told if number == 12][:6] == [0, 1, 1, 1, 1, 2]
+    assert told[-1] == (13, "object_buffer=true+push_in_vram=true", True)
+
+
+def test_rungs_that_pass_try_other_values_after_all_others_and_before_the_fault(
+    climb: Callable[..., tuple[Ladder, Told]],
+):
+    ladder, told = climb('"21 all_sms=false") passed=false;;', "--from", "16")
+    assert ladder.passed, "other values that do not work are no failure"
+    assert [number for number, _, _ in told[:8]] == [16, 17, 18, 19, 20, 21, 22, 24]
+    assert [number for number, _, _ in told[-2:]] == [23, 25]
+    others = {how for number, how, _ in told[8:-2] if number in {16, 18, 21}}
+    assert len(others) == len(told[8:-2]) - 2  # context_share and graphics_copy at 16 and at 18
+    assert "stack=low" in others
+
+
+def test_only_other_values_are_tried_on_request(climb: Callable[..., tuple[Ladder, Told]]):
+    ladder, told = climb('"21 "*) passed=false;;', "--to", "24", "--variants", "only")
+    assert ladder.passed
+    doubts = [name for rung in bringup_nv.RUNGS for name in rung.doubts]
+    assert len(told) == sum(len(ALTERNATIVES[name]) - 1 for name in doubts)
+    assert "default" not in {how for _, how, _ in told}
+
+
+def test_the_report_is_whole_after_every_child(
+    tmp_path: Path, climb: Callable[..., tuple[Ladder, Told]], monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "deep.json"
+    counts: list[int] = []
+    write = Ladder.write
+
+    def counting(ladder: Ladder, *, finished: bool = False) -> None:
+        write(ladder, finished=finished)
+        report = json.loads(path.read_text())
+        assert report["finished"] is finished
+        counts.append(len(report["rungs"]))
+
+    monkeypatch.setattr(Ladder, "write", counting)
+    climb("", "--from", "12", "--to", "14", "--variants", "none", "--report", str(path))
+    assert counts == [1, 2, 3, 3]
+    report = json.loads(path.read_text())
+    assert (report["passed"], report["working"]) == (True, "default")
+
+
+def test_a_child_that_hangs_is_ended_and_tried_once_more_with_twice_the_time(
+    climb: Callable[..., tuple[Ladder, Told]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(nv_ladder, "START_S", 0.0)
+    rungs = (Rung(2, "hangs", lambda _: {}, limit_s=0.5), Rung(3, "fine", lambda _: {}, needs=(4,)))
+    start = time.monotonic()
+    ladder, _ = climb('"2 "*) sleep 60;;', "--variants", "none", rungs=rungs)
+    assert time.monotonic() - start < 20
+    hung, fine = ladder.results
+    assert (hung.passed, hung.hung, fine.passed) == (False, True, True)
+    assert hung.error.startswith("no answer in 1 s; the child was ended")
+
+
+def test_a_child_that_cannot_be_ended_is_left_behind():
+    class Stuck:
+        pid = 4711
+        killed = 0
+
+        def wait(self, timeout: float) -> int:
+            raise subprocess.TimeoutExpired("child", timeout)
+
+        def kill(self) -> None:
+            self.killed += 1
+
+    ladder, child = Ladder((), bringup_nv.parse([]), lambda *_: None), Stuck()
+    text = ladder._wait(child, 0.1)  # type: ignore[arg-type]  # a child that hangs in the kernel
+    assert "hangs in the kernel: process 4711" in text
+    assert child.killed == 1
+
+
+def test_a_child_that_dies_leaves_its_calls(tmp_path: Path, climb: Callable[..., tuple[Ladder, Told]]):
+    cases = '"8 default") echo "ioctl(4, 0xc0) = 0x0" > "$trace"; kill -SEGV $$;;'
+    ladder, _ = climb(
+        cases, "--from", "8", "--to", "8", "--variants", "none", "--traces", str(tmp_path / "t")
+    )
+    (result,) = ladder.results
+    assert result.error.startswith("the child died: SIGSEGV")
+    assert result.calls == ["ioctl(4, 0xc0) = 0x0"]
+
+
+def test_nothing_begins_when_the_time_is_used_up(climb: Callable[..., tuple[Ladder, Told]]):
+    ladder, told = climb("", "--budget", "0.5", "--to", "3")
+    assert not ladder.passed
+    assert [how for _, how, _ in told] == ["not tried"] * 4
+    assert "the time is used up" in ladder.results[0].error
+
+
+def test_a_rung_that_fails_leaves_its_calls_and_what_lies_in_its_rings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    def silent(**_: object) -> ScriptedKernel:
+        kernel = ScriptedKernel(Script(refuse={"NV2080_CTRL_CMD_PERF_BOOST": 0x56}))
+        kernel.bell.deaf = True
+        return kernel
+
+    monkeypatch.setattr(bringup_nv, "make_kernel", silent)
+    trace = tmp_path / "trace.txt"
+    assert bringup_nv.run_child(bringup_nv.parse(["--child", "12", "--dry", "--trace", str(trace)])) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert "the semaphore holds 0x0, 0x12345678 was expected" in told["error"]
+    seen = told["memory"]
+    assert seen["ladder copy: notifier"] == "00" * 48
+    assert len(seen["ladder copy: user area"]) == 1024
+    words = [text for what, text in seen.items() if what.startswith("ladder copy: words at")]
+    assert any("12345678" in text for text in words)
+    assert any(what.startswith("semaphore 0 at ") for what in seen)
+    calls = trace.read_text()
+    assert "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN NV_OK) = 0x0" in calls
+    assert "NV_ESC_RM_ALLOC HOPPER_CHANNEL_GPFIFO_A NV_OK" in calls
+    assert "write32(0x90, " in calls

@@ -1,0 +1,226 @@
+"""The hardware run: what comes out of it whatever its stages do, and that it walks without a GPU."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tools import hardware_box, hardware_run, hardware_stage
+from tools.hardware_stage import REPOSITORY, Run, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+Made = "Callable[..., Run]"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Run]:
+    """Make a run in folders of the test's own."""
+
+    def make(*arguments: str) -> Run:
+        folders = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
+        return Run(hardware_run.parse(["--dry", *folders, *arguments]))
+
+    return make
+
+
+def report_of(run: Run) -> dict[str, list[dict[str, object]]]:
+    """Return the report as it lies there, and see that nothing else does but the archive."""
+    assert sorted(path.name for path in run.out.iterdir()) == ["evidence.tar.gz", "report.json"]
+    told: dict[str, list[dict[str, object]]] = json.loads((run.out / "report.json").read_text())
+    return told
+
+
+def instead(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
+    """Put a shell script in the interpreter's place."""
+    fake = folder / "python"
+    fake.write_text("#!/bin/sh\n" + text)
+    fake.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(fake))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_whole_run_walks_dry(tmp_path: Path):
+    out, work = tmp_path / "out", tmp_path / "work"
+    assert hardware_run.main(["--dry", "--out", str(out), "--work", str(work)]) == 0
+    report = json.loads((out / "report.json").read_text())
+    assert report["passed"]
+    assert [s["name"] for s in report["stages"]] == [
+        name for name in hardware_run.NAMES if name != "wheels"
+    ]  # fmt: skip
+    assert report["seconds"] < hardware_run.TOTAL_S
+
+
+def test_a_stage_that_hangs_dies_or_fails_leaves_the_others_their_report(made: Callable[..., Run]):
+    run = made()
+    words = {
+        "sleeps": "import time; print('begun', flush=True); time.sleep(60)",
+        "segfaults": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+        "fails": "raise SystemExit(3)",
+        "passes": "print('done')",
+    }
+    for name, code in words.items():
+        run.run(Stage(name, [sys.executable, "-S", "-c", code], 4 if name == "sleeps" else 60))
+    report = report_of(run)
+    told = {stage["name"]: stage["status"] for stage in report["stages"]}
+    assert list(told.values()) == ["hung: ended after 4 s", "died: SIGSEGV", "failed", "passed"]
+    assert not report["passed"]
+    assert report["stages"][0]["tail"] == "begun\n"
+    with tarfile.open(run.out / "evidence.tar.gz") as archive:
+        assert {f"{name}.log" for name in words} <= set(archive.getnames())
+
+
+def test_a_run_that_is_killed_leaves_the_report_of_the_stage_that_ran(tmp_path: Path):
+    out, work = tmp_path / "out", tmp_path / "work"
+    code = f"""
+from tools import hardware_run, hardware_stage
+from tools.hardware_stage import Run, Stage
+hardware_stage.BEAT_S = 0.1
+run = Run(hardware_run.parse(["--dry", "--out", {str(out)!r}, "--work", {str(work)!r}]))
+run.run(Stage("long", ["sh", "-c", "echo $$; exec sleep 600"], 500))
+"""
+    child = subprocess.Popen([sys.executable, "-S", "-c", code], cwd=REPOSITORY, env={"PYTHONPATH": "."})
+    report, deadline = out / "report.json", time.monotonic() + 60
+    tail = ""
+    while time.monotonic() < deadline and not tail:
+        time.sleep(0.1)
+        stages = json.loads(report.read_text())["stages"] if report.exists() else []
+        tail = stages[0]["tail"] if stages else ""
+    child.kill()
+    child.wait()
+    os.kill(int(tail), signal.SIGKILL)
+    told = json.loads(report.read_text())
+    assert [(s["name"], s["status"], s["tail"]) for s in told["stages"]] == [("long", "running", tail)]
+    with tarfile.open(out / "evidence.tar.gz") as archive:
+        assert archive.getnames() == ["long.log"]
+
+
+def test_a_bench_cut_short_keeps_its_rows(
+    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+):
+    run = made()
+    instead(monkeypatch, tmp_path, "echo '{\"case\": 1}'\nprintf '{\"case\"'\nsleep 60\n")
+    hardware_run.benchmarks(run, 2)
+    assert report_of(run)["stages"][0]["facts"] == {"rows": [{"case": 1}]}
+
+
+def test_tests_cut_short_say_which_passed_and_where_they_stood(
+    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+):
+    run = made()
+    run.options.dry = False
+    instead(
+        monkeypatch,
+        tmp_path,
+        "echo 'tests/a.py::one[nv:0] PASSED   [ 1%]'\necho 'tests/a.py::two FAILED [ 2%]'\n"
+        "printf 'tests/a.py::three '\nsleep 60\n",
+    )
+    hardware_run.tests(run, "conformance", ["tests/conformance"], 2)
+    facts = report_of(run)["stages"][0]["facts"]
+    assert facts == {
+        "passed": 1, "failed": 1, "not passed": ["tests/a.py::two"], "stood at": ["tests/a.py::three "],
+    }  # fmt: skip
+
+
+LADDER = """
+while [ $# -gt 0 ]; do case "$1" in --report) report=$2;; --choices) choices=$2;; esac; shift; done
+echo '{"finished": false, "working": "stack=low", "rungs": [
+ {"rung": 18, "choices": "stack=low", "passed": %s, "tried": true, "error": "no", "facts": {}}]}' > $report
+echo "began with $choices"; sleep 60
+"""
+
+
+@pytest.mark.parametrize("passed", ["true", "false"])
+def test_a_ladder_cut_short_keeps_its_rungs_and_hands_on_what_works(
+    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch, passed: str
+):
+    run = made("--choices", "pcas=3")
+    instead(monkeypatch, tmp_path, LADDER % passed)
+    launches = hardware_run.ladder(run, "ladder", 0, 24, 2, variants="needed")
+    assert launches is (passed == "true")
+    assert (run.choices, run.device) == ("stack=low", "nv:stack=low:0")
+    stage = report_of(run)["stages"][0]
+    assert stage["tail"] == "began with pcas=3\n"
+    assert stage["facts"]["rungs"] == {"18 stack=low": "pass" if launches else "no"}  # type: ignore[index]  # JSON
+
+
+def test_the_fault_has_its_time_and_comes_after_all_but_the_last_look(
+    made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+):
+    run = made()
+    seen: list[tuple[str, float]] = []
+
+    def note(stage: Stage) -> Stage:
+        seen.append((stage.name, run.reserve_s))
+        return stage
+
+    monkeypatch.setattr(run, "run", note)
+    monkeypatch.setattr(run, "skip", lambda name, _: seen.append((name, run.reserve_s)))
+    hardware_run.climb(run)
+    names = [name for name, _ in seen]
+    assert names == [name for name in hardware_run.NAMES if name != "wheels"]
+    assert {reserve for name, reserve in seen if name not in {"fault", "after"}} == {80}
+    assert dict(seen)["fault"] == 20
+    assert dict(seen)["after"] == 0
+
+
+def test_the_time_limits_fit_into_ten_minutes():
+    options = hardware_run.parse([])
+    # A stage that cannot be ended is left after ten seconds; then the interpreter ends.
+    assert options.total + hardware_stage._END_S < 600 - 10
+
+
+def test_only_some_stages_run_on_request(made: Callable[..., Run]):
+    run = made("--only", "box,packages")
+    assert run.run(Stage("ladder", ["false"], 5)).status == "not run"
+    assert run.run(Stage("box", ["true"], 5)).status == "passed"
+    assert [stage.name for stage in run.stages] == ["box"]
+    with pytest.raises(SystemExit):
+        hardware_run.parse(["--only", "ladder,lader"])
+
+
+def test_wheels_are_unpacked_where_pip_does_not_work(
+    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    with zipfile.ZipFile(folder / "thing-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr("thing/__init__.py", "there = True\n")
+    run = made("--wheels", str(folder))
+    instead(monkeypatch, tmp_path, "echo No module named pip; exit 1\n")
+    hardware_run.wheels(run)
+    stage = report_of(run)["stages"][0]
+    assert str(stage["status"]).startswith("passed: unpacked")
+    assert (run.site / "thing" / "__init__.py").exists()
+
+
+def test_nothing_is_written_beside_the_two_folders(tmp_path: Path, made: Callable[..., Run]):
+    run = made()
+    env = run.env(Stage("x", [], 1))
+    for name in ("HCQ_CACHE", "CUDA_CACHE_PATH", "TMPDIR"):
+        assert env[name].startswith(str(tmp_path / "work"))
+    assert env["PYTHONPATH"].split(os.pathsep) == [str(run.site), str(REPOSITORY)]
+
+
+def test_tools_of_the_first_rungs_need_no_package():
+    code = "import tools.hardware_run, tools.hardware_box, tools.bringup_nv, tools.nv_ladder"
+    subprocess.run([sys.executable, "-S", "-c", code], cwd=REPOSITORY, env={"PYTHONPATH": "."}, check=True)
+
+
+def test_a_box_without_a_gpu_tells_what_it_can(capsys: pytest.CaptureFixture[str]):
+    assert hardware_box.main() == 0
+    told = dict(item for line in capsys.readouterr().out.splitlines() for item in json.loads(line).items())
+    assert list(told) == [name for name, _ in hardware_box.FACTS]
+    assert told["system"]["uid"] == os.getuid()
