@@ -173,16 +173,19 @@ def _planned(
     return Plan(device, kernels, inputs, outputs, written, executable, large)
 
 
-def aliased(e: Expr) -> bool:
-    """Whether an expression is a leaf's memory itself, in another shape."""
-    while e.op is Ops.RESHAPE or e.op is STOP:
+def aliased(e: Expr, *, stopped: bool = True) -> bool:
+    """Whether an expression is a leaf's memory itself, in another shape, and, if `stopped`, perhaps detached.
+
+    A detached leaf cannot be realized as that leaf: gradients would find their way by it.
+    """
+    while e.op is Ops.RESHAPE or (stopped and e.op is STOP):
         e = e.src[0]
     return e.op is PARAM
 
 
 def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
     """Return the launch of one expression, and hang it on it."""
-    if aliased(e):
+    if aliased(e, stopped=False):
         e.run = _same_memory
         return e.run
     device = Device[e.device]

@@ -23,7 +23,7 @@ from frontend.lazy import EPOCH, Rebound
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
-from frontend.realize import CAPTURE, realize_many, realize_one
+from frontend.realize import CAPTURE, aliased, realize_many, realize_one
 from frontend.spelling import spelled
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
 from hcq.errors import UsageError
@@ -187,7 +187,8 @@ class Tensor(Methods, Operators):
                 "the value of a tensor was asked for inside a captured function: a replay could not do that\n"
                 "hint: return the tensor and ask outside"
             )
-        realize_one(self)
+        if self.recipe.__class__ is Rebound or not aliased(self.expr):
+            realize_one(self)
         return bytes_of(self)
 
     def numpy(self) -> np.ndarray[Any, Any]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.ops import Ops
-from frontend import Tensor, autograd, dtypes
+from frontend import Tensor, autograd, dtypes, stats
 from frontend.error_function import ERF
 from frontend.expr import CONV, STOP
 from frontend.picking import PICK, PLACE
@@ -172,6 +172,22 @@ def test_steps_and_stopped_values_pass_nothing():
     for name in ("floor", "ceil", "trunc", "round"):
         assert (getattr(x, name)() * x).sum().gradient(x)[0].item() == getattr(x, name)().item()
     assert (x.detach() * x).sum().gradient(x)[0].item() == 1.5
+
+
+def test_what_is_detached_stays_so_when_realized():
+    x = Tensor([3.0], requires_grad=True)
+    for stopped in (x.detach(), x.detach().reshape(1, 1).detach().reshape(1)):
+        (stopped.realize() * x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.item() == 3.0
+        x.grad = None
+
+
+def test_the_value_of_a_detached_tensor_is_read_where_it_lies():
+    x = Tensor([[1.0, 2.0]])
+    before = stats.kernels
+    assert x.detach().reshape(2).numpy().tolist() == [1.0, 2.0]
+    assert stats.kernels == before
 
 
 def test_every_rule_is_tested_here():
