@@ -16,7 +16,8 @@ from frontend.expr import PARAM
 from frontend.lazy import PLAIN, Rebound, become
 from frontend.ops import arguments, movement
 from frontend.ops.sources import constant
-from frontend.realize import CAPTURE, PENDING
+from frontend.plan import CAPTURE
+from frontend.realize import PENDING
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

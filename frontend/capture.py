@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Hashable
 
     import hcq
-    from frontend.realize import Plan
+    from frontend.plan import Plan
     from frontend.storage import Leaf
 
 

@@ -15,7 +15,8 @@ from frontend.device import LOCK
 from frontend.expr import PARAM, Leaves
 from frontend.lazy import EPOCH, Rebound, make, refresh
 from frontend.marks import wanting
-from frontend.realize import CAPTURE, realize_one
+from frontend.plan import CAPTURE
+from frontend.realize import realize_one
 from frontend.storage import Origin, bytes_of, of_bytes
 from hcq.errors import UsageError
 

@@ -32,7 +32,8 @@ from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.launch import assemble
 from frontend.ops.random import GENERATOR
-from frontend.realize import CAPTURE, LARGE_BYTES, PENDING, pending, realize_many
+from frontend.plan import CAPTURE, LARGE_BYTES
+from frontend.realize import PENDING, pending, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf
 from frontend.tensor import Tensor

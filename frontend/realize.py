@@ -1,8 +1,6 @@
-"""Computing pending tensors: plans hung on expressions, several outputs at once, assignment in place.
+"""Computing pending tensors: one by its expression's plan, several by one of their own, assignment in place.
 
-A *plan* is what a structure becomes once: schedule, kernels, one executable. `realize` of one pending
-tensor is a call of its expression's `run`. Several tensors are one plan too, found by their expressions
-and by which of their joint leaves each reads.
+What a plan is, `frontend.plan` says.
 
 Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). If anything
 but the tensors being realized still means the old contents, those are copied to new memory first and its
@@ -16,216 +14,29 @@ another value holds `LOCK`, a capture from its first to its last line; waiting f
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from math import prod
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Final
 
-from compiler import graph
-from compiler.ops import Ops
-from compiler.uop import trim_table
 from frontend.device import LOCK, Device, OpenDevice
-from frontend.expr import PARAM, STOP, Expr, Leaves, uops
-from frontend.launch import Kernel, assemble
+from frontend.expr import PARAM, Leaves
 from frontend.lazy import EPOCH, Rebound, refresh
-from frontend.stats import stats
+from frontend.plan import CAPTURE, Plan, build_run, drop_plans, plan_of
 from frontend.storage import Leaf
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Sequence
 
-    import hcq
-    from compiler.item import BufRef
     from frontend.tensor import Tensor
 
 
-class _Under(threading.local):
-    """What a thread is in the middle of."""
-
-    now: Any = None
-    """The capture under way (`frontend.capture.Capture`), or None."""
-
-
-CAPTURE: Final = _Under()
-"""Each thread's own: other threads compute as ever, once the one that captures lets them."""
 PENDING: Final[dict[int, tuple[int, Any]]] = {}
 """Tensors with a pending assign by id: the thread that assigned, and a weak reference."""
-_MANY: Final[dict[Any, Plan]] = {}
-"""Plans of several outputs, by structure."""
-_RUNNING: Final[list[Expr]] = []
-"""Expressions that have a plan."""
-PLAN_LIMIT: Final = 2000
-"""Plans kept at a time: each owns some KiB of device memory. Dropped ones are made again as needed."""
-NODE_LIMIT: Final = 200_000
-"""Nodes of the compiler that are kept between plans, so that one finds the kernels of another."""
-MOST_BYTES: Final = (1 << 63) - 1
-"""Of one tensor."""
-LARGE_BYTES: Final = 1 << 20
-"""From so many bytes on, an executable lets go of the buffers that it was bound to at once."""
-
-Part = tuple[Expr, tuple[int, ...]]
-
-
-@dataclass(slots=True)
-class Plan:
-    """The launch of one structure. Inputs are numbered by leaf, ("in", k); outputs ("out", n)."""
-
-    device: OpenDevice
-    kernels: tuple[Kernel, ...]
-    inputs: tuple[int, ...]
-    """The leaves that the kernels touch, in the order that `replay` takes their buffers; outputs follow."""
-    outputs: tuple[tuple[int, int], ...]
-    """(output number, bytes) of every output that gets new memory."""
-    stored: tuple[int, ...]
-    """Those that kernels write; the others have no elements."""
-    executable: hcq.Executable | None
-    """None when there is nothing to run."""
-    large: bool = False
-
-    def replay(self, given: list[hcq.Buffer]) -> None:
-        """Launch on some buffers."""
-        if self.executable is not None:
-            self.executable.replay(given)
-            if self.large:
-                self.executable.forget()
-            stats.kernels += len(self.kernels)
-            stats.launches += 1
-
-
 def pending() -> list[Tensor]:
     """Return the tensors that are assigned but not computed yet; in a capture, those of its thread."""
     thread = 0 if CAPTURE.now is None else threading.get_ident()
     found = [ref() for by, ref in list(PENDING.values()) if not thread or by == thread]
     return [t for t in found if t is not None]
-
-
-# -- plans ---------------------------------------------------------------------------------------------
-def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Plan:
-    """Schedule and compile some expressions over joint leaves.
-
-    Homes[i] >= 0 says which leaf output i is stored into.
-    """
-    from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
-    from compiler.schedule import schedule  # noqa: PLC0415 - as above
-
-    for e, _ in parts:
-        if prod(e.shape) * e.dtype.itemsize > MOST_BYTES:
-            raise UsageError(
-                f"{e.dtype.name}{list(e.shape)} would take {prod(e.shape) * e.dtype.itemsize} bytes: more "
-                "than any address space has\nhint: realize a part of it, or a reduction"
-            )
-    trim_table(NODE_LIMIT)  # the graphs of earlier plans have served
-    outputs = uops(parts)
-    for i, home in enumerate(homes):
-        if home >= 0:
-            e = parts[i][0]
-            outputs[i] = graph.assign(graph.param(home, e.shape, e.dtype), outputs[i])
-    items = schedule(outputs)
-    compiled = compile_many([item.ast for item in items], device.arch)
-    kernels = []
-    for item, made in zip(items, compiled, strict=True):
-        program = device.program(made.image)
-        keys = tuple([_key(ref) for ref in item.bufs])
-        sizes = tuple([ref.nbytes for ref in item.bufs])
-        kernels.append(Kernel(program, made.groups, made.threads, keys, sizes, item.stores))
-    stats.plans += 1
-    return _planned(parts, homes, device, tuple(kernels))
-
-
-def _key(ref: BufRef) -> tuple[str, int]:
-    """Return what names a scheduled buffer in a plan."""
-    from compiler.item import OutRef, ParamRef  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
-
-    if isinstance(ref, ParamRef):
-        return "in", ref.slot
-    return "out" if isinstance(ref, OutRef) else "temp", ref.n
-
-
-def _planned(
-    parts: Sequence[Part], homes: Sequence[int], device: OpenDevice, kernels: tuple[Kernel, ...]
-) -> Plan:
-    touched = {key[1] for k in kernels for key in k.memory if key[0] == "in"}  # type: ignore[index]  # made by `build`
-    sizes: dict[int, int] = {}
-    for e, leaves in parts:
-        for leaf, at in zip(e.params, leaves, strict=True):
-            sizes[at] = prod(leaf.shape) * leaf.dtype.itemsize
-    for (e, _), home in zip(parts, homes, strict=True):
-        if home >= 0:
-            sizes[home] = prod(e.shape) * e.dtype.itemsize
-    inputs = tuple(sorted(touched))
-    stored = {key[1] for k in kernels for key in k.memory if key[0] == "out"}  # type: ignore[index]  # made by `build`
-    outputs = tuple(
-        [
-            (i, prod(e.shape) * e.dtype.itemsize)
-            for i, ((e, _), home) in enumerate(zip(parts, homes, strict=True))
-            if home < 0
-        ]
-    )
-    executable = None
-    if kernels:
-        params: list[tuple[Hashable, int]] = [(("in", i), sizes[i]) for i in inputs]
-        params += [(("out", n), size) for n, size in outputs if n in stored]
-        label = " ".join([e.op.lower() for e, _ in parts[:4]])
-        executable = assemble(device, kernels, params, {}, label=label)
-    large = sum([*[sizes[i] for i in inputs], *[size for _, size in outputs]]) >= LARGE_BYTES
-    written = tuple([n for n, _ in outputs if n in stored])
-    return Plan(device, kernels, inputs, outputs, written, executable, large)
-
-
-def aliased(e: Expr, *, stopped: bool = True) -> bool:
-    """Whether an expression is a leaf's memory itself, in another shape, and, if `stopped`, perhaps detached.
-
-    A detached leaf cannot be realized as that leaf: gradients would find their way by it.
-    """
-    while e.op is Ops.RESHAPE or (stopped and e.op is STOP):
-        e = e.src[0]
-    return e.op is PARAM
-
-
-def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
-    """Return the launch of one expression, and hang it on it."""
-    if aliased(e, stopped=False):
-        e.run = _same_memory
-        return e.run
-    device = Device[e.device]
-    plan = build([(e, tuple(range(e.n)))], (-1,), device)
-    if len(_RUNNING) >= PLAN_LIMIT:
-        for old in _RUNNING:
-            old.run = None
-        _RUNNING.clear()
-        device.programs.clear()
-    _RUNNING.append(e)
-    e.run = _runner(plan, prod(e.shape) * e.dtype.itemsize or 1)
-    return e.run
-
-
-def _same_memory(leaves: Leaves) -> Leaves:
-    return leaves
-
-
-def _runner(plan: Plan, nbytes: int) -> Callable[[Leaves], Leaves]:
-    alloc = plan.device.hcq.alloc
-    inputs, count = plan.inputs, len(plan.kernels)
-    replay = None if plan.executable is None else plan.replay if plan.large else plan.executable.replay
-
-    def run(leaves: Leaves) -> Leaves:
-        out = alloc(nbytes)
-        if replay is not None:
-            given = [leaves[i].buffer for i in inputs]
-            given.append(out)
-            replay(given)
-            if not plan.large:
-                stats.kernels += count
-                stats.launches += 1
-        if CAPTURE.now is not None:
-            CAPTURE.now.record(plan, [leaf.buffer for leaf in leaves], [out])
-        leaf = Leaf(out)
-        if CAPTURE.now is not None:
-            CAPTURE.now.made(leaf)
-        return (leaf,)
-
-    return run
 
 
 # -- one tensor ----------------------------------------------------------------------------------------
@@ -311,15 +122,7 @@ def _realize_group(group: list[Tensor], device: OpenDevice) -> None:
         where = tuple([index.setdefault(leaf, len(index)) for leaf in t.leaves])
         recipe: Any = t.recipe  # its home must not get a name: every reference counts
         key += (t.expr, where, -1 if _home(t) is None else index.setdefault(recipe.home, len(index)))
-    name = tuple(key)
-    plan = _MANY.get(name)
-    if plan is None:
-        if len(_MANY) >= PLAN_LIMIT:
-            _MANY.clear()
-            device.programs.clear()
-        parts = [(name[i], name[i + 1]) for i in range(0, len(name), 3)]
-        plan = _MANY[name] = build(parts, name[2::3], device)
-    _launch(plan, group, index)
+    _launch(plan_of(tuple(key), device), group, index)
 
 
 def _separate_homes(group: list[Tensor], device: OpenDevice) -> None:
@@ -428,8 +231,7 @@ def _void_plans(name: str) -> None:
     for t in pending():
         if t.device == name:
             PENDING.pop(id(t), None)
-    for key in [k for k, plan in _MANY.items() if plan.device.name == name]:
-        del _MANY[key]
+    drop_plans(name)
 
 
 Device.closing.append(_void_plans)

@@ -23,7 +23,8 @@ from frontend.lazy import EPOCH, Rebound
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
-from frontend.realize import CAPTURE, aliased, realize_many, realize_one
+from frontend.plan import CAPTURE, aliased
+from frontend.realize import realize_many, realize_one
 from frontend.spelling import spelled
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
 from hcq.errors import UsageError

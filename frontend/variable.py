@@ -24,7 +24,7 @@ from frontend.device import Device
 from frontend.expr import leaf_expr
 from frontend.lazy import make
 from frontend.ops.arguments import whole
-from frontend.realize import CAPTURE
+from frontend.plan import CAPTURE
 from frontend.storage import Leaf, pack
 from hcq.errors import UsageError
 

@@ -17,7 +17,7 @@ from frontend.ops.casts import cast
 from frontend.ops.elementwise import add, mul
 from frontend.ops.movement import reshape
 from frontend.ops.sources import constant, convert, coordinate
-from frontend.realize import CAPTURE
+from frontend.plan import CAPTURE
 from frontend.spelling import spelled
 from frontend.storage import allocate, dtype_of, flatten, from_numpy, of_bytes, pack
 from hcq.errors import UsageError

@@ -22,7 +22,7 @@ from frontend.ops.casts import cast
 from frontend.ops.elementwise import add, mul, neg
 from frontend.ops.functions import cos, log, sqrt
 from frontend.ops.sources import constant, convert, coordinate, spread
-from frontend.realize import CAPTURE
+from frontend.plan import CAPTURE
 from frontend.storage import Leaf
 from hcq.errors import UsageError
 

@@ -247,7 +247,7 @@ def test_plans_keep_no_large_buffers():
 
 
 def test_plans_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("frontend.realize.PLAN_LIMIT", 3)
+    monkeypatch.setattr("frontend.plan.PLAN_LIMIT", 3)
     x = Tensor(np.arange(12, dtype=np.float32))
     for i in range(1, 12):
         assert x[:i].sum().item() == sum(range(i))

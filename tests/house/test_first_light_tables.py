@@ -13,7 +13,7 @@ import pytest
 from compiler import compile as compiling
 from compiler.dtype import dtypes
 from compiler.uop import const, table_size
-from frontend import Tensor, expr, lazy, realize, stats
+from frontend import Tensor, expr, lazy, plan, stats
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,9 +33,9 @@ def test_changing_numbers_are_a_few_structures() -> None:
 def test_nodes_of_earlier_plans_are_dropped() -> None:
     x = Tensor(np.arange(16, dtype="f"))
     first = (x * 11 + x.max()).tolist()
-    for i in range(realize.NODE_LIMIT):
+    for i in range(plan.NODE_LIMIT):
         const(1_000_000 + i, dtypes.int64)
-    assert table_size() > realize.NODE_LIMIT
+    assert table_size() > plan.NODE_LIMIT
     assert (x * 13 + x.min()).tolist() == [13.0 * i for i in range(16)]
     assert table_size() < 10_000
     assert (x * 11 + x.max()).tolist() == first
@@ -54,7 +54,7 @@ SHAPES = """
 import gc
 from pathlib import Path
 import numpy as np
-from frontend import Tensor, realize
+from frontend import Tensor, plan
 
 def resident():
     gc.collect()
@@ -67,10 +67,10 @@ def work(begin, end):
             x = x.exp() if i % 2 else x.neg()
         x.sum().item()
 
-work(0, realize.PLAN_LIMIT + 100)  # the last hundred are kept, as in the end
+work(0, plan.PLAN_LIMIT + 100)  # the last hundred are kept, as in the end
 before = resident()
-work(realize.PLAN_LIMIT + 100, 2 * realize.PLAN_LIMIT + 100)
-print(resident() - before, len(realize._RUNNING))
+work(plan.PLAN_LIMIT + 100, 2 * plan.PLAN_LIMIT + 100)
+print(resident() - before, len(plan._RUNNING))
 """
 
 
