@@ -1,4 +1,4 @@
-"""Write the reference of every layout: `python -m tools.reference` fills docs/reference, one page a module.
+"""Write the reference of every layout, and of `Tensor`: `python -m tools.reference` fills docs/reference.
 
 The pages come from the declarations that drivers, emulators and tests use, so they cannot disagree with them;
 `--check` only says whether the pages are current.
@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 
 from hcq.bits import BitStruct, Struct
+from tools import tensor_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -50,6 +51,7 @@ def page(name: str) -> str:
 def pages() -> dict[Path, str]:
     """Return every page by its path."""
     texts = {PAGES / f"{name}.md": page(name) for name in modules()}
+    texts[PAGES / "tensor.md"] = tensor_reference.page()
     return {path: text for path, text in texts.items() if text}
 
 

@@ -1,0 +1,77 @@
+"""The reference page of `Tensor`: each method, its arguments and what it returns, by the file it lives in.
+
+It is taken from the code, so it cannot disagree with it; `python -m tools.reference` writes it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib import import_module
+from typing import Any
+
+from frontend.methods import Methods
+from frontend.spelling import SAME
+from frontend.tensor import Tensor
+
+HEAD = """# `Tensor`
+
+Every method of `frontend.Tensor`, by the file that says what it does. Operators: `frontend/operators.py`.
+Written by `python -m tools.reference`.
+"""
+NAMES = """## Other names of arguments
+
+Where a method has no argument of the name on the left, it is read as the one on the right: `x.sum(dim=1)` is
+`x.sum(axis=1)`. Type checkers know the names on the right.
+
+| also understood | means |
+|---|---|
+"""
+
+
+def _function(value: Any) -> Any:
+    """Return the function that says what a member does; None when it is no method or property."""
+    if isinstance(value, property):
+        value = value.fget
+    value = inspect.unwrap(getattr(value, "__func__", value))
+    return value if inspect.isfunction(value) else None
+
+
+def _call(name: str, member: Any, fn: Any) -> str:
+    """Return a member as it is used: its arguments without their types, defaults as written."""
+    if isinstance(member, property):
+        return name
+    parameters = list(inspect.signature(fn).parameters.values())
+    if not isinstance(member, staticmethod):
+        parameters = parameters[1:]
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
+    return f"{name}{inspect.Signature(plain)}"
+
+
+def _members() -> dict[str, dict[Any, list[str]]]:
+    """Return for each module its functions, and how each is called under every name that it has."""
+    found: dict[str, dict[Any, list[str]]] = {}
+    for cls in (Tensor, Methods):
+        for name, member in vars(cls).items():
+            fn = None if name.startswith("_") else _function(member)
+            if fn is not None:
+                found.setdefault(fn.__module__, {}).setdefault(fn, []).append(_call(name, member, fn))
+    return found
+
+
+def _first(text: str | None) -> str:
+    """Return the first paragraph of a docstring in one line."""
+    return " ".join((text or "").strip().split("\n\n")[0].split()).replace("|", "\\|")
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [HEAD]
+    for module, functions in sorted(_members().items()):
+        lines = [f"## `{module}`", "", _first(import_module(module).__doc__), "", "| method | |", "|---|---|"]
+        for fn, calls in functions.items():
+            shown = ", ".join([f"`{call}`" for call in calls]).replace("|", "\\|")
+            lines.append(f"| {shown} | {_first(fn.__doc__)} |")
+        parts.append("\n".join(lines) + "\n")
+    rows = [f"| `{name}` | {' or '.join([f'`{own}`' for own in owns])} |" for name, owns in SAME.items()]
+    parts.append(NAMES + "\n".join(rows) + "\n")
+    return "\n".join(parts)
