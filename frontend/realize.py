@@ -52,6 +52,7 @@ def realize_one(t: Tensor) -> None:
             realize_many((t,))
             return
         if t.epoch != EPOCH[0]:
+            check_concrete(t)  # a stand-in is of no epoch
             refresh(t)
             e = t.expr
             if e.op is PARAM:

@@ -24,7 +24,7 @@ from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
 from frontend.plan import CAPTURE, aliased
-from frontend.realize import realize_many, realize_one
+from frontend.realize import check_concrete, realize_many, realize_one
 from frontend.spelling import spelled
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
 from hcq.errors import UsageError
@@ -190,6 +190,8 @@ class Tensor(Methods, Operators):
             )
         if self.recipe.__class__ is Rebound or not aliased(self.expr):
             realize_one(self)
+        else:
+            check_concrete(self)
         return bytes_of(self)
 
     def numpy(self) -> np.ndarray[Any, Any]:
