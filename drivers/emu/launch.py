@@ -211,7 +211,7 @@ def launch(
     began = time.perf_counter()
     tier = first_tier(program, options)
     count = host_threads(program, work, options)
-    if program.engine.settings.checks.global_races:
+    if program.engine.settings.checks.parties:
         memory.forget_parties()
     running = prepare(program, work, memory, options, program.entry(tier), count)
     started = time.perf_counter()
@@ -224,7 +224,7 @@ def launch(
 
 def host_threads(program: Program, work: Work, options: Options) -> int:
     """Return how many host threads a launch is worth."""
-    if program.engine.settings.checks.global_races:
+    if program.engine.settings.checks.parties:
         return 1  # the shadows of global memory are not made for several writers
     worth = work.groups * warps_of(program, work) >= _WORTH_THREADS
     return min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1

@@ -30,11 +30,18 @@ class Sanitizers:
     global_races: bool = False
     uninitialised: bool = False
     partial_barriers: bool = False
+    caches: bool = False
+    """Missing cache maintenance, judged by the machine around the engine, which notes who touched what."""
+
+    @property
+    def parties(self) -> bool:
+        """Whether each dword of global memory remembers who touched it."""
+        return self.global_races or self.caches
 
     @property
     def shadows(self) -> bool:
         """Whether global memory needs shadows."""
-        return self.global_races or self.uninitialised
+        return self.parties or self.uninitialised
 
     @property
     def any(self) -> bool:
@@ -44,7 +51,9 @@ class Sanitizers:
     @classmethod
     def all(cls) -> Sanitizers:
         """Every check."""
-        return cls(shared_races=True, global_races=True, uninitialised=True, partial_barriers=True)
+        return cls(
+            shared_races=True, global_races=True, uninitialised=True, partial_barriers=True, caches=True
+        )
 
 
 @dataclass(frozen=True, slots=True)

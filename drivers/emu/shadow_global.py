@@ -63,7 +63,7 @@ def watch_global(lib: Library) -> str:
                         access,
                         address,
                     )
-                if checks.global_races:
+                if checks.parties:
                     wide = c.icmp("uge", size, 4)
                     with c.when(wide), c.count(c.op("lshr", size, 2)) as dword:
                         at = c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64))
@@ -163,6 +163,8 @@ def _note_party(
         return c.gep(cell, RACE_CELL[name])
 
     def judge(at: int) -> None:
+        if not lib.checks.global_races:
+            return
         other, when = c.load("i32", c.gep(cell, at)), c.load("i32", c.gep(cell, at + 4))
         party = c.op("and", other, STRONG_PARTY - 1)
         foreign = c.op("and", c.icmp("ne", party, 0), c.icmp("ne", party, me))

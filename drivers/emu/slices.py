@@ -112,6 +112,11 @@ class SlicedLaunch:
             self._program, self._options, reports, hung=self._hung, seconds=self._seconds, tier=self._tier
         )
 
+    @property
+    def instructions(self) -> list[str]:
+        """The texts of the instructions that are noted, by number."""
+        return [site.text for site in self._program.translation.sites]
+
     def describe(self, instruction: int, group: int, thread: int) -> str:
         """Return in words an instruction by number, and the thread of a workgroup that ran it."""
         site = self._program.translation.sites[instruction]

@@ -23,6 +23,7 @@ from drivers.nv.emu.machine.host import Host
 from drivers.nv.emu.machine.pushbuffer import MethodCall, decode
 from drivers.nv.emu.machine.races import Known, Work, join
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
+from drivers.nv.emu.machine.stores import UnflushedStores
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import (
     HOST_METHODS_END,
@@ -161,6 +162,8 @@ class ChannelRun:
     """What was done before the method at hand."""
     faults: Faults = field(default_factory=Faults)
     """What a debugger reads of it."""
+    unflushed: UnflushedStores = field(default_factory=UnflushedStores)
+    """What its engines stored and nobody need see; noted where missing cache maintenance is judged."""
     _numbers: Counter[str] = field(default_factory=Counter)
     _bell: threading.Lock = field(default_factory=threading.Lock)
     _put: int = 0
@@ -317,12 +320,12 @@ class ChannelRun:
 
     def touches(self, va: int, size: int, *, write: bool) -> None:
         """Take note of an access by the operation at hand."""
-        if self.machine.races is not None and self.acting is not None:
+        if self.machine.notes and self.acting is not None:
             self._touch(self.acting.work, va, size, write=write)
 
     def wrote(self, engine: str, what: str, va: int, size: int) -> None:
         """Take note of work that the method at hand has done itself: a write."""
-        if self.machine.races is None:
+        if not self.machine.notes:
             return
         work = self._work(engine, what)
         self._touch(work, va, size, write=True)
@@ -342,6 +345,8 @@ class ChannelRun:
                 work.touch(mapping, at, length, write=write)
 
     def _judge(self, work: Work) -> None:
+        if self.machine.caches is not None:
+            self.machine.caches.wrote(work)
         race = "" if self.machine.races is None else self.machine.races.judge(work)
         if race:
             code = RcCode.CE0_ERROR if work.stream[1].startswith("copy") else RcCode.GR_EXCEPTION

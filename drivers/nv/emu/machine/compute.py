@@ -115,6 +115,7 @@ class Compute:
         """It was only invalidated, so that sending it again is right."""
         self._inline = bytearray()
         self._inline_left = 0
+        self._inline_flushes = True
 
     def error(self, message: str, kind: Kind = Kind.METHOD) -> ChannelError:
         """Return the error of a bad method."""
@@ -172,22 +173,28 @@ class Compute:
     # ---- caches and idling
 
     def _idle(self, _value: int) -> None:
-        self._run.when_idle(lambda: None, ENGINE)
+        self._run.when_idle(self._run.unflushed.idle, ENGINE)
 
     def _invalidate(self, value: int) -> None:
         data = layout.InvalidateShaderCaches.from_int(value)
-        self._run.when_idle(
-            partial(
-                self._run.machine.grids.invalidate,
-                instructions=bool(data.INSTRUCTION),
-                constants=bool(data.CONSTANT),
-            ),
-            ENGINE,
-        )
+
+        def then() -> None:
+            self._forget(data.INSTRUCTION, data.CONSTANT, data.DATA)
+            self._run.unflushed.idle()
+            if data.FLUSH_DATA:
+                self._run.unflushed.flushed()
+
+        self._run.when_idle(then, ENGINE)
 
     def _invalidate_now(self, value: int) -> None:
         data = layout.InvalidateShaderCachesNoWfi.from_int(value)
-        self._run.machine.grids.invalidate(instructions=bool(data.INSTRUCTION), constants=bool(data.CONSTANT))
+        self._forget(data.INSTRUCTION, data.CONSTANT, data.GLOBAL_DATA)
+
+    def _forget(self, instructions: bool, constants: bool, data: bool) -> None:  # noqa: FBT001 - bits of a method
+        machine = self._run.machine
+        machine.grids.invalidate(instructions=instructions, constants=constants)
+        if machine.caches is not None:
+            machine.caches.invalidate(instructions=instructions, constants=constants, data=data)
 
     def _invalidate_descriptors(self, _value: int) -> None:
         self._run.machine.descriptors.clear()
@@ -269,8 +276,8 @@ class Compute:
                 )
         for release in one.releases:
             self._grid_release(release)
-        for dependent in one.dependents:
-            yield from self._grid(self._fetch(dependent, fresh=fresh), windows, fresh)
+        for dependent, invalidates in one.dependents:
+            yield from self._grid(self._fetch(dependent, fresh=invalidates), windows, invalidates)
 
     def _grid_release(self, one: descriptor.GridRelease) -> None:
         run, what = self._run, "the grid's release"
@@ -299,6 +306,7 @@ class Compute:
             semaphore.Release(va, payload, 32),
             four=not data.STRUCTURE_SIZE,
             awaken=bool(data.AWAKEN_ENABLE),
+            flush=not data.FLUSH_DISABLE,
         )
 
     def _report_execute(self, value: int) -> None:
@@ -312,16 +320,26 @@ class Compute:
             raise self.error(f"not emulated: {data}", Kind.UNSUPPORTED)
         one = semaphore.Release(va, payload, 64 if data.PAYLOAD_SIZE64 else 32)
         four = data.STRUCTURE_SIZE == SemaphoreSize.SEMAPHORE_FOUR_WORDS
-        self._report(data.OPERATION, one, four=four, awaken=bool(data.AWAKEN_ENABLE))
+        self._report(
+            data.OPERATION, one, four=four, awaken=bool(data.AWAKEN_ENABLE), flush=not data.FLUSH_DISABLE
+        )
 
     def _report(
-        self, operation: ReportOperation, one: semaphore.Release, *, four: bool, awaken: bool
+        self, operation: ReportOperation, one: semaphore.Release, *, four: bool, awaken: bool, flush: bool
     ) -> None:
         if operation is not ReportOperation.RELEASE:
             raise self.error(f"report operation {operation.name} is not emulated", Kind.UNSUPPORTED)
 
         def write() -> None:
             time_ns = self._run.machine.time_ns() if four else None
+            if flush:
+                self._run.unflushed.flushed()
+            elif self._run.unflushed.any:
+                raise self.error(
+                    f"a report semaphore with FLUSH_DISABLE behind stores of {self._run.unflushed.any}: "
+                    "they may not be seen",
+                    Kind.COHERENCE,
+                )
             self._run.released(one.va)
             semaphore.release(self._run.space, one, time_ns, "the report semaphore")
             if awaken:
@@ -337,6 +355,7 @@ class Compute:
             raise self.error("only pitch-linear uploads are emulated")
         if self._register(M.LINE_COUNT, "LAUNCH_DMA") != 1:
             raise self.error("only uploads of one line are emulated", Kind.UNSUPPORTED)
+        self._inline_flushes = not data.SYSMEMBAR_DISABLE
         self._inline_left = self._register(M.LINE_LENGTH_IN, "LAUNCH_DMA")
         self._inline.clear()
         if not self._inline_left:
@@ -351,6 +370,8 @@ class Compute:
             va = self._pair(M.OFFSET_OUT_UPPER, M.OFFSET_OUT, "LAUNCH_DMA")
             self._run.space.write(va, bytes(self._inline), "the inline upload")
             self._run.wrote("upload", "inline upload", va, len(self._inline))
+            if self._run.machine.caches is not None and not self._inline_flushes:
+                self._run.unflushed.add("an inline upload with SYSMEMBAR_DISABLE")
 
     _ACTIONS = {  # noqa: RUF012 - a constant table
         M.WAIT_FOR_IDLE: _idle,

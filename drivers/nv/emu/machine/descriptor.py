@@ -76,10 +76,15 @@ class Descriptor:
     """Bytes a thread: low and high."""
     banks: dict[int, Bank]
     releases: tuple[GridRelease, ...]
-    dependents: tuple[int, ...]
-    """Addresses of the descriptors that this one starts when its grid ends."""
+    dependents: tuple[tuple[int, bool], ...]
+    """What this one starts when its grid ends: address, and whether the descriptor is invalidated first."""
+    membar: MembarType
+    """What the end of the grid flushes."""
     invalidates_instructions: bool
     invalidates_constants: bool
+    invalidates_data: bool
+    caches_loads: bool
+    """Whether loads from global memory go through the L1."""
 
     @property
     def threads(self) -> int:
@@ -132,6 +137,9 @@ def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
         dependents=_dependents(qmd, version),
         invalidates_instructions=bool(qmd.INVALIDATE_INSTRUCTION_CACHE),
         invalidates_constants=bool(qmd.INVALIDATE_SHADER_CONSTANT_CACHE),
+        invalidates_data=bool(qmd.INVALIDATE_SHADER_DATA_CACHE),
+        caches_loads=bool(qmd.SM_GLOBAL_CACHING_ENABLE) if old else True,
+        membar=MembarType(qmd.CWD_MEMBAR_TYPE),
     )
     _judge_shape(profile, descriptor)
     return descriptor
@@ -275,7 +283,7 @@ def _releases(qmd: Any, *, old: bool) -> tuple[GridRelease, ...]:
     return tuple(out)
 
 
-def _dependents(qmd: Any, version: str) -> tuple[int, ...]:
+def _dependents(qmd: Any, version: str) -> tuple[tuple[int, bool], ...]:
     out = []
     for i in range(2):
         if version == "V04":
@@ -292,5 +300,5 @@ def _dependents(qmd: Any, version: str) -> tuple[int, ...]:
             raise launch_error(f"dependent descriptor {i} has no pointer in version {version}")
         if action not in (DependentAction.QMD_SCHEDULE, DependentAction.QMD_INVALIDATE_COPY_SCHEDULE):
             raise launch_error(f"dependent action {action!r} is not emulated", Kind.UNSUPPORTED)
-        out.append(getattr(qmd, pointer) << 8)
+        out.append((getattr(qmd, pointer) << 8, action == DependentAction.QMD_INVALIDATE_COPY_SCHEDULE))
     return tuple(out)

@@ -19,6 +19,7 @@ from drivers.emu.launch import Options
 from drivers.emu.slices import SlicedLaunch
 from drivers.nv.emu import ptx
 from drivers.nv.emu.machine.backing import HeldPages
+from drivers.nv.emu.machine.caches import GridCaches
 from drivers.nv.emu.machine.images import check_bank
 from drivers.nv.emu.machine.kernel_faults import kernel_error
 from drivers.nv.emu.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.compute import Windows
     from drivers.nv.emu.machine.descriptor import Descriptor
     from drivers.nv.emu.machine.images import Loaded
+    from drivers.nv.emu.machine.loads import Loads
     from drivers.nv.emu.machine.races import Work
 
 _TIMEOUT_S = 60.0
@@ -57,6 +59,8 @@ class _Turn:
     launch: SlicedLaunch
     work: Work
     memory: AddressSpace
+    loads: Loads | None
+    """Who is told of loads too."""
     slices: int = 0
 
     def begin(self) -> None:
@@ -71,8 +75,12 @@ class _Turn:
         """
         if self.slices < _SLICES or self.launch.away:
             return False
-        note_kernel(self.work, self.memory)
+        self.note()
         return True
+
+    def note(self) -> None:
+        """Note what the launch did so far."""
+        note_kernel(self.work, self.memory, self.loads)
 
 
 class Grids:
@@ -103,14 +111,20 @@ class Grids:
         self, run: ChannelRun, windows: Windows, one: Descriptor, *, fresh: bool
     ) -> Iterator[SlicedLaunch]:
         """Run a grid to its end, a slice a step; `fresh`: the launch itself invalidated caches."""
-        loaded = self._find(run, one, fresh=fresh or one.invalidates_instructions)
-        banks = self._banks(run, one, loaded, fresh=fresh or one.invalidates_constants)
+        judge = run.machine.caches  # more exact than what is always judged
+        anew = fresh or judge is not None
+        loaded = self._find(run, one, fresh=anew or one.invalidates_instructions)
+        caches = None
+        if judge is not None:
+            caches = GridCaches(run=run, caches=judge, one=one, loaded=loaded, fresh=fresh)
+            caches.begin()
+        banks = self._banks(run, one, loaded, fresh=anew or one.invalidates_constants)
         _check_needs(one, loaded)
         params = _check_bank0(run, windows, one, loaded, banks.get(0, b""))
         windows.check(run.space, run.machine.profile.wide)
         if any(one.local) or loaded.kernel.stack:
             _check_local(run, windows, one, loaded)
-        yield from self._execute(run, windows, one, loaded, params)
+        yield from self._execute(run, windows, one, loaded, params, caches=caches)
 
     def _find(self, run: ChannelRun, one: Descriptor, *, fresh: bool) -> Loaded:
         key = (run.space.number, one.program)
@@ -179,7 +193,14 @@ class Grids:
         return module.kernel(loaded.kernel.name, addresses)
 
     def _execute(
-        self, run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, params: bytes
+        self,
+        run: ChannelRun,
+        windows: Windows,
+        one: Descriptor,
+        loaded: Loaded,
+        params: bytes,
+        *,
+        caches: GridCaches | None,
     ) -> Iterator[SlicedLaunch]:
         pages = HeldPages(run.machine.lock)
         try:
@@ -187,8 +208,9 @@ class Grids:
         except UsageError as error:
             raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
         turn = None
-        if run.acting is not None and run.machine.races is not None:
-            turn = _Turn(launch, run.acting.work, run.space.map)
+        if run.acting is not None and run.machine.notes:
+            loads = None if caches is None else caches.watch(launch.instructions)
+            turn = _Turn(launch, run.acting.work, run.space.map, loads)
             turn.work.name = f"kernel {loaded.kernel.name} on {run.name} ({run.at})"
             turn.work.locate = launch.describe
         with closing(launch):
@@ -199,6 +221,8 @@ class Grids:
             raise kernel_error(result.fault, loaded, one.grid, run.machine.profile.sms)
         for finding in result.findings:
             raise launch_error(str(finding), Kind.KERNEL)
+        if caches is not None:
+            caches.end()
 
     def _slices(
         self, run: ChannelRun, launch: SlicedLaunch, turn: _Turn | None, pages: HeldPages
@@ -220,7 +244,7 @@ class Grids:
                     pages.hold(run.space)
                 yield launch
             if turn is not None:
-                note_kernel(turn.work, turn.memory)
+                turn.note()
         finally:
             if self._turn is turn:
                 self._turn = None

@@ -9,8 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from drivers.nv.emu.machine import semaphore
-from drivers.nv.emu.machine.reports import host_error
+from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
 from drivers.nv.layouts import host as layout
+from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import HostMethod, MemOperation, SemExecute, SemOperation
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Host:
             case HostMethod.SEM_EXECUTE:
                 self._semaphore(SemExecute.from_int(call.value))
             case HostMethod.WFI:
-                self._run.when_idle(_nothing)
+                self._run.when_idle(self._run.unflushed.idle)
             case HostMethod.MEM_OP_D:
                 self._memory_operation(layout.MemOpD.from_int(call.value).OPERATION)
             case HostMethod.NON_STALL_INTERRUPT:
@@ -83,10 +84,19 @@ class Host:
         if execute.RELEASE_WFI:
             run.when_idle(partial(self._write, execute, one))
         else:
+            if run.unflushed.done:
+                raise ChannelError(
+                    RcCode.PBDMA_ERROR,
+                    Kind.COHERENCE,
+                    f"a release without RELEASE_WFI behind a wait for stores of {run.unflushed.done}: "
+                    "they may not be seen, only with it the host inserts a SYSMEMBAR",
+                )
             self._write(execute, one)
 
     def _write(self, execute: SemExecute, one: semaphore.Release) -> None:
         run = self._run
+        if execute.RELEASE_WFI:
+            run.unflushed.flushed()
         if execute.OPERATION is SemOperation.REDUCTION:
             if execute.RELEASE_TIMESTAMP:
                 raise host_error("a reduction writes no time")
@@ -107,8 +117,4 @@ class Host:
         rest = (HostMethod.MEM_OP_A, HostMethod.MEM_OP_B, HostMethod.MEM_OP_C)
         if any(self.registers.get(one, 0) for one in rest):
             raise host_error("MEM_OP MEMBAR takes zeros in A, B and C (system scope)")
-        self._run.when_idle(_nothing)
-
-
-def _nothing() -> None:
-    pass
+        self._run.when_idle(self._run.unflushed.flushed)

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from drivers.kernel import LinuxKernel
+from drivers.nv.emu.machine.caches import Caches
 from drivers.nv.emu.machine.grid import Grids
 from drivers.nv.emu.machine.images import Images
 from drivers.nv.emu.machine.objects import Channel, Client, Event, RmObject
@@ -77,6 +78,8 @@ class Machine:
         """Whether reads of memory that nobody wrote are told."""
         self.races = Races() if settings.checks.global_races else None
         """Who judges work of different queues; None where nobody asked."""
+        self.caches = Caches() if settings.checks.caches else None
+        """Who judges missing cache maintenance; None where nobody asked."""
         self.descriptors: dict[tuple[int, int], bytes] = {}
         """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
         self.events: set[int] = set()
@@ -169,6 +172,11 @@ class Machine:
     def launched(self, kernel: str) -> None:
         """Count a grid."""
         self.launches[kernel] += 1
+
+    @property
+    def notes(self) -> bool:
+        """Whether somebody wants to know which engine work touched what."""
+        return self.races is not None or self.caches is not None
 
     # ---- what goes wrong
 

@@ -19,9 +19,10 @@ from drivers.emu.memory import RACE_BYTES_PER_DWORD
 from drivers.emu.shadow_global import RACE_CELL, STRONG_PARTY, race_place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from drivers.emu.memory import AddressSpace, Mapping
+    from drivers.nv.emu.machine.loads import Loads
 
 _REMEMBERED = 64
 _MOST_CELLS = 1024
@@ -29,12 +30,13 @@ _MOST_CELLS = 1024
 _NONZERO = bytes([0] + [1] * 255)
 _TOP = bytes(value >> 7 for value in range(256))
 _RESIDENT = bytes(value & 1 for value in range(256))
-_DWORDS = 4096
+DWORDS = 4096
 """Dwords of an allocation that are looked at together: a chunk."""
-_SHADOW = _DWORDS * RACE_BYTES_PER_DWORD
+CELL_BYTES = RACE_BYTES_PER_DWORD
+_SHADOW = DWORDS * CELL_BYTES
 _PARTY_OF = {"stored": "storer", "read": "reader", "atomic": "writer", "polled": "reader"}
 _PLACE_OF = {"stored": "stored_at", "read": "read_at", "atomic": "atomic_at", "polled": "read_at"}
-_NONE, _ALL = bytes(_DWORDS), b"\1" * _DWORDS
+_NONE, _ALL = bytes(DWORDS), b"\1" * DWORDS
 
 Stream = tuple[int, str]
 """A channel and an engine."""
@@ -84,11 +86,11 @@ class Work:
     def touch(self, mapping: Mapping, va: int, size: int, *, write: bool) -> None:
         """Note an access to [va, va + size), whole dwords only: neighbours may rightly share one."""
         first, last = -(-(va - mapping.va) // 4), (va + size - mapping.va) // 4
-        for chunk in range(first // _DWORDS, -(-last // _DWORDS)):
-            low, high = max(first - chunk * _DWORDS, 0), min(last - chunk * _DWORDS, _DWORDS)
+        for chunk in range(first // DWORDS, -(-last // DWORDS)):
+            low, high = max(first - chunk * DWORDS, 0), min(last - chunk * DWORDS, DWORDS)
             if low >= high:
                 continue
-            mask = _ALL if high - low == _DWORDS else bytes(low) + _ALL[: high - low] + bytes(_DWORDS - high)
+            mask = _ALL if high - low == DWORDS else bytes(low) + _ALL[: high - low] + bytes(DWORDS - high)
             self.add(mapping, chunk, Touched(_NONE, mask) if write else Touched(mask, _NONE))
 
     def add(self, mapping: Mapping, chunk: int, more: Touched) -> None:
@@ -97,6 +99,21 @@ class Work:
         _, old = self.touched.get(key, (mapping, None))
         merged = more if old is None else Touched(*map(_or, old, more))
         self.touched[key] = (mapping, merged)
+
+    def wrote(self, mapping: Mapping, va: int) -> str:
+        """Return who wrote the dword at an address, as `where` does; nothing if this work did not."""
+        key, dword = _cell(mapping, va)
+        known, seen = self.touched.get(key, (None, None))
+        if known is not mapping or seen is None:
+            return ""
+        for how, mask in (("stored", seen.stored), ("atomic", seen.atomic)):
+            if mask[dword]:
+                return self.where(key, dword, how)
+        return ""
+
+    def reads(self, mapping: Mapping, va: int) -> str:
+        """Return its name, and for a kernel the instruction and thread that read the dword at an address."""
+        return self.where(*_cell(mapping, va), "read")
 
     def where(self, key: tuple[int, int], dword: int, how: str) -> str:
         """Return its name, and for a kernel the instruction and thread that touched a dword last."""
@@ -134,17 +151,22 @@ class Races:
                 for text in _conflicts(work, other):
                     return text
         self._done.append(work)
-        kept = sum(len(one.cells) for one in self._done)
-        for old in self._done:
-            if kept <= _MOST_CELLS:
-                break
-            kept -= len(old.cells)
-            old.cells.clear()
+        forget_cells(self._done)
         return ""
 
 
-def note_kernel(work: Work, memory: AddressSpace) -> None:
-    """Note what the launch at hand has touched so far, as the engine's shadows tell."""
+def forget_cells(works: Collection[Work]) -> None:
+    """Keep no more than a number of cells of works that are done, those of the last ones."""
+    kept = sum(len(one.cells) for one in works)
+    for old in works:
+        if kept <= _MOST_CELLS:
+            break
+        kept -= len(old.cells)
+        old.cells.clear()
+
+
+def note_kernel(work: Work, memory: AddressSpace, loads: Loads | None = None) -> None:
+    """Note what the launch at hand has touched so far, as the engine's shadows tell; `loads` takes it too."""
     for mapping in memory.mappings():
         pages = memory.touched_pages(mapping).translate(_RESIDENT)
         page = pages.find(1)
@@ -155,24 +177,32 @@ def note_kernel(work: Work, memory: AddressSpace) -> None:
             if any(part != _NONE for part in seen):
                 work.add(mapping, chunk, seen)
                 work.cells[id(mapping), chunk] = raw
+                if loads is not None:
+                    loads.add(mapping, chunk, seen, raw)
             page = pages.find(1, (chunk + 1) * _SHADOW // PAGESIZE)
 
 
 def _seen(raw: bytes) -> Touched:
     """Return what a chunk's cells tell."""
     read, stored, atomic = (_some(raw, RACE_CELL[name]) for name in ("read_at", "stored_at", "atomic_at"))
-    strongly = raw[RACE_CELL["reader"] + 3 :: RACE_BYTES_PER_DWORD].translate(_TOP)
+    strongly = raw[RACE_CELL["reader"] + 3 :: CELL_BYTES].translate(_TOP)
     return Touched(_minus(read, strongly), stored, atomic, _and(read, strongly))
 
 
+def _cell(mapping: Mapping, va: int) -> tuple[tuple[int, int], int]:
+    """Return the key of a chunk and the number of a dword in it."""
+    chunk, dword = divmod((va - mapping.va) // 4, DWORDS)
+    return (id(mapping), chunk), dword
+
+
 def _word(raw: bytes, dword: int, at: int) -> int:
-    at += dword * RACE_BYTES_PER_DWORD
+    at += dword * CELL_BYTES
     return int.from_bytes(raw[at : at + 4], "little")
 
 
 def _some(raw: bytes, at: int) -> bytes:
     """Return 1 for each dword whose word at `at` of its cell is not 0."""
-    columns = [raw[at + byte :: RACE_BYTES_PER_DWORD] for byte in range(4)]
+    columns = [raw[at + byte :: CELL_BYTES] for byte in range(4)]
     whole = columns[0]
     for column in columns[1:]:
         whole = _or(whole, column)
@@ -221,7 +251,7 @@ def _conflicts(work: Work, other: Work) -> Iterator[str]:
             both = int.from_bytes(ours, "little") & int.from_bytes(before, "little")
             if both:
                 dword = ((both & -both).bit_length() - 1) // 8
-                va = mapping.va + 4 * (key[1] * _DWORDS + dword)
+                va = mapping.va + 4 * (key[1] * DWORDS + dword)
                 yield (
                     f"{work.where(key, dword, now)} {_VERBS[now][0]} what {other.where(key, dword, then)} "
                     f"{_VERBS[then][1]}, and nothing is between them: first at {va:#x}, in {mapping}"

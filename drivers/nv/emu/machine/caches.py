@@ -1,0 +1,224 @@
+"""Missing cache maintenance: what a grid may find in caches though memory has changed since.
+
+The rules, and what they rest on, are docs/facts/nv-caches.md. Judged only where the machine's sanitizers
+ask for it. Not here: the scheduler's cache of descriptors (`compute`), stores that nobody flushed (`stores`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from drivers.nv.emu.machine.cached import PAGE, Cached, Changed, Fill, Stale, cut
+from drivers.nv.emu.machine.loads import Loads, may_invalidate
+from drivers.nv.emu.machine.races import forget_cells
+from drivers.nv.emu.machine.reports import Kind, launch_error
+from drivers.nv.layouts.qmd_values import MembarType
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drivers.emu.memory import Mapping
+    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.machine.descriptor import Descriptor
+    from drivers.nv.emu.machine.images import Loaded
+    from drivers.nv.emu.machine.races import Work
+    from drivers.nv.emu.machine.vaspace import VaSpace
+
+_L1_PAGES = 4096
+_REMEMBERED = 64
+_METHODS = "INVALIDATE_SHADER_CACHES or its NO_WFI kind with {}"
+_CODE = f"INVALIDATE_INSTRUCTION_CACHE of the descriptor, or {_METHODS.format('INSTRUCTION')}"
+_LOADS = f"INVALIDATE_SHADER_DATA_CACHE of the descriptor, or {_METHODS.format('DATA')}"
+_BANK = (
+    "CONSTANT_BUFFER_INVALIDATE[{}] or INVALIDATE_SHADER_CONSTANT_CACHE of the descriptor, or "
+    + _METHODS.format("CONSTANT")
+)
+
+
+class _Done(NamedTuple):
+    number: int
+    work: Work
+
+
+class Caches:
+    """What the caches of one machine may hold, and who wrote memory lately."""
+
+    def __init__(self) -> None:
+        self.constants = Cached()
+        self.code = Cached()
+        self.loads = Cached(_L1_PAGES)
+        self._done: deque[_Done] = deque(maxlen=_REMEMBERED)
+        self._advised: set[str] = set()
+        self._number = 0
+
+    def count(self) -> int:
+        """Return the number of a reading or writing, above those of all before it."""
+        self._number += 1
+        return self._number
+
+    def invalidate(self, *, instructions: bool, constants: bool, data: bool) -> None:
+        """Forget what the caches hold."""
+        for cache, asked in ((self.code, instructions), (self.constants, constants), (self.loads, data)):
+            if asked:
+                cache.clear()
+
+    def wrote(self, work: Work) -> None:
+        """Take note of engine work that is done."""
+        self._done.append(_Done(self.count(), work))
+        forget_cells([one.work for one in self._done])
+
+    def writer(self, run: ChannelRun, stale: Stale) -> str:
+        """Return who wrote an address since it was read."""
+        mapping = run.space.map.find(stale.va)
+        if mapping is not None:
+            running = [] if run.acting is None else [run.acting.work]
+            since = [one.work for one in self._done if one.number > stale.fill.number]
+            for work in (*running, *reversed(since)):
+                name = work.wrote(mapping, stale.va)
+                if name:
+                    return name
+        return "no engine work that is remembered (so the host, as a rule)"
+
+    def advise(self, run: ChannelRun, message: str) -> None:
+        """Give advice, the same once."""
+        if message not in self._advised:
+            self._advised.add(message)
+            run.machine.advise(message)
+
+
+@dataclass(slots=True, kw_only=True)
+class GridCaches:
+    """One grid: what it may find in the caches, and what it leaves there."""
+
+    run: ChannelRun
+    caches: Caches
+    one: Descriptor
+    loaded: Loaded
+    fresh: bool
+    """The launch's own action invalidates something: shader caches too, if one source is right."""
+    loads: Loads | None = None
+    _old: dict[int, Changed] = field(default_factory=dict)
+    """Pages of which the L1 holds something else than memory."""
+
+    def begin(self) -> None:
+        """Judge what is fetched before the first instruction, and take what the launch invalidates."""
+        one, caches = self.one, self.caches
+        caches.invalidate(
+            instructions=one.invalidates_instructions,
+            constants=one.invalidates_constants,
+            data=one.invalidates_data,
+        )
+        for bank in one.banks.values():
+            if bank.invalidate:
+                caches.constants.drop(self._space.number, bank.va, bank.size)
+        self._judge_code()
+        self._judge_banks()
+        self._old = caches.loads.changed(self._space.number, self._page)
+        if self.fresh:
+            caches.invalidate(instructions=True, constants=True, data=True)
+        self._fill()
+
+    def watch(self, instructions: Sequence[str]) -> Loads:
+        """Return who is to be told what the grid loads; `instructions` are the noted ones, by number."""
+        self.loads = Loads(instructions)
+        return self.loads
+
+    def end(self) -> None:
+        """Judge what the grid loaded, and note what it leaves in the caches and what it did not flush."""
+        self._fill()
+        if self.loads is None:
+            return
+        if self.one.caches_loads:
+            if self._old and not may_invalidate(self.loaded.cubin.ptx):
+                self._judge_loads(self.loads)
+            self._fill_l1(self.loads)
+        flushes = self.one.membar is not MembarType.L1_NONE or self.one.releases
+        if flushes:
+            self.run.unflushed.flushed()
+        elif self.loads.stored:
+            self.run.unflushed.add(f"kernel {self._name}, whose CWD_MEMBAR_TYPE is L1_NONE")
+
+    @property
+    def _space(self) -> VaSpace:
+        return self.run.space
+
+    @property
+    def _name(self) -> str:
+        return self.loaded.kernel.name
+
+    def _page(self, va: int, owner: object) -> bytes | None:
+        found = self._space.map.find(va, PAGE)
+        return None if found is None or found is not owner else self._space.map.read(va, PAGE)
+
+    def _fill(self) -> None:
+        fill, number = Fill(self.caches.count(), f"kernel {self._name}"), self._space.number
+        for va, code in self._code():
+            self.caches.code.fill(number, va, code, fill)
+        for bank in self.one.banks.values():
+            self.caches.constants.fill(number, bank.va, self._content(bank.va, bank.size), fill)
+
+    def _code(self) -> list[tuple[int, bytes]]:
+        """Return the kernel's code and that of the functions which its relocations name."""
+        sizes = {one.text.index: len(one.code) for one in self.loaded.cubin.kernels.values()}
+        places = [(va, sizes[index]) for index, va in self.loaded.bases.items() if index in sizes]
+        return [(va, self._content(va, size)) for va, size in places]
+
+    def _content(self, va: int, size: int) -> bytes:
+        return self._space.read(va, size, f"a cache for kernel {self._name}")
+
+    def _fill_l1(self, loads: Loads) -> None:
+        fill = Fill(self.caches.count(), f"kernel {self._name}")
+        for mapping, va, mask in loads.pieces():
+            if self._space.map.find(va, len(mask)) is mapping:
+                data = self._space.map.read(va, len(mask))
+                self.caches.loads.fill(self._space.number, va, data, fill, mask=mask, owner=mapping)
+
+    # ---- judging
+
+    def _judge_code(self) -> None:
+        for va, code in self._code():
+            stale = self.caches.code.stale(self._space.number, va, code)
+            if stale is not None:
+                at = stale.va - va
+                self._tell(f"the code of kernel {self._name} at {stale.va:#x} (+{at:#x})", stale, _CODE)
+
+    def _judge_banks(self) -> None:
+        for bank in self.one.banks.values():
+            content = self._content(bank.va, bank.size)
+            stale = self.caches.constants.stale(self._space.number, bank.va, content)
+            if stale is not None:
+                at = stale.va - bank.va
+                what = f"constant bank {bank.index} of kernel {self._name} at {stale.va:#x} (+{at:#x})"
+                self._tell(what, stale, _BANK.format(bank.index))
+
+    def _judge_loads(self, loads: Loads) -> None:
+        for mapping, va, mask in loads.pieces():
+            for page, low, high in cut(va, len(mask)):
+                changed = self._old.get(page)
+                if changed is None:
+                    continue
+                first = page * PAGE + low - va
+                read = int.from_bytes(mask[first : first + high - low], "little") << 8 * low
+                stale = changed.first(read)
+                if stale is not None:
+                    self._tell(self._load(mapping, stale), stale, _LOADS)
+                    return
+
+    def _load(self, mapping: Mapping, stale: Stale) -> str:
+        work = None if self.run.acting is None else self.run.acting.work
+        who = f"kernel {self._name}" if work is None else work.reads(mapping, stale.va)
+        return f"what {who} loads through the L1 at {stale.va:#x}, in {mapping},"
+
+    def _tell(self, what: str, stale: Stale, wanted: str) -> None:
+        text = (
+            f"{what} may be as old as when {stale.fill.reader} read it: written since by "
+            f"{self.caches.writer(self.run, stale)}, and the cache was not invalidated; wanted {wanted}"
+        )
+        if not self.fresh:
+            raise launch_error(text, Kind.COHERENCE)
+        self.caches.advise(
+            self.run,
+            f"{text}. The launch's own action alone stands between: one source says that it suffices",
+        )

@@ -1,0 +1,510 @@
+"""Missing cache maintenance: each mistake told, silence where it is done (docs/facts/nv-caches.md)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from drivers.emu.library import Sanitizers
+from drivers.nv.emu.machine import Kind
+from drivers.nv.emu.machine.loads import through_l1
+from drivers.nv.layouts.compute import ComputeMethod as M
+from drivers.nv.layouts.host import HostMethod
+from tests.drivers.nv_machine.client import Client, Memory, method, sem, wait_word
+from tests.drivers.nv_machine.launching import (
+    CALL,
+    INCREMENT,
+    STORE,
+    Code,
+    Launcher,
+    copy_word,
+    cubin,
+    upload,
+)
+
+FETCH = """
+.visible .entry {name}(.param .u64 at) {{
+ .reg .b32 %r<2>; .reg .b64 %d<2>;
+ ld.param.u64 %d0, [at]; {before} ld.{how}.u32 %r0, [%d0]; st.global.u32 [%d0+1024], %r0; ret;
+}}
+"""
+HOLD = """
+.visible .entry hold(.param .u64 at) {
+ .reg .b32 %r<2>; .reg .b64 %d<2>; .reg .pred %p;
+ ld.param.u64 %d0, [at]; ld.global.u32 %r0, [%d0];
+L: ld.volatile.global.u32 %r1, [%d0+4]; setp.eq.u32 %p, %r1, 0; @%p bra L; st.global.u32 [%d0+1024], %r0; ret;
+}
+"""
+WAYS = {
+    "fetch": "global",
+    "fetch_nc": "global.nc",
+    "fetch_cta": "relaxed.cta.global",
+    "fetch_cg": "global.cg",
+    "fetch_cv": "global.cv",
+    "fetch_volatile": "volatile.global",
+    "fetch_gpu": "relaxed.gpu.global",
+}
+PARAM_AT = 0x210
+"""Where the parameters begin in bank 0 of sm_90."""
+QUIET = {"INVALIDATE_SHADER_CONSTANT_CACHE": False}
+
+Make = Callable[..., Client]
+
+
+class Bench:
+    """A compute channel with caches that are judged, a copy channel beside it, and memory to work on."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.launcher = Launcher.make(client)
+        self.copies = client.copy_channel()
+        self.data: Memory = client.memory(4096)
+        fetches = "".join(FETCH.format(name=n, how=how, before="") for n, how in WAYS.items())
+        self.code: Code = upload(client, cubin(self.launcher.profile, STORE, INCREMENT, HOLD, fetches))
+        self._signals = 0
+
+    def params(self, at: int = 0, value: int = 1) -> bytes:
+        return struct.pack("<QI", self.data.va + at, value)
+
+    def launch(
+        self, kernel: str, at: int = 0, *, action: int = 9, code: Code | None = None, **kw: Any
+    ) -> list[int]:
+        """Return what launches a kernel whose bank is its own."""
+        params = self.params(at, kw.pop("value", 1))
+        launcher = self.launcher
+        return launcher.send(
+            launcher.qmd(launcher.descriptor(code or self.code, kernel, params, **kw)), action
+        )
+
+    def run(self, *words: list[int]) -> None:
+        """Have the compute channel do something to its end, which must be right."""
+        self.launcher.finish([word for some in words for word in some])
+
+    def fails(self, *words: list[int]) -> str:
+        """Have it do what must be told; the report."""
+        self.launcher.ring.push([word for some in words for word in some])
+        self.launcher.ring.wait_error()
+        (report,) = self.client.kernel.reports
+        assert report.kind is Kind.COHERENCE
+        return report.message
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a dword by the copy engine, to its end."""
+        self._signals += 1
+        self.copies.push(
+            copy_word(source, target) + sem(self.data.va + 2048, self._signals, RELEASE_WFI=True)
+        )
+        wait_word(self.data, 2048, self._signals, self.client)
+
+    def upload(self, va: int, value: int, *, flags: int = 1) -> list[int]:
+        words = method(1, M.LINE_LENGTH_IN, 4, 1, va >> 32, va & 0xFFFF_FFFF)
+        return words + method(1, M.LAUNCH_DMA, flags) + method(1, M.LOAD_INLINE_DATA, value)
+
+    def write(self, va: int, value: int, who: str) -> None:
+        """Write a dword, to its end."""
+        self.data.view[512:516] = struct.pack("<I", value)
+        if who == "copy":
+            self.copy(self.data.va + 512, va)
+        elif who == "inline upload":
+            self.run(self.upload(va, value))
+        elif who == "kernel store":
+            self.run(self.launch("store", va - self.data.va, value=value, **QUIET))
+        else:
+            memory = next(
+                m
+                for m in (self.data, self.launcher.arguments, self.code.memory)
+                if m.va <= va < m.va + m.size
+            )
+            memory.view[va - memory.va : va - memory.va + 4] = struct.pack("<I", value)
+
+    @property
+    def advice(self) -> list[str]:
+        assert all(report.kind is Kind.ADVICE for report in self.client.kernel.reports)
+        return [report.message for report in self.client.kernel.reports]
+
+
+WRITERS = {
+    "host": "the host",
+    "copy": "transfer on",
+    "inline upload": "inline upload on",
+    "kernel store": "kernel store on",
+}
+
+
+@pytest.fixture
+def bench(make: Make) -> Bench:
+    return Bench(make(checks=Sanitizers(caches=True)).up())
+
+
+def idle() -> list[int]:
+    return method(1, M.WAIT_FOR_IDLE, 0)
+
+
+# ---- constants
+
+
+def bank(bench: Bench) -> int:
+    """Run a kernel with a bank that stays; its address."""
+    first = bench.launcher.place(bench.launcher.bank0(bench.params(), (1, 1, 1), (1, 1, 1)))
+    bench.run(bench.launch("store", bank0=first))
+    return first
+
+
+@pytest.mark.parametrize("who", WRITERS)
+def test_a_rewritten_bank_without_an_invalidation_is_told(bench: Bench, who: str):
+    first = bank(bench)
+    bench.write(first + PARAM_AT + 8, 9, who)
+    text = bench.fails(bench.launch("store", bank0=first, **QUIET))
+    assert f"constant bank 0 of kernel store at {first + PARAM_AT + 8:#x} (+{PARAM_AT + 8:#x})" in text
+    assert "as old as when kernel store read it" in text
+    assert WRITERS[who] in text
+    assert "CONSTANT_BUFFER_INVALIDATE[0]" in text
+
+
+CONSTANT_CURES: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "of the bank": ({"CONSTANT_BUFFER_INVALIDATE": (True,)}, []),
+    "of all": ({"INVALIDATE_SHADER_CONSTANT_CACHE": True}, []),
+    "by a method": ({}, method(1, M.INVALIDATE_SHADER_CACHES, 1 << 12)),
+    "by a method that does not wait": ({}, method(1, M.INVALIDATE_SHADER_CACHES_NO_WFI, 1 << 12)),
+}
+
+
+@pytest.mark.parametrize("cure", CONSTANT_CURES)
+def test_a_rewritten_bank_with_an_invalidation_is_not(bench: Bench, cure: str):
+    fields, words = CONSTANT_CURES[cure]
+    first = bank(bench)
+    bench.write(first + PARAM_AT + 8, 9, "host")
+    bench.run(words, bench.launch("store", bank0=first, **(QUIET | fields)))
+    assert bench.data.view[0] == 9
+    assert bench.client.kernel.reports == []
+
+
+@pytest.mark.parametrize("wrong", [1, 1 << 4], ids=["instructions", "data"])
+def test_the_invalidation_of_another_cache_does_not_help_a_bank(bench: Bench, wrong: int):
+    first = bank(bench)
+    bench.write(first + PARAM_AT + 8, 9, "host")
+    words = method(1, M.INVALIDATE_SHADER_CACHES, wrong)
+    assert "constant bank 0" in bench.fails(words, bench.launch("store", bank0=first, **QUIET))
+
+
+def test_a_bank_over_a_part_of_an_older_one_is_told(bench: Bench):
+    first = bank(bench)
+    content = bench.launcher.bank0(bench.params(), (1, 1, 1), (1, 1, 1))
+    at = first + 256 - bench.launcher.arguments.va
+    bench.launcher.arguments.view[at : at + len(content)] = content
+    bench.launcher.used = -(-(at + len(content)) // 256) * 256
+    text = bench.fails(bench.launch("store", bank0=first + 256, **QUIET))
+    assert "constant bank 0" in text
+
+
+def test_a_bank_that_reads_as_before_is_not_told(bench: Bench):
+    first = bank(bench)
+    bench.write(first + PARAM_AT + 8, 9, "host")
+    bench.write(first + PARAM_AT + 8, 1, "host")
+    bench.run(bench.launch("store", bank0=first, **QUIET))
+    assert bench.client.kernel.reports == []
+
+
+def test_a_bank_that_only_the_action_invalidates_gets_advice(bench: Bench):
+    first = bank(bench)
+    bench.write(first + PARAM_AT + 8, 9, "host")
+    bench.run(bench.launch("store", bank0=first, action=0xA, **QUIET))
+    (text,) = bench.advice
+    assert "constant bank 0" in text
+    assert "one source" in text
+
+
+# ---- code
+
+
+def overwrite(bench: Bench, at: int) -> None:
+    """Put the code of `increment` over that of `store`, or somewhat behind."""
+    section = bench.code.elf.section(".text.increment")
+    assert section is not None
+    start = bench.code.at(".text.store") + at - bench.code.memory.va
+    bench.code.memory.view[start : start + section.size] = bench.code.elf.content(section)
+
+
+def over(bench: Bench, at: int, **fields: Any) -> list[int]:
+    va = bench.code.at(".text.store") + at
+    return bench.launch("increment", **({"PROGRAM_ADDRESS_LOWER": va & 0xFFFF_FFFF} | fields))
+
+
+@pytest.mark.parametrize("at", [0, 128])
+def test_code_over_code_without_an_invalidation_is_told(bench: Bench, at: int):
+    bench.run(bench.launch("store"))
+    overwrite(bench, at)
+    text = bench.fails(over(bench, at))
+    assert "the code of kernel increment" in text
+    assert "as old as when kernel store read it" in text
+    assert "INVALIDATE_INSTRUCTION_CACHE" in text
+
+
+@pytest.mark.parametrize("how", ["descriptor", "method", "method that does not wait"])
+def test_code_over_code_with_an_invalidation_is_not(bench: Bench, how: str):
+    bench.run(bench.launch("store"))
+    overwrite(bench, 128)
+    words = {
+        "method": method(1, M.INVALIDATE_SHADER_CACHES, 1),
+        "method that does not wait": method(1, M.INVALIDATE_SHADER_CACHES_NO_WFI, 1),
+    }.get(how, [])
+    bench.run(words, over(bench, 128, INVALIDATE_INSTRUCTION_CACHE=how == "descriptor"))
+    assert bench.client.kernel.reports == []
+
+
+def test_code_over_a_function_that_was_called_is_told(bench: Bench):
+    code = upload(bench.client, cubin(bench.launcher.profile, CALL))
+    names = [s.name for s in code.elf.sections if s.name.startswith(".text.") and s.name != ".text.calls"]
+    if not names:
+        pytest.skip("the assembler put the function into its caller")
+    bench.run(bench.launch("calls", code=code))
+    at = code.at(names[0]) - code.memory.va
+    code.memory.view[at] ^= 1
+    bench.launcher.ring.push(bench.launch("calls", code=code))
+    bench.launcher.ring.wait_error()
+    assert bench.client.kernel.reports[0].kind is Kind.COHERENCE
+
+
+# ---- loads
+
+
+@pytest.mark.parametrize("who", WRITERS)
+@pytest.mark.parametrize("kernel", ["fetch", "fetch_nc", "fetch_cta"])
+def test_a_load_of_what_was_loaded_and_changed_is_told(bench: Bench, who: str, kernel: str):
+    bench.run(bench.launch("fetch"))
+    bench.write(bench.data.va, 9, who)
+    text = bench.fails(bench.launch(kernel))
+    assert f"kernel {kernel}" in text
+    assert f"ld.{WAYS[kernel]}.u32 %r0, [%d0]" in text
+    assert f"{bench.data.va:#x}" in text
+    assert "as old as when kernel fetch read it" in text
+    assert WRITERS[who] in text
+    assert "INVALIDATE_SHADER_DATA_CACHE" in text
+
+
+LOAD_CURES: dict[str, tuple[dict[str, Any], list[int]]] = {
+    "descriptor": ({"INVALIDATE_SHADER_DATA_CACHE": True}, []),
+    "method": ({}, method(1, M.INVALIDATE_SHADER_CACHES, 1 << 4)),
+    "method that does not wait": ({}, method(1, M.INVALIDATE_SHADER_CACHES_NO_WFI, 1 << 4)),
+}
+
+
+@pytest.mark.parametrize("cure", LOAD_CURES)
+def test_a_load_behind_an_invalidation_is_not_told(bench: Bench, cure: str):
+    fields, words = LOAD_CURES[cure]
+    bench.run(bench.launch("fetch"))
+    bench.write(bench.data.va, 9, "host")
+    bench.run(words, bench.launch("fetch", **fields))
+    bench.write(bench.data.va, 10, "kernel store")
+    bench.run(words, bench.launch("fetch", **fields))
+    assert bench.data.view[1024] == 10
+    assert bench.client.kernel.reports == []
+
+
+def test_an_invalidation_before_the_load_that_fills_does_not_help(bench: Bench):
+    bench.run(method(1, M.INVALIDATE_SHADER_CACHES, 1 << 4), bench.launch("fetch"))
+    bench.write(bench.data.va, 9, "host")
+    assert "kernel fetch" in bench.fails(bench.launch("fetch"))
+
+
+def test_what_a_grid_still_running_loads_outlives_an_invalidation_that_does_not_wait(bench: Bench):
+    early = method(1, M.INVALIDATE_SHADER_CACHES_NO_WFI, 1 << 4)
+    bench.launcher.ring.push(bench.launch("hold") + early + sem(bench.data.va + 3072, 1))
+    wait_word(bench.data, 3072, 1, bench.client)
+    bench.data.view[4] = 1
+    bench.run(idle())
+    bench.write(bench.data.va, 9, "host")
+    assert "kernel fetch" in bench.fails(bench.launch("fetch"))
+
+
+@pytest.mark.parametrize("kernel", ["fetch_cg", "fetch_cv", "fetch_volatile", "fetch_gpu"])
+def test_loads_past_the_l1_neither_fill_nor_hit_it(bench: Bench, kernel: str):
+    for first, then in (("fetch", kernel), (kernel, "fetch")):
+        bench.run(method(1, M.INVALIDATE_SHADER_CACHES, 1 << 4), bench.launch(first))
+        bench.write(bench.data.va, 9 + (first == kernel), "host")
+        bench.run(bench.launch(then))
+    assert bench.client.kernel.reports == []
+
+
+def test_other_dwords_and_equal_values_are_not_told(bench: Bench):
+    bench.run(bench.launch("fetch"))
+    bench.write(bench.data.va + 4, 9, "host")
+    bench.run(bench.launch("fetch"), idle(), bench.launch("fetch", 8))
+    assert bench.client.kernel.reports == []
+
+
+def test_a_grid_may_load_what_it_stored_itself(bench: Bench):
+    bench.run(bench.launch("increment"))
+    bench.run(bench.launch("increment"))
+    assert bench.data.view[0] == 2
+    assert bench.client.kernel.reports == []
+
+
+def test_a_kernel_with_a_fence_is_left_alone(bench: Bench):
+    text = FETCH.format(name="fetch", how="global", before="fence.acq_rel.gpu;")
+    fenced = upload(bench.client, cubin(bench.launcher.profile, text))
+    bench.run(bench.launch("fetch"))
+    bench.write(bench.data.va, 9, "host")
+    bench.run(bench.launch("fetch", code=fenced))
+    assert bench.client.kernel.reports == []
+
+
+def test_a_load_that_only_the_action_invalidates_gets_advice(bench: Bench):
+    bench.run(bench.launch("fetch"))
+    bench.write(bench.data.va, 9, "host")
+    bench.run(bench.launch("fetch", action=3))
+    (text,) = bench.advice
+    assert "through the L1" in text
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_ampere_may_keep_loads_out_of_the_l1(make: Make, cached: bool):  # noqa: FBT001 - a case
+    bench = Bench(make("sm_80", checks=Sanitizers(caches=True)).up())
+    bench.run(bench.launch("fetch", SM_GLOBAL_CACHING_ENABLE=cached))
+    bench.write(bench.data.va, 9, "host")
+    again = bench.launch("fetch", SM_GLOBAL_CACHING_ENABLE=cached)
+    if cached:
+        assert "kernel fetch" in bench.fails(again)
+    else:
+        bench.run(again)
+        assert bench.client.kernel.reports == []
+
+
+@pytest.mark.parametrize(
+    ("text", "through"),
+    [
+        ("ld.global.f32 %f1, [%rd1]", True),
+        ("@%p1 ld.global.nc.v4.f32 {%f1, %f2, %f3, %f4}, [%rd1];", True),
+        ("cp.async.ca.shared.global [%r1], [%rd1], 4;", True),
+        ("cp.async.cg.shared.global [%r1], [%rd1], 16;", False),
+        ("ld.const.u32 %r1, [%rd1];", False),
+        ("ld.acquire.sys.global.u32 %r1, [%rd1];", False),
+        ("ld.global.L1::no_allocate.u32 %r1, [%rd1];", True),
+        ("@!%p st.global.u32 [%rd1], %r1;", False),
+    ],
+)
+def test_which_instructions_load_through_the_l1(text: str, through: bool):  # noqa: FBT001 - a case
+    assert through_l1(text) is through
+
+
+# ---- stores that nobody flushed
+
+NONE = {"CWD_MEMBAR_TYPE": 0}
+
+
+def report(bench: Bench, flags: int, kind: str) -> list[int]:
+    """Return a report semaphore of one word."""
+    at = bench.data.va + 3072
+    if kind == "SET_REPORT_SEMAPHORE_D":
+        return method(1, M.SET_REPORT_SEMAPHORE_A, at >> 32, at & 0xFFFF_FFFF, 3, 1 << 28 | flags << 2)
+    words = method(1, M.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, 3, 0, at & 0xFFFF_FFFF, at >> 32)
+    return words + method(1, M.REPORT_SEMAPHORE_EXECUTE, 1 << 3 | flags << 5)
+
+
+KINDS = ["SET_REPORT_SEMAPHORE_D", "REPORT_SEMAPHORE_EXECUTE"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_report_that_does_not_flush_behind_stores_without_a_membar_is_told(bench: Bench, kind: str):
+    text = bench.fails(bench.launch("store", **NONE), report(bench, 1, kind))
+    assert "FLUSH_DISABLE" in text
+    assert "kernel store" in text
+    assert "L1_NONE" in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("what", ["a membar of the grid", "a flush", "a flush before"])
+def test_stores_that_something_flushes_are_not_told(bench: Bench, kind: str, what: str):
+    fields = {} if what == "a membar of the grid" else NONE
+    flush = {"a flush": report(bench, 0, kind), "a flush before": report(bench, 0, kind)}.get(what, [])
+    rest = [] if what == "a flush" else report(bench, 1, kind)
+    bench.run(bench.launch("store", **fields), flush, rest)
+    assert bench.data.view[3072] == 3
+    assert bench.client.kernel.reports == []
+
+
+def test_a_grid_that_stores_nothing_needs_no_membar(bench: Bench):
+    bench.run(bench.launch("store"))
+    empty = upload(
+        bench.client, cubin(bench.launcher.profile, ".visible .entry empty(.param .u64 at) { ret; }")
+    )
+    bench.run(bench.launch("empty", code=empty, **NONE), report(bench, 1, KINDS[0]))
+    assert bench.client.kernel.reports == []
+
+
+@pytest.mark.parametrize("flags", [0x41, 1])
+def test_an_inline_upload_without_a_membar_is_told(bench: Bench, flags: int):
+    words = [bench.upload(bench.data.va, 7, flags=flags), report(bench, 1, KINDS[0])]
+    if flags == 1:
+        bench.run(*words)
+        assert bench.client.kernel.reports == []
+    else:
+        assert "SYSMEMBAR_DISABLE" in bench.fails(*words)
+
+
+@pytest.mark.parametrize("wait", ["WFI", "WAIT_FOR_IDLE"])
+@pytest.mark.parametrize("flushes", [True, False])
+def test_a_host_release_behind_a_wait_publishes_nothing_without_its_membar(
+    bench: Bench,
+    wait: str,
+    flushes: bool,  # noqa: FBT001 - a case
+):
+    waiting = idle() if wait == "WAIT_FOR_IDLE" else method(0, HostMethod.WFI, 1)
+    words = [bench.launch("store", **NONE), waiting]
+    words.append(sem(bench.data.va + 3072, 3, **({"RELEASE_WFI": True} if flushes else {})))
+    if flushes:
+        bench.run(*words)
+        assert bench.client.kernel.reports == []
+    else:
+        text = bench.fails(*words)
+        assert "without RELEASE_WFI" in text
+        assert "kernel store" in text
+
+
+def test_a_host_release_that_waits_for_nothing_promises_nothing(bench: Bench):
+    bench.run(bench.launch("store", **NONE), sem(bench.data.va + 3072, 3))
+    assert bench.client.kernel.reports == []
+
+
+# ---- descriptors
+
+
+@pytest.mark.parametrize("action", [1, 3])
+def test_a_rewritten_dependent_descriptor_needs_an_action_that_invalidates(make: Make, action: int):
+    bench = Bench(make().up())
+    launcher = bench.launcher
+    values = launcher.descriptor(bench.code, "store", bench.params())
+    second = launcher.qmd(values)
+    bench.run(launcher.send(second))
+    launcher.used -= 384
+    assert launcher.qmd(values | {"REGISTER_COUNT": 65}) == second
+    chain = {
+        "DEPENDENT_QMD_ENABLE": (True,),
+        "DEPENDENT_QMD_ACTION": (action,),
+        "DEPENDENT_QMD0_POINTER": second >> 8,
+    }
+    words = bench.launch("increment", 4, action=0xA, **chain)
+    if action == 3:
+        bench.run(words)
+        assert bench.client.kernel.reports == []
+    else:
+        assert "reused with other content" in bench.fails(words)
+
+
+# ---- the option
+
+
+def test_nothing_is_judged_where_nobody_asked(make: Make):
+    bench = Bench(make().up())
+    assert bench.client.machine.caches is None
+    bench.run(bench.launch("fetch"))
+    bench.write(bench.data.va, 9, "host")
+    bench.run(bench.launch("fetch", **NONE), report(bench, 1, KINDS[0]))
+    assert bench.client.kernel.reports == []
+
+
+def test_what_is_judged_only_where_asked_is_part_of_all() -> None:
+    assert Sanitizers.all().caches
