@@ -28,6 +28,7 @@ _NODE_CURES = {
     errno.ENODEV: _SILENT,
     errno.ENXIO: _SILENT,
     errno.EIO: "the kernel driver could not bring the GPU up; see dmesg for NVRM messages",
+    errno.EMFILE: "this process has too many files open: close devices, or raise the limit (ulimit -n)",
     errno.EBUSY: "the device is held exclusively by another process; see nvidia-smi or fuser {path}",
 }
 

@@ -111,7 +111,10 @@ class Rm:
     # --- nodes
 
     def cards(self) -> list[Card]:
-        """Return the GPUs that this process can open."""
+        """Return the GPUs that this process can open.
+
+        Raises `DriverError` with a cure when the driver lists some and none can be opened.
+        """
         layout = layouts.nv_ioctl_card_info_t
         block = bytearray(layout.SIZE * layouts.CARD_INFO_RECORDS)
         escape(self.kernel, self.ctl, Escape.NV_ESC_CARD_INFO, block, "all")
@@ -121,7 +124,12 @@ class Rm:
             for r in records
             if r.valid
         ]
-        return listed if len(listed) == 1 else [card for card in listed if self._there(card)]
+        if len(listed) == 1:
+            return listed
+        there = [card for card in listed if self._there(card)]
+        if listed and not there:
+            self.kernel.close(open_node(self.kernel, f"/dev/nvidia{listed[0].minor}"))  # says why
+        return there
 
     def _there(self, card: Card) -> bool:
         # A container lists the host's GPUs and has the nodes of its own ones only.

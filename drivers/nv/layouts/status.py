@@ -33,7 +33,9 @@ class NvStatus(enum.IntEnum):
 
 
 CAUSES: dict[int, str] = {
-    NvStatus.INSUFFICIENT_RESOURCES: "out of channels or of address space",
+    NvStatus.INSUFFICIENT_RESOURCES: (
+        "out of channels or of address space: close devices, or end processes that use the GPU (nvidia-smi)"
+    ),
     NvStatus.INSUFFICIENT_PERMISSIONS: "the call needs root, or asked for a privileged mapping",
     NvStatus.INVALID_ADDRESS: "the range is outside the address space or overlaps another",
     NvStatus.INVALID_ARGUMENT: "a field is wrong; often a structure of another branch, or the engine type",
@@ -42,7 +44,7 @@ CAUSES: dict[int, str] = {
     NvStatus.INVALID_OBJECT_PARENT: "the class is not allowed under that parent",
     NvStatus.INVALID_PARAM_STRUCT: "the size of the parameters is not what this driver branch expects",
     NvStatus.INVALID_STATE: "wrong order, e.g. a channel registered before its engine object",
-    NvStatus.NO_MEMORY: "no memory of that kind is left",
+    NvStatus.NO_MEMORY: "no memory of that kind is left: close buffers; nvidia-smi shows who holds it",
     NvStatus.NOT_SUPPORTED: "the control is unknown to the driver, or filtered by a sandbox",
     NvStatus.UVM_ADDRESS_IN_USE: "the range overlaps another one or a mapping that UVM owns",
 }

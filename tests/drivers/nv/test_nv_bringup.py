@@ -73,18 +73,23 @@ def test_close_is_idempotent():
 
 
 @pytest.mark.slow
-def test_every_call_that_fails_raises_a_typed_error_and_frees_everything():
-    probe = ScriptedKernel()
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("version", "compute"), [(row[0], row[1]) for row in (ROWS[0], ROWS[3], ROWS[5])])
+def test_every_call_that_fails_raises_a_typed_error_and_frees_everything(version: str, compute: int):
+    script = Script(version=version, compute_class=compute)
+    probe = ScriptedKernel(script)
     use(probe)
     for number in range(probe.count):
-        kernel = ScriptedKernel(fail_at=number)
+        kernel = ScriptedKernel(script, fail_at=number)
         raised = ""
         try:
             use(kernel)
         except HcqError as error:
             raised = str(error)
         # What may be refused without harm: the product name and the copy engine beside compute.
-        harmless = kernel.failed.startswith(("NV2080_CTRL_CMD_GPU_GET_NAME_STRING", "HOPPER_DMA_COPY_A"))
+        harmless = (
+            kernel.failed.startswith("NV2080_CTRL_CMD_GPU_GET_NAME_STRING") or "_DMA_COPY_" in kernel.failed
+        )
         assert raised or harmless, f"call {number} ({kernel.failed}) failed in silence"
         assert kernel.leaks() == [], f"call {number} ({kernel.failed}) left something"
 
@@ -125,6 +130,7 @@ def test_a_part_that_fails_leaves_an_open_device_as_it_was(part: str):
         (errno.EACCES, "group"),
         (errno.ENODEV, "modprobe"),
         (errno.EIO, "dmesg"),
+        (errno.EMFILE, "ulimit -n"),
     ],
 )
 def test_a_node_that_cannot_be_opened_names_its_cure(number: int, cure: str):
@@ -133,6 +139,25 @@ def test_a_node_that_cannot_be_opened_names_its_cure(number: int, cure: str):
         opened(kernel)
     assert cure in str(raised.value)
     assert NvDriver("nv", lambda _: kernel).enumerate() == []
+
+
+@pytest.mark.parametrize(("number", "cure"), [(errno.ENOENT, "pass it through"), (errno.EACCES, "group")])
+def test_gpus_none_of_which_can_be_opened_name_the_cure(number: int, cure: str):
+    nodes = ("/dev/nvidia0", "/dev/nvidia1")
+    kernel = ScriptedKernel(Script(gpus=2, missing=nodes, missing_errno=number))
+    with pytest.raises(DriverError, match=rf"(?s)open /dev/nvidia0 failed .*{cure}"):
+        opened(kernel)
+    assert NvDriver("nv", lambda _: kernel).enumerate() == []
+    assert kernel.leaks() == []
+
+
+@pytest.mark.parametrize("status", [NvStatus.NO_MEMORY, NvStatus.INSUFFICIENT_RESOURCES])
+@pytest.mark.parametrize("what", ["NV01_ROOT_CLIENT", "HOPPER_CHANNEL_GPFIFO_A", "UVM_REGISTER_GPU"])
+def test_no_room_at_open_says_what_to_close(what: str, status: NvStatus):
+    kernel = ScriptedKernel(Script(refuse={what: status}))
+    with pytest.raises(OutOfMemoryError, match=rf"(?s){what} failed.*close .*nvidia-smi"):
+        opened(kernel)
+    assert kernel.leaks() == []
 
 
 def test_missing_unified_memory_names_the_module():
