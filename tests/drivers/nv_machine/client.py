@@ -123,6 +123,7 @@ class Client:
         self.machine = self.kernel.machine
         self.structs = self.machine.structs
         self.next_va = WINDOW
+        self.next_window = 0x10_0000_0000
         self.generation = self.machine.profile.generation
         self.reserved = self.kernel.mmap(
             WINDOW_BYTES, va=WINDOW, prot=PROT_NONE, flags=0x22 | MAP_FIXED | 0x4000
@@ -396,7 +397,8 @@ class Client:
         group = self.group()
         ring = self.ring(group)
         self.engine_object = self.compute_object(ring)
-        self.register_channel(ring)
+        self.register_channel(ring, self.next_window)
+        self.next_window += 64 * MIB
         self.schedule(ring, group)
         ring.push(method(1, 0, self.generation.compute), ring=False)
         return ring

@@ -76,10 +76,13 @@ def test_ampere_doorbells_take_no_parameters(make: Make) -> None:
 
 @pytest.mark.parametrize(
     ("fields", "code"),
-    [({"hDebuggerClient_Obsolete": 1}, 0x1F), ({"hAppClient": 5}, 0x33), ({"hClass3dObject": 5}, 0x33)],
+    [({"hDebuggerClient_Obsolete": 1}, 0x1F), ({"hAppClient": 5}, 0x33), ({"hClass3dObject": 5}, 0x36)],
 )
 def test_debuggers_are_judged(up: Client, fields: dict[str, int], code: int) -> None:
-    up.compute_channel()
+    ring = up.compute_channel()
+    copy = up.alloc(ring.handle, up.generation.copy[0])
+    other = rm_classes.NV83DE_ALLOC_PARAMETERS(hAppClient=up.root, hClass3dObject=copy)
+    refused(0x31, up.alloc, up.device, RmClass.GT200_DEBUGGER, other)
     values = {"hAppClient": up.root, "hClass3dObject": up.engine_object} | fields
     refused(code, up.alloc, up.device, RmClass.GT200_DEBUGGER, rm_classes.NV83DE_ALLOC_PARAMETERS(**values))
 
@@ -90,21 +93,33 @@ def test_events_are_judged(up: Client) -> None:
         "hSrcResource": up.subdevice,
         "hClass": 0x79,
         "notifyIndex": 37,
-        "data": 3,
+        "data": up.gpu,
     }
     bad = rm_classes.NV0005_ALLOC_PARAMETERS(**(good | {"hClass": 5}))
     refused(0x1F, up.alloc, up.subdevice, 0x79, bad)
     other = up.alloc(up.device, RmClass.NV20_SUBDEVICE_0)
     refused(0x36, up.alloc, other, 0x79, rm_classes.NV0005_ALLOC_PARAMETERS(**good))
+    refused(0x57, up.alloc, up.subdevice, 0x79, rm_classes.NV0005_ALLOC_PARAMETERS(**good))
     kind = rm.nv_ioctl_alloc_os_event_t
-    for fields, code in (({}, 0), ({}, 0x40), ({"hClient": 5}, 0x1F), ({"fd": 3}, 0x1F)):
+    for fields, code in (({}, 0), ({}, 0x1A), ({"hClient": 5}, 0x1F), ({"fd": 3}, 0x1F)):
         values = {"hClient": up.root, "hDevice": up.device, "fd": up.gpu} | fields
         block = bytearray(kind(**values).to_bytes())
         up.escape(up.gpu, Escape.NV_ESC_ALLOC_OS_EVENT, block)
         assert kind.from_bytes(block).Status == code
-    block = bytearray(kind(hClient=up.root, hDevice=up.device, fd=up.gpu).to_bytes())
-    up.escape(up.gpu, Escape.NV_ESC_FREE_OS_EVENT, block)
-    assert kind.from_bytes(block).Status == 0
+    number = Control.NV2080_CTRL_CMD_EVENT_SET_NOTIFICATION
+    refused(0x40, up.control, up.subdevice, number, event=37, action=2)
+    up.alloc(up.subdevice, 0x79, rm_classes.NV0005_ALLOC_PARAMETERS(**good))
+    for action, code in ((2, 0), (2, 0x40), (0, 0), (1, 0)):
+        if code:
+            refused(code, up.control, up.subdevice, number, event=37, action=action)
+        else:
+            up.control(up.subdevice, number, event=37, action=action)
+    for code in (0, 0x1F):
+        block = bytearray(kind(hClient=up.root, hDevice=up.device, fd=up.gpu).to_bytes())
+        up.escape(up.gpu, Escape.NV_ESC_FREE_OS_EVENT, block)
+        assert kind.from_bytes(block).Status == code
+    up.machine.notify(37)
+    assert up.kernel.poll([up.gpu], 0) == []
 
 
 def test_small_notifiers_do_not_exist_and_none_is_allowed(up: Client) -> None:
@@ -141,8 +156,6 @@ def test_small_escapes(up: Client) -> None:
     invalid(
         errno.EINVAL, up.escape, up.ctl, Escape.NV_ESC_CHECK_VERSION_STR, bytearray(kind(cmd=9).to_bytes())
     )
-    loop = bytearray(rm.nv_ioctl_xfer_t(cmd=Escape.NV_ESC_IOCTL_XFER_CMD).to_bytes())
-    invalid(errno.EINVAL, up.escape, up.ctl, Escape.NV_ESC_IOCTL_XFER_CMD, loop)
     invalid(errno.EINVAL, up.escape, up.ctl, Escape.NV_ESC_RM_SHARE, bytearray(32))
     invalid(errno.EINVAL, up.kernel.read, up.ctl, 4)
 
@@ -262,7 +275,8 @@ def test_windows_and_pools_do_not_overlap(up: Client) -> None:
     other = up.ring(up.group())
     up.compute_object(other)
     refused(0x68, up.register_channel, other, 0x10_0010_0000)
-    up.register_channel(other)
+    refused(0x1A, up.register_channel, other)
+    up.register_channel(other, 0x10_0400_0000)
     one = (UvmGpuMappingAttributes(gpuUuid=up.uuid),)
     fields = {"base": ring.memory.va, "length": 4096, "perGpuAttributes": one, "gpuAttributesCount": 1}
     refused(0x68, up.uvm_call, UvmCommand.UVM_ALLOC_SEMAPHORE_POOL, **fields)

@@ -156,7 +156,7 @@ def test_the_last_close_ends_the_thread_and_the_machine_can_be_used_again(make: 
 def test_memory_that_a_channel_uses_outlives_its_object(up: Client):
     ring, memory = up.copy_channel(), up.memory(4096)
     up.free(ring.notifier.handle, up.device)
-    up.free(ring.memory.handle, up.device)
+    up.free(memory.handle, up.device)
     ring.push(sem(memory.va, 1))
     wait_word(memory, 0, 1, up)
     ring.push(method(0, 0x0C, 0))

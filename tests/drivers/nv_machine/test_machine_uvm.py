@@ -40,7 +40,8 @@ def test_initialize_comes_first(make: Make):
     refused(NvStatus.INVALID_STATE, make_range, client)
     refused(NvStatus.INVALID_ARGUMENT, client.uvm_call, UvmCommand.UVM_INITIALIZE, flags=8)
     client.uvm_call(UvmCommand.UVM_INITIALIZE, flags=1)
-    refused(NvStatus.INVALID_STATE, client.uvm_call, UvmCommand.UVM_INITIALIZE)
+    client.uvm_call(UvmCommand.UVM_INITIALIZE, flags=1)
+    refused(NvStatus.INVALID_ARGUMENT, client.uvm_call, UvmCommand.UVM_INITIALIZE)
 
 
 def test_mm_initialize_takes_another_descriptor_and_warns_in_the_sandbox(make: Make):
@@ -49,9 +50,32 @@ def test_mm_initialize_takes_another_descriptor_and_warns_in_the_sandbox(make: M
     refused(0x1F, client.uvm_call, mm, fd=client.uvm_fd2, uvmFd=client.uvm_fd)
     client.uvm_call(UvmCommand.UVM_INITIALIZE)
     refused(0x1F, client.uvm_call, mm, uvmFd=client.uvm_fd)
-    out = client.uvm_call(mm, fd=client.uvm_fd2, uvmFd=client.uvm_fd)
-    assert out.rmStatus == NvStatus.WARN_NOTHING_TO_DO
+    for _ in range(2):
+        out = client.uvm_call(mm, fd=client.uvm_fd2, uvmFd=client.uvm_fd)
+        assert out.rmStatus == NvStatus.WARN_NOTHING_TO_DO
+
+
+def test_a_bare_machine_keeps_the_second_descriptor(make: Make):
+    client = make(filtered=False).nodes().objects()
+    mm, third = UvmCommand.UVM_MM_INITIALIZE, client.kernel.open("/dev/nvidia-uvm")
+    client.uvm_call(UvmCommand.UVM_INITIALIZE)
+    assert client.uvm_call(mm, fd=client.uvm_fd2, uvmFd=client.uvm_fd).rmStatus == NvStatus.OK
     refused(NvStatus.INVALID_STATE, client.uvm_call, mm, fd=client.uvm_fd2, uvmFd=client.uvm_fd)
+    refused(NvStatus.INVALID_STATE, client.uvm_call, mm, fd=third, uvmFd=client.uvm_fd)
+    refused(NvStatus.INVALID_ARGUMENT, client.uvm_call, UvmCommand.UVM_INITIALIZE, fd=client.uvm_fd2)
+
+
+def test_several_processes_may_share_a_bare_machine_and_need_no_second_descriptor(make: Make):
+    client = make(filtered=False).nodes().objects()
+    kind: Any = client.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
+    space = client.alloc(client.device, RmClass.FERMI_VASPACE_A, kind(flags=8))
+    uuid = NvProcessorUuid(uuid=client.machine.uuid)
+    client.uvm_call(UvmCommand.UVM_INITIALIZE, flags=2)
+    out = client.uvm_call(UvmCommand.UVM_MM_INITIALIZE, fd=client.uvm_fd2, uvmFd=client.uvm_fd)
+    assert out.rmStatus == NvStatus.WARN_NOTHING_TO_DO
+    client.uvm_call(UvmCommand.UVM_REGISTER_GPU, gpu_uuid=uuid, rmCtrlFd=-1)
+    fields = {"gpuUuid": uuid, "rmCtrlFd": client.ctl, "hClient": client.root, "hVaSpace": space}
+    client.uvm_call(UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
 
 
 def test_a_bare_machine_wants_mm_initialize(make: Make):

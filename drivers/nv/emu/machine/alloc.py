@@ -6,6 +6,7 @@ Not here: what the objects do once made (`channel`, `uvm`, `controls`).
 from __future__ import annotations
 
 import errno
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -93,7 +94,7 @@ def _subdevice(
 
 
 def _usermode(
-    _machine: Machine, _client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
+    _machine: Machine, _client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     bar1 = False
     if block is not None:
@@ -103,8 +104,6 @@ def _usermode(
         if params.bPriv:
             raise Refused(NvStatus.INSUFFICIENT_PERMISSIONS, "bPriv asks for the privileged page")
         bar1 = params.bBar1Mapping
-    if any(isinstance(child, Usermode) and child.bar1 == bar1 for child in parent.children):
-        raise Refused(NvStatus.INVALID_STATE, "the subdevice has such a usermode object already")
     return Usermode(handle=handle, cls=cls, bar1=bar1)
 
 
@@ -136,19 +135,25 @@ def _vaspace(
 
 
 def _debugger(
-    _machine: Machine, client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
+    machine: Machine, client: Client, _parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     params = NV83DE_ALLOC_PARAMETERS.from_bytes(block or b"")
     if params.hDebuggerClient_Obsolete:
         raise Refused(NvStatus.INVALID_ARGUMENT, "hDebuggerClient_Obsolete must be 0")
     if params.hAppClient != client.handle:
         raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"hAppClient {params.hAppClient:#x} is not this client")
-    target = find(client, params.hClass3dObject, EngineObject, "hClass3dObject")
+    target = client.objects.get(params.hClass3dObject)
+    if target is None:
+        raise Refused(
+            NvStatus.INVALID_OBJECT_PARENT, f"hClass3dObject {params.hClass3dObject:#x} is no object"
+        )
+    if not isinstance(target, EngineObject) or target.cls != machine.profile.generation.compute:
+        raise Refused(NvStatus.INVALID_OBJECT, f"hClass3dObject {target} is no compute object")
     return Debugger(handle=handle, cls=cls, target=target)
 
 
-def _event(
-    _machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
+def _event(  # noqa: PLR0917 - the signature of all makers
+    machine: Machine, client: Client, parent: RmObject, cls: int, handle: int, block: bytearray | None
 ) -> RmObject:
     params = NV0005_ALLOC_PARAMETERS.from_bytes(block or b"")
     if params.hParentClient not in (0, client.handle) or params.hClass != RmClass.NV01_EVENT_OS_EVENT:
@@ -156,17 +161,16 @@ def _event(
     source = find(client, params.hSrcResource, Subdevice, "hSrcResource")
     if source is not parent:
         raise Refused(NvStatus.INVALID_OBJECT_PARENT, "the event's source is not its parent")
-    return Event(
-        handle=handle,
-        cls=cls,
-        subdevice=source,
-        index=params.notifyIndex & 0xFFFF,
-        fd=params.data & 0xFFFF_FFFF,
-    )
+    fd = params.data & 0xFFFF_FFFF
+    if (client.handle, fd) not in machine.os_events:
+        raise Refused(
+            NvStatus.OBJECT_NOT_FOUND, f"descriptor {fd} is no OS event: ALLOC_OS_EVENT comes first"
+        )
+    return Event(handle=handle, cls=cls, subdevice=source, index=params.notifyIndex & 0xFFFF, fd=fd)
 
 
 _RULES: Final[dict[int, Rule]] = {
-    RmClass.NV01_DEVICE_0: Rule(Client, "NV0080_ALLOC_PARAMETERS", _device),
+    RmClass.NV01_DEVICE_0: Rule(Client, "NV0080_ALLOC_PARAMETERS", _device, required=False),
     RmClass.NV20_SUBDEVICE_0: Rule(Device, "NV2080_ALLOC_PARAMETERS", _subdevice, required=False),
     RmClass.FERMI_VASPACE_A: Rule(Device, "NV_VASPACE_ALLOCATION_PARAMETERS", _vaspace),
     RmClass.NV01_MEMORY_LOCAL_USER: Rule(Device, "NV_MEMORY_ALLOCATION_PARAMS", make_memory),
@@ -220,9 +224,12 @@ def allocate(  # noqa: PLR0917 - the fields of the call
         raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"handle {new:#x} is taken by {client.objects[new]}")
     block = _params(machine, rule, cls, address, size)
     made = rule.make(machine, client, above, cls, new or machine.new_handle(client), block)
-    if block is not None:
-        machine.user.write(address, block)
     insert(client, made, above)
+    with ExitStack() as undo:
+        undo.callback(machine.free, client, made)
+        if block is not None:
+            machine.user.write(address, block)
+        undo.pop_all()
     return made.handle
 
 

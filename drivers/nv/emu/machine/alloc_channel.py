@@ -64,7 +64,8 @@ def make_group(
     if params.hObjectError or params.hObjectEccError or params.bIsCallingContextVgpuPlugin:
         raise Refused(_WRONG, f"only hVASpace and engineType are known: {params}")
     space = find(client, params.hVASpace, VaSpaceObject, "hVASpace") if params.hVASpace else None
-    return ChannelGroup(handle=handle, cls=cls, engine=params.engineType, vaspace=space)
+    needs = () if space is None else (space,)
+    return ChannelGroup(handle=handle, cls=cls, engine=params.engineType, vaspace=space, needs=needs)
 
 
 def make_ctxshare(
@@ -73,6 +74,7 @@ def make_ctxshare(
     """Make a subcontext; its number is written back."""
     assert isinstance(parent, ChannelGroup)
     assert block is not None
+    parent.alive()
     params = NV_CTXSHARE_ALLOCATION_PARAMETERS.from_bytes(block)
     if parent.engine != EngineType.GR0:
         raise Refused(_WRONG, "subcontexts are for the graphics engine")
@@ -82,7 +84,7 @@ def make_ctxshare(
     number = parent.next_subcontext if params.flags == CtxshareFlags.SUBCONTEXT_ASYNC else 0
     parent.next_subcontext += 1
     NV_CTXSHARE_ALLOCATION_PARAMETERS.store(block, subctxId=number)
-    return Ctxshare(handle=handle, cls=cls, vaspace=space, subcontext=number)
+    return Ctxshare(handle=handle, cls=cls, vaspace=space, subcontext=number, needs=(space,))
 
 
 def make_channel(  # noqa: PLR0917 - the signature of all makers
@@ -90,6 +92,7 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
 ) -> RmObject:
     """Make a GPFIFO channel."""
     assert isinstance(parent, ChannelGroup)
+    parent.alive()
     params = NV_CHANNEL_ALLOC_PARAMS.from_bytes(block or b"")
     empty = NV_CHANNEL_ALLOC_PARAMS()
     for name in params.FIELDS:
@@ -102,7 +105,10 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
         raise Refused(_WRONG, "hVASpace must be 0 under a channel group")
     if params.engineType not in (0, parent.engine):
         raise Refused(_WRONG, f"engine type {params.engineType:#x} is not the group's {parent.engine:#x}")
-    space, subcontext = _space(client, parent, params)
+    share = _share(client, parent, params)
+    space = parent.vaspace if share is None else share.vaspace
+    if space is None:
+        raise Refused(_WRONG, "neither the group nor a context share has an address space")
     setup = Setup(
         cls=cls,
         ring_va=params.gpFifoOffset,
@@ -110,28 +116,27 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
         userd=_userd(client, params),
         notifier=_notifier(client, params),
         engine=parent.engine,
-        subcontext=subcontext,
+        subcontext=0 if share is None else share.subcontext,
         space=space.space,
     )
     _check_ring(setup)
     if params.hObjectBuffer:
         find(client, params.hObjectBuffer, Memory, "hObjectBuffer")
     run = ChannelRun(machine, f"channel {handle:#x}", setup)
-    made = Channel(handle=handle, cls=cls, run=run, group=parent)
+    needs = (space, setup.userd[0], *(() if share is None else (share,)))
+    made = Channel(handle=handle, cls=cls, run=run, group=parent, needs=needs)
     machine.add_channel(made)
     run.hold()
     return made
 
 
-def _space(client: Client, group: ChannelGroup, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[VaSpaceObject, int]:
-    if params.hContextShare:
-        share = find(client, params.hContextShare, Ctxshare, "hContextShare")
-        if share.parent is not group:
-            raise Refused(NvStatus.INVALID_OBJECT_PARENT, f"{share} belongs to another group")
-        return share.vaspace, share.subcontext
-    if group.vaspace is None:
-        raise Refused(_WRONG, "neither the group nor a context share has an address space")
-    return group.vaspace, 0
+def _share(client: Client, group: ChannelGroup, params: NV_CHANNEL_ALLOC_PARAMS) -> Ctxshare | None:
+    if not params.hContextShare:
+        return None
+    share = find(client, params.hContextShare, Ctxshare, "hContextShare")
+    if share.parent is not group:
+        raise Refused(NvStatus.INVALID_OBJECT_PARENT, f"{share} belongs to another group")
+    return share
 
 
 def _userd(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[Memory, int]:
@@ -168,6 +173,7 @@ def make_engine(
 ) -> RmObject:
     """Bind a compute or copy class to a channel."""
     assert isinstance(parent, Channel)
+    parent.group.alive()
     graphics = parent.group.engine == EngineType.GR0
     if cls == machine.profile.generation.compute:
         if not graphics:
@@ -177,7 +183,6 @@ def make_engine(
                 version=GR_ALLOCATION_VERSION, size=NV_GR_ALLOCATION_PARAMETERS.SIZE
             )
             _same(block, wanted.to_bytes(), "NV_GR_ALLOCATION_PARAMETERS")
-        machine.grids.prepare()
     elif block is None:
         if not graphics:
             raise Refused(_WRONG, "without parameters a copy class is the graphics engine's own copy engine")
@@ -188,8 +193,10 @@ def make_engine(
             raise Refused(
                 _WRONG, f"{asked}: wanted version {COPY_ALLOCATION_VERSION} and an engine of {engines}"
             )
-    if any(isinstance(child, EngineObject) and child.cls == cls for child in parent.children):
+    if parent.has(cls):
         raise Refused(NvStatus.INVALID_STATE, f"the channel has class {cls:#x} already")
+    if cls == machine.profile.generation.compute:
+        machine.grids.prepare()
     parent.run.objects.add(cls)
     return EngineObject(handle=handle, cls=cls, engine=parent.group.engine)
 

@@ -6,6 +6,7 @@ Not here: where the GPU sees them (`vaspace`), which object owns them (`objects`
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,8 +49,11 @@ class Backing:
     ) -> Backing:
         """Make zeroed pages."""
         fd = os.memfd_create(label, os.MFD_CLOEXEC)
-        os.ftruncate(fd, page_up(size))
-        mapping = linux.mmap(page_up(size), fd=fd, flags=MAP_SHARED | MAP_NORESERVE)
+        with ExitStack() as undo:
+            undo.callback(os.close, fd)
+            os.ftruncate(fd, page_up(size))
+            mapping = linux.mmap(page_up(size), fd=fd, flags=MAP_SHARED | MAP_NORESERVE)
+            undo.pop_all()
         return cls(size, mapping.va, label, fd, on_release=on_release, _linux=linux)
 
     @classmethod

@@ -155,6 +155,8 @@ class ChannelRun:
     calls: deque[MethodCall] = field(default_factory=deque)
     entries: deque[_Entry] = field(default_factory=deque)
     bound: dict[int, Engine] = field(default_factory=dict)
+    _classes: dict[int, int] = field(default_factory=dict)
+    """Subchannel -> class of what is bound to it."""
     at: str = "nothing run yet"
     acting: Operation | None = None
     """The operation at hand, if it is an engine's."""
@@ -365,6 +367,12 @@ class ChannelRun:
         """Do something once all work of an engine, or of all engines, is done; until then the ring stands."""
         self.draining = (engine, then)
 
+    def unbind(self, cls: int) -> None:
+        """Forget an engine object that was freed: no subchannel has it any more."""
+        self.objects.discard(cls)
+        for subchannel in [at for at, one in self._classes.items() if one == cls]:
+            del self.bound[subchannel], self._classes[subchannel]
+
     def abandon(self) -> None:
         """Drop all that is left to do."""
         for operation in self.inflight:
@@ -439,6 +447,7 @@ class ChannelRun:
             raise host_error(f"SET_OBJECT {call.value:#x}: wanted a class in bits 15:0 and nothing else")
         if data.CLASS not in self.objects:
             raise host_error(f"SET_OBJECT {data.CLASS:#x}: the channel has no object of that class")
+        self._classes[call.subchannel] = data.CLASS
         if self.machine.profile.generation.compute == data.CLASS:
             self.bound[call.subchannel] = Compute(self)
         else:

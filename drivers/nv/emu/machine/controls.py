@@ -14,6 +14,7 @@ from drivers.nv.emu.machine.objects import (
     Client,
     Debugger,
     Device,
+    Event,
     RmObject,
     Subdevice,
     find,
@@ -54,13 +55,14 @@ def control(  # noqa: PLR0917 - what a control is made of
     machine: Machine, client: Client, target: RmObject, number: Control, kind: type[Struct], block: bytearray
 ) -> None:
     """Answer a control into `block`, which holds its parameters."""
+    _ANSWERS[number](machine, client, target, kind, block)
+
+
+def check_owner(target: RmObject, number: Control) -> None:
+    """Refuse a control that an object of this class does not know (nv.md 1.3: unknown is NOT_SUPPORTED)."""
     owner = _OWNERS[number >> 16]
     if type(target) is not owner:
-        raise Refused(NvStatus.INVALID_OBJECT, f"{number.name} goes to a {owner.__name__}, not to {target}")
-    answer = _ANSWERS.get(number)
-    if answer is None:
-        raise Refused(NvStatus.NOT_SUPPORTED, f"{number.name} is not emulated")
-    answer(machine, client, target, kind, block)
+        raise Refused(NvStatus.NOT_SUPPORTED, f"{number.name} goes to a {owner.__name__}, not to {target}")
 
 
 def _build_version(
@@ -158,6 +160,10 @@ def _set_notification(
         raise Refused(_WRONG, f"event {params.event} is not known")
     if params.action > layout.EVENT_ACTION_REPEAT:
         raise Refused(_WRONG, f"action {params.action} is not known")
+    if not any(isinstance(child, Event) for child in target.children):
+        raise Refused(NvStatus.INVALID_STATE, f"{target} has no event: the event object comes first")
+    if params.action and target.notifications.get(params.event):
+        raise Refused(NvStatus.INVALID_STATE, f"event {params.event} is on already: it is disabled first")
     target.notifications[params.event] = params.action
 
 
@@ -332,12 +338,14 @@ def _clear_states(
     channel = _target_channel(client, target, params.hTargetChannel)
     if params.numSMsToClear > machine.profile.sms:
         raise Refused(_WRONG, f"{params.numSMsToClear} SMs, there are {machine.profile.sms}")
-    channel.run.faults.clear()
+    channel.run.faults.clear(params.numSMsToClear)
 
 
 def _target_channel(client: Client, target: Debugger, handle: int) -> Channel:
     channel = target.target.parent
     assert isinstance(channel, Channel)
+    if not target.target.live:
+        raise Refused(NvStatus.INVALID_OBJECT, f"the compute object of {target} was freed")
     if handle and find(client, handle, Channel, "hTargetChannel") is not channel:
         raise Refused(_WRONG, f"channel {handle:#x} is not the debugger's")
     return channel

@@ -31,13 +31,10 @@ def _schedule(machine: Machine, targets: list[Channel], kind: type[Struct], bloc
     if any(block[1:]) or params.check():
         raise Refused(NvStatus.INVALID_ARGUMENT, f"only bEnable is known: {params}")
     for one in targets if params.bEnable else []:
-        if one.group.engine == EngineType.GR0:
+        if one.group.alive().engine == EngineType.GR0:
             if not any(isinstance(child, EngineObject) for child in one.children):
                 raise Refused(NvStatus.INVALID_STATE, f"{one} has no engine object yet")
-            if not one.registered and any(
-                isinstance(child, EngineObject) and child.cls == machine.profile.generation.compute
-                for child in one.children
-            ):
+            if not one.registered and one.has(machine.profile.generation.compute):
                 raise Refused(
                     NvStatus.INVALID_STATE,
                     f"{one} was not registered with UVM: its context buffers are not mapped",
@@ -106,14 +103,21 @@ def _disable(
     machine: Machine, client: Client, _target: Subdevice, _kind: type[Struct], block: bytearray
 ) -> None:
     params = layout.NV2080_CTRL_FIFO_DISABLE_CHANNELS_PARAMS.from_bytes(block)
-    if params.numChannels > len(params.hChannelList) or params.pRunlistPreemptEvent or params.bRewindGpPut:
+    if params.pRunlistPreemptEvent:
+        raise Refused(
+            NvStatus.INSUFFICIENT_PERMISSIONS, "pRunlistPreemptEvent is for the kernel's own clients"
+        )
+    if params.check() or params.numChannels > len(params.hChannelList) or params.bRewindGpPut:
         raise Refused(NvStatus.INVALID_ARGUMENT, f"not known: {params}")
+    channels = []
     for owner, handle in list(zip(params.hClientList, params.hChannelList, strict=True))[
         : params.numChannels
     ]:
         if owner != client.handle:
             raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"client {owner:#x} is not the caller")
-        find(client, handle, Channel, "hChannelList").scheduled = not params.bDisable
+        channels.append(find(client, handle, Channel, "hChannelList"))
+    for one in channels:
+        one.disabled = params.bDisable
     machine.scheduler.wake()
 
 

@@ -54,7 +54,7 @@ class Faults:
         last = self.mmu[-1]
         return NV83DE_MMU_FAULT_INFO(valid=True, faultInfo=last.faultType | last.accessType << 16)
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self.sms.clear()
+    def clear(self, sms: int) -> None:
+        """Forget the MMU's faults, and the state of the first `sms` SMs."""
+        self.sms = {number: state for number, state in self.sms.items() if number >= sms}
         self.mmu.clear()

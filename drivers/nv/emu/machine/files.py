@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from drivers.nv.emu.machine.backing import Backing
     from drivers.nv.emu.machine.objects import Memory, Usermode
-    from drivers.nv.emu.machine.uvm import Uvm
+    from drivers.nv.emu.machine.uvm_space import Uvm
 
 
 class Node(enum.Enum):
@@ -43,7 +43,5 @@ class OpenFile:
     """The client's descriptor that REGISTER_FD named."""
     context: MapContext | None = None
     uvm: Uvm | None = None
-    event_for: set[int] = field(default_factory=set)
-    """Clients whose events wake it."""
     content: bytes = b""
     at: int = 0

@@ -7,13 +7,14 @@ status word.
 from __future__ import annotations
 
 import errno
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import fail
 from drivers.nv.emu.machine import alloc, alloc_memory, controls, mapping
 from drivers.nv.emu.machine.files import Node, OpenFile
-from drivers.nv.emu.machine.objects import Client, Device, RmObject, find, insert
-from drivers.nv.emu.machine.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CLASSES, SANDBOX_REFUSES_CONTROLS
+from drivers.nv.emu.machine.objects import Channel, Client, Device, EngineObject, RmObject, find, insert
+from drivers.nv.emu.machine.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
 from drivers.nv.emu.machine.reports import Refused
 from drivers.nv.layouts import rm
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
@@ -125,10 +126,21 @@ def _free(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
                 NvStatus.INVALID_OBJECT_PARENT,
                 f"{old} lies under {above:#x}, not under {params.hObjectParent:#x}",
             )
+        _advise(kernel, old)
         kernel.machine.free(client, old)
         return {}
 
     _refusable(kernel, rm.NVOS00_PARAMETERS, block, call)
+
+
+def _advise(kernel: EmulatedKernel, old: RmObject) -> None:
+    """Say what should have come before an object is freed; all may go at once with its client (nv.md 2.5)."""
+    for one in () if isinstance(old, Client) else old.walk():
+        if isinstance(one, Channel) and one.registered:
+            kernel.machine.advise(f"{one} was freed before UVM_UNREGISTER_CHANNEL")
+    if isinstance(old, EngineObject) and isinstance(old.parent, Channel) and old.parent.run.busy:
+        run = old.parent.run
+        kernel.machine.advise(f"{old} was freed while {run.name} has work left: {run.at}")
 
 
 def _control(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
@@ -147,10 +159,11 @@ def _control(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
                 f"control {number:#x} is unknown" + (" to the sandbox" if machine.filtered else ""),
             )
         kind = machine.structs[CONTROL_STRUCTS[number]]
+        text = f"{Control(number).name}: {params.paramsSize} bytes, this branch has {kind.SIZE}"
+        if params.paramsSize != kind.SIZE and machine.filtered:
+            _invalid(kernel, text)  # by the sandbox, which does not look at the object
+        controls.check_owner(target, Control(number))
         if params.paramsSize != kind.SIZE:
-            text = f"{Control(number).name}: {params.paramsSize} bytes, this branch has {kind.SIZE}"
-            if machine.filtered:
-                _invalid(kernel, text)
             raise Refused(NvStatus.INVALID_PARAM_STRUCT, text)
         inner = bytearray(machine.user.read(params.params, kind.SIZE))
         controls.control(machine, client, target, Control(number), kind, inner)
@@ -167,9 +180,7 @@ def _alloc_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> N
     inner = bytearray(params.to_bytes())
 
     def call() -> dict[str, Any]:
-        client = machine.clients.get(params.hRoot)
-        if client is None or file.ctl_fd not in (None, client.ctl_fd):
-            raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"there is no client {params.hRoot:#x} here")
+        client = machine.client(params.hRoot, file.ctl_fd)
         device = find(client, params.hObjectParent, Device, "hObjectParent")
         if params.hObjectNew in client.objects:
             raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"handle {params.hObjectNew:#x} is taken")
@@ -180,12 +191,16 @@ def _alloc_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> N
                     NvStatus.INVALID_ARGUMENT, f"a descriptor of user pages has fd -1, not {outer.fd}"
                 )
             made = alloc_memory.make_descriptor(machine, handle, params.flags, params.pMemory, params.limit)
-        elif params.hClass == RmClass.NV01_MEMORY_SYSTEM and params.hClass not in SANDBOX_REFUSES_CLASSES:
-            made = alloc_memory.make_system(machine, handle, params.limit)
-            mapping.attach(kernel, made, 0, made.size, outer.fd)
+        elif params.hClass == RmClass.NV01_MEMORY_SYSTEM:
+            made = alloc_memory.make_system(machine, handle, params.flags, params.limit)
         else:
             raise Refused(NvStatus.INVALID_CLASS, f"class {params.hClass:#x} does not go through this call")
         insert(client, made, device)
+        if made.cls == RmClass.NV01_MEMORY_SYSTEM:
+            with ExitStack() as undo:
+                undo.callback(machine.free, client, made)
+                mapping.attach(kernel, made, 0, made.size, outer.fd)
+                undo.pop_all()
         return {"hObjectNew": handle}
 
     _refusable(kernel, rm.NVOS02_PARAMETERS, inner, call)
@@ -279,11 +294,12 @@ def _os_event(kernel: EmulatedKernel, _file: OpenFile, block: bytearray, *, add:
             raise Refused(
                 NvStatus.INVALID_ARGUMENT, f"client {params.hClient:#x} or descriptor {params.fd} is wrong"
             )
-        if add == (params.hClient in target.event_for):
-            raise Refused(
-                NvStatus.INVALID_STATE, f"descriptor {params.fd} is {'already' if add else 'not'} an event"
-            )
-        target.event_for ^= {params.hClient}
+        event = params.hClient, params.fd
+        if add and event in kernel.machine.os_events:
+            raise Refused(NvStatus.INSUFFICIENT_RESOURCES, f"descriptor {params.fd} is an event already")
+        if not add and event not in kernel.machine.os_events:
+            raise Refused(NvStatus.INVALID_ARGUMENT, f"descriptor {params.fd} is not an event")
+        kernel.machine.os_events ^= {event}
         return {}
 
     _refusable(kernel, kind, block, call, status="Status")

@@ -25,10 +25,11 @@ from drivers.nv.emu.machine import frontend, mapping, uvm
 from drivers.nv.emu.machine.backing import Backing, CpuMapping
 from drivers.nv.emu.machine.files import Node, OpenFile
 from drivers.nv.emu.machine.objects import Memory, Usermode
+from drivers.nv.emu.machine.reports import Refused
 from drivers.nv.emu.machine.usermode import Doorbell
+from drivers.nv.emu.machine.uvm_space import Uvm
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
 from drivers.nv.layouts.rm_classes import RmClass
-from drivers.nv.layouts.uvm import UvmCommand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.reports import Report
 
 _FIRST_FD = 1 << 20
+_DROPPING = (4, 8, 9)
+"""MADV_DONTNEED, MADV_FREE, MADV_REMOVE: the pages are given away."""
 _NODES = {node.value: node for node in Node if node is not Node.TEXT}
 
 
@@ -79,9 +82,7 @@ class EmulatedKernel:
         if path in _NODES:
             if flags & os.O_ACCMODE != os.O_RDWR:
                 fail("open", errno.EACCES, f"{path} is opened for reading and writing")
-            return self._open(
-                OpenFile(0, _NODES[path], path, uvm=uvm.Uvm() if path == Node.UVM.value else None)
-            )
+            return self._open(OpenFile(0, _NODES[path], path, uvm=Uvm() if path == Node.UVM.value else None))
         if path in self._texts:
             return self._open(OpenFile(0, Node.TEXT, path, content=self._texts[path]))
         return fail("open", errno.ENOENT, path)
@@ -105,7 +106,10 @@ class EmulatedKernel:
         with self.machine.lock:
             del self.files[fd]
             if file.uvm is not None:
-                file.uvm.close()
+                file.uvm.end()
+                if file.uvm.mm_of is not None and file.uvm.mm_of.uvm is not None:
+                    uvm.lose_mm(self.machine, file.uvm.mm_of.uvm)
+            self.machine.os_events = {one for one in self.machine.os_events if one[1] != fd}
             for client in [c for c in self.machine.clients.values() if c.ctl_fd == fd]:
                 self.machine.free(client, client)
         if not self.files:
@@ -138,31 +142,20 @@ class EmulatedKernel:
         file = self._file("ioctl", fd)
         if file.node is Node.TEXT:
             fail("ioctl", errno.ENOTTY, file.path)
-        if isinstance(argument, int):
-            size = self._size(file, request)
-            block = bytearray(self.machine.user.read(argument, size))
-            self._dispatch(file, request, block)
-            self.machine.user.write(argument, block)
-        else:
-            self._dispatch(file, request, argument)
+        run = uvm.ioctl if file.node is Node.UVM else frontend.ioctl
+        with self.machine.lock:
+            if isinstance(argument, int):
+                block = bytearray(self.machine.user.read(argument, self._size(file, request)))
+                run(self, file, request, block)
+                self.machine.user.write(argument, block)
+            else:
+                run(self, file, request, argument)
         return 0
 
     def _size(self, file: OpenFile, request: int) -> int:
         if file.node is not Node.UVM:
             return request >> 16 & 0x3FFF
         return uvm.size_of(self.machine, request)
-
-    def _dispatch(self, file: OpenFile, request: int, block: bytearray) -> None:
-        if file.node is Node.UVM:
-            if request == UvmCommand.UVM_DEINITIALIZE:
-                assert file.uvm is not None
-                file.uvm.close()
-                return
-            with self.machine.lock:
-                uvm.ioctl(self, file, request, block)
-        else:
-            with self.machine.lock:
-                frontend.ioctl(self, file, request, block)
 
     # ---- memory
 
@@ -178,21 +171,16 @@ class EmulatedKernel:
     ) -> Mapping:
         """Map anonymous memory, or what MAP_MEMORY prepared for a descriptor."""
         linux = self.machine.linux
+        if (flags or 0) & MAP_FIXED:
+            self._refuse_pinned("mmap", va, size)
         if fd < 0:
-            return linux.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags)
+            got = linux.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags)
+            self._disown(got.va, size)
+            return got
         file = self._file("mmap", fd)
         flags = MAP_SHARED if flags is None else flags
-        if file.node is Node.UVM:
-            if va != offset:
-                fail(
-                    "mmap", errno.EINVAL, f"UVM maps address {va:#x} at that offset only, not at {offset:#x}"
-                )
-            return linux.mmap(
-                size,
-                va=va,
-                prot=prot,
-                flags=(flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) | MAP_SHARED | MAP_ANONYMOUS,
-            )
+        if file.uvm is not None:
+            return self._mmap_uvm(file.uvm, va, size, offset=offset, prot=prot, flags=flags)
         if not flags & MAP_SHARED:
             fail("mmap", errno.EINVAL, f"{file.path} is mapped MAP_SHARED only")
         with self.machine.lock:
@@ -209,6 +197,40 @@ class EmulatedKernel:
             )
             self.machine.cpu_mappings.append(CpuMapping(context.backing, context.offset, got))
             return got
+
+    def _mmap_uvm(self, one: Uvm, va: int, size: int, *, offset: int, prot: int, flags: int) -> Mapping:
+        """Map a descriptor of UVM: addresses that it owns from then on, or a semaphore pool made there."""
+        if one.flags is None:
+            fail("mmap", errno.EBADFD, "UVM_INITIALIZE comes first")
+        if va != offset:
+            fail("mmap", errno.EINVAL, f"UVM maps address {va:#x} at that offset only, not at {offset:#x}")
+        if not flags & MAP_SHARED or prot & (PROT_READ | PROT_WRITE) != PROT_READ | PROT_WRITE:
+            fail("mmap", errno.EINVAL, "UVM is mapped MAP_SHARED, to read and to write")
+        with self.machine.lock:
+            pool = one.pools.get(va)
+            kept = flags & (MAP_FIXED | MAP_FIXED_NOREPLACE) | MAP_SHARED
+            if pool is not None and pool.size == size:
+                return self.machine.linux.mmap(size, fd=pool.fd, va=va, prot=prot, flags=kept)
+            try:
+                one.claim(va, size, one.ranges, one.windows)
+            except Refused as refusal:
+                fail("mmap", errno.EADDRINUSE, refusal.reason)
+            got = self.machine.linux.mmap(size, va=va, prot=prot, flags=kept | MAP_ANONYMOUS)
+            one.disown(got.va, size)
+            one.owned[got.va] = size
+            return got
+
+    def _disown(self, va: int, size: int) -> None:
+        """Take note that whatever was at these addresses is gone."""
+        for file in self.files.values():
+            if file.uvm is not None:
+                file.uvm.disown(va, size)
+
+    def _refuse_pinned(self, call: str, va: int, size: int) -> None:
+        """Refuse what would take pages away that the GPU has pinned: it is given them in place here."""
+        backing = self._pinned(va, size)
+        if backing is not None:
+            fail(call, errno.EBUSY, f"[{va:#x}, +{size:#x}) holds {backing.label}, which the GPU has pinned")
 
     def compare_addresses(self, memory: Memory, va: int, offset: int) -> None:
         """Advise when memory lies at different addresses for CPU and GPU (nv.md 2.6)."""
@@ -235,6 +257,7 @@ class EmulatedKernel:
             self.machine.cpu_mappings = [
                 m for m in self.machine.cpu_mappings if not va <= m.mapping.va < va + size
             ]
+            self._disown(va, size)
         self.machine.linux.munmap(va, size)
 
     def _pinned(self, va: int, size: int) -> Backing | None:
@@ -242,10 +265,14 @@ class EmulatedKernel:
 
     def mprotect(self, va: int, size: int, prot: int) -> None:
         """Change the protection of memory of this process."""
+        if not prot & PROT_WRITE:
+            self._refuse_pinned("mprotect", va, size)
         self.machine.linux.mprotect(va, size, prot)
 
     def madvise(self, va: int, size: int, advice: int) -> None:
         """Pass on to the real kernel."""
+        if advice in _DROPPING:
+            self._refuse_pinned("madvise", va, size)
         self.machine.linux.madvise(va, size, advice)
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:

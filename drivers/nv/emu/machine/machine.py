@@ -16,7 +16,16 @@ from drivers.kernel import LinuxKernel
 from drivers.nv.emu.machine.caches import Caches
 from drivers.nv.emu.machine.grid import Grids
 from drivers.nv.emu.machine.images import Images
-from drivers.nv.emu.machine.objects import Channel, Client, Event, RmObject
+from drivers.nv.emu.machine.objects import (
+    Channel,
+    Client,
+    EngineObject,
+    Event,
+    Memory,
+    RmObject,
+    Usermode,
+    VaSpaceObject,
+)
 from drivers.nv.emu.machine.races import Races
 from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report
 from drivers.nv.emu.machine.scheduler import Scheduler
@@ -37,6 +46,7 @@ if TYPE_CHECKING:
 
 _FIRST_CLIENT = 0xC1D0_0001
 _FIRST_HANDLE = 0xCAF0_0000
+_FIRST_COOKIE = 0x5EED_0000_0000
 _TIME_BITS = ~0x1F
 _KEPT = 256
 _CHANNELS = 4096
@@ -82,11 +92,13 @@ class Machine:
         """Who judges missing cache maintenance; None where nobody asked."""
         self.descriptors: dict[tuple[int, int], bytes] = {}
         """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
+        self.os_events: set[tuple[int, int]] = set()
+        """(client, descriptor) of every OS event: whose events may wake the descriptor."""
         self.events: set[int] = set()
         """Descriptors that an event woke and nobody polled since."""
         self.event_wake = threading.Condition()
-        self.cookies: dict[int, RmObject] = {}
-        """What MAP_MEMORY handed out -> the object mapped."""
+        self.cookies: dict[int, tuple[RmObject, RmObject]] = {}
+        """What MAP_MEMORY handed out -> the object mapped, and the one it was mapped through."""
         self.fences = 0
         self.scheduler = Scheduler(self)
         self._next = 0
@@ -95,12 +107,12 @@ class Machine:
 
     # ---- clients and handles
 
-    def client(self, handle: int, ctl_fd: int) -> Client:
-        """Return the client of that handle; one of another descriptor is refused."""
+    def client(self, handle: int, ctl_fd: int | None) -> Client:
+        """Return the client of that handle; one of another descriptor is refused (None stands for any)."""
         client = self.clients.get(handle)
         if client is None:
             raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"there is no client {handle:#x}")
-        if client.ctl_fd != ctl_fd:
+        if ctl_fd not in (None, client.ctl_fd):
             raise Refused(
                 NvStatus.INSUFFICIENT_PERMISSIONS, f"client {handle:#x} belongs to another descriptor"
             )
@@ -118,19 +130,36 @@ class Machine:
             if _FIRST_HANDLE + self._next not in client.objects:
                 return _FIRST_HANDLE + self._next
 
+    def new_cookie(self, target: RmObject, above: RmObject) -> int:
+        """Return what stands for a mapping of `target` until it is forgotten."""
+        self._next += 1
+        cookie = _FIRST_COOKIE + (self._next << 12)
+        self.cookies[cookie] = target, above
+        return cookie
+
     def free(self, client: Client, top: RmObject) -> None:
-        """Free an object and everything under it."""
+        """Free an object, everything under it and everything that cannot be without it."""
         for one in top.walk():
-            self._gone(one)
-            client.objects.pop(one.handle, None)
+            for user in tuple(one.users):
+                if not user.live:
+                    continue
+                if not user.under(top):
+                    self.advise(f"{one} was freed before {user}, which needs it and went with it")
+                self.free(client, user)
+            if one.live:
+                self._gone(one)
+                del client.objects[one.handle]
         if top.parent is not None:
             top.parent.children.remove(top)
         if isinstance(top, Client):
             self.clients.pop(top.handle, None)
+            self.os_events = {one for one in self.os_events if one[0] != top.handle}
 
     def _gone(self, one: RmObject) -> None:
-        from drivers.nv.emu.machine.objects import Memory, VaSpaceObject  # noqa: PLC0415 - beside their one use
-
+        for needed in one.needs:
+            needed.users.remove(one)
+        if isinstance(one, (Memory, Usermode)):
+            self.cookies = {cookie: pair for cookie, pair in self.cookies.items() if pair[0] is not one}
         match one:
             case Channel():
                 if one.run.busy:
@@ -139,6 +168,8 @@ class Machine:
                 one.run.release()
                 self.channels.remove(one)
                 self.tokens = {token: c for token, c in self.tokens.items() if c is not one}
+            case EngineObject(parent=Channel() as channel):
+                channel.run.unbind(one.cls)
             case Memory():
                 one.backing.drop()
             case VaSpaceObject():
@@ -197,6 +228,8 @@ class Machine:
             )
             run.faults.take(error)
             owner = next((c for c in self.channels if c.run is run), None)
+            if owner is not None:
+                owner.group.dead = True
             siblings = [
                 c for c in self.channels if owner is not None and c.group is owner.group and c.run is not run
             ]
@@ -233,6 +266,7 @@ class Machine:
         with self.lock:
             self.reports.append(Report(kind=kind, message=message))
             for channel in tuple(self.channels):
+                channel.group.dead = True
                 self._kill(channel.run, ChannelError(RcCode.RESET_CHANNEL, kind, message))
 
     def advise(self, message: str) -> None:
@@ -258,6 +292,7 @@ class Machine:
                     if (
                         isinstance(one, Event)
                         and one.index == number
+                        and (client.handle, one.fd) in self.os_events
                         and one.subdevice.notifications.get(number)
                     ):
                         self.events.add(one.fd)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from drivers.nv.layouts.rm import NVOS33_PARAMETERS, NVOS34_PARAMETERS
 
 _CACHING_MASK = 0x7 << 23
-_COOKIE = 0x5EED_0000_0000
 
 
 def attach(kernel: EmulatedKernel, target: Memory | Usermode, offset: int, length: int, fd: int) -> None:
@@ -31,14 +30,18 @@ def attach(kernel: EmulatedKernel, target: Memory | Usermode, offset: int, lengt
         if kernel.machine.filtered:
             fail("ioctl", errno.EINVAL, text)
         raise Refused(NvStatus.INVALID_ARGUMENT, text)
+    client = target.client
     local = isinstance(target, Usermode) or target.cls == RmClass.NV01_MEMORY_LOCAL_USER
     wanted = Node.GPU if local else Node.CTL
     if file.node is not wanted:
         raise Refused(
             NvStatus.INVALID_ARGUMENT, f"{target} is mapped through {wanted.value}, not {file.path}"
         )
-    if local and file.ctl_fd is None:
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"descriptor {fd} was not registered (REGISTER_FD)")
+    if local and file.ctl_fd != client.ctl_fd:
+        raise Refused(
+            NvStatus.INVALID_ARGUMENT,
+            f"descriptor {fd} was not registered (REGISTER_FD) with that of {client}",
+        )
     if file.context is not None:
         text = f"descriptor {fd} has a mapping already: each needs a fresh one"
         if kernel.machine.filtered:
@@ -73,17 +76,21 @@ def map_memory(kernel: EmulatedKernel, file: OpenFile, params: NVOS33_PARAMETERS
             f"[{params.offset:#x}, +{params.length:#x}) is not inside {target} of {size:#x} bytes",
         )
     attach(kernel, target, params.offset, params.length, fd)
-    cookie = _COOKIE + (len(kernel.machine.cookies) << 12 | fd & 0xFFF)
-    kernel.machine.cookies[cookie] = target
-    return cookie
+    return kernel.machine.new_cookie(target, above)
 
 
 def unmap_memory(kernel: EmulatedKernel, file: OpenFile, params: NVOS34_PARAMETERS) -> None:
     """Forget a prepared mapping."""
     client = kernel.machine.client(params.hClient, file.fd)
+    above = find(client, params.hDevice, RmObject, "hDevice")
     target = find(client, params.hMemory, RmObject, "hMemory")
-    if kernel.machine.cookies.pop(params.pLinearAddress, None) is not target:
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"{params.pLinearAddress:#x} is no mapping of {target}")
+    if params.flags & ~_CACHING_MASK:
+        raise Refused(NvStatus.INVALID_FLAGS, f"unmapping flags {params.flags:#x}")
+    if kernel.machine.cookies.get(params.pLinearAddress) != (target, above):
+        raise Refused(
+            NvStatus.INVALID_ARGUMENT, f"{params.pLinearAddress:#x} is no mapping of {target} through {above}"
+        )
+    del kernel.machine.cookies[params.pLinearAddress]
 
 
 def use_context(file: OpenFile, size: int, offset: int) -> MapContext:
@@ -95,6 +102,8 @@ def use_context(file: OpenFile, size: int, offset: int) -> MapContext:
             errno.EINVAL,
             f"descriptor {file.fd} ({file.path}) has nothing to map: MAP_MEMORY comes first",
         )
+    if not context.target.live:
+        fail("mmap", errno.EINVAL, f"{context.target}, which descriptor {file.fd} was to map, was freed")
     if context.used:
         fail("mmap", errno.EINVAL, f"descriptor {file.fd} was mapped already: each has one mapping")
     if offset or size != page_up(context.length):

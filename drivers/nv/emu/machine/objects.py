@@ -27,6 +27,28 @@ class RmObject:
     cls: int
     parent: RmObject | None = None
     children: list[RmObject] = field(default_factory=list, repr=False)
+    needs: tuple[RmObject, ...] = field(default=(), repr=False)
+    """What else it cannot be without: it is freed before any of these."""
+    users: list[RmObject] = field(default_factory=list, repr=False)
+    """Whose `needs` it is among."""
+
+    @property
+    def client(self) -> Client:
+        """The root that it is under."""
+        top: RmObject = self
+        while top.parent is not None:
+            top = top.parent
+        assert isinstance(top, Client)
+        return top
+
+    @property
+    def live(self) -> bool:
+        """Whether nobody freed it."""
+        return self.client.objects.get(self.handle) is self
+
+    def under(self, top: RmObject) -> bool:
+        """Say whether it is `top` or somewhere below it."""
+        return self is top or (self.parent is not None and self.parent.under(top))
 
     def walk(self) -> Iterator[RmObject]:
         """Yield everything under this object and then itself: the order of freeing."""
@@ -93,6 +115,14 @@ class ChannelGroup(RmObject):
     engine: int
     vaspace: VaSpaceObject | None
     next_subcontext: int = 1
+    dead: bool = False
+    """An error stopped it: it is freed and made anew, nothing revives it (nv.md 6.4)."""
+
+    def alive(self) -> ChannelGroup:
+        """Return the group, or refuse because it is dead."""
+        if self.dead:
+            raise Refused(NvStatus.INVALID_STATE, f"{self} was stopped by an error: free it and make another")
+        return self
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -112,6 +142,17 @@ class Channel(RmObject):
     registered: bool = False
     """With UVM: its context buffers are mapped."""
     scheduled: bool = False
+    disabled: bool = False
+    """By FIFO_DISABLE_CHANNELS: work waits until it is enabled."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the scheduler may let it run."""
+        return self.scheduled and not self.disabled
+
+    def has(self, cls: int) -> bool:
+        """Say whether an engine object of that class is under it."""
+        return any(isinstance(child, EngineObject) and child.cls == cls for child in self.children)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -157,4 +198,6 @@ def insert(client: Client, new: RmObject, parent: RmObject | None) -> None:
     new.parent = parent
     if parent is not None:
         parent.children.append(new)
+    for one in new.needs:
+        one.users.append(new)
     client.objects[new.handle] = new

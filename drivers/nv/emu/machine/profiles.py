@@ -153,7 +153,6 @@ SANDBOX_ESCAPES: Final = frozenset(
         Escape.NV_ESC_RM_UNMAP_MEMORY,
         Escape.NV_ESC_RM_UPDATE_DEVICE_MAPPING_INFO,
         Escape.NV_ESC_WAIT_OPEN_COMPLETE,
-        Escape.NV_ESC_IOCTL_XFER_CMD,
     }
 )
 """Frontend ioctls that pass the sandbox (nv.md 7.2); all others are EINVAL there."""

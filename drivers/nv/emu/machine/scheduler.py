@@ -116,7 +116,7 @@ class Scheduler:
 
     def _turn(self) -> Outcome:
         """Let one channel run a little."""
-        busy = [c for c in self._machine.channels if c.run.busy and c.scheduled]
+        busy = [c for c in self._machine.channels if c.run.busy and c.runs]
         self._rng.shuffle(busy)
         for channel in busy:
             outcome = self._advance(channel)
@@ -159,7 +159,7 @@ class Scheduler:
         Called with the machine's lock. A channel that can move, or whose bell has just rung, may still
         release what others wait for: then it is too early.
         """
-        busy = [c.run for c in self._machine.channels if c.run.busy and c.scheduled]
+        busy = [c.run for c in self._machine.channels if c.run.busy and c.runs]
         if not all(run.stuck or run.computing for run in busy):
             return
         found = find_deadlock([run for run in busy if run.stuck])

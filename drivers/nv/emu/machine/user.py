@@ -8,8 +8,26 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from pathlib import Path
 
 from drivers.kernel import fail
+
+
+def first_unwritable(address: int, size: int) -> int | None:
+    """Return the first address of [address, address + size) that this process cannot write, or None."""
+    at = address
+    with Path("/proc/self/maps").open(encoding="utf-8") as maps:
+        for line in maps:
+            span, rights = line.split(maxsplit=2)[:2]
+            start, end = (int(part, 16) for part in span.split("-"))
+            if end <= at:
+                continue
+            if start > at or rights[:2] != "rw":
+                return at
+            at = end
+            if at >= address + size:
+                return None
+    return at
 
 
 class UserMemory:

@@ -26,6 +26,8 @@ class Doorbell:
 
     def read32(self, offset: int) -> int:
         """Read a clock register."""
+        if not self._open:
+            self._refuse("a read of a page that was unmapped")
         now = self._machine.time_ns()
         if offset == UsermodeRegister.TIME_0:
             return now & 0xFFFF_FFFF

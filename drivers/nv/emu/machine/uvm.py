@@ -1,81 +1,45 @@
-"""/dev/nvidia-uvm: who maps what where on the GPU (nv.md 1.2, 2.5, 2.6, 7.1).
+"""/dev/nvidia-uvm: its commands, and who is registered with it (nv.md 1.2, 2.5, 7.1).
 
-Each open is a VA manager of its own. Ranges are made first, memory is mapped into them then.
+Each open is a VA manager of its own (`uvm_space`). Not here: ranges and what is mapped in them
+(`uvm_ranges`).
 """
 
 from __future__ import annotations
 
 import errno
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import fail
-from drivers.nv.emu.machine.backing import PAGE, Backing
+from drivers.nv.emu.machine import uvm_ranges
 from drivers.nv.emu.machine.files import Node, OpenFile
-from drivers.nv.emu.machine.objects import Channel, Client, EngineObject, Memory, VaSpaceObject, find
+from drivers.nv.emu.machine.objects import Channel, Client, EngineObject, VaSpaceObject, find
 from drivers.nv.emu.machine.profiles import SANDBOX_REFUSES_UVM
-from drivers.nv.emu.machine.reports import Refused
+from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused
+from drivers.nv.emu.machine.uvm_space import check_gpu, check_pages
 from drivers.nv.layouts import uvm as layout
+from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.layouts.status import NvStatus
-from drivers.nv.layouts.uvm import UvmCommand, UvmGpuCachingType, UvmGpuMappingType, UvmInitFlags
+from drivers.nv.layouts.uvm import UvmCommand, UvmInitFlags
 
 if TYPE_CHECKING:
     from drivers.nv.emu.machine.kernel import EmulatedKernel
     from drivers.nv.emu.machine.machine import Machine
+    from drivers.nv.emu.machine.uvm_space import Uvm
 
 _MM_MISSING = 0x5D
 """What REGISTER_GPU_VASPACE says when MM_INITIALIZE was left out (nv.md 1.2, one source)."""
-_BAD_ADDRESS, _STATE = NvStatus.INVALID_ADDRESS, NvStatus.INVALID_STATE
-
-
-@dataclass(slots=True)
-class Uvm:
-    """One VA manager."""
-
-    initialized: bool = False
-    mm_of: OpenFile | None = None
-    """The first descriptor, when this is the second one."""
-    has_mm: bool = False
-    gpu: bool = False
-    vaspace: VaSpaceObject | None = None
-    ranges: dict[int, int] = field(default_factory=dict)
-    """External ranges: base -> length."""
-    windows: dict[int, int] = field(default_factory=dict)
-    """Context-buffer windows: base -> length."""
-    mapped: dict[int, int] = field(default_factory=dict)
-    """Mappings in the address space: base -> length."""
-    channels: list[Channel] = field(default_factory=list)
-
-    def overlap(self, base: int, length: int, table: dict[int, int]) -> bool:
-        """Say whether [base, base + length) shares an address with an entry of a table."""
-        return any(base < other + size and other < base + length for other, size in table.items())
-
-    def unmap(self, base: int, length: int, why: str) -> None:
-        """Remove the mappings inside a range."""
-        for va in [va for va in self.mapped if base <= va < base + length]:
-            del self.mapped[va]
-            if (
-                self.vaspace is not None and va in self.vaspace.space.backings
-            ):  # else it went with its address space
-                self.vaspace.space.remove(va, why)
-
-    def close(self) -> None:
-        """Tear everything down."""
-        for channel in self.channels:
-            channel.registered = False
-        if self.vaspace is not None:
-            self.unmap(0, 1 << 64, "with UVM")
-            self.vaspace.registered = False
-            self.vaspace = None
+_STATE = NvStatus.INVALID_STATE
 
 
 def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray) -> None:
     """Run one UVM command on `block`, which is changed in place."""
     machine = kernel.machine
+    if request == UvmCommand.UVM_DEINITIALIZE:
+        return  # a command without parameters and status: all goes with the descriptor
     if request not in _HANDLERS or (machine.filtered and request in SANDBOX_REFUSES_UVM):
         machine.note(f"UVM command {request:#x} is unknown, filtered or not emulated")
-        fail("ioctl", errno.EINVAL if machine.filtered else errno.ENOTTY, f"UVM command {request:#x}")
+        fail("ioctl", errno.EINVAL, f"UVM command {request:#x}")
     handler, name = _HANDLERS[request]
     kind: Any = machine.structs[name]
     if len(block) != kind.SIZE:
@@ -93,39 +57,51 @@ def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray
 
 
 def _in_order(uvm: Uvm, request: int) -> None:
-    if not uvm.initialized and request not in (UvmCommand.UVM_INITIALIZE, UvmCommand.UVM_MM_INITIALIZE):
+    if uvm.flags is None and request not in (UvmCommand.UVM_INITIALIZE, UvmCommand.UVM_MM_INITIALIZE):
         raise Refused(_STATE, "UVM_INITIALIZE comes first")
 
 
 def _initialize(
     _kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_INITIALIZE_PARAMS, _block: bytearray
-) -> int:
-    if int(params.flags) & ~sum(UvmInitFlags):
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"flags {int(params.flags):#x} are not known")
-    if uvm.initialized or uvm.mm_of is not None:
-        raise Refused(_STATE, "the descriptor was initialized already")
-    uvm.initialized = True
-    return 0
+) -> None:
+    flags = int(params.flags)
+    if flags & ~sum(UvmInitFlags):
+        raise Refused(NvStatus.INVALID_ARGUMENT, f"flags {flags:#x} are not known")
+    if uvm.mm_of is not None:
+        raise Refused(NvStatus.INVALID_ARGUMENT, "the descriptor is that of UVM_MM_INITIALIZE")
+    if uvm.flags not in (None, flags):
+        raise Refused(NvStatus.INVALID_ARGUMENT, f"the descriptor was initialized with flags {uvm.flags:#x}")
+    uvm.flags = flags
 
 
 def _mm_initialize(
     kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_MM_INITIALIZE_PARAMS, _block: bytearray
 ) -> int:
     first = kernel.files.get(params.uvmFd)
-    if first is None or first.uvm is None or first.uvm is uvm or not first.uvm.initialized:
+    if first is None or first.uvm is None or first.uvm is uvm or first.uvm.flags is None:
         raise Refused(
             NvStatus.INVALID_ARGUMENT, f"uvmFd {params.uvmFd} is no other, initialized descriptor of UVM"
         )
-    if uvm.initialized or uvm.mm_of is not None:
+    if kernel.machine.filtered or first.uvm.shared:  # a sandbox forces the sharing mode (nv.md 7.1)
+        return NvStatus.WARN_NOTHING_TO_DO
+    if uvm.flags is not None or uvm.mm_of is not None:
         raise Refused(_STATE, "the descriptor is in use already: MM_INITIALIZE takes a fresh one")
+    if first.uvm.has_mm:
+        raise Refused(_STATE, f"descriptor {params.uvmFd} has its second one already")
     uvm.mm_of = first
     first.uvm.has_mm = True
-    return NvStatus.WARN_NOTHING_TO_DO if kernel.machine.filtered else NvStatus.OK
+    return NvStatus.OK
 
 
-def _gpu(kernel: EmulatedKernel, uuid: layout.NvProcessorUuid) -> None:
-    if uuid.uuid != kernel.machine.uuid:
-        raise Refused(NvStatus.OBJECT_NOT_FOUND, f"no GPU has the uuid {uuid.uuid.hex()}")
+def lose_mm(machine: Machine, first: Uvm) -> None:
+    """Stop all channels: the second descriptor was closed, which is kept open for good (nv.md 1.2)."""
+    for channel in [one for one in first.channels if one.live]:
+        machine.stop(
+            channel.run,
+            ChannelError(
+                RcCode.RESET_CHANNEL, Kind.LIFETIME, "the descriptor of UVM_MM_INITIALIZE was closed in use"
+            ),
+        )
 
 
 def _client(kernel: EmulatedKernel, fd: int, handle: int) -> Client:
@@ -140,41 +116,41 @@ def _client(kernel: EmulatedKernel, fd: int, handle: int) -> Client:
 
 def _register_gpu(
     kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_REGISTER_GPU_PARAMS, block: bytearray
-) -> int:
-    _gpu(kernel, params.gpu_uuid)
-    if params.rmCtrlFd >= 0:
-        file = kernel.files.get(params.rmCtrlFd)
-        if file is None or file.node not in (Node.CTL, Node.GPU):
-            fail("ioctl", errno.EINVAL, f"rmCtrlFd {params.rmCtrlFd} is no frontend descriptor")
+) -> None:
+    check_gpu(kernel.machine, params.gpu_uuid)
+    file = kernel.files.get(params.rmCtrlFd)
+    if params.rmCtrlFd >= 0 and (file is None or file.node not in (Node.CTL, Node.GPU)):
+        text = f"rmCtrlFd {params.rmCtrlFd} is no frontend descriptor"
+        if kernel.machine.filtered:
+            fail("ioctl", errno.EINVAL, text)
+        raise Refused(NvStatus.INVALID_ARGUMENT, text)
     if params.hSmcPartRef or params.hClient:
         raise Refused(NvStatus.INVALID_ARGUMENT, "hClient and hSmcPartRef are for MIG")
     if uvm.gpu:
         raise Refused(_STATE, "the GPU is registered already")
-    if not any(file.node is Node.GPU for file in kernel.files.values()):
+    if not any(one.node is Node.GPU for one in kernel.files.values()):
         raise Refused(_STATE, "no /dev/nvidia0 is open: the GPU is not up")
     uvm.gpu = True
     layout.UVM_REGISTER_GPU_PARAMS.store(block, numaEnabled=False, numaNodeId=0xFFFF_FFFF)
-    return 0
 
 
 def _unregister_gpu(
     kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_PARAMS, _block: bytearray
-) -> int:
-    _gpu(kernel, params.gpu_uuid)
+) -> None:
+    check_gpu(kernel.machine, params.gpu_uuid)
     if not uvm.gpu or uvm.vaspace is not None:
         raise Refused(_STATE, "the GPU is not registered, or its address space still is")
     uvm.gpu = False
-    return 0
 
 
 def _register_vaspace(
     kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_REGISTER_GPU_VASPACE_PARAMS, _block: bytearray
-) -> int:
-    _gpu(kernel, params.gpuUuid)
+) -> None:
+    check_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
     if not uvm.gpu:
         raise Refused(_STATE, "UVM_REGISTER_GPU comes first")
-    if not uvm.has_mm and not kernel.machine.filtered:
+    if not (uvm.has_mm or uvm.shared or kernel.machine.filtered):
         raise Refused(_MM_MISSING, "UVM_MM_INITIALIZE was left out")
     space = find(client, params.hVaSpace, VaSpaceObject, "hVaSpace")
     if not space.externally_owned:
@@ -183,206 +159,77 @@ def _register_vaspace(
         raise Refused(_STATE, "an address space is registered already")
     uvm.vaspace = space
     space.registered = True
-    return 0
 
 
 def _unregister_vaspace(
     kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_VASPACE_PARAMS, _block: bytearray
-) -> int:
-    _gpu(kernel, params.gpuUuid)
+) -> None:
+    check_gpu(kernel.machine, params.gpuUuid)
     if uvm.vaspace is None:
         raise Refused(_STATE, "no address space is registered")
     uvm.close()
-    return 0
-
-
-def _page_range(kernel: EmulatedKernel, base: int, length: int) -> None:
-    if base == 0 or length == 0 or base % PAGE or length % PAGE:
-        raise Refused(_BAD_ADDRESS, f"[{base:#x}, +{length:#x}) is empty, at 0 or not made of 4 KiB pages")
-    if base + length > 1 << kernel.machine.profile.va_bits:
-        raise Refused(
-            _BAD_ADDRESS, f"[{base:#x}, +{length:#x}) ends above {kernel.machine.profile.va_bits} bits"
-        )
-
-
-def _create_range(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS, _block: bytearray
-) -> int:
-    _page_range(kernel, params.base, params.length)
-    for table, what in ((uvm.ranges, "range"), (uvm.windows, "window of context buffers")):
-        if uvm.overlap(params.base, params.length, table):
-            raise Refused(
-                NvStatus.UVM_ADDRESS_IN_USE,
-                f"[{params.base:#x}, +{params.length:#x}) overlaps another {what}",
-            )
-    uvm.ranges[params.base] = params.length
-    return 0
-
-
-def _free(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> int:
-    length = uvm.ranges.get(params.base)
-    if length is None:
-        raise Refused(_BAD_ADDRESS, f"no range starts at {params.base:#x}")
-    told = getattr(params, "length", length)
-    if told != length:
-        raise Refused(_BAD_ADDRESS, f"the range at {params.base:#x} has {length:#x} bytes, not {told:#x}")
-    with kernel.machine.lock:
-        uvm.unmap(params.base, length, "by UVM_FREE")
-    del uvm.ranges[params.base]
-    return 0
-
-
-def _attributes(kernel: EmulatedKernel, params: Any) -> layout.UvmGpuMappingAttributes:
-    if params.gpuAttributesCount != 1:
-        raise Refused(
-            NvStatus.INVALID_ARGUMENT, f"{params.gpuAttributesCount} attribute records, there is one GPU"
-        )
-    one: layout.UvmGpuMappingAttributes = params.perGpuAttributes[0]
-    _gpu(kernel, one.gpuUuid)
-    if one.gpuMappingType not in tuple(UvmGpuMappingType) or one.gpuCachingType not in tuple(
-        UvmGpuCachingType
-    ):
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"mapping or caching type of {one} is not known")
-    if one.gpuFormatType or one.gpuElementBits or one.gpuCompressionType:
-        raise Refused(NvStatus.INVALID_ARGUMENT, f"format, element bits and compression must be 0: {one}")
-    return one
 
 
 def _map_external(
     kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS, _block: bytearray
-) -> int:
-    one = _attributes(kernel, params)
+) -> None:
     client = _client(kernel, params.rmCtrlFd, params.hClient)
-    _page_range(kernel, params.base, params.length)
-    if uvm.vaspace is None:
-        raise Refused(_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
-    memory = find(client, params.hMemory, Memory, "hMemory")
-    if not any(
-        b <= params.base and params.base + params.length <= b + size for b, size in uvm.ranges.items()
-    ):
-        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) lies in no external range")
-    if uvm.overlap(params.base, params.length, uvm.mapped):
-        raise Refused(
-            NvStatus.UVM_ADDRESS_IN_USE, f"[{params.base:#x}, +{params.length:#x}) is mapped already"
-        )
-    if params.offset % PAGE or params.offset + params.length > memory.size:
-        raise Refused(
-            NvStatus.INVALID_ARGUMENT,
-            f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}",
-        )
-    with kernel.machine.lock:
-        uvm.vaspace.space.add(
-            params.base,
-            params.length,
-            memory.backing,
-            params.offset,
-            writable=one.gpuMappingType != UvmGpuMappingType.READ_ONLY,
-        )
-    uvm.mapped[params.base] = params.length
-    kernel.compare_addresses(memory, params.base, params.offset)
-    return 0
-
-
-def _unmap_external(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_UNMAP_EXTERNAL_PARAMS, _block: bytearray
-) -> int:
-    _gpu(kernel, params.gpuUuid)
-    if uvm.mapped.get(params.base) != params.length:
-        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is no mapping")
-    with kernel.machine.lock:
-        uvm.unmap(params.base, params.length, "by UVM_UNMAP_EXTERNAL")
-    return 0
-
-
-def _validate(
-    _kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS, _block: bytearray
-) -> int:
-    if not any(
-        b <= params.base and params.base + params.length <= b + size for b, size in uvm.ranges.items()
-    ):
-        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) lies in no range")
-    return 0
+    uvm_ranges.map_external(kernel, uvm, params, client)
 
 
 def _register_channel(
     kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_REGISTER_CHANNEL_PARAMS, _block: bytearray
-) -> int:
-    _gpu(kernel, params.gpuUuid)
+) -> None:
+    check_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
     channel = find(client, params.hChannel, Channel, "hChannel")
     if uvm.vaspace is None or channel.run.space is not uvm.vaspace.space:
         raise Refused(_STATE, "the channel's address space is not registered here")
     if channel.registered:
         raise Refused(_STATE, f"{channel} is registered already")
-    profile = kernel.machine.profile
-    compute = any(
-        isinstance(c, EngineObject) and c.cls == profile.generation.compute for c in channel.children
-    )
-    if channel.group.engine == EngineType.GR0 and not any(
-        isinstance(c, EngineObject) for c in channel.children
-    ):
+    bound = any(isinstance(child, EngineObject) for child in channel.children)
+    if channel.group.alive().engine == EngineType.GR0 and not bound:
         raise Refused(_STATE, f"{channel} is not bound to an engine: allocate its engine object first")
-    if compute or params.length:
-        _page_range(kernel, params.base, params.length)
-        if params.base + params.length > 1 << profile.generation.window_bits:
-            raise Refused(_BAD_ADDRESS, f"the window ends above {profile.generation.window_bits} bits")
-        if compute and params.length < profile.context_bytes:
-            raise Refused(
-                NvStatus.INSUFFICIENT_RESOURCES,
-                f"a window of {params.length:#x} bytes, needed are {profile.context_bytes:#x}",
-            )
-        if uvm.overlap(params.base, params.length, uvm.ranges):
-            raise Refused(NvStatus.UVM_ADDRESS_IN_USE, "the window overlaps an external range")
-        if uvm.windows.get(params.base) != params.length and uvm.overlap(
-            params.base, params.length, uvm.windows
-        ):
-            raise Refused(NvStatus.UVM_ADDRESS_IN_USE, "the window overlaps another one")
-        uvm.windows[params.base] = params.length
+    window = None
+    if channel.has(kernel.machine.profile.generation.compute):  # others have no buffers: theirs is ignored
+        window = params.base, params.length
+        _check_window(kernel.machine, uvm, channel, window)
     channel.registered = True
-    uvm.channels.append(channel)
-    return 0
+    uvm.channels[channel] = window
 
 
-def _unregister_channel(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> int:
-    client = kernel.machine.clients.get(params.hClient)
-    channel = next((c for c in uvm.channels if c.handle == params.hChannel), None)
-    if client is None or channel is None:
+def _check_window(machine: Machine, uvm: Uvm, channel: Channel, window: tuple[int, int]) -> None:
+    """Judge where the context buffers of a channel are to lie (nv.md 2.5)."""
+    base, length = window
+    check_pages(machine, base, length)
+    bits = machine.profile.generation.window_bits
+    if base + length > 1 << bits:
+        raise Refused(NvStatus.INVALID_ADDRESS, f"the window ends above {bits} bits")
+    uvm.claim(base, length, uvm.ranges, uvm.owned)
+    uvm.claim(base, length, {at: size for at, size in uvm.windows.items() if (at, size) != window})
+    groups = {id(one.group) for one, other in uvm.channels.items() if other == window} | {id(channel.group)}
+    needed = len(groups) * machine.profile.context_bytes
+    if length < needed:
+        raise Refused(
+            NvStatus.INSUFFICIENT_RESOURCES, f"a window of {length:#x} bytes, needed are {needed:#x}"
+        )
+
+
+def _unregister_channel(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> None:
+    if "gpuUuid" in params.FIELDS:
+        check_gpu(kernel.machine, params.gpuUuid)
+    asked = params.hClient, params.hChannel
+    channel = next((one for one in uvm.channels if (one.client.handle, one.handle) == asked), None)
+    if channel is None:
         raise Refused(
             NvStatus.INVALID_OBJECT_HANDLE,
             f"channel {params.hChannel:#x} of client {params.hClient:#x} is not registered",
         )
-    uvm.channels.remove(channel)
-    channel.registered = False
-    return 0
+    uvm.drop_channel(channel)
 
 
-def _pageable(_kernel: EmulatedKernel, _uvm: Uvm, _params: object, block: bytearray) -> int:
+def _pageable(_kernel: EmulatedKernel, _uvm: Uvm, _params: object, block: bytearray) -> None:
     layout.UVM_PAGEABLE_MEM_ACCESS_PARAMS.store(block, pageableMemAccess=False)
-    return 0
-
-
-def _semaphore_pool(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> int:
-    one = _attributes(kernel, params)
-    _page_range(kernel, params.base, params.length)
-    if uvm.vaspace is None:
-        raise Refused(_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
-    if uvm.overlap(params.base, params.length, uvm.ranges | uvm.windows):
-        raise Refused(NvStatus.UVM_ADDRESS_IN_USE, "the pool overlaps a range")
-    backing = Backing.new(kernel.machine.linux, params.length, "semaphore pool")
-    uvm.vaspace.space.add(
-        params.base, params.length, backing, 0, writable=one.gpuMappingType != UvmGpuMappingType.READ_ONLY
-    )
-    backing.drop()
-    uvm.ranges[params.base] = uvm.mapped[params.base] = params.length
-    return 0
-
-
-def _peer(
-    kernel: EmulatedKernel, _uvm: Uvm, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS, _block: bytearray
-) -> int:
-    _gpu(kernel, params.gpuUuidA)
-    _gpu(kernel, params.gpuUuidB)
-    raise Refused(NvStatus.INVALID_ARGUMENT, "a GPU is not its own peer")
 
 
 _C = UvmCommand
@@ -395,15 +242,15 @@ _FUNCTIONS: Final[dict[int, Any]] = {
     _C.UVM_UNREGISTER_GPU_VASPACE: _unregister_vaspace,
     _C.UVM_REGISTER_CHANNEL: _register_channel,
     _C.UVM_UNREGISTER_CHANNEL: _unregister_channel,
-    _C.UVM_CREATE_EXTERNAL_RANGE: _create_range,
+    _C.UVM_CREATE_EXTERNAL_RANGE: uvm_ranges.create_range,
     _C.UVM_MAP_EXTERNAL_ALLOCATION: _map_external,
-    _C.UVM_UNMAP_EXTERNAL: _unmap_external,
-    _C.UVM_FREE: _free,
-    _C.UVM_VALIDATE_VA_RANGE: _validate,
+    _C.UVM_UNMAP_EXTERNAL: uvm_ranges.unmap_external,
+    _C.UVM_FREE: uvm_ranges.free,
+    _C.UVM_VALIDATE_VA_RANGE: uvm_ranges.validate,
     _C.UVM_PAGEABLE_MEM_ACCESS: _pageable,
-    _C.UVM_ALLOC_SEMAPHORE_POOL: _semaphore_pool,
-    _C.UVM_ENABLE_PEER_ACCESS: _peer,
-    _C.UVM_DISABLE_PEER_ACCESS: _peer,
+    _C.UVM_ALLOC_SEMAPHORE_POOL: uvm_ranges.semaphore_pool,
+    _C.UVM_ENABLE_PEER_ACCESS: uvm_ranges.peer,
+    _C.UVM_DISABLE_PEER_ACCESS: uvm_ranges.peer,
 }
 _HANDLERS: Final[dict[int, tuple[Any, str]]] = {
     command: (function, layout.COMMAND_STRUCTS[command].__name__) for command, function in _FUNCTIONS.items()
