@@ -440,6 +440,48 @@ def test_the_largest_pages_hold_512_mib(up: Client) -> None:
     refused(0x1F, up.alloc, up.device, RmClass.NV01_MEMORY_LOCAL_USER, params)
 
 
+def test_no_address_is_above_all_memory(make: Make) -> None:
+    refused(0x1E, descriptor, make(filtered=False).up(), (1 << 64) - 4096, 4096)
+
+
+def test_handles_that_the_caller_chose_are_not_given_out(up: Client) -> None:
+    following = up.alloc(up.device, RmClass.NV20_SUBDEVICE_0) + 2
+    up.alloc(up.device, RmClass.NV20_SUBDEVICE_0, handle=following)
+    handles = [up.alloc(up.device, RmClass.NV20_SUBDEVICE_0) for _ in range(3)]
+    assert following not in handles
+    assert len(set(handles)) == 3
+
+
+def test_a_compute_object_needs_no_parameters(up: Client) -> None:
+    ring = up.ring(up.group())
+    up.alloc(ring.handle, up.generation.compute)
+    up.register_channel(ring)
+
+
+def test_an_error_of_nobody_does_not_replace_that_of_a_channel(up: Client) -> None:
+    dead, other = up.copy_channel(2), up.copy_channel(3)
+    dead.push(method(0, 0x0C, 0))
+    assert dead.wait_error() == RcCode.PBDMA_ERROR
+    up.doorbell.write32(0x90, 0x7F_0FFF)
+    assert other.wait_error() == RcCode.RESET_CHANNEL
+    assert dead.error() == RcCode.PBDMA_ERROR
+    refused(0x40, up.ring, up.machine.channels[1].group.handle)
+
+
+def test_a_flush_names_as_many_addresses_as_there_is_room_for(make: Make) -> None:
+    up = make(filtered=False).up()
+    number = Control.NV2080_CTRL_CMD_FB_FLUSH_GPU_CACHE
+    up.control(up.subdevice, number, addressArraySize=500)
+    refused(0x1F, up.control, up.subdevice, number, addressArraySize=501)
+
+
+@pytest.mark.parametrize("driver", ["570", "595"])
+def test_every_branch_tells_the_order_of_sms(make: Make, driver: str) -> None:
+    up = make(driver=driver).up()
+    order = up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
+    assert (order.numSm, order.numTpc) == (132, 66)
+
+
 def test_a_device_needs_no_parameters(up: Client) -> None:
     assert up.alloc(up.root, RmClass.NV01_DEVICE_0)
 

@@ -17,7 +17,6 @@ from drivers.nv.emu.machine.objects import (
     find,
 )
 from drivers.nv.emu.machine.reports import Refused
-from drivers.nv.layouts.fault import NOTIFIER_ENTRIES, NvNotification
 from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.rm_classes import (
     COPY_ALLOCATION_VERSION,
@@ -154,10 +153,7 @@ def _userd(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> tuple[Memory, int
 def _notifier(client: Client, params: NV_CHANNEL_ALLOC_PARAMS) -> Memory | None:
     if not params.hObjectError:
         return None
-    memory = find(client, params.hObjectError, Memory, "hObjectError")
-    if memory.size < NOTIFIER_ENTRIES * NvNotification.SIZE:
-        raise Refused(_WRONG, f"a notifier buffer of {memory.size} bytes has no room for {NOTIFIER_ENTRIES}")
-    return memory
+    return find(client, params.hObjectError, Memory, "hObjectError")  # whole pages: its entries have room
 
 
 def _check_ring(setup: Setup) -> None:

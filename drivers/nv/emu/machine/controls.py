@@ -280,8 +280,9 @@ def _fb_info(
 def _flush_cache(
     _machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
-    if kind.from_bytes(block).check():
-        raise Refused(_WRONG, str(kind.from_bytes(block).check()[0]))
+    params: Any = kind.from_bytes(block)
+    if params.addressArraySize > len(params.addressArray):
+        raise Refused(_WRONG, f"{params.addressArraySize} addresses, room is for {len(params.addressArray)}")
 
 
 def _arch_info(

@@ -146,9 +146,8 @@ class Machine:
                 if not user.under(top):
                     self.advise(f"{one} was freed before {user}, which needs it and went with it")
                 self.free(client, user)
-            if one.live:
-                self._gone(one)
-                del client.objects[one.handle]
+            self._gone(one)
+            del client.objects[one.handle]
         if top.parent is not None:
             top.parent.children.remove(top)
         if isinstance(top, Client):
@@ -308,9 +307,6 @@ class Machine:
         backing.on_release = lambda: self.pinned.remove(backing)
 
     def close(self) -> None:
-        """Free everything and end the thread; a file opened later finds a machine as new."""
+        """End the thread, once all descriptors and so all clients are gone; another opens it as new."""
         self.scheduler.close()
-        with self.lock:
-            for client in tuple(self.clients.values()):
-                self.free(client, client)
         self.user.close()

@@ -193,11 +193,10 @@ def find(client: Client, handle: int, kind: type[T], what: str) -> T:
     return found
 
 
-def insert(client: Client, new: RmObject, parent: RmObject | None) -> None:
+def insert(client: Client, new: RmObject, parent: RmObject) -> None:
     """Hang a new object into the tree."""
     new.parent = parent
-    if parent is not None:
-        parent.children.append(new)
+    parent.children.append(new)
     for one in new.needs:
         one.users.append(new)
     client.objects[new.handle] = new
