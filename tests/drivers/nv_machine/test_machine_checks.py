@@ -452,7 +452,7 @@ METHODS = {
     "a launch without descriptor": (method(1, M.SEND_SIGNALING_PCAS2_B, 9), RcCode.GR_CLASS_ERROR),
     "a descriptor at 0": (
         method(1, M.SEND_PCAS_A, 0) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),
-        RcCode.GR_EXCEPTION,
+        RcCode.MMU_FAULT,
     ),
     "a descriptor that is not mapped": (
         method(1, M.SEND_PCAS_A, 5) + method(1, M.SEND_SIGNALING_PCAS2_B, 9),

@@ -69,6 +69,11 @@ class Setup:
 class Engine(Protocol):
     """What is bound to a subchannel."""
 
+    @property
+    def cls(self) -> int:
+        """Its class."""
+        ...
+
     def method(self, call: MethodCall) -> None:
         """Run one method of the class."""
         ...
@@ -409,6 +414,8 @@ class ChannelRun:
             self._base = entry.OPERAND << 40
         elif entry.OPCODE is not GpfifoOpcode.NOP:
             raise host_error(f"{self.at}: control {entry.OPCODE.name} is not for this channel")
+        elif entry.OPERAND:
+            raise host_error(f"{self.at}: control NOP has operand {entry.OPERAND:#x}, wanted 0")
 
     def _segment(self, decoded: GpfifoEntry, entry: _Entry) -> None:
         violations = decoded.check()
@@ -447,6 +454,12 @@ class ChannelRun:
             raise host_error(f"SET_OBJECT {call.value:#x}: wanted a class in bits 15:0 and nothing else")
         if data.CLASS not in self.objects:
             raise host_error(f"SET_OBJECT {data.CLASS:#x}: the channel has no object of that class")
+        before = self.bound.get(call.subchannel)
+        if before is not None and before.cls == data.CLASS:
+            return  # the state is the channel's and stays
+        error = None if before is None else before.left_over()
+        if error is not None:
+            raise error
         self._classes[call.subchannel] = data.CLASS
         if self.machine.profile.generation.compute == data.CLASS:
             self.bound[call.subchannel] = Compute(self)

@@ -14,7 +14,6 @@ from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.compute import PcasAction, ReportOperation, ReportSemaphoreD, ReportSemaphoreExecute
 from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, RcCode
 from drivers.nv.layouts.host import SemReduction
-from drivers.nv.layouts.qmd import ADDRESS_BITS
 from drivers.nv.layouts.qmd_values import ReductionOp, SemaphoreSize
 
 if TYPE_CHECKING:
@@ -49,12 +48,14 @@ _REPORT_METHODS = (
     M.SET_REPORT_SEMAPHORE_ADDRESS_UPPER,
     M.REPORT_SEMAPHORE_EXECUTE,
 )
-_ZERO_DATA = (
-    M.WAIT_FOR_IDLE,
-    M.INVALIDATE_SKED_CACHES,
-    M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI,
-    M.INVALIDATE_SAMPLER_CACHE_NO_WFI,
-)
+_ZERO_DATA = {
+    M.WAIT_FOR_IDLE: Kind.METHOD,
+    M.INVALIDATE_SKED_CACHES: Kind.METHOD,
+    # The begin sequence of nv.md 3.4 sends 0; the bits of these two are not in the facts.
+    M.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI: Kind.UNSUPPORTED,
+    M.INVALIDATE_SAMPLER_CACHE_NO_WFI: Kind.UNSUPPORTED,
+}
+"""Methods that take 0, and what other data is."""
 _REDUCTIONS = {
     ReductionOp.RED_ADD: SemReduction.IADD,
     ReductionOp.RED_MIN: SemReduction.IMIN,
@@ -75,9 +76,15 @@ class Windows:
     local: int | None
     backing: int | None
     per_tpc: int | None
+    sm_count: int | None
+    """How many SMs or TPCs may use local memory."""
 
     def check(self, space: VaSpace, wide: bool) -> None:  # noqa: FBT001 - a property of the GPU, no switch
-        """Refuse windows that are not set, misaligned, or have something mapped inside."""
+        """Refuse windows that are not set, misaligned, or have something mapped inside (nv.md 2.8).
+
+        The facts demand it of Hopper's shared window; of the others they say to reserve 16 MiB, and every
+        value in use is aligned to that.
+        """
         span = layout.SHARED_WINDOW_ALIGN if wide else layout.LOCAL_WINDOW_BYTES
         for name, base, size in (
             ("shared", self.shared, span),
@@ -92,6 +99,13 @@ class Windows:
             inside = space.overlapping(base, size)
             if inside is not None:
                 raise _window_error(f"{inside} lies in the {name} memory window at {base:#x}", base)
+        assert self.shared is not None
+        assert self.local is not None
+        if self.shared < self.local + layout.LOCAL_WINDOW_BYTES and self.local < self.shared + span:
+            raise _window_error(
+                f"the memory windows overlap: local {self.local:#x}, shared [{self.shared:#x}, +{span:#x})",
+                self.local,
+            )
 
 
 def _window_error(message: str, va: int) -> ChannelError:
@@ -103,9 +117,9 @@ class Compute:
 
     def __init__(self, run: ChannelRun) -> None:
         self._run = run
-        self._cls = run.machine.profile.generation.compute
+        self.cls = run.machine.profile.generation.compute
         self.methods = dict(layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE)
-        gone = (*_TURING_ONLY, *(_REPORT_METHODS if self._cls < _REPORT_EXECUTE_SINCE else ()))
+        gone = (*_TURING_ONLY, *(_REPORT_METHODS if self.cls < _REPORT_EXECUTE_SINCE else ()))
         for method in gone:
             del self.methods[method]
         self._registers: dict[int, int] = {}
@@ -116,6 +130,7 @@ class Compute:
         self._inline = bytearray()
         self._inline_left = 0
         self._inline_flushes = True
+        self._inline_va = 0
 
     def error(self, message: str, kind: Kind = Kind.METHOD) -> ChannelError:
         """Return the error of a bad method."""
@@ -125,16 +140,11 @@ class Compute:
         """Run one method."""
         known = self.methods.get(call.address)
         if known is None:
-            raise self.error(f"class {self._cls:#x} has no method {call.address:#x}")
-        if known.data is not None:
-            violations = known.data.from_int(call.value).check()
-            if violations:
-                raise self.error(f"{known.name} {call.value:#x}: {violations[0]}")
+            raise self.error(f"class {self.cls:#x} has no method {call.address:#x}")
         method = M(call.address)
+        self._judge(method, call.value)
         if method in _NOT_EMULATED:
             raise self.error(f"{method.name} is not emulated", Kind.UNSUPPORTED)
-        if method in _ZERO_DATA and call.value:
-            raise self.error(f"{method.name} takes 0, not {call.value:#x}")
         if self._inline_left and method is not M.LOAD_INLINE_DATA:
             raise self.error(f"{self._inline_left} bytes of inline data are missing before {method.name}")
         if method is M.SEND_PCAS_A:
@@ -148,8 +158,25 @@ class Compute:
         if action is not None:
             action(self, call.value)
 
+    def _judge(self, method: M, value: int) -> None:
+        """Refuse data that the method does not take."""
+        data = self.methods[method].data
+        generation = self._run.machine.profile.generation
+        if method is M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C and generation.qmd == "V04":
+            value &= ~layout.NON_THROTTLED_C_COUNTS_HOPPER
+        violations = [] if data is None else data.from_int(value).check()
+        if violations:
+            raise self.error(f"{method.name} {value:#x}: {violations[0]}")
+        if value and method in _ZERO_DATA:
+            raise self.error(f"{method.name} takes 0, not {value:#x}", _ZERO_DATA[method])
+        wanted = generation.sm_version  # as the three values in nv.md 3.4 are
+        if method is M.SET_SPA_VERSION and value != wanted:
+            raise self.error(f"SET_SPA_VERSION {value:#x}: class {self.cls:#x} has {wanted:#x}")
+
     def left_over(self) -> ChannelError | None:
-        """Return the error of a descriptor that was sent and never scheduled."""
+        """Return the error of a descriptor never scheduled, or of an upload cut short."""
+        if self._inline_left:
+            return self.error(f"{self._inline_left} bytes of inline data are missing")
         if not self._unlaunched:
             return None
         va = self._registers[M.SEND_PCAS_A] << 8
@@ -205,13 +232,13 @@ class Compute:
         per_tpc = self._optional_pair(
             M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_B
         )
-        if M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C not in self._registers:
-            per_tpc = None
+        count = self._registers.get(M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C)
         return Windows(
             self._optional_pair(M.SET_SHADER_SHARED_MEMORY_WINDOW_A, M.SET_SHADER_SHARED_MEMORY_WINDOW_B),
             self._optional_pair(M.SET_SHADER_LOCAL_MEMORY_WINDOW_A, M.SET_SHADER_LOCAL_MEMORY_WINDOW_B),
             self._optional_pair(M.SET_SHADER_LOCAL_MEMORY_A, M.SET_SHADER_LOCAL_MEMORY_B),
             per_tpc,
+            None if count is None else layout.NonThrottledC.from_int(count).MAX_SM_COUNT,
         )
 
     def _signal(self, value: int) -> None:
@@ -237,8 +264,6 @@ class Compute:
     def _fetch(self, va: int, *, fresh: bool) -> Descriptor:
         machine, space = self._run.machine, self._run.space
         size = descriptor.descriptor_bytes(machine.profile)
-        if va == 0 or va >> ADDRESS_BITS:
-            raise launch_error(f"a descriptor at {va:#x}: wanted one below 2^{ADDRESS_BITS}, not 0")
         raw = space.read(va, size, "the launch descriptor")
         key = (space.number, va)
         if not fresh and machine.descriptors.get(key, raw) != raw:
@@ -261,29 +286,26 @@ class Compute:
             raise launch_error(
                 f"the descriptor at {one.va:#x} changed while its launch was in flight", Kind.LIFETIME
             )
-        before = {
-            bank.va: zlib.crc32(run.space.read(bank.va, bank.size, "a constant bank"))
-            for bank in one.banks.values()
-        }
+        before = self._bank0(one)
         yield from run.machine.grids.run(run, windows, one, fresh=fresh)
-        for bank in one.banks.values():
-            if (
-                bank.index == 0
-                and zlib.crc32(run.space.read(bank.va, bank.size, "a constant bank")) != before[bank.va]
-            ):
-                raise launch_error(
-                    f"constant bank 0 at {bank.va:#x} changed while its grid was running", Kind.LIFETIME
-                )
+        if self._bank0(one) != before:
+            raise launch_error(
+                f"constant bank 0 at {one.banks[0].va:#x} changed while its grid was running", Kind.LIFETIME
+            )
         for release in one.releases:
             self._grid_release(release)
         for dependent, invalidates in one.dependents:
             yield from self._grid(self._fetch(dependent, fresh=invalidates), windows, invalidates)
 
+    def _bank0(self, one: Descriptor) -> int:
+        """Return a checksum of what constant bank 0 holds now."""
+        if 0 not in one.banks:
+            return 0  # refused before the grid runs
+        return zlib.crc32(self._run.space.read(one.banks[0].va, one.banks[0].size, "constant bank 0"))
+
     def _grid_release(self, one: descriptor.GridRelease) -> None:
         run, what = self._run, "the grid's release"
-        target = semaphore.Release(one.va, one.payload, 64 if one.wide else 32)
-        if one.wide and one.size is SemaphoreSize.SEMAPHORE_ONE_WORD:
-            raise launch_error("a release of one word with a payload of 64 bits")
+        target = semaphore.Release(one.va, one.payload, 64 if one.wide else 32, launch_error)
         run.released(one.va)
         if one.reduction is not None:
             semaphore.reduce(run.space, target, _REDUCTIONS[one.reduction], what, signed=one.signed)
@@ -297,17 +319,11 @@ class Compute:
 
     def _report_d(self, value: int) -> None:
         data = ReportSemaphoreD.from_int(value)
+        if data.OPERATION not in (ReportOperation.RELEASE, ReportOperation.TRAP):
+            raise self.error(f"SET_REPORT_SEMAPHORE_D knows RELEASE and TRAP: {data}")
         va = self._pair(M.SET_REPORT_SEMAPHORE_A, M.SET_REPORT_SEMAPHORE_B, "SET_REPORT_SEMAPHORE_D")
         payload = self._register(M.SET_REPORT_SEMAPHORE_C, "SET_REPORT_SEMAPHORE_D")
-        if data.REDUCTION_ENABLE:
-            raise self.error("a reducing report semaphore is not emulated", Kind.UNSUPPORTED)
-        self._report(
-            data.OPERATION,
-            semaphore.Release(va, payload, 32),
-            four=not data.STRUCTURE_SIZE,
-            awaken=bool(data.AWAKEN_ENABLE),
-            flush=not data.FLUSH_DISABLE,
-        )
+        self._report(data, semaphore.Release(va, payload, 32, self.error), four=not data.STRUCTURE_SIZE)
 
     def _report_execute(self, value: int) -> None:
         data = ReportSemaphoreExecute.from_int(value)
@@ -316,19 +332,20 @@ class Compute:
         payload = self._register(M.SET_REPORT_SEMAPHORE_PAYLOAD_LOWER, why)
         if data.PAYLOAD_SIZE64:
             payload |= self._register(M.SET_REPORT_SEMAPHORE_PAYLOAD_UPPER, why) << 32
-        if data.REDUCTION_ENABLE or data.STRUCTURE_SIZE > SemaphoreSize.SEMAPHORE_TWO_WORDS:
-            raise self.error(f"not emulated: {data}", Kind.UNSUPPORTED)
-        one = semaphore.Release(va, payload, 64 if data.PAYLOAD_SIZE64 else 32)
-        four = data.STRUCTURE_SIZE == SemaphoreSize.SEMAPHORE_FOUR_WORDS
-        self._report(
-            data.OPERATION, one, four=four, awaken=bool(data.AWAKEN_ENABLE), flush=not data.FLUSH_DISABLE
-        )
+        wrong = semaphore.misfit(data.STRUCTURE_SIZE, wide=bool(data.PAYLOAD_SIZE64))
+        if wrong:
+            raise self.error(f"{why}: {wrong[1]}: {data}", wrong[0])
+        one = semaphore.Release(va, payload, 64 if data.PAYLOAD_SIZE64 else 32, self.error)
+        self._report(data, one, four=data.STRUCTURE_SIZE == SemaphoreSize.SEMAPHORE_FOUR_WORDS)
 
     def _report(
-        self, operation: ReportOperation, one: semaphore.Release, *, four: bool, awaken: bool, flush: bool
+        self, data: ReportSemaphoreD | ReportSemaphoreExecute, one: semaphore.Release, *, four: bool
     ) -> None:
-        if operation is not ReportOperation.RELEASE:
-            raise self.error(f"report operation {operation.name} is not emulated", Kind.UNSUPPORTED)
+        if data.OPERATION is not ReportOperation.RELEASE or data.REDUCTION_ENABLE:
+            raise self.error(f"only plain releases are emulated: {data}", Kind.UNSUPPORTED)
+        if data.REDUCTION_OP or data.REDUCTION_FORMAT:
+            raise self.error(f"reduction bits without reduction: {data}")
+        flush, awaken = not data.FLUSH_DISABLE, bool(data.AWAKEN_ENABLE)
 
         def write() -> None:
             time_ns = self._run.machine.time_ns() if four else None
@@ -352,10 +369,11 @@ class Compute:
     def _inline_launch(self, value: int) -> None:
         data = layout.LaunchDmaInline.from_int(value)
         if not data.DST_MEMORY_LAYOUT:
-            raise self.error("only pitch-linear uploads are emulated")
+            raise self.error("only pitch-linear uploads are emulated", Kind.UNSUPPORTED)
         if self._register(M.LINE_COUNT, "LAUNCH_DMA") != 1:
             raise self.error("only uploads of one line are emulated", Kind.UNSUPPORTED)
         self._inline_flushes = not data.SYSMEMBAR_DISABLE
+        self._inline_va = self._pair(M.OFFSET_OUT_UPPER, M.OFFSET_OUT, "LAUNCH_DMA")
         self._inline_left = self._register(M.LINE_LENGTH_IN, "LAUNCH_DMA")
         self._inline.clear()
         if not self._inline_left:
@@ -367,9 +385,8 @@ class Compute:
         self._inline += value.to_bytes(4, "little")[: self._inline_left]
         self._inline_left = max(self._inline_left - 4, 0)
         if not self._inline_left:
-            va = self._pair(M.OFFSET_OUT_UPPER, M.OFFSET_OUT, "LAUNCH_DMA")
-            self._run.space.write(va, bytes(self._inline), "the inline upload")
-            self._run.wrote("upload", "inline upload", va, len(self._inline))
+            self._run.space.write(self._inline_va, bytes(self._inline), "the inline upload")
+            self._run.wrote("upload", "inline upload", self._inline_va, len(self._inline))
             if self._run.machine.caches is not None and not self._inline_flushes:
                 self._run.unflushed.add("an inline upload with SYSMEMBAR_DISABLE")
 

@@ -1,10 +1,13 @@
 """The copy classes: transfers, fills by remapping, semaphores (nv.md 3.5).
 
-Offsets and sizes that no transfer uses are an error, though hardware would be silent: the work is lost.
+Some words are an error though hardware would be silent, since what they ask for is lost: offsets and sizes
+that no transfer uses, transfers of nothing, bits that do nothing without others. A copy within itself is one
+because the facts do not say in which order the bytes go.
 """
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +44,8 @@ _FOR_ONE_TRANSFER = frozenset(
         DmaMethod.LINE_COUNT,
     }
 )
+_NOT_EMULATED = ("SRC_TYPE", "DST_TYPE", "COPY_TYPE", "VPRMODE", "MEMORY_SCRUB_ENABLE", "FLUSH_TYPE")
+"""Fields of LAUNCH_DMA. The other type of flush reaches the GPU alone; whom the data is for is unknown."""
 _PIECE = 1 << 24
 
 
@@ -63,7 +68,7 @@ class Copy:
 
     def __init__(self, run: ChannelRun, cls: int) -> None:
         self._run = run
-        self._cls = cls
+        self.cls = cls
         self._registers: dict[int, int] = {}
         self.methods = dict(dma.METHODS if run.machine.profile.wide else dma.METHODS_AMPERE)
         if cls < dma.PAYLOAD_UPPER_SINCE:
@@ -81,7 +86,7 @@ class Copy:
         """Run one method."""
         known = self.methods.get(call.address)
         if known is None:
-            raise self.error(f"class {self._cls:#x} has no method {call.address:#x}")
+            raise self.error(f"class {self.cls:#x} has no method {call.address:#x}")
         if known.data is not None:
             violations = known.data.from_int(call.value).check()
             if violations:
@@ -113,7 +118,7 @@ class Copy:
     def _launch(self, launch: LaunchDma) -> None:
         self._refuse_unknown(launch)
         kind = launch.DATA_TRANSFER_TYPE
-        engine = f"copy {self._cls:#x}"
+        engine = f"copy {self.cls:#x}"
         if kind is not DataTransferType.NONE:
             transfer = self._transfer(launch)
             self._unused.clear()
@@ -139,25 +144,36 @@ class Copy:
 
     def _refuse_unknown(self, launch: LaunchDma) -> None:
         if launch.DATA_TRANSFER_TYPE is DataTransferType.PREFETCH:
-            known = self._cls >= _PREFETCH_SINCE
-            raise self.error(
-                "a prefetching transfer is not emulated" if known else f"class {self._cls:#x} has no prefetch"
-            )
-        if launch.DATA_TRANSFER_TYPE is not DataTransferType.NONE and not (
-            launch.SRC_MEMORY_LAYOUT and launch.DST_MEMORY_LAYOUT
-        ):
-            raise self.error(f"only pitch-linear transfers are emulated: {launch}")
-        for name in ("SRC_TYPE", "DST_TYPE", "COPY_TYPE", "VPRMODE", "MEMORY_SCRUB_ENABLE"):
-            if getattr(launch, name):
-                raise self.error(f"{name} needs privileges or is not emulated: {launch}")
-        if launch.SEMAPHORE_TYPE is DmaSemaphoreType.CONDITIONAL_INTERRUPT:
-            raise self.error("a conditional interrupt is not emulated")
+            if self.cls < _PREFETCH_SINCE:
+                raise self.error(f"class {self.cls:#x} has no prefetch")
+            raise self.error("a prefetching transfer is not emulated", Kind.UNSUPPORTED)
         if launch.INTERRUPT_TYPE > 2:
             raise self.error(f"interrupt type {launch.INTERRUPT_TYPE} is not known")
-        if not launch.SEMAPHORE_REDUCTION_ENABLE and (
-            launch.SEMAPHORE_REDUCTION or launch.SEMAPHORE_REDUCTION_SIGN
+        for name in _NOT_EMULATED:
+            if getattr(launch, name):
+                raise self.error(f"{name} is not emulated: {launch}", Kind.UNSUPPORTED)
+        transfers = launch.DATA_TRANSFER_TYPE is not DataTransferType.NONE
+        if transfers and not (launch.SRC_MEMORY_LAYOUT and launch.DST_MEMORY_LAYOUT):
+            raise self.error(f"only pitch-linear transfers are emulated: {launch}", Kind.UNSUPPORTED)
+        if launch.SEMAPHORE_TYPE is DmaSemaphoreType.CONDITIONAL_INTERRUPT:
+            raise self.error("a conditional interrupt is not emulated", Kind.UNSUPPORTED)
+        self._refuse_idle_bits(launch, transfers=transfers)
+
+    def _refuse_idle_bits(self, launch: LaunchDma, *, transfers: bool) -> None:
+        """Refuse bits that do nothing without others."""
+        releases = launch.SEMAPHORE_TYPE is not DmaSemaphoreType.NONE
+        for needed, there, names in (
+            ("a transfer", transfers, ("MULTI_LINE_ENABLE", "REMAP_ENABLE", "FORCE_RMWDISABLE")),
+            ("a semaphore", releases, ("SEMAPHORE_REDUCTION_ENABLE", "SEMAPHORE_PAYLOAD_SIZE")),
+            (
+                "reduction",
+                bool(launch.SEMAPHORE_REDUCTION_ENABLE),
+                ("SEMAPHORE_REDUCTION", "SEMAPHORE_REDUCTION_SIGN"),
+            ),
         ):
-            raise self.error(f"reduction bits without reduction: {launch}")
+            for name in names:
+                if not there and getattr(launch, name):
+                    raise self.error(f"{name} without {needed}: {launch}")
 
     # ---- transfers
 
@@ -249,14 +265,19 @@ class Copy:
         why = "with a semaphore"
         va = self._address(DmaMethod.SET_SEMAPHORE_A, DmaMethod.SET_SEMAPHORE_B, why)
         bits = 64 if launch.SEMAPHORE_PAYLOAD_SIZE else 32
+        if bits == 64 and DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER not in self.methods:
+            raise self.error(f"class {self.cls:#x} has payloads of 32 bits: {launch}")
         payload = self._register(DmaMethod.SET_SEMAPHORE_PAYLOAD, why)
         if bits == 64:
             payload |= self._register(DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER, why) << 32
-        one = semaphore.Release(va, payload, bits)
+        one = semaphore.Release(va, payload, bits, self.error)
         four = launch.SEMAPHORE_TYPE is DmaSemaphoreType.RELEASE_FOUR_WORD
         if launch.SEMAPHORE_REDUCTION_ENABLE:
             if four:
                 raise self.error("a reducing semaphore has one word or two")
+            if bits == 64 and launch.SEMAPHORE_REDUCTION > DmaReduction.DEC:
+                name = launch.SEMAPHORE_REDUCTION.name
+                raise self.error(f"{name} of 64 bits is not emulated", Kind.UNSUPPORTED)
             return partial(
                 self._reduce, one, launch.SEMAPHORE_REDUCTION, bool(launch.SEMAPHORE_REDUCTION_SIGN)
             )
@@ -274,9 +295,8 @@ class Copy:
                 self._run.space, one, SemReduction(operation), "the copy engine's semaphore", signed=signed
             )
             return
-        if one.bits != 32:
-            raise self.error(f"{operation.name} works on 32 bits")
         space = self._run.space
+        semaphore.check_alignment(one.va, 4, "the copy engine's semaphore", self.error)
         space.host(one.va, 4, MmuAccess.ATOMIC_STRONG, "the copy engine's semaphore")
         (old,) = struct.unpack("<f", space.read(one.va, 4, "the copy engine's semaphore"))
         (new,) = struct.unpack("<f", struct.pack("<I", one.payload))
@@ -285,7 +305,8 @@ class Copy:
             DmaReduction.FMIN: min(old, new),
             DmaReduction.FMAX: max(old, new),
         }[operation]
-        space.write(one.va, struct.pack("<f", result), "the copy engine's semaphore")
+        # A C float, which overflows to infinity.
+        space.write(one.va, bytes(ctypes.c_float(result)), "the copy engine's semaphore")
 
 
 def _selected(remap: RemapComponents) -> list[RemapSource]:

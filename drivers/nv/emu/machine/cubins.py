@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.elf import Elf, Section
 from drivers.nv.layouts.cubin import (
+    ABIVERSION,
     EM_CUDA,
     OSABI_12,
     RELOCATION_WORD_OFFSET,
     RESERVED_SHARED,
     SM_SHIFT,
     TEXT_BARRIERS_SHIFT,
+    TEXT_REGISTERS_SHIFT,
     CallAbs47,
     CallAbs55,
     InfoAttribute,
@@ -77,28 +79,35 @@ class Cubin:
     arch: int
     ptx: str
     kernels: dict[str, KernelInfo] = field(default_factory=dict)
+    tables: dict[int, list[Patch]] = field(default_factory=dict)
+    """Bank -> the relocations of its content."""
 
     @classmethod
     def parse(cls, data: bytes) -> Cubin:
-        """Read an image; raises `UsageError` where it is broken or carries no PTX."""
+        """Read an image; raises `UsageError` where it is broken. `ptx` is empty where it carries none."""
         elf = Elf(data)
-        if elf.machine != EM_CUDA or elf.abi not in SM_SHIFT:
-            raise UsageError(f"no cubin: machine {elf.machine}, ABI {elf.abi:#x}")
+        if elf.machine != EM_CUDA or ABIVERSION.get(elf.abi) != elf.abi_version:
+            raise UsageError(
+                f"no cubin: machine {elf.machine}, ABI {elf.abi:#x} version {elf.abi_version}; wanted "
+                f"{EM_CUDA}, one of {', '.join(f'{abi:#x} version {v}' for abi, v in ABIVERSION.items())}"
+            )
         arch = elf.flags >> SM_SHIFT[elf.abi] & 0xFF
         texts = [elf.content(s) for s in elf.sections if s.size]
-        ptx = next((t.rstrip(b"\0").decode() for t in texts if _is_ptx(t)), "")
+        ptx = next((t.rstrip(b"\0").decode(errors="replace") for t in texts if _is_ptx(t)), "")
         cubin = cls(elf, arch, ptx)
         for section in elf.sections:
-            if section.name.startswith(Name.TEXT):
+            if section.name.startswith(Name.TEXT) and section.size:
                 kernel = cubin._kernel(section)
                 cubin.kernels[kernel.name] = kernel
+        cubin.tables = {bank: cubin._patches(section) for bank, section in cubin.banks.items()}
         return cubin
 
     def _kernel(self, text: Section) -> KernelInfo:
         elf, name = self.elf, text.name[len(Name.TEXT) :]
-        kernel = KernelInfo(name, text, elf.content(text), tuple(self.patches(text)))
+        kernel = KernelInfo(name, text, elf.content(text), tuple(self._patches(text)))
         if elf.abi == OSABI_12:
             kernel.barriers = text.flags >> TEXT_BARRIERS_SHIFT
+            kernel.registers = text.info >> TEXT_REGISTERS_SHIFT
         indices = [i for i, s in enumerate(elf.symbols) if s.name == name and s.section == text.index]
         for info in (f"{Name.INFO}.{name}", str(Name.INFO)):
             section = elf.section(info)
@@ -112,15 +121,17 @@ class Cubin:
         kernel.constant0 = constant.size if constant else 0
         return kernel
 
-    def patches(self, section: Section) -> list[Patch]:
+    def _patches(self, section: Section) -> list[Patch]:
         """Return what relocations change in a section."""
         out = []
         for one in self.elf.relocations():
             if one.section != section.index or one.type == 0:
                 continue
-            if one.symbol is None or one.symbol.section == 0:
+            if one.symbol is None or not 0 < one.symbol.section < len(self.elf.sections):
                 name = one.symbol.name if one.symbol else ""
                 raise UsageError(f"{section.name} refers to {name!r}, which the image does not define")
+            if one.offset + patch_bytes(one.type)[1] > section.size:
+                raise UsageError(f"a relocation of {section.name} at {one.offset:#x} lies outside it")
             addend = one.addend if one.addend is not None else self._addend(section, one)
             out.append(
                 Patch(one.offset, one.type, one.symbol.section, one.symbol.value + addend, one.symbol.name)
@@ -148,13 +159,15 @@ def _is_ptx(content: bytes) -> bool:
 def _read_info(kernel: KernelInfo, data: bytes, symbols: list[int], *, own: bool) -> None:
     """Take the records that speak of this kernel."""
     at = 0
-    while at + InfoRecord.SIZE <= len(data):
+    while at < len(data):
         head = InfoRecord.from_bytes(data, at)
         at += InfoRecord.SIZE
         payload = b""
         if head.format == InfoFormat.SVAL:
             payload = data[at : at + head.value]
             at += head.value
+            if at > len(data):
+                raise UsageError(f"the last info record in the image of {kernel.name} is cut off")
         elif head.format not in tuple(InfoFormat):
             raise UsageError(f"info record of format {head.format} in the image of {kernel.name}")
         if own:

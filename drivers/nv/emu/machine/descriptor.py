@@ -12,9 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from drivers.nv.emu.machine import semaphore
 from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.layouts.qmd import CARVEOUTS_KIB, CONSTANT_BANKS, QMDS, sass_version, sm_config
-from drivers.nv.layouts.qmd_values import DependentAction, MembarType, QmdType, ReductionOp, SemaphoreSize
+from drivers.nv.layouts.qmd_values import (
+    DependentAction,
+    InterruptType,
+    MembarType,
+    QmdType,
+    ReductionOp,
+    SemaphoreSize,
+)
 
 if TYPE_CHECKING:
     from drivers.nv.emu.machine.profiles import Profile
@@ -190,6 +198,7 @@ def _judge(profile: Profile, qmd: Any, version: str) -> None:
 
 
 def _judge_shape(profile: Profile, one: Descriptor) -> None:
+    """Refuse shapes that no kernel can have; limits of blocks and widths are the CUDA programming guide's."""
     if 0 in one.grid or 0 in one.block:
         raise launch_error(f"grid {one.grid} or block {one.block} has a zero")
     if one.grid[0] >= 1 << 31:
@@ -231,8 +240,8 @@ def _banks(qmd: Any, *, old: bool) -> dict[int, Bank]:
         if va % 256 and old:
             raise launch_error(f"constant bank {i} at {va:#x} is not aligned to 256 bytes")
         size = qmd.CONSTANT_BUFFER_SIZE_SHIFTED4[i] << 4
-        if not 0 < size <= 1 << 16:
-            raise launch_error(f"constant bank {i} has {size:#x} bytes")
+        if not 0 < size <= 1 << 16:  # the field holds twice that, the PTX manual gives a bank 64 KiB
+            raise launch_error(f"constant bank {i} has {size:#x} bytes, wanted 0x10 to 0x10000")
         banks[i] = Bank(i, va, size, bool(qmd.CONSTANT_BUFFER_INVALIDATE[i]))
     return banks
 
@@ -263,6 +272,7 @@ def _releases(qmd: Any, *, old: bool) -> tuple[GridRelease, ...]:
             )
         if not get("ENABLE"):
             continue
+        _judge_release(i, get, trap)
         if get("MEMBAR_TYPE") == 0 and qmd.CWD_MEMBAR_TYPE == MembarType.L1_NONE:
             raise launch_error(
                 f"release {i} without any membar: the grid's stores may not be seen", Kind.COHERENCE
@@ -281,6 +291,21 @@ def _releases(qmd: Any, *, old: bool) -> tuple[GridRelease, ...]:
             )
         )
     return tuple(out)
+
+
+def _judge_release(i: int, get: Any, trap: int) -> None:
+    """Refuse a release whose parts do not go together."""
+    reduces, size = bool(get("REDUCTION_ENABLE")), get("STRUCTURE_SIZE")
+    wrong = semaphore.misfit(size, wide=bool(get("PAYLOAD64B")))
+    if reduces and size is SemaphoreSize.SEMAPHORE_FOUR_WORDS:  # the facts give no place for the time
+        wrong = Kind.UNSUPPORTED, "a reduction of four words"
+    elif not reduces and (get("REDUCTION_OP") or get("REDUCTION_FORMAT")):
+        wrong = Kind.LAUNCH, "reduction bits without reduction"
+    elif trap > InterruptType.TRAP:
+        wrong = Kind.UNSUPPORTED, f"trap type {trap}, whose condition the facts do not give"
+    if wrong:
+        kind = Kind.LAUNCH if wrong[0] is Kind.METHOD else wrong[0]
+        raise launch_error(f"release {i}: {wrong[1]}", kind)
 
 
 def _dependents(qmd: Any, version: str) -> tuple[tuple[int, bool], ...]:

@@ -1,18 +1,14 @@
-"""Running a grid.
+"""Running a grid: its image and its constant banks, then its PTX through the SIMT engine (nv.md 4, 5).
 
-Is the launch what the kernel's image asks for, then its PTX through the SIMT engine (nv.md 4, 5).
-
-The machine code itself never runs, so everything that it would rely on is checked here: registers, barriers,
-stack, shared memory, and constant bank 0 at the offsets where the machine code reads it.
+Not here: whether the launch gives the kernel what its machine code relies on (`fit`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import zlib
 from contextlib import closing
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from drivers.emu.engine import engine
 from drivers.emu.launch import Options
@@ -20,15 +16,11 @@ from drivers.emu.slices import SlicedLaunch
 from drivers.nv.emu import ptx
 from drivers.nv.emu.machine.backing import HeldPages
 from drivers.nv.emu.machine.caches import GridCaches
+from drivers.nv.emu.machine.fit import judge
 from drivers.nv.emu.machine.images import check_bank
 from drivers.nv.emu.machine.kernel_faults import kernel_error
-from drivers.nv.emu.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
 from drivers.nv.emu.machine.races import note_kernel
 from drivers.nv.emu.machine.reports import Kind, launch_error
-from drivers.nv.layouts import compute as layout
-from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, STACK_POINTER_TOP
-from drivers.nv.layouts.fault import MmuAccess
-from drivers.nv.layouts.qmd import MAX_REGISTERS
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +86,7 @@ class Grids:
         """Whose accesses the shadows hold that races are judged by; those of one launch at a time."""
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
-        self._constants: dict[tuple[int, int], int] = {}
+        self._constants: dict[tuple[int, int], bytes] = {}
 
     def prepare(self) -> None:
         """Make the SIMT engine, some seconds where its code is not on disk: no kernel is to wait for it."""
@@ -111,22 +103,23 @@ class Grids:
         self, run: ChannelRun, windows: Windows, one: Descriptor, *, fresh: bool
     ) -> Iterator[SlicedLaunch]:
         """Run a grid to its end, a slice a step; `fresh`: the launch itself invalidated caches."""
-        judge = run.machine.caches  # more exact than what is always judged
-        anew = fresh or judge is not None
+        judging = run.machine.caches  # more exact than what is always judged
+        anew = fresh or judging is not None
         loaded = self._find(run, one, fresh=anew or one.invalidates_instructions)
         caches = None
-        if judge is not None:
-            caches = GridCaches(run=run, caches=judge, one=one, loaded=loaded, fresh=fresh)
+        if judging is not None:
+            caches = GridCaches(run=run, caches=judging, one=one, loaded=loaded, fresh=fresh)
             caches.begin()
         banks = self._banks(run, one, loaded, fresh=anew or one.invalidates_constants)
-        _check_needs(one, loaded)
-        params = _check_bank0(run, windows, one, loaded, banks.get(0, b""))
-        windows.check(run.space, run.machine.profile.wide)
-        if any(one.local) or loaded.kernel.stack:
-            _check_local(run, windows, one, loaded)
+        params = judge(run, windows, one, loaded, banks.get(0, b""))
         yield from self._execute(run, windows, one, loaded, params, caches=caches)
 
     def _find(self, run: ChannelRun, one: Descriptor, *, fresh: bool) -> Loaded:
+        """Return the kernel at the program address; what the banks tell of it holds for this launch alone."""
+        found = self._cached(run, one, fresh=fresh)
+        return replace(found, bases=dict(found.bases))
+
+    def _cached(self, run: ChannelRun, one: Descriptor, *, fresh: bool) -> Loaded:
         key = (run.space.number, one.program)
         known = self._loaded.get(key)
         if known is not None:
@@ -140,32 +133,32 @@ class Grids:
                     "was invalidated",
                     Kind.COHERENCE,
                 )
-        self._loaded[key] = found = run.machine.images.find(run.space, one.program)
+        found = run.machine.images.find(run.space, one.program)
         if found.cubin.arch != int(run.machine.profile.name[3:]):
             raise launch_error(f"the image of {found.kernel.name} is for sm_{found.cubin.arch}")
         if not found.cubin.ptx:
             raise launch_error(
                 f"the image of {found.kernel.name} carries no PTX, nothing can be run", Kind.UNSUPPORTED
             )
-        at, size = one.prefetch
-        if size and not at <= one.program < at + size:
-            raise launch_error(
-                f"the code prefetched, [{at:#x}, +{size:#x}), is not the program at {one.program:#x}"
-            )
+        if not found.kernel.registers:
+            raise launch_error(f"the image does not say how many registers {found.kernel.name} needs")
+        self._loaded[key] = found
         return found
 
     def _banks(self, run: ChannelRun, one: Descriptor, loaded: Loaded, *, fresh: bool) -> dict[int, bytes]:
         out = {}
         for index, bank in one.banks.items():
             content = run.space.read(bank.va, bank.size, f"constant bank {index}")
-            key, digest = (run.space.number, bank.va), zlib.crc32(content)
-            if not (fresh or bank.invalidate) and self._constants.get(key, digest) != digest:
+            key = (run.space.number, bank.va)
+            cached = self._constants.get(key, b"")
+            common = min(len(content), len(cached))
+            if not (fresh or bank.invalidate) and content[:common] != cached[:common]:
                 raise launch_error(
                     f"constant bank {index} at {bank.va:#x} changed since it was last read, and nothing "
                     "invalidated the constant cache",
                     Kind.COHERENCE,
                 )
-            self._constants[key] = digest
+            self._constants[key] = content
             if index and index not in loaded.cubin.banks:
                 raise launch_error(f"constant bank {index} is bound, the image has none")
             out[index] = content
@@ -276,127 +269,3 @@ class Grids:
         dynamic = int.from_bytes(params[-4:], "little")
         work = ptx.work_of(kernel, one.grid, one.block, params[: kernel.param_bytes], dynamic)
         return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)
-
-
-def _check_needs(one: Descriptor, loaded: Loaded) -> None:
-    """Compare the descriptor with what the image's info records ask for."""
-    kernel = loaded.kernel
-    if not kernel.registers <= one.registers <= MAX_REGISTERS:
-        raise launch_error(
-            f"{kernel.name} needs {kernel.registers} registers, the descriptor gives {one.registers}"
-        )
-    if one.barriers < kernel.barriers:
-        raise launch_error(
-            f"{kernel.name} needs {kernel.barriers} barriers, the descriptor gives {one.barriers}"
-        )
-    if one.shared < kernel.static_shared:
-        raise launch_error(
-            f"{kernel.name} needs {kernel.static_shared:#x} bytes shared, the descriptor gives "
-            f"{one.shared:#x}"
-        )
-    if max(one.local) < kernel.stack:
-        raise launch_error(
-            f"{kernel.name} needs {kernel.stack:#x} bytes of stack, the descriptor gives {one.local}"
-        )
-    per_warp = -(-one.registers * 32 // 256) * 256
-    most = 65536 // per_warp // 4 * 4 * 32 if per_warp else 1024
-    if one.threads > most:
-        raise launch_error(
-            f"a block of {one.threads} threads with {one.registers} registers each: {most} fit an SM"
-        )
-
-
-def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> bytes:
-    """Judge the driver's words of bank 0; return the parameters, then the dynamic shared size in 4 bytes."""
-    kernel, shape = loaded.kernel, BANK0[run.machine.profile.name]
-    if kernel.param_base and kernel.param_base != shape.SIZE:
-        raise launch_error(
-            f"the parameters of {kernel.name} start at {kernel.param_base:#x}, facts say {shape.SIZE:#x}"
-        )
-    if len(content) < max(shape.SIZE + kernel.param_bytes, kernel.constant0):
-        raise launch_error(
-            f"constant bank 0 has {len(content):#x} bytes, {kernel.name} reads "
-            f"{max(shape.SIZE + kernel.param_bytes, kernel.constant0):#x}"
-        )
-    words: Any = shape.from_bytes(content)  # the three layouts have these fields in common
-    if words.check():
-        raise launch_error(f"constant bank 0 of {kernel.name}: {words.check()[0]}")
-    for name, wanted in (("ntid", one.block), ("nctaid", one.grid)):
-        if getattr(words, name) != wanted:
-            raise launch_error(
-                f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name)}, launched with {wanted}"
-            )
-    _check_addresses(run, windows, one, loaded, words)
-    room = max(one.shared - (kernel.static_shared or RESERVED_SHARED), 0)
-    told = words.dynamic_shared_size
-    if told > room:
-        raise launch_error(
-            f"constant bank 0 of {kernel.name}: {told:#x} bytes of dynamic shared memory, room is for "
-            f"{room:#x}"
-        )
-    _check_stack(words.stack_pointer, one, loaded)
-    return content[shape.SIZE :] + (told or room).to_bytes(4, "little")
-
-
-def _check_addresses(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, words: Any) -> None:
-    """Compare the driver's addresses and counts in bank 0 with what the channel has."""
-    name = loaded.kernel.name
-    allowed = {
-        "shared_window": windows.shared,
-        "local_window": windows.local,
-        "constant_bank_3": one.banks[3].va if 3 in one.banks else 0,
-        "global_descriptor": 0,
-        "nsmid": run.machine.profile.sms,
-        "reserved_shared_size": RESERVED_SHARED,
-    }
-    for word, wanted in allowed.items():
-        seen = getattr(words, word)
-        if seen not in (0, wanted):
-            raise launch_error(
-                f"constant bank 0 of {name}: {word} is {seen:#x}, wanted {wanted or 0:#x} or nothing"
-            )
-    # Hopper knows the shared window itself (nv.md 5.3); elsewhere code that uses it reads the word.
-    reads_shared = loaded.kernel.static_shared and run.machine.profile.name != "sm_90"
-    for word, used in (("shared_window", reads_shared), ("local_window", loaded.kernel.stack)):
-        if used and not getattr(words, word):
-            raise launch_error(f"constant bank 0 of {name}: {word} is 0, and its code may read it")
-
-
-def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:
-    """Accept either scheme: the window's top with HIGH, or the size itself with LOW (nv.md 5.3)."""
-    low, high = one.local
-    stack = loaded.kernel.stack
-    if not stack:
-        return
-    top = pointer == STACK_POINTER_TOP and high >= stack + layout.LOCAL_STACK_RESERVE
-    if not top and not stack <= pointer <= low:
-        raise launch_error(
-            f"{loaded.kernel.name} has {stack:#x} bytes of stack: the stack pointer {pointer:#x} goes "
-            "neither with "
-            f"the low size {low:#x} nor with the high size {high:#x}"
-        )
-
-
-def _check_local(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded) -> None:
-    """Check that local memory is backed for every thread that may run."""
-    if windows.local is None or windows.backing is None or windows.per_tpc is None:
-        raise launch_error(
-            f"{loaded.kernel.name} has local memory, but its window, address or size was never set"
-        )
-    for size in one.local:
-        if size % layout.LOCAL_THREAD_ALIGN:
-            raise launch_error(
-                f"local memory of {size:#x} bytes a thread is no multiple of {layout.LOCAL_THREAD_ALIGN}"
-            )
-    warp = (
-        -(-sum(one.local) * layout.LOCAL_THREADS_PER_WARP // layout.LOCAL_WARP_ALIGN)
-        * layout.LOCAL_WARP_ALIGN
-    )
-    needed = -(-warp * MAX_WARPS_PER_SM * SMS_PER_TPC // layout.LOCAL_TPC_ALIGN) * layout.LOCAL_TPC_ALIGN
-    if windows.per_tpc < needed:
-        raise launch_error(
-            f"local memory is set up for {windows.per_tpc:#x} bytes a TPC, {loaded.kernel.name} needs "
-            f"{needed:#x}"
-        )
-    total = windows.per_tpc * run.machine.profile.tpcs
-    run.space.host(windows.backing, total, MmuAccess.WRITE, f"local memory of {loaded.kernel.name}")

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.pushbuffer import MethodCall
 
 
+_TLB = (MemOperation.MMU_TLB_INVALIDATE, MemOperation.MMU_TLB_INVALIDATE_TARGETED)
+
+
 class Host:
     """The host's registers of one channel."""
 
@@ -38,6 +41,8 @@ class Host:
                 raise host_error(f"{known.name} {call.value:#x}: {violations[0]}")
         self.registers[call.address] = call.value
         match HostMethod(call.address):
+            case HostMethod.SET_REFERENCE:
+                raise _not_emulated("SET_REFERENCE, which writes the user area,")
             case HostMethod.SEM_EXECUTE:
                 self._semaphore(SemExecute.from_int(call.value))
             case HostMethod.WFI:
@@ -67,16 +72,13 @@ class Host:
         return semaphore.Release(self._address(), payload, bits)
 
     def _semaphore(self, execute: SemExecute) -> None:
+        _judge_bits(execute)
         one = self.target(execute)
         run = self._run
         if execute.OPERATION not in (SemOperation.RELEASE, SemOperation.REDUCTION):
-            if execute.RELEASE_WFI or execute.RELEASE_TIMESTAMP:
-                raise host_error(f"an acquire with bits of a release: {execute}")
             semaphore.check_alignment(one.va, one.bits // 8, "SEM_EXECUTE")
             run.waiting = semaphore.Acquire(one.va, execute.OPERATION, one.payload, one.bits)
             return
-        if execute.ACQUIRE_SWITCH_TSG:
-            raise host_error(f"a release with bits of an acquire: {execute}")
         for engine in run.bound.values():
             error = engine.left_over()
             if error is not None:
@@ -98,23 +100,42 @@ class Host:
         if execute.RELEASE_WFI:
             run.unflushed.flushed()
         if execute.OPERATION is SemOperation.REDUCTION:
-            if execute.RELEASE_TIMESTAMP:
-                raise host_error("a reduction writes no time")
             run.released(one.va)
             semaphore.reduce(
                 run.space, one, execute.REDUCTION, "SEM_EXECUTE", signed=bool(execute.REDUCTION_FORMAT)
             )
             return
-        if execute.REDUCTION or execute.REDUCTION_FORMAT:
-            raise host_error(f"a plain release with bits of a reduction: {execute}")
         time_ns = run.machine.time_ns() if execute.RELEASE_TIMESTAMP else None
         run.released(one.va)
         semaphore.release(run.space, one, time_ns, "SEM_EXECUTE")
 
     def _memory_operation(self, operation: MemOperation) -> None:
+        if operation in _TLB:
+            raise host_error(f"MEM_OP {operation.name} needs a privileged channel")
         if operation is not MemOperation.MEMBAR:
-            raise host_error(f"MEM_OP {operation.name} needs a privileged channel or is not emulated")
+            raise _not_emulated(f"MEM_OP {operation.name}")
         rest = (HostMethod.MEM_OP_A, HostMethod.MEM_OP_B, HostMethod.MEM_OP_C)
+        if HostMethod.MEM_OP_C not in self.registers:
+            raise host_error("MEM_OP MEMBAR before MEM_OP_C, which says its scope")
         if any(self.registers.get(one, 0) for one in rest):
             raise host_error("MEM_OP MEMBAR takes zeros in A, B and C (system scope)")
         self._run.when_idle(self._run.unflushed.flushed)
+
+
+def _judge_bits(execute: SemExecute) -> None:
+    """Refuse the bits of another operation: hardware does not look at them, so what they ask for is lost."""
+    release = execute.OPERATION is SemOperation.RELEASE
+    reduction = execute.OPERATION is SemOperation.REDUCTION
+    bits = {
+        "an acquire": execute.ACQUIRE_SWITCH_TSG and (release or reduction),
+        "a release": execute.RELEASE_WFI and not (release or reduction),
+        "a plain release": execute.RELEASE_TIMESTAMP and not release,  # the record of 16 bytes is a release's
+        "a reduction": (execute.REDUCTION or execute.REDUCTION_FORMAT) and not reduction,
+    }
+    for whose, wrong in bits.items():
+        if wrong:
+            raise host_error(f"SEM_EXECUTE {execute.OPERATION.name} with bits of {whose}: {execute}")
+
+
+def _not_emulated(what: str) -> ChannelError:
+    return ChannelError(RcCode.PBDMA_ERROR, Kind.UNSUPPORTED, f"{what} is not emulated")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.elf import HEADER_BYTES
@@ -29,6 +29,8 @@ _REACH: Final = 8 << 20
 """Bytes around a program address in which its image is looked for."""
 _MAGIC: Final = b"\x7fELF\x02\x01\x01"
 _LARGEST: Final = 64 << 20
+_SECTION_BYTES: Final = 64
+"""Bytes of a section header."""
 
 
 @dataclass(slots=True)
@@ -42,8 +44,6 @@ class Loaded:
     """Of the uploaded code, relocations included."""
     bases: dict[int, int]
     """Section -> its address, as far as relocations tell."""
-    tables: dict[int, list[Patch]] = field(default_factory=dict)
-    """Bank -> the relocations of its content."""
 
 
 class Images:
@@ -90,7 +90,7 @@ class Images:
             for kernel in cubin.kernels.values():
                 same, seen = _compare(mapping, program, kernel)
                 if same == len(kernel.code):
-                    return self._verified(space, mapping, program, cubin, kernel)
+                    return self._verified(space, program, cubin, kernel)
                 best = max(
                     best, (same, f"it comes nearest to {kernel.name}, whose byte {same:#x} differs ({seen})")
                 )
@@ -114,15 +114,10 @@ class Images:
                     self._broken[key] = f"the image at {first + at:#x} is broken: {error}"
             at = data.find(_MAGIC, at + max(size, 1))
 
-    def _verified(
-        self, space: VaSpace, mapping: Mapping, program: int, cubin: Cubin, kernel: KernelInfo
-    ) -> Loaded:
+    def _verified(self, space: VaSpace, program: int, cubin: Cubin, kernel: KernelInfo) -> Loaded:
         code = space.map.read(program, len(kernel.code))
-        if mapping.end - program - len(code) < PREFETCH_PAD:
-            raise launch_error(
-                f"less than {PREFETCH_PAD} bytes are mapped behind the code of {kernel.name}: "
-                "instruction prefetch runs past the end"
-            )
+        what = f"instruction prefetch, {PREFETCH_PAD} bytes past the end of {kernel.name},"
+        space.reach(program + len(code), PREFETCH_PAD, MmuAccess.PREFETCH, what)
         loaded = Loaded(
             cubin,
             kernel,
@@ -137,7 +132,7 @@ class Images:
 def check_bank(space: VaSpace, loaded: Loaded, bank: int, content: bytes) -> None:
     """Verify the relocated words of a constant bank that the image brings."""
     section = loaded.cubin.banks[bank]
-    patches = loaded.cubin.patches(section)
+    patches = loaded.cubin.tables[bank]
     wanted = mask_of(patches, loaded.cubin.elf.content(section))
     if bank != 3 and mask_of(patches, content[: len(wanted)]) != wanted:
         raise launch_error(f"constant bank {bank} does not hold {section.name} of {loaded.kernel.name}")
@@ -214,7 +209,7 @@ def _elf_size(data: bytes, at: int) -> int:
     (table,) = struct.unpack_from("<Q", data, at + 0x28)
     entry, count = struct.unpack_from("<HH", data, at + 0x3A)
     end = int(table) + int(entry) * int(count)
-    if end > _LARGEST or at + end > len(data):
+    if entry < _SECTION_BYTES or end > _LARGEST or at + end > len(data):
         return 0
     for i in range(count):
         kind, offset, size = (

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivers.nv.emu.machine.reports import host_error
+from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
 from drivers.nv.layouts.fault import MmuAccess
 from drivers.nv.layouts.host import (
     SEMAPHORE_RECORD_BYTES,
@@ -14,8 +14,11 @@ from drivers.nv.layouts.host import (
     SemOperation,
     SemReduction,
 )
+from drivers.nv.layouts.qmd_values import SemaphoreSize
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from drivers.nv.emu.machine.vaspace import VaSpace
 
 
@@ -41,10 +44,9 @@ class Acquire:
                 return (value - payload) & mask < 1 << (self.bits - 1)
             case SemOperation.ACQ_AND:
                 return value & payload != 0
-            case SemOperation.ACQ_NOR:
-                return ~(value | payload) & mask != 0
             case _:
-                raise host_error(f"{self.operation} is no acquire")
+                assert self.operation is SemOperation.ACQ_NOR
+                return ~(value | payload) & mask != 0
 
     def __str__(self) -> str:
         return f"{self.operation.name} of {self.payload:#x} ({self.bits} bits) at {self.va:#x}"
@@ -57,18 +59,37 @@ class Release:
     va: int
     payload: int
     bits: int
+    error: Callable[[str], ChannelError] = host_error
+    """Makes the error of who writes it."""
 
 
-def check_alignment(va: int, size: int, what: str) -> None:
-    """Refuse a semaphore that is not aligned to what it writes."""
+def misfit(size: int, *, wide: bool) -> tuple[Kind, str] | None:
+    """Return what sort of thing is wrong with the structure that an engine's release writes, and what."""
+    match size, wide:
+        case (SemaphoreSize.SEMAPHORE_ONE_WORD, True):
+            return Kind.METHOD, "one word with a payload of 64 bits"
+        case (SemaphoreSize.SEMAPHORE_TWO_WORDS, False):  # the facts do not say what the second holds
+            return Kind.UNSUPPORTED, "two words with a payload of 32 bits"
+        case _ if size not in tuple(SemaphoreSize):
+            return Kind.METHOD, f"structure size {size}, which there is not"
+        case _:
+            return None
+
+
+def check_alignment(va: int, size: int, what: str, error: Callable[[str], ChannelError] = host_error) -> None:
+    """Refuse a semaphore that is not aligned to what it reads or writes.
+
+    The facts say bits 31:2 of an address and no more; whatever is read and written as one value, beside
+    others who poll it, is aligned to its size.
+    """
     if va % size:
-        raise host_error(f"{what} at {va:#x} must be aligned to {size} bytes")
+        raise error(f"{what} at {va:#x} must be aligned to {size} bytes")
 
 
 def release(space: VaSpace, one: Release, time_ns: int | None, what: str) -> None:
     """Write the payload and, when given, the time behind it."""
     size = one.bits // 8
-    check_alignment(one.va, SEMAPHORE_RECORD_BYTES if time_ns is not None else size, what)
+    check_alignment(one.va, SEMAPHORE_RECORD_BYTES if time_ns is not None else size, what, one.error)
     space.host(one.va, SEMAPHORE_RECORD_BYTES if time_ns is not None else size, MmuAccess.WRITE, what)
     if time_ns is not None:
         space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
@@ -79,7 +100,7 @@ def release(space: VaSpace, one: Release, time_ns: int | None, what: str) -> Non
 def reduce(space: VaSpace, one: Release, operation: SemReduction, what: str, *, signed: bool) -> None:
     """Combine the payload with the value in memory."""
     size = one.bits // 8
-    check_alignment(one.va, size, what)
+    check_alignment(one.va, size, what, one.error)
     space.host(one.va, size, MmuAccess.ATOMIC_STRONG, what)
     old = space.word(one.va, one.bits, what)
     new = combine(old, one.payload, operation, one.bits, signed=signed)
