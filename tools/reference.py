@@ -1,6 +1,7 @@
-"""Write the reference of every layout, and of `Tensor`: `python -m tools.reference` fills docs/reference.
+"""Write the reference of layouts, of `Tensor` and of PTX: `python -m tools.reference` fills docs/reference.
 
-The pages come from the declarations that drivers, emulators and tests use, so they cannot disagree with them;
+The pages come from the declarations that drivers, emulators and tests use, one a module, and from translating
+PTX (`ptx_forms`), so they cannot disagree with them;
 `--check` only says whether the pages are current.
 """
 
@@ -12,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 
 from hcq.bits import BitStruct, Struct
-from tools import tensor_reference
+from tools import ptx_forms, tensor_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
@@ -52,6 +53,7 @@ def pages() -> dict[Path, str]:
     """Return every page by its path."""
     texts = {PAGES / f"{name}.md": page(name) for name in modules()}
     texts[PAGES / "tensor.md"] = tensor_reference.page()
+    texts[PAGES / "ptx.md"] = ptx_forms.page()
     return {path: text for path, text in texts.items() if text}
 
 

@@ -33,8 +33,8 @@ INTEGER = {
 def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "", *, how: int = 0) -> str:
     """`emu.atomic...(warp, addresses, values, [new values,] mask, site) -> old values`.
 
-    `operation` is a key of INTEGER, "cas" (values are compared, new values stored) or "fadd" with `format_` f16, bf16, f32, f64,
-    f16x2 or bf16x2. `how` is 0 or NARROW.
+    `operation` is a key of INTEGER, "cas" (values are compared, new values stored), or "fadd", "fmin", "fmax" with `format_`
+    f16, bf16, f32, f64, f16x2 or bf16x2. `how` is 0 or NARROW.
     """
     type_ = lib.v(f"i{bits}")
     swaps = operation == "cas"
@@ -51,13 +51,14 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
             pointer = c.let("ptr", f"inttoptr {where.get(lane)} to ptr")
             value = data.get(lane)
             if swaps:
-                pair = f"cmpxchg {pointer}, {value}, {fresh.get(lane)} seq_cst seq_cst"
+                pair = f"cmpxchg {pointer}, {value}, {fresh.get(lane)} seq_cst seq_cst, align {bits // 8}"
                 found = c.let(f"{{ i{bits}, i1 }}", pair)
                 old.set(lane, c.let(f"i{bits}", f"extractvalue {found}, 0"))
-            elif operation == "fadd":
-                old.set(lane, _add_float(c, pointer, value, format_))
+            elif operation in _FLOATING:
+                old.set(lane, _float_step(c, pointer, value, operation, format_))
             else:
-                old.set(lane, c.let(f"i{bits}", f"atomicrmw {INTEGER[operation]} {pointer}, {value} seq_cst"))
+                step = f"atomicrmw {INTEGER[operation]} {pointer}, {value} seq_cst, align {bits // 8}"
+                old.set(lane, c.let(f"i{bits}", step))
         c.ret(old.whole())
 
     parameters = {"warp": "ptr", "addresses": address_type(lib, space), "values": type_}
@@ -68,8 +69,11 @@ def atomic(lib: Library, space: str, operation: str, bits: int, format_: str = "
     return lib.define(name, type_, parameters, body)
 
 
-def _add_float(c: Code, pointer: Value, value: Value, format_: str) -> Value:
-    """Add by compare and swap, rounding to nearest even; gives the old bits."""
+_FLOATING = {"fadd": "fadd", "fmin": "minimumnum", "fmax": "maximumnum"}
+
+
+def _float_step(c: Code, pointer: Value, value: Value, operation: str, format_: str) -> Value:
+    """Add (rounding to nearest even) or choose by compare and swap; gives the old bits."""
     type_ = value.type
     head, done = c.fresh("try"), c.fresh("done")
     seen = c.slot(type_)
@@ -77,18 +81,20 @@ def _add_float(c: Code, pointer: Value, value: Value, format_: str) -> Value:
     c.jump(head)
     c.label(head)
     old = c.load(type_, seen)
-    pair = c.let(
-        f"{{ {type_}, i1 }}", f"cmpxchg {pointer}, {old}, {_sum(c, old, value, format_)} seq_cst seq_cst"
-    )
+    fresh = _combined(c, old, value, operation, format_)
+    pair = c.let(f"{{ {type_}, i1 }}", f"cmpxchg {pointer}, {old}, {fresh} seq_cst seq_cst")
     c.store(c.let(type_, f"extractvalue {pair}, 0"), seen)
     c.branch(c.let("i1", f"extractvalue {pair}, 1"), done, head)
     c.label(done)
     return c.load(type_, seen)
 
 
-def _sum(c: Code, a: Value, b: Value, format_: str) -> Value:
+def _combined(c: Code, a: Value, b: Value, operation: str, format_: str) -> Value:
+    def exact(x: Value, y: Value) -> Value:
+        return c.op("fadd", x, y) if operation == "fadd" else c.intrinsic(_FLOATING[operation], x, y)
+
     if format_ in ("f32", "f64"):
-        total = c.op("fadd", c.as_float(a), c.as_float(b))
+        total = exact(c.as_float(a), c.as_float(b))
         nan = c.fcmp("uno", total, total)
         return c.select(
             nan, c.const(a.type, 0x7FFF_FFFF if format_ == "f32" else 0xFFF8_0000_0000_0000), c.as_int(total)
@@ -97,7 +103,7 @@ def _sum(c: Code, a: Value, b: Value, format_: str) -> Value:
 
     def one(x: Value, y: Value) -> Value:
         return numeric.to_small(
-            c, c.op("fadd", numeric.from_small(c, x, small), numeric.from_small(c, y, small)), small
+            c, exact(numeric.from_small(c, x, small), numeric.from_small(c, y, small)), small
         )
 
     if not format_.endswith("x2"):

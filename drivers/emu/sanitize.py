@@ -105,6 +105,12 @@ def released(wf: WarpFunction, *, wide: bool) -> None:
     _order(wf, "released", wide=wide)
 
 
+def publish(lib: Library, c: Code, warp: Value) -> None:
+    """Append that what a warp did so far is seen by the others of its workgroup that acquire from now on."""
+    if lib.checks.shared_races:
+        c.call(_ordered(lib, "released", wide=False), "void", warp)
+
+
 def acquired(wf: WarpFunction, *, wide: bool) -> None:
     """The kernel sees what was released before."""
     _order(wf, "acquired", wide=wide)
@@ -133,11 +139,12 @@ def watch(
     addresses: Value,
     mask: Value,
     site: Value,
-    size: int,
+    size: int | Value,
     access: int,
 ) -> None:
     """Append the checks of one access; its addresses are known to be good or reported."""
     checks = lib.checks
+    size = i32(size) if isinstance(size, int) else size
     if space == "generic" and checks.any:
         offsets, inside = split_generic(lib, c, warp, addresses, "shared")
         lanes = c.op("and", mask, c.mask_bits(inside))
@@ -146,17 +153,18 @@ def watch(
         rest = c.op("and", c.op("and", mask, c.not_(lanes)), c.not_(c.mask_bits(local)))
         watch(lib, c, "global", warp, addresses, rest, site, size, access)
     elif space == "shared" and (checks.shared_races or checks.uninitialised):
-        c.call(watch_shared(lib), "void", warp, addresses, mask, site, i32(size), i32(access))
+        c.call(watch_shared(lib), "void", warp, addresses, mask, site, size, i32(access))
     elif space == "global" and checks.shadows:
-        c.call(watch_global(lib), "void", warp, addresses, mask, site, i32(size), i32(access))
+        c.call(watch_global(lib), "void", warp, addresses, mask, site, size, i32(access))
 
 
 def copy_begins(
-    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: int
+    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: int | Value
 ) -> None:
     """Append the checks of the shared bytes that an asynchronous copy will write some time."""
     if lib.checks.shared_races or lib.checks.uninitialised:
-        c.call(watch_shared(lib), "void", warp, offsets, mask, site, i32(size), i32(COPY))
+        bytes_ = i32(size) if isinstance(size, int) else size
+        c.call(watch_shared(lib), "void", warp, offsets, mask, site, bytes_, i32(COPY))
 
 
 def copy_landed(

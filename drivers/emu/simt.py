@@ -499,9 +499,12 @@ class WarpFunction:
         """Return a field of `state.WARP`, a scalar."""
         return WARP.load(self.c, self.warp, name)
 
-    def reserved(self) -> Value:
-        """Return the memory of a warp that the front end asked for; it is clear at first and outlives barriers."""
-        return self.c.gep(self.warp, self._reserved_at)
+    def reserved(self, warp: Value | None = None) -> Value:
+        """Return the memory of this warp, or another of its workgroup, that the front end asked for.
+
+        It is clear at first and outlives barriers.
+        """
+        return self.c.gep(warp or self.warp, self._reserved_at)
 
     # ---- memory and reports
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from drivers.emu.vector import Value, bits_of
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_int import integer, is_signed
-from drivers.nv.emu.ptx_statements import TYPES, Imm, Instruction
+from drivers.nv.emu.ptx_statements import TYPES, Imm, Instruction, Pair
 
 
 @integer("popc", "clz")
@@ -161,10 +161,13 @@ def _fns(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("lop3")
 def _lop3(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Any function of three bits; with .or or .and also whether any bit is set, combined with a predicate."""
     m.need("b32")
-    if m.one_of("or", "and"):
-        raise t.error("lop3 with a predicate is not supported")
-    d, x, y, z, table = operands(t, i, 5)
+    how = m.one_of("or", "and")
+    d, x, y, z, table, *other = operands(t, i, 6 if how else 5)
+    target, flag = (d.first, d.second) if isinstance(d, Pair) else (d, None)
+    if bool(how) != (flag is not None):
+        raise t.error("a predicate is written with .or or .and, and only then")
     a, b, w = (t.bits(o, 32) for o in (x, y, z))
     if not isinstance(table, Imm):
         raise t.error("lop3 needs a constant table")
@@ -173,7 +176,9 @@ def _lop3(t: Translator, i: Instruction, m: Modifiers) -> None:
         if table.value >> row & 1:
             terms = [v if row >> n & 1 else c.not_(v) for n, v in ((2, a), (1, b), (0, w))]
             result = c.op("or", result, c.op("and", c.op("and", terms[0], terms[1]), terms[2]))
-    t.write(d, result)
+    if flag is not None:
+        t.write(flag, c.op(how, c.icmp("ne", result, 0), t.pred(other[0])))
+    t.write(target, result)
 
 
 @meaning("prmt")

@@ -140,9 +140,12 @@ def warp_mask(instruction: Instruction) -> Operand | None:
 
 
 def _unguarded(statements: list[Instruction | Label]) -> Iterator[Instruction | Label]:
-    """Turn a predicate of an operation across the warp into a branch around it: lanes wait for those that do it only."""
+    """Turn a predicate of an operation across the warp, or of a barrier, into a branch around it.
+
+    Lanes wait for those that do it only.
+    """
     for number, statement in enumerate(statements):
-        if isinstance(statement, Label) or statement.guard is None or warp_mask(statement) is None:
+        if isinstance(statement, Label) or statement.guard is None or not _meets(statement):
             yield statement
             continue
         behind = f"behind@{number}"
@@ -151,6 +154,10 @@ def _unguarded(statements: list[Instruction | Label]) -> Iterator[Instruction | 
         )
         yield replace(statement, guard=None, negated=False)
         yield Label(behind, statement.line)
+
+
+def _meets(instruction: Instruction) -> bool:
+    return warp_mask(instruction) is not None or sleeps(instruction)
 
 
 def _together(block: BasicBlock, instruction: Instruction) -> bool:

@@ -26,7 +26,7 @@ from drivers.nv.emu.ptx_statements import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from drivers.emu.simt import WarpFunction
     from drivers.emu.vector import Code
@@ -94,10 +94,13 @@ class Modifiers:
 class Translator:
     """Operands of one kernel as values, and the warp function being written."""
 
-    def __init__(self, wf: WarpFunction, flat: Flat, arch: int, lazy_nans: frozenset[str]) -> None:
+    def __init__(
+        self, wf: WarpFunction, flat: Flat, arch: int, lazy_nans: frozenset[str], areas: Mapping[str, int]
+    ) -> None:
         self.wf = wf
         self.flat = flat
         self.arch = arch
+        self._areas = areas
         self._lazy = lazy_nans
         self._canonical: dict[str, tuple[Value, Value]] = {}
         self.instruction: Instruction = Instruction("nop", (), (), None, False, 0, "")
@@ -118,6 +121,14 @@ class Translator:
     def site(self) -> int:
         """Number the instruction at hand for reports."""
         return self.wf.site(self.instruction.line, self.instruction.text)
+
+    def has_area(self, name: str) -> bool:
+        """Whether the kernel has memory of a warp under a name."""
+        return name in self._areas
+
+    def area(self, name: str, warp: Value | None = None) -> Value:
+        """Return a named part of the memory that this warp, or another of its workgroup, has for the front end."""
+        return self.c.gep(self.wf.reserved(warp), self._areas[name])
 
     def begin_block(self) -> None:
         """Forget what was known about registers."""
@@ -178,6 +189,8 @@ class Translator:
                 return self.c.not_(self.wf.read(reg.name))
             case Imm(value, "int"):
                 return self.c.const(self.v("i1"), 1 if value else 0)
+            case Special("%is_explicit_cluster"):
+                return self.c.const(self.v("i1"), 0)
             case _:
                 raise self.error(f"{operand} is no predicate")
 
@@ -283,7 +296,7 @@ def meaning(
     [Callable[[Translator, Instruction, Modifiers], None]],
     Callable[[Translator, Instruction, Modifiers], None],
 ]:
-    """Register the meaning of opcodes."""
+    """Register the meaning of opcodes; one with its first modifier ("st.async") goes before the bare opcode."""
 
     def register(
         function: Callable[[Translator, Instruction, Modifiers], None],

@@ -1,4 +1,4 @@
-"""Loads, stores, atomics, fences and hints. Source: PTX ISA 9.7.9 (ld, st, prefetch), 9.7.13 (membar, fence, atom, red).
+"""Loads, stores and fences. Source: PTX ISA 9.7.9 (ld, st), 9.7.13 (membar, fence).
 
 Cache operators, eviction priorities and prefetch sizes are hints: they are known by name, and change
 nothing. Ordering modifiers change nothing for one lane either: the host's own ordering is stronger, and
@@ -12,21 +12,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivers.emu import atomics, sanitize
-from drivers.emu.addresses import NARROW, STRONG
-from drivers.emu.vector import Value
+from drivers.emu import sanitize
+from drivers.emu.addresses import NARROW, STRONG, split_generic
+from drivers.emu.report import ReportKind
+from drivers.emu.vector import Spilled
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_int import is_signed
 from drivers.nv.emu.ptx_statements import TYPES, Instruction, Mem, Operand, Reg, Sym, Vec
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from drivers.emu.vector import Value
 
+_NOWHERE = 0xFFFF_FF00
+"""An offset that is in no workgroup's shared memory."""
 _SPACES = {
     "global": "global",
     "const": "global",
     "shared": "shared",
     "shared::cta": "shared",
+    "shared::cluster": "shared",
     "local": "local",
     "param": "param",
     "param::entry": "param",
@@ -35,28 +39,12 @@ _SPACES = {
 _SCOPES = ("cta", "cluster", "gpu", "sys")
 _NARROW = ("cta", "cluster")
 """Scopes that no other workgroup is in: a cluster has one here."""
-_HINTS = (
-    "ca",
-    "cg",
-    "cs",
-    "lu",
-    "cv",
-    "wb",
-    "wt",
-    "nc",
-    "L1::evict_normal",
-    "L1::evict_unchanged",
-    "L1::evict_first",
-    "L1::evict_last",
-    "L1::no_allocate",
-    "L2::evict_normal",
-    "L2::evict_first",
-    "L2::evict_last",
-    "L2::64B",
-    "L2::128B",
-    "L2::256B",
-    "unified",
-)
+_L1 = ("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate")
+_L2 = ("L2::evict_normal", "L2::evict_first", "L2::evict_last")
+_LOAD_HINTS = ("ca", "cg", "cs", "lu", "cv", "nc", "unified", *_L1, *_L2, "L2::64B", "L2::128B", "L2::256B")
+_STORE_HINTS = ("wb", "cg", "cs", "wt", *_L1, *_L2)
+_OF_GLOBAL = {"nc", "unified", *_L1, *_L2}
+"""Hints that stand with global memory only."""
 
 
 def take_space(t: Translator, m: Modifiers, address: Operand) -> str:
@@ -70,10 +58,20 @@ def take_space(t: Translator, m: Modifiers, address: Operand) -> str:
     return "generic"
 
 
-def take_hints(m: Modifiers) -> None:
-    """Take everything that only advises the caches."""
-    for word in _HINTS:
-        m.flag(word)
+def take_hints(m: Modifiers, *words: str) -> set[str]:
+    """Take everything of `words`, which only advise the caches; returns what was there."""
+    return {word for word in words if m.flag(word)}
+
+
+def shared_offsets(t: Translator, space: str, address: Operand) -> Value:
+    """Return an address in shared memory as offsets; a generic one that lies elsewhere becomes one that does not exist."""
+    if space not in ("shared", "cluster", "generic"):
+        raise t.error(f"works in shared memory, not in .{space}")
+    if space != "generic":
+        return t.address(address, 32)
+    c = t.c
+    offsets, inside = split_generic(t.wf.lib, c, t.wf.warp, t.address(address, 64), "shared")
+    return c.select(inside, offsets, c.const(offsets.type, _NOWHERE))
 
 
 def address_bits(space: str) -> int:
@@ -97,7 +95,7 @@ class Order:
         return (STRONG if self.wide else STRONG | NARROW) if self.strong else 0
 
 
-def _take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
+def take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order:
     """Take .weak, .volatile, .mmio or an order and its scope; `scoped`: a scope must stand with an order, and only there."""
     if m.flag("weak"):
         return Order()
@@ -115,42 +113,57 @@ def _take_order(t: Translator, m: Modifiers, *words: str, scoped: bool) -> Order
     return Order(bool(word), acquires, releases, scope not in _NARROW)
 
 
-def _take_common(t: Translator, m: Modifiers, address: Operand) -> tuple[str, int]:
+def take_count(m: Modifiers) -> int:
+    """Take how many elements a vector has."""
+    return {"v2": 2, "v4": 4, "v8": 8, "": 1}[m.one_of("v2", "v4", "v8")]
+
+
+def _take_place(t: Translator, m: Modifiers, address: Operand, hints: tuple[str, ...]) -> tuple[str, int]:
     space = take_space(t, m, address)
-    take_hints(m)
-    count = {"v2": 2, "v4": 4, "v8": 8, "": 1}[m.one_of("v2", "v4", "v8")]
-    return space, count
+    if take_hints(m, *hints) & _OF_GLOBAL and space not in ("global", "generic"):
+        raise t.error(f"that advice does not go with .{space}")
+    return space, take_count(m)
 
 
-def _plain(t: Translator, i: Instruction, m: Modifiers, fixed: int) -> tuple[Operand, ...]:
-    """Return the operands without a cache-policy operand."""
-    return operands(t, i, fixed + 1)[:fixed] if m.flag("L2::cache_hint") else operands(t, i, fixed)
+def plain_operands(t: Translator, i: Instruction, m: Modifiers, fixed: int) -> tuple[Operand, ...]:
+    """Return the operands without that of a cache policy, which is looked at and ignored."""
+    if not m.flag("L2::cache_hint"):
+        return operands(t, i, fixed)
+    *found, policy = operands(t, i, fixed + 1)
+    t.bits(policy, 64)
+    return tuple(found)
 
 
 @meaning("ld", "ldu")
 def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
-    d, a = _plain(t, i, m, 2)
-    order = _take_order(t, m, "relaxed", "acquire", scoped=True)
-    space, count = _take_common(t, m, a)
+    d, a = plain_operands(t, i, m, 2)
+    order = take_order(t, m, "relaxed", "acquire", scoped=True)
+    space, count = _take_place(t, m, a, _LOAD_HINTS)
     type_ = m.type()
     bits = TYPES[type_]
     targets = d.items if isinstance(d, Vec) else (d,)
-    if len(targets) != count or bits > 64:
+    if len(targets) != count or (bits > 64 and count > 1) or bits < 8:
         raise t.error(f"{len(targets)} destinations of {bits} bits")
+    pieces = 2 if bits > 64 else count
     if space == "param":
-        values = _parameters(t, a, bits, count)
+        values = _parameters(t, a, min(bits, 64), pieces)
     else:
-        values = t.wf.load(space, bits, count, t.address(a, address_bits(space)), t.site(), how=order.how)
+        address, site = t.address(a, address_bits(space)), t.site()
+        values = t.wf.load(space, min(bits, 64), pieces, address, site, how=order.how)
     if order.acquires:
         sanitize.acquired(t.wf, wide=order.wide)
+    if bits > 64:
+        values = [t.c.op("or", t.c.resize(values[0], 128), t.c.op("shl", t.c.resize(values[1], 128), 64))]
     for target, value in zip(targets, values, strict=True):
         t.write(target, value, signed=is_signed(type_), relaxed=True)
 
 
 def _parameters(t: Translator, a: Operand, bits: int, count: int) -> list[Value]:
-    """Load kernel parameters: every lane gets the same."""
-    if not isinstance(a, Mem) or isinstance(a.base, Reg):
-        raise t.error("kernel parameters are read at constant addresses only")
+    """Load kernel parameters: every lane gets the same, unless a register is in the address."""
+    if isinstance(a, Mem) and isinstance(a.base, Reg):
+        return _indexed_parameters(t, a, bits, count)
+    if not isinstance(a, Mem):
+        raise t.error(f"{a} is no address")
     at = a.offset + (t.flat.params[a.base.name][0] if isinstance(a.base, Sym) else 0)
     if at < 0 or at + count * bits // 8 > t.flat.param_bytes:
         raise t.error(f"reads {count * bits // 8} bytes at {at} of {t.flat.param_bytes} bytes of parameters")
@@ -160,69 +173,41 @@ def _parameters(t: Translator, a: Operand, bits: int, count: int) -> list[Value]
     ]
 
 
+def _indexed_parameters(t: Translator, a: Mem, bits: int, count: int) -> list[Value]:
+    """Load parameters at addresses of the lanes' own."""
+    c, size = t.c, count * bits // 8
+    at, lanes = t.address(a, 32), t.wf.active
+    steps = max(t.flat.param_bytes - size + 1, 0)
+    bad = c.op("and", lanes, c.not_(c.mask_bits(c.icmp("ult", at, steps))))
+    with c.when(c.icmp("ne", bad, 0), likely=False):
+        t.wf.report(ReportKind.PARAM_OUT_OF_BOUNDS, t.site(), bad)
+    good = c.op("and", lanes, c.not_(bad))
+    found = [Spilled(c, t.v(f"i{bits}")) for _ in range(count)]
+    where, base = Spilled(c, at), t.wf.of_thread("params")
+    with c.each_lane(good) as lane:
+        place = c.gep(base, c.resize(where.get(lane), 64))
+        for k, values in enumerate(found):
+            values.set(lane, c.load(f"i{bits}", c.gep(place, k * bits // 8), align=1))
+    return [values.whole() for values in found]
+
+
 @meaning("st")
 def _st(t: Translator, i: Instruction, m: Modifiers) -> None:
-    a, s = _plain(t, i, m, 2)
-    order = _take_order(t, m, "relaxed", "release", scoped=True)
-    space, count = _take_common(t, m, a)
+    a, s = plain_operands(t, i, m, 2)
+    order = take_order(t, m, "relaxed", "release", scoped=True)
+    space, count = _take_place(t, m, a, _STORE_HINTS)
     bits = TYPES[m.type()]
     sources = s.items if isinstance(s, Vec) else (s,)
-    if len(sources) != count or bits > 64:
+    if len(sources) != count or (bits > 64 and count > 1) or bits < 8:
         raise t.error(f"{len(sources)} sources of {bits} bits")
     if space == "param":
         raise t.error("kernel parameters cannot be written")
     values = [t.bits(source, bits, relaxed=True) for source in sources]
+    if bits > 64:
+        values = [t.c.resize(values[0], 64), t.c.resize(t.c.op("lshr", values[0], 64), 64)]
     if order.releases:
         sanitize.released(t.wf, wide=order.wide)
     t.wf.store(space, t.address(a, address_bits(space)), values, t.site(), how=order.how)
-
-
-@meaning("atom", "red")
-def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Read, modify, write. A vector is one atomic an element."""
-    with_result = i.opcode == "atom"
-    items: Sequence[Operand] = i.operands[1:] if with_result else i.operands
-    hint = m.flag("L2::cache_hint")
-    items = items[:-1] if hint else items
-    a, values = items[0], items[1:]
-    order = _take_order(t, m, "relaxed", "acquire", "release", "acq_rel", scoped=False)
-    space, count = _take_common(t, m, a)
-    if m.one_of("async"):
-        raise t.error("asynchronous atomics are not supported")
-    operation = m.need("and", "or", "xor", "cas", "exch", "add", "inc", "dec", "min", "max")
-    m.flag("noftz")
-    type_ = m.type()
-    bits = TYPES[type_]
-    floating = type_.lstrip("b").startswith("f")
-    if (floating and operation != "add") or space in ("param", "local") or bits < 16 or bits > 64:
-        raise t.error(f".{operation} of .{type_} in .{space} is not supported")
-    if operation in ("min", "max"):
-        operation = ("s" if is_signed(type_) else "u") + operation
-    if len(values) != (2 if operation == "cas" else 1):
-        raise t.error(f"takes {'two values' if operation == 'cas' else 'one value'}")
-    how = 0 if order.wide else NARROW
-    name = atomics.atomic(
-        t.wf.lib, space, "fadd" if floating else operation, bits, type_ if floating else "", how=how
-    )
-    if order.releases:
-        sanitize.released(t.wf, wide=order.wide)
-    address, site = t.address(a, address_bits(space)), t.site()
-    elements = [v.items if isinstance(v, Vec) else (v,) for v in values]
-    old = []
-    for k in range(count):
-        place = t.c.op("add", address, k * bits // 8) if k else address
-        given = [t.bits(e[k], bits) for e in elements]
-        old.append(
-            t.c.call(name, t.v(f"i{bits}"), t.wf.warp, place, *given, t.wf.active, Value("i32", str(site)))
-        )
-    if order.acquires:
-        sanitize.acquired(t.wf, wide=order.wide)
-    elif order.wide:
-        sanitize.after_atomic(t.wf, space)
-    if with_result:
-        d = i.operands[0]
-        for target, value in zip(d.items if isinstance(d, Vec) else (d,), old, strict=True):
-            t.write(target, value)
 
 
 @meaning("membar")
@@ -241,8 +226,13 @@ def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
     """Order one thread's accesses; between proxies there is nothing to do."""
     operands(t, i, 0)
     if m.flag("proxy"):
-        if m.need("alias", "async") == "async":
+        which = m.need("alias", "async", "async::generic")
+        if which == "async":
             m.one_of("global", "shared::cta", "shared::cluster")
+        elif which == "async::generic":
+            m.need("acquire", "release")
+            m.need("sync_restrict::shared::cta", "sync_restrict::shared::cluster")
+            m.need("cluster")
         return
     if m.flag("mbarrier_init"):
         m.need("release")
@@ -255,19 +245,3 @@ def _fence(t: Translator, i: Instruction, m: Modifiers) -> None:
     wide = m.need(*_SCOPES) not in _NARROW
     t.c.emit("fence seq_cst")
     {"acquire": sanitize.acquired, "release": sanitize.released}.get(word, sanitize.fenced)(t.wf, wide=wide)
-
-
-@meaning("prefetch", "prefetchu", "applypriority", "discard")
-def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Hints without an effect; their address is not checked because hardware ignores a bad one."""
-    if i.opcode == "discard":
-        raise t.error("discard is not supported")
-    m.rest.clear()
-    del t
-
-
-@meaning("createpolicy")
-def _createpolicy(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """A cache policy is an opaque hint: zero here."""
-    m.rest.clear()
-    t.write(i.operands[0], t.c.const(t.v("i64"), 0))

@@ -2,13 +2,14 @@
 
 Products of 8-, 16- and tf32-bit operands are exact in float32; sums are float32 fused multiply-adds in
 ascending k, starting from C. Hardware sums in groups and truncates, so its last bits differ; integers are
-exact.
+exact. Single bits are taken 32 at a time: a register is one element, as wide as 32 of k.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,12 +61,30 @@ class Shape:
         return lane, register, k % pack
 
 
-_TYPES = {"f16": 16, "bf16": 16, "tf32": 32, "s8": 8, "u8": 8, "e4m3": 8, "e5m2": 8, "f64": 64}
-_SHAPES = {
-    16: {"m16n8k8": (16, 8, 8), "m16n8k16": (16, 8, 16)}, 32: {"m16n8k4": (16, 8, 4), "m16n8k8": (16, 8, 8)},
-    8: {"m16n8k16": (16, 8, 16), "m16n8k32": (16, 8, 32)},
-    64: {"m8n8k4": (8, 8, 4), "m16n8k4": (16, 8, 4), "m16n8k8": (16, 8, 8), "m16n8k16": (16, 8, 16)},
-}  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Operand types that may stand together, the shapes they come in and what their products are added in."""
+
+    types: tuple[str, ...]
+    bits: int
+    shapes: tuple[str, ...]
+    sums: tuple[str, ...]
+    arch: int = 80
+
+
+_INTEGER = ("s32",)
+FAMILIES = (
+    Family(("f16",), 16, ("m16n8k8", "m16n8k16"), ("f16", "f32")),
+    Family(("bf16",), 16, ("m16n8k8", "m16n8k16"), ("f32",)),
+    Family(("tf32",), 32, ("m16n8k4", "m16n8k8"), ("f32",)),
+    Family(("e4m3", "e5m2"), 8, ("m16n8k16", "m16n8k32"), ("f32", "f16"), 89),
+    Family(("s8", "u8"), 8, ("m8n8k16", "m16n8k16", "m16n8k32"), _INTEGER),
+    Family(("s4", "u4"), 4, ("m8n8k32", "m16n8k32", "m16n8k64"), _INTEGER),
+    Family(("b1",), 1, ("m8n8k128", "m16n8k128", "m16n8k256"), _INTEGER),
+    Family(("f64",), 64, ("m8n8k4",), ("f64",)),
+    Family(("f64",), 64, ("m16n8k4", "m16n8k8", "m16n8k16"), ("f64",), 90),
+)
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
@@ -74,33 +93,32 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 
 @meaning("mma")
 def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
-    m.need("sync")
-    m.need("aligned")
-    word = next((w for w in m.rest if w.startswith("m") and "n" in w and "k" in w), "")
+    for word in m.rest:
+        if word.startswith(("sp", "kind::", "block_scale")):
+            raise t.error(f".{word} is not supported")
+    for word in ("sync", "aligned", "row", "col"):
+        m.need(word)
+    word = next((w for w in m.rest if _SHAPE.fullmatch(w)), "")
     m.flag(word)
-    if (m.need("row"), m.need("col")) != ("row", "col"):
-        raise t.error("only .row.col is supported")
-    if m.flag("satfinite"):
-        raise t.error(".satfinite is not supported")
+    saturates, bit_op = m.flag("satfinite"), m.one_of("xor", "and")
+    if bit_op:
+        m.need("popc")
     if len(m.rest) != 4:
-        raise t.error("names four types")
+        raise t.error("names a shape and four types")
     d_type, a_type, b_type, c_type = m.rest
     m.rest.clear()
-    for type_ in (a_type, b_type):
-        if type_ not in _TYPES:
-            raise t.error(f"operands of .{type_} are not supported")
-    bits = _TYPES[a_type]
-    if word not in _SHAPES[bits] or _TYPES[b_type] != bits or d_type != c_type:
-        raise t.error(f"shape {word} of these types is not supported")
-    shape = Shape(*_SHAPES[bits][word], bits)
+    family = _family(t, word, (a_type, b_type), (d_type, c_type))
+    if bool(bit_op) != (family.bits == 1) or (saturates and (d_type != "s32" or bit_op)):
+        raise t.error("bits have an operation, integers may saturate, and nothing else does")
+    shape = _shape(word, family)
     d, a, b, c = operands(t, i, 4)
     if len(_items(a)) != shape.a_registers or len(_items(b)) != shape.b_registers:
         raise t.error(f"wants {shape.a_registers} and {shape.b_registers} registers")
-    width = 64 if bits == 64 else 32
+    width = 64 if shape.bits == 64 else 32
     a_regs = [t.bits(o, width) for o in _items(a)]
     b_regs = [t.bits(o, width) for o in _items(b)]
-    kind = "int" if d_type == "s32" else d_type
-    sums = [_accumulator(t, item, kind) for item in _items(c)]
+    kind = d_type if d_type != "s32" else bit_op or ("saturated" if saturates else "int")
+    sums = [_accumulator(t, item, d_type) for item in _items(c)]
     flat = [v for group in sums for v in group] if kind == "f16" else [group[0] for group in sums]
     if len(flat) != shape.m * shape.n // 32:
         raise t.error(f"wants {shape.m * shape.n // 32} accumulators")
@@ -110,16 +128,32 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
             write_small(t, target, result[2 * k : 2 * k + 2], "f16x2")
     else:
         for target, value in zip(_items(d), result, strict=True):
-            (t.write if kind == "int" else t.write_float)(target, value)
+            (t.write if d_type == "s32" else t.write_float)(target, value)
+
+
+def _family(t: Translator, shape: str, types: tuple[str, str], sums: tuple[str, str]) -> Family:
+    for family in FAMILIES:
+        if shape in family.shapes and set(types) <= set(family.types):
+            if t.arch < family.arch:
+                raise t.error(f"needs sm_{family.arch}")
+            if sums[0] != sums[1] or sums[0] not in family.sums:
+                raise t.error(f"adds in .{', .'.join(family.sums)}, C and D alike")
+            return family
+    raise t.error(f"shape {shape or '(none)'} of .{types[0]} and .{types[1]} is not supported")
+
+
+def _shape(word: str, family: Family) -> Shape:
+    match = _SHAPE.fullmatch(word)
+    assert match is not None
+    m, n, k = map(int, match.groups())
+    return Shape(m, n, k, family.bits) if family.bits > 1 else Shape(m, n, k // 32, 32)
 
 
 def _accumulator(t: Translator, item: Operand, kind: str) -> list[Value]:
-    if kind == "int":
+    if kind == "s32":
         return [t.bits(item, 32)]
     if kind in ("f32", "f64"):
         return [t.float(item, kind)]
-    if kind != "f16":
-        raise t.error(f"accumulators of .{kind} are not supported")
     raw = t.bits(item, 32)
     return [numeric.from_small(t.c, t.c.resize(t.c.op("lshr", raw, at), 16), "f16") for at in (0, 16)]
 
@@ -152,12 +186,13 @@ def _product(
                 moved[key, k, side] = c.shuffle(parts[register][part], None, [lane for lane, _, _ in places])
             return moved[key, k, side]
 
-        for n, total in enumerate(totals):
+        for n, first in enumerate(totals):
+            total = first if kind != "saturated" else c.zero(first.type)
             for k in range(shape.k):
                 x = element("a", lambda lane, n=n: lane // 4 + 8 * (n // 2), k, n // 2)  # type: ignore[misc]
                 y = element("b", lambda lane, n=n: lane % 4 * 2 + n % 2, k, n % 2)  # type: ignore[misc]
-                total = _step(c, kind, x, y, total)  # noqa: PLW2901 - an accumulator
-            totals[n] = total
+                total = _step(c, kind, x, y, total)
+            totals[n] = total if kind != "saturated" else c.intrinsic("sadd.sat", first, total)
         whole = Value(result, "poison")
         for n, total in enumerate(totals):
             whole = c.let(result, f"insertvalue {whole}, {total}, {n}")
@@ -189,12 +224,16 @@ def _element(c: Code, value: Value, type_: str) -> Value:
         return numeric.from_small(c, c.resize(value, 16), type_)
     if type_ in ("e4m3", "e5m2"):
         return numeric.from_small(c, small_to_f16(c, c.op("and", c.resize(value, 16), 255), type_), "f16")
-    return c.resize(c.resize(value, 8), 32, signed=is_signed(type_))
+    if type_ == "b1":
+        return value
+    return c.resize(c.resize(value, int(type_[1:])), 32, signed=is_signed(type_))
 
 
 def _step(c: Code, kind: str, x: Value, y: Value, total: Value) -> Value:
-    if kind == "int":
+    if kind in ("int", "saturated"):
         return c.op("add", c.op("mul", x, y), total)
+    if kind in ("xor", "and"):
+        return c.op("add", c.intrinsic("ctpop", c.op(kind, x, y)), total)
     return c.intrinsic("fma", x, y, total)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _AXES = {"x": 0, "y": 1, "z": 2}
 _OF_BLOCK = {"%ntid": "told_block", "%nctaid": "told_grid"}
 _CONSTANTS = {
-    "%nsmid": 132, "%smid": 0, "%gridid": 0, "%is_explicit_cluster": 0, "%cluster_ctarank": 0, "%cluster_nctarank": 1,
+    "%nsmid": 132, "%smid": 0, "%gridid": 0, "%cluster_ctarank": 0, "%cluster_nctarank": 1,
     "%reserved_smem_offset_begin": 0, "%reserved_smem_offset_end": 0, "%reserved_smem_offset_cap": 0, "%current_graph_exec": 0,
 }  # fmt: skip
 _CLUSTER = {"%cluster_ctaid": 0, "%cluster_nctaid": 1}

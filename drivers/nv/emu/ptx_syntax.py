@@ -64,6 +64,7 @@ class Parser:
         self._text = text
         self._tokens = Tokens(text)
         self._scopes = 0
+        self._opcode = ""
         self._function: Function | None = None
 
     # ---- the module
@@ -342,7 +343,7 @@ class Parser:
         word = self._tokens.now
         if word.kind != "word":
             raise PtxError(word.line, f"expected an instruction, found {word.text!r}")
-        self._tokens.next()
+        self._opcode = self._tokens.next().text
         opcode, *modifiers = re.split(r"\.", word.text)
         operands: list[Operand] = []
         while self._tokens.now.text != ";":
@@ -401,6 +402,8 @@ class Parser:
         while self._tokens.now.text in ("+", "-"):
             sign = 1 if self._tokens.next().text == "+" else -1
             offset += sign * self._tokens.integer()
+        if self._tokens.now.text == ",":
+            raise PtxError(token.line, f"{self._opcode}: an address with coordinates is not supported")
         self._tokens.expect("]")
         if isinstance(base, Imm):
             return Mem(None, base.value + offset)

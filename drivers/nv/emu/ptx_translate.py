@@ -15,13 +15,18 @@ from drivers.emu.state import BARRIER
 from drivers.emu.vector import Value
 from drivers.nv.emu import (
     ptx_async,
+    ptx_atomics,
     ptx_bits,
+    ptx_bulk,
     ptx_compare,
     ptx_convert,
     ptx_float,
+    ptx_hints,
     ptx_int,
+    ptx_mbarrier,
     ptx_memory,
     ptx_mma,
+    ptx_remote,
     ptx_warp,
 )
 from drivers.nv.emu.ptx_blocks import ENDS, BasicBlock, blocks, reads, warp_mask, writes
@@ -35,13 +40,17 @@ if TYPE_CHECKING:
 
 _REGISTERED = (
     ptx_async,
+    ptx_atomics,
     ptx_bits,
     ptx_compare,
     ptx_convert,
     ptx_float,
+    ptx_hints,
     ptx_int,
+    ptx_mbarrier,
     ptx_memory,
     ptx_mma,
+    ptx_remote,
     ptx_warp,
 )
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
@@ -65,14 +74,24 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
     spins = any(
         i.opcode in _WAITING or _WAITING_WORDS & set(i.modifiers) for block in cut for i in block.instructions
     )  # fmt: skip
-    copies = (
-        ptx_async.QUEUE_BYTES
-        if any(ptx_async.uses_copies(i.opcode) for block in cut for i in block.instructions)
-        else 0
-    )
-    wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins, reserve=copies)
-    holder.append(Translator(wf, flat, arch, lazy))
+    areas, reserve = _areas(cut)
+    wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins, reserve=reserve)
+    holder.append(Translator(wf, flat, arch, lazy, areas))
     return wf.translate()
+
+
+def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
+    """Return where the memory of a warp for asynchronous copies lies, by name, and how much that is."""
+    found: dict[str, int] = {}
+    at = 0
+    for name, uses, size in (
+        ("copies", ptx_async.uses, ptx_async.AREA),
+        ("bulk", ptx_bulk.uses, ptx_bulk.AREA),
+    ):
+        if any(uses(i) for block in cut for i in block.instructions):
+            found[name] = at
+            at += size
+    return found, at
 
 
 def _gathering(holder: list[Translator], instruction: Instruction | None) -> Gathering | None:
@@ -168,7 +187,9 @@ def _condition(t: Translator, instruction: Instruction) -> Value:
 
 
 def _one(t: Translator, instruction: Instruction) -> None:
-    act = MEANINGS.get(instruction.opcode)
+    act = MEANINGS.get(
+        ".".join((instruction.opcode, *instruction.modifiers[:1])), MEANINGS.get(instruction.opcode)
+    )
     if act is None:
         raise PtxError(
             instruction.line, f"instruction {instruction.opcode} is not supported: {instruction.text}"
@@ -182,8 +203,6 @@ def _terminate(t: Translator, last: Instruction, block: BasicBlock, number: int)
     modifiers = Modifiers(last)
     guard = _condition(t, last) if last.guard is not None else None
     if block.sleeps:
-        if guard is not None:
-            raise t.error("a barrier under a predicate is not supported")
         _barrier(t, last, modifiers, number)
     elif last.opcode == "bra":
         modifiers.flag("uni")
@@ -296,6 +315,8 @@ def _other_barriers(t: Translator, i: Instruction, m: Modifiers) -> None:
         ptx_warp.participants(t, operands(t, i, 1)[0])
         t.c.emit("fence seq_cst")
         return
+    if "cluster" in m.rest:
+        raise t.error("barriers of clusters are not supported")
     m.one_of("cta")
     m.flag("aligned")
     m.need("arrive")

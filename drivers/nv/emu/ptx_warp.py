@@ -12,6 +12,9 @@ from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_int import is_signed
 from drivers.nv.emu.ptx_statements import TYPES, Imm, Instruction, Operand, Pair
 
+FLOAT_REDUX = 100
+"""The first architecture that reduces floating-point values over a warp."""
+
 
 def participants(t: Translator, operand: Operand) -> Value:
     """Return for each lane which lanes it works with: those its mask names and that are here.
@@ -125,13 +128,35 @@ def _redux(t: Translator, i: Instruction, m: Modifiers) -> None:
     m.need("sync")
     operation = m.need("add", "min", "max", "and", "or", "xor")
     type_ = m.type()
-    if type_ not in ("u32", "s32", "b32"):
-        raise t.error(f"redux of .{type_} is not supported")
+    if type_ == "f32":
+        _redux_float(t, i, m, operation)
+        return
+    if type_ not in (("b32",) if operation in ("and", "or", "xor") else ("u32", "s32")):
+        raise t.error(f".{operation} of .{type_} is not defined")
     if operation in ("min", "max"):
         operation = ("s" if is_signed(type_) else "u") + operation
     d, x, mask = operands(t, i, 3)
     here = participants(t, mask)
     t.write(d, lanes.reduce_groups(t.wf.lib, t.c, operation, t.bits(x, 32), here, t.wf.active))
+
+
+def _redux_float(t: Translator, i: Instruction, m: Modifiers, operation: str) -> None:
+    """The least or greatest float32 of a group, by integers in the same order; -0 is below +0."""
+    if t.arch < FLOAT_REDUX or operation not in ("min", "max"):
+        raise t.error(f".{operation} of .f32 needs sm_{FLOAT_REDUX} and is .min or .max")
+    absolute, propagates = m.flag("abs"), m.flag("NaN")
+    d, x, mask = operands(t, i, 3)
+    here, c = participants(t, mask), t.c
+    value = t.float(x, "f32")
+    if absolute:
+        value = c.intrinsic("fabs", value)
+    nan, bits = c.fcmp("uno", value, value), c.as_int(value)
+    low, high = c.const(bits.type, -(1 << 31)), c.const(bits.type, (1 << 31) - 1)
+    first, last = (low, high) if operation == "min" else (high, low)
+    key = c.op("xor", bits, c.op("lshr", c.op("ashr", bits, 31), 1))
+    key = c.select(nan, first if propagates else last, key)
+    key = lanes.reduce_groups(t.wf.lib, c, f"s{operation}", key, here, t.wf.active)
+    t.write(d, t.canonical(c.op("xor", key, c.op("lshr", c.op("ashr", key, 31), 1))))
 
 
 @meaning("elect")

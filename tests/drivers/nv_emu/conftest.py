@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from drivers.emu.engine import Settings
+from drivers.emu.launch import Options
 from drivers.emu.memory import AddressSpace
 from drivers.nv.emu.ptx import launch, load_ptx
 from hcq.config import config
@@ -18,7 +19,7 @@ from hcq.config import config
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.emu.launch import LaunchResult, Options
+    from drivers.emu.launch import LaunchResult
 
 Array = np.ndarray
 
@@ -29,6 +30,7 @@ class Bench:
     def __init__(self) -> None:
         self.memory = AddressSpace()
         self.settings = Settings(cache=config().cache)
+        self.options: Options | None = None
         self._arrays: list[Array] = []
 
     def map(self, array: Array, label: str = "") -> Array:
@@ -62,7 +64,15 @@ class Bench:
                 raw += struct.pack("<I", value & 0xFFFF_FFFF)
         module = load_ptx(text, arch=arch, settings=settings or self.settings)
         kernel = module.kernel(name, module.place(self.memory))
-        return launch(kernel, (grid, 1, 1), (block, 1, 1), raw, shared, memory=self.memory, options=options)
+        return launch(
+            kernel,
+            (grid, 1, 1),
+            (block, 1, 1),
+            raw,
+            shared,
+            memory=self.memory,
+            options=options or self.options,
+        )
 
     def apply(
         self, lines: str, output: str, *inputs: Array, registers: str = "", arch: str = "sm_90"
@@ -104,6 +114,19 @@ class Bench:
 @pytest.fixture
 def bench() -> Bench:
     return Bench()
+
+
+WAYS = [("quick", 0), ("optimised", 0), ("quick", 256), ("optimised", 256)]
+"""Tiers and widths of host vectors: all that may decide how one kernel becomes host code."""
+
+
+@pytest.fixture(params=WAYS, ids=[f"{tier}-{width or 'widest'}" for tier, width in WAYS])
+def anyhow(request: pytest.FixtureRequest) -> Bench:
+    """Return a bench that runs kernels one of the ways there are."""
+    tier, width = request.param
+    bench = Bench()
+    bench.settings, bench.options = Settings(vector_bits=width, cache=config().cache), Options(tier=tier)
+    return bench
 
 
 def _edges(bits: int) -> list[int]:
