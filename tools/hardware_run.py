@@ -23,6 +23,7 @@ import shlex
 import signal
 import sys
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -139,6 +140,8 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
         run.skip(name, f"{', '.join(folders)} is not there")
         return
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    if find_spec("pytest_timeout") or (run.site / "pytest_timeout.py").exists():
+        command += ["-p", "pytest_timeout"]  # its marker is used, and no plugin is loaded by itself
     command += ["-W", "ignore::pytest.PytestConfigWarning", *selection, *there]
     # Names as they run: what a hang cut short says where it stood.
     command += ["-q", "-x", "--collect-only"] if run.options.dry else ["-v", "--tb=short", "--maxfail=25"]
