@@ -105,10 +105,14 @@ def _run_passes(module: Any, machine: Any) -> None:
 
 @functools.cache
 def _linker() -> Any:
+    """Return the linker that lays an object's sections side by side.
+
+    The other one of LLVM maps each where there is room, and code reaches its constants by 32 bits: in a
+    process with gigabytes of mappings it aborts, now and then.
+    """
     _initialise()
-    return llvm.create_lljit_compiler(
-        llvm.Target.from_triple(llvm.get_default_triple()).create_target_machine(jit=True)
-    )
+    machine = llvm.Target.from_triple(llvm.get_default_triple()).create_target_machine(jit=True)
+    return llvm.create_lljit_compiler(machine, use_jit_link=True)
 
 
 @dataclass(frozen=True, slots=True)
