@@ -185,9 +185,9 @@ class Running:
         if self.version == memory.version:
             return
         self.version = memory.version
-        entries = memory.table(shadows=shadows)
+        entries, mapped = memory.snapshot(shadows=shadows)
         table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
-        self.keep.append(table)
+        self.keep += [table, mapped]
         for record in self.threads:
             struct.pack_into("<Q", record, THREAD.offsets["map"], _at(table))
             struct.pack_into("<I", record, THREAD.offsets["map_count"], len(entries) // MAP_ENTRY.size)
@@ -278,7 +278,7 @@ def prepare(
     warps = warps_of(program, work)
     lanes, checks = engine.settings.lanes, engine.settings.checks
     version = memory.version
-    entries = memory.table(shadows=checks.shadows)
+    entries, mapped = memory.snapshot(shadows=checks.shadows)
     table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
     params = ctypes.create_string_buffer(work.params + bytes(64))
     order = list(range(warps))
@@ -303,7 +303,7 @@ def prepare(
         ctypes.create_string_buffer(LAUNCH.size),
         ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size),
     )
-    running.keep += [table, params, orders]
+    running.keep += [table, mapped, params, orders]
     releases = 0
     if checks.global_races:
         log = mmap.mmap(

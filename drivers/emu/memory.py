@@ -59,7 +59,7 @@ class AddressSpace:
         self._starts: list[int] = []
         self._mappings: list[Mapping] = []
         self._freed: deque[Mapping] = deque(maxlen=_REMEMBERED)
-        self._table: tuple[bool, bytes] | None = None
+        self._table: tuple[bool, bytes, tuple[Mapping, ...]] | None = None
         self.version = 0
         """Another number whenever what is mapped has changed."""
 
@@ -161,10 +161,15 @@ class AddressSpace:
 
     def table(self, *, shadows: bool = False) -> bytes:
         """Return the map as generated code reads it, sorted by address."""
+        return self.snapshot(shadows=shadows)[0]
+
+    def snapshot(self, *, shadows: bool = False) -> tuple[bytes, tuple[Mapping, ...]]:
+        """Return `table` and the allocations in it; the shadows that it points to live as long as these."""
         with self._lock:
             if self._table is None or self._table[0] != shadows:
-                self._table = (shadows, b"".join(self._entry(m, shadows) for m in self._mappings))
-            return self._table[1]
+                raw = b"".join(self._entry(m, shadows) for m in self._mappings)
+                self._table = (shadows, raw, tuple(self._mappings))
+            return self._table[1:]
 
     def forget_parties(self) -> None:
         """Forget who touched what: races are judged within one launch."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 
 from drivers.emu import access, dispatch, jit
 from drivers.emu.engine import Program, Settings, engine
-from drivers.emu.launch import Arena, Options, Work, launch
+from drivers.emu.launch import Arena, Options, Work, launch, prepare
 from drivers.emu.library import Library, Sanitizers
 from drivers.emu.memory import AddressSpace
 from drivers.emu.simt import Block, WarpFunction
@@ -163,3 +165,27 @@ def test_slots_that_a_smaller_launch_left_out_look_new():
     arena.prepare(("narrow",), 32, 3)
     heads = [bytes(arena.memory[at : at + 8]) for at in (0, 32, 64)]
     assert heads == [bytes(8)] * 3
+
+
+def test_a_launch_in_flight_keeps_the_shadows_of_memory_that_is_freed_meanwhile():
+    memory = AddressSpace()
+    memory.map(0x1000, 0x100)
+    one: Any = SimpleNamespace(
+        engine=SimpleNamespace(settings=Settings(checks=Sanitizers.all())),
+        translation=SimpleNamespace(state_bytes=0, sites=()),
+    )  # nothing is compiled: the launch is laid out and not run
+    work = Work(grid=(1, 1, 1), block=(1, 1, 1), params=b"", shared_bytes=0)
+    running = prepare(one, work, memory, Options(), 0, 1)
+    before = weakref.ref(memory.mappings()[0].touched)
+    memory.map(0x2000, 0x100)
+    running.look_again(memory, shadows=True)
+    after = weakref.ref(memory.mappings()[1].touched)
+    for va in (0x1000, 0x2000, *[0x3000] * 1000):  # more than are remembered
+        if va == 0x3000:
+            memory.map(va, 0x100)
+        memory.unmap(va)
+    assert before() is not None
+    assert after() is not None
+    running.put_back()
+    del running
+    assert (before(), after()) == (None, None)

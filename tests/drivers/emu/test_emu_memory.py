@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from typing import Any
 
 import pytest
@@ -85,6 +86,18 @@ def test_shadows_are_made_only_when_asked_for(space: Any):
     assert MAP_ENTRY.read(plain, "touched") == 0
     assert MAP_ENTRY.read(space.table(shadows=True), "touched") != 0
     assert MAP_ENTRY.read(space.table(), "touched") == 0
+
+
+def test_shadows_that_a_table_points_to_live_as_long_as_what_came_with_it(space: Any):
+    _, mapped = space.snapshot(shadows=True)
+    touched = weakref.ref(space.find(0x1000).touched)
+    space.unmap(0x1000)
+    for _ in range(1000):  # more than are remembered
+        space.map(0x1000, 0x100)
+        space.unmap(0x1000)
+    assert touched() is not None
+    del mapped
+    assert touched() is None
 
 
 def test_who_touched_what_is_forgotten_between_launches(space: Any):
