@@ -75,6 +75,14 @@ def finish(device: CpuDevice, va: int, value: int, timeout_s: float = 10.0) -> N
         assert time.monotonic() < end, [ring.stuck() for ring in device._rings.values()]
 
 
+def rest(ring: CpuRing, timeout_s: float = 10.0) -> None:
+    """Wait until the ring executes nothing: it writes a signal before it is done with the packet."""
+    end = time.monotonic() + timeout_s
+    while ring.stuck():
+        assert time.monotonic() < end, ring.stuck()
+        time.sleep(0.001)
+
+
 def exec_(function: int, args: int, *grid: int, ns: int = 0) -> Words:
     x, y, z = (*grid, 1, 1, 1)[:3]
     return layouts.Exec.pack(function=function, args=args, x=x, y=y, z=z, group_ns=ns)

@@ -13,7 +13,7 @@ from drivers.cpu import layouts
 from drivers.cpu.layouts import Op
 from hcq.config import override
 from hcq.errors import FaultKind
-from tests.drivers.cpu.rig import COMPUTE, COPY, MIB, Box, Words, exec_, finish, send, set_, wait_
+from tests.drivers.cpu.rig import COMPUTE, COPY, MIB, Box, Words, exec_, finish, rest, send, set_, wait_
 
 if TYPE_CHECKING:
     from drivers.cpu.device import CpuDevice
@@ -135,7 +135,7 @@ def test_waiting_queue_blocks_only_itself_and_the_host_can_free_it(device: CpuDe
     box.words[8] = 7
     device.signal_written(gate)
     finish(device, first, 1)
-    assert device.ring(COMPUTE, 0).stuck() == ""
+    rest(device.ring(COMPUTE, 0))
 
 
 def test_foreign_signal_that_nobody_wakes_for_is_seen(device: CpuDevice) -> None:
