@@ -24,7 +24,7 @@ from compiler import graph
 from compiler.dtype import DType, dtypes
 from compiler.ops import BINARY, UNARY, Ops
 from compiler.uop import const, uop
-from frontend import convolution, error_function, picking
+from frontend import convolution, error_function, picking, segments
 from frontend.error_function import ERF
 from frontend.picking import PICK, PLACE
 from hcq.errors import UsageError
@@ -285,6 +285,12 @@ _SIMPLER: Final[dict[str, Callable[[str, Any, tuple[Part, ...]], Part | None]]] 
 
 
 # -- to the compiler's tensor graph -------------------------------------------------------------------
+def _sum_of_places(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
+    if len(src) == 2:
+        return picking.lower_sum(src[0], src[1], axis, n)
+    return segments.lower_sum(src[0], src[1], src[2], axis, n)
+
+
 Builder = "Callable[[str, tuple[UOp, ...], Any], UOp]"
 
 BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
@@ -307,7 +313,7 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
     ERF: lambda _, src, __: error_function.lower(src[0]),
     PICK: lambda _, src, arg: picking.lower(src[0], src[1], arg),
-    PLACE: lambda _, src, arg: picking.lower_sum(src[0], src[1], *arg),
+    PLACE: lambda _, src, arg: _sum_of_places(src, *arg),
 }
 
 

@@ -16,10 +16,11 @@ from frontend.expr import CONV
 from frontend.lazy import apply
 from frontend.ops.functions import cos, sign, sin
 from frontend.ops.indexing import interleaved
+from frontend.ops.placing import placed
 from frontend.ops.reduce import fold
 from frontend.ops.sources import constant as constant_of
-from frontend.ops.sources import convert, coordinate, spread
-from frontend.picking import PICK, PLACE
+from frontend.ops.sources import convert, spread
+from frontend.picking import PICK
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -300,19 +301,14 @@ def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
 
 
 def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Gather: the sum of g over the indices that name an element, by comparing with the coordinate."""
+    """Gather: g added up where it was read."""
     x, indices = sources
     axis = out.expr.arg
-    shape, places = x.expr.shape, indices.expr.shape
-    count = math.prod(places)
+    shape, count = x.expr.shape, math.prod(indices.expr.shape)
     before, after = shape[:axis], shape[axis + 1 :]
-    flat = apply(Ops.RESHAPE, (*before, 1, count, *after), g)
-    index = apply(Ops.RESHAPE, ((1,) * len(before)) + (1, count) + (1,) * len(after), indices)
-    whole = (*before, shape[axis], count, *after)
-    place = convert(coordinate(x, whole, axis), indices.expr.dtype)
-    hit = convert(apply(Ops.EQ, None, place, apply(Ops.EXPAND, whole, index)), g.expr.dtype)
-    product = _mul(hit, apply(Ops.EXPAND, whole, flat))
-    return apply(Ops.REDUCE, (Ops.ADD, (axis + 1,)), product), None
+    values = apply(Ops.RESHAPE, (*before, count, *after), g)
+    index = apply(Ops.RESHAPE, ((1,) * len(before)) + (count,) + (1,) * len(after), indices)
+    return placed(values, index, axis, shape[axis]), None
 
 
 def pick(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
@@ -321,12 +317,12 @@ def pick(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     axis = out.expr.arg
     if inverse:
         return apply(PICK, axis, g, inverse[0], index), None, None
-    return apply(PLACE, (axis, x.expr.shape[axis]), g, index), None
+    return placed(g, index, axis, x.expr.shape[axis]), None
 
 
 def place(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Values added up along an axis: g, read where each was added."""
-    return apply(PICK, out.expr.arg[0], g, sources[1]), None
+    return apply(PICK, out.expr.arg[0], g, sources[1]), *(None,) * (len(sources) - 1)
 
 
 def contiguous(g: Tensor, out: Tensor, sources: Sources) -> Gradients:

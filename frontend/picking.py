@@ -2,13 +2,14 @@
 
 PICK src=(x, index) arg=axis: out[..., j, ...] = x[..., index[..., j, ...], ...]. PLACE src=(values, index)
 arg=(axis, n): out[..., v, ...], v < n, is the sum of values[..., j, ...] over all j with index[..., j, ...]
-equal to v. Other axes have the same sizes in both sources; an index outside reads 0 and adds nowhere. The
-index is int32 or int64.
+equal to v. The index has the other axes of the first source, or size 1 in all of them: one row for all. An
+index outside reads 0 and adds nowhere. It is int32 or int64.
 
 A third source of PICK says that the index is a permutation along the axis, and is its inverse: the derivative
-is then a PICK too. The compiler never sees these operations, as with CONV (`frontend.convolution`): `lower`
-and `lower_sum` say what they are. They are kept whole up to there because GATHER alone, differentiated,
-compares every index with every element of all axes.
+is then a PICK too. A third source of PLACE is the stable order of the index along the axis (int32): with it,
+the sum costs what is added up (`frontend.segments`), and no comparison of every place with every index. The
+compiler never sees these operations, as with CONV (`frontend.convolution`): `lower` and `lower_sum` say what
+they are.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from compiler.ops import Ops
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from compiler.dtype import DType
     from compiler.uop import UOp
 
 PICK: Final = "PICK"
@@ -32,23 +34,25 @@ def _others(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _check(what: str, x: UOp, index: UOp, axis: int) -> None:
+def check(what: str, x: UOp, index: UOp, axis: int) -> None:
+    """Refuse an index that does not fit what it names elements of."""
     if index.dtype not in (dtypes.int32, dtypes.int64):
         raise UsageError(f"{what}: the index must be int32 or int64, not {index.dtype.name}; CAST it")
-    if len(x.shape) != len(index.shape) or _others(x.shape, axis) != _others(index.shape, axis):
+    others = _others(index.shape, axis)
+    if len(x.shape) != len(index.shape) or (others != _others(x.shape, axis) and prod(others) != 1):
         raise UsageError(
             f"{what} along axis {axis}: {x.shape} and the index {index.shape} must be equal in the other axes"
+            ", or the index 1 there"
         )
 
 
 def lower(x: UOp, index: UOp, axis: int) -> UOp:
-    """Return PICK as one GATHER from all elements of x in a row."""
-    _check(PICK, x, index, axis)
+    """Return PICK as one GATHER: along the axis, or from all elements of x in a row."""
+    check(PICK, x, index, axis)
     shape, wanted = x.shape, index.shape
+    if prod(_others(wanted, axis)) == 1:
+        return graph.gather(x, graph.reshape(index, (wanted[axis],)), axis)
     n, total = shape[axis], prod(shape)
-    if total == n:  # other axes have one place each
-        flat_index = graph.reshape(index, (prod(wanted),))
-        return graph.reshape(graph.gather(graph.reshape(x, (n,)), flat_index, 0), wanted)
     if total > index.dtype.max:
         index = graph.cast(index, dtypes.int64)
     dtype = index.dtype
@@ -72,17 +76,22 @@ def lower(x: UOp, index: UOp, axis: int) -> UOp:
 
 
 def lower_sum(values: UOp, index: UOp, axis: int, n: int) -> UOp:
-    """Return PLACE as a comparison of every place with every index of its row, and a sum.
+    """Return PLACE without an order: a comparison of every place with every index of its row, and a sum.
 
     Sixteen-bit floats are added up in float32 and rounded once.
     """
-    _check(PLACE, values, index, axis)
-    shape, dtype = values.shape, values.dtype
+    check(PLACE, values, index, axis)
+    shape, named, dtype = values.shape, index.shape, values.dtype
     whole = (*shape[:axis], n, *shape[axis:])
-    beside = (*shape[:axis], 1, *shape[axis:])
     place = graph.cast(graph.iota(whole, axis), index.dtype)
-    hit = graph.binary(Ops.EQ, place, graph.expand(graph.reshape(index, beside), whole))
-    wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else dtype
-    each = graph.expand(graph.reshape(graph.cast(values, wide), beside), whole)
-    total = graph.reduce(graph.where(hit, each, graph.full(0, whole, wide)), Ops.ADD, (axis + 1,))
-    return graph.cast(total, dtype)
+    row = graph.reshape(index, (*named[:axis], 1, *named[axis:]))
+    hit = graph.binary(Ops.EQ, place, graph.expand(row, whole))
+    wide = widened(dtype)
+    each = graph.reshape(graph.cast(values, wide), (*shape[:axis], 1, *shape[axis:]))
+    chosen = graph.where(hit, graph.expand(each, whole), graph.full(0, whole, wide))
+    return graph.cast(graph.reduce(chosen, Ops.ADD, (axis + 1,)), dtype)
+
+
+def widened(dtype: DType) -> DType:
+    """Return the dtype in which values are added up."""
+    return dtypes.float32 if dtype.is_float and dtype.bits == 16 else dtype

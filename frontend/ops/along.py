@@ -1,8 +1,8 @@
 """Elements along one axis that an integer tensor names: read, added up, written.
 
-Negative numbers count from the end. What lies outside reads 0 and is written nowhere. Sums and writing
-compare every place with every index of its row: n * m comparisons a row for n places and m indices, in one
-kernel.
+Negative numbers count from the end. What lies outside reads 0 and is written nowhere. Writing compares every
+place with every index of its row: n * m comparisons a row for n places and m indices, in one kernel. Sums do
+so where that is the shorter way (`frontend.ops.placing`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from frontend.ops.arguments import Shape, axis_of
 from frontend.ops.comparison import gt
 from frontend.ops.elementwise import add, sub, where
 from frontend.ops.indexing import wrapped
+from frontend.ops.placing import placed
 from frontend.ops.sources import Number, constant, convert, coordinate
-from frontend.picking import PICK, PLACE
+from frontend.picking import PICK
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def scatter_add(self: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
     a = _checked("scatter_add", shape, axis, index)
     if dtype is dtypes.bool:
         raise UsageError("scatter_add wants numbers, saw bool; cast it, or scatter() True")
-    total = apply(PLACE, (a, shape[a]), _values("scatter_add", self, index, src), wrapped(index, shape[a]))
+    total = placed(_values("scatter_add", self, index, src), wrapped(index, shape[a]), a, shape[a])
     return add(self, _grown(total, shape))
 
 

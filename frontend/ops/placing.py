@@ -1,0 +1,37 @@
+"""Values added up where an index names places along an axis: how it is done for given sizes.
+
+Few values or few places are compared with each other, in one kernel. Many values are brought into the order
+of the index first, for about ten kernels, and cost what they are then.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from frontend.lazy import apply
+from frontend.ops.sorting import BLOCK, argsort
+from frontend.picking import PLACE
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+_LAUNCHES: Final = 1 << 18
+"""Comparisons that take as long as the launches of a sum in order."""
+_STEP: Final = 8
+"""Values read for one in every step of such a sum, which goes so many times as far."""
+
+
+def placed(values: Tensor, index: Tensor, axis: int, n: int) -> Tensor:
+    """Return for each of n places along an axis the sum of the values whose index names it: see PLACE."""
+    shape = values.expr.shape
+    if _compares(n, shape[axis], prod(shape), prod(index.expr.shape)):
+        return apply(PLACE, (axis, n), values, index)
+    return apply(PLACE, (axis, n), values, index, argsort(index, axis))
+
+
+def _compares(n: int, m: int, values: int, indices: int) -> bool:
+    """Whether comparing is the shorter way, for n places, m indices in a row, and all values and indices."""
+    steps = (max(m - 1, 0).bit_length() + 2) // 3
+    in_order = indices * 2 * min(m, BLOCK) + values * _STEP * steps + values // max(m, 1) * n
+    return n * values <= 2 * in_order + _LAUNCHES
