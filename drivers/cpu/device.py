@@ -65,8 +65,10 @@ PEEK_NS = 200_000
 """How long a wait for a signal that a foreign device raises sleeps between two looks."""
 POLL_NS = 5_000_000
 """How long a host thread sleeps in native code before Python looks at faults and signals."""
-STOP_S = 1.0
-"""How long `close` waits for a kernel that does not end."""
+STOP_LOOK_S = 0.0005
+STOP_LOOKS = 2000
+"""So often `close` looks, so far apart, before it gives up a kernel that does not end. A count, no time: a
+machine that stood still, or has much else to do, may have given the kernel none of that."""
 HUGE = 4 << 20
 """Bytes from which an allocation is made of huge pages."""
 HUGE_PAGE = 2 << 20
@@ -137,10 +139,12 @@ class CpuRing:
         self._read = queue.read
 
     def stuck(self) -> str:
-        """Say which packet is in execution."""
+        """Say which packet is in execution, as far as it can be told while it is."""
         queue = self.queue
-        op, first, second = queue.op, queue.first, queue.second
+        op, signal, first, second = queue.op, queue.stuck, queue.first, queue.second
         behind = max(0, self._write - queue.read) // PACKET - 1
+        if op == Op.WAIT and not (signal and signal == queue.stuck == first):
+            return ""  # between two packets: `first` may be an operand of the next one, and no signal
         text = self._device.describe(op, first, second)
         return f"{text}, {behind} packets behind it" if text and behind > 0 else text
 
@@ -400,11 +404,12 @@ class CpuDevice:
     def _end_threads(self) -> bool:
         """Have all threads return and join them; False when a kernel does not end."""
         self.pool.halt = 1  # before `stop`, which cuts dispatches short: nothing behind one may run
-        deadline = time.monotonic() + STOP_S
-        while self._native_stop(self.pool.va) < len(self._threads):
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.0005)
+        for _ in range(STOP_LOOKS):
+            if self._native_stop(self.pool.va) == len(self._threads):
+                break
+            time.sleep(STOP_LOOK_S)
+        else:
+            return False
         for thread in self._threads:
             self._driver.libc.join(thread)
         self._threads.clear()

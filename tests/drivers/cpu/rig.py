@@ -12,6 +12,8 @@ from hcq.driver import BufferSpec, QueueKind
 from hcq.stream import Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from drivers.cpu.device import CpuDevice, CpuRing
 
 
@@ -22,6 +24,10 @@ MIB = 1 << 20
 
 
 Words = tuple[int, ...]
+
+
+HANG_S = 100
+"""What no wait takes that ends at all, however loaded the machine is."""
 
 
 def count(args: u64, x: u64, y: u64, z: u64) -> None:
@@ -69,18 +75,24 @@ def send(ring: CpuRing, *packets: Words) -> None:
     ring.submit(stream)
 
 
-def finish(device: CpuDevice, va: int, value: int, timeout_s: float = 10.0) -> None:
-    end = time.monotonic() + timeout_s
+def until(condition: Callable[[], object], told: Callable[[], object] = str) -> None:
+    """Wait until a condition holds; only a hang ends that."""
+    end = time.monotonic() + HANG_S
+    while not condition():
+        assert time.monotonic() < end, told()
+        time.sleep(0.001)
+
+
+def finish(device: CpuDevice, va: int, value: int) -> None:
+    """Wait until a signal has a value; the ring may still be at the packet that wrote it: see `rest`."""
+    end = time.monotonic() + HANG_S
     while not device.wait(va, value, 0.005):
         assert time.monotonic() < end, [ring.stuck() for ring in device._rings.values()]
 
 
-def rest(ring: CpuRing, timeout_s: float = 10.0) -> None:
-    """Wait until the ring executes nothing: it writes a signal before it is done with the packet."""
-    end = time.monotonic() + timeout_s
-    while ring.stuck():
-        assert time.monotonic() < end, ring.stuck()
-        time.sleep(0.001)
+def rest(ring: CpuRing) -> None:
+    """Wait until the ring is done with all it was sent: a signal is written before its packet is done."""
+    until(lambda: ring.queue.read == ring._write and not ring.stuck(), ring.stuck)
 
 
 def exec_(function: int, args: int, *grid: int, ns: int = 0) -> Words:

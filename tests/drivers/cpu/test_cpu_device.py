@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
+from array import array
 from typing import TYPE_CHECKING
 
 import pytest
 
+import hcq
+from drivers.cpu import layouts
+from drivers.cpu.driver import CpuDriver
 from drivers.kernel import view_at
 from hcq.driver import BufferSpec
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError, UsageError
 from hcq.hostpool import SIGNALS
-from tests.drivers.cpu.rig import COMPUTE, COPY, MIB, Box, exec_, finish, send, set_, wait_
+from tests.drivers.cpu.rig import COMPUTE, COPY, MIB, Box, exec_, finish, send, set_, until, wait_
 
 if TYPE_CHECKING:
     from drivers.cpu.device import CpuDevice
-    from drivers.cpu.driver import CpuDriver
 
 
 def test_two_devices_wake_each_other(driver: CpuDriver) -> None:
@@ -32,19 +37,25 @@ def test_two_devices_wake_each_other(driver: CpuDriver) -> None:
 
 
 @pytest.mark.parametrize("what", ["idle", "waiting", "computing"])
-def test_close_is_quick_whatever_the_queues_do(driver: CpuDriver, kernels: dict[str, int], what: str) -> None:
+def test_close_ends_at_once_whatever_the_queues_do(
+    driver: CpuDriver, kernels: dict[str, int], what: str
+) -> None:
+    """The work takes minutes, and the waits never end."""
     device = driver.open(0, None)
-    box = Box(device)
+    box, ring = Box(device), device.ring(COMPUTE, 0)
     if what == "waiting":
         for kind, index in ((COMPUTE, 0), (COMPUTE, 1), (COPY, 0)):
             send(device.ring(kind, index), wait_(box.va, 1))
+        until(lambda: "waits for" in ring.stuck(), ring.stuck)
     elif what == "computing":
-        send(device.ring(COMPUTE, 0), *[exec_(kernels["count"], box.va, 50, 50, 1)] * 4000)
-    time.sleep(0.01)
-    start = time.monotonic()
+        launches = 16000
+        body = Box(device, launches * layouts.PACKET)
+        body.words[: 8 * launches] = array("Q", exec_(kernels["count"], box.va, 50, 50, 1) * launches)
+        send(ring, *[layouts.Indirect.pack(packets=body.va, count=launches)] * 4000)
+        until(lambda: box.words[0])
     device.close()
     device.close()
-    assert time.monotonic() - start < 0.5
+    assert device._state == "closed", "no thread was given up"
     with pytest.raises(UsageError, match="closed"):
         device.alloc(4096, BufferSpec())
 
@@ -53,28 +64,29 @@ def test_kernel_that_never_ends_is_given_up_and_its_memory_leaked(
     driver: CpuDriver, kernels: dict[str, int]
 ) -> None:
     device = driver.open(0, None)
-    allocation = device.alloc(4096, BufferSpec())
-    send(device.ring(COMPUTE, 0), exec_(kernels["spin"], allocation.va))
-    time.sleep(0.02)
-    assert "runs kernel" in device.ring(COMPUTE, 0).stuck()
+    allocation, ring = device.alloc(4096, BufferSpec()), device.ring(COMPUTE, 0)
+    send(ring, exec_(kernels["spin"], allocation.va))
+    until(lambda: "runs kernel" in ring.stuck(), ring.stuck)
     start = time.monotonic()
     device.close()
-    assert 0.9 < time.monotonic() - start < 3.0
+    assert time.monotonic() - start > 0.9
+    assert device._state == "leaked"
     device.free(allocation)
     view_at(allocation.va, 8).cast("Q")[0] = 1  # still mapped; and the thread may go
+    until(lambda: device.pool.left == len(device._threads))  # before the kernels' code does
 
 
 def test_a_kernel_that_does_not_end_puts_recovery_off(driver: CpuDriver, kernels: dict[str, int]) -> None:
     device = driver.open(0, None)
-    box = Box(device)
-    send(device.ring(COMPUTE, 0), exec_(kernels["spin"], box.va), set_(box.va + 64, 1))
-    time.sleep(0.02)
+    box, ring = Box(device), device.ring(COMPUTE, 0)
+    send(ring, exec_(kernels["spin"], box.va), set_(box.va + 64, 1))
+    until(lambda: "runs kernel" in ring.stuck(), ring.stuck)
     with pytest.raises(DriverError, match="runs kernel"):
         device.recover()
     box.words[0] = 1
     device.recover()
     for _ in range(2):
-        send(device.ring(COMPUTE, 0), set_(box.va + 128, 1))
+        send(ring, set_(box.va + 128, 1))
         finish(device, box.va + 128, 1)
         device.recover()
         box.words[16] = 0
@@ -143,12 +155,20 @@ class ForeignDevice:
     def signal_written(self, va: int) -> None: ...
 
 
-def test_waits_look_often_only_while_a_device_of_another_kind_is_open(driver: CpuDriver) -> None:
-    assert not driver.foreign(None)
-    other = ForeignDevice()
-    SIGNALS.attach(other)
-    try:
-        assert driver.foreign(None)
-    finally:
+def look_for_foreign_devices() -> None:
+    """Ask a driver whose signals something else may raise, before, while and after there is such a device."""
+    driver, other = CpuDriver(), ForeignDevice()
+    with hcq.open("cpu"):
+        found = [driver.foreign(None)]
+        SIGNALS.attach(other)
+        found.append(driver.foreign(None))
         SIGNALS.detach(other)
-    assert not driver.foreign(None)
+        found.append(driver.foreign(None))
+    print(found)  # noqa: T201 - read by the test
+
+
+def test_waits_look_often_only_while_a_device_of_another_kind_is_open() -> None:
+    """In a process of its own: the devices of other tests may be open in this one."""
+    text = "from tests.drivers.cpu.test_cpu_device import look_for_foreign_devices as look; look()"
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "[False, True, False]\n"), done.stderr
