@@ -28,6 +28,7 @@ from drivers.nv.layouts.cubin import (
     InfoRecord,
     InfoSymbolValue,
 )
+from drivers.nv.layouts.families import sm_number
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.qmd import DIALECTS
 from drivers.nv.show import fields_text
@@ -152,7 +153,7 @@ def _descriptor(kernel: ScriptedKernel, va: int, names: Names) -> Iterable[str]:
     lower, upper, size = (
         getattr(fields, name)[0] for name in (*dialect.bank, "CONSTANT_BUFFER_SIZE_SHIFTED4")
     )
-    bank = BANK0[f"sm_{row.sm_version >> 8}{row.sm_version & 0xFF}"]
+    bank = BANK0[f"sm_{sm_number(row.sm_version)}"]
     memory = view_at((upper << 32 | lower) << dialect.bank_shift, 16 * size)
     yield "           constant bank 0:"
     for part in _PART.findall(fields_text(bank.from_bytes(memory[: bank.SIZE]))):
@@ -181,9 +182,9 @@ def _play(
 ) -> str:
     """Return what the doorbells of `act` say; a cold queue is told of code and local memory there as well."""
     kernel = ScriptedKernel(script)
-    sm = kernel.script.generation.sm_version
+    sm = sm_number(kernel.script.generation.sm_version)
     with closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as device:
-        program = device.load(sample(device.info.arch, 10 * (sm >> 8) + (sm & 0xFF), stack=stack))
+        program = device.load(sample(device.info.arch, sm, stack=stack))
         if not cold:
             device.compute.submit(device.compute.record().barrier()).wait(timeout_s=5)
         names = Names()

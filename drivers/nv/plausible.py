@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from drivers.nv.layouts.families import sm_number
 from drivers.nv.refusals import BringUpError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def doubts(gpu: Gpu) -> str:
     room = min(gpu.litter_tpcs * per_tpc, MOST_SMS)
     fine = {
         f"SM version {gpu.sm_version:#x} on a {row.name}, whose is {row.sm_version:#x}": (
-            gpu.sm_version >> 8 == row.sm_version >> 8
+            sm_number(gpu.sm_version) // 10 == sm_number(row.sm_version) // 10
         ),
         f"{gpu.max_warps} warps an SM": gpu.max_warps in WARPS,
         f"{gpu.gpcs} GPCs": gpu.gpcs in GPCS,

@@ -27,6 +27,7 @@ from drivers.nv.layouts.families import (
     GPFIFO_CLASSES,
     USERMODE_CLASSES,
     Generation,
+    sm_number,
 )
 from drivers.nv.layouts.rm_classes import (
     NV0080_ALLOC_PARAMETERS,
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
 
     from drivers.nv.rm import Card, Rm
 
-_ARCH_SUFFIX = {0x900: "a", 0xA00: "a", 0xC00: "a"}
-"""SM versions whose full instruction set needs the architecture-specific target."""
+_ARCH_SUFFIX = {90: "a", 100: "a", 120: "a"}
+"""Architectures whose full instruction set needs the architecture-specific target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +74,17 @@ class Gpu:
     @property
     def arch(self) -> str:
         """The compile target: "sm_90a"."""
-        return self.sm + _ARCH_SUFFIX.get(self.sm_version, "")
+        return self.sm + _ARCH_SUFFIX.get(sm_number(self.sm_version), "")
 
     @property
     def sm(self) -> str:
         """The architecture without suffix: "sm_90"."""
-        return f"sm_{self.sm_version >> 8}{self.sm_version & 0xFF}"
+        return f"sm_{sm_number(self.sm_version)}"
 
     @property
     def family(self) -> str:
         """The architecture of the tables: "sm_100" for its siblings as well."""
-        return {0xA: "sm_100", 0xC: "sm_120"}.get(self.sm_version >> 8, self.sm)
+        return {10: "sm_100", 12: "sm_120"}.get(sm_number(self.sm_version) // 10, self.sm)
 
     @property
     def litter_tpcs(self) -> int:

@@ -112,6 +112,11 @@ def test_every_generation_after_turing_is_there():
     assert len(MODERN) == len(families.GENERATIONS) == 6
 
 
+@pytest.mark.parametrize("version", nv_classes.ARCHITECTURES)
+def test_an_sm_version_names_the_architecture_that_the_gpu_runs(version: int):
+    assert families.sm_number(version) == nv_classes.ARCHITECTURES[version]
+
+
 def test_turing_is_known_by_name_and_refused():
     (compute,) = nv_classes.BY_ROLE["TU10x"]["compute"]
     assert {compute: "Turing"} == families.UNSUPPORTED_COMPUTE

@@ -59,7 +59,7 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
             Generation(
                 name="Ampere GA100", compute=0xC6C0, gpfifo=(0xC56F,), usermode=(0xC461, 0xC561),
                 copy=(0xC6B5,),
-                qmd="V03", architecture=0x170, sm_version=0x800, reports_get=True,
+                qmd="V03", architecture=0x170, sm_version=0x802, reports_get=True,
                 wide_addresses=False, window_bits=40,
             ),
             Generation(
@@ -91,6 +91,16 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
     }
 )
 """Compute class -> generation."""
+
+SM_NUMBERS: Final[Mapping[int, int]] = MappingProxyType({0x802: 80, 0xA04: 120})
+"""GR SM_VERSION -> number of the architecture, where it does not spell it: GA100 has no other version, and
+GB20x says 10.4 on some branches and 12.0 on others (ctrl2080gr.h)."""
+
+
+def sm_number(sm_version: int) -> int:
+    """Return the number of the architecture for GR SM_VERSION: 0x900 -> 90, 0x802 -> 80."""
+    return SM_NUMBERS.get(sm_version, 10 * (sm_version >> 8) + (sm_version & 0xFF))
+
 
 UNSUPPORTED_COMPUTE: Final[Mapping[int, str]] = MappingProxyType({0xC5C0: "Turing"})
 """Compute classes that are recognised and refused by name."""

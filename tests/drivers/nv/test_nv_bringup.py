@@ -64,6 +64,19 @@ def test_every_generation_and_branch_opens_and_leaves_nothing(version: str, comp
     assert kernel.leaks() == []
 
 
+def test_consumer_blackwell_is_one_architecture_under_both_names():
+    """The vendor's header lists its SM as 10.4 and as 12.0, and says that the first is to go."""
+    for version in (0xA04, 0xC00):
+        kernel = ScriptedKernel(
+            Script(version="580.142", compute_class=0xCEC0, gr={GrInfo.SM_VERSION: version})
+        )
+        device = opened(kernel)
+        assert (device.info.arch, device.gpu.family) == ("sm_120a", "sm_120")
+        device.close()
+        use(kernel)
+        assert kernel.leaks() == []
+
+
 def test_close_is_idempotent():
     kernel = ScriptedKernel()
     device = opened(kernel)

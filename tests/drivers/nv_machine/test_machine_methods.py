@@ -258,7 +258,7 @@ def test_upper_halves_of_ampere_are_narrow(make: Make, address: M, bits: int) ->
     fails(client, client.compute_channel(), words, address.name, Kind.METHOD, RcCode.GR_CLASS_ERROR)
 
 
-@pytest.mark.parametrize(("profile", "version"), [("sm_80", 0x800), ("sm_90", 0x900), ("sm_120", 0xC00)])
+@pytest.mark.parametrize(("profile", "version"), [("sm_80", 0x802), ("sm_90", 0x900), ("sm_120", 0xC00)])
 def test_versions_that_may_be_set_are_taken(make: Make, profile: str, version: int) -> None:
     client = make(profile).up()
     ring, memory = client.compute_channel(), client.memory(4096)
