@@ -18,6 +18,8 @@ from tests.conformance.kernels import image
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+HANG_S = 100
+"""What no wait takes that ends at all, however loaded the machine is."""
 ONE = (1, 1, 1)
 SHARED = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 

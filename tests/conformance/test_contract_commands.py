@@ -10,7 +10,7 @@ import pytest
 
 import hcq
 from hcq.config import override
-from tests.conformance.conftest import ONE, Lab, opened, read
+from tests.conformance.conftest import HANG_S, ONE, Lab, opened, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,20 +30,20 @@ def test_copy_moves_exactly_its_bytes(lab: Lab, anywhere: hcq.Queue, size: int) 
     source, target = lab.words(count), lab.words(count)
     source.host()[:] = random.Random(size).randbytes(source.size)
     before = bytes(target.host())
-    anywhere.submit(anywhere.record().copy(target, source, size)).wait(timeout_s=20)
+    anywhere.submit(anywhere.record().copy(target, source, size)).wait(timeout_s=HANG_S)
     assert bytes(target.host()) == bytes(source.host()[:size]) + before[size:]
 
 
 def test_copy_between_views_keeps_to_them(lab: Lab, anywhere: hcq.Queue) -> None:
     source, target = lab.words(list(range(100))), lab.words(100)
-    anywhere.submit(anywhere.record().copy(target.view(40, 80), source.view(200, 80))).wait(timeout_s=10)
+    anywhere.submit(anywhere.record().copy(target.view(40, 80), source.view(200, 80))).wait(timeout_s=HANG_S)
     assert read(target) == [0] * 10 + list(range(50, 70)) + [0] * 70
 
 
 @pytest.mark.parametrize("size", [4, 60, 4096, 262148])
 def test_fill_repeats_its_u32(lab: Lab, anywhere: hcq.Queue, size: int) -> None:
     target = lab.words(size // 4 + 2)
-    anywhere.submit(anywhere.record().fill(target.view(4), 0xDEADBEEF, size)).wait(timeout_s=10)
+    anywhere.submit(anywhere.record().fill(target.view(4), 0xDEADBEEF, size)).wait(timeout_s=HANG_S)
     assert read(target) == [0] + [0xDEADBEEF] * (size // 4) + [0]
 
 
@@ -51,7 +51,7 @@ def test_write_stores_one_number_of_its_width(lab: Lab, anywhere: hcq.Queue) -> 
     target = lab.words([1, 2, 3, 4, 5, 6])
     commands = anywhere.record().write(target.view(4), 0xFFFF_FFFE)
     commands.write(target.view(16), 0x0123_4567_89AB_CDEF, bits=64)
-    anywhere.submit(commands).wait(timeout_s=10)
+    anywhere.submit(commands).wait(timeout_s=HANG_S)
     assert read(target) == [1, 0xFFFF_FFFE, 3, 4, 0x89AB_CDEF, 0x0123_4567]
 
 
@@ -61,7 +61,7 @@ def test_params_stand_for_buffers_and_numbers(lab: Lab, anywhere: hcq.Queue) -> 
     commands = anywhere.record().fill(where, what, size).write(where + 16, what, bits=32)
     commands.copy(where + 20, source, size)
     for target, number, count in ((one, 3, 4), (other, 0x8000_0001, 12)):
-        anywhere.submit(commands, values={where: target, what: number, size: count}).wait(timeout_s=10)
+        anywhere.submit(commands, values={where: target, what: number, size: count}).wait(timeout_s=HANG_S)
     assert read(one) == [3, 0, 0, 0, 3, 9, 0, 0]
     assert read(other) == [0x8000_0001] * 3 + [0, 0x8000_0001, 9, 9, 9]
 
@@ -73,7 +73,7 @@ def test_params_stand_for_grids_and_arguments(lab: Lab) -> None:
     for width, height, number in ((3, 2, 100), (1, 6, 7)):
         target = lab.words(8)
         values: dict[hcq.Param, hcq.Buffer | int | float] = {out: target, x: width, y: height, base: number}
-        lab.queue.submit(commands, values=values).wait(timeout_s=10)
+        lab.queue.submit(commands, values=values).wait(timeout_s=HANG_S)
         assert read(target) == [number + i for i in range(6)] + [0, 0]
 
 
@@ -84,7 +84,7 @@ def test_param_without_a_value_sends_nothing(lab: Lab) -> None:
         lab.queue.submit(commands)
     with pytest.raises(hcq.UsageError, match=r"width|1099511627776 groups"):
         lab.queue.submit(commands, values={x: 1 << 40})
-    lab.queue.submit(lab.queue.record()).wait(timeout_s=10)
+    lab.queue.submit(lab.queue.record()).wait(timeout_s=HANG_S)
     assert read(out) == [0]
 
 
@@ -115,7 +115,7 @@ def test_every_workgroup_of_a_grid_runs_once(staffed: Lab, grid: tuple[int, int,
     commands = staffed.queue.record()
     for base in (100, 20):
         staffed.run(commands, "index", out, width, height, base, groups=grid).barrier()
-    staffed.queue.submit(commands).wait(timeout_s=20)
+    staffed.queue.submit(commands).wait(timeout_s=HANG_S)
     assert read(out) == [120 + 2 * i for i in range(total)]
 
 
@@ -126,7 +126,7 @@ def test_grids_on_several_queues_share_the_workers(staffed: Lab) -> None:
         for queue, out in zip(staffed.device.computes, outs, strict=True):
             points.append(queue.submit(staffed.run(queue.record(), "count", out, groups=(50, 7, 1))))
     for point in points:
-        point.wait(timeout_s=20)
+        point.wait(timeout_s=HANG_S)
     assert [read(out) for out in outs] == [[30 * 350]] * len(outs)
 
 
@@ -154,30 +154,35 @@ def test_timestamps_grow_and_leave_values_alone(lab: Lab) -> None:
         lab.run(commands.timestamp(stamp), "spin", out, 20_000).barrier()
     signal = lab.device.signal()
     before = time.monotonic_ns()
-    lab.queue.submit(commands.signal(signal, 3)).wait(timeout_s=10)
+    lab.queue.submit(commands.signal(signal, 3)).wait(timeout_s=HANG_S)
     after = time.monotonic_ns()
     ticks = [stamp.ticks for stamp in stamps]
     assert ticks == sorted(set(ticks))
     assert signal.value == 3
+    asked = time.monotonic_ns()
     clock = lab.device.clock()
-    assert before - 2_000_000 <= clock.to_ns(ticks[0]) <= clock.to_ns(ticks[-1]) <= after + 2_000_000
+    slack = 2_000_000 + time.monotonic_ns() - asked  # host and device are read one after the other
+    assert before - slack <= clock.to_ns(ticks[0]) <= clock.to_ns(ticks[-1]) <= after + slack
 
 
 def test_span_is_as_long_as_what_it_holds(lab: Lab) -> None:
+    """The short one is short unless the machine stops just then: among many tries, once it does not."""
     out = lab.words(1)
     commands = lab.queue.record()
     with commands.span("long"):
         lab.run(commands, "spin", out, 3_000_000)
     with commands.span("short"):
         commands.barrier()
-    lab.queue.submit(commands).wait(timeout_s=10)
-    spans = {span.name: span for span in lab.device.spans()}
-    assert set(spans) == {"long", "short"}
-    assert spans["long"].end_ns - spans["long"].start_ns > 10 * (
-        spans["short"].end_ns - spans["short"].start_ns
-    )
-    assert spans["long"].end_ns <= spans["short"].start_ns + 1000
-    assert lab.device.spans() == []
+    for _ in range(100):
+        lab.queue.submit(commands).wait(timeout_s=HANG_S)
+        spans = {span.name: span for span in lab.device.spans()}
+        assert set(spans) == {"long", "short"}
+        assert spans["long"].end_ns <= spans["short"].start_ns + 1000
+        assert lab.device.spans() == []
+        long, short = (spans[name].end_ns - spans[name].start_ns for name in ("long", "short"))
+        if long > 10 * short:
+            return
+    pytest.fail(f"the long span took {long} ns, the short one {short}")
 
 
 def test_arguments_may_be_used_in_many_launches(lab: Lab) -> None:
@@ -186,7 +191,7 @@ def test_arguments_may_be_used_in_many_launches(lab: Lab) -> None:
     commands = lab.queue.record()
     for _ in range(3):
         commands.exec(program, args, groups=ONE, threads=ONE).barrier()
-    lab.queue.submit(commands).wait(timeout_s=10)
+    lab.queue.submit(commands).wait(timeout_s=HANG_S)
     assert read(out) == [((1 * 3 + 1) * 3 + 1) * 3 + 1 & MASK]
 
 

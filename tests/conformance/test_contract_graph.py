@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from tests.conformance.conftest import Lab, opened, read
+from tests.conformance.conftest import HANG_S, Lab, opened, read
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_replays_with_inputs_a_b_b_b_all_use_their_own(any_lab: Lab, copies: int
     a, b, shared = lab.words([10] * 4), lab.words([20] * 4), lab.words([1, 2, 3, 4])
     for source in (a, b, b, b, a, a, a, b, a, b, b, b):
         out = lab.words(4)
-        executable.replay([out, source, shared]).wait(timeout_s=10)
+        executable.replay([out, source, shared]).wait(timeout_s=HANG_S)
         base = read(source)[0]
         assert read(out) == [base + 1, base + 2, base + 3, base + 4]
     executable.close()
@@ -58,7 +58,7 @@ def test_replays_in_flight_keep_their_own_inputs(any_lab: Lab) -> None:
     points = [executable.replay([out, source, shared]) for out, source in zip(outs, sources, strict=True)]
     gate.value = 1
     for point in points:
-        point.wait(timeout_s=10)
+        point.wait(timeout_s=HANG_S)
     assert [read(out)[0] for out in outs] == [k * 100 + 1 for k in range(8)]
     executable.close()
 
@@ -77,7 +77,7 @@ def test_many_inputs_change_at_once_or_one_by_one(any_lab: Lab) -> None:
             values[1 + 2 * (turn % kernels)] = sources[kernels + turn % 5]
         elif turn % 3 == 2:
             values[1:-1:2] = values[3:-1:2] + values[1:2]
-        executable.replay(values).wait(timeout_s=10)
+        executable.replay(values).wait(timeout_s=HANG_S)
         for k in range(kernels):
             assert read(values[2 * k])[0] == read(values[2 * k + 1])[0] + 1
     assert len(params) == len(values)
@@ -99,7 +99,7 @@ def test_graph_over_two_queues_replays_in_order(any_lab: Lab) -> None:
         a, b = lab.words([k] * 4), lab.words(4)
         runs.append((k, b, executable.replay([a, b])))
     for k, b, point in runs:
-        point.wait(timeout_s=10)
+        point.wait(timeout_s=HANG_S)
         assert read(b) == [2 * k] * 4
     executable.close()
 
@@ -117,7 +117,7 @@ def test_replays_follow_each_other_where_they_share_memory(any_lab: Lab) -> None
     for k in range(50):
         point = executable.submit({factor: k % 3 + 1})
         wanted = (wanted * (k % 3 + 1) + 1) & 0xFFFF_FFFF
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
     assert read(total) == [wanted]
     executable.close()
 
@@ -132,7 +132,7 @@ def test_checked_submit_names_what_is_missing_or_too_small(lab: Lab) -> None:
         executable.submit({})
     with pytest.raises(hcq.UsageError, match=r"source.*64 bytes"):
         executable.submit({source: lab.words(4)})
-    executable.submit({source: lab.words([3] * 16)}).wait(timeout_s=10)
+    executable.submit({source: lab.words([3] * 16)}).wait(timeout_s=HANG_S)
     assert read(target) == [3] * 16
     executable.close()
 
@@ -144,7 +144,7 @@ def test_graph_s_point_is_the_join_of_all_its_queues(any_lab: Lab) -> None:
     graph.add(lab.queue, lab.run(lab.queue.record(), "spin", slow, 2_000_000))
     graph.add(lab.copies, lab.copies.record().write(quick, 1))
     executable = graph.compile()
-    executable.submit({}).wait(timeout_s=10)
+    executable.submit({}).wait(timeout_s=HANG_S)
     assert (read(slow), read(quick)) == ([1], [1])
     executable.close()
 
@@ -160,7 +160,7 @@ def test_direct_submissions_and_replays_of_one_queue_are_in_order(any_lab: Lab) 
         executable.submit({})
         point = lab.queue.submit(lab.run(lab.queue.record(), "affine", total, 1, k))
         wanted = (wanted * 2 + k) & 0xFFFF_FFFF
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
     assert read(total) == [wanted]
     executable.close()
 

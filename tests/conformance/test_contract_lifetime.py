@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 import hcq
-from tests.conformance.conftest import ONE, SHARED, Lab, opened, read
+from tests.conformance.conftest import HANG_S, ONE, SHARED, Lab, opened, read
 
 
 def gated(lab: Lab) -> hcq.Signal:
@@ -30,7 +30,7 @@ def test_buffer_dropped_in_flight_keeps_its_memory_until_done(lab: Lab) -> None:
     others = [lab.words([9] * 16) for _ in range(20)]
     assert va not in [other.va for other in others]
     gate.value = 1
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
     assert read(out) == [5] * 16
 
 
@@ -39,7 +39,7 @@ def test_memory_of_a_dropped_buffer_is_used_again(lab: Lab) -> None:
     for _ in range(50):
         buffer = lab.device.alloc(1 << 16, SHARED)
         vas.add(buffer.va)
-        lab.queue.submit(lab.queue.record().fill(buffer, 1)).wait(timeout_s=10)
+        lab.queue.submit(lab.queue.record().fill(buffer, 1)).wait(timeout_s=HANG_S)
         del buffer
     assert len(vas) < 10
 
@@ -53,7 +53,7 @@ def test_buffer_closed_in_flight_is_freed_after_its_use(lab: Lab) -> None:
     others = [lab.words([9] * 16) for _ in range(20)]
     assert va not in [other.va for other in others]
     gate.value = 1
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
     assert read(out) == [5] * 16
 
 
@@ -84,7 +84,7 @@ def test_view_shares_memory_and_outlives_the_name_of_its_root(lab: Lab) -> None:
     view = root.view(8, 16).view(4, 8)
     del root
     gc.collect()
-    lab.queue.submit(lab.queue.record().write(view, 77)).wait(timeout_s=10)
+    lab.queue.submit(lab.queue.record().write(view, 77)).wait(timeout_s=HANG_S)
     assert read(view) == [77, 4]
 
 
@@ -97,7 +97,7 @@ def test_program_dropped_in_flight_still_runs(bare: Lab) -> None:
     )
     program.close()
     gate.value = 1
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
     assert read(out) == [5]
 
 
@@ -118,6 +118,7 @@ def test_closed_program_refuses(bare: Lab) -> None:
     assert read(out) == [0]
 
 
+@pytest.mark.timeout(1000)  # ten thousand launches on an emulated device of a loaded machine
 def test_arguments_of_thousands_of_launches_never_overrun(bare: Lab) -> None:
     """More launches, and more argument bytes, than rings and argument memory hold."""
     outs = [bare.words(4) for _ in range(16)]
@@ -127,12 +128,13 @@ def test_arguments_of_thousands_of_launches_never_overrun(bare: Lab) -> None:
         args = program.args(outs[k % 16], 4, 1, k % 7)
         commands = bare.queue.record().exec(program, args, groups=(4, 1, 1), threads=ONE)
         point = bare.queue.submit(commands)
-    point.wait(timeout_s=30)
+    point.wait(timeout_s=5 * HANG_S)
     for i, out in enumerate(outs):
         runs = range(i, launches, 16)
         assert read(out) == [sum(k % 7 for k in runs) + j * len(runs) for j in range(4)]
 
 
+@pytest.mark.timeout(1000)  # ten thousand launches on an emulated device of a loaded machine
 def test_full_ring_waits_and_goes_on(bare: Lab) -> None:
     """A queue that stands still fills up; the submitter sleeps until another thread lets it go on."""
     import threading
@@ -143,7 +145,7 @@ def test_full_ring_waits_and_goes_on(bare: Lab) -> None:
     timer.start()
     for _ in range(9000):
         point = bare.queue.submit(commands)
-    point.wait(timeout_s=30)
+    point.wait(timeout_s=5 * HANG_S)
     timer.join()
     assert read(out) == [9000]
 
@@ -154,10 +156,10 @@ def test_submission_too_large_for_the_ring_is_refused_or_runs(bare: Lab) -> None
     for _ in range(200_000):
         commands.write(out, 5)
     try:
-        bare.queue.submit(commands).wait(timeout_s=30)
+        bare.queue.submit(commands).wait(timeout_s=HANG_S)
     except hcq.UsageError as error:
         assert "ring" in str(error)  # noqa: PT017 - both outcomes keep the contract
-    bare.queue.submit(bare.queue.record().write(out, 6)).wait(timeout_s=30)
+    bare.queue.submit(bare.queue.record().write(out, 6)).wait(timeout_s=HANG_S)
     assert read(out) == [6]
 
 
@@ -168,7 +170,7 @@ def test_signals_are_recycled_when_nothing_refers_to_them(lab: Lab) -> None:
         vas.add(signal.va)
         assert signal.value == 0
         if k % 100 == 0:
-            lab.queue.submit(lab.queue.record().signal(signal, 5)).wait(timeout_s=10)
+            lab.queue.submit(lab.queue.record().signal(signal, 5)).wait(timeout_s=HANG_S)
             assert signal.value == 5
     assert len(vas) < 1500
 
@@ -183,7 +185,7 @@ def test_signal_in_use_is_not_recycled(lab: Lab) -> None:
     fresh = [lab.device.signal() for _ in range(200)]
     assert va not in [one.va for one in fresh]
     gate.value = 1
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
     assert {one.value for one in fresh} == {0}
 
 
@@ -192,7 +194,7 @@ def test_out_of_memory_says_so_and_leaves_the_device_usable(lab: Lab) -> None:
     with pytest.raises(hcq.OutOfMemoryError):
         lab.device.alloc(size + (1 << 21))
     out = lab.words(4)
-    lab.queue.submit(lab.queue.record().fill(out, 3)).wait(timeout_s=10)
+    lab.queue.submit(lab.queue.record().fill(out, 3)).wait(timeout_s=HANG_S)
     assert read(out) == [3] * 4
 
 
@@ -203,7 +205,7 @@ def test_close_waits_for_work_in_flight(name: str) -> None:
     point = lab.queue.submit(lab.run(lab.queue.record(), "spin", out, 3_000_000))
     seen: list[bytes] = []
     lab.queue.submit(lab.queue.record())
-    lab.device.sync(timeout_s=10)
+    lab.device.sync(timeout_s=HANG_S)
     seen.append(bytes(host))
     lab.close()
     assert point.done()
@@ -213,7 +215,7 @@ def test_close_waits_for_work_in_flight(name: str) -> None:
 def test_closed_device_refuses_everything(name: str) -> None:
     lab = Lab(opened(name))
     out, point = lab.words(1), lab.queue.submit(lab.queue.record())
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
     commands = lab.queue.record().fill(out, 1)
     lab.close()
     lab.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from tests.conformance.conftest import ONE, Lab, opened, read
+from tests.conformance.conftest import HANG_S, ONE, Lab, opened, read
 
 if TYPE_CHECKING:
     from hcq import CommandBuffer
@@ -30,7 +30,7 @@ def test_submission_starts_after_the_effects_of_the_one_before(lab: Lab) -> None
     out = lab.words([1])
     for factor, term in STEPS:
         point = lab.queue.submit(lab.run(lab.queue.record(), "affine", out, factor, term))
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
     assert read(out) == [affine_chain(1, STEPS)]
 
 
@@ -39,7 +39,7 @@ def test_barrier_orders_kernels_inside_a_submission(lab: Lab) -> None:
     commands = lab.queue.record()
     for factor, term in STEPS:
         lab.run(commands, "affine", out, factor, term).barrier()
-    lab.queue.submit(commands).wait(timeout_s=10)
+    lab.queue.submit(commands).wait(timeout_s=HANG_S)
     assert read(out) == [affine_chain(1, STEPS)]
 
 
@@ -51,7 +51,7 @@ def test_everything_but_neighbouring_kernels_is_ordered_as_recorded(lab: Lab) ->
     lab.run(commands, "add", b, a, c, groups=(4, 1, 1))
     commands.write(b.view(4), 99)
     lab.run(commands, "copy", c, b, groups=(4, 1, 1))
-    lab.queue.submit(commands).wait(timeout_s=10)
+    lab.queue.submit(commands).wait(timeout_s=HANG_S)
     assert read(c) == [24, 99, 24, 24]
 
 
@@ -60,7 +60,7 @@ def test_kernels_without_a_barrier_all_run_once(lab: Lab) -> None:
     commands = lab.queue.record()
     for out in outs:
         lab.run(commands, "count", out)
-    lab.queue.submit(commands).wait(timeout_s=10)
+    lab.queue.submit(commands).wait(timeout_s=HANG_S)
     assert [read(out) for out in outs] == [[1]] * 40
 
 
@@ -73,7 +73,7 @@ def turns(name: str, seed: int, count: int = 12) -> list[list[int]]:
         commands = lab.queue.record()
         for slot in range(count):
             lab.run(commands, "turn", seen, counter, slot)
-        lab.queue.submit(commands).wait(timeout_s=10)
+        lab.queue.submit(commands).wait(timeout_s=HANG_S)
         out.append(read(seen))
     lab.close()
     return out
@@ -103,7 +103,7 @@ def test_missing_barrier_is_named(lab: Lab) -> None:
 def test_point_orders_two_queues(lab: Lab) -> None:
     done, out = lab.words(1), lab.words(1)
     first = lab.queue.submit(lab.run(lab.queue.record(), "spin", done, 2_000_000))
-    lab.copies.submit(lab.copies.record().copy(out, done), after=[first]).wait(timeout_s=10)
+    lab.copies.submit(lab.copies.record().copy(out, done), after=[first]).wait(timeout_s=HANG_S)
     assert read(out) == [1]
 
 
@@ -117,7 +117,7 @@ def test_queues_that_share_memory_without_a_point_are_refused(lab: Lab) -> None:
 def test_point_of_a_later_submission_implies_the_earlier_ones(lab: Lab) -> None:
     out = lab.words(1)
     points = [lab.queue.submit(lab.run(lab.queue.record(), "count", out)) for _ in range(20)]
-    points[-1].wait(timeout_s=10)
+    points[-1].wait(timeout_s=HANG_S)
     assert all(point.done() for point in points)
     assert read(out) == [20]
 
@@ -126,11 +126,11 @@ def test_blocked_queue_blocks_no_other(lab: Lab) -> None:
     gate = lab.device.signal(host_set=True)
     held, free = lab.words(1), lab.words(1)
     blocked = lab.queue.submit(lab.run(lab.queue.record().wait(gate, 1), "count", held))
-    lab.copies.submit(lab.copies.record().write(free, 5)).wait(timeout_s=10)
-    time.sleep(0.01)
+    lab.copies.submit(lab.copies.record().write(free, 5)).wait(timeout_s=HANG_S)
+    time.sleep(0.01)  # what must not happen has so long to happen
     assert (read(free), read(held), blocked.done()) == ([5], [0], False)
     gate.value = 1
-    blocked.wait(timeout_s=10)
+    blocked.wait(timeout_s=HANG_S)
     assert read(held) == [1]
 
 
@@ -140,14 +140,14 @@ def test_recorded_signals_order_queues(lab: Lab) -> None:
     second = lab.copies.record().wait(signal, 7).copy(b, a)
     first = lab.run(lab.queue.record(), "affine", a, 1, 41).signal(signal, 7)
     lab.queue.submit(first)
-    lab.copies.submit(second).wait(timeout_s=10)
+    lab.copies.submit(second).wait(timeout_s=HANG_S)
     assert (read(b), signal.value) == ([42], 7)
 
 
 def test_wait_is_for_at_least_the_value(lab: Lab) -> None:
     signal = lab.device.signal()
     lab.queue.submit(lab.queue.record().signal(signal, 100))
-    lab.copies.submit(lab.copies.record().wait(signal, 3)).wait(timeout_s=10)
+    lab.copies.submit(lab.copies.record().wait(signal, 3)).wait(timeout_s=HANG_S)
 
 
 def test_diamond_of_points_joins(lab: Lab) -> None:
@@ -156,7 +156,7 @@ def test_diamond_of_points_joins(lab: Lab) -> None:
     one = lab.copies.submit(lab.copies.record().copy(left, source), after=[top])
     two = lab.queue.submit(lab.run(lab.queue.record(), "copy", right, source), after=[top])
     last = lab.run(lab.queue.record(), "add", out, left, right)
-    lab.queue.submit(last, after=[one, two]).wait(timeout_s=10)
+    lab.queue.submit(last, after=[one, two]).wait(timeout_s=HANG_S)
     assert read(out) == [20]
 
 
@@ -168,7 +168,7 @@ def test_queues_play_ping_pong(lab: Lab) -> None:
         point = [lab.queue.submit(lab.run(lab.queue.record(), "affine", a, 3, 1), after=point)]
         point = [lab.copies.submit(lab.copies.record().copy(b, a), after=point)]
         point = [lab.queue.submit(lab.run(lab.queue.record(), "copy", a, b), after=point)]
-    point[0].wait(timeout_s=20)
+    point[0].wait(timeout_s=HANG_S)
     assert read(a) == [affine_chain(1, [(3, 1)] * turns)]
 
 
@@ -184,34 +184,32 @@ def test_all_queues_go_round_in_a_ring(bare: Lab) -> None:
             else:
                 commands.write(out.view(0, 4), (turn + 1) * len(queues))
             point = [queue.submit(commands, after=point)]
-    point[0].wait(timeout_s=20)
+    point[0].wait(timeout_s=HANG_S)
     assert read(out) == [turns * len(queues)]
 
 
 def test_wait_that_nothing_can_meet_is_refused_at_once(lab: Lab) -> None:
     signal = lab.device.signal(label="never")
-    start = time.monotonic()
     with pytest.raises(hcq.UsageError, match="never"):
-        signal.wait(1, timeout_s=30)
-    assert time.monotonic() - start < 5
+        signal.wait(1, timeout_s=10_000)
 
 
 def test_timeout_says_what_the_queue_is_stuck_on(bare: Lab) -> None:
     gate = bare.device.signal(host_set=True, label="gate")
     point = bare.queue.submit(bare.queue.record().wait(gate, 1))
-    with pytest.raises(hcq.SignalTimeout, match=r"(?s)compute 0.*stuck at 0 of 1.*0\.\d s") as caught:
+    with pytest.raises(hcq.SignalTimeout, match=r"(?s)compute 0.*stuck at 0 of 1.*after \d+\.\d s") as caught:
         point.wait(timeout_s=0.1)
     assert caught.value.seen == 0
     assert caught.value.waited_s >= 0.1
     gate.value = 1
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
 
 
 def test_empty_submission_still_orders(lab: Lab) -> None:
     out = lab.words(1)
     first = lab.queue.submit(lab.run(lab.queue.record(), "spin", out, 1_000_000))
     nothing = lab.copies.submit(lab.copies.record(), after=[first])
-    nothing.wait(timeout_s=10)
+    nothing.wait(timeout_s=HANG_S)
     assert first.done()
     assert read(out) == [1]
 
@@ -222,5 +220,5 @@ def test_command_buffer_may_be_submitted_again(lab: Lab) -> None:
     commands = lab.queue.record().exec(program, program.args(out), groups=(3, 1, 1), threads=ONE)
     for _ in range(5):
         point = lab.queue.submit(commands)
-    point.wait(timeout_s=10)
+    point.wait(timeout_s=HANG_S)
     assert read(out) == [15]

@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 import hcq
-from tests.conformance.conftest import Lab, opened, read
+from tests.conformance.conftest import HANG_S, Lab, opened, read
 
 KERNELS = 1000
-SLEEP_US = 200_000
+LOOK_US = 1000
 
 
 def test_dependent_kernels_finish_while_python_holds_its_lock(native: str) -> None:
-    """1,000 kernels on two queues in turns, all inside one call that never lets Python run."""
+    """1,000 kernels on two queues in turns, while this thread alone has Python's lock, and only sleeps."""
     lab = Lab(opened(native, validate=False))
     total, gate = lab.words([0]), lab.device.signal(host_set=True)
     begin, end = lab.device.stamp(), lab.device.stamp()
@@ -34,54 +34,79 @@ def test_dependent_kernels_finish_while_python_holds_its_lock(native: str) -> No
         if k == KERNELS - 1:
             commands.timestamp(end)
         point = queue.submit(commands, after=[point])
-    sleep = ctypes.PyDLL(None).usleep
-    time.sleep(0.05)
+    sleep = ctypes.PyDLL(None).usleep  # keeps the lock
+    time.sleep(0.05)  # what must not happen has so long to happen
     assert (begin.ticks, end.ticks) == (0, 0)
-    gate.value = 1
-    start = time.monotonic_ns()
-    sleep(SLEEP_US)
-    stop = time.monotonic_ns()
-    clock = lab.device.clock()
-    assert clock.to_ns(begin.ticks) < clock.to_ns(end.ticks) < stop
-    assert clock.to_ns(begin.ticks) < start + 10_000_000
-    point.wait(timeout_s=10)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(10 * HANG_S)  # nobody is given the lock, should anybody ask
+    try:
+        gate.value = 1
+        for _ in range(HANG_S * 1_000_000 // LOOK_US):
+            if end.ticks:
+                break
+            sleep(LOOK_US)
+    finally:
+        sys.setswitchinterval(before)
+    assert 0 < begin.ticks < end.ticks
+    point.wait(timeout_s=HANG_S)
     assert read(total) == [KERNELS]
     lab.close()
 
 
 def test_waiting_lets_other_threads_run(name: str) -> None:
+    """What is waited for ends when another thread has taken its steps."""
     lab = Lab(opened(name))
-    out = lab.words(1)
-    point = lab.queue.submit(lab.run(lab.queue.record(), "spin", out, 50_000_000))
+    gate = lab.device.signal(host_set=True)
+    point = lab.queue.submit(lab.queue.record().wait(gate, 1))
     steps: list[int] = []
 
     def work() -> None:
-        while not point.done():
+        for _ in range(5):
             steps.append(1)
             time.sleep(0.001)
+        gate.value = 1
 
     thread = threading.Thread(target=work)
     thread.start()
-    point.wait(timeout_s=30)
+    point.wait(timeout_s=HANG_S)
     thread.join()
-    assert len(steps) > 3
+    assert len(steps) == 5
     lab.close()
 
 
-def test_idle_device_uses_no_cpu(native: str) -> None:
-    """One queue idle after work, one asleep in a wait."""
-    lab = Lab(opened(native, validate=False))
-    gate, out = lab.device.signal(host_set=True), lab.words(1)
-    blocked = lab.device.computes[-1].submit(lab.device.computes[-1].record().wait(gate, 1))
-    lab.copies.submit(lab.copies.record().write(out, 1)).wait(timeout_s=10)
-    time.sleep(0.05)
-    before = time.process_time()
-    time.sleep(0.5)
-    used = time.process_time() - before
-    gate.value = 1
-    blocked.wait(timeout_s=10)
-    lab.close()
-    assert used < 0.005
+IDLE = """
+import os, threading, time
+from pathlib import Path
+
+def spent():
+    found = {}
+    for task in Path("/proc/self/task").iterdir():
+        if task.name != str(threading.get_native_id()):
+            lines = (task / "status").read_text().splitlines()
+            time_used = (task / "stat").read_text().rpartition(")")[2].split()[11:13]
+            found[task.name] = [*time_used, *(line for line in lines if "ctxt_switches" in line)]
+    return found
+
+blocked = lab.device.computes[-1].submit(lab.device.computes[-1].record().wait(gate, 1))
+lab.copies.submit(lab.copies.record().write(out, 1)).wait(timeout_s=100)
+end = time.monotonic() + 100
+while time.monotonic() < end:
+    before = spent()
+    time.sleep(0.3)
+    if spent() == before:
+        print("at rest")
+        break
+gate.value = 1
+blocked.wait(timeout_s=100)
+lab.close()
+"""
+
+
+def test_idle_device_uses_no_cpu(native: str, lab: Lab) -> None:
+    """One queue idle after work, one asleep in a wait: no thread of the process is switched to any more."""
+    del lab  # only to skip where the device is absent
+    done = run(script(native, IDLE))
+    assert (done.returncode, done.stdout, done.stderr) == (0, "at rest\n", "")
 
 
 def test_blocked_wait_costs_no_cpu(name: str) -> None:
@@ -90,21 +115,20 @@ def test_blocked_wait_costs_no_cpu(name: str) -> None:
     point = lab.queue.submit(lab.queue.record().wait(gate, 1))
     timer = threading.Timer(0.5, setattr, (gate, "value", 1))
     timer.start()
-    before = time.process_time()
-    point.wait(timeout_s=10)
-    assert time.process_time() - before < 0.1
+    waited, used = time.monotonic(), time.process_time()
+    point.wait(timeout_s=HANG_S)
+    waited, used = time.monotonic() - waited, time.process_time() - used
     timer.join()
     lab.close()
+    assert used < waited / 2, "who does not sleep uses all of a core"
 
 
 def test_close_ends_a_queue_that_waits_for_ever(name: str) -> None:
     lab = Lab(opened(name, validate=False))
     gate = lab.device.signal(host_set=True)
     lab.queue.submit(lab.queue.record().wait(gate, 1))
-    start = time.monotonic()
     with pytest.warns(ResourceWarning, match="in flight"):
         lab.device.close(timeout_s=0.2)
-    assert time.monotonic() - start < 2.0
 
 
 def test_wait_in_one_thread_ends_when_another_closes_the_device(name: str) -> None:
@@ -115,17 +139,17 @@ def test_wait_in_one_thread_ends_when_another_closes_the_device(name: str) -> No
 
     def work() -> None:
         try:
-            point.wait(timeout_s=20)
+            point.wait(timeout_s=HANG_S)
         except hcq.HcqError as error:
             errors.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
-    time.sleep(0.05)
+    time.sleep(0.05)  # it may wait by then, or begin to wait for a closed device
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         lab.device.close(timeout_s=0.1)
-    thread.join(timeout=5)
+    thread.join(timeout=HANG_S)
     assert not thread.is_alive()
     assert [type(error) for error in errors] == [hcq.UsageError]
 
@@ -145,7 +169,7 @@ def script(name: str, body: str) -> str:
 
 def run(text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=HANG_S, check=False
     )
 
 
@@ -159,10 +183,8 @@ def test_interpreter_ends_cleanly_while_queues_are_busy(name: str, lab: Lab, bus
         "copying": "a, b = lab.device.alloc(1 << 24), lab.device.alloc(1 << 24)\n"
         "for _ in range(300): lab.copies.submit(lab.copies.record().copy(a, b))\n",
     }[busy]
-    start = time.monotonic()
     done = run(script(name, body + "print('end')\n"))
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
-    assert time.monotonic() - start < 40  # an emulated device on a loaded machine takes 16
 
 
 def test_device_that_is_dropped_without_close_is_told(name: str, lab: Lab) -> None:
@@ -179,26 +201,24 @@ def test_ctrl_c_ends_a_wait_at_once(name: str, lab: Lab) -> None:
     text = script(
         name,
         "point = lab.queue.submit(lab.queue.record().wait(gate, 1))\n"
-        "print('ready', flush=True)\n"
         "try:\n"
+        "    print('ready', flush=True)\n"
         "    point.wait()\n"
         "except KeyboardInterrupt:\n"
         "    print('interrupted', flush=True)\n"
         "gate.value = 1\n"
-        "point.wait(timeout_s=10)\n"
+        "point.wait(timeout_s=100)\n"
         "lab.close()\n"
         "print('closed')\n",
     )
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        time.sleep(0.1)
-        start = time.monotonic()
+        time.sleep(0.1)  # it may wait by then, or be about to: nothing else than the interrupt ends that
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
-        assert time.monotonic() - start < 1.0
         assert process.stdout.read() == "closed\n"  # communicate() leaves out what readline() read ahead
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=HANG_S) == 0
 
 
 def test_fork_s_child_is_refused_and_the_parent_goes_on(name: str, lab: Lab) -> None:
@@ -208,20 +228,23 @@ def test_fork_s_child_is_refused_and_the_parent_goes_on(name: str, lab: Lab) -> 
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12+ tells of threads at each fork
         child = os.fork()
     if child == 0:
+        text = "nothing was refused"
         try:
+            signal.alarm(HANG_S)
             lab.queue.submit(lab.queue.record().fill(out, 1))
-            text = "nothing was refused"
-        except hcq.UsageError as error:
-            text = str(error)
-        os.write(ends[1], text.encode())
-        os._exit(0)
+        except BaseException as error:  # noqa: BLE001 - the child must not run the parent's tests
+            text = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(ends[1], text.encode())
+            os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     text = os.read(ends[0], 2000).decode()
     for end in ends:
         os.close(end)
+    assert text.startswith("UsageError: ")
     assert "fork" in text
     assert "hint: " in text
-    lab.queue.submit(lab.queue.record().fill(out, 2)).wait(timeout_s=10)
+    lab.queue.submit(lab.queue.record().fill(out, 2)).wait(timeout_s=HANG_S)
     assert read(out) == [2]
 
 
@@ -236,9 +259,9 @@ def test_sixteen_threads_use_one_device(name: str, lab: Lab) -> None:
                 mine = lab.words([seed] * 4)
                 copy = lab.words(4)
                 queue = queues[(seed + k) % len(queues)]
-                lab.copies.submit(lab.copies.record().copy(copy, mine)).wait(timeout_s=20)
+                lab.copies.submit(lab.copies.record().copy(copy, mine)).wait(timeout_s=HANG_S)
                 assert read(copy) == [seed] * 4
-                queue.submit(lab.run(queue.record(), "copy", copy, mine)).wait(timeout_s=20)
+                queue.submit(lab.run(queue.record(), "copy", copy, mine)).wait(timeout_s=HANG_S)
         except BaseException as error:  # noqa: BLE001 - shown below
             failures.append(error)
 
@@ -263,7 +286,7 @@ def test_sixteen_threads_open_use_and_close(name: str, lab: Lab) -> None:
                 out = mine.words(4)
                 for _ in range(5):
                     point = mine.queue.submit(mine.run(mine.queue.record(), "count", out))
-                point.wait(timeout_s=20)
+                point.wait(timeout_s=HANG_S)
                 assert read(out)[0] == 5
                 mine.close()
         except BaseException as error:  # noqa: BLE001 - shown below
@@ -284,7 +307,7 @@ def test_two_devices_wait_for_each_other(name: str) -> None:
     for k in range(50):
         point = [one.queue.submit(one.run(one.queue.record(), "affine", out, 1, k), after=point)]
         point = [other.queue.submit(other.queue.record(), after=point)]
-    point[0].wait(timeout_s=20)
+    point[0].wait(timeout_s=HANG_S)
     assert read(out) == [1 + sum(range(50))]
     one.close()
     other.close()
