@@ -42,7 +42,7 @@ class Faulty:
         self.opened.hcq.copies[0].ring.submit(stream)
         queue = self.opened.hcq.copies[0]
         with pytest.raises(hcq.DeviceFault):
-            queue.submit(queue.record()).wait(timeout_s=10)
+            queue.submit(queue.record()).wait(timeout_s=100)
 
 
 @pytest.fixture

@@ -147,7 +147,7 @@ def test_the_report_tells_the_mmu_word_and_the_kernels_encoded_last():
         out, x = made.alloc(64), made.alloc(64)
         queue = made.compute
         commands = queue.record().exec(program, program.args(out, x, 1), groups=(1, 1, 1), threads=(1, 1, 1))
-        queue.submit(commands).wait(timeout_s=5)
+        queue.submit(commands).wait(timeout_s=100)
         words = made.driver.ring(QueueKind.COMPUTE, 0).channel.errors
         words[2], words[3] = 31, 0xFFFF_0000
         report = made.driver.fault()
@@ -182,7 +182,7 @@ def test_waiting_on_a_faulted_device_raises_the_report():
         point = made.compute.submit(made.compute.record().barrier())
         kernel.post_error(109)
         with pytest.raises(DeviceFault, match="hangs"):
-            point.wait(timeout_s=5)
+            point.wait(timeout_s=100)
 
 
 def test_a_queue_that_claims_more_than_was_submitted_has_faulted():
@@ -194,10 +194,10 @@ def test_a_queue_that_claims_more_than_was_submitted_has_faulted():
         with pytest.raises(
             DeviceFault, match=r"compute 0 of nv:0 holds \d{20}, but the last value submitted is 1\b"
         ):
-            point.wait(timeout_s=5)
+            point.wait(timeout_s=100)
         kernel.bell.deaf = False
         made.recover()
-        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=5)
+        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=100)
     assert kernel.leaks() == []
 
 

@@ -73,9 +73,9 @@ def use(device: Device) -> None:
     for queue in device.computes:
         args = program.args(out, x, 1)
         commands = queue.record().exec(program, args, groups=(1, 1, 1), threads=(1, 1, 1)).fill(x)
-        queue.submit(commands).wait(timeout_s=5)
+        queue.submit(commands).wait(timeout_s=100)
     for queue in device.copies:
-        queue.submit(queue.record().copy(out, x, 64)).wait(timeout_s=5)
+        queue.submit(queue.record().copy(out, x, 64)).wait(timeout_s=100)
 
 
 @pytest.mark.parametrize(

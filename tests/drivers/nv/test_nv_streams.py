@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
+import gc
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from tools.nv_scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from types import FrameType
 
 FOLDER = Path(__file__).parents[2] / "golden"
 
@@ -37,7 +37,7 @@ FOLDER = Path(__file__).parents[2] / "golden"
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All streams, from a process of their own: where memory lies depends on what a process did before."""
     folder = tmp_path_factory.mktemp("golden")
-    subprocess.run([sys.executable, "-m", "tools.nv_golden", str(folder)], check=True, timeout=100)
+    subprocess.run([sys.executable, "-m", "tools.nv_golden", str(folder)], check=True, timeout=500)
     return folder
 
 
@@ -75,7 +75,7 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
         executable = graph.compile()
         for groups in (77, 5):
             kernel.bell.streams.clear()
-            executable.submit({size: groups, source: x}).wait(timeout_s=5)
+            executable.submit({size: groups, source: x}).wait(timeout_s=100)
             line = next(line for bell in kernel.bell.streams for line in bell if "SEND_PCAS_A" in line)
             layout = QMDS["V04"]
             descriptor = layout.from_bytes(view_at(int(line.rsplit("=", 1)[1], 16), layout.SIZE))
@@ -95,7 +95,7 @@ def test_an_open_write_to_an_open_place_stores_the_whole_number(kind: str, bits:
         commands = queue.record().write(where + 8, what, bits=bits)
         buffer = made.alloc(64, BufferSpec(place=Place.HOST, host_visible=True, coherent=True))
         number = 0x1234_5678_9ABC_DEF0 >> 64 - bits
-        queue.submit(commands, values={where: buffer, what: number}).wait(timeout_s=5)
+        queue.submit(commands, values={where: buffer, what: number}).wait(timeout_s=100)
         assert int.from_bytes(buffer.host()[8 : 8 + bits // 8], "little") == number
         with pytest.raises(UsageError, match="does not fit"):
             queue.submit(queue.record().write(buffer, 1 << bits, bits=bits))
@@ -172,35 +172,47 @@ def test_unknown_methods_and_headers_are_not_decoded():
 def test_host_semaphores_before_hopper_carry_8_upper_bits():
     with device(compute_class=0xC6C0) as (kernel, made):
         kernel.bell.streams.clear()
-        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=5)
+        made.compute.submit(made.compute.record().barrier()).wait(timeout_s=100)
         upper = [line for bell in kernel.bell.streams for line in bell if "SEM_ADDR_HI" in line]
         assert upper
         assert all(int(line.rsplit("=", 1)[1], 0) < 256 for line in upper)
 
 
-def cost_us(run: Callable[[], None], before: Callable[[], None]) -> float:
-    """Return the least median microseconds of a call in three series."""
-    medians = []
-    for _ in range(3):
-        taken = []
-        for _ in range(300):
-            before()
-            start = time.perf_counter_ns()
-            run()
-            taken.append(time.perf_counter_ns() - start)
-        medians.append(statistics.median(taken) / 1e3)
-    return min(medians)
+def instructions_of(run: Callable[[], None], before: Callable[[], None]) -> int:
+    """Count the instructions of Python's machine that a call runs once it is warm: the same on every host."""
+    count = 0
+
+    def watch(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return watch
+
+    for _ in range(10):
+        before()
+        run()
+    before()
+    gc.collect()
+    gc.disable()  # what other tests left is not finalized inside
+    traced = sys.gettrace()
+    sys.settrace(watch)
+    try:
+        run()
+    finally:
+        sys.settrace(traced)
+        gc.enable()
+    return count
 
 
-# `python -m tools.bench nv` says what these cost: less than half, on a machine that does nothing else.
+# `python -m tools.bench nv` says what these cost in time. Python 3.11 runs two thirds of these instructions.
 
 
 def test_a_launch_costs_little_python():
     with FinishedGpu() as gpu:
-        assert cost_us(gpu.launcher(), gpu.finish) <= 40
+        assert instructions_of(gpu.launcher(), gpu.finish) <= 1700
 
 
-@pytest.mark.parametrize(("changed", "most"), [(True, 60), (False, 10)])
-def test_a_replay_of_256_kernels_costs_little_python(*, changed: bool, most: float):
+@pytest.mark.parametrize(("changed", "most"), [(True, 10_000), (False, 1000)])
+def test_a_replay_of_256_kernels_costs_little_python(*, changed: bool, most: int):
     with FinishedGpu() as gpu:
-        assert cost_us(gpu.replayer(changed=changed), gpu.finish) <= most
+        assert instructions_of(gpu.replayer(changed=changed), gpu.finish) <= most

@@ -2,29 +2,74 @@
 
 from __future__ import annotations
 
+import errno
+
+import pytest
+
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_PRIVATE, LinuxKernel
 from drivers.nv.vaspace import FIRST, HUGE, LAST, LOCAL_WINDOW, SHARED_WINDOW, VaSpace
+from hcq.errors import DriverError, OutOfMemoryError
+
+
+class EmptyHost:
+    """Addresses of a process that uses none of them."""
+
+    def __init__(self) -> None:
+        self.taken: list[tuple[int, int]] = []
+
+    def mmap(self, size: int, *, va: int, flags: int, **_: object) -> None:
+        assert flags & MAP_FIXED_NOREPLACE
+        if any(va < end and start < va + size for start, end in self.taken):
+            raise DriverError("mmap", errno.EEXIST, "EEXIST")
+        self.taken.append((va, va + size))
+
+    def munmap(self, va: int, size: int) -> None:
+        self.taken.remove((va, va + size))
+
+
+# In this process other tests' devices may hold addresses, too.
 
 
 def test_ranges_are_apart_aligned_and_come_back():
     space = VaSpace(LinuxKernel())
-    taken = [space.take(size) for size in (4096, HUGE, 3 * HUGE, 4096)]
+    sizes = (4096, HUGE, 3 * HUGE, 4096)
+    taken = [space.take(size) for size in sizes]
     assert all(va % HUGE == 0 and FIRST <= va < LAST for va in taken)
     assert len(set(taken)) == 4
     for va in taken:
         space.give_back(va)
-    again = space.take(LAST - FIRST >> 4)
-    assert again == taken[0]
+    assert [space.take(size) for size in sizes] == taken
     space.close()
 
 
+def test_ranges_that_come_back_are_one_again():
+    host = EmptyHost()
+    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    taken = [space.take(size) for size in (4096, HUGE, 3 * HUGE, 4096)]
+    for va in (taken[2], taken[0], taken[3], taken[1]):
+        space.give_back(va)
+    assert host.taken == []
+    assert space.take(LAST - FIRST) == taken[0] == FIRST
+    with pytest.raises(OutOfMemoryError):
+        space.take(4096)
+    space.close()
+    assert host.taken == []
+
+
 def test_a_range_that_the_host_uses_is_passed_over():
+    host = EmptyHost()
+    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    host.mmap(4096, va=FIRST + 8192, flags=MAP_FIXED_NOREPLACE)
+    assert space.take(HUGE) == FIRST + HUGE
+
+
+def test_a_range_that_this_process_uses_is_passed_over():
     kernel = LinuxKernel()
     space = VaSpace(kernel)
     probe = space.take(HUGE)
     space.give_back(probe)
     kernel.mmap(4096, va=probe, flags=MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE)
-    assert space.take(HUGE) == probe + HUGE
+    assert space.take(HUGE) >= probe + HUGE
     kernel.munmap(probe, 4096)
     space.close()
 

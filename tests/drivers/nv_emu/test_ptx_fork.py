@@ -18,10 +18,10 @@ PROGRAM = textwrap.dedent(
         head = ".version 8.0\\n.target sm_90\\n.address_size 64\\n.visible .entry k() {"
         return Bench().run(head + body + "}", "k", 1, 32, options=Options(timeout_s=limit)).fault
 
-    assert run("ret;", 20.0) is None
+    assert run("ret;", 200.0) is None
     child = os.fork()
     if not child:
-        signal.alarm(50)  # should it hang, it must not outlive the test
+        signal.alarm(400)  # should it hang, it must not outlive the test
         os._exit(0 if run("L: bra L;", 0.2).kind is ReportKind.HANG else 1)
     raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
@@ -29,5 +29,5 @@ PROGRAM = textwrap.dedent(
 
 
 def test_kernel_that_never_ends_is_stopped_in_a_forked_child() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=60, check=False, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", PROGRAM], timeout=500, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr.decode()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import MAP_FIXED, MAP_SHARED, PROT_NONE, address_of
 from drivers.nv.emu.machine import open_machine
@@ -22,6 +22,11 @@ from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmCommand
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMIT_S = 100.0
+"""Ends a wait for what never comes; no fact about the machine."""
 MIB = 1 << 20
 WINDOW = 0x2_0000_0000
 WINDOW_BYTES = 1024 * MIB
@@ -82,8 +87,8 @@ class Ring:
         code, _, status = struct.unpack_from("<IHH", self.notifier.view, 8)
         return int(code) if status == 0xFFFF else 0
 
-    def wait_error(self, seconds: float = 10.0) -> int:
-        end = time.monotonic() + seconds
+    def wait_error(self) -> int:
+        end = time.monotonic() + LIMIT_S
         while time.monotonic() < end:
             if code := self.error():
                 return code
@@ -404,9 +409,17 @@ class Client:
         return ring
 
 
-def wait_word(memory: Memory, offset: int, value: int, client: Client, *, seconds: float = 20.0) -> None:
+def wait_until(true: Callable[[], bool], client: Client) -> None:
+    """Wait until something is so."""
+    end = time.monotonic() + LIMIT_S
+    while not true():
+        assert time.monotonic() < end, client.reports()
+        time.sleep(0.0005)
+
+
+def wait_word(memory: Memory, offset: int, value: int, client: Client) -> None:
     """Wait until a 64-bit word has a value."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         (seen,) = struct.unpack_from("<Q", memory.view, offset)
         if seen == value:

@@ -10,7 +10,7 @@ from drivers.nv.emu.machine import Kind
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import HostMethod, SemOperation
-from tests.drivers.nv_machine.client import Client, method, sem, wait_word
+from tests.drivers.nv_machine.client import Client, method, sem, wait_until, wait_word
 from tests.drivers.nv_machine.launching import INCREMENT, STORE, Launcher, copy_word, cubin, upload
 
 GEQ = SemOperation.ACQ_STRICT_GEQ
@@ -95,14 +95,19 @@ def test_waiting_for_the_host_is_no_deadlock(up: Client):
     wait_word(memory, 16, 1, up)
 
 
+def stuck(client: Client, channels: int) -> bool:
+    """Whether the first channels can do nothing but wait."""
+    with client.machine.lock:
+        return all(c.run.stuck for c in client.machine.channels[:channels])
+
+
 def test_a_bell_that_rings_while_waits_are_judged_counts_and_is_not_lost(up: Client):
     rings = [up.copy_channel(i) for i in (2, 3, 4)]
     memory = up.memory(4096)
     a, b = memory.va, memory.va + 8
     rings[0].push(sem(a, 1, GEQ))
     rings[1].push(sem(b, 1, GEQ))
-    while not all(c.run.stuck for c in up.machine.channels[:2]):
-        pass
+    wait_until(lambda: stuck(up, 2), up)
     with up.machine.lock:
         rings[0].push(sem(b, 1))
         rings[1].push(sem(a, 1) + sem(memory.va + 16, 1))
@@ -138,17 +143,19 @@ def test_a_machine_that_was_shut_holds_nothing(make: Make):
 
 
 def test_the_last_close_ends_the_thread_and_the_machine_can_be_used_again(make: Make):
-    import threading
-
     client = make().up()
+    scheduler = client.machine.scheduler
     for _ in range(2):
         ring, memory = client.copy_channel(), client.memory(4096)
         ring.push(sem(memory.va, 1))
         wait_word(memory, 0, 1, client)
-        before = threading.active_count()
+        thread = scheduler._thread
+        assert thread is not None
+        assert thread.is_alive()
         for fd in tuple(client.kernel.files):
             client.kernel.close(fd)
-        assert threading.active_count() == before - 1
+        assert not thread.is_alive()
+        assert not scheduler.running
         client.next_va += 1 << 24
         client.up()
 
