@@ -95,7 +95,9 @@ class Model:
         key = (access.index, r, lanes, aligned, block if aligned else 0)
         found = self.kinds.get(key)
         if found is None:
-            found = self.kinds[key] = kind_along(access.index, r, lanes, block, aligned=aligned)
+            found = self.kinds[key] = kind_along(
+                access.index, r, lanes, block, aligned=aligned, free=self.kernel.free
+            )
         return found
 
     def turned(self, access: Access, split: Split) -> UOp | None:

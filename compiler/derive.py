@@ -161,7 +161,24 @@ def _order_var(_src: tuple[UOp, ...], arg: Any) -> int:
 
 
 def _order_indexof(src: tuple[UOp, ...], arg: Any) -> int:
-    return (1 << 33) + zlib.crc32(f"{src[0].render() if src else ''} {arg}".encode())
+    text = (*[_structure(s) for s in src], *[3 * n + 1 for n in arg])
+    return (1 << 33) + (hash(text) & 0xFFFFFFFF)
+
+
+def _structure(x: UOp) -> int:
+    """Return a number of the structure under a value, which keeps it in `order`."""
+    stack = [x]
+    while stack:
+        node = stack[-1]
+        waiting = [] if node.order else [s for s in node.src if not s.order and s.op not in ORDER]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        if not node.order and node.op not in ORDER:
+            own = zlib.crc32(f"{node.op}|{node.dtype.name}|{node.arg!r}".encode())
+            node.order = (1 << 35) + (hash((own, *[s.order for s in node.src])) & 0xFFFFFFFFFFFF)
+    return x.order
 
 
 def _order_hash(kind: int) -> Callable[[tuple[UOp, ...], Any], int]:

@@ -17,7 +17,7 @@ from compiler.dtype import dtypes
 from compiler.item import BufRef, ParamRef, ScheduleItem
 from compiler.movement import Index, push
 from compiler.ops import ELEMENTWISE, MOVEMENT, Ops
-from compiler.text import postorder
+from compiler.text import postorder, unknown_under
 from compiler.uop import UOp, const, uop
 
 if TYPE_CHECKING:
@@ -232,15 +232,14 @@ class _Lowering:
         """Return the numbers of the free ranges under a value, as a bit set."""
         found = self.uses.get(x)
         if found is None:
-            for node in postorder((x,)):
-                if node not in self.uses:
-                    bits = 1 << node.arg[0] if node.op is Ops.RANGE else 0
-                    for s in node.src:
-                        bits |= self.uses[s]
-                    if node.op is Ops.REDUCE:
-                        for number in node.arg[1]:
-                            bits &= ~(1 << number)
-                    self.uses[node] = bits
+            for node in unknown_under(x, self.uses):
+                bits = 1 << node.arg[0] if node.op is Ops.RANGE else 0
+                for s in node.src:
+                    bits |= self.uses[s]
+                if node.op is Ops.REDUCE:
+                    for number in node.arg[1]:
+                        bits &= ~(1 << number)
+                self.uses[node] = bits
             found = self.uses[x]
         return found
 

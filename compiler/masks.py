@@ -8,7 +8,7 @@ from compiler import fold
 from compiler import symbolic as sy
 from compiler.dtype import dtypes
 from compiler.ops import Ops
-from compiler.text import postorder
+from compiler.text import unknown_under
 from compiler.uop import const
 
 if TYPE_CHECKING:
@@ -21,11 +21,16 @@ Known = dict["UOp", "UOp | None"]
 
 def where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
     """Return the constant that x is where `mask` does not hold, or None; `known` belongs to one mask."""
-    if x not in known:
-        for node in postorder((x,)):
-            if node not in known:
-                known[node] = _where_false(node, mask, known)
+    for node in unknown_under(x, known, _deciding):
+        known[node] = _where_false(node, mask, known)
     return known[x]
+
+
+def _deciding(x: UOp) -> tuple[UOp, ...]:
+    """Return the sources that decide whether x is constant: a load's own mask does, whatever its index is."""
+    if x.op is Ops.REDUCE:
+        return x.src[:1]
+    return x.src if x.op in fold.RULES or x.op is Ops.SQRT else ()
 
 
 def _where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:

@@ -164,10 +164,13 @@ def _fill(family: Family, free: dict[UOp, frozenset[UOp]]) -> None:
     family.ops -= 2 * family.fused  # the multiplication and the addition
 
 
-def kind_along(index: UOp, r: UOp, lanes: int, block: int, *, aligned: bool) -> Kind:
+def kind_along(
+    index: UOp, r: UOp, lanes: int, block: int, *, aligned: bool, free: dict[UOp, frozenset[UOp]]
+) -> Kind:
     """How `lanes` neighbours along r look to an index.
 
-    When r is cut into blocks of `block` (that start anywhere if not aligned).
+    When r is cut into blocks of `block` (that start anywhere if not aligned). `free` are the ranges on which
+    the kernel's nodes depend.
     """
     size = r.arg[1]
     lane = symbolic.loop(PROBE, lanes)
@@ -180,17 +183,17 @@ def kind_along(index: UOp, r: UOp, lanes: int, block: int, *, aligned: bool) -> 
     terms, _ = symbolic.terms_of(x)
     stride = terms.pop(lane, 0)
     for atom in terms:
-        if atom.op in (Ops.IDIV, Ops.IMOD, Ops.INDEXOF) and _depends(atom, lane, r):
+        if atom.op in (Ops.IDIV, Ops.IMOD, Ops.INDEXOF) and _depends(atom, lane, r, free):
             return "scattered"
     if stride == 0:
         return "same"
     return "row" if stride in (1, -1) else "strided" if 1 < stride <= MOST_STRIDE else "scattered"
 
 
-def _depends(atom: UOp, lane: UOp, r: UOp) -> bool:
+def _depends(atom: UOp, lane: UOp, r: UOp, free: dict[UOp, frozenset[UOp]]) -> bool:
     """Whether an atom varies with the lane; a computed index varies when its value depends on the range."""
     if atom.op is Ops.INDEXOF:
-        return any(n is r for n in ordered(atom))
+        return r in free[atom]
     return any(
-        a is lane or (a.op is Ops.INDEXOF and _depends(a, lane, r)) for a in symbolic.atoms_of(atom.src)
+        a is lane or (a.op is Ops.INDEXOF and _depends(a, lane, r, free)) for a in symbolic.atoms_of(atom.src)
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import by_name, dtypes
@@ -17,7 +18,7 @@ from compiler.uop import UOp, const, uop
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Container, Iterable
 
 
 def node_text(x: UOp) -> str:
@@ -83,6 +84,28 @@ def postorder(roots: Iterable[UOp]) -> list[UOp]:
                     done.add(s)
                     order.append(s)
         if not waiting:
+            stack.pop()
+            done.add(x)
+            order.append(x)
+    return order
+
+
+def unknown_under(
+    root: UOp, known: Container[UOp], sources: Callable[[UOp], tuple[UOp, ...]] = attrgetter("src")
+) -> list[UOp]:
+    """Return the nodes under a root that are not known, sources before users; under a known one all are."""
+    done: set[UOp] = set()
+    order: list[UOp] = []
+    stack = [root]
+    while stack:
+        x = stack[-1]
+        if x in done or x in known:
+            stack.pop()
+            continue
+        waiting = [s for s in sources(x) if s not in done and s not in known]
+        if waiting:
+            stack += reversed(waiting)
+        else:
             stack.pop()
             done.add(x)
             order.append(x)

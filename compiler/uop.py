@@ -28,8 +28,8 @@ class UOp:
     `shape` is () in kernel ASTs. `vmin` and `vmax` are inclusive bounds of index, integer and bool nodes;
     both are 0 for floats, where they mean nothing. `id` orders nodes by birth, for printing; it differs
     between processes and must not reach a key; `order` is a structural number of index nodes, the same in
-    every process (0 for others). Index nodes (dtype index) add, subtract, multiply by numbers, and take `//`,
-    `%`, `<`, `>=` of numbers.
+    every process (of others 0 until an INDEXOF is made above them). Index nodes (dtype index) add, subtract,
+    multiply by numbers, and take `//`, `%`, `<`, `>=` of numbers.
     """
 
     __slots__ = ("arg", "dtype", "id", "op", "order", "shape", "src", "vmax", "vmin")

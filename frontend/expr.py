@@ -312,7 +312,7 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     STOP: lambda _, src, __: src[0],
     CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
     ERF: lambda _, src, __: error_function.lower(src[0]),
-    PICK: lambda _, src, arg: picking.lower(src[0], src[1], arg),
+    PICK: lambda _, src, arg: picking.lower(src[0], src[1], arg[0]),
     PLACE: lambda _, src, arg: _sum_of_places(src, *arg),
 }
 

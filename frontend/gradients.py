@@ -18,6 +18,7 @@ from frontend.ops.functions import cos, sign, sin
 from frontend.ops.indexing import interleaved
 from frontend.ops.placing import placed
 from frontend.ops.reduce import fold
+from frontend.ops.sorting import inverse
 from frontend.ops.sources import constant as constant_of
 from frontend.ops.sources import convert, spread
 from frontend.picking import PICK
@@ -313,16 +314,16 @@ def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 def pick(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Elements along an axis: g added up where they were read; picked where the index is a permutation."""
-    x, index, *inverse = sources
-    axis = out.expr.arg
-    if inverse:
-        return apply(PICK, axis, g, inverse[0], index), None, None
+    x, index = sources
+    axis, permutes = out.expr.arg
+    if permutes:
+        return apply(PICK, (axis, True), g, inverse(index, axis)), None
     return placed(g, index, axis, x.expr.shape[axis]), None
 
 
 def place(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Values added up along an axis: g, read where each was added."""
-    return apply(PICK, out.expr.arg[0], g, sources[1]), *(None,) * (len(sources) - 1)
+    return apply(PICK, (out.expr.arg[0], False), g, sources[1]), *(None,) * (len(sources) - 1)
 
 
 def contiguous(g: Tensor, out: Tensor, sources: Sources) -> Gradients:

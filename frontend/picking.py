@@ -1,12 +1,12 @@
 """PICK and PLACE: elements named by an index along one axis, read and added up, each the other's derivative.
 
-PICK src=(x, index) arg=axis: out[..., j, ...] = x[..., index[..., j, ...], ...]. PLACE src=(values, index)
+PICK src=(x, index) arg=(axis, permutes): out[..., j, ...] = x[..., index[..., j, ...], ...]; `permutes` says
+that the index is a permutation along the axis: the derivative is then a PICK too. PLACE src=(values, index)
 arg=(axis, n): out[..., v, ...], v < n, is the sum of values[..., j, ...] over all j with index[..., j, ...]
 equal to v. The index has the other axes of the first source, or size 1 in all of them: one row for all. An
 index outside reads 0 and adds nowhere. It is int32 or int64.
 
-A third source of PICK says that the index is a permutation along the axis, and is its inverse: the derivative
-is then a PICK too. A third source of PLACE is the stable order of the index along the axis (int32): with it,
+A third source of PLACE is the stable order of the index along the axis (int32): with it,
 the sum costs what is added up (`frontend.segments`), and no comparison of every place with every index. The
 compiler never sees these operations, as with CONV (`frontend.convolution`): `lower` and `lower_sum` say what
 they are.

@@ -30,7 +30,7 @@ def gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
     """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self."""
     a = _checked("gather", self.expr.shape, axis, index)
     x = apply(Ops.SHRINK, _bounds(self.expr.shape, index.expr.shape, a), self)
-    return apply(PICK, a, x, wrapped(index, self.expr.shape[a]))
+    return apply(PICK, (a, False), x, wrapped(index, self.expr.shape[a]))
 
 
 @composite
@@ -84,7 +84,7 @@ def scatter(self: Tensor, axis: int, index: Tensor, src: Tensor | Number) -> Ten
     last = apply(Ops.REDUCE, (Ops.MAX, (a + 1,)), where(hit, number, 0))  # 0: none
     last = _grown(where(gt(last, 0), last, 0), shape)
     rows = _grown(values, tuple([wanted[a] if i == a else n for i, n in enumerate(shape)]))
-    return where(gt(last, 0), apply(PICK, a, rows, sub(last, 1)), self)
+    return where(gt(last, 0), apply(PICK, (a, False), rows, sub(last, 1)), self)
 
 
 def _checked(what: str, shape: Shape, axis: int, index: Tensor) -> int:

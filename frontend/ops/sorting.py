@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.ops import Ops
-from frontend.lazy import apply, method
+from frontend.lazy import apply, composite, method
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant, convert, coordinate
@@ -24,6 +24,7 @@ from frontend.spelling import spelled
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
+    from compiler.dtype import DType
     from frontend.tensor import Tensor
 
 DIRECT: Final = 1024
@@ -50,7 +51,8 @@ def sort(
 
     Descending, a NaN is first. Realized together, both are computed once.
     """
-    return Sorted(_sorted(self, axis, descending), argsort(self, axis, descending))
+    order = argsort(self, axis, descending)
+    return Sorted(_sorted(self, order, axis_of(axis, self.expr.shape, "sort")), order)
 
 
 @method
@@ -65,13 +67,16 @@ def argsort(
     return _from_last(_order(_keys(self, a, descending=descending)), a)
 
 
-@method
-def _sorted(self: Tensor, axis: int, descending: bool) -> Tensor:  # noqa: FBT001 - a static argument, as in `sort`
-    a = axis_of(axis, self.expr.shape, "sort")
-    keys = _keys(self, a, descending=descending)
-    order = _order(keys)
-    inverse = _ranks(keys) if keys.expr.shape[-1] <= DIRECT else _order(order)
-    return apply(PICK, a, self, _from_last(order, a), _from_last(inverse, a))
+@composite
+def _sorted(self: Tensor, order: Tensor, axis: int) -> Tensor:
+    return apply(PICK, (axis, True), self, order)
+
+
+def inverse(order: Tensor, axis: int) -> Tensor:
+    """Return the inverse of a permutation along an axis: where it names each place."""
+    last = _keys(order, axis, descending=False)
+    n = last.expr.shape[-1]
+    return _from_last(_of_rank(last, n) if n <= DIRECT else _order(last), axis)
 
 
 @spelled
@@ -100,7 +105,7 @@ def _first_places(self: Tensor, k: int, axis: int, largest: bool) -> Tensor:  # 
 
 @method
 def _first_values(self: Tensor, k: int, axis: int, largest: bool) -> Tensor:  # noqa: FBT001 - as in `_sorted`
-    return apply(PICK, axis, self, _first_places(self, k, axis, largest))
+    return apply(PICK, (axis, False), self, _first_places(self, k, axis, largest))
 
 
 # -- keys --------------------------------------------------------------------------------------------
@@ -174,8 +179,10 @@ def _first(keys: Tensor, k: int) -> Tensor:
     found = _within_row(_of_rank(_ranks(rows), k), BLOCK)
     candidates = apply(Ops.CONTIGUOUS, None, apply(Ops.RESHAPE, (*outer, blocks * k), found))
     axis = len(outer)
-    chosen = apply(Ops.CONTIGUOUS, None, apply(PICK, axis, _lengthened(keys, blocks * BLOCK), candidates))
-    return apply(PICK, axis, candidates, _first(chosen, k))
+    chosen = apply(
+        Ops.CONTIGUOUS, None, apply(PICK, (axis, False), _lengthened(keys, blocks * BLOCK), candidates)
+    )
+    return apply(PICK, (axis, False), candidates, _first(chosen, k))
 
 
 def _lengthened(keys: Tensor, n: int) -> Tensor:
@@ -225,7 +232,7 @@ def _places_in_row(blocks: Tensor) -> Tensor:
 
 
 def _carried(xs: tuple[Tensor, Tensor], places: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    first, second = [apply(Ops.CONTIGUOUS, None, apply(PICK, axis, x, places)) for x in xs]
+    first, second = [apply(Ops.CONTIGUOUS, None, apply(PICK, (axis, False), x, places)) for x in xs]
     return first, second
 
 
@@ -233,53 +240,54 @@ def _merge(keys: Tensor, size: int) -> Tensor:
     """Return which element of two sorted halves comes at each place of the last axis.
 
     The first `left` elements of the left half come before place p: as many as there are of which the last is
-    not greater than the right element that place p would else take.
+    not greater than the right element that place p would else take, which is the one of number p - left.
     """
     shape = keys.expr.shape
-    axis = len(shape) - 1
-    place = coordinate(keys, shape, axis)
+    count = prod(shape)
+    flat = apply(Ops.RESHAPE, (count,), keys)
+    dtype = dtypes.int64 if count > dtypes.int32.max else dtypes.int32
+    place = convert(coordinate(keys, shape, len(shape) - 1), dtype)
+    start = _starts(keys, dtype)
+    right = apply(Ops.ADD, None, apply(Ops.ADD, None, start, place), _number(place, size))
+    surplus = apply(Ops.SUB, None, place, _number(place, size))
+
+    def right_first(at: Tensor, taken: Tensor) -> Tensor:
+        """Whether the right half has an element left, and it is less than the left one."""
+        there = apply(Ops.LT, None, surplus, taken)
+        own = _elements(flat, apply(Ops.SUB, None, right, taken))
+        return apply(Ops.AND, None, there, apply(Ops.LT, None, own, _elements(flat, at)))
+
     most = apply(Ops.MIN, None, place, _number(place, size))
+    before = apply(Ops.SUB, None, start, _number(place, 1))
     left = _number(place, 0)
     step = size
     while step:
         more = apply(Ops.ADD, None, left, _number(place, step))
-        fits = apply(Ops.NOT, None, apply(Ops.LT, None, most, more))
-        last = apply(Ops.SUB, None, more, _number(place, 1))
-        comes = apply(Ops.NOT, None, _right_first(keys, last, more, size))
-        left = apply(Ops.WHERE, None, apply(Ops.AND, None, fits, comes), more, left)
+        too_many = apply(Ops.LT, None, most, more)
+        stop = apply(Ops.OR, None, too_many, right_first(apply(Ops.ADD, None, before, more), more))
+        left = apply(Ops.WHERE, None, stop, left, more)
         step //= 2
-    right = apply(Ops.SUB, None, apply(Ops.ADD, None, place, _number(place, size)), left)
-    is_left = apply(Ops.LT, None, left, _number(place, size))
-    is_left = apply(Ops.AND, None, is_left, apply(Ops.NOT, None, _right_first(keys, left, left, size)))
-    return apply(Ops.WHERE, None, is_left, left, right)
+    none_left = apply(Ops.NOT, None, apply(Ops.LT, None, left, _number(place, size)))
+    is_right = apply(Ops.OR, None, none_left, right_first(apply(Ops.ADD, None, start, left), left))
+    at = apply(Ops.SUB, None, apply(Ops.ADD, None, place, _number(place, size)), left)
+    return convert(apply(Ops.WHERE, None, is_right, at, left), dtypes.int32)
 
 
 def _number(like: Tensor, value: int) -> Tensor:
     return constant(like, value, like.expr.dtype, like.expr.shape)
 
 
-def _right_first(keys: Tensor, at: Tensor, taken: Tensor, size: int) -> Tensor:
-    """Return whether the right half has an element left, and it is less than the left one that is named.
-
-    At place p with so many taken from the left, it is the one of number p - taken.
-    """
+def _starts(keys: Tensor, dtype: DType) -> Tensor:
+    """Return for each element where its row, the last axis, starts among all elements."""
     shape = keys.expr.shape
-    place = coordinate(keys, shape, len(shape) - 1)
-    number = apply(Ops.SUB, None, place, taken)
-    there = apply(Ops.LT, None, number, _number(number, size))
-    right = _element(keys, apply(Ops.ADD, None, number, _number(number, size)))
-    return apply(Ops.AND, None, there, apply(Ops.LT, None, right, _element(keys, at)))
-
-
-def _element(keys: Tensor, at: Tensor) -> Tensor:
-    """Return elements of the last axis; what lies outside of it may be anything."""
-    shape = keys.expr.shape
-    count = prod(shape)
-    dtype = dtypes.int64 if count > dtypes.int32.max else dtypes.int32
     start = constant(keys, 0, dtype, shape)
     for i, n in enumerate(shape[:-1]):
         row = convert(coordinate(keys, shape, i), dtype)
         start = apply(Ops.ADD, None, apply(Ops.MUL, None, start, _number(start, n)), row)
-    start = apply(Ops.MUL, None, start, _number(start, shape[-1]))
-    flat = apply(Ops.RESHAPE, (count,), apply(Ops.ADD, None, start, convert(at, dtype)))
-    return apply(Ops.RESHAPE, shape, apply(Ops.GATHER, 0, apply(Ops.RESHAPE, (count,), keys), flat))
+    return apply(Ops.MUL, None, start, _number(start, shape[-1]))
+
+
+def _elements(flat: Tensor, at: Tensor) -> Tensor:
+    """Return elements of a vector; what lies outside of it may be anything."""
+    shape = at.expr.shape
+    return apply(Ops.RESHAPE, shape, apply(Ops.GATHER, 0, flat, apply(Ops.RESHAPE, (prod(shape),), at)))

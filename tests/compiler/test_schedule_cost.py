@@ -12,11 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiler import graph as g
+from compiler import opt
+from compiler.dtype import dtypes
 from compiler.ops import Ops
 from compiler.schedule import schedule
+from compiler.targets import target_of
 from compiler.text import kernel_key, postorder
 from compiler.uop import table_size
 from tests.compiler.graphs import F32, add, conv2d, empty_table, matmul, mean, relu
+from tests.compiler.host_kernel import ARCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
     from compiler.uop import UOp
 
+I32 = dtypes.int32
 ROOT = Path(__file__).parents[2]
 _BLOCKS = (
     (64, 64, 1),
@@ -71,19 +76,24 @@ def made(build: Callable[[], UOp]) -> int:
 
 def calls(build: Callable[[], UOp]) -> int:
     """Python calls that scheduling makes."""
+    with empty_table():
+        output = build()
+        return calls_of(lambda: schedule([output]))
+
+
+def calls_of(work: Callable[[], object]) -> int:
+    """Python calls that some work makes."""
     seen = itertools.count()
 
     def watch(_frame: FrameType, event: str, _arg: object) -> None:
         if event == "call":
             next(seen)
 
-    with empty_table():
-        output = build()
-        sys.setprofile(watch)
-        try:
-            schedule([output])
-        finally:
-            sys.setprofile(None)
+    sys.setprofile(watch)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
     return next(seen)
 
 
@@ -128,6 +138,32 @@ def test_scheduling_loads_neither_numpy_nor_llvm() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert run.stdout.strip() == "[]"
+
+
+def pointers(depth: int) -> UOp:
+    """A table read where it says itself, again and again, one or the other of two neighbours."""
+    table = g.param(0, (1000,), I32)
+    place = g.param(1, (64,), I32)
+    one = g.full(1, (64,), I32)
+    for _ in range(depth):
+        beside = g.binary(Ops.ADD, place, one)
+        first, second = g.gather(table, place, 0), g.gather(table, beside, 0)
+        place = g.where(g.binary(Ops.LT, first, second), first, beside)
+    return place
+
+
+def test_what_is_read_where_reading_says_costs_as_much_each_time() -> None:
+    counts = [calls(lambda depth=depth: pointers(depth)) for depth in (10, 20, 40)]
+    assert counts[2] - counts[1] <= 2.2 * (counts[1] - counts[0])
+
+
+def test_planning_what_is_read_where_reading_says_costs_as_much_each_time() -> None:
+    counts = []
+    for depth in (10, 20, 40):
+        (item,) = schedule([pointers(depth)])
+        ast = item.ast
+        counts.append(calls_of(lambda ast=ast: opt.choose(ast, target_of(ARCH))))
+    assert counts[2] <= 2.5 * counts[1]
 
 
 def timed(build: Callable[[], UOp]) -> Iterator[float]:
