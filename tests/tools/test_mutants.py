@@ -168,6 +168,20 @@ def test_emulated_machine_notices_a_sample_of_mutants(found: list[Mutant]) -> No
 
 
 @pytest.mark.slow
+def test_wait_between_a_copy_and_a_kernel_that_is_missing_or_ends_early_is_a_race() -> None:
+    """On sm_80 the host engine has addresses of its own for signals, other than copy engines and kernels."""
+    target = Target(profile="sm_80")
+    wanted = {"bell 13: copy word 0 SEM_ADDR_LO delete", "bell 12: semaphore of word 2 +0x0 plus"}
+    chosen = [one for one in listed(target) if str(one) in wanted]
+    verdicts = judge_all(target, chosen, jobs=1, seeds=SEEDS[:2])
+    assert [one.outcome for one in verdicts] == [Outcome.REPORTED] * 2
+    for one in verdicts:
+        assert one.detail.startswith("race on channel")
+        assert "transfer on channel" in one.detail
+        assert "kernel count on channel" in one.detail
+
+
+@pytest.mark.slow
 def test_sanitizers_notice_every_barrier_that_a_reduction_lacks() -> None:
     case = next(one for one in written() if one.name == "bench reduce")
     _, expected = run(case, case.text, 1)

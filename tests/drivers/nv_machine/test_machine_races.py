@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from drivers.emu.library import Sanitizers
 from drivers.nv.emu.machine import Kind
+from drivers.nv.emu.machine.releases import Known, Releases
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.dma import DmaMethod
+from drivers.nv.layouts.fault import MmuAccess
 from drivers.nv.layouts.host import SemOperation
 from tests.drivers.nv_machine.client import Client, Memory, method, sem, wait_word
 from tests.drivers.nv_machine.launching import (
@@ -24,6 +26,9 @@ from tests.drivers.nv_machine.launching import (
     cubin,
     upload,
 )
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.semaphore import Written
 
 MORE = """
 .visible .entry read(.param .u64 at) {
@@ -131,6 +136,58 @@ def test_a_release_that_does_not_wait_for_the_engine_orders_nothing(two: Two):
     while not two.client.kernel.reports:
         pass
     assert two.client.kernel.reports[0].kind is Kind.RACE
+
+
+def test_another_address_of_the_same_semaphore_orders_too(two: Two):
+    elsewhere = 0x7_0000_0000
+    two.client.map_gpu(two.signals.handle, elsewhere, len(two.signals.view))
+    wait = sem(elsewhere, 1, GEQ)
+    two.push(two.store(0) + two.done(0), wait + two.copy(0, 128) + two.done(1))
+    wait_word(two.signals, 16, 1, two.client)
+    assert two.client.machine.fatal == []
+
+
+def test_the_end_of_a_wait_that_no_release_made_true_orders_nothing(two: Two):
+    """Somebody stored the value of the release that is still to come."""
+    two.signals.view[32:36] = struct.pack("<I", 1)
+    two.push(two.wait(2) + two.store(0) + two.done(0), two.copy(256, 0) + two.done(2) + two.done(1))
+    (text,) = two.races()[:1]
+    assert "kernel store" in text
+    assert "transfer" in text
+
+
+def test_a_gate_that_the_host_opens_orders_nothing(two: Two):
+    """The kernel is over then; nobody knows whether the host looked."""
+    two.push(two.store(0) + two.done(0), two.wait(2) + two.copy(0, 128) + two.done(1))
+    wait_word(two.signals, 0, 1, two.client)
+    two.signals.view[32:36] = struct.pack("<I", 1)
+    (text,) = two.races()[:1]
+    assert "kernel store" in text
+    assert "transfer" in text
+
+
+def test_a_wait_learns_nothing_of_later_releases_of_its_semaphore(two: Two):
+    """The copy is over when the kernel begins to wait, but the kernel does not wait for it."""
+    early, late = sem(two.signals.va + 64, 1), sem(two.signals.va + 64, 2, RELEASE_WFI=True)
+    kernels = two.wait(3) + sem(two.signals.va + 64, 1, GEQ) + two.store(128) + two.done(0)
+    two.push(kernels, early + two.copy(0, 128) + late + two.done(1))
+    wait_word(two.signals, 16, 1, two.client)
+    two.signals.view[48:52] = struct.pack("<I", 1)
+    (text,) = two.races()[:1]
+    assert "kernel store" in text
+    assert "transfer" in text
+
+
+def test_a_count_of_two_channels_orders_both(two: Two):
+    one_more = sem(two.signals.va + 64, 1 << 16, SemOperation.REDUCTION, REDUCTION=5, RELEASE_WFI=True)
+    other = two.client.copy_channel(3)
+    with two.client.machine.lock:
+        two.launcher.ring.push(two.store(0) + one_more + two.done(0))
+        two.copies.push(two.copy(256, 128) + one_more + two.done(1))
+        both = sem(two.signals.va + 64, 2 << 16, GEQ)
+        other.push(both + two.copy(0, 512) + two.copy(128, 516) + two.done(2))
+    wait_word(two.signals, 32, 1, two.client)
+    assert two.client.kernel.reports == []
 
 
 def test_other_dwords_do_not_meet(two: Two):
@@ -274,13 +331,14 @@ def test_a_release_is_noted_before_anybody_can_see_its_value(two: Two):
     """Else a host that sees it and rings at once would be told of a race that is none."""
     machine, seen = two.client.machine, []
     assert machine.races is not None
-    note = machine.races.release
+    words, base = two.signals.view, machine.channels[0].run.space.host(two.signals.va, 4, MmuAccess.READ, "")
 
-    def spy(space: int, va: int, known: Any) -> None:
-        seen.append(struct.unpack_from("<I", two.signals.view, va - two.signals.va)[0])
-        note(space, va, known)
+    class Spy(Releases):
+        def note(self, channel: int, one: Written, known: Known) -> None:
+            seen.append(struct.unpack_from("<I", words, one.at - base)[0])
+            super().note(channel, one, known)
 
-    machine.races.release = spy  # type: ignore[method-assign] # looks on
+    machine.races.releases = Spy()
     at = two.signals.va + 256
     report = method(1, M.SET_REPORT_SEMAPHORE_A, at >> 32, at & 0xFFFF_FFFF, 3, 1 << 28)
     copied = (at >> 32, at + 64 & 0xFFFF_FFFF, 5)

@@ -7,6 +7,7 @@ for it. Not here: the methods (`host`, `compute`, `copy`), who runs when (`sched
 from __future__ import annotations
 
 import enum
+import itertools
 import random
 import struct
 import threading
@@ -21,10 +22,11 @@ from drivers.nv.emu.machine.copy import Copy
 from drivers.nv.emu.machine.faults import Faults
 from drivers.nv.emu.machine.host import Host
 from drivers.nv.emu.machine.pushbuffer import MethodCall, decode
-from drivers.nv.emu.machine.races import Known, Work, join
+from drivers.nv.emu.machine.races import Work
+from drivers.nv.emu.machine.releases import join
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
 from drivers.nv.emu.machine.stores import UnflushedStores
-from drivers.nv.layouts.fault import RcCode
+from drivers.nv.layouts.fault import MmuAccess, RcCode
 from drivers.nv.layouts.gpfifo import (
     HOST_METHODS_END,
     GpfifoControl,
@@ -40,7 +42,8 @@ if TYPE_CHECKING:
     from drivers.emu.slices import SlicedLaunch
     from drivers.nv.emu.machine.machine import Machine
     from drivers.nv.emu.machine.objects import Memory
-    from drivers.nv.emu.machine.semaphore import Acquire
+    from drivers.nv.emu.machine.releases import Known
+    from drivers.nv.emu.machine.semaphore import Acquire, Written
     from drivers.nv.emu.machine.vaspace import VaSpace
 
 _FINISH_CHANCE = 0.125
@@ -48,6 +51,7 @@ _FINISH_CHANCE = 0.125
 
 Small, so that work overlaps.
 """
+_channels = itertools.count(1)
 _GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
 _GP_GET = HopperAControlGPFifo.offset_of("GPGet")
 
@@ -173,6 +177,8 @@ class ChannelRun:
     """What its engines stored and nobody need see; noted where missing cache maintenance is judged."""
     _numbers: Counter[str] = field(default_factory=Counter)
     _bell: threading.Lock = field(default_factory=threading.Lock)
+    number: int = field(default_factory=_channels.__next__)
+    """Tells this channel from all others, those of other machines and gone ones too."""
     _put: int = 0
     _slot: int = 0
     _base: int = 0
@@ -233,7 +239,7 @@ class ChannelRun:
             entries = []
             while self._put != put:
                 raw = self._slot_value(self._put)
-                seen = dict(self.machine.races.host) if self.machine.races else {}
+                seen = self.machine.races.releases.host() if self.machine.races else {}
                 entry = _Entry(self._put, raw, self._digest(raw), seen)
                 entries.append(entry)
                 self._put = (self._put + 1) % self.setup.entries
@@ -271,12 +277,11 @@ class ChannelRun:
             return Outcome.BLOCKED if self.waiting or self.inflight else Outcome.IDLE
         if self.draining is not None:
             (engine, then), self.draining = self.draining, None
-            own = {(id(self), one): count for one, count in self._numbers.items() if engine in (None, one)}
+            own = {(self.number, one): count for one, count in self._numbers.items() if engine in (None, one)}
             join(self.known, own)
             then()
         elif self.waiting is not None:
-            if self.machine.races is not None:
-                join(self.known, self.machine.races.acquire(self.space.number, self.waiting.va))
+            self._acquired(self.waiting)
             self.waiting = None
         elif self.calls:
             self._run_call(self.calls.popleft())
@@ -316,14 +321,20 @@ class ChannelRun:
             self.inflight.remove(operation)
         return Outcome.PROGRESS
 
-    def released(self, va: int) -> None:
-        """Take note, just before, that the work or the method at hand writes a semaphore.
-
-        Not after: whoever sees the value may ring a bell at once.
-        """
+    def released(self, written: Written) -> None:
+        """Take note, just before, that the work or the method at hand writes a semaphore."""
         if self.machine.races is not None:
             known = self.known if self.acting is None else self.acting.work.done()
-            self.machine.races.release(self.space.number, va, known)
+            self.machine.races.releases.note(self.number, written, known)
+
+    def _acquired(self, wait: Acquire) -> None:
+        """Learn what the release knew that ended a wait."""
+        if self.machine.races is None:
+            return
+        what = "SEM_EXECUTE acquire"
+        at = self.space.host(wait.va, wait.bits // 8, MmuAccess.READ, what)
+        value = self.space.word(wait.va, wait.bits, what)
+        join(self.known, self.machine.races.releases.learn(at, value, wait.bits, wait.satisfied))
 
     def touches(self, va: int, size: int, *, write: bool) -> None:
         """Take note of an access by the operation at hand."""
@@ -343,7 +354,7 @@ class ChannelRun:
         """Begin a piece of work that knows what the channel knows."""
         self._numbers[engine] += 1
         name = f"{what} on {self.name} ({self.at})"
-        return Work((id(self), engine), self._numbers[engine], name, dict(self.known))
+        return Work((self.number, engine), self._numbers[engine], name, dict(self.known))
 
     def _touch(self, work: Work, va: int, size: int, *, write: bool) -> None:
         for at, length in self.space.pieces(va, size):

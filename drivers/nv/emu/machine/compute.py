@@ -306,12 +306,13 @@ class Compute:
     def _grid_release(self, one: descriptor.GridRelease) -> None:
         run, what = self._run, "the grid's release"
         target = semaphore.Release(one.va, one.payload, 64 if one.wide else 32, launch_error)
-        run.released(one.va)
         if one.reduction is not None:
-            semaphore.reduce(run.space, target, _REDUCTIONS[one.reduction], what, signed=one.signed)
+            operation = _REDUCTIONS[one.reduction]
+            semaphore.reduce(run.space, target, operation, what, run.released, signed=one.signed)
         else:
             four = one.size is SemaphoreSize.SEMAPHORE_FOUR_WORDS
-            semaphore.release(run.space, target, run.machine.time_ns() if four else None, what)
+            time_ns = run.machine.time_ns() if four else None
+            semaphore.release(run.space, target, time_ns, what, run.released)
         if one.trap:
             run.machine.notify_work(run)
 
@@ -357,8 +358,8 @@ class Compute:
                     "they may not be seen",
                     Kind.COHERENCE,
                 )
-            self._run.released(one.va)
-            semaphore.release(self._run.space, one, time_ns, "the report semaphore")
+            run = self._run
+            semaphore.release(run.space, one, time_ns, "the report semaphore", run.released)
             if awaken:
                 self._run.machine.notify_work(self._run)
 

@@ -285,28 +285,24 @@ class Copy:
 
     def _release(self, one: semaphore.Release, four: bool) -> None:  # noqa: FBT001 - private
         time_ns = self._run.machine.time_ns() if four else None
-        self._run.released(one.va)
-        semaphore.release(self._run.space, one, time_ns, "the copy engine's semaphore")
+        what = "the copy engine's semaphore"
+        semaphore.release(self._run.space, one, time_ns, what, self._run.released)
 
     def _reduce(self, one: semaphore.Release, operation: DmaReduction, signed: bool) -> None:  # noqa: FBT001 - private
-        self._run.released(one.va)
+        run, what = self._run, "the copy engine's semaphore"
         if operation <= DmaReduction.DEC:
-            semaphore.reduce(
-                self._run.space, one, SemReduction(operation), "the copy engine's semaphore", signed=signed
+            semaphore.reduce(run.space, one, SemReduction(operation), what, run.released, signed=signed)
+        else:
+            semaphore.change(
+                run.space, one, lambda old: _reduced(operation, old, one.payload), what, run.released
             )
-            return
-        space = self._run.space
-        semaphore.check_alignment(one.va, 4, "the copy engine's semaphore", self.error)
-        space.host(one.va, 4, MmuAccess.ATOMIC_STRONG, "the copy engine's semaphore")
-        (old,) = struct.unpack("<f", space.read(one.va, 4, "the copy engine's semaphore"))
-        (new,) = struct.unpack("<f", struct.pack("<I", one.payload))
-        result = {
-            DmaReduction.FADD: old + new,
-            DmaReduction.FMIN: min(old, new),
-            DmaReduction.FMAX: max(old, new),
-        }[operation]
-        # A C float, which overflows to infinity.
-        space.write(one.va, bytes(ctypes.c_float(result)), "the copy engine's semaphore")
+
+
+def _reduced(operation: DmaReduction, old: int, payload: int) -> int:
+    """Return the value that a reduction of floats leaves."""
+    a, b = struct.unpack("<ff", struct.pack("<II", old, payload))
+    result = {DmaReduction.FADD: a + b, DmaReduction.FMIN: min(a, b), DmaReduction.FMAX: max(a, b)}[operation]
+    return int.from_bytes(bytes(ctypes.c_float(result)), "little")  # a C float, which overflows to infinity
 
 
 def _selected(remap: RemapComponents) -> list[RemapSource]:

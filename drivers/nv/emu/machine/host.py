@@ -100,14 +100,11 @@ class Host:
         if execute.RELEASE_WFI:
             run.unflushed.flushed()
         if execute.OPERATION is SemOperation.REDUCTION:
-            run.released(one.va)
-            semaphore.reduce(
-                run.space, one, execute.REDUCTION, "SEM_EXECUTE", signed=bool(execute.REDUCTION_FORMAT)
-            )
+            signed = bool(execute.REDUCTION_FORMAT)
+            semaphore.reduce(run.space, one, execute.REDUCTION, "SEM_EXECUTE", run.released, signed=signed)
             return
         time_ns = run.machine.time_ns() if execute.RELEASE_TIMESTAMP else None
-        run.released(one.va)
-        semaphore.release(run.space, one, time_ns, "SEM_EXECUTE")
+        semaphore.release(run.space, one, time_ns, "SEM_EXECUTE", run.released)
 
     def _memory_operation(self, operation: MemOperation) -> None:
         if operation in _TLB:

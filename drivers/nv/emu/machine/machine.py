@@ -165,6 +165,8 @@ class Machine:
                     self.advise(f"{one.run.name} was freed with work left: {one.run.at}")
                 one.run.abandon()
                 one.run.release()
+                if self.races is not None:
+                    self.races.gone(one.run.number)
                 self.channels.remove(one)
                 self.tokens = {token: c for token, c in self.tokens.items() if c is not one}
             case EngineObject(parent=Channel() as channel):
@@ -310,3 +312,5 @@ class Machine:
         """End the thread, once all descriptors and so all clients are gone; another opens it as new."""
         self.scheduler.close()
         self.user.close()
+        if self.races is not None:
+            self.races.close()

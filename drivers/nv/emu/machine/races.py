@@ -1,9 +1,9 @@
 """Races between queues: two pieces of engine work touch the same memory, one writes, nothing orders them.
 
-Work of different channels, and unbarriered work of one, is ordered by semaphores, by waits for idle, and by a
-doorbell that rang after a release which its ringer may have seen. A kernel is judged by the shadows that the
-SIMT engine keeps for each dword, a copy by its ranges. Atomics and strong accesses do not race with each
-other.
+Work of different channels, and unbarriered work of one, is ordered by semaphores (`releases`), by waits for
+idle, and by a doorbell that rang after a release which its ringer may have seen. A kernel is judged by the
+shadows that the SIMT engine keeps for each dword, a copy by its ranges. Atomics and strong accesses do not
+race with each other.
 
 Judged only where the machine's sanitizers ask for it.
 """
@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.emu.memory import RACE_BYTES_PER_DWORD
 from drivers.emu.shadow_global import RACE_CELL, STRONG_PARTY, race_place
+from drivers.nv.emu.machine.releases import RELEASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from drivers.emu.memory import AddressSpace, Mapping
     from drivers.nv.emu.machine.loads import Loads
+    from drivers.nv.emu.machine.releases import Known, Stream
 
 _REMEMBERED = 64
 _MOST_CELLS = 1024
@@ -37,18 +39,6 @@ _SHADOW = DWORDS * CELL_BYTES
 _PARTY_OF = {"stored": "storer", "read": "reader", "atomic": "writer", "polled": "reader"}
 _PLACE_OF = {"stored": "stored_at", "read": "read_at", "atomic": "atomic_at", "polled": "read_at"}
 _NONE, _ALL = bytes(DWORDS), b"\1" * DWORDS
-
-Stream = tuple[int, str]
-"""A channel and an engine."""
-Known = dict[Stream, int]
-"""How many pieces of a stream's work are known to be done."""
-
-
-def join(into: Known, other: Known) -> None:
-    """Make one know what another knows."""
-    for stream, count in other.items():
-        if into.get(stream, 0) < count:
-            into[stream] = count
 
 
 class Touched(NamedTuple):
@@ -127,22 +117,12 @@ class Work:
 
 
 class Races:
-    """What the last pieces of work of one machine touched, and what releases made known."""
+    """What the last pieces of work of one machine touched."""
 
     def __init__(self) -> None:
         self._done: deque[Work] = deque(maxlen=_REMEMBERED)
-        self._released: dict[tuple[int, int], Known] = {}
-        self.host: Known = {}
-        """What the host may have seen done."""
-
-    def release(self, space: int, va: int, known: Known) -> None:
-        """A semaphore was written by somebody who knows this."""
-        join(self._released.setdefault((space, va), {}), known)
-        join(self.host, known)
-
-    def acquire(self, space: int, va: int) -> Known:
-        """Return what a wait for a semaphore makes known; a store of the host counts as knowing all."""
-        return self._released.get((space, va), self.host)
+        self.releases = RELEASES
+        self._gone: set[int] = set()
 
     def judge(self, work: Work) -> str:
         """Take note of work that is done; returns the race it was in, or nothing."""
@@ -153,6 +133,17 @@ class Races:
         self._done.append(work)
         forget_cells(self._done)
         return ""
+
+    def gone(self, channel: int) -> None:
+        """Forget the work of a channel that is no more."""
+        self._done = deque((one for one in self._done if one.stream[0] != channel), _REMEMBERED)
+        self._gone.add(channel)
+        self.releases.gone(channel)
+
+    def close(self) -> None:
+        """Forget what channels released that are no more."""
+        self.releases.forget(self._gone)
+        self._gone.clear()
 
 
 def forget_cells(works: Collection[Work]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
 from drivers.nv.layouts.fault import MmuAccess
@@ -63,6 +63,22 @@ class Release:
     """Makes the error of who writes it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A store to a semaphore's word."""
+
+    at: int
+    """Where it lies in this process."""
+    old: int
+    new: int
+    adds: bool
+    """It was made of the old value."""
+
+
+Tell: TypeAlias = "Callable[[Written], None]"
+"""Who is told of a store just before: whoever sees the value may ring a bell at once."""
+
+
 def misfit(size: int, *, wide: bool) -> tuple[Kind, str] | None:
     """Return what sort of thing is wrong with the structure that an engine's release writes, and what."""
     match size, wide:
@@ -86,25 +102,35 @@ def check_alignment(va: int, size: int, what: str, error: Callable[[str], Channe
         raise error(f"{what} at {va:#x} must be aligned to {size} bytes")
 
 
-def release(space: VaSpace, one: Release, time_ns: int | None, what: str) -> None:
+def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: Tell) -> None:
     """Write the payload and, when given, the time behind it."""
-    size = one.bits // 8
-    check_alignment(one.va, SEMAPHORE_RECORD_BYTES if time_ns is not None else size, what, one.error)
-    space.host(one.va, SEMAPHORE_RECORD_BYTES if time_ns is not None else size, MmuAccess.WRITE, what)
+    size = SEMAPHORE_RECORD_BYTES if time_ns is not None else one.bits // 8
+    check_alignment(one.va, size, what, one.error)
+    at = space.host(one.va, size, MmuAccess.WRITE, what)
     if time_ns is not None:
         space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
-    mask = (1 << one.bits) - 1
-    space.write(one.va, struct.pack("<Q" if size == 8 else "<I", one.payload & mask), what)
+    old, new = space.word(one.va, one.bits, what), one.payload & ((1 << one.bits) - 1)
+    _write(space, one, Written(at, old, new, adds=False), what, tell)
 
 
-def reduce(space: VaSpace, one: Release, operation: SemReduction, what: str, *, signed: bool) -> None:
+def reduce(
+    space: VaSpace, one: Release, operation: SemReduction, what: str, tell: Tell, *, signed: bool
+) -> None:
     """Combine the payload with the value in memory."""
-    size = one.bits // 8
-    check_alignment(one.va, size, what, one.error)
-    space.host(one.va, size, MmuAccess.ATOMIC_STRONG, what)
+    change(space, one, lambda old: combine(old, one.payload, operation, one.bits, signed=signed), what, tell)
+
+
+def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, tell: Tell) -> None:
+    """Write what `new` makes of the value in memory."""
+    check_alignment(one.va, one.bits // 8, what, one.error)
+    at = space.host(one.va, one.bits // 8, MmuAccess.ATOMIC_STRONG, what)
     old = space.word(one.va, one.bits, what)
-    new = combine(old, one.payload, operation, one.bits, signed=signed)
-    space.write(one.va, struct.pack("<Q" if size == 8 else "<I", new), what)
+    _write(space, one, Written(at, old, new(old), adds=True), what, tell)
+
+
+def _write(space: VaSpace, one: Release, written: Written, what: str, tell: Tell) -> None:
+    tell(written)
+    space.write(one.va, struct.pack("<Q" if one.bits == 64 else "<I", written.new), what)
 
 
 def combine(old: int, payload: int, operation: SemReduction, bits: int, *, signed: bool) -> int:

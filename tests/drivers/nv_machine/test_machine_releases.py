@@ -1,0 +1,109 @@
+"""What a wait for a semaphore learns: what the release knew that ended it, and no later one."""
+
+from __future__ import annotations
+
+from drivers.nv.emu.machine.releases import Known, Releases
+from drivers.nv.emu.machine.semaphore import Acquire, Written
+from drivers.nv.layouts.host import SemOperation
+
+AT, ELSEWHERE = 0x1000, 0x2000
+ONE, TWO, THREE = (1, "copy"), (2, "compute"), (3, "copy")
+
+
+def release(told: Releases, old: int, new: int, known: Known, *, at: int = AT, adds: bool = False) -> None:
+    ((channel, _), *_) = known
+    told.note(channel, Written(at, old, new, adds=adds), known)
+
+
+def learned(told: Releases, wanted: int, value: int, *, at: int = AT, bits: int = 64) -> Known:
+    wait = Acquire(at, SemOperation.ACQ_STRICT_GEQ, wanted, bits)
+    return told.learn(at, value, bits, wait.satisfied)
+
+
+def test_a_wait_learns_what_was_released_to_its_word() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 0, 1, {TWO: 7}, at=ELSEWHERE)
+    assert learned(told, 1, 1) == {ONE: 5}
+    assert learned(told, 1, 1, at=ELSEWHERE) == {TWO: 7}
+
+
+def test_a_word_that_nobody_released_tells_nothing() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5}, at=ELSEWHERE)
+    assert learned(told, 1, 1) == {}
+
+
+def test_a_value_that_nobody_released_tells_nothing() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    assert learned(told, 2, 2) == {}
+
+
+def test_a_wait_that_comes_late_learns_no_more_than_it_waits_for() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 1, 2, {ONE: 6})
+    assert learned(told, 1, 2) == {ONE: 5}
+    assert learned(told, 2, 2) == {ONE: 6}
+
+
+def test_a_release_after_others_of_the_same_word_begins_anew() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 1, 2, {TWO: 7})
+    assert learned(told, 2, 2) == {TWO: 7}
+
+
+def test_a_reduction_passes_on_what_was_released_before() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5}, adds=True)
+    release(told, 1, 2, {TWO: 7}, adds=True)
+    assert learned(told, 2, 2) == {ONE: 5, TWO: 7}
+
+
+def test_what_the_host_stores_ends_what_was_released() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 0, 1, {TWO: 7}, adds=True)
+    assert learned(told, 1, 1) == {TWO: 7}
+
+
+def test_a_word_that_goes_down_and_up_tells_of_the_last_time() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 1, 0, {TWO: 7})
+    release(told, 0, 1, {THREE: 9})
+    assert learned(told, 1, 1) == {THREE: 9}
+
+
+def test_a_wait_of_32_bits_compares_the_low_half() -> None:
+    told = Releases()
+    release(told, 0, 1 << 32 | 3, {ONE: 5})
+    assert learned(told, 3, 3, bits=32) == {ONE: 5}
+
+
+def test_the_host_may_have_seen_what_living_channels_released() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 0, 1, {TWO: 7, ONE: 6}, at=ELSEWHERE)
+    assert told.host() == {ONE: 6, TWO: 7}
+    told.gone(TWO[0])
+    assert told.host() == {ONE: 5}
+
+
+def test_words_of_forgotten_channels_tell_nothing_and_others_still_do() -> None:
+    told = Releases()
+    release(told, 0, 1, {ONE: 5})
+    release(told, 0, 1, {TWO: 7}, at=ELSEWHERE)
+    told.forget({ONE[0]})
+    assert learned(told, 1, 1) == {}
+    assert learned(told, 1, 1, at=ELSEWHERE) == {TWO: 7}
+
+
+def test_a_long_history_forgets_its_beginning() -> None:
+    told = Releases()
+    for value in range(1000):
+        release(told, value, value + 1, {ONE: value + 1})
+    assert learned(told, 1000, 1000) == {ONE: 1000}
+    assert learned(told, 1, 1000) == {ONE: 937}
