@@ -44,8 +44,8 @@ class _Told(NamedTuple):
 class Releases:
     """The words that channels of all machines released, and what the host may have seen.
 
-    Each machine notes and asks on a thread of its own. What is kept is replaced, never changed; and but for words
-    that several release by one channel alone: so no lock is needed, which a fork could copy while it is held.
+    Each machine notes and asks on a thread of its own. What is kept is replaced, never changed, and but for
+    words that several release by one channel alone: so no lock is needed, which a fork could copy while held.
     """
 
     def __init__(self) -> None:
