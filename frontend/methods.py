@@ -16,6 +16,7 @@ from frontend.ops import (
     division,
     elementwise,
     functions,
+    extremes,
     indexing,
     linalg,
     movement,
@@ -159,6 +160,9 @@ class Methods:
     prod = reduce.prod
     max = reduce.max
     min = reduce.min
+    amax = extremes.amax
+    amin = extremes.amin
+    aminmax = extremes.aminmax
     any = reduce.any
     all = reduce.all
     mean = reduce.mean

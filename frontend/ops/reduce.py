@@ -63,13 +63,13 @@ def prod(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
 
 @method
 def max(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the greatest value over axes; NaN when there is one."""
+    """Return the greatest value over axes; NaN when there is one. Where it lies, `argmax` says."""
     return fold(Ops.MAX, self, _filled(self, axis, "max"), keepdim=keepdim)
 
 
 @method
 def min(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the least value over axes; NaN when there is one."""
+    """Return the least value over axes; NaN when there is one. Where it lies, `argmin` says."""
     return fold(Ops.MIN, self, _filled(self, axis, "min"), keepdim=keepdim)
 
 
