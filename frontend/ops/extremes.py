@@ -1,7 +1,7 @@
 """Greatest and least values by PyTorch's other names, and what `max` and `min` are not: a pair.
 
-`max(axis)` and `min(axis)` give values alone, as NumPy's do; PyTorch's give values and places. A result of two
-rows would unpack into two names all the same, so that is refused.
+`max(axis)` and `min(axis)` give values alone, as NumPy's do; PyTorch's give values and places. A result of
+two rows would unpack into two names all the same, so that is refused.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _all_of_none(axis: Axes) -> Axes:
 
 @spelled
 def aminmax(self: Tensor, *, axis: int | None = None, keepdim: bool = False) -> Extremes:
-    """Return the least and the greatest value along an axis, of all when None; one kernel, realized together."""
+    """Return the least and the greatest value along an axis, of all when None. Both are one kernel."""
     return Extremes(amin(self, axis, keepdim), amax(self, axis, keepdim))
 
 

@@ -1,5 +1,4 @@
-"""Greatest and least values and their places, by all names, against NumPy; and that no result is mistaken for a
-pair."""
+"""Greatest and least values and their places, by all names, against NumPy; no result is taken for a pair."""
 
 from __future__ import annotations
 
