@@ -47,6 +47,8 @@ class ScriptedKernel:
         self.count = 0
         self._linux = LinuxKernel()
         self._fds: dict[int, str] = {}
+        self._contexts: dict[int, int] = {}
+        """Descriptor -> the object that its one mapping is to show."""
         self._objects: dict[int, tuple[int, int, dict[str, Any]]] = {}
         self._ranges: dict[int, int] = {}
         self._maps: dict[int, int] = {}
@@ -98,6 +100,7 @@ class ScriptedKernel:
 
     def close(self, fd: int) -> None:
         path = self._fds.pop(fd)
+        self._contexts.pop(fd, None)
         self.calls.append(f"close {path}")
         # What could not be given back goes with its descriptor, as in the real driver.
         if path not in self._fds.values() and self.failed.startswith(_GIVING_BACK):
@@ -159,7 +162,8 @@ class ScriptedKernel:
         if self._due("mmio"):
             raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments="registers")
         self.calls.append(f"mmio {self._fds[fd]} {size:#x} at {offset:#x}")
-        return Registers(self.bell, self.calls)
+        _, _, values = self._objects[self._contexts[fd]]
+        return Registers(self.bell, self.calls, readable=not values.get("bBar1Mapping"))
 
     def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
         raise RefusedError(f"poll {fds} {timeout_s}")
@@ -302,7 +306,10 @@ class ScriptedKernel:
             f"RM_MAP_MEMORY {_name_of(memory[0])} {call.params.hMemory:#x} {call.params.length:#x}"
         )
         inner = bytearray(call.params.to_bytes())
+        if call.fd in self._contexts:
+            raise RefusedError(f"RM_MAP_MEMORY for {self._fds[call.fd]}, which has a mapping context")
         self._reply(rm_layouts.NVOS33_PARAMETERS, inner, "RM_MAP_MEMORY", pLinearAddress=0x1000)
+        self._contexts[call.fd] = call.params.hMemory
         layout.store(block, params=rm_layouts.NVOS33_PARAMETERS.from_bytes(inner))
 
     def _nv_esc_rm_control(self, _fd: int, block: bytearray) -> None:

@@ -126,13 +126,15 @@ class Bell:
 
 
 class Registers:
-    """The register page: the clock, and the doorbell."""
+    """The register page: the clock, and the doorbell. Through BAR1 it takes stores only (`readable`)."""
 
-    def __init__(self, bell: Bell, calls: list[str]) -> None:
-        self._bell, self._calls = bell, calls
+    def __init__(self, bell: Bell, calls: list[str], *, readable: bool) -> None:
+        self._bell, self._calls, self._readable = bell, calls, readable
         self._ticks = 0
 
     def read32(self, offset: int) -> int:
+        if not self._readable:
+            raise RefusedError(f"read32 {offset:#x} of a page that takes stores only")
         self._ticks += 32
         time = _TIME_NS + self._ticks
         return time >> 32 if offset == UsermodeRegister.TIME_1 else time & 0xFFFF_FFFF

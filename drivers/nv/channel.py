@@ -51,8 +51,9 @@ RING_BYTES: Final = 1 << 21
 """Ring entries and the user area share one block of video memory."""
 ENTRIES: Final = 4096
 _BELL: Final = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
-CONTEXT_WINDOW: Final = 64 << 20
-"""Addresses for the context buffers of a graphics channel (nv.md 2.5)."""
+CONTEXT_WINDOW: Final = 256 << 20
+"""Addresses for the context buffers of a graphics channel (nv.md 2.5). UVM refuses a window that is too small
+for all of them, each at its own alignment, up to 2 MiB; what is left over costs nothing."""
 
 
 class ChannelKind(enum.Enum):

@@ -1,4 +1,4 @@
-"""The doorbell page of a device: doorbells of all its channels, and its clock."""
+"""The usermode page of a device: doorbells of all its channels, and its clock."""
 
 from __future__ import annotations
 
@@ -10,27 +10,31 @@ from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
 from drivers.nv.layouts.rm_classes import NV_HOPPER_USERMODE_A_PARAMS
 
 if TYPE_CHECKING:
+    from drivers.kernel import Mmio
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Gpu, Handles
 
 
 class Doorbell:
-    """Owns the register mapping."""
+    """Owns the mappings of the page.
+
+    Through BAR1 the page takes stores only, so the clock is read through a second mapping, of BAR0:
+    nvidia-push rings through the one and says that it cannot be read, and UVM reads the time from BAR0.
+    """
 
     def __init__(self, rm: Rm, handles: Handles, gpu: Gpu, *, bar1: bool) -> None:
-        params = None
-        if gpu.usermode_class >= USERMODE_WITH_PARAMS:
-            params = NV_HOPPER_USERMODE_A_PARAMS(bBar1Mapping=bar1)
         with contextlib.ExitStack() as stack:
-            handle = rm.alloc(handles.subdevice, gpu.usermode_class, params)
-            stack.callback(rm.free, handle)
-            self.registers = rm.map_registers(handles.subdevice, handle, USERMODE_BYTES)
-            stack.callback(self.registers.close)
+            takes_params = gpu.usermode_class >= USERMODE_WITH_PARAMS
+            self.registers = _page(rm, handles, gpu, stack, bar1=bar1 and takes_params)
+            """The bells; to be written only."""
+            self._clock = self.registers
+            if bar1 and takes_params:
+                self._clock = _page(rm, handles, gpu, stack, bar1=False)
             self._undo = stack.pop_all()
 
     def time_ns(self) -> int:
         """Return the GPU's time, read until its halves belong together (nv.md 2.3)."""
-        read = self.registers.read32
+        read = self._clock.read32
         high = read(UsermodeRegister.TIME_1)
         while True:
             low = read(UsermodeRegister.TIME_0)
@@ -42,3 +46,14 @@ class Doorbell:
     def close(self) -> None:
         """Unmap; idempotent."""
         self._undo.close()
+
+
+def _page(rm: Rm, handles: Handles, gpu: Gpu, stack: contextlib.ExitStack, *, bar1: bool) -> Mmio:
+    params = None
+    if gpu.usermode_class >= USERMODE_WITH_PARAMS:
+        params = NV_HOPPER_USERMODE_A_PARAMS(bBar1Mapping=bar1)
+    handle = rm.alloc(handles.subdevice, gpu.usermode_class, params)
+    stack.callback(rm.free, handle)
+    page = rm.map_registers(handles.subdevice, handle, USERMODE_BYTES)
+    stack.callback(page.close)
+    return page

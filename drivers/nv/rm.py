@@ -276,7 +276,7 @@ class Rm:
             escape(self.kernel, self.ctl, Escape.NV_ESC_RM_MAP_MEMORY, block, f"{memory:#x}")
             reply = layout.from_bytes(block).params
             if reply.status:
-                hint = "BAR1 may be too small for this mapping" if on_gpu else ""
+                hint = "BAR1 is too small or full, or the GPU computes in confidence" if on_gpu else ""
                 refuse("RM_MAP_MEMORY", reply.status, arguments=repr(reply), hint=hint)
             yield fd
         finally:

@@ -1,6 +1,8 @@
 """Object classes, architecture ids and engine types.
 
-Source: the class lists of NVIDIA open-gpu-kernel-modules 580.142 and its class headers.
+Source: the class lists of NVIDIA open-gpu-kernel-modules 580.142 and its class headers. From 570.86.15 to
+595.45.04 BLACKWELL_USERMODE_A (c761) stands in the lists of GB20x alone; B100, B200 and B300 list
+HOPPER_USERMODE_A.
 """
 
 # fmt: off
@@ -20,7 +22,7 @@ BY_ROLE: dict[str, dict[str, tuple[int, ...]]] = {
     },
     "AD10x": {"gpfifo": (0xc56f,), "usermode": (0xc561, 0xc461), "compute": (0xc9c0,), "copy": (0xc7b5,)},
     "GH100": {"gpfifo": (0xc86f, 0xc56f), "usermode": (0xc661,), "compute": (0xcbc0,), "copy": (0xc8b5,)},
-    "GB100": {"gpfifo": (0xc96f,), "usermode": (0xc761,), "compute": (0xcdc0,), "copy": (0xc9b5,)},
+    "GB100": {"gpfifo": (0xc96f,), "usermode": (0xc661,), "compute": (0xcdc0,), "copy": (0xc9b5,)},
     "GB20x": {"gpfifo": (0xca6f,), "usermode": (0xc761,), "compute": (0xcec0,), "copy": (0xcab5,)},
 }
 """Chip -> role -> classes, the preferred one first."""

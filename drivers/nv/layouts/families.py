@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-SOURCE = "open-gpu-kernel-modules 580.142 class lists (nv.md 2.1)"
+SOURCE = "open-gpu-kernel-modules 570.86.15 to 595.45.04, g_gpu_class_list.c (nv.md 2.1)"
 
 GPFIFO_CLASSES: Final = (0xCA6F, 0xC96F, 0xC86F, 0xC56F)
 """Channel classes, the newest first."""
@@ -78,7 +78,7 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
                 sm_version=0x900, reports_get=True, wide_addresses=True, window_bits=57,
             ),
             Generation(
-                name="Blackwell GB100", compute=0xCDC0, gpfifo=(0xC96F,), usermode=(0xC761,), copy=(0xC9B5,),
+                name="Blackwell GB100", compute=0xCDC0, gpfifo=(0xC96F,), usermode=(0xC661,), copy=(0xC9B5,),
                 qmd="V05", architecture=0x1A0, sm_version=0xA00, reports_get=False,
                 wide_addresses=True, window_bits=57,
             ),
