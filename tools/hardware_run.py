@@ -110,7 +110,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     """Climb part of the ladder; the choices that work are taken over. Return whether a kernel may run."""
     out = run.logs / f"{name}.json"
     # It ends by itself before it is ended, its last child included.
-    budget = min(limit_s, run.left_s() - 5 - run.reserve_s) - 20
+    budget = min(limit_s * run.patience, run.left_s() - 5 - run.reserve_s) - 20
     command = [sys.executable, "-m", "tools.bringup_nv", "--from", str(first), "--to", str(last)]
     command += ["--device", str(run.options.device), "--choices", run.choices, "--variants", variants]
     command += ["--report", str(out), "--traces", str(run.logs / name), "--budget", f"{max(budget, 0):.0f}"]
@@ -205,6 +205,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", metavar="STAGE,STAGE", help=f"some of {', '.join(NAMES)}")
     parser.add_argument("--total", type=float, default=TOTAL_S, metavar="S", help="seconds for everything")
+    parser.add_argument(
+        "--patience", type=float, default=1.0, metavar="X", help="what all time limits are multiplied by"
+    )
     parser.add_argument("--dry", action="store_true", help="walk every stage without a GPU")
     parser.add_argument("--no-fault", action="store_true", help="leave out the fault on purpose")
     parser.add_argument("--json", action="store_true", help="print the report on stdout as well")

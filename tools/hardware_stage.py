@@ -66,6 +66,8 @@ class Run:
         """Where packages are installed that the box lacks."""
         self.choices: str = options.choices
         """The doubtful values that the stages use."""
+        self.patience: float = options.patience
+        """What all time limits are multiplied by."""
         self.reserve_s = 0.0
         """Seconds that are kept for the last stages."""
         self.stages: list[Stage] = []
@@ -80,7 +82,7 @@ class Run:
 
     def left_s(self) -> float:
         """Return the seconds that are left."""
-        return float(self.options.total) - (time.monotonic() - self.start)
+        return float(self.options.total) * self.patience - (time.monotonic() - self.start)
 
     def wanted(self, name: str) -> bool:
         """Return whether a stage is to run."""
@@ -91,7 +93,7 @@ class Run:
         if not self.wanted(stage.name):
             return stage
         self.stages.append(stage)
-        limit = min(stage.limit_s, self.left_s() - 5 - self.reserve_s)
+        limit = min(stage.limit_s * self.patience, self.left_s() - 5 - self.reserve_s)
         if limit < _LEAST_S:
             stage.status = "skipped: the time is used up"
             return self._tell(stage)

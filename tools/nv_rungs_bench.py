@@ -42,7 +42,7 @@ SIGNAL_S = 1.0
 """How long a semaphore may take."""
 WORK_S = 5.0
 """How long a submission may take."""
-EMULATED_PATIENCE = 6.0
+EMULATED_PATIENCE = 20.0
 """What limits are multiplied by where the GPU is emulated: it is as slow as what else its host does."""
 
 
@@ -58,11 +58,6 @@ class NoMapping:
 
     def unmap(self, va: int, size: int) -> None:
         """Do nothing."""
-
-
-def patience(emulated: str | None) -> float:
-    """Return what time limits are multiplied by on a GPU, or on the emulated one of this name."""
-    return 1.0 if emulated is None else EMULATED_PATIENCE
 
 
 @dataclass
@@ -93,7 +88,7 @@ class Bench:
     @property
     def patience(self) -> float:
         """What all time limits are multiplied by."""
-        return patience(self.emulate)
+        return 1.0 if self.emulate is None else EMULATED_PATIENCE
 
     @property
     def work_s(self) -> float:

@@ -39,10 +39,15 @@ def test_same_text_gives_same_bytes_on_many_threads():
 def test_compiling_leaks_nothing(level: int):
     for _ in range(40):
         llvm.emit_object(SMALL, llvm.host(), level=level)
-    before = resident_kib()
-    for _ in range(200):
-        llvm.emit_object(SMALL, llvm.host(), level=level)
-    assert resident_kib() - before < 200 * 4
+
+    def grown_kib() -> int:
+        before = resident_kib()
+        for _ in range(200):
+            llvm.emit_object(SMALL, llvm.host(), level=level)
+        return resident_kib() - before
+
+    # A leak grows every time; other threads, and the host's large pages, now and then.
+    assert any(grown_kib() < 200 * 4 for _ in range(5))
 
 
 def test_text_that_does_not_parse_is_a_compile_error_with_the_line():

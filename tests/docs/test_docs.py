@@ -23,7 +23,7 @@ def test_python_blocks_of_the_page_run(page: Path, tmp_path: Path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=500,
         env={
             "PYTHONPATH": str(ROOT),
             "PATH": "/usr/bin:/bin",
@@ -52,7 +52,7 @@ def test_shown_outputs_are_what_the_blocks_print(page: Path, tmp_path: Path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=500,
         env={
             "PYTHONPATH": str(ROOT),
             "PATH": "/usr/bin:/bin",

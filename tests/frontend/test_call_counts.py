@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,11 +25,14 @@ def calls_of(fn: Callable[[], object], package: str = "frontend") -> int:
         ):  # type: ignore[attr-defined]
             count += 1
 
+    gc.collect()
+    gc.disable()  # what other tests left is not finalized inside
     sys.setprofile(profile)
     try:
         fn()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 

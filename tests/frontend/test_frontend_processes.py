@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(*words: str, cache: Path, limit_s: float = 100, **more: str) -> subprocess.CompletedProcess[str]:
+def run(*words: str, cache: Path, limit_s: float = 500, **more: str) -> subprocess.CompletedProcess[str]:
     environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": str(ROOT), "HCQ_CACHE": str(cache), **more}
     done = subprocess.run(
         [sys.executable, *words],
@@ -106,15 +106,16 @@ def resident():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * 4096
 
+marks = []
 for i in range(1, STEPS + 1):
     x = Tensor(rng.standard_normal((16, 8), np.float32))
     y = Tensor(rng.integers(0, 4, 16).astype(np.int32))
     loss = call(x, y)
     if i % 50 == 0:
         loss.item()
-    if i == FIRST:
-        before = resident()
-print(resident() - before)
+    if i >= FIRST and (i - FIRST) % ((STEPS - FIRST) // 3) == 0:
+        marks.append(resident())
+print(*(after - before for before, after in zip(marks, marks[1:])))
 """
 
 
@@ -124,16 +125,18 @@ print(resident() - before)
 )
 def test_training_does_not_leak(captured: bool, first: int, steps: int, tmp_path: Path):  # noqa: FBT001 - a case
     code = LEAK.replace("CAPTURED", str(captured)).replace("STEPS", str(steps)).replace("FIRST", str(first))
-    grown = int(run("-c", code, cache=tmp_path, HCQ_VALIDATE="0").stdout)
-    assert grown < 2 << 20
+    grown = [int(word) for word in run("-c", code, cache=tmp_path, HCQ_VALIDATE="0").stdout.split()]
+    # A leak grows always; the host's large pages, and arenas of threads, come at any time, but not thrice.
+    assert len(grown) == 3
+    assert min(grown) < (2 << 20) // 3
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(2000)
 @pytest.mark.parametrize("device", ["cpu", "nv-emu"])
 def test_the_digits_example_learns(device: str, tmp_path: Path):
     words = ("examples/digits.py", "--min-accuracy", "0.97", "--device", device)
-    done = run(*words, cache=tmp_path, limit_s=600, HCQ_VALIDATE="0")
+    done = run(*words, cache=tmp_path, limit_s=1900, HCQ_VALIDATE="0")
     found = re.search(r"held-out accuracy: ([0-9.]+) on 360 images", done.stdout)
     assert found is not None
     assert float(found[1]) >= 0.97
@@ -148,35 +151,49 @@ def test_the_digits_example_says_when_it_fails(tmp_path: Path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HCQ_CACHE": str(tmp_path)}
     assert (
         subprocess.run(
-            words, env=environment, cwd=ROOT, capture_output=True, timeout=100, check=False
+            words, env=environment, cwd=ROOT, capture_output=True, timeout=500, check=False
         ).returncode
         == 1
     )
 
 
-SPEED = """
-import time
+COST = """
+import gc, sys
 from frontend import Device, Tensor, TinyJit
 a, b, c = Tensor([1.0] * 16), Tensor([2.0] * 16), Tensor([3.0] * 16)
 f = TinyJit(lambda p, q: (p + q).realize())
-def best(call, n=200):
-    call(); call(); call()
-    times = []
-    for _ in range(30):
-        Device[Device.DEFAULT].synchronize()
-        start = time.perf_counter()
-        for _ in range(n):
-            call()
-        times.append((time.perf_counter() - start) / n * 1e6)
-    return min(times)
-print(best(lambda: (a + b).realize()), best(lambda: f(a, b)), best(lambda: a.softmax()))
+
+def watch(frame, event, _):
+    global count
+    frame.f_trace_opcodes, frame.f_trace_lines = True, False
+    count += event == "opcode"
+    return watch
+
+def instructions(call):
+    global count
+    for _ in range(10):
+        call()
+    Device[Device.DEFAULT].synchronize()
+    count = 0
+    gc.collect()
+    gc.disable()
+    sys.settrace(watch)
+    call()
+    sys.settrace(None)
+    gc.enable()
+    return count
+
+print(*map(instructions, (lambda: (a + b).realize(), lambda: f(a, b), lambda: a.softmax())))
 """
 
 
 @pytest.mark.slow
-def test_known_work_costs_microseconds(tmp_path: Path):
-    """Wide margins: 4.1, 4.1 and 0.4 us on two quiet cores; several times that when they are not quiet."""
-    eager, captured, build = map(float, run("-c", SPEED, cache=tmp_path, HCQ_VALIDATE="0").stdout.split())
-    assert eager < 30
-    assert captured < 30
-    assert build < 5
+def test_known_work_costs_few_instructions(tmp_path: Path):
+    """Of Python's machine: 870, 960 and 72 of version 3.11, some of which retire the launches before.
+
+    In time: 4.1, 4.1 and 0.4 us on two quiet cores (`python -m tools.bench eager jit`).
+    """
+    eager, captured, build = map(int, run("-c", COST, cache=tmp_path, HCQ_VALIDATE="0").stdout.split())
+    assert 0 < eager < 1800
+    assert 0 < captured < 1800
+    assert 0 < build < 150

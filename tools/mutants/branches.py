@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.kernel import EmulatedKernel
     from tools.mutants.sites import Mutant, Place
 
-LIMIT_S: Final = 30.0
+LIMIT_S: Final = 120.0
 """For one mutant under one seed."""
 _LOOK_S: Final = 0.001
 _READ: Final = 1 << 16

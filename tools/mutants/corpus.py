@@ -42,7 +42,7 @@ ARCH: Final = "sm_90a"
 _BARRIER: Final = re.compile(
     r"(?:@!?%\w+\s+)?\b(?:bar|barrier|fence|membar|mbarrier|cp\.async\.(?:commit|wait)\w*)\b[\w.:]*[^;{}]*;"
 )
-_LIMIT_S: Final = 20.0
+_LIMIT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tools.mutants.sites import Place
 
-PATIENT_S: Final = 10.0
+PATIENT_S: Final = 30.0
 """How long waits last where a mutant was slow or hung at first."""
 _TOLD: Final = 2000
 """Characters of what a failed walk said that its error shows."""

@@ -86,7 +86,7 @@ def test_close_is_idempotent():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(("version", "compute"), [(row[0], row[1]) for row in (ROWS[0], ROWS[3], ROWS[5])])
 def test_every_call_that_fails_raises_a_typed_error_and_frees_everything(version: str, compute: int):
     script = Script(version=version, compute_class=compute)

@@ -15,6 +15,7 @@ import pytest
 from drivers.nv.choices import ALTERNATIVES, parse
 from tools import bringup_nv, nv_ladder
 from tools.nv_ladder import Ladder, Result, Rung
+from tools.nv_rungs_bench import EMULATED_PATIENCE
 from tools.nv_script import Script
 from tools.nv_scripted import ScriptedKernel
 
@@ -141,7 +142,7 @@ def test_a_child_that_hangs_is_ended_and_tried_once_more_with_twice_the_time(
     monkeypatch.setattr(nv_ladder, "START_S", 0.0)
     monkeypatch.setattr(nv_ladder, "_END_S", 100.0)
     rungs = (
-        Rung(2, "hangs", lambda _: {}, limit_s=0.5),
+        Rung(2, "hangs", lambda _: {}, limit_s=0.5 / EMULATED_PATIENCE),
         Rung(3, "fine", lambda _: {}, needs=(4,), limit_s=100.0),
     )
     ladder, _ = climb('"2 "*) exec sleep 1000;;', "--variants", "none", rungs=rungs)
