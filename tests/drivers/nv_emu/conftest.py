@@ -31,11 +31,12 @@ class Bench:
         self.memory = AddressSpace()
         self.settings = Settings(cache=config().cache)
         self.options: Options | None = None
-        self._arrays: list[Array] = []
+        self._kept: list[object] = []
+        """What owns mapped memory: freed, the host would give its addresses to what is mapped next."""
 
     def map(self, array: Array, label: str = "") -> Array:
         """Make an array visible to the device, at its host address."""
-        self._arrays.append(array)
+        self._kept.append(array)
         self.memory.map(array.ctypes.data, array.nbytes, label=label)
         return array
 
@@ -63,6 +64,7 @@ class Bench:
             else:
                 raw += struct.pack("<I", value & 0xFFFF_FFFF)
         module = load_ptx(text, arch=arch, settings=settings or self.settings)
+        self._kept.append(module)
         kernel = module.kernel(name, module.place(self.memory))
         return launch(
             kernel,

@@ -50,7 +50,7 @@ def checked(bench: Any):
         may_fault: bool = False,
     ) -> Any:
         out = np.zeros(size, "u4")
-        bench._arrays.append(out)
+        bench._kept.append(out)
         bench.memory.map(out.ctypes.data, out.nbytes, label="out", tracked=tracked)
         result = bench.run(kernel(body), "k", grid, block, out, settings=settings)
         assert may_fault or result.fault is None, result.fault
