@@ -136,7 +136,8 @@ class Device:
         self.leftovers = False
         self.heap.sweep()
         with self._lock:
-            programs, self._dead_programs = self._dead_programs, []
+            programs = self._dead_programs[:]
+            del self._dead_programs[: len(programs)]  # never another list: finalisers add to this one
             for entry in programs:
                 if all(point.over() for point in entry[0]):
                     self.driver.unload(entry[1])
@@ -233,7 +234,8 @@ class Device:
         from hcq.profile import Span  # noqa: PLC0415 - only here
 
         clock = self.clock()
-        pending, self._pending_spans = self._pending_spans, []
+        pending = self._pending_spans[:]
+        del self._pending_spans[: len(pending)]  # never another list: submissions add to this one
         for queue, spans in pending:
             left = [span for span in spans if not span[2].ticks]
             if left:
@@ -302,7 +304,11 @@ class Device:
         if signal is not None:
             self.poll_lost(signal, value)
             if self.watch is not None:
-                self.watch.waiting(signal, value)
+                try:
+                    self.watch.waiting(signal, value)
+                except UsageError:
+                    self.poll_lost(signal, value)  # a recovery meanwhile is why nothing can raise it
+                    raise
 
     def poll_lost(self, signal: Signal, value: int) -> None:
         """Raise when the slot of `signal` was to reach `value` by lost work, or behind such work."""
@@ -357,7 +363,7 @@ class Device:
         """Lift the refusal: the device recovered."""
         with self._lock:
             self._report = None
-            self._pending_spans = [
+            self._pending_spans[:] = [
                 (queue, written)
                 for queue, spans in self._pending_spans
                 if (written := [span for span in spans if span[2].ticks])

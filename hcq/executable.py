@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hcq.binding import Value
     from hcq.commands import Command
     from hcq.device import Device
+    from hcq.errors import HcqError
     from hcq.graph import Segment
     from hcq.queue import Queue
     from hcq.signal import Point
@@ -149,9 +150,13 @@ class Executable:
             return self._replay(given, after)
         (segment,) = self.segments
         queue = segment.queue
-        if queue.refusal is not None:
+        if queue.refusal is not None:  # before the lock too: after a fork nobody releases it
             raise queue.refusal()
         with queue.lock:
+            if queue.refusal is not None:
+                raise queue.refusal()
+            if self.closed:
+                return self._replay(given, after)  # closed meanwhile: it says so
             replica = self._next()
             if given != replica.given:
                 self._bind(replica, given)
@@ -169,6 +174,13 @@ class Executable:
             queue.submit_prebuilt(launch.stream, point, before, replica.kept)
             replica.points = [point]
         return point
+
+    def _refused(self) -> HcqError | None:
+        """Return what a replay raises when the executable, or a device of its, takes none; else None."""
+        if self.closed:
+            return UsageError(f"{self.label or 'the executable'} is closed")
+        refusals = [queue.refusal for queue in self.queues if queue.refusal is not None]
+        return refusals[0]() if refusals else None
 
     def submit(self, values: Mapping[Param, Value] | None = None, *, after: Sequence[Point] = ()) -> Point:
         """Run the graph with values by parameter; the friendly way, every value is checked."""
@@ -216,12 +228,13 @@ class Executable:
 
     def _replay(self, given: Sequence[Value], after: Sequence[Point]) -> Point:
         """Replay over several queues, or with what the short way leaves out."""
-        if self.closed:
-            raise UsageError(f"{self.label or 'the executable'} is closed")
+        refused = self._refused()  # before the locks too: after a fork nobody releases them
+        if refused is not None:
+            raise refused
         with self._locked():
-            for queue in self.queues:
-                if queue.refusal is not None:
-                    raise queue.refusal()
+            refused = self._refused()
+            if refused is not None:
+                raise refused
             replica = self._next()
             if given != replica.given:
                 self._bind(replica, given)

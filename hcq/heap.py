@@ -62,7 +62,8 @@ class Heap:
     def sweep(self) -> None:
         """Let go of what waited for points that are over now."""
         with self._lock:
-            graves, self.graves = self.graves, []
+            graves = self.graves[:]
+            del self.graves[: len(graves)]  # never another list: threads add to this one without the lock
             for points, block, home in graves:
                 self.bury(points, block, home)
 

@@ -55,7 +55,8 @@ class Watch:
         self.check = check
         self._random = random.Random(seed) if seed else None  # noqa: S311 - to be repeatable, not secret
         self._drafts: dict[Queue, Draft] = {}
-        self._live: dict[int, tuple[int, str, weakref.ref[Buffer]]] = {}
+        self._live: dict[weakref.ref[Buffer], tuple[int, int, str]] = {}
+        """(address, size, label) by buffer: an address may be had anew before its last one is forgotten."""
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
 
     def submission(
@@ -182,14 +183,14 @@ class Watch:
 
     def allocated(self, buffer: Buffer) -> None:
         """Remember a buffer, and where it is dropped, for fault reports."""
-        va, size, label = buffer.va, buffer.size, buffer.label
+        known = buffer.va, buffer.size, buffer.label
 
-        def dropped(_: weakref.ref[Buffer]) -> None:
-            if va in self._live and self._live[va][2]() is None:
-                del self._live[va]
+        def dropped(ref: weakref.ref[Buffer]) -> None:
+            va, size, label = known
+            self._live.pop(ref, None)
             self._freed.append((va, size, f"{label!r}, dropped at {_user_line()}"))
 
-        self._live[va] = (size, label, weakref.ref(buffer, dropped))
+        self._live[weakref.ref(buffer, dropped)] = known
 
     def nearest(self, va: int) -> str:
         """Say in words which buffer, alive or freed, lies nearest to an address; alive ones first."""
@@ -203,12 +204,15 @@ class Watch:
         return best[2] if best else ""
 
     def _ranges(self) -> list[tuple[int, int, str]]:
-        live = []
-        for va, (size, label, ref) in tuple(self._live.items()):
+        opened: list[tuple[int, int, str]] = []
+        closed: list[tuple[int, int, str]] = []
+        for ref, (va, size, label) in tuple(self._live.items()):
             buffer = ref()
-            closed = f", closed at {buffer.where}" if buffer is not None and buffer.closed else ""
-            live.append((va, size, f"{label!r}{closed}"))
-        return live + list(reversed(self._freed))
+            if buffer is not None and buffer.closed:
+                closed.append((va, size, f"{label!r}, closed at {buffer.where}"))
+            else:
+                opened.append((va, size, repr(label)))
+        return opened + closed + list(reversed(self._freed))
 
 
 def _user_line() -> str:

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from hcq.params import Word
     from hcq.stream import Stream
 
+HANG_S = 100
+"""What no wait takes that ends at all, however loaded the machine is."""
 NOP, EXEC, COPY, FILL, WAIT, SET, STAMP, WRITE, INDIRECT = range(9)
 WORDS = 8
 
@@ -286,13 +288,16 @@ class FakeDevice:
             )
 
     def view(self, va: int, size: int) -> memoryview:
-        """Return allocated memory, of this device or of a peer's that is mapped here."""
+        """Return allocated memory, of this device or of a peer's that is mapped here.
+
+        Other threads may allocate meanwhile, and the pools of host memory may grow.
+        """
         owners = [self, *(owner for _, owner in self.peers)]
         for owner in owners:
-            for start, (length, view) in owner.memory.items():
+            for start, (length, view) in tuple(owner.memory.items()):
                 if start <= va and va + size <= start + length:
                     return view[va - start : va - start + size]
-        if any(start <= va and va + size <= start + length for start, length in self.hosts.items()):
+        if any(start <= va and va + size <= start + length for start, length in tuple(self.hosts.items())):
             return memoryview((ctypes.c_char * size).from_address(va)).cast("B")
         raise WildAccessError(va)
 

@@ -11,7 +11,7 @@ from hcq.errors import DeviceFault, FaultKind, FaultReport, SignalTimeout
 from hcq.graph import Graph
 from hcq.registry import wrap
 from hcq.signal import SLOT_VALUES, Signal, Timeline
-from tests.hcq.fake import ADD, ONE, WILD, FakeDevice
+from tests.hcq.fake import ADD, HANG_S, ONE, WILD, FakeDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_a_timeout_says_what_every_queue_is_stuck_on(fake: FakeDevice):
             point.wait(timeout_s=0.02)
         error = caught.value
         start, rest = str(error).split("; ")
-        assert start == "compute 0 of fake:0 stuck at 0 of 1 after 0.0 s"
+        assert start == f"compute 0 of fake:0 stuck at 0 of 1 after {error.waited_s:.1f} s"
         assert rest == f"compute 0 of fake:0 at 0 of 1: packet 4 with {gate.va:#x}"
         assert (error.point, error.seen) == (point, 0)
         assert error.waited_s >= 0.02
@@ -109,7 +109,7 @@ def test_a_fault_of_a_device_that_is_waited_for_ends_the_wait():
         mine = first.compute.submit(first.compute.record(), after=[bad])
         two.run()
         with pytest.raises(DeviceFault, match="no such page"):
-            mine.wait(timeout_s=5)
+            mine.wait(timeout_s=HANG_S)
         with pytest.warns(
             ResourceWarning, match="fake:0 was closed while work was in flight: .*no such page"
         ):
@@ -126,7 +126,7 @@ def test_a_fault_of_an_unrelated_device_disturbs_nobody():
         point = first.compute.submit(first.compute.record())
         timer = threading.Timer(0.05, one.run)
         timer.start()
-        point.wait(timeout_s=5)
+        point.wait(timeout_s=HANG_S)
         timer.join()
 
 
@@ -150,10 +150,10 @@ def test_what_the_driver_says_is_near_does_not_hide_the_buffer(device: Device, f
 @pytest.mark.parametrize(
     "look",
     [
-        lambda device: device.compute.timeline.last.wait(timeout_s=5),
+        lambda device: device.compute.timeline.last.wait(timeout_s=HANG_S),
         lambda device: device.compute.timeline.last.done(),
-        lambda device: device.compute.sync(timeout_s=5),
-        lambda device: device.sync(timeout_s=5),
+        lambda device: device.compute.sync(timeout_s=HANG_S),
+        lambda device: device.sync(timeout_s=HANG_S),
         lambda device: device.poll_faults(),
         lambda device: device.copies[0].submit(
             device.copies[0].record(), after=[device.compute.timeline.last]
@@ -191,9 +191,11 @@ def test_a_wait_that_sleeps_sees_a_lie_of_a_queue_that_it_waits_for(device: Devi
     fake.hold = True
     first = device.copies[0].submit(device.copies[0].record())
     point = device.compute.submit(device.compute.record(), after=[first])
-    threading.Timer(0.02, overshoot, [first.signal]).start()
+    timer = threading.Timer(0.02, overshoot, [first.signal])
+    timer.start()
     with pytest.raises(DeviceFault, match="signal of copy 0 of fake:0 holds"):
-        point.wait(timeout_s=5)
+        point.wait(timeout_s=HANG_S)
+    timer.join()
 
 
 def test_nothing_is_reclaimed_on_a_lie(device: Device, fake: FakeDevice):
@@ -238,8 +240,8 @@ def test_after_recovery_who_waits_for_work_before_the_lie_is_told_of_it(device: 
         with pytest.raises(DeviceFault) as again:
             look()
         assert again.value.report is caught.value.report
-    device.compute.submit(device.compute.record()).wait(timeout_s=5)
-    device.sync(timeout_s=5)
+    device.compute.submit(device.compute.record()).wait(timeout_s=HANG_S)
+    device.sync(timeout_s=HANG_S)
 
 
 def test_signals_of_users_hold_whatever_they_are_set_to(device: Device):
@@ -248,9 +250,9 @@ def test_signals_of_users_hold_whatever_they_are_set_to(device: Device):
     signal.wait(7, timeout_s=0)
     assert signal.at(7).done()
     raised = device.signal()
-    device.compute.submit(device.compute.record().signal(raised, 1 << 40)).wait(timeout_s=5)
+    device.compute.submit(device.compute.record().signal(raised, 1 << 40)).wait(timeout_s=HANG_S)
     raised.wait(3, timeout_s=0)
-    device.sync(timeout_s=5)
+    device.sync(timeout_s=HANG_S)
 
 
 def test_timelines_that_change_slots_and_points_that_are_taken_back_are_no_lie(device: Device):
@@ -261,6 +263,6 @@ def test_timelines_that_change_slots_and_points_that_are_taken_back_are_no_lie(d
     before = queue.timeline.last
     queue.timeline.next()
     queue.timeline.undo(before)
-    device.sync(timeout_s=5)
+    device.sync(timeout_s=HANG_S)
     assert all(point.done() for point in points)
-    queue.submit(queue.record()).wait(timeout_s=5)
+    queue.submit(queue.record()).wait(timeout_s=HANG_S)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hcq.device import Device
     from hcq.executable import Executable
     from hcq.memory import Buffer
+    from hcq.queue import Queue
 
 
 def full(device: Device, byte: int, size: int = 64) -> Buffer:
@@ -369,6 +370,38 @@ def test_a_replay_on_a_closed_device_is_refused(fake: FakeDevice):
     device.close()
     with pytest.raises(UsageError, match="fake:0 is closed"):
         executable.replay([a, a])
+
+
+class Late:
+    """A queue's lock for which somebody has to wait, while something else happens."""
+
+    def __init__(self, queue: Queue, meanwhile: Callable[[], object]) -> None:
+        self._queue, self._lock, self._meanwhile = queue, queue.lock, meanwhile
+        queue.lock = self
+
+    def __enter__(self) -> None:
+        self._queue.lock = self._lock
+        self._meanwhile()
+        self._lock.acquire()
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.release()
+
+
+@pytest.mark.parametrize("what", ["device", "executable"])
+def test_a_replay_that_meets_a_close_is_refused(any_device: Device, fake: FakeDevice, what: str):
+    """It looks before it waits for the queue; what was closed when its turn comes takes nothing more."""
+    device = wrap(FakeDevice(), validate=any_device.watch is not None)
+    a, ring = full(device, 1), device.compute.ring
+    executable = adder(device, full(device, 0))
+    executable.replay([a, a]).wait()
+    closed = device if what == "device" else executable
+    Late(device.compute, closed.close)
+    before = ring.submits
+    with pytest.raises(UsageError, match="is closed"):
+        executable.replay([a, a])
+    assert ring.submits == before
+    device.close()
 
 
 def test_graphs_of_several_devices(any_device: Device, fake: FakeDevice):

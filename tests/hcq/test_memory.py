@@ -108,6 +108,26 @@ def test_memory_of_a_closed_buffer_returns_only_when_work_in_flight_is_done(devi
     assert va in {device.alloc(256).va, *(buffer.va for buffer in [device.alloc(256) for _ in range(3)])}
 
 
+def test_what_a_thread_closes_while_another_sweeps_is_freed_by_the_next_sweep(
+    device: Device, fake: FakeDevice
+):
+    """A thread has read where to note it, and notes it when the other thread has looked there."""
+    point = device.compute.timeline.last
+    buffer, program, stamp = device.alloc(64), device.load(ADD), device.stamp()
+    notes = device.heap.graves.append, device._dead_programs.append, device._pending_spans.append
+    device.sweep()
+    assert device.spans() == []
+    notes[0](([point], buffer._block, buffer._home))
+    notes[1](([point], program.loaded))
+    notes[2]((device.compute, [("span", stamp, stamp)]))
+    device.sweep()
+    assert buffer._home == [buffer._block]
+    assert fake.unloaded == ["add"]
+    device.compute.submit(device.compute.record().timestamp(stamp)).wait()
+    assert [span.name for span in device.spans()] == ["span"]
+    buffer._block, program.closed = None, True
+
+
 def test_memory_of_a_buffer_closed_while_nothing_runs_returns_at_once(device: Device):
     buffer = device.alloc(256)
     va = buffer.va

@@ -18,7 +18,7 @@ import pytest
 from hcq.errors import UsageError
 from hcq.process import OPEN
 from hcq.registry import wrap
-from tests.hcq.fake import FakeDevice
+from tests.hcq.fake import HANG_S, FakeDevice
 
 if TYPE_CHECKING:
     from hcq.device import Device
@@ -38,7 +38,7 @@ def child(body: str) -> subprocess.CompletedProcess[str]:
     program = START + textwrap.dedent(body)
     return subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", "-c", program],
-        capture_output=True, text=True, timeout=60, check=False, env=os.environ | {"PYTHONPATH": "."},
+        capture_output=True, text=True, timeout=HANG_S, check=False, env=os.environ | {"PYTHONPATH": "."},
     )  # fmt: skip
 
 
@@ -67,15 +67,14 @@ def test_ctrl_c_ends_a_wait():
     done = child("""
         gate = device.signal(host_set=True)
         main = os.getpid()
-        threading.Timer(0.2, lambda: os.kill(main, signal.SIGINT)).start()
-        start = time.monotonic()
         try:
+            threading.Timer(0.2, lambda: os.kill(main, signal.SIGINT)).start()
             gate.wait(1)
         except KeyboardInterrupt:
-            print(time.monotonic() - start < 5)
+            print("interrupted")
         device.close()
     """)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
 
 
 def test_a_forked_child_is_refused_and_its_parent_goes_on():
@@ -124,11 +123,11 @@ def test_a_child_goes_on_with_a_device_that_was_to_be_kept_over_forks():
             fake.close = lambda: os.write(1, b"closed ")
             pid = os.fork()
             if not pid:
-                queue.submit(queue.record()).wait(timeout_s=5)
+                queue.submit(queue.record()).wait(timeout_s=HANG_S)
                 os._exit(0)
             assert os.waitpid(pid, 0)[1] == 0
         """)],
-        capture_output=True, text=True, timeout=60, check=False, env=os.environ | {"PYTHONPATH": "."},
+        capture_output=True, text=True, timeout=HANG_S, check=False, env=os.environ | {"PYTHONPATH": "."},
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "closed ", "")
 
@@ -166,11 +165,15 @@ def test_a_forked_childs_signals_are_not_its_parents():
 
 def test_a_leaked_device_is_told_and_closed():
     fake = FakeDevice()
-    device = wrap(fake)
-    assert device in OPEN
-    del device
-    with pytest.warns(ResourceWarning, match=r"<Device fake:0 .*> was never closed"):
+
+    def drop() -> None:
+        device = wrap(fake)
+        assert device in OPEN
+        del device  # from here on any collection tells it
         gc.collect()
+
+    with pytest.warns(ResourceWarning, match=r"<Device fake:0 .*> was never closed"):
+        drop()
     assert fake.closes == 1
 
 
@@ -237,7 +240,7 @@ def test_a_closed_device_ends_waits_for_its_signals():
         point = first.compute.submit(first.compute.record(), after=[gate.at(1)])
         second.close()
         with pytest.raises(UsageError, match="fake:1 is closed"):
-            point.wait(timeout_s=5)
+            point.wait(timeout_s=HANG_S)
         gate._words[gate._index] = 1
 
 

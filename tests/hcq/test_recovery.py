@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hcq.device import Device
 from hcq.errors import DeviceFault, DriverError, FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.graph import Graph
 from hcq.registry import wrap
-from tests.hcq.fake import ADD, ONE, WILD, FakeDevice
+from hcq.validate import Watch
+from tests.hcq.fake import ADD, HANG_S, ONE, WILD, FakeDevice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hcq.device import Device
     from hcq.memory import Buffer
-    from hcq.signal import Point
+    from hcq.signal import Point, Signal
 
 
 @pytest.fixture(params=["validated", "plain"])
@@ -78,7 +79,9 @@ def test_memory_programs_and_queues_serve_again(device: Device):
     )
     point = device.compute.submit(commands)
     copied = device.alloc(64)
-    device.copies[0].submit(device.copies[0].record().copy(copied, out, 64), after=[point]).wait(timeout_s=5)
+    device.copies[0].submit(device.copies[0].record().copy(copied, out, 64), after=[point]).wait(
+        timeout_s=HANG_S
+    )
     assert bytes(copied.host()) == bytes([11]) * 64
     device.sync()
 
@@ -96,7 +99,7 @@ def test_a_device_recovers_from_every_fault_anew(device: Device):
     for _ in range(3):
         fault(device)
         device.recover()
-        add(device, x, full(device, 2), full(device, 3)).wait(timeout_s=5)
+        add(device, x, full(device, 2), full(device, 3)).wait(timeout_s=HANG_S)
         assert bytes(x.host()) == bytes([5]) * 64
 
 
@@ -110,9 +113,9 @@ def test_lost_points_raise_the_fault_that_lost_them_and_are_never_reached(device
     device.recover()
     report = None
     for _ in range(5):
-        device.copies[0].submit(device.copies[0].record()).wait(timeout_s=5)
+        device.copies[0].submit(device.copies[0].record()).wait(timeout_s=HANG_S)
         with pytest.raises(DeviceFault, match="a kernel hangs") as caught:
-            behind.wait(timeout_s=5)
+            behind.wait(timeout_s=HANG_S)
         report = report or caught.value.report
         assert caught.value.report is report
     assert not behind.done()
@@ -120,7 +123,7 @@ def test_lost_points_raise_the_fault_that_lost_them_and_are_never_reached(device
     for queue in device.queues:
         with pytest.raises(DeviceFault, match="a kernel hangs"):
             queue.submit(queue.record(), after=[behind])
-        queue.submit(queue.record(), after=[done]).wait(timeout_s=5)
+        queue.submit(queue.record(), after=[done]).wait(timeout_s=HANG_S)
 
 
 def test_values_go_on_growing(device: Device):
@@ -193,11 +196,11 @@ def test_a_graph_replays_after_the_fault(device: Device, fake: FakeDevice, copie
     fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
     device.recover()
     for byte in (7, 8, 8, 9):
-        executable.replay([full(device, byte)]).wait(timeout_s=5)
+        executable.replay([full(device, byte)]).wait(timeout_s=HANG_S)
         assert bytes(out.host()) == bytes([byte + 1]) * 64
     for point in lost:
         with pytest.raises(DeviceFault, match="hangs"):
-            point.wait(timeout_s=5)
+            point.wait(timeout_s=HANG_S)
 
 
 def test_another_device_that_waits_for_lost_work_gets_the_fault_and_recovers_too(
@@ -213,16 +216,16 @@ def test_another_device_that_waits_for_lost_work_gets_the_fault_and_recovers_too
     device.recover()
     for point in (behind, last):
         with pytest.raises(DeviceFault, match="a kernel hangs"):
-            point.wait(timeout_s=5)
-    beside.wait(timeout_s=5)
+            point.wait(timeout_s=HANG_S)
+    beside.wait(timeout_s=HANG_S)
     other.recover()
     for point in (behind, last):
         with pytest.raises(DeviceFault, match="a kernel hangs"):
-            point.wait(timeout_s=5)
+            point.wait(timeout_s=HANG_S)
     again = device.compute.submit(device.compute.record())
     joined = other.compute.submit(other.compute.record(), after=[again])
     fake.run()
-    joined.wait(timeout_s=5)
+    joined.wait(timeout_s=HANG_S)
     with pytest.raises(UsageError, match="has no fault"):
         other.recover()
 
@@ -238,13 +241,13 @@ def test_a_signal_that_lost_work_was_to_raise_is_good_again_once_it_is_submitted
     fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="a kernel hangs")
     device.recover()
     with pytest.raises(DeviceFault, match="a kernel hangs"):
-        signal.wait(3, timeout_s=5)
+        signal.wait(3, timeout_s=HANG_S)
     fake.hold = True
     device.compute.submit(commands)
     waiting = device.copies[0].submit(device.copies[0].record().wait(signal.at(3)))
     fake.hold = False
-    signal.wait(3, timeout_s=5)
-    waiting.wait(timeout_s=5)
+    signal.wait(3, timeout_s=HANG_S)
+    waiting.wait(timeout_s=HANG_S)
 
 
 def test_memory_of_lost_work_may_be_used_from_any_queue(device: Device, fake: FakeDevice):
@@ -254,7 +257,7 @@ def test_memory_of_lost_work_may_be_used_from_any_queue(device: Device, fake: Fa
     fake.hold = False
     fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
     device.recover()
-    add(device, target, source, source).wait(timeout_s=5)
+    add(device, target, source, source).wait(timeout_s=HANG_S)
     assert bytes(target.host()) == bytes([18]) * 64
 
 
@@ -265,7 +268,7 @@ def test_a_thread_that_waits_meanwhile_gets_the_fault(device: Device, fake: Fake
 
     def wait() -> None:
         try:
-            point.wait(timeout_s=20)
+            point.wait(timeout_s=HANG_S)
         except BaseException as error:  # noqa: BLE001 - told below
             seen.append(error)
 
@@ -278,6 +281,27 @@ def test_a_thread_that_waits_meanwhile_gets_the_fault(device: Device, fake: Fake
         waiter.join()
     assert [type(error) for error in seen] == [DeviceFault] * 4
     fake.hold = False
+
+
+def test_a_wait_that_is_judged_while_the_device_recovers_gets_the_fault():
+    """It has looked for faults and found none; then work is lost, and the validation layer forgets it."""
+    fake = FakeDevice()
+
+    class Slow(Watch):
+        def waiting(self, signal: Signal, value: int) -> None:
+            if fake.report is None:
+                fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
+                device.recover()
+                fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="the next")
+            super().waiting(signal, value)
+
+    device = Device(fake, watch=Slow(check=True, seed=0))
+    fake.hold = True
+    point = device.compute.submit(device.compute.record())
+    with pytest.raises(DeviceFault, match="hangs"):
+        point.wait(timeout_s=HANG_S)
+    fake.report, fake.hold = None, False
+    device.close()
 
 
 def test_a_device_that_cannot_recover_stays_as_it_was(device: Device, fake: FakeDevice, other: Device):
@@ -304,7 +328,7 @@ def test_the_report_that_a_thread_still_holds_does_not_fault_it_again(device: De
         device.poll_faults()
     device.recover()
     device.faulted(late)
-    device.compute.submit(device.compute.record()).wait(timeout_s=5)
+    device.compute.submit(device.compute.record()).wait(timeout_s=HANG_S)
 
 
 def test_spans_of_lost_work_are_forgotten(device: Device, fake: FakeDevice):
@@ -317,7 +341,7 @@ def test_spans_of_lost_work_are_forgotten(device: Device, fake: FakeDevice):
     fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
     device.recover()
     assert device.spans() == []
-    device.compute.submit(commands).wait(timeout_s=5)
+    device.compute.submit(commands).wait(timeout_s=HANG_S)
     assert [span.name for span in device.spans()] == ["lost"]
 
 
