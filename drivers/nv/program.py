@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv import vaspace
 from drivers.nv.layouts.compute import LOCAL_STACK_RESERVE, LOCAL_THREAD_ALIGN
 from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, SHARED_GRANULE, STACK_POINTER_TOP
-from drivers.nv.layouts.qmd import MAX_REGISTERS
-from drivers.nv.qmd import Descriptor, Launchable
+from drivers.nv.layouts.qmd import MAX_REGISTERS, WARP
+from drivers.nv.qmd import Descriptor, Launchable, resident_warps
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from hcq.program import Dim3, KernelImage
 
 _SHAPES_KEPT: Final = 256
-_REGISTER_FILE, _WARP, _REGISTER_UNIT = 65536, 32, 256
-"""Registers of an SM, threads of a warp, registers allocated at once (nv.md 4.2)."""
 _FIRST_SM_WITH_RESERVE: Final = 90
 
 
@@ -166,8 +164,7 @@ class NvProgram:
 
 def thread_limit(registers: int) -> int:
     """Return how many threads of a workgroup the register file holds (nv.md 4.2)."""
-    unit = -(-max(registers, 1) * _WARP // _REGISTER_UNIT) * _REGISTER_UNIT
-    return _REGISTER_FILE // unit // 4 * 4 * _WARP
+    return resident_warps(registers) * WARP
 
 
 def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:

@@ -7,6 +7,7 @@ nowhere else.
 
 from __future__ import annotations
 
+import math
 from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,9 +15,13 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv.layouts.qmd import (
     CARVEOUTS_KIB,
     CONSTANT_BANKS,
+    GROUPS_PER_SM,
     PREFETCH_MAX,
     PREFETCH_UNIT,
     QMDS,
+    REGISTER_FILE,
+    REGISTER_UNIT,
+    WARP,
     sass_version,
     sm_config,
 )
@@ -120,12 +125,42 @@ def carveouts(gpu: Gpu, shared_bytes: int) -> tuple[int, int]:
     return sm_config(fitting), sm_config(steps[-1])
 
 
+def resident_warps(registers: int) -> int:
+    """Return how many warps of so many registers a thread the register file holds (nv.md 4.2)."""
+    unit = -(-max(registers, 1) * WARP // REGISTER_UNIT) * REGISTER_UNIT
+    return REGISTER_FILE // unit // 4 * 4
+
+
+def wanted_carveout(gpu: Gpu, kernel: Launchable, threads: int) -> int:
+    """Return the code of the smallest carve-out for all the groups that an SM could run at once.
+
+    An SM that is set to less runs fewer groups, however many registers and warps are left.
+    """
+    steps = CARVEOUTS_KIB[gpu.family]
+    warps = min(gpu.max_warps, resident_warps(kernel.registers))
+    groups = max(1, min(warps // max(1, -(-threads // WARP)), GROUPS_PER_SM[gpu.family]))
+    held = (steps[-1] << 10) // max(1, kernel.shared_bytes)
+    return sm_config(next(kib for kib in steps if kib << 10 >= min(groups, held) * kernel.shared_bytes))
+
+
 class Descriptor:
     """The template of one kernel's descriptor, as u64 words, and where the open values go."""
 
-    __slots__ = ("align", "bank0", "dialect", "grid", "layout", "template", "threads")
+    __slots__ = (
+        "_gpu",
+        "_kernel",
+        "align",
+        "bank0",
+        "dialect",
+        "grid",
+        "layout",
+        "target",
+        "template",
+        "threads",
+    )
 
     def __init__(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> None:
+        self._gpu, self._kernel = gpu, kernel
         version = gpu.generation.qmd
         self.layout = QMDS[version]
         self.dialect = DIALECTS[version]
@@ -137,6 +172,7 @@ class Descriptor:
         """Alignment of constant bank 0."""
         self.grid = tuple(_place(self.layout, name) for name in self.dialect.grid)
         self.threads = tuple(_place(self.layout, name) for name in THREADS)
+        self.target = _place(self.layout, "TARGET_SM_CONFIG_SHARED_MEM_SIZE")
         self.bank0 = _place(self.layout, self.dialect.bank[0])[0]
         """Index of the u64 word in which bank 0's address goes, shifted right by `dialect.bank_shift`."""
 
@@ -173,7 +209,6 @@ class Descriptor:
             "PROGRAM_PREFETCH_SIZE": min(kernel.code_bytes // PREFETCH_UNIT, PREFETCH_MAX),
             dialect.shared: kernel.shared_bytes >> dialect.shared_shift,
             "MIN_SM_CONFIG_SHARED_MEM_SIZE": least,
-            "TARGET_SM_CONFIG_SHARED_MEM_SIZE": least,
             "MAX_SM_CONFIG_SHARED_MEM_SIZE": most,
             f"SHADER_LOCAL_MEMORY_{local}_SIZE{suffix}": kernel.local_bytes >> dialect.local_shift,
             "CONSTANT_BUFFER_VALID": tuple(valid),
@@ -186,7 +221,8 @@ class Descriptor:
     def shaped(self, groups: tuple[int, int, int], threads: tuple[int, int, int]) -> array[int]:
         """Return a copy with the shape filled in; only bank 0's address is open then."""
         words = self.template[:]
-        for values, places in ((groups, self.grid), (threads, self.threads)):
+        target = wanted_carveout(self._gpu, self._kernel, math.prod(threads))
+        for values, places in ((groups, self.grid), (threads, self.threads), ((target,), (self.target,))):
             for value, (index, lo, width) in zip(values, places, strict=True):
                 if not 0 < value < 1 << width:
                     raise UsageError(

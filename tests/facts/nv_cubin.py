@@ -71,6 +71,8 @@ SHARED_CARVEOUTS_KIB = {
     "sm_90": (0, 8, 16, 32, 64, 100, 132, 164, 196, 228),
     "sm_100": (0, 8, 16, 32, 64, 100, 132, 164, 196, 228),
 }
+GROUPS_PER_SM = {"sm_80": 32, "sm_86": 16, "sm_87": 16, "sm_89": 24, "sm_90": 32, "sm_100": 32, "sm_120": 24}
+"""CUDA C programming guide, technical specifications per compute capability: resident blocks per SM."""
 SM_CONFIG_EXAMPLES = {0: 0x1, 100: 0x1a, 228: 0x3a}
 """KiB of shared memory -> the value of the SM_CONFIG fields: KiB / 4 + 1."""
 SHARED_ROUNDING, MAX_DYNAMIC_SHARED_H200 = 0x100, 227 << 10

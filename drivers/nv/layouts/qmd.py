@@ -59,6 +59,16 @@ CARVEOUTS_KIB: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
 )
 """Shared-memory carve-outs of an SM, in KiB (nv.md 4.2)."""
 
+GROUPS_PER_SM: Final[Mapping[str, int]] = MappingProxyType(
+    {"sm_80": 32, "sm_86": 16, "sm_87": 16, "sm_89": 24, "sm_90": 32, "sm_100": 32, "sm_120": 24}
+)
+"""Workgroups that an SM runs at once at most (CUDA C programming guide, compute capabilities)."""
+REGISTER_FILE: Final = 65536
+"""Registers of an SM, of which each of its four parts has a quarter."""
+REGISTER_UNIT: Final = 256
+"""Registers that a warp is given at once."""
+WARP: Final = 32
+
 
 def sm_config(kib: int) -> int:
     """Return the code of a carve-out: KiB / 4 + 1 (nv.md 4.2)."""

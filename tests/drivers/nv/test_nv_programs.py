@@ -11,8 +11,9 @@ from drivers.elf import LOAD, Elf, Site
 from drivers.nv import cubin
 from drivers.nv.layouts import cubin as layout
 from drivers.nv.layouts.cubin import CallAbs47, CallAbs55, Relocation
+from drivers.nv.layouts.qmd import sm_config
 from drivers.nv.program import check, thread_limit
-from drivers.nv.qmd import carveouts
+from drivers.nv.qmd import Launchable, carveouts, wanted_carveout
 from hcq.errors import CompileError, UnsupportedError, UsageError
 from hcq.program import KernelImage
 from tools.nv_golden import sample, small_cubin
@@ -186,6 +187,7 @@ def test_a_missing_assembler_is_told_with_its_cure(monkeypatch: pytest.MonkeyPat
 
 class FakeGpu:
     family = sm = "sm_90"
+    max_warps = 64
 
 
 def kernel_of(sm: int, parameters: int = 20):
@@ -215,6 +217,35 @@ def test_registers_limit_the_threads_of_a_workgroup(registers: int, threads: int
 )
 def test_carve_outs_are_the_smallest_that_holds_and_the_largest(size: int, codes: tuple[int, int]):
     assert carveouts(FakeGpu(), size) == codes
+
+
+@pytest.mark.parametrize(
+    ("shared", "registers", "threads", "kib"),
+    [
+        (0x400, 16, 1024, 8),  # two groups fill the warps
+        (0x400, 16, 128, 16),  # sixteen do
+        (0x400, 16, 33, 32),  # a group of two warps; 32 groups are the most
+        (0x400, 128, 128, 8),  # registers for four groups
+        (48 << 10, 32, 128, 196),  # room for four groups
+        (100 << 10, 32, 128, 228),  # for two
+        (164 << 10, 32, 128, 164),
+        (228 << 10, 32, 128, 228),
+    ],
+)
+def test_the_carve_out_that_is_wanted_holds_every_group_that_an_sm_could_run(
+    shared: int, registers: int, threads: int, kib: int
+):
+    kernel = Launchable(
+        program=0,
+        code_bytes=256,
+        registers=registers,
+        barriers=0,
+        shared_bytes=shared,
+        local_bytes=0,
+        banks={},
+        bank0_bytes=0x230,
+    )
+    assert wanted_carveout(FakeGpu(), kernel, threads) == sm_config(kib)
 
 
 def test_more_shared_memory_than_there_is_is_refused():
