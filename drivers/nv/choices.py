@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from drivers.nv.layouts.compute import PcasAction
-from drivers.nv.layouts.qmd import GROUP_ID_TINYGRAD, TYPE_GRID_CTA
+from drivers.nv.layouts.qmd import GROUP_ID_NVK, GROUP_ID_TINYGRAD, TYPE_GRID_CTA
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,8 +27,10 @@ class Choices:
     """Local memory's MAX_SM_COUNT: 0xff, or the number of TPCs."""
     qmd_type: int = TYPE_GRID_CTA
     """QMD_TYPE of V04: GRID_CTA, or 0 as NVK leaves it."""
-    group_id: int = 0
-    sampler_via_header: bool = True
+    group_id: int | None = None
+    """QMD_GROUP_ID; none is what is known to launch with the descriptor's version."""
+    sampler_via_header: bool = False
+    """SAMPLER_INDEX by header, or apart from it, as the launches known on Hopper say."""
     pcas: PcasAction = PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE
     """How a descriptor is launched; the others leave its cached copy or its prefetch alone."""
     doorbell_bar1: bool = True
@@ -71,8 +73,8 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
     "stack": ("high", "low"),
     "all_sms": (True, False),
     "qmd_type": (TYPE_GRID_CTA, 0),
-    "group_id": (0, GROUP_ID_TINYGRAD),
-    "sampler_via_header": (True, False),
+    "group_id": (None, 0, GROUP_ID_NVK, GROUP_ID_TINYGRAD),
+    "sampler_via_header": (False, True),
     "pcas": (
         PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE,
         PcasAction.INVALIDATE_COPY_SCHEDULE,
@@ -114,7 +116,7 @@ def parse(text: str) -> Choices:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bool):
+    if isinstance(value, bool | None):
         return str(value).lower()
     return str(int(value)) if isinstance(value, int) else str(value)
 

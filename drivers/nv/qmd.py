@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv.layouts.qmd import (
     CARVEOUTS_KIB,
     CONSTANT_BANKS,
+    GROUP_IDS,
     GROUPS_PER_SM,
     PREFETCH_MAX,
     PREFETCH_UNIT,
@@ -177,7 +178,7 @@ class Descriptor:
         """Index of the u64 word in which bank 0's address goes, shifted right by `dialect.bank_shift`."""
 
     def _fields(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> dict[str, object]:
-        dialect = self.dialect
+        dialect, version = self.dialect, gpu.generation.qmd
         least, most = carveouts(gpu, kernel.shared_bytes)
         program = kernel.program >> dialect.program_shift
         prefetch = kernel.program // PREFETCH_UNIT
@@ -190,7 +191,7 @@ class Descriptor:
             lower[number], upper[number] = va >> dialect.bank_shift & _WORD, va >> dialect.bank_shift >> 32
         return {
             "QMD_TYPE": choices.qmd_type,
-            "QMD_GROUP_ID": choices.group_id,
+            "QMD_GROUP_ID": GROUP_IDS[version] if choices.group_id is None else choices.group_id,
             "SM_GLOBAL_CACHING_ENABLE": True,
             "API_VISIBLE_CALL_LIMIT": CallLimit.NO_CHECK,
             "SAMPLER_INDEX": SamplerIndex(int(choices.sampler_via_header)),
