@@ -126,7 +126,7 @@ COMPUTE_FIELDS: dict[str, dict[str, Bits]] = {
 """Upper address bits that depend on the generation stand in COMPUTE_UPPER_BITS."""
 
 COMPUTE_UPPER_BITS = {
-    "SET_REPORT_SEMAPHORE_ADDRESS_UPPER": {"hopper": 25},
+    "SET_REPORT_SEMAPHORE_ADDRESS_UPPER": {"ampere": 8, "hopper": 25},
     "SET_SHADER_LOCAL_MEMORY_A": {"ampere": 17, "hopper": 25},
     "SET_REPORT_SEMAPHORE_A": {"ampere": 8, "hopper": 25},
 }
@@ -152,8 +152,8 @@ COPY: dict[str, int] = {
     "SET_REMAP_CONST_B": 0x704, "SET_REMAP_COMPONENTS": 0x708,
 }
 COPY_UPPER_BITS = {
-    "SET_SEMAPHORE_A": {"ampere": 17, "hopper": 25}, "OFFSET_IN_UPPER": {"hopper": 25},
-    "OFFSET_OUT_UPPER": {"hopper": 25},
+    "SET_SEMAPHORE_A": {"ampere": 17, "hopper": 25}, "OFFSET_IN_UPPER": {"ampere": 17, "hopper": 25},
+    "OFFSET_OUT_UPPER": {"ampere": 17, "hopper": 25},
 }
 REMAP_COMPONENTS: dict[str, Bits] = {
     "DST_X": (0, 2), "DST_Y": (4, 6), "DST_Z": (8, 10), "DST_W": (12, 14), "COMPONENT_SIZE": (16, 17),

@@ -228,6 +228,7 @@ METHODS_AMPERE: Final[Mapping[int, Method]] = MappingProxyType(
         **METHODS,
         int(_M.SET_SHADER_LOCAL_MEMORY_A): Method("SET_SHADER_LOCAL_MEMORY_A", Upper17),
         int(_M.SET_REPORT_SEMAPHORE_A): Method("SET_REPORT_SEMAPHORE_A", Upper8),
+        int(_M.SET_REPORT_SEMAPHORE_ADDRESS_UPPER): Method("SET_REPORT_SEMAPHORE_ADDRESS_UPPER", Upper8),
     }
 )
 """Address -> method, Ampere and Ada."""

@@ -140,7 +140,13 @@ _DATA: Final[Mapping[int, type[BitStruct]]] = {
 METHODS: Final[Mapping[int, Method]] = MappingProxyType({int(m): Method(m.name, _DATA.get(m)) for m in _M})
 """Address -> method, Hopper and Blackwell."""
 METHODS_AMPERE: Final[Mapping[int, Method]] = MappingProxyType(
-    {**METHODS, int(_M.SET_SEMAPHORE_A): Method("SET_SEMAPHORE_A", Upper17)}
+    {
+        **METHODS,
+        **{
+            int(m): Method(m.name, Upper17)
+            for m in (_M.SET_SEMAPHORE_A, _M.OFFSET_IN_UPPER, _M.OFFSET_OUT_UPPER)
+        },
+    }
 )
 """Address -> method, Ampere and Ada."""
 
