@@ -44,6 +44,8 @@ _LOAD_S = 30.0
 """Limit of rungs that may load the assembler first, from a cold disk; what they wait for ends sooner."""
 _HOST_RELEASE = ("doorbell_bar1", "object_buffer", "push_in_vram", "host_memory")
 _LAUNCH = (
+    "full_descriptor",
+    "carveout",
     "qmd_type",
     "group_id",
     "sampler_via_header",
@@ -74,7 +76,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(17, "report semaphore", low.report_semaphore, needs=(16,)),
     Rung(18, "a kernel stores a token", high.store, _LAUNCH, (14, 16), _LOAD_S),
     Rung(19, "grid, parameters, constants", high.grid, needs=(18,), limit_s=_LOAD_S),
-    Rung(20, "shared memory", high.shared, needs=(18,), limit_s=_LOAD_S),
+    Rung(20, "shared memory", high.shared, ("carveout",), (18,), _LOAD_S),
     Rung(21, "local memory", high.local, ("stack", "all_sms"), (18,), _LOAD_S),
     Rung(22, "copies and kernels in turn", high.exchange, needs=(18,), limit_s=_LOAD_S),
     Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),

@@ -31,6 +31,10 @@ class Choices:
     """QMD_GROUP_ID; none is what is known to launch with the descriptor's version."""
     sampler_via_header: bool = False
     """SAMPLER_INDEX by header, or apart from it, as the launches known on Hopper say."""
+    full_descriptor: bool = True
+    """Descriptors say more than Hopper's one known launch did: invalidations, membar, prefetch of code."""
+    carveout: Literal["wanted", "least", "none"] = "wanted"
+    """The target carve-out holds all groups that an SM can run, or one; or nothing is said of carve-outs."""
     pcas: PcasAction = PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE
     """How a descriptor is launched; the others leave its cached copy or its prefetch alone."""
     doorbell_bar1: bool = True
@@ -75,6 +79,8 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
     "qmd_type": (TYPE_GRID_CTA, 0),
     "group_id": (None, 0, GROUP_ID_NVK, GROUP_ID_TINYGRAD),
     "sampler_via_header": (False, True),
+    "full_descriptor": (True, False),
+    "carveout": ("wanted", "least", "none"),
     "pcas": (
         PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE,
         PcasAction.INVALIDATE_COPY_SCHEDULE,

@@ -93,6 +93,21 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 """Version -> its words for things (nv.md 4.1)."""
 
+_SPARE: Final = frozenset(
+    {
+        "CONSTANT_BUFFER_INVALIDATE",
+        "CWD_MEMBAR_TYPE",
+        "INVALIDATE_SHADER_DATA_CACHE",
+        "INVALIDATE_TEXTURE_DATA_CACHE",
+        "INVALIDATE_TEXTURE_HEADER_CACHE",
+        "INVALIDATE_TEXTURE_SAMPLER_CACHE",
+        "PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED",
+        "PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED",
+        "PROGRAM_PREFETCH_SIZE",
+        "SASS_VERSION",
+    }
+)
+"""What the one launch known on Hopper leaves out (nv.md 4.2)."""
 THREADS: Final = ("CTA_THREAD_DIMENSION0", "CTA_THREAD_DIMENSION1", "CTA_THREAD_DIMENSION2")
 
 
@@ -148,6 +163,8 @@ class Descriptor:
     """The template of one kernel's descriptor, as u64 words, and where the open values go."""
 
     __slots__ = (
+        "_carveout",
+        "_carveouts",
         "_gpu",
         "_kernel",
         "align",
@@ -161,12 +178,15 @@ class Descriptor:
     )
 
     def __init__(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> None:
-        self._gpu, self._kernel = gpu, kernel
+        self._gpu, self._kernel, self._carveout = gpu, kernel, choices.carveout
+        # Asked in any case: what no carve-out holds is refused.
+        least = carveouts(gpu, kernel.shared_bytes)
+        self._carveouts = (0, 0) if choices.carveout == "none" else least
         version = gpu.generation.qmd
         self.layout = QMDS[version]
         self.dialect = DIALECTS[version]
         fields = self._fields(gpu, choices, kernel)
-        names = set(self.layout.FIELDS)
+        names = set(self.layout.FIELDS) - (frozenset() if choices.full_descriptor else _SPARE)
         words = self.layout(**{name: value for name, value in fields.items() if name in names}).to_bytes()
         self.template = array("Q", words)
         self.align = 1 << max(self.dialect.bank_shift, 8 if not self.dialect.bank_shift else 6)
@@ -179,7 +199,6 @@ class Descriptor:
 
     def _fields(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> dict[str, object]:
         dialect, version = self.dialect, gpu.generation.qmd
-        least, most = carveouts(gpu, kernel.shared_bytes)
         program = kernel.program >> dialect.program_shift
         prefetch = kernel.program // PREFETCH_UNIT
         local = "HIGH" if choices.stack == "high" else "LOW"
@@ -209,8 +228,8 @@ class Descriptor:
             "PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED": prefetch >> 32,
             "PROGRAM_PREFETCH_SIZE": min(kernel.code_bytes // PREFETCH_UNIT, PREFETCH_MAX),
             dialect.shared: kernel.shared_bytes >> dialect.shared_shift,
-            "MIN_SM_CONFIG_SHARED_MEM_SIZE": least,
-            "MAX_SM_CONFIG_SHARED_MEM_SIZE": most,
+            "MIN_SM_CONFIG_SHARED_MEM_SIZE": self._carveouts[0],
+            "MAX_SM_CONFIG_SHARED_MEM_SIZE": self._carveouts[1],
             f"SHADER_LOCAL_MEMORY_{local}_SIZE{suffix}": kernel.local_bytes >> dialect.local_shift,
             "CONSTANT_BUFFER_VALID": tuple(valid),
             "CONSTANT_BUFFER_INVALIDATE": (True,),
@@ -222,8 +241,12 @@ class Descriptor:
     def shaped(self, groups: tuple[int, int, int], threads: tuple[int, int, int]) -> array[int]:
         """Return a copy with the shape filled in; only bank 0's address is open then."""
         words = self.template[:]
-        target = wanted_carveout(self._gpu, self._kernel, math.prod(threads))
-        for values, places in ((groups, self.grid), (threads, self.threads), ((target,), (self.target,))):
+        target = self._carveouts[0]
+        if self._carveout == "wanted":
+            target = wanted_carveout(self._gpu, self._kernel, math.prod(threads))
+        index, lo, _ = self.target
+        words[index] |= target << lo
+        for values, places in ((groups, self.grid), (threads, self.threads)):
             for value, (index, lo, width) in zip(values, places, strict=True):
                 if not 0 < value < 1 << width:
                     raise UsageError(

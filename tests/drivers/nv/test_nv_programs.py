@@ -9,11 +9,14 @@ import pytest
 from compiler import cubin as assembler
 from drivers.elf import LOAD, Elf, Site
 from drivers.nv import cubin
+from drivers.nv.choices import parse
 from drivers.nv.layouts import cubin as layout
 from drivers.nv.layouts.cubin import CallAbs47, CallAbs55, Relocation
+from drivers.nv.layouts.families import GENERATIONS
 from drivers.nv.layouts.qmd import sm_config
+from drivers.nv.layouts.qmd_v04 import QmdV04
 from drivers.nv.program import check, thread_limit
-from drivers.nv.qmd import Launchable, carveouts, wanted_carveout
+from drivers.nv.qmd import Descriptor, Launchable, carveouts, wanted_carveout
 from hcq.errors import CompileError, UnsupportedError, UsageError
 from hcq.program import KernelImage
 from tools.nv_golden import sample, small_cubin
@@ -187,7 +190,21 @@ def test_a_missing_assembler_is_told_with_its_cure(monkeypatch: pytest.MonkeyPat
 
 class FakeGpu:
     family = sm = "sm_90"
-    max_warps = 64
+    max_warps, sm_version = 64, 0x900
+    generation = GENERATIONS[0xCBC0]
+
+
+def launchable(*, shared: int = 0x400, registers: int = 16) -> Launchable:
+    return Launchable(
+        program=0x10_0000_0000,
+        code_bytes=4096,
+        registers=registers,
+        barriers=1,
+        shared_bytes=shared,
+        local_bytes=0,
+        banks={},
+        bank0_bytes=0x230,
+    )
 
 
 def kernel_of(sm: int, parameters: int = 20):
@@ -235,17 +252,48 @@ def test_carve_outs_are_the_smallest_that_holds_and_the_largest(size: int, codes
 def test_the_carve_out_that_is_wanted_holds_every_group_that_an_sm_could_run(
     shared: int, registers: int, threads: int, kib: int
 ):
-    kernel = Launchable(
-        program=0,
-        code_bytes=256,
-        registers=registers,
-        barriers=0,
-        shared_bytes=shared,
-        local_bytes=0,
-        banks={},
-        bank0_bytes=0x230,
+    assert wanted_carveout(FakeGpu(), launchable(shared=shared, registers=registers), threads) == sm_config(
+        kib
     )
-    assert wanted_carveout(FakeGpu(), kernel, threads) == sm_config(kib)
+
+
+def descriptor(choices: str) -> QmdV04:
+    words = Descriptor(FakeGpu(), parse(choices), launchable()).shaped((2, 1, 1), (128, 1, 1))
+    return QmdV04.from_bytes(words.tobytes())
+
+
+@pytest.mark.parametrize(
+    ("carveout", "kib"), [("wanted", (8, 16, 228)), ("least", (8, 8, 228)), ("none", None)]
+)
+def test_a_descriptor_says_of_carve_outs_what_was_chosen(carveout: str, kib: tuple[int, ...] | None):
+    fields = descriptor(f"carveout={carveout}")
+    codes = tuple(map(sm_config, kib)) if kib else (0, 0, 0)
+    assert codes == (
+        fields.MIN_SM_CONFIG_SHARED_MEM_SIZE,
+        fields.TARGET_SM_CONFIG_SHARED_MEM_SIZE,
+        fields.MAX_SM_CONFIG_SHARED_MEM_SIZE,
+    )
+
+
+def test_a_spare_descriptor_has_what_the_launch_known_on_hopper_has():
+    fields = descriptor("full_descriptor=false+carveout=none")
+    spoken = {name for name in QmdV04.FIELDS if getattr(fields, name) != getattr(QmdV04(), name)}
+    assert spoken == {
+        "QMD_TYPE",
+        "API_VISIBLE_CALL_LIMIT",
+        "GRID_WIDTH",
+        "GRID_HEIGHT",
+        "GRID_DEPTH",
+        "CTA_THREAD_DIMENSION0",
+        "CTA_THREAD_DIMENSION1",
+        "CTA_THREAD_DIMENSION2",
+        "REGISTER_COUNT",
+        "BARRIER_COUNT",
+        "SHARED_MEMORY_SIZE",
+        "PROGRAM_ADDRESS_UPPER",
+        "CONSTANT_BUFFER_VALID",
+        "CONSTANT_BUFFER_SIZE_SHIFTED4",
+    }
 
 
 def test_more_shared_memory_than_there_is_is_refused():
