@@ -88,6 +88,9 @@ class Place:
 
     number: int
 
+    def __repr__(self) -> str:
+        return f"<tensor {self.number}>"
+
 
 @dataclass(frozen=True, slots=True)
 class BoundPlace:

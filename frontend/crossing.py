@@ -10,11 +10,13 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
+from compiler.dtype import DType
 from frontend.autograd import between
 from frontend.device import LOCK
 from frontend.expr import PARAM, Leaves
 from frontend.lazy import EPOCH, Rebound, make, refresh
 from frontend.marks import wanting
+from frontend.ops.casts import cast
 from frontend.plan import CAPTURE
 from frontend.realize import realize_one
 from frontend.storage import Origin, bytes_of, of_bytes
@@ -26,12 +28,14 @@ if TYPE_CHECKING:
 _NUMBERS: Final = count()
 
 
-def to(self: Tensor, device: str | None) -> Tensor:
+def to(self: Tensor, device: str | DType | None) -> Tensor:
     """Return the value on another device: a new tensor, through which gradients flow back.
 
     They reach the tensors that have requires_grad by then; to others, a moved tensor is a fresh start. On the
-    same device it is self.
+    same device it is self. A dtype in the place of a device casts.
     """
+    if isinstance(device, DType):
+        return cast(self, device)
     name = self.device_name(device)
     if name == self.expr.device:
         return self

@@ -186,6 +186,8 @@ class Devices:
 
             if name == "auto":
                 return self.DEFAULT
+            if not isinstance(name, str):
+                raise UsageError(f"a device is named, as in 'cpu' or 'nv:1', saw {name!r}")
             try:
                 entry, index, variant = parse(name)
             except UsageError as error:

@@ -262,6 +262,8 @@ def varies(fn: Any, e: Expr, value: float) -> bool:
     """Count a new number at one place; return whether it changes too often to be part of the structure."""
     if _depth[0] or value in PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
         return False
+    if e.dtype.is_int and isinstance(value, int) and not e.dtype.min <= value <= e.dtype.max:
+        return False
     if len(_sites) > SITE_LIMIT:
         _sites.clear()
     count = _sites.get((fn, e), 0)

@@ -110,6 +110,9 @@ def bytes_of(t: Tensor) -> memoryview:
 
 
 # -- Python data ---------------------------------------------------------------------------------------
+_PLAIN: Final = frozenset({bool, int, float})
+
+
 def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
     """Return the numbers of a nest of lists, and its shape; a ragged nest is refused."""
     shape: list[int] = []
@@ -120,10 +123,26 @@ def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
             raise UsageError(f"the lists at depth {len(shape)} differ in length; a tensor wants them equal")
         shape.append(n)
         level = [y for x in level for y in x]
-    wrong = next((x for x in level if not isinstance(x, (bool, int, float))), None)
-    if wrong is not None:
-        raise UsageError(f"a tensor is made of numbers, saw {wrong!r} of type {type(wrong).__name__}")
+    if not _PLAIN.issuperset(map(type, level)):
+        level = [_plain(x) for x in level]
     return level, tuple(shape)
+
+
+def _plain(x: Any) -> Any:
+    """Return a number in a class of Python's own: NumPy's scalars are numbers too."""
+    if type(x) in _PLAIN:
+        return x
+    if isinstance(x, float):
+        return float(x)
+    if isinstance(x, int):
+        return int(x)
+    found = x.item() if type(x).__module__ == "numpy" and x.ndim == 0 else None
+    if type(found) not in _PLAIN:
+        raise UsageError(
+            f"a tensor is made of numbers, saw {x!r} of type {type(x).__name__}"
+            "\nhint: Tensor.stack joins tensors, numpy.stack arrays"
+        )
+    return found
 
 
 def dtype_of(numbers: list[Any]) -> DType:

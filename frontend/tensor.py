@@ -244,6 +244,14 @@ class Tensor(Methods, Operators):
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:
+        if value is not None and (
+            value.__class__ is not Tensor
+            or value.expr.shape != self.expr.shape
+            or value.expr.dtype is not self.expr.dtype
+        ):
+            raise UsageError(
+                f"the gradient of {self!r} is a {self.expr.dtype.name} tensor of its shape, saw {value!r}"
+            )
         if value is not None or hasattr(self, "state"):
             marks.state_of(self).value = value
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, method
+from frontend.ops.arguments import element_type
 from frontend.ops.sources import convert
 from hcq.errors import UsageError
 
@@ -15,20 +16,26 @@ if TYPE_CHECKING:
 
 
 @method
-def cast(self: Tensor, dtype: DType) -> Tensor:
-    """Return the values in another dtype.
+def cast(self: Tensor, dtype: DType | str) -> Tensor:
+    """Return the values in another dtype, given by itself or by name.
 
     Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`.
     """
-    if dtype.__class__ is not DType:
-        raise UsageError(f"cast: wanted a dtype such as dtypes.float32, saw {dtype!r}")
-    return convert(self, dtype)
+    return convert(self, _wanted(dtype, "cast"))
 
 
 @method
-def bitcast(self: Tensor, dtype: DType) -> Tensor:
-    """Return the same bits as another dtype of the same size."""
-    return self if self.expr.dtype is dtype else apply(Ops.BITCAST, dtype, self)
+def bitcast(self: Tensor, dtype: DType | str) -> Tensor:
+    """Return the same bits as another dtype of the same size, given by itself or by name."""
+    wanted = _wanted(dtype, "bitcast")
+    return self if self.expr.dtype is wanted else apply(Ops.BITCAST, wanted, self)
+
+
+def _wanted(dtype: DType | str, what: str) -> DType:
+    found = element_type(dtype)
+    if found is None:
+        raise UsageError(f"{what}: wanted a dtype such as dtypes.float32, or its name, saw None")
+    return found
 
 
 def float(self: Tensor) -> Tensor:

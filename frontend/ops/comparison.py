@@ -16,43 +16,51 @@ if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
+def _sides(what: str, a: Tensor, b: Tensor | Number) -> tuple[Tensor, Tensor]:
+    """Return what to compare; a whole number that no element can be is only greater or less than all."""
+    dtype, shape = a.expr.dtype, a.expr.shape
+    if isinstance(b, int) and dtype.is_int and not dtype.min <= b <= dtype.max:
+        return constant(a, 0, dtypes.int32, shape), constant(a, 1 if b > 0 else -1, dtypes.int32, shape)
+    return agree(what, a, b)
+
+
 @operator
 def lt(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return self < other, as bool."""
-    return apply(Ops.LT, None, *agree("lt", self, other))
+    return apply(Ops.LT, None, *_sides("lt", self, other))
 
 
 @operator
 def gt(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return self > other, as bool."""
-    x, y = agree("gt", self, other)
+    x, y = _sides("gt", self, other)
     return apply(Ops.LT, None, y, x)
 
 
 @operator
 def le(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return self <= other, as bool; false when one is NaN."""
-    x, y = agree("le", self, other)
+    x, y = _sides("le", self, other)
     return apply(Ops.OR, None, apply(Ops.LT, None, x, y), apply(Ops.EQ, None, x, y))
 
 
 @operator
 def ge(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return self >= other, as bool; false when one is NaN."""
-    x, y = agree("ge", self, other)
+    x, y = _sides("ge", self, other)
     return apply(Ops.OR, None, apply(Ops.LT, None, y, x), apply(Ops.EQ, None, x, y))
 
 
 @operator
 def eq(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return self == other, as bool."""
-    return apply(Ops.EQ, None, *agree("eq", self, other))
+    return apply(Ops.EQ, None, *_sides("eq", self, other))
 
 
 @operator
 def ne(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return self != other, as bool."""
-    return apply(Ops.NE, None, *agree("ne", self, other))
+    return apply(Ops.NE, None, *_sides("ne", self, other))
 
 
 @composite

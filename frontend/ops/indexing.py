@@ -106,14 +106,7 @@ def _take(x: Tensor, cuts: list[Cut]) -> Tensor:
 
 def getitem(self: Tensor, key: Any) -> Tensor:
     """Return self[key]: see the module for what a key may hold."""
-    if isinstance(key, list):
-        key = self.operand(key)
-    elif isinstance(key, tuple):
-        key = tuple(
-            [self.operand(k) if isinstance(k, list) or type(k).__module__ == "numpy" else k for k in key]
-        )
-    elif type(key).__module__ == "numpy":
-        key = self.operand(key)
+    key = _with_tensors(self, key)
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
         raise UnsupportedError(
             "a bool tensor as index gives a size that depends on values; use where, or masked_fill"
@@ -121,6 +114,13 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     x, key = take_moving(self, key)
     entries, tensors = _entries(key, x.expr.shape, self.__class__)
     return _getitem(x, tuple(entries), *tensors)
+
+
+def _with_tensors(x: Tensor, key: Any) -> Any:
+    """Return a key whose lists and NumPy arrays are tensors."""
+    if isinstance(key, tuple):
+        return tuple([_with_tensors(x, k) for k in key])
+    return x.operand(key) if isinstance(key, list) or type(key).__module__ == "numpy" else key
 
 
 @composite
@@ -210,6 +210,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
 
     The key is whole numbers, slices and ..., or a bool mask that broadcasts to the whole shape.
     """
+    key = _with_tensors(self, key)
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
         self.assign(where(key, self.operand(value), self))
         return

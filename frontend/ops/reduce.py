@@ -74,6 +74,8 @@ def min(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # no
 
 
 def _filled(x: Tensor, axis: Axes, what: str) -> Shape:
+    if isinstance(axis, x.__class__):
+        raise UsageError(f"{what}: wanted axes, saw a tensor\nhint: {what}imum(other) compares two tensors")
     axes = axes_of(axis, x.expr.shape, what)
     if builtins.any(x.expr.shape[a] == 0 for a in axes):
         raise UsageError(

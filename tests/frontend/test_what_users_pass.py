@@ -1,0 +1,117 @@
+"""What programs written for PyTorch and NumPy pass: their scalars, names of dtypes, masks, odd numbers."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from frontend import Tensor, TinyJit, dtypes
+from hcq.errors import UsageError
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+
+
+@pytest.mark.parametrize(
+    ("data", "want"),
+    [
+        ([np.float64(1.5), np.float64(2.25)], np.float32),
+        ([1, np.float64(2.25)], np.float32),
+        ([[np.float32(1.5)], [2]], np.float32),
+        ([np.int64(3), np.uint8(4)], np.int32),
+        ([np.int64(1 << 40), 1], np.int64),
+        ([np.bool_(True), False], np.bool_),
+        ([np.array(1.5), np.float16(2)], np.float32),
+    ],
+    ids=str,
+)
+def test_a_list_of_numpy_s_scalars_is_a_list_of_numbers(data: Any, want: Any):
+    got = Tensor(data).numpy()
+    assert got.dtype == want
+    np.testing.assert_array_equal(got, np.array(data, want))
+
+
+@pytest.mark.parametrize(
+    "data", [[1, None], ["1"], [1.0, 1j], [np.array([1, 2])], [np.complex64(1)]], ids=str
+)
+def test_lists_of_anything_else_are_refused(data: Any):
+    with pytest.raises(UsageError, match="a tensor is made of numbers, saw"):
+        Tensor(data)
+
+
+def test_a_list_of_tensors_is_refused_with_what_joins_them():
+    with pytest.raises(UsageError, match=r"saw <Tensor.*\nhint: Tensor.stack joins tensors"):
+        Tensor([Tensor(1.0), Tensor(2.0)])
+
+
+def test_dtypes_by_name_wherever_one_is_wanted():
+    assert Tensor(X).cast("int16").dtype is dtypes.int16
+    assert Tensor(X).bitcast("int32").dtype is dtypes.int32
+    assert Tensor(X).to(dtypes.float16).dtype is dtypes.float16
+    with pytest.raises(UsageError, match="no element type is called 'floaty'"):
+        Tensor(X).cast("floaty")
+    for wrong in (3, float, None):
+        for convert in (Tensor(X).cast, Tensor(X).bitcast):
+            with pytest.raises(UsageError, match="wanted a dtype such as"):
+                convert(wrong)  # type: ignore[arg-type]
+
+
+def test_a_device_is_a_name():
+    for wrong in (0, ("cpu",)):
+        with pytest.raises(UsageError, match="a device is named"):
+            Tensor(X).to(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["lt", "le", "gt", "ge", "eq", "ne"])
+@pytest.mark.parametrize("number", [-1, 255, 256, 300, -(10**30), 10**30])
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "uint64"])
+def test_comparing_with_a_number_that_no_element_can_be(dtype: str, number: int, name: str):
+    x = np.array([0, 1, 127], dtype)
+    want = [getattr(operator, name)(int(v), number) for v in x]
+    assert getattr(operator, name)(Tensor(x), number).tolist() == want
+
+
+def test_comparing_with_many_such_numbers_in_turn():
+    x = Tensor([1, 2], dtype="uint8")
+    assert [(x < n).tolist() for n in (1000, 1001, 1002, 1003, 1004, 1005, 1006)] == [[True, True]] * 7
+
+
+def test_writing_where_a_mask_of_numpy_or_a_list_holds():
+    x = Tensor(X.copy())
+    x[X > 0] = -1
+    np.testing.assert_array_equal(x.numpy(), np.where(X > 0, -1, X))
+    y = Tensor([1.0, 2.0, 3.0])
+    y[[True, False, True]] = 0
+    assert y.tolist() == [0.0, 2.0, 0.0]
+
+
+def test_a_gradient_is_a_tensor_like_its_own():
+    x = Tensor(X, requires_grad=True)
+    for wrong in (3.0, Tensor([1.0]), Tensor(X, dtype="float64")):
+        with pytest.raises(UsageError, match=r"the gradient of .* is a float32 tensor of its shape, saw"):
+            x.grad = wrong  # type: ignore[assignment]
+    x.grad = Tensor(X)
+    assert x.grad is not None
+    x.grad = None
+    assert x.grad is None
+
+
+def test_the_maximum_of_two_tensors_has_a_name_of_its_own():
+    with pytest.raises(UsageError, match=r"max: wanted axes, saw a tensor\nhint: maximum\(other\)"):
+        Tensor(X).max(Tensor(X))  # type: ignore[arg-type]
+
+
+def test_arguments_that_changed_are_named_plainly():
+    @TinyJit
+    def scaled(x: Tensor, k: int) -> Tensor:
+        return (x * k).realize()
+
+    x = Tensor(X).realize()
+    for _ in range(3):
+        scaled(x, 2)
+    with pytest.raises(
+        UsageError, match=r"with arguments \(\(<tensor 0>, 2\).*called with \(\(<tensor 0>, 3\)"
+    ):
+        scaled(x, 3)
