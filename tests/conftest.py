@@ -1,6 +1,7 @@
 """Fixtures that every test may use, under the settings of a test run: validation on, seeded orders.
 
-Random examples are drawn without an eye on the clock: a loaded machine is no fact about the code.
+Random examples are drawn without an eye on the clock: a loaded machine is no fact about the code. They are
+the same in every run, so that a run which fails can be repeated; others are what `tools.fuzz` is for.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 SEED = 1
 hypothesis.settings.register_profile(
-    "house", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "house", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
 hypothesis.settings.load_profile("house")
 

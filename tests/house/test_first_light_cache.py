@@ -49,7 +49,7 @@ def start(cache: Path) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> tuple[list[str], int, bool]:
     """Return (losses, kernels lowered, whether LLVM was loaded)."""
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=500)
     assert (process.returncode, err) == (0, "")
     *losses, lowered, llvm = out.split()
     return losses, int(lowered), llvm == "True"

@@ -1,8 +1,4 @@
-"""What it costs to import the frontend.
-
-In processor time, on a processor that adds up three million numbers in 0.21 s: what else runs on the machine
-slows both down alike.
-"""
+"""What it costs to import the frontend: counted in calls, which no load changes, not in seconds."""
 
 from __future__ import annotations
 
@@ -10,25 +6,26 @@ import subprocess
 import sys
 
 IMPORT = """
-import sys, time
-start = time.process_time()
+import sys
+events = 0
+
+def seen(*_):
+    global events
+    events += 1
+
+sys.setprofile(seen)
 import frontend
-spent = time.process_time() - start
-total = 0
-start = time.process_time()
-for i in range(3_000_000):
-    total += i
-slow = max(1, (time.process_time() - start) / 0.21)
+sys.setprofile(None)
 heavy = {"numpy", "llvmlite", "cffi", "ctypes", "hcq.device", "drivers.cpu", "compiler.codegen"}
-print(spent / slow, *sorted(heavy & set(sys.modules)))
+print(events, *sorted(heavy & set(sys.modules)))
 """
+MOST = 150_000
+"""Calls and returns, of Python's and of C's functions; 76,000 of them took 34 ms."""
 
 
-def test_importing_the_frontend_takes_a_tenth_of_a_second_and_loads_nothing_heavy() -> None:
-    times = []
-    for _ in range(5):
+def test_importing_the_frontend_takes_few_calls_and_loads_nothing_heavy() -> None:
+    for _ in range(2):  # the second time with all compiled
         done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
-        spent, *heavy = done.stdout.split()
+        events, *heavy = done.stdout.split()
         assert heavy == []
-        times.append(float(spent))
-    assert min(times) <= 0.1
+    assert int(events) <= MOST

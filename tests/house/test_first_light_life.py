@@ -25,33 +25,48 @@ def long(turns, n=700):
         y = ((y @ x) / (n / 2)).contiguous()
     return y
 
+def closed_gate():
+    "Have what is launched from now on wait until this signal is 1."
+    queue = Device[Device.DEFAULT].queue
+    gate = queue.device.signal(host_set=True)
+    queue.submit(queue.record().wait(gate, 1))
+    return gate
+
 x = Tensor(np.random.default_rng(0).random((700, 700), "f"))
 """
 
 
-def child(body: str, *, limit_s: float = 60) -> subprocess.CompletedProcess[str]:
+def child(body: str, *, first: str = "") -> subprocess.CompletedProcess[str]:
+    """Run a program; `first` comes before anything is imported."""
     return subprocess.run(
-        [sys.executable, "-W", "error", "-c", START + textwrap.dedent(body)],
+        [sys.executable, "-W", "error", "-c", first + START + textwrap.dedent(body)],
         capture_output=True,
         text=True,
-        timeout=limit_s,
         check=False,
     )
 
 
 def test_interpreter_ends_while_tensors_are_computed() -> None:
-    start = time.monotonic()
-    done = child("""
+    """The work takes minutes; it is not done when the device has been closed."""
+    last = "import atexit\natexit.register(lambda: print(last.passed()))\n"
+    done = child(
+        """
+        x = Tensor(np.random.default_rng(0).random((2000, 2000), "f"))
         for _ in range(6):
-            long(200).realize()
+            long(200, 2000).realize()
+        last = Device[Device.DEFAULT].queue.timeline.last
         print("end")
-    """)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
-    assert time.monotonic() - start < 20
+        """,
+        first=last,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\nFalse\n", "")
 
 
 def interrupted(body: str) -> None:
-    """Run a program that prints "ready" and waits; interrupt it; it must say so at once, and end well."""
+    """Run a program that prints "ready" and waits for what never comes; interrupt it.
+
+    It must say so, go on to what is then right, and end well.
+    """
     with subprocess.Popen(
         [sys.executable, "-W", "error", "-c", START + textwrap.dedent(body)],
         stdout=subprocess.PIPE,
@@ -59,24 +74,24 @@ def interrupted(body: str) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        time.sleep(0.15)
-        start = time.monotonic()
+        time.sleep(0.15)  # it may wait by then, or be about to
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
-        assert time.monotonic() - start < 0.5
         assert process.stdout.read() == "True\n"  # communicate() leaves out what readline() read ahead
-        assert process.wait(timeout=30) == 0
+        assert process.wait() == 0
 
 
 def test_ctrl_c_ends_the_wait_for_a_value() -> None:
     interrupted("""
-        y = long(250).realize()
-        print("ready", flush=True)
+        gate = closed_gate()
+        y = long(3).realize()
         try:
+            print("ready", flush=True)
             y.numpy()
             print("not interrupted")
         except KeyboardInterrupt:
             print("interrupted", flush=True)
+        gate.value = 1
         print(bool(np.isfinite(y.numpy()).all()) and (Tensor([2.0]) + 1).tolist() == [3.0])
     """)
 
@@ -86,12 +101,14 @@ def test_ctrl_c_ends_launches_that_wait_for_earlier_ones() -> None:
     interrupted("""
         one = long(30)
         one.realize()
-        print("ready", flush=True)
+        gate = closed_gate()
         try:
+            print("ready", flush=True)
             while True:
                 y = long(30).realize()
         except KeyboardInterrupt:
             print("interrupted", flush=True)
+        gate.value = 1
         print(bool(np.all(long(30).numpy() == one.numpy())))
     """)
 
@@ -110,13 +127,12 @@ def test_interrupts_at_any_time_leave_right_results() -> None:
         signal.signal(signal.SIGALRM, signal.default_int_handler)
         sys.unraisablehook = lambda *_: None  # an interrupt inside a finaliser is dropped by Python
         interrupts = wrong = 0
-        end = time.monotonic() + 1.5
         k = 0
-        while time.monotonic() < end:
+        while interrupts < 100 or k - interrupts < 100:
             k += 1
             a = np.full((60, 60), k % 17, "f")
             try:
-                signal.setitimer(signal.ITIMER_REAL, r.random() * r.choice([2e-4, 1e-3, 4e-3]) + 1e-6)
+                signal.setitimer(signal.ITIMER_REAL, r.random() * r.choice([2e-4, 1e-3, 4e-3, 60]) + 1e-6)
                 A = Tensor(a)
                 if k % 2:
                     found, wanted = [f(A) for _ in range(8)][-1], np.maximum(a @ small, 0) @ small
@@ -129,9 +145,9 @@ def test_interrupts_at_any_time_leave_right_results() -> None:
             except KeyboardInterrupt:
                 interrupts += 1
         signal.setitimer(signal.ITIMER_REAL, 0)
-        print(wrong, interrupts > 20)
+        print(wrong)
     """)
-    assert (done.returncode, done.stdout) == (0, "0 True\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
 def test_forked_child_is_refused_and_its_parent_goes_on() -> None:
@@ -158,7 +174,7 @@ def test_forked_child_is_refused_and_its_parent_goes_on() -> None:
         for turn in range(5):
             child = os.fork()
             if not child:
-                signal.alarm(10)
+                signal.alarm(100)
                 for number, use in enumerate(uses):
                     try:
                         use()

@@ -118,7 +118,7 @@ def test_closed_device_is_refused_and_opens_anew() -> None:
             double.reset()
             print([double(new).tolist() for _ in range(4)] == [[0, 2, 4, 6, 8]] * 4)
         """)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 

@@ -14,7 +14,7 @@ import faulthandler, sys, threading, traceback
 import numpy as np
 from frontend import Tensor, TinyJit
 sys.setswitchinterval(1e-5)
-faulthandler.dump_traceback_later(80, exit=True)
+faulthandler.dump_traceback_later(400, exit=True)
 failures = []
 
 def all_threads(count, work):
@@ -38,7 +38,7 @@ def child(body: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-W", "error", "-c", program],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
 
