@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Self
 
 from drivers.emu.engine import OPTIMISED, QUICK, Program
+from drivers.emu.group_order import known_bytes
 from drivers.emu.report import Report, ReportKind
 from drivers.emu.sanitize import shadow_bytes
 from drivers.emu.state import (
@@ -304,13 +305,9 @@ def prepare(
         ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size),
     )
     running.keep += [table, mapped, params, orders]
-    releases = 0
+    releases, known, (bytes_known, known_step) = 0, 0, known_bytes(work.groups)
     if checks.global_races:
-        log = mmap.mmap(
-            -1, RELEASE_BYTES * work.groups, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
-        )
-        releases = ctypes.addressof(ctypes.c_char.from_buffer(log))
-        running.keep.append(log)
+        releases, known = (_zeros(running, size) for size in (RELEASE_BYTES * work.groups, bytes_known))
     running.version = version
     shape = (lanes, work.block, warp_bytes, slot_bytes)
     common = {
@@ -322,6 +319,7 @@ def prepare(
         "group_first": first, "shared_bytes": work.shared_bytes, "local_bytes": local_bytes, "slot_bytes": slot_bytes,
         "slot_limit": slots, "warp_bytes": warp_bytes, "warps_at": GROUP_HEAD, "shared_at": shared_at, "local_at": local_at,
         "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS, "releases": releases,
+        "known": known, "known_step": known_step,
     }  # fmt: skip
     for shape_of, told in (("grid", work.told_grid or work.grid), ("block", work.told_block or work.block)):
         common |= {f"told_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}
@@ -336,6 +334,13 @@ def prepare(
         own = {"sites": _at(sites), "slots": arena.address, "sink": _at(sink), "queue": _at(places)}
         running.threads.append(ctypes.create_string_buffer(bytes(THREAD.pack(**common, **own)), THREAD.size))
     return running
+
+
+def _zeros(running: Running, size: int) -> int:
+    """Return where zeros lie that last as long as a launch; their pages come when they are written."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    running.keep.append(memory)
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
 
 
 def _group_order(groups: int, seed: int) -> tuple[int, int]:

@@ -1,8 +1,9 @@
 """Opt-in checks in generated code: races, reads of memory nobody wrote, barriers that part of a warp reaches.
 
 What is remembered of shared memory is in `shadow_shared`, of global memory in `shadow_global`; who knows
-what of whom, in `clocks`. Memory the CPU cannot write (`Mapping.tracked`) and shared memory remember which
-bytes were written. What is off costs nothing: no code is made for it.
+what of whom, in `clocks` for warps and in `group_order` for workgroups. Memory the CPU cannot write
+(`Mapping.tracked`) and shared memory remember which bytes were written. What is off costs nothing: no code is
+made for it.
 """
 
 # ruff: noqa: PLR0917 - helpers mirror the functions they write, argument for argument
@@ -11,13 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu import clocks
+from drivers.emu import clocks, group_order
 from drivers.emu.addresses import split_generic
 from drivers.emu.findings import i32
 from drivers.emu.report import ReportKind
-from drivers.emu.shadow_global import release_of, watch_global
+from drivers.emu.shadow_global import watch_global
 from drivers.emu.shadow_shared import COPY, LANDED, watch_shared
-from drivers.emu.state import GROUP, LAUNCH, RELEASE, THREAD, WARP
+from drivers.emu.state import GROUP, THREAD, WARP
 from drivers.emu.vector import Value
 
 if TYPE_CHECKING:
@@ -69,25 +70,10 @@ def _ordered(lib: Library, what: str, *, wide: bool) -> str:
             if what != "acquired":
                 clocks.tick(c, group, index)
         if lib.checks.global_races and wide:
-            _meet_groups(c, group, what)
+            group_order.meet(c, group, what)
         c.ret()
 
     return lib.define(f"emu.{what}" + ("" if wide else ".narrow"), "void", {"warp": "ptr"}, body)
-
-
-def _meet_groups(c: Code, group: Value, what: str) -> None:
-    """Note that a workgroup releases, acquires or both now."""
-    thread = GROUP.load(c, group, "thread")
-    sequence = LAUNCH.address(c, THREAD.load(c, thread, "launch"), "sequence")
-    now = c.op("add", c.let("i64", f"atomicrmw add {sequence}, i64 1 seq_cst"), 1)
-    if what != "acquired":
-        log = release_of(c, thread, GROUP.load(c, group, "index"))
-        c.store(c.load("i32", c.gep(log, RELEASE["last"])), c.gep(log, RELEASE["before"]))
-        c.store(c.resize(now, 32), c.gep(log, RELEASE["last"]))
-    if what != "released":
-        GROUP.store(c, group, "acquired", now)
-    if what == "fenced":
-        GROUP.store(c, group, "fenced", 1)
 
 
 def _order(wf: WarpFunction, what: str, *, wide: bool) -> None:
@@ -120,7 +106,19 @@ def after_atomic(wf: WarpFunction, space: str) -> None:
     """The kernel executed an atomic: one that follows a fence acquires."""
     if wf.lib.checks.global_races and space != "shared":
         with wf.c.when(wf.c.icmp("ne", wf.of_group("fenced"), 0)):
-            _meet_groups(wf.c, wf.group, "acquired")
+            group_order.meet(wf.c, wf.group, "acquired")
+
+
+def observed(wf: WarpFunction, space: str, address: Value, size: int) -> None:
+    """The kernel has read strongly, beyond the workgroup's scope: it may have seen what others wrote so."""
+    if not wf.lib.checks.global_races or space not in ("global", "generic"):
+        return
+    c, lanes = wf.c, wf.active
+    if space == "generic":
+        for part in ("shared", "local"):
+            _, inside = split_generic(wf.lib, c, wf.warp, address, part)
+            lanes = c.op("and", lanes, c.not_(c.mask_bits(inside)))
+    c.call(group_order.observe(wf.lib), "void", wf.warp, address, lanes, i32(size))
 
 
 def partial_barrier(wf: WarpFunction, site: int) -> None:

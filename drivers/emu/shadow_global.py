@@ -1,7 +1,7 @@
 """Shadows of global memory: who last wrote and last read each dword, and which bytes anybody wrote.
 
-An access is a race with that of another workgroup unless the other has released since, and this one acquired
-after that; what was released and acquired, fences and flags in whatever memory, is not asked. A workgroup
+An access is a race with that of another workgroup unless the other has released since and then written
+strongly, and this one has seen that write, itself or through others, and acquired (`group_order`). A workgroup
 that has fenced once acquires with each atomic too, as in the "last block" pattern. Strong accesses, whose scope
 is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not judged:
 neighbours may rightly share a dword.
@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from drivers.emu import group_order
 from drivers.emu.addresses import ATOMIC, NARROW, READ, STRONG, WRITE, search
 from drivers.emu.findings import i32, tell, watch_parameters
+from drivers.emu.group_order import STRONG_PARTY
 from drivers.emu.report import ReportKind
-from drivers.emu.state import GROUP, LAUNCH, MAP_ENTRY, RELEASE, RELEASE_BYTES, THREAD, WARP
+from drivers.emu.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
 from drivers.emu.vector import Spilled, Value
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_a
 """Where a cell of global memory keeps what: parties are numbers of workgroups, from 1, that of a strong access has
 the top bit set (`STRONG_PARTY`); behind `writer` and `reader` lies when. Places are those of the last read, strong
 write and plain store as `race_place` reads them, 0 is none; `storer` is the workgroup of the plain store."""
-STRONG_PARTY = 1 << 31
 _THREAD_BITS = 10
 
 
@@ -64,8 +65,8 @@ def watch_global(lib: Library) -> str:
                         address,
                     )
                 if checks.parties:
-                    wide = c.icmp("uge", size, 4)
-                    with c.when(wide), c.count(c.op("lshr", size, 2)) as dword:
+                    told = c.op("or", c.icmp("uge", size, 4), _strong(c, access))
+                    with c.when(told), c.count(c.intrinsic("umax", c.op("lshr", size, 2), i32(1))) as dword:
                         at = c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64))
                         _note_party(
                             lib,
@@ -111,22 +112,10 @@ def race_place(word: int) -> tuple[int, int]:
     return (word - 1) >> _THREAD_BITS, (word - 1) & ((1 << _THREAD_BITS) - 1)
 
 
-def release_of(c: Code, thread: Value, number: Value) -> Value:
-    """Return where a workgroup's `state.RELEASE` lies."""
-    log = THREAD.load(c, thread, "releases")
-    return c.gep(log, c.op("mul", c.resize(number, 64), RELEASE_BYTES))
-
-
-def _unordered(c: Code, thread: Value, number: Value, when: Value, acquired: Value) -> Value:
-    """Whether what a workgroup did at a time need not be seen by one that last acquired at `acquired`.
-
-    Of many releases since, only the last two are known: an earlier one may have been in time.
-    """
-    log = release_of(c, thread, number)
-    last, before = (c.load("i32", c.gep(log, RELEASE[name])) for name in ("last", "before"))
-    never = c.op("or", c.icmp("ule", last, when), c.icmp("ule", acquired, when))
-    late = c.op("and", c.icmp("ule", before, when), c.icmp("ugt", last, acquired))
-    return c.op("or", never, late)
+def _strong(c: Code, access: Value) -> Value:
+    """Whether an access is strong beyond its workgroup."""
+    strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+    return c.op("and", strong, c.icmp("eq", c.op("and", access, NARROW), 0))
 
 
 def _note_party(
@@ -148,10 +137,9 @@ def _note_party(
         c.resize(LAUNCH.load(c, launch, "sequence"), 32),
         c.resize(GROUP.load(c, group, "acquired"), 32),
     )
-    me = c.op("add", GROUP.load(c, group, "index"), 1)
-    kind = c.op("and", access, STRONG - 1)
-    strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
-    strong = c.op("and", strong, c.icmp("eq", c.op("and", access, NARROW), 0))
+    index = GROUP.load(c, group, "index")
+    me = c.op("add", index, 1)
+    kind, strong = c.op("and", access, STRONG - 1), _strong(c, access)
     writes = c.icmp("ne", kind, READ)
     mine = c.op("or", me, c.select(strong, c.const("i32", STRONG_PARTY), i32(0)))
     cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 5))} to ptr")
@@ -169,20 +157,25 @@ def _note_party(
         party = c.op("and", other, STRONG_PARTY - 1)
         foreign = c.op("and", c.icmp("ne", party, 0), c.icmp("ne", party, me))
         both = c.op("and", strong, c.icmp("slt", other, 0))
-        with c.when(c.op("and", foreign, c.not_(both))):
+        quiet = c.op("or", both, c.icmp("ult", size, 4))
+        with c.when(c.op("and", foreign, c.not_(quiet))):
             number = c.op("sub", party, 1)
-            with c.when(_unordered(c, thread, number, when, acquired)):
+            with c.when(group_order.unordered(c, thread, index, number, when, acquired)):
                 tell(lib, c, warp, ReportKind.GLOBAL_RACE, site, lane, address, size, kind, number)
 
     with c.when(c.icmp("ne", shadow, 0)):
         judge(0)
         with c.when(writes):
             judge(8)
-            c.store(mine, cell)
-            c.store(now, c.gep(cell, 4))
             with c.when(strong):
+                if lib.checks.global_races:
+                    group_order.publish(lib, c, thread, index, cell)
+                else:
+                    c.store(mine, cell)
                 c.store(place, part("atomic_at"))
             with c.otherwise(strong):
+                c.store(mine, cell)
+                c.store(now, c.gep(cell, 4))
                 c.store(place, part("stored_at"))
                 c.store(me, part("storer"))
         with c.otherwise(writes):

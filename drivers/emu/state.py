@@ -71,19 +71,20 @@ LAUNCH = Record("launch", stop="i32", next="i32", sequence="i64")
 THREAD = Record(
     "thread",
     launch="ptr", entry="ptr", params="ptr", sites="ptr", map="ptr", reports="ptr", slots="ptr", warp_order="ptr", sink="ptr", queue="ptr",
-    releases="ptr",
+    releases="ptr", known="ptr",
     shared_window="i64", local_window="i64", sequence="i64", fuel="i64", begun="i32", active="i32", stalled="i32", at="i32",
     param_bytes="i32", map_count="i32", grid_x="i32", grid_y="i32", grid_z="i32", block_x="i32", block_y="i32", block_z="i32",
     threads="i32", warps="i32", groups="i32", group_step="i32", group_first="i32", shared_bytes="i32", local_bytes="i32",
     slot_bytes="i32", slot_limit="i32", warp_bytes="i32", warps_at="i32", shared_at="i32", local_at="i32", shadow_at="i32",
     dynamic_shared="i32", told_grid_x="i32", told_grid_y="i32", told_grid_z="i32", told_block_x="i32", told_block_y="i32",
-    told_block_z="i32",
+    told_block_z="i32", known_step="i32",
 )  # fmt: skip
 """What one host thread needs to run workgroups: the launch's constants and its own memory.
 
 `fuel`: turns of workgroups before it returns. `begun` to `at` are how far it has come: whether it ever ran, workgroups resident,
 whether nobody moved in the round at hand, and whose turn it is. `releases`: a RELEASE for each
-workgroup of the grid, where races between them are judged.
+workgroup of the grid, where races between them are judged; `known`: what each has seen of the others (`group_order`), `known_step`
+bytes from one to the next.
 """
 
 GROUP = Record(

@@ -53,7 +53,10 @@ def _atom(t: Translator, i: Instruction, m: Modifiers) -> None:
         raise t.error(f"takes {count} values")
     if order.releases:
         sanitize.released(t.wf, wide=order.wide)
-    old = apply(t, space, operation, type_, t.address(a, address_bits(space)), elements, order=order)
+    address = t.address(a, address_bits(space))
+    old = apply(t, space, operation, type_, address, elements, order=order)
+    if order.wide:
+        sanitize.observed(t.wf, space, address, count * TYPES[type_] // 8)
     if order.acquires:
         sanitize.acquired(t.wf, wide=order.wide)
     elif order.wide:

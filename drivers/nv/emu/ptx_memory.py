@@ -150,6 +150,8 @@ def _ld(t: Translator, i: Instruction, m: Modifiers) -> None:
     else:
         address, site = t.address(a, address_bits(space)), t.site()
         values = t.wf.load(space, min(bits, 64), pieces, address, site, how=order.how)
+        if order.strong and order.wide:
+            sanitize.observed(t.wf, space, address, count * bits // 8)
     if order.acquires:
         sanitize.acquired(t.wf, wide=order.wide)
     if bits > 64:

@@ -21,16 +21,21 @@ REGS = ".reg .pred %p<8>; .reg .b32 %r<32>; .reg .b64 %rd<16>;\n"
 START = "mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; ld.param.u64 %rd0, [out];\n"
 
 
+ORDERS = (Options(), Options(group_seed=2, warp_order="reverse"))
+
+
 @pytest.fixture
 def kinds(bench: Any) -> Any:
     """Return what the checks say of a kernel, whatever the order of its workgroups."""
     settings = Settings(checks=Sanitizers.all(), cache=config().cache)
 
-    def run(body: str, *, grid: int, block: int = 32) -> set[ReportKind]:
+    def run(
+        body: str, *, grid: int, block: int = 32, orders: tuple[Options, ...] = ORDERS
+    ) -> set[ReportKind]:
         text = f"{HEAD}.visible .entry k(.param .u64 out) {{ .shared .align 16 .b8 s[1024];\n{REGS}{START}{body}\n}}"
         found: set[ReportKind] = set()
-        for options in (Options(), Options(group_seed=2, warp_order="reverse")):
-            out = bench.new(np.zeros(256, "u4"), "u4")
+        for options in orders:
+            out = bench.new(np.zeros(2048, "u4"), "u4")
             result = bench.run(text, "k", grid, block, out, settings=settings, options=options)
             assert result.fault is None, result.fault
             found |= {f.kind for f in result.findings}
@@ -88,6 +93,8 @@ MESSAGE = {
     "membar round volatile": ("membar.gl; st.volatile.global.u32 [%rd0], 1;", "ld.volatile.global.u32 %r3, [%rd0];", "membar.gl;"),
     "fence, acquire": ("fence.acq_rel.gpu; red.relaxed.gpu.global.add.u32 [%rd0], 1;", "ld.acquire.gpu.global.u32 %r3, [%rd0];", ""),
     "atomics": ("red.release.gpu.global.add.u32 [%rd0], 1;", "atom.acquire.gpu.global.or.b32 %r3, [%rd0], 0;", ""),
+    "halves": ("st.release.gpu.global.u16 [%rd0], 1;", "ld.acquire.gpu.global.u16 %r3, [%rd0];", ""),
+    "flag in generic memory": ("st.release.gpu.u32 [%rd0], 1;", "ld.acquire.gpu.u32 %r3, [%rd0];", ""),
     "atomics both": ("atom.acq_rel.gpu.global.exch.b32 %r4, [%rd0], 1;", "atom.acq_rel.gpu.global.or.b32 %r3, [%rd0], 0;", ""),
 }  # fmt: skip
 TORN = {
@@ -97,6 +104,7 @@ TORN = {
     "fence on one side": ("fence.acq_rel.gpu; st.relaxed.gpu.global.u32 [%rd0], 1;", "ld.relaxed.gpu.global.u32 %r3, [%rd0];", ""),
     "fence on the other": ("st.relaxed.gpu.global.u32 [%rd0], 1;", "ld.relaxed.gpu.global.u32 %r3, [%rd0];", "fence.acq_rel.gpu;"),
     "fences of a workgroup": ("fence.acq_rel.cta; st.relaxed.gpu.global.u32 [%rd0], 1;", "ld.relaxed.gpu.global.u32 %r3, [%rd0];", "membar.cta;"),
+    "fence behind the flag": ("st.relaxed.gpu.global.u32 [%rd0], 1; fence.acq_rel.gpu;", "ld.acquire.gpu.global.u32 %r3, [%rd0];", ""),
     "proxy fence": ("fence.proxy.async; st.relaxed.gpu.global.u32 [%rd0], 1;", "ld.acquire.gpu.global.u32 %r3, [%rd0];", ""),
 }  # fmt: skip
 
@@ -124,6 +132,43 @@ def test_a_release_orders_nothing_that_comes_after_it(kinds: Any) -> None:
     assert kinds(message(put, "ld.acquire.gpu.global.u32 %r3, [%rd0];", ""), grid=2) == {
         ReportKind.GLOBAL_RACE
     }
+
+
+FIRST = "setp.ne.u32 %p0, %r0, 0; @%p0 ret; setp.eq.u32 %p1, %r1, 1; @%p1 bra Q; setp.eq.u32 %p1, %r1, 2; @%p1 bra M;\n"
+RELAY = f"""{FIRST} st.global.u32 [%rd0+64], 7; st.release.gpu.global.u32 [%rd0], 1; ret;
+Q:  AWAIT st.release.gpu.global.u32 [%rd0+4], 1; ret;
+M:  ld.acquire.gpu.global.u32 %r3, [%rd0+4]; setp.eq.u32 %p2, %r3, 0; @%p2 bra M; ld.global.u32 %r5, [%rd0+64]; ret;"""
+"""One workgroup writes and releases, a second releases a flag of its own, a third acquires that and reads."""
+
+
+def test_what_a_workgroup_learned_it_passes_on(kinds: Any) -> None:
+    wait = "ld.acquire.gpu.global.u32 %r3, [%rd0]; setp.eq.u32 %p2, %r3, 0; @%p2 bra Q;"
+    assert kinds(RELAY.replace("AWAIT", wait), grid=3) == set()
+
+
+def test_an_acquire_of_another_flag_orders_nothing(kinds: Any) -> None:
+    for options in ORDERS:
+        assert kinds(RELAY.replace("AWAIT", ""), grid=3, orders=(options,)) == {ReportKind.GLOBAL_RACE}
+
+
+COUNT = """setp.ne.u32 %p0, %r0, 0; @%p0 ret; mad.wide.u32 %rd1, %r1, 4, %rd0; st.global.u32 [%rd1+64], %r1;
+    RELEASE red.relaxed.gpu.global.add.u32 [%rd0], 1; BEHIND setp.ne.u32 %p1, %r1, 0; @%p1 ret;
+W:  ld.acquire.gpu.global.u32 %r3, [%rd0]; setp.lt.u32 %p2, %r3, 6; @%p2 bra W;
+    mov.u32 %r4, 0;
+L:  mad.wide.u32 %rd2, %r4, 4, %rd0; ld.global.u32 %r5, [%rd2+64]; add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, 6; @%p3 bra L; ret;"""
+"""All workgroups count up; the first waits for them and reads what all wrote."""
+
+
+def test_a_count_passes_on_what_all_released(kinds: Any) -> None:
+    right = COUNT.replace("RELEASE", "fence.acq_rel.gpu;").replace("BEHIND", "")
+    assert kinds(right, grid=6) == set()
+    late = COUNT.replace("RELEASE", "").replace("BEHIND", "fence.acq_rel.gpu;")
+    assert kinds(late, grid=6) == {ReportKind.GLOBAL_RACE}
+
+
+def test_among_very_many_workgroups_what_one_has_seen_all_have(kinds: Any) -> None:
+    right = COUNT.replace("RELEASE", "fence.acq_rel.gpu;").replace("BEHIND", "").replace(", 6;", ", 1100;")
+    assert kinds(right, grid=1100) == set()
 
 
 def shared_message(put: str, poll: str, then: str) -> str:

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from mmap import PAGESIZE
 from typing import TYPE_CHECKING, NamedTuple
 
+from drivers.emu.group_order import STRONG_PARTY
 from drivers.emu.memory import RACE_BYTES_PER_DWORD
-from drivers.emu.shadow_global import RACE_CELL, STRONG_PARTY, race_place
+from drivers.emu.shadow_global import RACE_CELL, race_place
 from drivers.nv.emu.machine.releases import RELEASES
 
 if TYPE_CHECKING:
