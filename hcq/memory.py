@@ -232,7 +232,7 @@ class Buffer:
         """What this is a view of."""
         self.offset = 0
         """Bytes from the start of the root buffer."""
-        self._views: list[weakref.ref[Buffer]] | None = None
+        self._views: set[weakref.ref[Buffer]] | None = None
         self.where = ""
         """Where the buffer was closed, when validation is on."""
 
@@ -250,8 +250,8 @@ class Buffer:
         part.va, part.size, part.root, part.offset = self.va + offset, size, root, self.offset + offset
         part._views = None
         if root._views is None:
-            root._views = []
-        root._views.append(weakref.ref(part, root._views.remove))
+            root._views = set()
+        root._views.add(weakref.ref(part, root._views.discard))
         return part
 
     @property
@@ -315,7 +315,7 @@ class Buffer:
         device, root = self.device, self.root or self
         assert root._block is not None  # not closed
         peers = root._block.chunk.peers
-        views = [view() for view in self._views or ()]
+        views = [view() for view in tuple(self._views or ())]
         where = device.caller()
         for part in (self, *views):
             if part is not None:
