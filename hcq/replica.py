@@ -98,7 +98,7 @@ class Launch:
 
 def encoded(
     queue: Queue, commands: Sequence[Command], scratch: Stream
-) -> tuple[Sequence[int], list[Patch], list[tuple[int, int, int]]]:
+) -> tuple[Sequence[int], list[Patch], list[tuple[int, int]]]:
     """Encode into a scratch stream; return its words, patches and calls, and leave it empty."""
     try:
         queue.encode(commands, scratch)

@@ -36,8 +36,8 @@ class Stream:
         self.words: MutableSequence[int] = []
         """A list to encode into; an array, which rings copy quickly, when it is sent again and again."""
         self.patches: list[Patch] = []
-        self.calls: list[tuple[int, int, int]] = []
-        """(position in `words`, va, word count): here the device runs prebuilt words.
+        self.calls: list[tuple[int, int]] = []
+        """(position in `words`, ring entry): here the ring gets an entry that runs prebuilt words.
 
         For drivers whose ring entries, not packets, say so; the others leave it empty.
         """

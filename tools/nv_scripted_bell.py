@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TIME_NS = 0x1234_5678_0000
+_BELL = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
 
 
 class Bell:
@@ -143,7 +144,7 @@ class Registers:
         raise RefusedError(f"read64 {offset:#x}")
 
     def write32(self, offset: int, value: int) -> None:
-        if offset != UsermodeRegister.NOTIFY_CHANNEL_PENDING:
+        if offset != _BELL:
             raise RefusedError(f"write32 {offset:#x} {value:#x}")
         self._bell.ring(value)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from drivers.nv import push
 from drivers.nv.layouts.dma import MAX_COPY_BYTES
-from drivers.nv.layouts.gpfifo import MAX_SEGMENT_WORDS, Subchannel
+from drivers.nv.layouts.gpfifo import MAX_SEGMENT_WORDS, GpfifoEntry, Subchannel
 from drivers.nv.layouts.host import SEM_ADDRESS_BITS
 from drivers.nv.layouts.qmd import ALIGNMENT
 from drivers.nv.program import NvProgram
@@ -251,7 +251,9 @@ class NvEncoder:
         # Ring entries, not packets, call prebuilt words.
         at, va, end = len(out.words), command.buffer.va, command.words
         for start in range(0, end, MAX_SEGMENT_WORDS):
-            out.calls.append((at, va + 4 * start, min(end - start, MAX_SEGMENT_WORDS)))
+            length = min(end - start, MAX_SEGMENT_WORDS)
+            (entry,) = GpfifoEntry.pack(ADDRESS=va + 4 * start, LENGTH=length)
+            out.calls.append((at, entry))
 
 
 def _known(word: Word) -> int:

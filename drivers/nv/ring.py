@@ -34,6 +34,8 @@ _LOW: Final = 0xFFFF_FFFF
 
 _ONE_WORD: Final = GpfifoEntry.pack(ADDRESS=0, LENGTH=1)[0]
 """What each word of a segment adds to its ring entry; the address stands in the entry as it is."""
+_TAIL_WORDS: Final = push.SEM_WORDS
+"""What the ring adds to a submission: the release of its number."""
 
 
 class NvRing:
@@ -74,12 +76,17 @@ class NvRing:
         subchannel = Subchannel.COMPUTE if channel.kind is ChannelKind.COMPUTE else Subchannel.COPY
         self._release = array("I", push.semaphore(subchannel, self.memory.va, 0, push.RELEASE))
         """What ends a submission; its number is filled in."""
+        number = 4 * push.SEM_VALUE
+        self._number = memoryview(self._release).cast("B")[number : number + 8].cast("L")
+        self._entries = channel.entries
         self._progress[0] = 0
         self.sequence = 0
         self._head = self._tail = 0
         """Words ever written, and words known to be fetched."""
         self._put = self._taken = 0
         """Entries ever written, and entries known to be fetched."""
+        self._head_limit, self._put_limit = self._capacity, ENTRIES - 1
+        """How far both may go before one must look again: to what is not fetched, or to the buffer's end."""
         self._in_flight: deque[tuple[int, int, int]] = deque()
         self.code_epoch = self.local_epoch = 0
         self.stale = True
@@ -95,53 +102,45 @@ class NvRing:
                 self.send(before, ())
         self.send(stream.words, stream.calls)
 
-    def send(self, words: Sequence[int], calls: Sequence[tuple[int, int, int]] = ()) -> None:
-        """Send words as they are, with calls of prebuilt ones between them."""
-        count = len(words) + push.SEM_WORDS
-        entries = 1 + 2 * len(calls)
-        at = self._head % self._capacity
-        if (
-            at + count > self._capacity
-            or self._head + count - self._tail > self._capacity
-            or self._put + entries - self._taken >= ENTRIES
-        ):
-            at = self._room(count, entries)
-        self.sequence = sequence = self.sequence + 1
-        release, end = self._release, at + count
-        release[push.SEM_VALUE], release[push.SEM_VALUE + 1] = sequence & _LOW, sequence >> 32
-        self._words[at : end - push.SEM_WORDS] = words if type(words) is array else array("I", words)
-        self._words[end - push.SEM_WORDS : end] = release
-        ring, put, start, base = self.channel.entries, self._put, 0, self._va + 4 * at
-        for position, va, length in calls:
+    def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
+        """Send words as they are, with calls of prebuilt ones between them; see `Stream.calls`."""
+        count = len(words) + _TAIL_WORDS
+        put = self._put
+        if self._head + count > self._head_limit or put + 1 + 2 * len(calls) > self._put_limit:
+            self._make_room(count, 1 + 2 * len(calls))
+        at, head = self._head % self._capacity, self._head + count
+        if words.__class__ is not array:
+            words = array("I", words)
+        self._number[0] = self.sequence = sequence = self.sequence + 1
+        self._words[at : at + count] = words + self._release
+        entries, va, start = self._entries, self._va, 0
+        for position, entry in calls:
             if position > start:
-                ring[put % ENTRIES] = base + 4 * start | (position - start) * _ONE_WORD
+                entries[put % ENTRIES] = va + 4 * (at + start) + (position - start) * _ONE_WORD
                 put += 1
-            ring[put % ENTRIES] = va | length * _ONE_WORD
+            entries[put % ENTRIES] = entry
             put, start = put + 1, position
-        ring[put % ENTRIES] = base + 4 * start | (count - start) * _ONE_WORD
-        self._put = put = put + 1
-        self._head += count
-        self._in_flight.append((sequence, self._head, put))
-        self.channel.ring(put % ENTRIES)
+        entries[put % ENTRIES] = va + 4 * (at + start) + (count - start) * _ONE_WORD
+        self._head, self._put = head, put + 1
+        self._in_flight.append((sequence, head, put + 1))
+        self.channel.ring((put + 1) % ENTRIES)
 
-    def _room(self, count: int, entries: int) -> int:
-        """Return where `count` words go, waiting until they and `entries` ring entries are free."""
+    def _make_room(self, count: int, entries: int) -> None:
+        """Wait until `count` words, which do not wrap, and `entries` ring entries are free."""
         if count > self._capacity or entries >= ENTRIES:
             raise UsageError(
                 f"{count} words and {entries} entries at once are larger than the ring: "
                 f"{self._capacity} words, {ENTRIES} entries; submit it in parts"
             )
-        at = self._head % self._capacity
-        if at + count > self._capacity:
-            self._head += self._capacity - at
-            at = 0
+        end = self._head - self._head % self._capacity + self._capacity
+        if self._head + count > end:
+            self._head, end = end, end + self._capacity
         while True:
             self.reclaim()
-            if (
-                self._head + count - self._tail <= self._capacity
-                and self._put + entries - self._taken < ENTRIES
-            ):
-                return at
+            self._head_limit = min(end, self._tail + self._capacity)
+            self._put_limit = self._taken + ENTRIES - 1
+            if self._head + count <= self._head_limit and self._put + entries <= self._put_limit:
+                return
             report = self._fault()
             if report is not None:
                 raise DeviceFault(report)

@@ -93,7 +93,7 @@ class FakeEncoder:
                 self._emit(out, WRITE, address(dst), value, bits)
             case Indirect(buffer, words):
                 if self.device.calls:
-                    out.calls.append((len(out.words), buffer.va, words))
+                    out.calls.append((len(out.words), buffer.va << 32 | words))
                 else:
                     self._emit(out, INDIRECT, buffer.va, words)
 
@@ -127,11 +127,11 @@ class FakeRing:
         if len(stream.words) > self.device.ring_words:
             raise UsageError(f"{len(stream.words)} words do not fit a ring of {self.device.ring_words}")
         at = 0
-        for position, va, count in [*stream.calls, (len(stream.words), 0, 0)]:
+        for position, entry in [*stream.calls, (len(stream.words), 0)]:
             self.packets += self._cut(stream.words[at:position])
             at = position
-            if count:
-                self.packets.append((INDIRECT, va, count, 0, 0, 0, 0, 0))
+            if entry:
+                self.packets.append((INDIRECT, entry >> 32, entry & 0xFFFF_FFFF, 0, 0, 0, 0, 0))
         self.submits += 1
 
     def _cut(self, words: Sequence[int]) -> list[tuple[int, ...]]:

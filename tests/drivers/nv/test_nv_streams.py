@@ -13,6 +13,7 @@ import pytest
 
 from drivers.kernel import view_at
 from drivers.nv import decode, push
+from drivers.nv.channel import ENTRIES
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.ring import PUSH_BYTES
@@ -146,6 +147,32 @@ def test_a_ring_wraps_and_keeps_what_was_not_fetched():
 def test_a_stream_larger_than_the_ring_is_refused():
     with device() as (_, made), pytest.raises(UsageError, match="larger than the ring"):
         made.driver.ring(QueueKind.COPY, 0).send((0,) * (PUSH_BYTES // 4))
+
+
+def test_a_ring_without_a_free_entry_waits_until_the_device_faults():
+    with device() as (kernel, made):
+        ring = made.driver.ring(QueueKind.COPY, 0)
+        kernel.bell.deaf = True
+        setup = ring.sequence
+        for _ in range(ENTRIES - 1):
+            ring.send(())
+        assert ring.sequence == setup + ENTRIES - 1
+        kernel.post_error(32)
+        with pytest.raises(DeviceFault, match="host error"):
+            ring.send(())
+
+
+def test_entries_that_were_fetched_are_written_again():
+    with device() as (kernel, made):
+        ring = made.driver.ring(QueueKind.COPY, 0)
+        kernel.bell.ignored.add(ring.channel.token)
+        progress = view_at(ring.memory.va, 8).cast("Q")
+        for _ in range(3):
+            for _ in range(ENTRIES // 2):
+                ring.send(())
+            progress[0] = ring.sequence
+        assert ring.sequence > ENTRIES
+        assert ring.reclaim() == ring.sequence
 
 
 def test_a_full_ring_waits_until_the_device_faults():
