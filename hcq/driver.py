@@ -102,8 +102,9 @@ class Encoder(Protocol):
         """Append the words of `commands` to `out`, in order.
 
         Argument blocks and launch descriptors go to `out.place`; a value that is a Param or Expr leaves a
-        patch. `Wait` and `SetSignal` of the submission itself come as ordinary commands. Raises `UsageError`
-        or `UnsupportedError` before it has appended anything of the offending command.
+        patch. `Wait` and `SetSignal` of the submission itself come as ordinary commands, in a call of their
+        own. Raises `UsageError` or `UnsupportedError` before it has appended anything of the offending
+        command.
         """
         ...
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from hcq.arguments import ArgumentRing
 from hcq.binding import check_reach, look_up, piece, reaches, resolve
-from hcq.commands import Command, CommandBuffer, SetSignal, Timestamp, Wait
+from hcq.commands import Command, CommandBuffer, Timestamp, Wait
 from hcq.errors import OutOfMemoryError, UnsupportedError, UsageError
+from hcq.launch import Arena, Launch
 from hcq.signal import LOST, SLOT_VALUES, Point, Stamp, Timeline
 from hcq.stream import Stream
 
@@ -39,6 +40,7 @@ class Queue:
         "__weakref__",
         "_arguments",
         "_encoder",
+        "_ending",
         "_inflight",
         "_stream",
         "device",
@@ -72,6 +74,8 @@ class Queue:
         self._arguments = ArgumentRing(device, self.retire_oldest, label=self.label)
         self._stream = Stream(device.info.word_bits, self._arguments)
         self._arguments.start(self._stream)
+        self._ending: Launch | None = None
+        """What ends a direct submission; None before the first one."""
 
     def record(self, *, label: str = "") -> CommandBuffer:
         """Return an empty command buffer for this kind of queue."""
@@ -132,13 +136,13 @@ class Queue:
         self, todo: list[Command], values: Mapping[Param, Value] | None, kept: Sequence[object]
     ) -> Point:
         """Encode and ring `todo` and the timeline's next value. The lock is held."""
+        self._sweep()
         timeline, stream = self.timeline, self._stream
         before = timeline.last
         point = timeline.next()
-        signal = point.signal
-        todo.append(SetSignal(signal, point.value - signal.base))
         try:
             self._encoder.encode(todo, stream)
+            stream.words += self._raising(point)
             if stream.patches:
                 kept = [*kept, *self._apply(stream, values)]
             self.ring.submit(stream)
@@ -157,11 +161,17 @@ class Queue:
             kept = [*kept, *self._arguments.finish(stream)]
         if self.watch is not None:
             self.watch.sent(self, point)
-        inflight = self._inflight
-        inflight.append((point, kept, stream.at))
-        if inflight[0][0].passed():
-            self._sweep()
+        self._inflight.append((point, kept, stream.at))
         return point
+
+    def _raising(self, point: Point) -> Sequence[int]:
+        """Return the words that raise a point when everything before is done."""
+        signal, ending = point.signal, self._ending
+        if ending is None or ending.signals[0] is not signal:
+            scratch = Stream(self._stream.word_bits, Arena(self.device, self.label))
+            ending = self._ending = Launch(self, scratch)
+        ending.fill((point.value - signal.base,))
+        return ending.stream.words
 
     def _apply(self, stream: Stream, values: Mapping[Param, Value] | None) -> list[object]:
         """Write the values of Params into a stream; return the values, which must stay alive."""
@@ -190,6 +200,7 @@ class Queue:
 
     def submit_prebuilt(self, stream: Stream, point: Point, before: Point, kept: Sequence[object]) -> None:
         """Ring words that an Executable made; they raise `point`, the timeline's newest. The lock is held."""
+        self._sweep()
         try:
             self.ring.submit(stream)
         except _NOTHING_SENT:
@@ -201,10 +212,7 @@ class Queue:
             raise
         if self.watch is not None:
             self.watch.sent(self, point)
-        inflight = self._inflight
-        inflight.append((point, kept, self._stream.at))
-        if inflight[0][0].passed():
-            self._sweep()
+        self._inflight.append((point, kept, self._stream.at))
 
     def encode(self, commands: Sequence[Command], stream: Stream) -> None:
         """Append the words of commands to a stream of one's own. The lock is held by the caller."""

@@ -29,6 +29,7 @@ POLL_S = 0.005
 SLOT_VALUES = (1 << 31) - 1
 """Values that a timeline takes from one slot: engines that compare 32 bits, circularly, can wait for every
 one."""
+_new = object.__new__
 ANY_VALUE = 1 << 65
 """More than any signal reaches."""
 
@@ -227,7 +228,9 @@ class Timeline:
         if value - signal.base > SLOT_VALUES:
             signal = self.signal = Signal(self.device, label=self.label, base=value - 1)
         signal.issued = value
-        point = self.last = Point(signal, value)
+        point = _new(Point)  # one is made a submission: `Point(signal, value)` costs twice as much
+        point.signal, point.value = signal, value
+        self.last = point
         return point
 
     def undo(self, before: Point) -> None:

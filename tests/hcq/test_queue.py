@@ -64,7 +64,7 @@ def test_a_reached_point_costs_no_wait(fake: FakeDevice):
         done.wait()
         fake.encoded.clear()
         device.copies[0].submit(device.copies[0].record(), after=[done])
-        assert fake.encoded == ["SetSignal"]
+        assert "Wait" not in fake.encoded
 
 
 def test_a_point_of_the_queue_itself_costs_no_wait(device: Device, fake: FakeDevice):
@@ -72,7 +72,25 @@ def test_a_point_of_the_queue_itself_costs_no_wait(device: Device, fake: FakeDev
     point = device.compute.submit(device.compute.record())
     fake.encoded.clear()
     device.compute.submit(device.compute.record(), after=[point])
-    assert fake.encoded == ["SetSignal"]
+    assert "Wait" not in fake.encoded
+
+
+def test_what_ends_a_submission_is_encoded_once(device: Device, fake: FakeDevice):
+    device.compute.submit(device.compute.record())
+    fake.encoded.clear()
+    point = device.compute.submit(device.compute.record().barrier())
+    assert fake.encoded == ["Barrier"]
+    point.wait()
+
+
+def test_a_submission_ends_by_the_slot_that_its_timeline_took_last(device: Device):
+    compute = device.compute
+    compute.submit(compute.record()).wait()
+    with compute.lock:
+        compute.timeline.renew(lambda: UsageError("lost"))
+    point = compute.submit(compute.record())
+    assert point.signal is compute.timeline.signal
+    point.wait()
 
 
 def test_values_of_params_are_given_at_submit(device: Device):
