@@ -18,24 +18,13 @@ from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmCommand
 from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError, UsageError
-from tests.drivers.nv_machine.client import MIB, Client, Status
+from tests.drivers.nv_machine.client import MIB, Client
+from tests.drivers.nv_machine.refusals import invalid, refused
 
 PROFILES = ["sm_80", "sm_90", "sm_120"]
 DRIVERS = ["570", "580", "590", "595"]
 
 Make = Callable[..., Client]
-
-
-def refused(code: Any, call: Any, *args: Any, **kw: Any) -> None:
-    with pytest.raises(Status) as got:
-        call(*args, **kw)
-    assert got.value.code == code, got.value
-
-
-def invalid(number: Any, call: Any, *args: Any, **kw: Any) -> None:
-    with pytest.raises(DriverError) as got:
-        call(*args, **kw)
-    assert got.value.status == number
 
 
 # ---- files

@@ -11,24 +11,12 @@ from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import NvProcessorUuid, UvmCommand, UvmGpuMappingAttributes
-from hcq.errors import DriverError
-from tests.drivers.nv_machine.client import MIB, Client, Status, sem, wait_word
+from tests.drivers.nv_machine.client import MIB, Client, sem, wait_word
+from tests.drivers.nv_machine.refusals import invalid, refused
 
 BASE = 0x3_0000_0000
 
 Make = Callable[..., Client]
-
-
-def refused(code: Any, call: Any, *args: Any, **kw: Any) -> None:
-    with pytest.raises(Status) as got:
-        call(*args, **kw)
-    assert got.value.code == code, got.value
-
-
-def invalid(number: Any, call: Any, *args: Any, **kw: Any) -> None:
-    with pytest.raises(DriverError) as got:
-        call(*args, **kw)
-    assert got.value.status == number
 
 
 def make_range(client: Client, base: int = BASE, length: int = MIB) -> None:

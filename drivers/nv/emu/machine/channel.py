@@ -6,22 +6,21 @@ for it. Not here: the methods (`host`, `compute`, `copy`), who runs when (`sched
 
 from __future__ import annotations
 
-import enum
 import itertools
 import random
 import struct
 import threading
 import zlib
 from collections import Counter, deque
-from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from drivers.nv.emu.machine.compute import Compute
 from drivers.nv.emu.machine.copy import Copy
 from drivers.nv.emu.machine.faults import Faults
 from drivers.nv.emu.machine.host import Host
-from drivers.nv.emu.machine.pushbuffer import MethodCall, decode
+from drivers.nv.emu.machine.operation import Operation, Outcome
+from drivers.nv.emu.machine.pushbuffer import decode
 from drivers.nv.emu.machine.races import Work
 from drivers.nv.emu.machine.releases import join
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from drivers.emu.slices import SlicedLaunch
     from drivers.nv.emu.machine.machine import Machine
     from drivers.nv.emu.machine.objects import Memory
+    from drivers.nv.emu.machine.operation import Engine
+    from drivers.nv.emu.machine.pushbuffer import MethodCall
     from drivers.nv.emu.machine.releases import Known
     from drivers.nv.emu.machine.semaphore import Acquire, Written
     from drivers.nv.emu.machine.vaspace import VaSpace
@@ -68,69 +69,6 @@ class Setup:
     engine: int
     subcontext: int
     space: VaSpace
-
-
-class Engine(Protocol):
-    """What is bound to a subchannel."""
-
-    @property
-    def cls(self) -> int:
-        """Its class."""
-        ...
-
-    def method(self, call: MethodCall) -> None:
-        """Run one method of the class."""
-        ...
-
-    def left_over(self) -> ChannelError | None:
-        """Return the error of settings made for a launch that never came."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Operation:
-    """Engine work in flight."""
-
-    run: Callable[[], Iterator[SlicedLaunch] | None]
-    """Does it; a grid is done in steps, each ended by what it yields."""
-    engine: str
-    ordered: bool
-    """It waits for everything of its engine that was put in flight before it."""
-    what: str
-    at: str
-    work: Work
-    """What it is ordered behind, and what it touches."""
-    steps: Iterator[SlicedLaunch] | None = None
-    """What is left of it, once begun."""
-    slice: SlicedLaunch | None = None
-    """The launch that it last stood at."""
-
-    @property
-    def away(self) -> bool:
-        """Whether it runs without the channel, which cannot do anything for it now."""
-        return self.slice is not None and self.slice.away
-
-    def advance(self) -> bool:
-        """Do the next step; returns whether that was the last."""
-        if self.steps is None:
-            self.steps = self.run()
-        self.slice = None if self.steps is None else next(self.steps, None)
-        return self.slice is None
-
-    def abandon(self) -> None:
-        """Stop in the middle and let go of what it holds."""
-        if isinstance(self.steps, Generator):
-            self.steps.close()
-
-
-class Outcome(enum.Enum):
-    """What a step of a channel came to."""
-
-    PROGRESS = enum.auto()
-    SLICE = enum.auto()
-    """A kernel ran on and is not over."""
-    BLOCKED = enum.auto()
-    IDLE = enum.auto()
 
 
 @dataclass(slots=True)
@@ -164,8 +102,7 @@ class ChannelRun:
     calls: deque[MethodCall] = field(default_factory=deque)
     entries: deque[_Entry] = field(default_factory=deque)
     bound: dict[int, Engine] = field(default_factory=dict)
-    _classes: dict[int, int] = field(default_factory=dict)
-    """Subchannel -> class of what is bound to it."""
+    """Subchannel -> what is bound to it."""
     at: str = "nothing run yet"
     acting: Operation | None = None
     """The operation at hand, if it is an engine's."""
@@ -386,8 +323,7 @@ class ChannelRun:
     def unbind(self, cls: int) -> None:
         """Forget an engine object that was freed: no subchannel has it any more."""
         self.objects.discard(cls)
-        for subchannel in [at for at, one in self._classes.items() if one == cls]:
-            del self.bound[subchannel], self._classes[subchannel]
+        self.bound = {at: engine for at, engine in self.bound.items() if engine.cls != cls}
 
     def abandon(self) -> None:
         """Drop all that is left to do."""
@@ -471,7 +407,6 @@ class ChannelRun:
         error = None if before is None else before.left_over()
         if error is not None:
             raise error
-        self._classes[call.subchannel] = data.CLASS
         if self.machine.profile.generation.compute == data.CLASS:
             self.bound[call.subchannel] = Compute(self)
         else:

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from drivers.nv.emu.machine.channel import Outcome
+from drivers.nv.emu.machine.operation import Outcome
 from drivers.nv.emu.machine.reports import ChannelError, Kind, defect
 from drivers.nv.emu.machine.waitgraph import find_deadlock
 from drivers.nv.layouts.fault import RcCode
