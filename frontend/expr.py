@@ -26,7 +26,7 @@ from compiler.ops import BINARY, UNARY, Ops
 from compiler.uop import const, uop
 from frontend import convolution, error_function, picking, segments
 from frontend.error_function import ERF
-from frontend.picking import PICK, PLACE
+from frontend.picking import LAST, PICK, PLACE
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -285,6 +285,12 @@ _SIMPLER: Final[dict[str, Callable[[str, Any, tuple[Part, ...]], Part | None]]] 
 
 
 # -- to the compiler's tensor graph -------------------------------------------------------------------
+def _last_of_places(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
+    if len(src) == 1:
+        return picking.lower_last(src[0], axis, n)
+    return segments.lower_last(src[0], src[1], axis, n)
+
+
 def _sum_of_places(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
     if len(src) == 2:
         return picking.lower_sum(src[0], src[1], axis, n)
@@ -314,6 +320,7 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     ERF: lambda _, src, __: error_function.lower(src[0]),
     PICK: lambda _, src, arg: picking.lower(src[0], src[1], arg[0]),
     PLACE: lambda _, src, arg: _sum_of_places(src, *arg),
+    LAST: lambda _, src, arg: _last_of_places(src, *arg),
 }
 
 

@@ -7,7 +7,7 @@ elementwise, so tensors are equal as dictionary keys only to themselves. Inherit
 from __future__ import annotations
 
 from frontend.assignment import in_place
-from frontend.ops import comparison, division, elementwise, functions, indexing, linalg
+from frontend.ops import comparison, division, elementwise, functions, indexing, linalg, writing
 
 
 class Operators:
@@ -47,7 +47,7 @@ class Operators:
     __ne__ = comparison.ne  # type: ignore[assignment]  # as above
     __hash__ = object.__hash__
     __getitem__ = indexing.getitem
-    __setitem__ = indexing.setitem
+    __setitem__ = writing.setitem
     __array_priority__ = 100.0
     __array_ufunc__ = None
 

@@ -1,4 +1,6 @@
-"""PICK and PLACE: elements named by an index along one axis, read and added up, each the other's derivative.
+"""PICK, PLACE and LAST: elements named by an index along one axis, read, added up, and who names them last.
+
+PICK and PLACE are each the other's derivative.
 
 PICK src=(x, index) arg=(axis, permutes): out[..., j, ...] = x[..., index[..., j, ...], ...]; `permutes` says
 that the index is a permutation along the axis: the derivative is then a PICK too. PLACE src=(values, index)
@@ -6,10 +8,13 @@ arg=(axis, n): out[..., v, ...], v < n, is the sum of values[..., j, ...] over a
 equal to v. The index has the other axes of the first source, or size 1 in all of them: one row for all. An
 index outside reads 0 and adds nowhere. It is int32 or int64.
 
-A third source of PLACE is the stable order of the index along the axis (int32): with it,
-the sum costs what is added up (`frontend.segments`), and no comparison of every place with every index. The
-compiler never sees these operations, as with CONV (`frontend.convolution`): `lower` and `lower_sum` say what
-they are.
+LAST src=(index) arg=(axis, n) is which j, the greatest, has index[..., j, ...] equal to v, or
+less than 0 where none has (int32).
+
+A last source of PLACE and LAST is the stable order of the index along the axis (int32): with it, the result
+costs what is named (`frontend.segments`), and no comparison of every place with every index. The compiler
+never sees these operations, as with CONV (`frontend.convolution`): `lower`, `lower_sum` and `lower_last` say
+what they are.
 """
 
 from __future__ import annotations
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
 
 PICK: Final = "PICK"
 PLACE: Final = "PLACE"
+LAST: Final = "LAST"
 
 
 def _others(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -90,6 +96,17 @@ def lower_sum(values: UOp, index: UOp, axis: int, n: int) -> UOp:
     each = graph.reshape(graph.cast(values, wide), (*shape[:axis], 1, *shape[axis:]))
     chosen = graph.where(hit, graph.expand(each, whole), graph.full(0, whole, wide))
     return graph.cast(graph.reduce(chosen, Ops.ADD, (axis + 1,)), dtype)
+
+
+def lower_last(index: UOp, axis: int, n: int) -> UOp:
+    """Return LAST without an order: a comparison of every place with every index of its row."""
+    named = index.shape
+    whole = (*named[:axis], n, *named[axis:])
+    place = graph.cast(graph.iota(whole, axis), index.dtype)
+    row = graph.reshape(index, (*named[:axis], 1, *named[axis:]))
+    hit = graph.binary(Ops.EQ, place, graph.expand(row, whole))
+    found = graph.where(hit, graph.iota(whole, axis + 1), graph.full(-1, whole, dtypes.int32))
+    return graph.reduce(found, Ops.MAX, (axis + 1,))
 
 
 def widened(dtype: DType) -> DType:

@@ -1,4 +1,4 @@
-"""Sums of the values that share an index, when the order of the indices is known: PLACE with a third source.
+"""Runs of equal indices, when their order is known: PLACE and LAST with an order.
 
 In order, equal indices are a run. Sums run along it, `_WAYS` values at a time and then so many of these sums,
 each step a kernel; the last sum of a run is read at its place, which a bisection finds. That is
@@ -33,13 +33,24 @@ def lower_sum(values: UOp, index: UOp, order: UOp, axis: int, n: int) -> UOp:
     earlier = graph.binary(Ops.SUB, graph.iota(keys.shape, axis), _before(keys, keys, axis, equal=False))
     picked = graph.contiguous(lower(graph.cast(values, widened(values.dtype)), order, axis))
     sums = _running(picked, graph.contiguous(earlier), axis)
+    return graph.cast(lower(sums, _ends(keys, axis, n), axis), values.dtype)
+
+
+def lower_last(index: UOp, order: UOp, axis: int, n: int) -> UOp:
+    """Return LAST with an order, which is stable: what stands at the end of each run of equal indices."""
+    at = _ends(graph.contiguous(lower(index, order, axis)), axis, n)
+    none = graph.binary(Ops.LT, at, _number(0, at.shape))
+    return graph.where(none, _number(-1, at.shape), lower(order, at, axis))
+
+
+def _ends(keys: UOp, axis: int, n: int) -> UOp:
+    """Return for each of n places where the run of keys equal to it ends, -1 where there is none."""
     places = (*keys.shape[:axis], n, *keys.shape[axis + 1 :])
     place = graph.cast(graph.iota(places, axis), keys.dtype)
     last = graph.binary(Ops.SUB, _before(keys, place, axis, equal=True), _number(1, places))
     hit = graph.binary(Ops.EQ, lower(keys, last, axis), place)
     found = graph.binary(Ops.AND, hit, graph.binary(Ops.LT, _number(-1, places), last))
-    at = graph.contiguous(graph.where(found, last, _number(-1, places)))
-    return graph.cast(lower(sums, at, axis), values.dtype)
+    return graph.contiguous(graph.where(found, last, _number(-1, places)))
 
 
 def _number(value: int, shape: tuple[int, ...]) -> UOp:

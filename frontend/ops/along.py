@@ -1,8 +1,8 @@
 """Elements along one axis that an integer tensor names: read, added up, written.
 
-Negative numbers count from the end. What lies outside reads 0 and is written nowhere. Writing compares every
-place with every index of its row: n * m comparisons a row for n places and m indices, in one kernel. Sums do
-so where that is the shorter way (`frontend.ops.placing`).
+Negative numbers count from the end. What lies outside reads 0 and is written nowhere. Sums and writing
+compare every place with every index of its row where that is the shorter way, in one kernel, else they bring
+the indices in order (`frontend.ops.placing`).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from frontend.ops.arguments import Shape, axis_of
 from frontend.ops.comparison import gt
 from frontend.ops.elementwise import add, sub, where
 from frontend.ops.indexing import wrapped
-from frontend.ops.placing import placed
-from frontend.ops.sources import Number, constant, convert, coordinate
+from frontend.ops.placing import last_named, placed
+from frontend.ops.sources import Number, constant
 from frontend.picking import PICK
 from hcq.errors import UsageError
 
@@ -75,13 +75,7 @@ def scatter(self: Tensor, axis: int, index: Tensor, src: Tensor | Number) -> Ten
     shape, wanted = self.expr.shape, index.expr.shape
     a = _checked("scatter", shape, axis, index)
     values = _values("scatter", self, index, src)
-    whole = (*wanted[:a], shape[a], *wanted[a:])
-    beside = (*wanted[:a], 1, *wanted[a:])
-    named = wrapped(index, shape[a])
-    place = convert(coordinate(self, whole, a), named.expr.dtype)
-    hit = apply(Ops.EQ, None, place, apply(Ops.EXPAND, whole, apply(Ops.RESHAPE, beside, named)))
-    number = add(coordinate(self, whole, a + 1), 1)
-    last = apply(Ops.REDUCE, (Ops.MAX, (a + 1,)), where(hit, number, 0))  # 0: none
+    last = add(last_named(wrapped(index, shape[a]), a, shape[a]), 1)  # 0: none, as beyond the index
     last = _grown(where(gt(last, 0), last, 0), shape)
     rows = _grown(values, tuple([wanted[a] if i == a else n for i, n in enumerate(shape)]))
     return where(gt(last, 0), apply(PICK, (a, False), rows, sub(last, 1)), self)

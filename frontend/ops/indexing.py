@@ -1,8 +1,7 @@
-"""Indexing: slices with steps, whole numbers, None, Ellipsis and integer tensors; writing.
+"""Indexing: slices with steps, whole numbers, None, Ellipsis and integer tensors.
 
 `x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER, whose computed indices
-are checked at each read (outside reads 0). `x[key] = value` builds the new whole and assigns it: a tensor
-is a value, and nobody else sees the change.
+are checked at each read (outside reads 0). Writing is `frontend.ops.writing`.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
 from frontend.ops.arguments import Shape, broadcast, whole
-from frontend.ops.comparison import eq, lt
+from frontend.ops.comparison import gt, lt
 from frontend.ops.elementwise import add, mul, where
-from frontend.ops.moving import moving_parts, only_at, place_at, take_moving
-from frontend.ops.sources import constant, convert, coordinate, spread
+from frontend.ops.moving import take_moving
+from frontend.ops.sources import convert, spread
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ Entry = Cut | None | int
 """A cut of the next axis, None for a new axis, or the number of an index tensor that takes the next axis."""
 
 
-def _entries(key: Any, shape: Shape, cls: type) -> tuple[list[Entry], list[Any]]:
+def entries_of(key: Any, shape: Shape, cls: type) -> tuple[list[Entry], list[Any]]:
     """Read a key for a shape: one entry per axis or new axis, and the index tensors."""
     parts = list(key) if isinstance(key, tuple) else [key]
     used = sum([1 for p in parts if p is not None and p is not Ellipsis])
@@ -106,25 +105,26 @@ def _take(x: Tensor, cuts: list[Cut]) -> Tensor:
 
 def getitem(self: Tensor, key: Any) -> Tensor:
     """Return self[key]: see the module for what a key may hold."""
-    key = _with_tensors(self, key)
+    key = with_tensors(self, key)
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
         raise UnsupportedError(
             "a bool tensor as index gives a size that depends on values; use where, or masked_fill"
         )
     x, key = take_moving(self, key)
-    entries, tensors = _entries(key, x.expr.shape, self.__class__)
-    return _getitem(x, tuple(entries), *tensors)
+    entries, tensors = entries_of(key, x.expr.shape, self.__class__)
+    return part_of(x, tuple(entries), *tensors)
 
 
-def _with_tensors(x: Tensor, key: Any) -> Any:
+def with_tensors(x: Tensor, key: Any) -> Any:
     """Return a key whose lists and NumPy arrays are tensors."""
     if isinstance(key, tuple):
-        return tuple([_with_tensors(x, k) for k in key])
+        return tuple([with_tensors(x, k) for k in key])
     return x.operand(key) if isinstance(key, list) or type(key).__module__ == "numpy" else key
 
 
 @composite
-def _getitem(self: Tensor, entries: tuple[Entry, ...], *tensors: Tensor) -> Tensor:
+def part_of(self: Tensor, entries: tuple[Entry, ...], *tensors: Tensor) -> Tensor:
+    """Return what the entries of a key name."""
     axes = [e for e in entries if e is not None]
     whole_axis = [Cut(0, n, 1, drop=False) for n in self.expr.shape]
     cuts = [e if isinstance(e, Cut) else whole_axis[i] for i, e in enumerate(axes)]
@@ -161,7 +161,7 @@ def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
         one = spread(wrapped(t, n), common)
         index = one if index is None else add(mul(index, n), one)
         if len(tensors) > 1:
-            fits = mul(lt(one, n), _at_least(one, 0))
+            fits = mul(lt(one, n), gt(one, -1))
             inside = fits if inside is None else mul(inside, fits)
     assert index is not None  # there is at least one tensor
     if inside is not None:
@@ -179,6 +179,8 @@ def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
 def wrapped(index: Tensor, n: int) -> Tensor:
     """Return indices of which negative ones count from the end."""
     dtype = index.expr.dtype
+    if dtype is dtypes.bool:
+        raise UnsupportedError("a bool tensor indexes alone, not beside others, and gives no size: use where")
     if not dtype.is_int:
         raise UsageError(f"an index tensor must hold integers, saw {dtype.name}; cast it")
     if dtype not in (dtypes.int32, dtypes.int64):
@@ -202,79 +204,6 @@ def nonzero(self: Tensor) -> Tensor:  # noqa: ARG001 - refused for all
         "nonzero gives a size that depends on values\n"
         "hint: count_nonzero counts, topk finds a known number of places; or ask NumPy: x.numpy().nonzero()"
     )
-
-
-# -- writing -----------------------------------------------------------------------------------------
-def setitem(self: Tensor, key: Any, value: Any) -> None:
-    """Assign `value`, broadcast, to the part that `key` names.
-
-    The key is whole numbers, slices and ..., or a bool mask that broadcasts to the whole shape.
-    """
-    key = _with_tensors(self, key)
-    if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
-        self.assign(where(key, self.operand(value), self))
-        return
-    moving, key = moving_parts(key, self.expr.shape)
-    entries, tensors = _entries(key, self.expr.shape, self.__class__)
-    if tensors:
-        raise UnsupportedError("writing through an integer tensor is not supported; use where with a mask")
-    cuts = [e for e in entries if isinstance(e, Cut)]
-    for m in moving:
-        cuts[m.axis] = Cut(0, m.size, 1, drop=m.drop)
-    shape = tuple([e.count for e in cuts if not e.drop])
-    given = self.operand(value)
-    if given.__class__ is not self.__class__:
-        given = constant(self, given, self.expr.dtype, ())
-    if given.expr.dtype is not self.expr.dtype:
-        raise UsageError(f"writing {given.expr.dtype.name} into {self.expr.dtype.name}; cast the value first")
-    if broadcast((shape, given.expr.shape), "writing a part") != shape:
-        raise UsageError(
-            f"writing {given.expr.shape} into a part of shape {shape}: wanted what broadcasts to it"
-        )
-    value = spread(given, shape)
-    if moving:
-        value = apply(Ops.RESHAPE, tuple([c.count for c in cuts]), value)
-        for m in moving:
-            value = place_at(self, value, m.start.scalar(self), m.axis)
-            cuts[m.axis] = Cut(0, self.expr.shape[m.axis], 1, drop=False)
-    new = _written(self, value, tuple(cuts))
-    for m in moving:
-        new = only_at(self, new, m.start.scalar(self), m.size, m.axis)
-    self.assign(new)
-
-
-@composite
-def _written(self: Tensor, value: Tensor, cuts: tuple[Cut, ...]) -> Tensor:
-    """Return self with the part replaced.
-
-    The value, spread back to where it belongs, chosen by a mask of coordinates.
-    """
-    full = tuple([c.count for c in cuts])
-    if 0 in full:
-        return self
-    shape = self.expr.shape
-    x = apply(Ops.RESHAPE, full, value)
-    x = apply(Ops.FLIP, tuple([i for i, c in enumerate(cuts) if c.step < 0 and c.count > 1]), x)
-    mask: Tensor | None = None
-    for i, (c, n) in enumerate(zip(cuts, shape, strict=True)):
-        step = abs(c.step)
-        low = c.begin if c.step > 0 else c.begin + (c.count - 1) * c.step
-        x = interleaved(x, i, step, low, n)
-        if low or c.count != n:
-            place = coordinate(self, shape, i)
-            inside = mul(lt(place, low + (c.count - 1) * step + 1), _at_least(place, low))
-            if step > 1:
-                inside = mul(inside, eq(_remainder(place, low, step), 0))
-            mask = inside if mask is None else mul(mask, inside)
-    return x if mask is None else where(mask, x, self)
-
-
-def _at_least(x: Tensor, low: int) -> Tensor:
-    return lt(constant(x, low - 1, x.expr.dtype, x.expr.shape), x)
-
-
-def _remainder(x: Tensor, low: int, step: int) -> Tensor:
-    return apply(Ops.MOD, None, add(x, -low), constant(x, step, x.expr.dtype, x.expr.shape))
 
 
 def interleaved(x: Tensor, axis: int, step: int, low: int, n: int) -> Tensor:

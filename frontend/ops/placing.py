@@ -1,4 +1,4 @@
-"""Values added up where an index names places along an axis: how it is done for given sizes.
+"""What an index names along an axis, added up or found: how it is done for given sizes.
 
 Few values or few places are compared with each other, in one kernel. Many values are brought into the order
 of the index first, for about ten kernels, and cost what they are then.
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from frontend.lazy import apply
 from frontend.ops.sorting import BLOCK, argsort
-from frontend.picking import PLACE
+from frontend.picking import LAST, PLACE
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -28,6 +28,15 @@ def placed(values: Tensor, index: Tensor, axis: int, n: int) -> Tensor:
     if _compares(n, shape[axis], prod(shape), prod(index.expr.shape)):
         return apply(PLACE, (axis, n), values, index)
     return apply(PLACE, (axis, n), values, index, argsort(index, axis))
+
+
+def last_named(index: Tensor, axis: int, n: int) -> Tensor:
+    """Return for each of n places along an axis which names it last, less than 0 for none: see LAST."""
+    shape = index.expr.shape
+    count = prod(shape)
+    if _compares(n, shape[axis], count, count):
+        return apply(LAST, (axis, n), index)
+    return apply(LAST, (axis, n), index, argsort(index, axis))
 
 
 def _compares(n: int, m: int, values: int, indices: int) -> bool:

@@ -1,0 +1,140 @@
+"""Writing: `x[key] = value` builds the new whole and assigns it.
+
+A tensor is a value, and nobody else sees the change: neither what was built from x before, nor what x was cut
+from. Parts are chosen by masks of coordinates, places that integer tensors name by `scatter`.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from compiler.dtype import dtypes
+from compiler.ops import Ops
+from frontend.lazy import apply, composite
+from frontend.ops.along import scatter
+from frontend.ops.arguments import Shape, broadcast
+from frontend.ops.comparison import eq, gt, lt
+from frontend.ops.elementwise import add, mul, where
+from frontend.ops.indexing import Cut, Entry, entries_of, interleaved, part_of, with_tensors
+from frontend.ops.moving import moving_parts, only_at, place_at
+from frontend.ops.sources import constant, coordinate, spread
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+def setitem(self: Tensor, key: Any, value: Any) -> None:
+    """Assign `value`, broadcast, to the part that `key` names.
+
+    The key is what `x[key]` takes, or a bool mask of the shape of the first axes (size 1 stands for all). Of
+    several values for one place, the last is written; what integer tensors name outside, nowhere.
+    """
+    key = with_tensors(self, key)
+    if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
+        _write_where(self, key, self.operand(value))
+        return
+    moving, key = moving_parts(key, self.expr.shape)
+    entries, tensors = entries_of(key, self.expr.shape, self.__class__)
+    if tensors:
+        if moving:
+            raise UnsupportedError("writing by integer tensors and variables at once; write in two steps")
+        self.assign(_written_at(self, _value(self, value), tuple(entries), *tensors))
+        return
+    cuts = [e for e in entries if isinstance(e, Cut)]
+    for m in moving:
+        cuts[m.axis] = Cut(0, m.size, 1, drop=m.drop)
+    shape = tuple([e.count for e in cuts if not e.drop])
+    value = _fitting(_value(self, value), shape)
+    if moving:
+        value = apply(Ops.RESHAPE, tuple([c.count for c in cuts]), value)
+        for m in moving:
+            value = place_at(self, value, m.start.scalar(self), m.axis)
+            cuts[m.axis] = Cut(0, self.expr.shape[m.axis], 1, drop=False)
+    new = _written(self, value, tuple(cuts))
+    for m in moving:
+        new = only_at(self, new, m.start.scalar(self), m.size, m.axis)
+    self.assign(new)
+
+
+def _value(x: Tensor, value: Any) -> Tensor:
+    """Return what is written as a tensor of x's dtype."""
+    given = x.operand(value)
+    if given.__class__ is not x.__class__:
+        return constant(x, given, x.expr.dtype, ())
+    if given.expr.dtype is not x.expr.dtype:
+        raise UsageError(f"writing {given.expr.dtype.name} into {x.expr.dtype.name}; cast the value first")
+    return given
+
+
+def _fitting(value: Tensor, shape: Shape) -> Tensor:
+    if broadcast((shape, value.expr.shape), "writing a part") != shape:
+        raise UsageError(
+            f"writing {value.expr.shape} into a part of shape {shape}: wanted what broadcasts to it"
+        )
+    return spread(value, shape)
+
+
+def _write_where(x: Tensor, mask: Tensor, value: Any) -> None:
+    """Write where a mask holds: of the first axes, as an index of these axes would be."""
+    shape, named = x.expr.shape, mask.expr.shape
+    if len(named) > len(shape) or any(m not in {1, n} for m, n in zip(named, shape, strict=False)):
+        raise UsageError(f"writing where a mask of shape {named} holds: wanted the first axes of {shape}")
+    own = value.expr.shape if value.__class__ is x.__class__ else ()
+    beside = len(shape) - len(named)
+    if own != shape and any(n != 1 for n in own[: max(0, len(own) - beside)]):
+        raise UsageError(
+            f"writing {own} where a mask of shape {named} holds: how many places that are depends on values\n"
+            f"hint: wanted one value for all of them, or one for each place, {shape}"
+        )
+    mask = apply(Ops.RESHAPE, (*named, *(1,) * beside), mask)
+    x.assign(where(mask, value, x))
+
+
+@composite
+def _written_at(self: Tensor, value: Tensor, entries: tuple[Entry, ...], *tensors: Tensor) -> Tensor:
+    """Return self with values written to what integer tensors name, beside cuts of other axes."""
+    shape = self.expr.shape
+    total = prod(shape)
+    number = add(coordinate(self, (total,), 0), 1)
+    places = part_of(apply(Ops.RESHAPE, shape, number), entries, *tensors)  # 0: outside
+    values = _fitting(value, places.expr.shape)
+    count = prod(places.expr.shape)
+    index = apply(Ops.RESHAPE, (count,), where(gt(places, 0), add(places, -1), total))
+    flat = scatter(apply(Ops.RESHAPE, (total,), self), 0, index, apply(Ops.RESHAPE, (count,), values))
+    return apply(Ops.RESHAPE, shape, flat)
+
+
+@composite
+def _written(self: Tensor, value: Tensor, cuts: tuple[Cut, ...]) -> Tensor:
+    """Return self with the part replaced.
+
+    The value, spread back to where it belongs, chosen by a mask of coordinates.
+    """
+    full = tuple([c.count for c in cuts])
+    if 0 in full:
+        return self
+    shape = self.expr.shape
+    x = apply(Ops.RESHAPE, full, value)
+    x = apply(Ops.FLIP, tuple([i for i, c in enumerate(cuts) if c.step < 0 and c.count > 1]), x)
+    mask: Tensor | None = None
+    for i, (c, n) in enumerate(zip(cuts, shape, strict=True)):
+        step = abs(c.step)
+        low = c.begin if c.step > 0 else c.begin + (c.count - 1) * c.step
+        x = interleaved(x, i, step, low, n)
+        if low or c.count != n:
+            place = coordinate(self, shape, i)
+            inside = mul(lt(place, low + (c.count - 1) * step + 1), _at_least(place, low))
+            if step > 1:
+                inside = mul(inside, eq(_remainder(place, low, step), 0))
+            mask = inside if mask is None else mul(mask, inside)
+    return x if mask is None else where(mask, x, self)
+
+
+def _at_least(x: Tensor, low: int) -> Tensor:
+    return lt(constant(x, low - 1, x.expr.dtype, x.expr.shape), x)
+
+
+def _remainder(x: Tensor, low: int, step: int) -> Tensor:
+    return apply(Ops.MOD, None, add(x, -low), constant(x, step, x.expr.dtype, x.expr.shape))

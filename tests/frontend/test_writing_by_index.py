@@ -1,0 +1,132 @@
+"""`x[key] = value` through integer tensors and masks, against NumPy."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler.ops import Ops
+from compiler.schedule import schedule
+from compiler.text import postorder
+from frontend import Tensor
+from frontend.expr import uops
+from hcq.errors import UnsupportedError, UsageError
+
+RNG = np.random.default_rng(31)
+X = RNG.normal(size=(4, 5, 6)).astype(np.float32)
+KEYS: dict[str, Any] = {
+    "one index": np.array([2, 0]),
+    "negative": np.array([-1, 1]),
+    "another axis": (slice(None), np.array([4, 0, 2])),
+    "beside slices": (slice(1, 3), np.array([4, 0]), slice(None, None, -2)),
+    "beside a number": (1, slice(None), np.array([5, 3])),
+    "two indices": (np.array([0, 3, 1]), np.array([4, 4, 0])),
+    "two apart": (np.array([0, 3]), slice(None), np.array([5, 2])),
+    "broadcasting": (np.array([[0], [2]]), np.array([1, 3, 4])),
+    "of two axes": np.array([[0, 1], [3, 2]]),
+    "after an ellipsis": (..., np.array([0, 5])),
+    "with a new axis": (np.array([0, 3]), None),
+    "a list": [0, 2],
+    "nothing": np.array([], np.int64),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_writing_what_integers_name(name: str):
+    key = KEYS[name]
+    got = Tensor(X)
+    part = got[key].shape
+    values = RNG.normal(size=part).astype(np.float32)
+    got[key] = values
+    want = X.copy()
+    # NumPy takes the number for an index too, and puts the new axis in front
+    place, inner = (want[1], key[1:]) if name == "beside a number" else (want, key)
+    place[inner] = values
+    np.testing.assert_array_equal(got.numpy(), want)
+    got[key] = 7
+    place[inner] = 7
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_a_value_broadcasts_to_what_is_named():
+    got, want = Tensor(X), X.copy()
+    row = RNG.normal(size=(6,)).astype(np.float32)
+    got[Tensor([3, 1])] = Tensor(row)
+    want[[3, 1]] = row
+    np.testing.assert_array_equal(got.numpy(), want)
+    with pytest.raises(UsageError, match="writing a part"):
+        got[Tensor([3, 1])] = Tensor([1.0, 2.0])
+
+
+def test_adding_to_what_integers_name_adds_once():
+    got, want = Tensor(X), X.copy()
+    got[Tensor([3, 1, 3])] += 1
+    want[[3, 1, 3]] += 1
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
+def test_the_last_of_several_values_is_written_and_none_outside():
+    got = Tensor([1.0, 2.0, 3.0, 4.0])
+    got[Tensor([1, 3, 1, 4, -5])] = Tensor([10.0, 20.0, 30.0, 40.0, 50.0])
+    assert got.tolist() == [1.0, 30.0, 3.0, 20.0]
+
+
+def test_other_tensors_do_not_see_it():
+    x = Tensor(X)
+    y, part = x + 0, x[1]
+    x[Tensor([1])] = 0
+    np.testing.assert_array_equal(y.numpy(), X)
+    np.testing.assert_array_equal(part.numpy(), X[1])
+
+
+def test_many_places_are_written_in_order_of_their_indices():
+    x = RNG.normal(size=(5000, 3)).astype(np.float32)
+    index = RNG.integers(0, 5000, 700)
+    values = RNG.normal(size=(700, 3)).astype(np.float32)
+    got = Tensor(x).scatter(0, Tensor(np.repeat(index[:, None], 3, 1)), Tensor(values))
+    want = x.copy()
+    for at, row in zip(index, values, strict=True):
+        want[at] = row
+    np.testing.assert_array_equal(got.numpy(), want)
+    total = 0
+    for item in schedule(uops([(got.expr, (0, 1, 2)[: got.expr.n])])):
+        total += prod([node.arg[1] for node in postorder((item.ast,)) if node.op is Ops.RANGE])
+    assert total < 5000 * 700 * 3 / 2
+
+
+def test_gradients_of_what_was_written_and_of_what_was_written_over():
+    x = Tensor(X.astype(np.float64))
+    values = Tensor(RNG.normal(size=(3, 5, 6)))
+    index = Tensor([2, 0, 2])
+    y = x + 0
+    y[index] = values
+    weight = RNG.normal(size=X.shape)
+    dx, dv = (y * Tensor(weight)).sum().gradient(x, values)
+    kept = weight.copy()
+    kept[[0, 2]] = 0
+    np.testing.assert_array_equal(dx.numpy(), kept)
+    np.testing.assert_array_equal(dv.numpy(), [0 * weight[2], weight[0], weight[2]])
+
+
+def test_a_mask_stands_for_the_first_axes():
+    rows = np.array([True, False, True])
+    got = Tensor.zeros(3, 3).contiguous()
+    got[Tensor(rows)] = 1
+    np.testing.assert_array_equal(got.numpy(), np.repeat(rows[:, None], 3, 1))
+    got[rows] = Tensor([1.0, 2.0, 3.0])
+    np.testing.assert_array_equal(got.numpy()[0], [1, 2, 3])
+    with pytest.raises(UsageError, match=r"mask of shape \(4,\) holds: wanted the first axes of \(3, 3\)"):
+        got[Tensor([True, False, True, False])] = 0
+    with pytest.raises(UsageError, match="how many places that are depends on values"):
+        got[got > 1] = Tensor([1.0, 2.0, 3.0])
+
+
+def test_a_mask_beside_other_indices_is_refused():
+    x = Tensor(X)
+    with pytest.raises(UnsupportedError, match="a bool tensor indexes alone"):
+        x[0, Tensor([True] * 5)]
+    with pytest.raises(UnsupportedError, match="a bool tensor indexes alone"):
+        x[0, Tensor([True] * 5)] = 0
