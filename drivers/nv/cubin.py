@@ -8,6 +8,7 @@ upload (`program`).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +28,7 @@ from drivers.nv.layouts.cubin import (
     Relocation,
     Section,
 )
+from drivers.nv.layouts.qmd import CONSTANT_BANKS
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from hcq.bits import BitStruct
 
 BANK_ALIGN: Final = 256
+_BANK: Final = re.compile(rf"{re.escape(Section.CONSTANT)}([1-{CONSTANT_BANKS - 1}])(?:\.(.*))?")
 _LOADED: Final = (SectionType.PROGBITS, SectionType.NOBITS)
 _WORD = 0xFFFF_FFFF
 
@@ -79,7 +82,8 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
     if text is None:
         have = [s.name.removeprefix(Section.TEXT) for s in elf.sections if s.name.startswith(Section.TEXT)]
         raise UsageError(f"the cubin has no kernel {name!r}; it has: {', '.join(have) or 'none'}")
-    placement = _place(elf)
+    banks = dict(_banks(elf, name))
+    placement = _place(elf, {section.index for section in banks.values()})
     infos = _infos(elf, Section.INFO)
     own = _infos(elf, f"{Section.INFO}.{name}")
     symbol = next(i for i, s in enumerate(elf.symbols) if s.name == name and s.section == text.index)
@@ -104,21 +108,21 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
         parameter_bytes=parameters.size,
         code=placement.offsets[text.index] + elf.symbols[symbol].value,
         code_bytes=text.size,
-        banks={number: (placement.offsets[s.index], s.size) for number, s in _banks(elf)},
+        banks={number: (placement.offsets[s.index], s.size) for number, s in banks.items()},
     )
     return elf, placement, kernel
 
 
-def _banks(elf: Elf) -> Iterator[tuple[int, ElfSection]]:
-    for number, prefix in ((3, Section.CONSTANT3), (4, Section.CONSTANT4)):
-        section = elf.section(prefix)
-        if section is not None and section.size:
-            yield number, section
+def _banks(elf: Elf, kernel: str) -> Iterator[tuple[int, ElfSection]]:
+    """Yield the constant banks behind bank 0 that `kernel` reads: the file's, and those of its own."""
+    for section in elf.sections:
+        found = _BANK.fullmatch(section.name)
+        if found and section.size and found[2] in {None, kernel}:
+            yield int(found[1]), section
 
 
-def _place(elf: Elf) -> Placement:
+def _place(elf: Elf, banks: set[int]) -> Placement:
     """Lay the file out as it is; what has no bytes, and banks that lie askew, behind it."""
-    banks = {section.index for _, section in _banks(elf)}
     at = -(-len(elf.data) // BANK_ALIGN) * BANK_ALIGN
     offsets: dict[int, int] = {}
     for section in elf.sections:

@@ -17,9 +17,12 @@ REGISTER_SHIFT = 24
 TEXT_ALIGNMENT, PREFETCH_PADDING = 128, 4096
 
 SECTIONS = (
-    ".text.", ".nv.info", ".nv.constant0.", ".nv.constant3", ".nv.constant4", ".nv.shared.", ".nv.global",
-    ".nv.global.init", ".nv.callgraph", ".nv.prototype",
+    ".text.", ".nv.info", ".nv.constant", ".nv.constant0.", ".nv.constant3", ".nv.constant4", ".nv.shared.",
+    ".nv.global", ".nv.global.init", ".nv.callgraph", ".nv.prototype",
 )
+OWN_BANKS = (0, 2)
+"""Banks whose section ends in the kernel's name: 2 holds tables of jumps (brx.idx) and constants that the
+assembler made; measured with nvJitLink 13 and nvdisasm on sm_80 to sm_120a."""
 
 INFO_FORMATS = {"NVAL": 1, "BVAL": 2, "HVAL": 3, "SVAL": 4}
 INFO_ATTRIBUTES = {

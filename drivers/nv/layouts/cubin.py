@@ -41,6 +41,9 @@ class Section(enum.StrEnum):
 
     TEXT = ".text."
     INFO = ".nv.info"
+    CONSTANT = ".nv.constant"
+    """The bank's number follows, and the kernel's name where the bank is its own: 0, and 2 for what the
+    assembler keeps there, tables of jumps and constants."""
     CONSTANT0 = ".nv.constant0."
     CONSTANT3 = ".nv.constant3"
     CONSTANT4 = ".nv.constant4"

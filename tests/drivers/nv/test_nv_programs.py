@@ -19,7 +19,9 @@ from drivers.nv.program import check, thread_limit
 from drivers.nv.qmd import Descriptor, Launchable, carveouts, wanted_carveout
 from hcq.errors import CompileError, UnsupportedError, UsageError
 from hcq.program import KernelImage
+from tests.facts import nv_cubin
 from tools.nv_golden import sample, small_cubin
+from tools.nv_kernels import ARCHES, ptx
 
 needs_assembler = pytest.mark.skipif(
     not assembler.available(), reason="neither nvJitLink nor ptxas is installed"
@@ -122,6 +124,46 @@ def test_an_assembled_kernel_loads_and_its_calls_reach_the_helpers(arch: str):
     targets = {form.from_bytes(image, placement.offsets[r.section] + r.offset).TARGET for r in calls}
     assert targets <= helpers
     assert targets
+
+
+JUMPS = """
+.visible .entry jumps(.param .u64 out) {
+ .reg .b64 %rd<2>;
+ .reg .b32 %r<4>;
+ targets: .branchtargets L0, L1, L2, L3, L4, L5, L6, L7;
+ ld.param.u64 %rd1, [out];
+ mov.u32 %r1, %tid.x;
+ and.b32 %r2, %r1, 7;
+ brx.idx %r2, targets;
+L0: mov.u32 %r3, %ntid.x; bra.uni over;
+L1: mul.lo.u32 %r3, %r1, 77; bra.uni over;
+L2: xor.b32 %r3, %r1, 1234567; bra.uni over;
+L3: mov.u32 %r3, %laneid; bra.uni over;
+L4: mov.u32 %r3, %ctaid.x; bra.uni over;
+L5: shl.b32 %r3, %r1, 9; bra.uni over;
+L6: popc.b32 %r3, %r1; bra.uni over;
+L7: clz.b32 %r3, %r1;
+over: st.global.u32 [%rd1], %r3;
+ ret;
+}
+"""
+
+
+@needs_assembler
+@pytest.mark.parametrize("arch", ARCHES)
+def test_the_banks_that_a_kernel_has_of_its_own_are_bound_beside_those_of_the_file(arch: str):
+    """The assembler puts tables of jumps into bank 2, in a section that has the kernel's name."""
+    elf, _, grid = cubin.read(assembler.assemble(ptx("grid", arch) + JUMPS, arch), "grid")
+    _, placement, jumps = cubin.read(elf.data, "jumps")
+    assert (set(grid.banks), set(jumps.banks)) == ({3}, {nv_cubin.OWN_BANKS[1], 3})
+    content = cubin.load(elf, placement, 0x10_0000_0000)
+    for number, name in ((2, ".nv.constant2.jumps"), (3, ".nv.constant3")):
+        at, size = jumps.banks[number]
+        section = elf.section(name)
+        assert section is not None
+        assert at % cubin.BANK_ALIGN == 0
+        assert content[at : at + size] == bytes(elf.content(section))
+        assert size >= 16
 
 
 @needs_assembler
