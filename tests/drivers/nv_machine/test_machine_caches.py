@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -13,17 +13,13 @@ from drivers.nv.emu.machine import Kind
 from drivers.nv.emu.machine.loads import through_l1
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.host import HostMethod
-from tests.drivers.nv_machine.client import Client, Memory, method, sem, wait_word
+from tests.drivers.nv_machine.client import Client, method, sem, wait_word
 from tests.drivers.nv_machine.launching import (
     CALL,
-    INCREMENT,
-    STORE,
-    Code,
-    Launcher,
-    copy_word,
     cubin,
     upload,
 )
+from tests.drivers.nv_machine.rig import Rig
 
 FETCH = """
 .visible .entry {name}(.param .u64 at) {{
@@ -54,76 +50,53 @@ QUIET = {"INVALIDATE_SHADER_CONSTANT_CACHE": False}
 Make = Callable[..., Client]
 
 
-class Bench:
-    """A compute channel with caches that are judged, a copy channel beside it, and memory to work on."""
+def rig(client: Client) -> Rig:
+    fetches = (FETCH.format(name=n, how=how, before="") for n, how in WAYS.items())
+    return Rig(client, HOLD, *fetches)
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.launcher = Launcher.make(client)
-        self.copies = client.copy_channel()
-        self.data: Memory = client.memory(4096)
-        fetches = "".join(FETCH.format(name=n, how=how, before="") for n, how in WAYS.items())
-        self.code: Code = upload(client, cubin(self.launcher.profile, STORE, INCREMENT, HOLD, fetches))
-        self._signals = 0
 
-    def params(self, at: int = 0, value: int = 1) -> bytes:
-        return struct.pack("<QI", self.data.va + at, value)
+def run(bench: Rig, *words: list[int]) -> None:
+    """Have the compute channel do something to its end, which must be right."""
+    bench.launcher.finish([word for some in words for word in some])
 
-    def launch(
-        self, kernel: str, at: int = 0, *, action: int = 9, code: Code | None = None, **kw: Any
-    ) -> list[int]:
-        """Return what launches a kernel whose bank is its own."""
-        params = self.params(at, kw.pop("value", 1))
-        launcher = self.launcher
-        return launcher.send(
-            launcher.qmd(launcher.descriptor(code or self.code, kernel, params, **kw)), action
+
+def fails(bench: Rig, *words: list[int]) -> str:
+    """Have it do what must be told; the report."""
+    bench.launcher.ring.push([word for some in words for word in some])
+    bench.launcher.ring.wait_error()
+    (report,) = bench.client.kernel.reports
+    assert report.kind is Kind.COHERENCE
+    return report.message
+
+
+def copied(bench: Rig, source: int, target: int) -> None:
+    """Copy a dword by the copy engine, to its end."""
+    (number,) = struct.unpack_from("<Q", bench.signals.view)
+    bench.copies.push(bench.copy(source, target) + bench.done(0, number + 1))
+    wait_word(bench.signals, 0, number + 1, bench.client)
+
+
+def write(bench: Rig, va: int, value: int, who: str) -> None:
+    """Write a dword, to its end."""
+    at = va - bench.data.va
+    bench.data.view[512:516] = struct.pack("<I", value)
+    if who == "copy":
+        copied(bench, 512, at)
+    elif who == "inline upload":
+        run(bench, bench.upload(at, value))
+    elif who == "kernel store":
+        run(bench, bench.launch("store", at, value=value, **QUIET))
+    else:
+        memory = next(
+            m for m in (bench.data, bench.launcher.arguments, bench.code.memory) if m.va <= va < m.va + m.size
         )
+        memory.view[va - memory.va : va - memory.va + 4] = struct.pack("<I", value)
 
-    def run(self, *words: list[int]) -> None:
-        """Have the compute channel do something to its end, which must be right."""
-        self.launcher.finish([word for some in words for word in some])
 
-    def fails(self, *words: list[int]) -> str:
-        """Have it do what must be told; the report."""
-        self.launcher.ring.push([word for some in words for word in some])
-        self.launcher.ring.wait_error()
-        (report,) = self.client.kernel.reports
-        assert report.kind is Kind.COHERENCE
-        return report.message
-
-    def copy(self, source: int, target: int) -> None:
-        """Copy a dword by the copy engine, to its end."""
-        self._signals += 1
-        self.copies.push(
-            copy_word(source, target) + sem(self.data.va + 2048, self._signals, RELEASE_WFI=True)
-        )
-        wait_word(self.data, 2048, self._signals, self.client)
-
-    def upload(self, va: int, value: int, *, flags: int = 1) -> list[int]:
-        words = method(1, M.LINE_LENGTH_IN, 4, 1, va >> 32, va & 0xFFFF_FFFF)
-        return words + method(1, M.LAUNCH_DMA, flags) + method(1, M.LOAD_INLINE_DATA, value)
-
-    def write(self, va: int, value: int, who: str) -> None:
-        """Write a dword, to its end."""
-        self.data.view[512:516] = struct.pack("<I", value)
-        if who == "copy":
-            self.copy(self.data.va + 512, va)
-        elif who == "inline upload":
-            self.run(self.upload(va, value))
-        elif who == "kernel store":
-            self.run(self.launch("store", va - self.data.va, value=value, **QUIET))
-        else:
-            memory = next(
-                m
-                for m in (self.data, self.launcher.arguments, self.code.memory)
-                if m.va <= va < m.va + m.size
-            )
-            memory.view[va - memory.va : va - memory.va + 4] = struct.pack("<I", value)
-
-    @property
-    def advice(self) -> list[str]:
-        assert all(report.kind is Kind.ADVICE for report in self.client.kernel.reports)
-        return [report.message for report in self.client.kernel.reports]
+def advice(bench: Rig) -> Sequence[str]:
+    """Return what was advised; nothing else may have been told."""
+    assert all(report.kind is Kind.ADVICE for report in bench.client.kernel.reports)
+    return bench.told(Kind.ADVICE)
 
 
 WRITERS = {
@@ -135,8 +108,8 @@ WRITERS = {
 
 
 @pytest.fixture
-def bench(make: Make) -> Bench:
-    return Bench(make(checks=Sanitizers(caches=True)).up())
+def bench(make: Make) -> Rig:
+    return rig(make(checks=Sanitizers(caches=True)).up())
 
 
 def idle() -> list[int]:
@@ -146,18 +119,18 @@ def idle() -> list[int]:
 # ---- constants
 
 
-def bank(bench: Bench) -> int:
+def bank(bench: Rig) -> int:
     """Run a kernel with a bank that stays; its address."""
     first = bench.launcher.place(bench.launcher.bank0(bench.params(), (1, 1, 1), (1, 1, 1)))
-    bench.run(bench.launch("store", bank0=first))
+    run(bench, bench.launch("store", bank0=first))
     return first
 
 
 @pytest.mark.parametrize("who", WRITERS)
-def test_a_rewritten_bank_without_an_invalidation_is_told(bench: Bench, who: str):
+def test_a_rewritten_bank_without_an_invalidation_is_told(bench: Rig, who: str):
     first = bank(bench)
-    bench.write(first + PARAM_AT + 8, 9, who)
-    text = bench.fails(bench.launch("store", bank0=first, **QUIET))
+    write(bench, first + PARAM_AT + 8, 9, who)
+    text = fails(bench, bench.launch("store", bank0=first, **QUIET))
     assert f"constant bank 0 of kernel store at {first + PARAM_AT + 8:#x} (+{PARAM_AT + 8:#x})" in text
     assert "as old as when kernel store read it" in text
     assert WRITERS[who] in text
@@ -173,46 +146,46 @@ CONSTANT_CURES: dict[str, tuple[dict[str, Any], list[int]]] = {
 
 
 @pytest.mark.parametrize("cure", CONSTANT_CURES)
-def test_a_rewritten_bank_with_an_invalidation_is_not(bench: Bench, cure: str):
+def test_a_rewritten_bank_with_an_invalidation_is_not(bench: Rig, cure: str):
     fields, words = CONSTANT_CURES[cure]
     first = bank(bench)
-    bench.write(first + PARAM_AT + 8, 9, "host")
-    bench.run(words, bench.launch("store", bank0=first, **(QUIET | fields)))
+    write(bench, first + PARAM_AT + 8, 9, "host")
+    run(bench, words, bench.launch("store", bank0=first, **(QUIET | fields)))
     assert bench.data.view[0] == 9
     assert bench.client.kernel.reports == []
 
 
 @pytest.mark.parametrize("wrong", [1, 1 << 4], ids=["instructions", "data"])
-def test_the_invalidation_of_another_cache_does_not_help_a_bank(bench: Bench, wrong: int):
+def test_the_invalidation_of_another_cache_does_not_help_a_bank(bench: Rig, wrong: int):
     first = bank(bench)
-    bench.write(first + PARAM_AT + 8, 9, "host")
+    write(bench, first + PARAM_AT + 8, 9, "host")
     words = method(1, M.INVALIDATE_SHADER_CACHES, wrong)
-    assert "constant bank 0" in bench.fails(words, bench.launch("store", bank0=first, **QUIET))
+    assert "constant bank 0" in fails(bench, words, bench.launch("store", bank0=first, **QUIET))
 
 
-def test_a_bank_over_a_part_of_an_older_one_is_told(bench: Bench):
+def test_a_bank_over_a_part_of_an_older_one_is_told(bench: Rig):
     first = bank(bench)
     content = bench.launcher.bank0(bench.params(), (1, 1, 1), (1, 1, 1))
     at = first + 256 - bench.launcher.arguments.va
     bench.launcher.arguments.view[at : at + len(content)] = content
     bench.launcher.used = -(-(at + len(content)) // 256) * 256
-    text = bench.fails(bench.launch("store", bank0=first + 256, **QUIET))
+    text = fails(bench, bench.launch("store", bank0=first + 256, **QUIET))
     assert "constant bank 0" in text
 
 
-def test_a_bank_that_reads_as_before_is_not_told(bench: Bench):
+def test_a_bank_that_reads_as_before_is_not_told(bench: Rig):
     first = bank(bench)
-    bench.write(first + PARAM_AT + 8, 9, "host")
-    bench.write(first + PARAM_AT + 8, 1, "host")
-    bench.run(bench.launch("store", bank0=first, **QUIET))
+    write(bench, first + PARAM_AT + 8, 9, "host")
+    write(bench, first + PARAM_AT + 8, 1, "host")
+    run(bench, bench.launch("store", bank0=first, **QUIET))
     assert bench.client.kernel.reports == []
 
 
-def test_a_bank_that_only_the_action_invalidates_gets_advice(bench: Bench):
+def test_a_bank_that_only_the_action_invalidates_gets_advice(bench: Rig):
     first = bank(bench)
-    bench.write(first + PARAM_AT + 8, 9, "host")
-    bench.run(bench.launch("store", bank0=first, action=0xA, **QUIET))
-    (text,) = bench.advice
+    write(bench, first + PARAM_AT + 8, 9, "host")
+    run(bench, bench.launch("store", bank0=first, action=0xA, **QUIET))
+    (text,) = advice(bench)
     assert "constant bank 0" in text
     assert "one source" in text
 
@@ -220,7 +193,7 @@ def test_a_bank_that_only_the_action_invalidates_gets_advice(bench: Bench):
 # ---- code
 
 
-def overwrite(bench: Bench, at: int) -> None:
+def overwrite(bench: Rig, at: int) -> None:
     """Put the code of `increment` over that of `store`, or somewhat behind."""
     section = bench.code.elf.section(".text.increment")
     assert section is not None
@@ -228,39 +201,39 @@ def overwrite(bench: Bench, at: int) -> None:
     bench.code.memory.view[start : start + section.size] = bench.code.elf.content(section)
 
 
-def over(bench: Bench, at: int, **fields: Any) -> list[int]:
+def over(bench: Rig, at: int, **fields: Any) -> list[int]:
     va = bench.code.at(".text.store") + at
     return bench.launch("increment", **({"PROGRAM_ADDRESS_LOWER": va & 0xFFFF_FFFF} | fields))
 
 
 @pytest.mark.parametrize("at", [0, 128])
-def test_code_over_code_without_an_invalidation_is_told(bench: Bench, at: int):
-    bench.run(bench.launch("store"))
+def test_code_over_code_without_an_invalidation_is_told(bench: Rig, at: int):
+    run(bench, bench.launch("store"))
     overwrite(bench, at)
-    text = bench.fails(over(bench, at))
+    text = fails(bench, over(bench, at))
     assert "the code of kernel increment" in text
     assert "as old as when kernel store read it" in text
     assert "INVALIDATE_INSTRUCTION_CACHE" in text
 
 
 @pytest.mark.parametrize("how", ["descriptor", "method", "method that does not wait"])
-def test_code_over_code_with_an_invalidation_is_not(bench: Bench, how: str):
-    bench.run(bench.launch("store"))
+def test_code_over_code_with_an_invalidation_is_not(bench: Rig, how: str):
+    run(bench, bench.launch("store"))
     overwrite(bench, 128)
     words = {
         "method": method(1, M.INVALIDATE_SHADER_CACHES, 1),
         "method that does not wait": method(1, M.INVALIDATE_SHADER_CACHES_NO_WFI, 1),
     }.get(how, [])
-    bench.run(words, over(bench, 128, INVALIDATE_INSTRUCTION_CACHE=how == "descriptor"))
+    run(bench, words, over(bench, 128, INVALIDATE_INSTRUCTION_CACHE=how == "descriptor"))
     assert bench.client.kernel.reports == []
 
 
-def test_code_over_a_function_that_was_called_is_told(bench: Bench):
+def test_code_over_a_function_that_was_called_is_told(bench: Rig):
     code = upload(bench.client, cubin(bench.launcher.profile, CALL))
     names = [s.name for s in code.elf.sections if s.name.startswith(".text.") and s.name != ".text.calls"]
     if not names:
         pytest.skip("the assembler put the function into its caller")
-    bench.run(bench.launch("calls", code=code))
+    run(bench, bench.launch("calls", code=code))
     at = code.at(names[0]) - code.memory.va
     code.memory.view[at] ^= 1
     bench.launcher.ring.push(bench.launch("calls", code=code))
@@ -273,10 +246,10 @@ def test_code_over_a_function_that_was_called_is_told(bench: Bench):
 
 @pytest.mark.parametrize("who", WRITERS)
 @pytest.mark.parametrize("kernel", ["fetch", "fetch_nc", "fetch_cta"])
-def test_a_load_of_what_was_loaded_and_changed_is_told(bench: Bench, who: str, kernel: str):
-    bench.run(bench.launch("fetch"))
-    bench.write(bench.data.va, 9, who)
-    text = bench.fails(bench.launch(kernel))
+def test_a_load_of_what_was_loaded_and_changed_is_told(bench: Rig, who: str, kernel: str):
+    run(bench, bench.launch("fetch"))
+    write(bench, bench.data.va, 9, who)
+    text = fails(bench, bench.launch(kernel))
     assert f"kernel {kernel}" in text
     assert f"ld.{WAYS[kernel]}.u32 %r0, [%d0]" in text
     assert f"{bench.data.va:#x}" in text
@@ -293,83 +266,83 @@ LOAD_CURES: dict[str, tuple[dict[str, Any], list[int]]] = {
 
 
 @pytest.mark.parametrize("cure", LOAD_CURES)
-def test_a_load_behind_an_invalidation_is_not_told(bench: Bench, cure: str):
+def test_a_load_behind_an_invalidation_is_not_told(bench: Rig, cure: str):
     fields, words = LOAD_CURES[cure]
-    bench.run(bench.launch("fetch"))
-    bench.write(bench.data.va, 9, "host")
-    bench.run(words, bench.launch("fetch", **fields))
-    bench.write(bench.data.va, 10, "kernel store")
-    bench.run(words, bench.launch("fetch", **fields))
+    run(bench, bench.launch("fetch"))
+    write(bench, bench.data.va, 9, "host")
+    run(bench, words, bench.launch("fetch", **fields))
+    write(bench, bench.data.va, 10, "kernel store")
+    run(bench, words, bench.launch("fetch", **fields))
     assert bench.data.view[1024] == 10
     assert bench.client.kernel.reports == []
 
 
-def test_an_invalidation_before_the_load_that_fills_does_not_help(bench: Bench):
-    bench.run(method(1, M.INVALIDATE_SHADER_CACHES, 1 << 4), bench.launch("fetch"))
-    bench.write(bench.data.va, 9, "host")
-    assert "kernel fetch" in bench.fails(bench.launch("fetch"))
+def test_an_invalidation_before_the_load_that_fills_does_not_help(bench: Rig):
+    run(bench, method(1, M.INVALIDATE_SHADER_CACHES, 1 << 4), bench.launch("fetch"))
+    write(bench, bench.data.va, 9, "host")
+    assert "kernel fetch" in fails(bench, bench.launch("fetch"))
 
 
-def test_what_a_grid_still_running_loads_outlives_an_invalidation_that_does_not_wait(bench: Bench):
+def test_what_a_grid_still_running_loads_outlives_an_invalidation_that_does_not_wait(bench: Rig):
     early = method(1, M.INVALIDATE_SHADER_CACHES_NO_WFI, 1 << 4)
     bench.launcher.ring.push(bench.launch("hold") + early + sem(bench.data.va + 3072, 1))
     wait_word(bench.data, 3072, 1, bench.client)
     bench.data.view[4] = 1
-    bench.run(idle())
-    bench.write(bench.data.va, 9, "host")
-    assert "kernel fetch" in bench.fails(bench.launch("fetch"))
+    run(bench, idle())
+    write(bench, bench.data.va, 9, "host")
+    assert "kernel fetch" in fails(bench, bench.launch("fetch"))
 
 
 @pytest.mark.parametrize("kernel", ["fetch_cg", "fetch_cv", "fetch_volatile", "fetch_gpu"])
-def test_loads_past_the_l1_neither_fill_nor_hit_it(bench: Bench, kernel: str):
+def test_loads_past_the_l1_neither_fill_nor_hit_it(bench: Rig, kernel: str):
     for first, then in (("fetch", kernel), (kernel, "fetch")):
-        bench.run(method(1, M.INVALIDATE_SHADER_CACHES, 1 << 4), bench.launch(first))
-        bench.write(bench.data.va, 9 + (first == kernel), "host")
-        bench.run(bench.launch(then))
+        run(bench, method(1, M.INVALIDATE_SHADER_CACHES, 1 << 4), bench.launch(first))
+        write(bench, bench.data.va, 9 + (first == kernel), "host")
+        run(bench, bench.launch(then))
     assert bench.client.kernel.reports == []
 
 
-def test_other_dwords_and_equal_values_are_not_told(bench: Bench):
-    bench.run(bench.launch("fetch"))
-    bench.write(bench.data.va + 4, 9, "host")
-    bench.run(bench.launch("fetch"), idle(), bench.launch("fetch", 8))
+def test_other_dwords_and_equal_values_are_not_told(bench: Rig):
+    run(bench, bench.launch("fetch"))
+    write(bench, bench.data.va + 4, 9, "host")
+    run(bench, bench.launch("fetch"), idle(), bench.launch("fetch", 8))
     assert bench.client.kernel.reports == []
 
 
-def test_a_grid_may_load_what_it_stored_itself(bench: Bench):
-    bench.run(bench.launch("increment"))
-    bench.run(bench.launch("increment"))
+def test_a_grid_may_load_what_it_stored_itself(bench: Rig):
+    run(bench, bench.launch("increment"))
+    run(bench, bench.launch("increment"))
     assert bench.data.view[0] == 2
     assert bench.client.kernel.reports == []
 
 
-def test_a_kernel_with_a_fence_is_left_alone(bench: Bench):
+def test_a_kernel_with_a_fence_is_left_alone(bench: Rig):
     text = FETCH.format(name="fetch", how="global", before="fence.acq_rel.gpu;")
     fenced = upload(bench.client, cubin(bench.launcher.profile, text))
-    bench.run(bench.launch("fetch"))
-    bench.write(bench.data.va, 9, "host")
-    bench.run(bench.launch("fetch", code=fenced))
+    run(bench, bench.launch("fetch"))
+    write(bench, bench.data.va, 9, "host")
+    run(bench, bench.launch("fetch", code=fenced))
     assert bench.client.kernel.reports == []
 
 
-def test_a_load_that_only_the_action_invalidates_gets_advice(bench: Bench):
-    bench.run(bench.launch("fetch"))
-    bench.write(bench.data.va, 9, "host")
-    bench.run(bench.launch("fetch", action=3))
-    (text,) = bench.advice
+def test_a_load_that_only_the_action_invalidates_gets_advice(bench: Rig):
+    run(bench, bench.launch("fetch"))
+    write(bench, bench.data.va, 9, "host")
+    run(bench, bench.launch("fetch", action=3))
+    (text,) = advice(bench)
     assert "through the L1" in text
 
 
 @pytest.mark.parametrize("cached", [True, False])
 def test_ampere_may_keep_loads_out_of_the_l1(make: Make, cached: bool):  # noqa: FBT001 - a case
-    bench = Bench(make("sm_80", checks=Sanitizers(caches=True)).up())
-    bench.run(bench.launch("fetch", SM_GLOBAL_CACHING_ENABLE=cached))
-    bench.write(bench.data.va, 9, "host")
+    bench = rig(make("sm_80", checks=Sanitizers(caches=True)).up())
+    run(bench, bench.launch("fetch", SM_GLOBAL_CACHING_ENABLE=cached))
+    write(bench, bench.data.va, 9, "host")
     again = bench.launch("fetch", SM_GLOBAL_CACHING_ENABLE=cached)
     if cached:
-        assert "kernel fetch" in bench.fails(again)
+        assert "kernel fetch" in fails(bench, again)
     else:
-        bench.run(again)
+        run(bench, again)
         assert bench.client.kernel.reports == []
 
 
@@ -395,7 +368,7 @@ def test_which_instructions_load_through_the_l1(text: str, through: bool):  # no
 NONE = {"CWD_MEMBAR_TYPE": 0}
 
 
-def report(bench: Bench, flags: int, kind: str) -> list[int]:
+def report(bench: Rig, flags: int, kind: str) -> list[int]:
     """Return a report semaphore of one word."""
     at = bench.data.va + 3072
     if kind == "SET_REPORT_SEMAPHORE_D":
@@ -408,8 +381,8 @@ KINDS = ["SET_REPORT_SEMAPHORE_D", "REPORT_SEMAPHORE_EXECUTE"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_report_that_does_not_flush_behind_stores_without_a_membar_is_told(bench: Bench, kind: str):
-    text = bench.fails(bench.launch("store", **NONE), report(bench, 1, kind))
+def test_a_report_that_does_not_flush_behind_stores_without_a_membar_is_told(bench: Rig, kind: str):
+    text = fails(bench, bench.launch("store", **NONE), report(bench, 1, kind))
     assert "FLUSH_DISABLE" in text
     assert "kernel store" in text
     assert "L1_NONE" in text
@@ -417,38 +390,38 @@ def test_a_report_that_does_not_flush_behind_stores_without_a_membar_is_told(ben
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", ["a membar of the grid", "a flush", "a flush before"])
-def test_stores_that_something_flushes_are_not_told(bench: Bench, kind: str, what: str):
+def test_stores_that_something_flushes_are_not_told(bench: Rig, kind: str, what: str):
     fields = {} if what == "a membar of the grid" else NONE
     flush = {"a flush": report(bench, 0, kind), "a flush before": report(bench, 0, kind)}.get(what, [])
     rest = [] if what == "a flush" else report(bench, 1, kind)
-    bench.run(bench.launch("store", **fields), flush, rest)
+    run(bench, bench.launch("store", **fields), flush, rest)
     assert bench.data.view[3072] == 3
     assert bench.client.kernel.reports == []
 
 
-def test_a_grid_that_stores_nothing_needs_no_membar(bench: Bench):
-    bench.run(bench.launch("store"))
+def test_a_grid_that_stores_nothing_needs_no_membar(bench: Rig):
+    run(bench, bench.launch("store"))
     empty = upload(
         bench.client, cubin(bench.launcher.profile, ".visible .entry empty(.param .u64 at) { ret; }")
     )
-    bench.run(bench.launch("empty", code=empty, **NONE), report(bench, 1, KINDS[0]))
+    run(bench, bench.launch("empty", code=empty, **NONE), report(bench, 1, KINDS[0]))
     assert bench.client.kernel.reports == []
 
 
 @pytest.mark.parametrize("flags", [0x41, 1])
-def test_an_inline_upload_without_a_membar_is_told(bench: Bench, flags: int):
-    words = [bench.upload(bench.data.va, 7, flags=flags), report(bench, 1, KINDS[0])]
+def test_an_inline_upload_without_a_membar_is_told(bench: Rig, flags: int):
+    words = [bench.upload(0, 7, flags=flags), report(bench, 1, KINDS[0])]
     if flags == 1:
-        bench.run(*words)
+        run(bench, *words)
         assert bench.client.kernel.reports == []
     else:
-        assert "SYSMEMBAR_DISABLE" in bench.fails(*words)
+        assert "SYSMEMBAR_DISABLE" in fails(bench, *words)
 
 
 @pytest.mark.parametrize("wait", ["WFI", "WAIT_FOR_IDLE"])
 @pytest.mark.parametrize("flushes", [True, False])
 def test_a_host_release_behind_a_wait_publishes_nothing_without_its_membar(
-    bench: Bench,
+    bench: Rig,
     wait: str,
     flushes: bool,  # noqa: FBT001 - a case
 ):
@@ -456,16 +429,16 @@ def test_a_host_release_behind_a_wait_publishes_nothing_without_its_membar(
     words = [bench.launch("store", **NONE), waiting]
     words.append(sem(bench.data.va + 3072, 3, **({"RELEASE_WFI": True} if flushes else {})))
     if flushes:
-        bench.run(*words)
+        run(bench, *words)
         assert bench.client.kernel.reports == []
     else:
-        text = bench.fails(*words)
+        text = fails(bench, *words)
         assert "without RELEASE_WFI" in text
         assert "kernel store" in text
 
 
-def test_a_host_release_that_waits_for_nothing_promises_nothing(bench: Bench):
-    bench.run(bench.launch("store", **NONE), sem(bench.data.va + 3072, 3))
+def test_a_host_release_that_waits_for_nothing_promises_nothing(bench: Rig):
+    run(bench, bench.launch("store", **NONE), sem(bench.data.va + 3072, 3))
     assert bench.client.kernel.reports == []
 
 
@@ -474,11 +447,11 @@ def test_a_host_release_that_waits_for_nothing_promises_nothing(bench: Bench):
 
 @pytest.mark.parametrize("action", [1, 3])
 def test_a_rewritten_dependent_descriptor_needs_an_action_that_invalidates(make: Make, action: int):
-    bench = Bench(make().up())
+    bench = rig(make().up())
     launcher = bench.launcher
     values = launcher.descriptor(bench.code, "store", bench.params())
     second = launcher.qmd(values)
-    bench.run(launcher.send(second))
+    run(bench, launcher.send(second))
     launcher.used -= 384
     assert launcher.qmd(values | {"REGISTER_COUNT": 65}) == second
     chain = {
@@ -488,21 +461,21 @@ def test_a_rewritten_dependent_descriptor_needs_an_action_that_invalidates(make:
     }
     words = bench.launch("increment", 4, action=0xA, **chain)
     if action == 3:
-        bench.run(words)
+        run(bench, words)
         assert bench.client.kernel.reports == []
     else:
-        assert "reused with other content" in bench.fails(words)
+        assert "reused with other content" in fails(bench, words)
 
 
 # ---- the option
 
 
 def test_nothing_is_judged_where_nobody_asked(make: Make):
-    bench = Bench(make().up())
+    bench = rig(make().up())
     assert bench.client.machine.caches is None
-    bench.run(bench.launch("fetch"))
-    bench.write(bench.data.va, 9, "host")
-    bench.run(bench.launch("fetch", **NONE), report(bench, 1, KINDS[0]))
+    run(bench, bench.launch("fetch"))
+    write(bench, bench.data.va, 9, "host")
+    run(bench, bench.launch("fetch", **NONE), report(bench, 1, KINDS[0]))
     assert bench.client.kernel.reports == []
 
 

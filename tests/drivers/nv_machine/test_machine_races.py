@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,17 +15,12 @@ from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.fault import MmuAccess
 from drivers.nv.layouts.host import SemOperation
-from tests.drivers.nv_machine.client import Client, Memory, method, sem, wait_word
+from tests.drivers.nv_machine.client import Client, method, sem, wait_word
 from tests.drivers.nv_machine.launching import (
     HEAD,
-    INCREMENT,
     STORE,
-    Code,
-    Launcher,
-    copy_word,
-    cubin,
-    upload,
 )
+from tests.drivers.nv_machine.rig import GEQ, Rig
 
 if TYPE_CHECKING:
     from drivers.nv.emu.machine.semaphore import Written
@@ -56,133 +51,109 @@ L: ld.acquire.sys.global.u32 %r0, [%d0]; setp.eq.u32 %p, %r0, 0; @%p bra L; ret;
  ld.param.u64 %d0, [at]; st.release.sys.global.u32 [%d0], 1; ret;
 }
 """
-GEQ = SemOperation.ACQ_STRICT_GEQ
 
 Make = Callable[..., Client]
 
 
-class Two:
-    """A compute channel and a copy channel over the same memory, work and its end on each."""
+def store(two: Rig, at: int) -> list[int]:
+    return two.launch("store", at, value=7)
 
-    def __init__(self, client: Client) -> None:
-        self.client = client
-        self.launcher = Launcher.make(client)
-        self.copies = client.copy_channel()
-        self.code: Code = upload(client, cubin("sm_90", STORE, INCREMENT, MORE))
-        self.data: Memory = client.memory(4096)
-        self.signals = client.memory(4096)
 
-    def store(self, at: int) -> list[int]:
-        return self.launch("store", at)
+def upload(two: Rig, at: int) -> list[int]:
+    return two.upload(at, 5, flags=0x41)
 
-    def launch(self, kernel: str, at: int) -> list[int]:
-        params = struct.pack("<QI", self.data.va + at, 7)
-        return self.launcher.send(self.launcher.qmd(self.launcher.descriptor(self.code, kernel, params)))
 
-    def copy(self, source: int, target: int) -> list[int]:
-        return copy_word(self.data.va + source, self.data.va + target)
+def push(two: Rig, kernels: list[int], copies: list[int]) -> None:
+    """Ring both bells before either runs."""
+    with two.client.machine.lock:
+        two.launcher.ring.push(kernels)
+        two.copies.push(copies)
 
-    def upload(self, at: int) -> list[int]:
-        va = self.data.va + at
-        words = method(1, M.LINE_LENGTH_IN, 4, 1, va >> 32, va & 0xFFFF_FFFF)
-        return words + method(1, M.LAUNCH_DMA, 0x41) + method(1, M.LOAD_INLINE_DATA, 5)
 
-    def done(self, slot: int, value: int = 1) -> list[int]:
-        return sem(self.signals.va + 16 * slot, value, RELEASE_WFI=True)
-
-    def wait(self, slot: int, value: int = 1) -> list[int]:
-        return sem(self.signals.va + 16 * slot, value, GEQ)
-
-    def push(self, kernels: list[int], copies: list[int]) -> None:
-        """Ring both bells before either runs."""
-        with self.client.machine.lock:
-            self.launcher.ring.push(kernels)
-            self.copies.push(copies)
-
-    def races(self) -> list[str]:
-        """Return the races told, once either both are done or one was stopped."""
-        rings = (self.launcher.ring, self.copies)
-        while not any(r.error() for r in rings):
-            if struct.unpack_from("<QQQ", self.signals.view)[::2] == (1, 1):
-                break
-        return [r.message for r in self.client.kernel.reports if r.kind is Kind.RACE]
+def races(two: Rig) -> Sequence[str]:
+    """Return the races told, once either both are done or one was stopped."""
+    rings = (two.launcher.ring, two.copies)
+    while not any(r.error() for r in rings):
+        if struct.unpack_from("<QQQ", two.signals.view)[::2] == (1, 1):
+            break
+    return two.told(Kind.RACE)
 
 
 @pytest.fixture
-def two(make: Make) -> Two:
-    return Two(make(checks=Sanitizers(global_races=True)).up())
+def two(make: Make) -> Rig:
+    return Rig(make(checks=Sanitizers(global_races=True)).up(), MORE)
 
 
 @pytest.mark.parametrize("pair", [(128, 0), (0, 128)], ids=["written twice", "read and written"])
-def test_a_kernel_and_a_copy_that_nothing_orders_are_told(two: Two, pair: tuple[int, int]):
+def test_a_kernel_and_a_copy_that_nothing_orders_are_told(two: Rig, pair: tuple[int, int]):
     source, target = (256, 0) if pair[0] == 128 else (0, 128)
-    two.push(two.store(0) + two.done(0), two.copy(source, target) + two.done(1))
-    (text,) = two.races()[:1]
+    push(two, store(two, 0) + two.done(0), two.copy(source, target) + two.done(1))
+    (text,) = races(two)[:1]
     assert f"{two.data.va:#x}" in text
     assert "kernel store" in text
     assert "transfer" in text
 
 
-def test_a_semaphore_between_them_orders_them(two: Two):
-    two.push(two.store(0) + two.done(0), two.wait(0) + two.copy(0, 128) + two.done(1))
+def test_a_semaphore_between_them_orders_them(two: Rig):
+    push(two, store(two, 0) + two.done(0), two.wait(0) + two.copy(0, 128) + two.done(1))
     wait_word(two.signals, 16, 1, two.client)
     assert two.client.kernel.reports == []
     assert struct.unpack_from("<I", two.data.view, 128)[0] == 7
 
 
-def test_a_release_that_does_not_wait_for_the_engine_orders_nothing(two: Two):
+def test_a_release_that_does_not_wait_for_the_engine_orders_nothing(two: Rig):
     early = sem(two.signals.va, 1)
-    two.push(two.store(0) + early + two.done(2), two.wait(0) + two.copy(0, 128) + two.done(1))
+    push(two, store(two, 0) + early + two.done(2), two.wait(0) + two.copy(0, 128) + two.done(1))
     while not two.client.kernel.reports:
         pass
     assert two.client.kernel.reports[0].kind is Kind.RACE
 
 
-def test_another_address_of_the_same_semaphore_orders_too(two: Two):
+def test_another_address_of_the_same_semaphore_orders_too(two: Rig):
     elsewhere = 0x7_0000_0000
     two.client.map_gpu(two.signals.handle, elsewhere, len(two.signals.view))
     wait = sem(elsewhere, 1, GEQ)
-    two.push(two.store(0) + two.done(0), wait + two.copy(0, 128) + two.done(1))
+    push(two, store(two, 0) + two.done(0), wait + two.copy(0, 128) + two.done(1))
     wait_word(two.signals, 16, 1, two.client)
     assert two.client.machine.fatal == []
 
 
-def test_the_end_of_a_wait_that_no_release_made_true_orders_nothing(two: Two):
+def test_the_end_of_a_wait_that_no_release_made_true_orders_nothing(two: Rig):
     """Somebody stored the value of the release that is still to come."""
     two.signals.view[32:36] = struct.pack("<I", 1)
-    two.push(two.wait(2) + two.store(0) + two.done(0), two.copy(256, 0) + two.done(2) + two.done(1))
-    (text,) = two.races()[:1]
+    push(two, two.wait(2) + store(two, 0) + two.done(0), two.copy(256, 0) + two.done(2) + two.done(1))
+    (text,) = races(two)[:1]
     assert "kernel store" in text
     assert "transfer" in text
 
 
-def test_a_gate_that_the_host_opens_orders_nothing(two: Two):
+def test_a_gate_that_the_host_opens_orders_nothing(two: Rig):
     """The kernel is over then; nobody knows whether the host looked."""
-    two.push(two.store(0) + two.done(0), two.wait(2) + two.copy(0, 128) + two.done(1))
+    push(two, store(two, 0) + two.done(0), two.wait(2) + two.copy(0, 128) + two.done(1))
     wait_word(two.signals, 0, 1, two.client)
     two.signals.view[32:36] = struct.pack("<I", 1)
-    (text,) = two.races()[:1]
+    (text,) = races(two)[:1]
     assert "kernel store" in text
     assert "transfer" in text
 
 
-def test_a_wait_learns_nothing_of_later_releases_of_its_semaphore(two: Two):
+def test_a_wait_learns_nothing_of_later_releases_of_its_semaphore(two: Rig):
     """The copy is over when the kernel begins to wait, but the kernel does not wait for it."""
     early, late = sem(two.signals.va + 64, 1), sem(two.signals.va + 64, 2, RELEASE_WFI=True)
-    kernels = two.wait(3) + sem(two.signals.va + 64, 1, GEQ) + two.store(128) + two.done(0)
-    two.push(kernels, early + two.copy(0, 128) + late + two.done(1))
+    kernels = two.wait(3) + sem(two.signals.va + 64, 1, GEQ) + store(two, 128) + two.done(0)
+    push(two, kernels, early + two.copy(0, 128) + late + two.done(1))
     wait_word(two.signals, 16, 1, two.client)
     two.signals.view[48:52] = struct.pack("<I", 1)
-    (text,) = two.races()[:1]
+    (text,) = races(two)[:1]
     assert "kernel store" in text
     assert "transfer" in text
 
 
-def test_a_count_of_two_channels_orders_both(two: Two):
+def test_a_count_of_two_channels_orders_both(two: Rig):
     one_more = sem(two.signals.va + 64, 1 << 16, SemOperation.REDUCTION, REDUCTION=5, RELEASE_WFI=True)
     other = two.client.copy_channel(3)
     with two.client.machine.lock:
-        two.launcher.ring.push(two.store(0) + one_more + two.done(0))
+        two.launcher.ring.push(store(two, 0) + one_more + two.done(0))
         two.copies.push(two.copy(256, 128) + one_more + two.done(1))
         both = sem(two.signals.va + 64, 2 << 16, GEQ)
         other.push(both + two.copy(0, 512) + two.copy(128, 516) + two.done(2))
@@ -190,15 +161,15 @@ def test_a_count_of_two_channels_orders_both(two: Two):
     assert two.client.kernel.reports == []
 
 
-def test_other_dwords_do_not_meet(two: Two):
-    two.push(two.store(0) + two.done(0), two.copy(4, 128) + two.done(1))
+def test_other_dwords_do_not_meet(two: Rig):
+    push(two, store(two, 0) + two.done(0), two.copy(4, 128) + two.done(1))
     wait_word(two.signals, 0, 1, two.client)
     wait_word(two.signals, 16, 1, two.client)
     assert two.client.kernel.reports == []
 
 
-def test_a_bell_that_rings_after_the_end_was_seen_orders_them(two: Two):
-    two.launcher.ring.push(two.store(0) + two.done(0))
+def test_a_bell_that_rings_after_the_end_was_seen_orders_them(two: Rig):
+    two.launcher.ring.push(store(two, 0) + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     two.copies.push(two.copy(0, 128) + two.done(1))
     wait_word(two.signals, 16, 1, two.client)
@@ -206,9 +177,9 @@ def test_a_bell_that_rings_after_the_end_was_seen_orders_them(two: Two):
 
 
 @pytest.mark.parametrize("barrier", [False, True])
-def test_grids_of_one_channel_without_a_barrier_are_told(two: Two, barrier: bool):  # noqa: FBT001 - a case
+def test_grids_of_one_channel_without_a_barrier_are_told(two: Rig, barrier: bool):  # noqa: FBT001 - a case
     between = method(1, M.WAIT_FOR_IDLE, 0) if barrier else []
-    two.launcher.ring.push(two.store(0) + between + two.store(0) + two.done(0))
+    two.launcher.ring.push(store(two, 0) + between + store(two, 0) + two.done(0))
     if barrier:
         wait_word(two.signals, 0, 1, two.client)
         assert two.client.kernel.reports == []
@@ -217,7 +188,7 @@ def test_grids_of_one_channel_without_a_barrier_are_told(two: Two, barrier: bool
         assert two.client.kernel.reports[0].kind is Kind.RACE
 
 
-def test_copies_of_two_channels_are_told(two: Two):
+def test_copies_of_two_channels_are_told(two: Rig):
     other = two.client.copy_channel(3)
     with two.client.machine.lock:
         two.copies.push(two.copy(0, 128) + two.done(0))
@@ -228,16 +199,16 @@ def test_copies_of_two_channels_are_told(two: Two):
 
 
 def test_nothing_is_judged_where_nobody_asked(make: Make):
-    two = Two(make().up())
-    two.push(two.store(0) + two.done(0), two.copy(256, 0) + two.done(1))
+    two = Rig(make().up(), MORE)
+    push(two, store(two, 0) + two.done(0), two.copy(256, 0) + two.done(1))
     wait_word(two.signals, 0, 1, two.client)
     wait_word(two.signals, 16, 1, two.client)
     assert two.client.kernel.reports == []
 
 
-def test_a_race_names_instruction_thread_address_and_allocation_of_both(two: Two):
-    two.push(two.store(0) + two.done(0), two.copy(256, 0) + two.done(1))
-    (text,) = two.races()[:1]
+def test_a_race_names_instruction_thread_address_and_allocation_of_both(two: Rig):
+    push(two, store(two, 0) + two.done(0), two.copy(256, 0) + two.done(1))
+    (text,) = races(two)[:1]
     line = 1 + (HEAD + STORE).split("\n").index(next(x for x in STORE.split("\n") if "st.global" in x))
     assert f"line {line}: st.global.u32 [%d0], %r0" in text
     assert "by thread (0, 0, 0) of block (0, 0, 0)" in text
@@ -245,7 +216,7 @@ def test_a_race_names_instruction_thread_address_and_allocation_of_both(two: Two
     assert "transfer on" in text
 
 
-def test_the_instruction_that_stored_is_named_though_another_read_later(two: Two):
+def test_the_instruction_that_stored_is_named_though_another_read_later(two: Rig):
     with two.client.machine.lock:
         two.launcher.ring.push(two.launch("increment", 0) + two.launch("read", 0) + two.done(0))
     two.launcher.ring.wait_error()
@@ -256,7 +227,7 @@ def test_the_instruction_that_stored_is_named_though_another_read_later(two: Two
     assert "ld.global.u32 %r0, [%d0]" in text
 
 
-def test_atomics_of_two_grids_do_not_race(two: Two):
+def test_atomics_of_two_grids_do_not_race(two: Rig):
     two.launcher.ring.push(two.launch("count", 0) * 3 + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     assert two.client.kernel.reports == []
@@ -264,7 +235,7 @@ def test_atomics_of_two_grids_do_not_race(two: Two):
 
 
 @pytest.mark.parametrize("other", ["increment", "store"])
-def test_an_atomic_and_a_plain_store_do(two: Two, other: str):
+def test_an_atomic_and_a_plain_store_do(two: Rig, other: str):
     two.launcher.ring.push(two.launch("count", 0) + two.launch(other, 0) + two.done(0))
     two.launcher.ring.wait_error()
     (first, *_) = two.client.kernel.reports
@@ -273,28 +244,28 @@ def test_an_atomic_and_a_plain_store_do(two: Two, other: str):
     assert "atom.global.add" in first.message
 
 
-def test_a_grid_that_waits_for_another_does_not_keep_it_away(two: Two):
+def test_a_grid_that_waits_for_another_does_not_keep_it_away(two: Rig):
     two.launcher.ring.push(two.launch("await_one", 0) + two.launch("count", 0) + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     assert two.client.kernel.reports == []
 
 
-def test_a_flag_that_one_grid_polls_and_another_sets_is_no_race(two: Two):
+def test_a_flag_that_one_grid_polls_and_another_sets_is_no_race(two: Rig):
     two.launcher.ring.push(two.launch("poll", 0) + two.launch("tell", 0) + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     assert two.client.kernel.reports == []
 
 
-def test_a_flag_that_is_set_by_a_plain_store_is_one(two: Two):
-    two.launcher.ring.push(two.launch("tell", 0) + two.launch("poll", 0) + two.store(0) + two.done(0))
+def test_a_flag_that_is_set_by_a_plain_store_is_one(two: Rig):
+    two.launcher.ring.push(two.launch("tell", 0) + two.launch("poll", 0) + store(two, 0) + two.done(0))
     two.launcher.ring.wait_error()
     (first, *_) = two.client.kernel.reports
     assert first.kind is Kind.RACE
     assert "st.global.u32" in first.message
 
 
-def test_a_flag_that_is_polled_by_one_grid_and_stored_by_another_is_one(two: Two):
-    two.launcher.ring.push(two.store(0) + two.launch("poll", 0) + two.done(0))
+def test_a_flag_that_is_polled_by_one_grid_and_stored_by_another_is_one(two: Rig):
+    two.launcher.ring.push(store(two, 0) + two.launch("poll", 0) + two.done(0))
     two.launcher.ring.wait_error()
     (first, *_) = two.client.kernel.reports
     assert first.kind is Kind.RACE
@@ -303,9 +274,9 @@ def test_a_flag_that_is_polled_by_one_grid_and_stored_by_another_is_one(two: Two
 
 
 @pytest.mark.parametrize("barrier", [False, True])
-def test_an_inline_upload_waits_for_no_grid(two: Two, barrier: bool):  # noqa: FBT001 - a case
+def test_an_inline_upload_waits_for_no_grid(two: Rig, barrier: bool):  # noqa: FBT001 - a case
     between = method(1, M.WAIT_FOR_IDLE, 0) if barrier else []
-    two.launcher.ring.push(two.store(0) + between + two.upload(0) + two.done(0))
+    two.launcher.ring.push(store(two, 0) + between + upload(two, 0) + two.done(0))
     if barrier:
         wait_word(two.signals, 0, 1, two.client)
         assert two.client.kernel.reports == []
@@ -316,18 +287,18 @@ def test_an_inline_upload_waits_for_no_grid(two: Two, barrier: bool):  # noqa: F
         assert "st.global.u32" in text
 
 
-def test_a_grid_behind_an_inline_upload_is_ordered(two: Two):
-    two.launcher.ring.push(two.upload(0) + two.launch("increment", 0) + two.done(0))
+def test_a_grid_behind_an_inline_upload_is_ordered(two: Rig):
+    two.launcher.ring.push(upload(two, 0) + two.launch("increment", 0) + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     assert two.client.kernel.reports == []
 
 
-def test_an_inline_upload_and_a_copy_of_another_channel_are_told(two: Two):
-    two.push(two.upload(0) + two.done(0), two.copy(0, 128) + two.done(1))
-    assert "inline upload" in two.races()[0]
+def test_an_inline_upload_and_a_copy_of_another_channel_are_told(two: Rig):
+    push(two, upload(two, 0) + two.done(0), two.copy(0, 128) + two.done(1))
+    assert "inline upload" in races(two)[0]
 
 
-def test_a_release_is_noted_before_anybody_can_see_its_value(two: Two):
+def test_a_release_is_noted_before_anybody_can_see_its_value(two: Rig):
     """Else a host that sees it and rings at once would be told of a race that is none."""
     machine, seen = two.client.machine, []
     assert machine.races is not None
@@ -344,7 +315,7 @@ def test_a_release_is_noted_before_anybody_can_see_its_value(two: Two):
     copied = (at >> 32, at + 64 & 0xFFFF_FFFF, 5)
     signal = method(4, DmaMethod.SET_SEMAPHORE_A, *copied) + method(4, DmaMethod.LAUNCH_DMA, 0xC)
     reduced = sem(two.signals.va + 512, 2, SemOperation.REDUCTION, REDUCTION=5)
-    two.push(report + reduced + two.done(0), signal + two.done(1))
+    push(two, report + reduced + two.done(0), signal + two.done(1))
     wait_word(two.signals, 0, 1, two.client)
     wait_word(two.signals, 16, 1, two.client)
     assert seen == [0] * 5
