@@ -425,6 +425,8 @@ class Device:
 
     def _stop(self) -> None:
         OPEN.discard(self)
+        if self.watch is not None:
+            self.watch.ended(self.queues)
         with ExitStack() as undo:  # in reverse: rings first, the device last
             undo.callback(self.driver.close)
             undo.callback(SIGNALS.detach, self.driver)

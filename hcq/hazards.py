@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from hcq.queue import Queue
     from hcq.signal import Signal
 
-Clock = dict["Queue", int]
+Clock = dict[int, int]
+"""Queue, by `Queue.number`, to how far it is known: what holds clocks keeps no device alive."""
+_DEAD_KEPT = 256
+"""Numbers of queues that are gone which a clock may hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,8 @@ class Past:
 class Promise:
     """A submitted SetSignal."""
 
-    queue: Queue
+    queue: int
+    """`Queue.number`."""
     value: int
     clock: Clock
 
@@ -100,10 +104,11 @@ class Ledger:
 
     def draft(self, queue: Queue, label: str, todo: list[Command], values: Mapping[Param, Value]) -> Draft:
         """Check the order of a submission against all before it; return what it adds."""
-        clock = dict(self.clocks.get(queue, {}))
+        self.host = self._of_the_living(self.host)
+        clock = self._of_the_living(dict(self.clocks.get(queue, {})))
         join(clock, self.host)
         draft = Draft(queue, label, clock)
-        clock[queue] = clock.get(queue, 0) + 1
+        clock[queue.number] = clock.get(queue.number, 0) + 1
         group = Group(label)
         for i, command in enumerate(todo):
             if isinstance(command, Wait):
@@ -118,6 +123,13 @@ class Ledger:
             for access in touched:
                 self._order(draft, access, todo[i + 1 :], values)
         return draft
+
+    def _of_the_living(self, clock: Clock) -> Clock:
+        """Return a clock without queues that are gone, once it may hold many: nobody asks for those."""
+        if len(clock) <= len(self.clocks) + _DEAD_KEPT:
+            return clock
+        alive = {queue.number for queue in self.clocks}
+        return {number: tick for number, tick in clock.items() if number in alive}
 
     def _wait(self, draft: Draft, command: Wait, value: int) -> None:
         draft.events.append((True, command.signal, value))
@@ -137,15 +149,16 @@ class Ledger:
                 f"submitted before: a point is raised once, and values only grow"
             )
         draft.events.append((False, command.signal, value))
-        draft.promises.append((command.signal, Promise(draft.queue, value, dict(draft.clock))))
-        draft.clock[draft.queue] += 1
+        number = draft.queue.number
+        draft.promises.append((command.signal, Promise(number, value, dict(draft.clock))))
+        draft.clock[number] += 1
 
     def _order(
         self, draft: Draft, access: Access, rest: list[Command], values: Mapping[Param, Value]
     ) -> None:
         """Refuse an access that nothing orders after a conflicting one; note it otherwise."""
         for past in self.history.get(access.root, ()):
-            if past.queue is draft.queue or past.tick <= draft.clock.get(past.queue, 0):
+            if past.queue is draft.queue or past.tick <= draft.clock.get(past.queue.number, 0):
                 continue
             if past.begin >= access.end or access.begin >= past.end or not (past.writes or access.writes):
                 continue
@@ -157,12 +170,13 @@ class Ledger:
                 f"after {past.what}, which {theirs} it on {past.queue.label}\n"
                 f"hint: submit with after=[the point of that submission], or wait for it"
             )
-        key = (access.root, draft.clock[draft.queue], access.writes, tuple(draft.awaits))
+        key = (access.root, draft.clock[draft.queue.number], access.writes, tuple(draft.awaits))
         draft.touched.setdefault(key, Intervals()).add(access.begin, access.end, access.what)
 
     def commit(self, draft: Draft, signal: Signal, value: int) -> None:
         """Enter a submission that was sent and that raises a timeline's slot to `value`."""
-        for one, promise in (*draft.promises, (signal, Promise(draft.queue, value, dict(draft.clock)))):
+        last = Promise(draft.queue.number, value, dict(draft.clock))
+        for one, promise in (*draft.promises, (signal, last)):
             known = self.promises.setdefault(one, [])
             reached = one.value - one.base
             # Of the promises kept only the newest matters: the host, or a later wait, joins that.
@@ -178,10 +192,11 @@ class Ledger:
 
     def recovered(self, queues: Sequence[Queue]) -> None:
         """Forget what was lost with these queues' rings: all that was submitted to them is over."""
+        numbers = {queue.number for queue in queues}
         for queue in queues:
             join(self.host, self.clocks.get(queue, {}))
         for signal, known in self.promises.items():
-            known[:] = [p for p in known if p.queue not in queues or p.value <= signal.value - signal.base]
+            known[:] = [p for p in known if p.queue not in numbers or p.value <= signal.value - signal.base]
 
     def host_saw(self, signal: Signal, value: int) -> None:
         """Order what the host submits from now on after everything that raised `signal` to `value`."""
@@ -201,7 +216,7 @@ def join(clock: Clock, other: Clock) -> None:
 
 def _covers(new: Past, old: Past, clock: Clock) -> bool:
     """Return whether any later conflict with `old` is one with `new` too."""
-    ordered = old.tick <= clock.get(old.queue, 0)
+    ordered = old.tick <= clock.get(old.queue.number, 0)
     return ordered and new.begin <= old.begin and old.end <= new.end and (new.writes or not old.writes)
 
 

@@ -7,6 +7,7 @@ method may be called from any thread: a lock a queue is held while a submission 
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError)
 """Errors after which a ring has not taken the words."""
+_NUMBERS = itertools.count()
 
 
 class Queue:
@@ -48,6 +50,7 @@ class Queue:
         "kind",
         "label",
         "lock",
+        "number",
         "refusal",
         "ring",
         "timeline",
@@ -58,6 +61,8 @@ class Queue:
         self.device = device
         self.kind = kind
         self.index = index
+        self.number = next(_NUMBERS)
+        """Tells it from all other queues of this process, those that are gone too."""
         self.label = f"{kind.value} {index} of {device.name}"
         self.lock = threading.RLock()
         """Held while a submission is encoded and rung."""

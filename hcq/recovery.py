@@ -45,7 +45,7 @@ def recover(device: Device) -> tuple[Buffer, ...]:
         if isinstance(command, SetSignal):
             _lose(command, reason)
     if device.watch is not None:
-        device.watch.recovered(device.queues)
+        device.watch.ended(device.queues)
     for executable in device.executables():
         executable.recovered()
     device.resume()

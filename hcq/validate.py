@@ -93,8 +93,8 @@ class Watch:
             _SHARED.ledger.commit(draft, point.signal, point.value - point.signal.base)
             _SHARED.waits.commit(draft, point)
 
-    def recovered(self, queues: Sequence[Queue]) -> None:
-        """Forget what was lost with the rings of a device."""
+    def ended(self, queues: Sequence[Queue]) -> None:
+        """Forget what was in flight in the rings of a device: it recovered, or is closed."""
         with _SHARED.lock:
             for queue in queues:
                 self._drafts.pop(queue, None)

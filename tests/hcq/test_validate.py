@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hcq.errors import UsageError
 from hcq.graph import Graph
+from hcq.hazards import _DEAD_KEPT
 from hcq.memory import Buffer
 from hcq.params import Param
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from hcq.registry import wrap
-from hcq.validate import Watch
-from tests.hcq.fake import ADD, ONE, FakeDevice
+from hcq.validate import _SHARED, Watch
+from tests.hcq.fake import ADD, HANG_S, ONE, FakeDevice
 
 if TYPE_CHECKING:
     from hcq.commands import CommandBuffer
@@ -357,6 +360,39 @@ def test_the_same_seed_gives_the_same_order(device: Device, abc: list[Buffer]):
     order = first.reorder(commands.commands)
     assert order == second.reorder(commands.commands)
     assert order != commands.commands
+
+
+# Many devices
+
+
+def work(device: Device) -> None:
+    """Let two queues depend on each other, and the host on both."""
+    a, b = device.alloc(64), device.alloc(64)
+    point = device.compute.submit(device.compute.record().fill(a, 1))
+    device.copies[0].submit(device.copies[0].record().copy(b, a), after=[point]).wait(timeout_s=HANG_S)
+
+
+def test_a_device_that_is_closed_is_let_go():
+    fake = FakeDevice()
+    device = wrap(fake, validate=True)
+    gone = weakref.ref(device)
+    work(device)
+    device.close()
+    del device
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_is_known_of_queues_does_not_grow_with_those_that_are_gone():
+    for _ in range(150):
+        with wrap(FakeDevice(), validate=True) as device:
+            work(device)
+        del device
+        gc.collect()
+    with wrap(FakeDevice(), validate=True) as device:
+        work(device)
+        clocks = _SHARED.ledger.clocks
+        assert len(clocks[device.copies[0]]) <= len(clocks) + _DEAD_KEPT + len(device.queues)
 
 
 # Fault reports
