@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Final, Literal, Self
 
 from hcq.driver import QueueKind
 from hcq.errors import UsageError
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from hcq.signal import Point, Signal
 
     Pointer = Buffer | Param | Expr
+
+
+_COMPUTE: Final = QueueKind.COMPUTE
+"""A class looks each member up anew, which costs more than a call."""
 
 
 class Scope(enum.Enum):
@@ -143,7 +147,7 @@ class CommandBuffer:
 
     __slots__ = ("__weakref__", "commands", "epoch", "kind", "label", "spans")
 
-    def __init__(self, kind: QueueKind, *, label: str = "", device: Device | None = None) -> None:
+    def __init__(self, kind: QueueKind, device: Device | None = None, label: str = "") -> None:
         self.kind = kind
         self.label = label
         self.commands: list[Command] = []
@@ -184,7 +188,7 @@ class CommandBuffer:
         """Launch a kernel over `groups` workgroups of `threads` threads."""
         if args.program is not program:
             raise UsageError(f"the arguments were made for {args.program.name}, not for {program.name}")
-        if self.kind is not QueueKind.COMPUTE:
+        if self.kind is not _COMPUTE:
             raise UsageError(
                 f"kernel {program.name} recorded for a {self.kind.value} queue; record it for a compute queue"
             )

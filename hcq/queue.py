@@ -84,7 +84,7 @@ class Queue:
 
     def record(self, *, label: str = "") -> CommandBuffer:
         """Return an empty command buffer for this kind of queue."""
-        commands = CommandBuffer(self.kind, label=label, device=self.device)
+        commands = CommandBuffer(self.kind, self.device, label)
         if self.watch is not None:
             self.watch.recorded(commands)
         return commands

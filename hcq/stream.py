@@ -69,6 +69,10 @@ class Stream:
         self.at = at + size
         return self.base + at
 
+    def write(self, va: int, qword: int) -> None:
+        """Store one u64 anew in what was placed last."""
+        self.view[va - self.base >> 3] = qword
+
     def patch_word(self, index: int, word: Param | Expr, *, lo: int = 0, width: int | None = None) -> None:
         """Remember that bits [lo, lo + width) of word `index` hold `word`; `width` None: the rest of it.
 

@@ -1,6 +1,6 @@
 """Neutral commands to push-buffer words, for compute and copy channels.
 
-A launch is two blocks of argument memory - constant bank 0 and the descriptor, which names it - and four
+A launch is a block of argument memory - the descriptor and constant bank 0, which it names - and four
 words. Order between launches comes from `Barrier` and from the release that ends a submission, both of
 which wait for the engine. Memory is made visible by the descriptor's own barrier at grid end, and caches
 are dropped at grid start.
@@ -8,7 +8,7 @@ are dropped at grid start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drivers.nv import push
 from drivers.nv.layouts.dma import MAX_COPY_BYTES
@@ -63,7 +63,7 @@ class NvEncoder:
         self._subchannel = Subchannel.COMPUTE if kind is QueueKind.COMPUTE else Subchannel.COPY
         self._copy_refusal = graphics_copy_refusal
         self._pcas_a, _, self._pcas_b, self._action = push.launch(0, choices.pcas)
-        self._table: dict[type, Callable[[Command, Stream], None]] = {
+        self._table: dict[type[Any], Callable[[Any, Stream], None]] = {
             Wait: self._wait,
             SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
             Timestamp: self._timestamp,
@@ -102,16 +102,13 @@ class NvEncoder:
         if execute not in push.HALF_WIDTH:
             out.patch_word(at + 4, value >> 32, width=32)
 
-    def _wait(self, command: Command, out: Stream) -> None:
-        assert isinstance(command, Wait), "the table is keyed by class"
+    def _wait(self, command: Wait, out: Stream) -> None:
         self._semaphore(out, command.signal.va, command.value, push.ACQUIRE)
 
-    def _signal(self, command: Command, out: Stream) -> None:
-        assert isinstance(command, SetSignal), "the table is keyed by class"
+    def _signal(self, command: SetSignal, out: Stream) -> None:
         self._semaphore(out, command.signal.va, command.value, push.RELEASE_WFI)
 
-    def _copy_signal(self, command: Command, out: Stream) -> None:
-        assert isinstance(command, SetSignal), "the table is keyed by class"
+    def _copy_signal(self, command: SetSignal, out: Stream) -> None:
         self._engine_store(out, command.signal.va, command.value)
 
     def _engine_store(self, out: Stream, va: int, value: Word) -> None:
@@ -124,24 +121,22 @@ class NvEncoder:
         out.words += push.copy_signal(va, 0)
         out.patch_word(at + push.COPY_SIGNAL_VALUE, value, width=32)
 
-    def _timestamp(self, command: Command, out: Stream) -> None:
-        assert isinstance(command, Timestamp), "the table is keyed by class"
+    def _timestamp(self, command: Timestamp, out: Stream) -> None:
         va = command.stamp.va
         if self.kind is QueueKind.COPY:
             out.words += push.copy_signal(va, 0, push.LAUNCH_TIME)
         else:
             self._semaphore(out, va, 0, push.RELEASE_WFI_TIME)
 
-    def _barrier(self, command: Command, out: Stream) -> None:
-        del command  # every scope is reached: grids end with a system barrier
+    def _barrier(self, _command: Barrier, out: Stream) -> None:
+        # Every scope is reached: grids end with a system barrier.
         if self.kind is QueueKind.COMPUTE:
             out.words.append(push.WAIT_FOR_IDLE)
         # Copies of one channel run one after the other, each after the one before is done.
 
     # --- work
 
-    def _exec(self, command: Command, out: Stream) -> None:
-        assert isinstance(command, Exec), "the table is keyed by class"
+    def _exec(self, command: Exec, out: Stream) -> None:
         program = command.program.loaded
         if not isinstance(program, NvProgram):
             raise UsageError(f"kernel {command.program.name} was loaded by another driver")
@@ -151,11 +146,12 @@ class NvEncoder:
         if shape is None:
             shape = program.shape(groups, threads)
             opened = [(axis, word) for axis, word in enumerate(groups) if not isinstance(word, int)]
-        bank = out.place(shape.head + command.args.words + program.tail, align=program.align)
+        block = shape.block[:]
+        block[program.arguments] = command.args.words
+        va = out.place(block, align=ALIGNMENT)
+        bank = va + program.bank_at
+        out.write(va + program.bank_word_at, shape.bank_word | bank >> program.bank_shift)
         self._launched(program.image.name)
-        words = shape.descriptor[:]
-        words[program.bank_index] |= bank >> program.bank_shift
-        va = out.place(words, align=ALIGNMENT)
         out.words += (self._pcas_a, va >> 8, self._pcas_b, self._action)
         for offset, width, expr in command.args.patches:
             out.patch_memory(bank + program.head_bytes + offset, expr, width=width)
@@ -164,8 +160,7 @@ class NvEncoder:
             out.patch_memory(va + at, word, lo=lo, width=width)
             out.patch_memory(bank + program.nctaid_offset(axis), word, width=32)
 
-    def _copy(self, command: Command, out: Stream) -> None:
-        assert isinstance(command, Copy), "the table is keyed by class"
+    def _copy(self, command: Copy, out: Stream) -> None:
         self._before_copies(out)
         dst, src, size = address(command.dst), address(command.src), command.size
         if isinstance(size, int):
@@ -185,8 +180,7 @@ class NvEncoder:
             out.words[at + push.COPY_SITE_SIZE] = 0
             out.patch_word(at + push.COPY_SITE_SIZE, size, width=32)
 
-    def _fill(self, command: Command, out: Stream) -> None:
-        assert isinstance(command, Fill), "the table is keyed by class"
+    def _fill(self, command: Fill, out: Stream) -> None:
         self._before_copies(out)
         dst, value, size = address(command.dst), command.value, command.size
         sizes = range(0, size, MAX_COPY_BYTES) if isinstance(size, int) else range(1)
@@ -220,8 +214,7 @@ class NvEncoder:
         if self.kind is QueueKind.COMPUTE:
             out.words += push.graphics_copy_end(out.place((0,), align=8))
 
-    def _write(self, command: Command, out: Stream) -> None:
-        assert isinstance(command, Write), "the table is keyed by class"
+    def _write(self, command: Write, out: Stream) -> None:
         dst, value = address(command.dst), command.value
         wide = command.bits == 64
         if isinstance(value, int) and not -(1 << command.bits - 1) <= value < 1 << command.bits:
@@ -246,8 +239,7 @@ class NvEncoder:
             at = first + piece * step
             _open_address(out, _add(dst, shift // 8), at + 1, at + 2)
 
-    def _indirect(self, command: Command, out: Stream) -> None:
-        assert isinstance(command, Indirect), "the table is keyed by class"
+    def _indirect(self, command: Indirect, out: Stream) -> None:
         # Ring entries, not packets, call prebuilt words.
         at, va, end = len(out.words), command.buffer.va, command.words
         for start in range(0, end, MAX_SEGMENT_WORDS):

@@ -33,10 +33,12 @@ _FIRST_SM_WITH_RESERVE: Final = 90
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One launch shape, ready but for addresses: descriptor words and the head of constant bank 0."""
+    """One launch shape, ready but for addresses and arguments."""
 
-    descriptor: array[int]
-    head: array[int]
+    block: array[int]
+    """The descriptor and, `NvProgram.bank_at` bytes on, constant bank 0."""
+    bank_word: int
+    """The word of the descriptor to which the bank's address is added."""
 
 
 class NvProgram:
@@ -44,10 +46,11 @@ class NvProgram:
 
     __slots__ = (
         "_bank0",
-        "align",
+        "arguments",
         "bank0_bytes",
-        "bank_index",
+        "bank_at",
         "bank_shift",
+        "bank_word_at",
         "descriptor",
         "dynamic_shared",
         "image",
@@ -57,7 +60,6 @@ class NvProgram:
         "memory",
         "shapes",
         "stack_pointer",
-        "tail",
     )
 
     def __init__(
@@ -95,11 +97,14 @@ class NvProgram:
                 bank0_bytes=self.bank0_bytes,
             ),
         )
-        self.align = self.descriptor.align
-        self.bank_index = self.descriptor.bank0
+        self.bank_at = -(-self.descriptor.layout.SIZE // self.descriptor.align) * self.descriptor.align
+        """Where constant bank 0 lies behind the descriptor, in bytes."""
+        self.bank_word_at = 8 * self.descriptor.bank0
+        """Where in the descriptor the bank's address stands, shifted right by `bank_shift`."""
         self.bank_shift = self.descriptor.dialect.bank_shift
-        self.tail = array("Q", bytes(self.bank0_bytes - self._bank0.SIZE - image.kernarg_size))
-        """What follows the argument block up to the bank's end."""
+        first = self.bank_at + self._bank0.SIZE
+        self.arguments = slice(first // 8, (first + image.kernarg_size) // 8)
+        """Where in a shape's block the arguments lie, in u64 words."""
         self.max_threads = min(image.max_threads, thread_limit(kernel.registers))
         self.shapes: dict[tuple[tuple[Word, Word, Word], Dim3], Shape] = {}
 
@@ -119,9 +124,9 @@ class NvProgram:
         for axis, word in enumerate(groups):
             if not isinstance(word, int):
                 at, lo, _ = self.descriptor.open_grid(axis)
-                shape.descriptor[at // 8] ^= 1 << lo
-                place = self.nctaid_offset(axis)
-                shape.head[place // 8] ^= 1 << place % 8 * 8
+                shape.block[at // 8] ^= 1 << lo
+                place = self.bank_at + self.nctaid_offset(axis)
+                shape.block[place // 8] ^= 1 << place % 8 * 8
         return shape
 
     def _make(self, groups: Dim3, threads: Dim3) -> Shape:
@@ -131,8 +136,12 @@ class NvProgram:
                 f"kernel {self.image.name}: {count} threads a workgroup; at most {self.max_threads} fit "
                 f"({self.kernel.registers} registers a thread)"
             )
+        descriptor = self.descriptor.shaped(groups, threads)
         head = self._bank0(**self.bank0_fields(groups, threads)).to_bytes()
-        return Shape(self.descriptor.shaped(groups, threads), array("Q", head))
+        block = array("Q", bytes(self.bank_at + self.bank0_bytes))
+        block[: len(descriptor)] = descriptor
+        block[self.bank_at // 8 : self.arguments.start] = array("Q", head)
+        return Shape(block, descriptor[self.descriptor.bank0])
 
     def bank0_fields(self, groups: Dim3, threads: Dim3) -> Mapping[str, object]:
         """Return the driver's words of constant bank 0 by name."""
