@@ -34,28 +34,45 @@ class VaSpace:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._free: list[tuple[int, int]] = [(FIRST, LAST)]
+        self._low = FIRST
+        """Below, what is free was in the way of something, or leapt over: looked at when nothing above is."""
         self._held: dict[int, int] = {}
 
     def take(self, size: int, align: int = HUGE) -> int:
-        """Reserve `size` bytes (page multiple) and return their address."""
+        """Reserve `size` bytes (page multiple) and return their address.
+
+        Over what else this process uses the search leaps, twice as far each time: each try is a system call.
+        """
+        for low, growth in ((self._low, 2), (FIRST, 1)):
+            va = self._search(size, align, low, growth)
+            if va is not None:
+                self._held[va] = size
+                return va
+        raise OutOfMemoryError(
+            "reserve device addresses", errno.ENOMEM, "ENOMEM", arguments=f"{size:#x} bytes"
+        )
+
+    def _search(self, size: int, align: int, low: int, growth: int) -> int | None:
+        """Reserve the first place found from `low` on; None when there is none."""
         for index, (start, end) in enumerate(self._free):
-            va = (start + align - 1) & -align
+            first = va = (max(start, low) + align - 1) & -align
+            leap = max(align, HUGE)
             while va + size <= end:
                 if self._reserve(va, size):
                     self._free[index : index + 1] = [
                         (a, b) for a, b in ((start, va), (va + size, end)) if a < b
                     ]
-                    self._held[va] = size
+                    if va > first:
+                        self._low = va
                     return va
-                va += max(align, HUGE)
-        raise OutOfMemoryError(
-            "reserve device addresses", errno.ENOMEM, "ENOMEM", arguments=f"{size:#x} bytes"
-        )
+                va, leap = va + leap, leap * growth
+        return None
 
     def give_back(self, va: int) -> None:
         """Return a range that `take` gave; what is mapped there on the host goes, too."""
         size = self._held.pop(va)
         self._kernel.munmap(va, size)
+        self._low = min(self._low, va)
         insort(self._free, (va, va + size))
         merged: list[tuple[int, int]] = []
         for start, end in self._free:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 
 import pytest
 
@@ -16,9 +17,11 @@ class EmptyHost:
 
     def __init__(self) -> None:
         self.taken: list[tuple[int, int]] = []
+        self.asked = 0
 
     def mmap(self, size: int, *, va: int, flags: int, **_: object) -> None:
         assert flags & MAP_FIXED_NOREPLACE
+        self.asked += 1
         if any(va < end and start < va + size for start, end in self.taken):
             raise DriverError("mmap", errno.EEXIST, "EEXIST")
         self.taken.append((va, va + size))
@@ -61,6 +64,43 @@ def test_a_range_that_the_host_uses_is_passed_over():
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     host.mmap(4096, va=FIRST + 8192, flags=MAP_FIXED_NOREPLACE)
     assert space.take(HUGE) == FIRST + HUGE
+
+
+def test_what_the_host_uses_is_leapt_over_once():
+    host = EmptyHost()
+    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    host.mmap(64 << 30, va=FIRST, flags=MAP_FIXED_NOREPLACE)
+    host.asked = 0
+    taken = [space.take(HUGE) for _ in range(10)]
+    assert host.asked <= 30
+    assert taken[0] >= FIRST + (64 << 30)
+    assert [b - a for a, b in itertools.pairwise(taken)] == [HUGE] * 9
+
+
+def test_a_hole_that_was_leapt_over_is_found_when_nothing_else_is_free():
+    host = EmptyHost()
+    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    host.mmap(HUGE, va=FIRST, flags=MAP_FIXED_NOREPLACE)
+    host.mmap(30 * HUGE, va=FIRST + 2 * HUGE, flags=MAP_FIXED_NOREPLACE)
+    first = space.take(HUGE)
+    second = space.take(HUGE)
+    assert (first, second) == (FIRST + HUGE, FIRST + 33 * HUGE)
+    rest = space.take(LAST - second - HUGE)
+    assert rest == second + HUGE
+    assert space.take(HUGE) == FIRST + 32 * HUGE
+    with pytest.raises(OutOfMemoryError):
+        space.take(40 * HUGE)
+
+
+def test_what_comes_back_below_a_leap_is_used_again():
+    host = EmptyHost()
+    space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
+    low = space.take(HUGE)
+    host.mmap(8 * HUGE, va=low + HUGE, flags=MAP_FIXED_NOREPLACE)
+    high = space.take(HUGE)
+    assert high > low + 8 * HUGE
+    space.give_back(low)
+    assert space.take(HUGE) == low
 
 
 def test_a_range_that_this_process_uses_is_passed_over():
