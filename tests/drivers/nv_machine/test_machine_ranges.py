@@ -16,7 +16,7 @@ from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import NvProcessorUuid, UvmCommand, UvmGpuMappingAttributes
 from tests.drivers.nv_machine.client import MIB, Client, Ring, sem, wait_word
-from tests.drivers.nv_machine.test_machine_corners import invalid, refused
+from tests.drivers.nv_machine.refusals import invalid, refused
 
 BASE = 0x3_0000_0000
 WINDOW = 0x10_0000_0000

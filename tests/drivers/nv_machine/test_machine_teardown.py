@@ -20,7 +20,7 @@ from drivers.nv.layouts.rm import Escape
 from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.uvm import UvmCommand
 from tests.drivers.nv_machine.client import Client, Ring, method, sem, wait_word
-from tests.drivers.nv_machine.test_machine_corners import invalid, refused
+from tests.drivers.nv_machine.refusals import invalid, refused
 from tests.drivers.nv_machine.test_machine_objects import descriptor
 
 Make = Callable[..., Client]
