@@ -16,7 +16,7 @@ from drivers.emu.library import Library, Sanitizers
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from drivers.emu.simt import Translation
+    from drivers.emu.blocks import Translation
 
 _RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 QUICK, OPTIMISED = "quick", "optimised"

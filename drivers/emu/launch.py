@@ -1,4 +1,4 @@
-"""Running a translated kernel over a grid: host threads, memory for resident workgroups, tiers, time limits and reports."""
+"""Running a translated kernel over a grid: host threads, memory for resident workgroups, tiers."""
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 
@@ -14,18 +14,17 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
+from drivers.emu.deadline import Deadline
 from drivers.emu.engine import OPTIMISED, QUICK, Program
 from drivers.emu.group_order import known_bytes
-from drivers.emu.report import Report, ReportKind
+from drivers.emu.report_records import decode, hang, unflatten
 from drivers.emu.sanitize import shadow_bytes
 from drivers.emu.state import (
     GROUP_HEAD,
     LAUNCH,
-    MAP_ATOMIC,
     MAP_ENTRY,
-    MAP_WRITE,
     RELEASE_BYTES,
     REPORT,
     REPORT_LIMIT,
@@ -37,10 +36,10 @@ from drivers.emu.state import (
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from drivers.emu.memory import AddressSpace
+    from drivers.emu.report import Report
 
 Dim3 = tuple[int, int, int]
 SHARED_WINDOW = 0x7294_0000_0000
@@ -219,7 +218,7 @@ def launch(
     hung = _run(program, running, options, tier, count)
     program.seconds += (time.perf_counter() - started) * count
     running.put_back()
-    reports = decode(program, work, memory, running)
+    reports = decode(program, work, memory, running.reports.raw)
     return sort_out(program, options, reports, hung=hung, seconds=time.perf_counter() - began, tier=tier)
 
 
@@ -238,7 +237,7 @@ def warps_of(program: Program, work: Work) -> int:
 
 def thread_named(work: Work, group: int, thread: int) -> str:
     """Return how reports name a thread, given by numbers of its workgroup in the grid and of it therein."""
-    return f"thread {_unflatten(thread, work.block)} of block {_unflatten(group, work.grid)}"
+    return f"thread {unflatten(thread, work.block)} of block {unflatten(group, work.grid)}"
 
 
 def sort_out(
@@ -247,7 +246,7 @@ def sort_out(
     """Tell what ended a launch from what sanitizers found."""
     fatal = [r for r in reports if r.kind.fatal]
     if hung and not fatal:
-        fatal = [_hang(program, options)]
+        fatal = [hang(program, options.timeout_s)]
     findings = tuple(r for r in reports if not r.kind.fatal)
     return LaunchResult(fault=fatal[0] if fatal else None, findings=findings, seconds=seconds, tier=tier)
 
@@ -362,7 +361,7 @@ def _gcd(a: int, b: int) -> int:
 def _run(program: Program, running: Running, options: Options, tier: str, count: int) -> bool:
     """Run all host threads to the end; returns whether the time limit ended them."""
     run = program.engine.run
-    with _Deadline(running, options.timeout_s) as deadline:
+    with Deadline(running.stop, options.timeout_s) as deadline:
         if count == 1:
             run(_at(running.threads[0]))
             return deadline.passed
@@ -380,133 +379,6 @@ def _run(program: Program, running: Running, options: Options, tier: str, count:
         for future in futures:
             future.result()
         return deadline.passed
-
-
-class _Deadline:
-    """Stops a launch that takes too long. One thread of the process watches all of them."""
-
-    _lock = threading.Condition()
-    _watched: list[_Deadline] = []  # noqa: RUF012 - shared on purpose
-    _watcher: threading.Thread | None = None
-    _process = os.getpid()
-
-    def __init__(self, running: Running, timeout_s: float) -> None:
-        self.running = running
-        self.at = time.monotonic() + timeout_s
-        self.passed = False
-
-    def __enter__(self) -> Self:
-        self._begin()
-        with self._lock:
-            first = not self._watched
-            self._watched.append(self)
-            if _Deadline._watcher is None:
-                _Deadline._watcher = threading.Thread(target=self._watch, name="emu-deadlines", daemon=True)
-                _Deadline._watcher.start()
-            elif first:
-                self._lock.notify()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._watched.remove(self)
-
-    @classmethod
-    def _begin(cls) -> None:
-        """Begin anew in a forked child, where the thread that watched is not."""
-        if cls._process != os.getpid():
-            cls._process, cls._lock, cls._watched, cls._watcher = os.getpid(), threading.Condition(), [], None
-
-    @classmethod
-    def _watch(cls) -> None:
-        with cls._lock:
-            while True:
-                now = time.monotonic()
-                for one in cls._watched:
-                    if one.at <= now and not one.passed:
-                        one.passed = True
-                        one.running.stop()
-                cls._lock.wait(0.25 if cls._watched else None)
-
-
-def decode(program: Program, work: Work, memory: AddressSpace, running: Running) -> list[Report]:
-    """Return what generated code reported, each kind once an instruction."""
-    raw = running.reports.raw
-    (count,) = struct.unpack_from("<I", raw)
-    lanes = program.engine.settings.lanes
-    found: dict[tuple[int, int], Report] = {}
-    for i in range(min(count, REPORT_LIMIT)):
-        at = REPORTS_HEAD + i * REPORT.size
-        kind, number, lane, group, warp, size, address, other = (
-            REPORT.read(raw, name, at) for name in REPORT.types
-        )
-        flat = warp * lanes + lane
-        site = program.translation.sites[number]
-        what = ReportKind(kind)
-        report = Report(
-            kind=what, kernel=program.translation.name, line=site.line, instruction=site.text,
-            block=_unflatten(group, work.grid), thread=_unflatten(flat, work.block), access=_access(what, other),
-            address=address if size else None, size=size, nearest=_nearest(what, work, memory, address),
-            other=_other(what, other, work, lanes),
-        )  # fmt: skip
-        found.setdefault((kind, number), report)
-    return list(found.values())
-
-
-def _access(kind: ReportKind, other: int) -> str:
-    if kind in (
-        ReportKind.SHARED_RACE,
-        ReportKind.GLOBAL_RACE,
-        ReportKind.UNINITIALISED,
-        ReportKind.COPY_IN_FLIGHT,
-    ):
-        other >>= 48
-    return {1: "read", MAP_WRITE: "write", MAP_ATOMIC: "atomic"}.get(other, "")
-
-
-def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int) -> str:
-    if kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN, ReportKind.GLOBAL_RACE):
-        return memory.nearest(address)
-    if kind is ReportKind.UNINITIALISED and memory.find(address) is not None:
-        return memory.nearest(address)
-    shared = (ReportKind.SHARED_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT)
-    if kind is ReportKind.SHARED_OUT_OF_BOUNDS or kind in shared:
-        return f"shared memory of {work.shared_bytes} bytes"
-    if kind is ReportKind.LOCAL_OUT_OF_BOUNDS:
-        return f"local memory of {work.local_bytes} bytes a thread"
-    if kind is ReportKind.PARAM_OUT_OF_BOUNDS:
-        return f"{len(work.params)} bytes of parameters"
-    return ""
-
-
-def _other(kind: ReportKind, other: int, work: Work, lanes: int) -> str:
-    party = other & 0xFFFF_FFFF
-    if kind is ReportKind.SHARED_RACE:
-        return f"warp {party} (threads from {_unflatten(party * lanes, work.block)})"
-    if kind is ReportKind.GLOBAL_RACE:
-        return f"block {_unflatten(party, work.grid)}"
-    if kind in (ReportKind.BARRIER_DEADLOCK, ReportKind.DIVERGENT_BARRIERS, ReportKind.BAD_BARRIER):
-        return f"barrier {other}"
-    return ""
-
-
-def _hang(program: Program, options: Options) -> Report:
-    return Report(
-        kind=ReportKind.HANG,
-        kernel=program.translation.name,
-        line=0,
-        instruction=f"ended after {options.timeout_s} s",
-        block=(0, 0, 0),
-        thread=(0, 0, 0),
-        access="",
-        address=None,
-        size=0,
-        nearest="",
-    )
-
-
-def _unflatten(flat: int, shape: Sequence[int]) -> Dim3:
-    return flat % shape[0], flat // shape[0] % shape[1], flat // shape[0] // shape[1]
 
 
 def _at(buffer: ctypes.Array[ctypes.c_char] | ctypes.Array[ctypes.c_uint32]) -> int:

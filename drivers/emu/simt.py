@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drivers.emu import access, dispatch, schedule
+from drivers.emu.blocks import Block, Gathering, Site, Translation
 from drivers.emu.findings import emit_report, i32
 from drivers.emu.report import ReportKind
 from drivers.emu.state import (
@@ -38,7 +39,7 @@ from drivers.emu.state import (
 from drivers.emu.vector import Code, Declarations, Value, bits_of, lanes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from drivers.emu.library import Library
 
@@ -46,53 +47,6 @@ _FUEL = 64
 """Times a warp goes round a loop that may wait for others before it lets them run."""
 _MASKS_IN_REGISTERS = 24
 """Kernels with more blocks keep the masks of waiting lanes in memory: values that live everywhere cost more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """An instruction that can be reported: where it is written and how it reads."""
-
-    line: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Gathering:
-    """Lanes that must be together before a block: for each lane a mask of those it waits for, and the instruction that wants it."""
-
-    masks: Callable[[WarpFunction], Value]
-    line: int
-    text: str
-
-
-@dataclass(slots=True)
-class Block:
-    """A basic block: what it reads, writes and leads to, and a function that writes its code, terminator included."""
-
-    emit: Callable[[WarpFunction], None]
-    successors: tuple[int, ...]
-    uses: frozenset[str]
-    defs: frozenset[str]
-    sleeps: int | None = None
-    """Where lanes go on after the barrier that ends the block, if one does."""
-    gathers: Gathering | None = None
-    """Lanes wait before the block until those named have come or left the kernel."""
-
-
-@dataclass(slots=True)
-class Translation:
-    """One kernel's warp function as IR, and what a launch must know about it."""
-
-    name: str
-    text: str
-    called: dict[str, str]
-    sites: list[Site]
-    state_bytes: int
-    """Bytes of a warp's state behind `state.warp_registers_at`."""
-    blocks: int = 0
-    instructions: int = 0
-    loops: bool = False
-    """Whether a warp's turn may take for ever: it goes round loops that let nobody else run."""
 
 
 @dataclass(slots=True)

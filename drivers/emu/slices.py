@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu import launch as launches
 from drivers.emu.engine import OPTIMISED, QUICK
+from drivers.emu.report_records import decode
 from drivers.emu.state import LAUNCH, THREAD
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class SlicedLaunch:
 
     def result(self) -> LaunchResult:
         """Return what the launch did, once it is over."""
-        reports = launches.decode(self._program, self._work, self._memory, self._running)
+        reports = decode(self._program, self._work, self._memory, self._running.reports.raw)
         return launches.sort_out(
             self._program, self._options, reports, hung=self._hung, seconds=self._seconds, tier=self._tier
         )

@@ -8,9 +8,10 @@ import re
 from typing import TYPE_CHECKING
 
 from drivers.emu import sanitize
+from drivers.emu.blocks import Block, Gathering, Translation
 from drivers.emu.dispatch import barrier_at
 from drivers.emu.report import ReportKind
-from drivers.emu.simt import Block, Gathering, Translation, WarpFunction
+from drivers.emu.simt import WarpFunction
 from drivers.emu.state import BARRIER
 from drivers.emu.vector import Value
 from drivers.nv.emu import (
@@ -27,6 +28,7 @@ from drivers.nv.emu import (
     ptx_memory,
     ptx_mma,
     ptx_remote,
+    ptx_roots,
     ptx_warp,
 )
 from drivers.nv.emu.ptx_blocks import ENDS, BasicBlock, blocks, reads, warp_mask, writes
@@ -51,6 +53,7 @@ _REGISTERED = (
     ptx_memory,
     ptx_mma,
     ptx_remote,
+    ptx_roots,
     ptx_warp,
 )
 _WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}

@@ -1,0 +1,58 @@
+"""How long a launch may take."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Deadline:
+    """Stops a launch that takes too long. One thread of the process watches all of them."""
+
+    _lock = threading.Condition()
+    _watched: list[Deadline] = []  # noqa: RUF012 - shared on purpose
+    _watcher: threading.Thread | None = None
+    _process = os.getpid()
+
+    def __init__(self, stop: Callable[[], None], timeout_s: float) -> None:
+        self.stop = stop
+        self.at = time.monotonic() + timeout_s
+        self.passed = False
+
+    def __enter__(self) -> Self:
+        self._begin()
+        with self._lock:
+            first = not self._watched
+            self._watched.append(self)
+            if Deadline._watcher is None:
+                Deadline._watcher = threading.Thread(target=self._watch, name="emu-deadlines", daemon=True)
+                Deadline._watcher.start()
+            elif first:
+                self._lock.notify()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._watched.remove(self)
+
+    @classmethod
+    def _begin(cls) -> None:
+        """Begin anew in a forked child, where the thread that watched is not."""
+        if cls._process != os.getpid():
+            cls._process, cls._lock, cls._watched, cls._watcher = os.getpid(), threading.Condition(), [], None
+
+    @classmethod
+    def _watch(cls) -> None:
+        with cls._lock:
+            while True:
+                now = time.monotonic()
+                for one in cls._watched:
+                    if one.at <= now and not one.passed:
+                        one.passed = True
+                        one.stop()
+                cls._lock.wait(0.25 if cls._watched else None)

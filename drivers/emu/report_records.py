@@ -1,0 +1,97 @@
+"""The records in which generated code reports (`findings` writes them), put in words."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import Report, ReportKind
+from drivers.emu.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drivers.emu.engine import Program
+    from drivers.emu.launch import Work
+    from drivers.emu.memory import AddressSpace
+
+
+def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> list[Report]:
+    """Return what generated code reported, each kind once an instruction."""
+    (count,) = struct.unpack_from("<I", raw)
+    lanes = program.engine.settings.lanes
+    found: dict[tuple[int, int], Report] = {}
+    for i in range(min(count, REPORT_LIMIT)):
+        at = REPORTS_HEAD + i * REPORT.size
+        kind, number, lane, group, warp, size, address, other = (
+            REPORT.read(raw, name, at) for name in REPORT.types
+        )
+        flat = warp * lanes + lane
+        site = program.translation.sites[number]
+        what = ReportKind(kind)
+        report = Report(
+            kind=what, kernel=program.translation.name, line=site.line, instruction=site.text,
+            block=unflatten(group, work.grid), thread=unflatten(flat, work.block),
+            access=_access(what, other), address=address if size else None, size=size,
+            nearest=_nearest(what, work, memory, address), other=_other(what, other, work, lanes),
+        )  # fmt: skip
+        found.setdefault((kind, number), report)
+    return list(found.values())
+
+
+def _access(kind: ReportKind, other: int) -> str:
+    if kind in (
+        ReportKind.SHARED_RACE,
+        ReportKind.GLOBAL_RACE,
+        ReportKind.UNINITIALISED,
+        ReportKind.COPY_IN_FLIGHT,
+    ):
+        other >>= 48
+    return {1: "read", MAP_WRITE: "write", MAP_ATOMIC: "atomic"}.get(other, "")
+
+
+def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int) -> str:
+    if kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN, ReportKind.GLOBAL_RACE):
+        return memory.nearest(address)
+    if kind is ReportKind.UNINITIALISED and memory.find(address) is not None:
+        return memory.nearest(address)
+    shared = (ReportKind.SHARED_RACE, ReportKind.UNINITIALISED, ReportKind.COPY_IN_FLIGHT)
+    if kind is ReportKind.SHARED_OUT_OF_BOUNDS or kind in shared:
+        return f"shared memory of {work.shared_bytes} bytes"
+    if kind is ReportKind.LOCAL_OUT_OF_BOUNDS:
+        return f"local memory of {work.local_bytes} bytes a thread"
+    if kind is ReportKind.PARAM_OUT_OF_BOUNDS:
+        return f"{len(work.params)} bytes of parameters"
+    return ""
+
+
+def _other(kind: ReportKind, other: int, work: Work, lanes: int) -> str:
+    party = other & 0xFFFF_FFFF
+    if kind is ReportKind.SHARED_RACE:
+        return f"warp {party} (threads from {unflatten(party * lanes, work.block)})"
+    if kind is ReportKind.GLOBAL_RACE:
+        return f"block {unflatten(party, work.grid)}"
+    if kind in (ReportKind.BARRIER_DEADLOCK, ReportKind.DIVERGENT_BARRIERS, ReportKind.BAD_BARRIER):
+        return f"barrier {other}"
+    return ""
+
+
+def hang(program: Program, timeout_s: float) -> Report:
+    """Return the report of a kernel that was ended because it took too long."""
+    return Report(
+        kind=ReportKind.HANG,
+        kernel=program.translation.name,
+        line=0,
+        instruction=f"ended after {timeout_s} s",
+        block=(0, 0, 0),
+        thread=(0, 0, 0),
+        access="",
+        address=None,
+        size=0,
+        nearest="",
+    )
+
+
+def unflatten(flat: int, shape: Sequence[int]) -> tuple[int, int, int]:
+    """Return the place of a block or a thread, given by its number."""
+    return flat % shape[0], flat // shape[0] % shape[1], flat // shape[0] // shape[1]
