@@ -1,7 +1,10 @@
-"""Room for what a test makes: limits that all tests of a process reach together cut none in its midst."""
+"""What the tests of a process share is set right before each: room for what it makes, and random numbers."""
 
 from __future__ import annotations
 
+import zlib
+
+import numpy as np
 import pytest
 
 from frontend import expr, lazy, plan
@@ -15,3 +18,12 @@ def room(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = max(len(plan._RUNNING), len(plan._MANY), len(expr.TABLE), len(lazy._sites))
     for module, name in ((plan, "PLAN_LIMIT"), (expr, "TABLE_LIMIT"), (lazy, "SITE_LIMIT")):
         monkeypatch.setattr(module, name, max(getattr(module, name), kept + ROOM))
+
+
+@pytest.fixture(autouse=True)
+def numbers_of_its_own(request: pytest.FixtureRequest) -> None:
+    """Start a module's `RNG` anew for each test: what a test is given depends on none that ran before it."""
+    shared = getattr(request.module, "RNG", None)
+    if shared is not None:
+        own = np.random.default_rng(zlib.crc32(request.node.name.encode()))
+        shared.bit_generator.state = own.bit_generator.state

@@ -21,9 +21,12 @@ RNG = np.random.default_rng(3)
 
 
 def numbers(*shape: int, low: float = -2.0, high: float = 2.0) -> Any:
-    """Float64 numbers that stay away from each other's ties and from 0."""
-    x = RNG.uniform(low, high, shape)
-    return np.where(np.abs(x) < 0.1, 0.3, x)
+    """Float64 numbers, no two of one size, and none near 0: far from where a derivative jumps."""
+    n = int(np.prod(shape))
+    least = max(low, 0.1)
+    sizes = least + (np.arange(n) + RNG.uniform(0.25, 0.75, n)) * (high - least) / n
+    signs = RNG.choice([-1.0, 1.0], n) if low < 0 else 1.0
+    return RNG.permutation(sizes * signs).reshape(shape)
 
 
 def check(fn: Callable[..., Tensor], *arrays: Any, eps: float = 1e-5, rtol: float = 1e-5) -> None:
