@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 
-from frontend import expr, lazy, plan
+from frontend import Tensor, expr, lazy, plan
 
 ROOM = 10_000
 
@@ -22,7 +22,11 @@ def room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def numbers_of_its_own(request: pytest.FixtureRequest) -> None:
-    """Start a module's `RNG` anew for each test: what a test is given depends on none that ran before it."""
+    """Start a module's `RNG`, and the numbers of tensors, anew for each test.
+
+    What a test is given depends on none that ran before it.
+    """
+    Tensor.manual_seed(0)
     shared = getattr(request.module, "RNG", None)
     if shared is not None:
         own = np.random.default_rng(zlib.crc32(request.node.name.encode()))

@@ -189,7 +189,7 @@ print(*map(instructions, (lambda: (a + b).realize(), lambda: f(a, b), lambda: a.
 
 @pytest.mark.slow
 def test_known_work_costs_few_instructions(tmp_path: Path):
-    """Of Python's machine: 870, 960 and 72 of version 3.11, some of which retire the launches before.
+    """Of Python's machine: some 800, 900 and 70 of version 3.11, which also retire the launches before.
 
     In time: 4.1, 4.1 and 0.4 us on two quiet cores (`python -m tools.bench eager jit`).
     """

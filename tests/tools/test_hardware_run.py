@@ -57,6 +57,7 @@ def over_once(monkeypatch: pytest.MonkeyPatch, run: Run, log: str, words: str) -
     clock = {name: getattr(time, name) for name in ("strftime", "gmtime", "time")}
     monkeypatch.setattr(hardware_stage, "time", SimpleNamespace(monotonic=monotonic, **clock))
     monkeypatch.setattr(hardware_stage, "BEAT_S", 0.1)
+    monkeypatch.setattr(hardware_stage, "_END_S", 100.0)
 
 
 def instead(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
