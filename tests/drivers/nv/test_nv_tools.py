@@ -94,6 +94,7 @@ def test_the_figures_beside_cuda_say_what_they_need():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_the_ladder_climbs_an_emulated_gpu_and_recovers_from_its_fault(capsys: pytest.CaptureFixture[str]):
     assert bringup_nv.main(["--emulate", "", "--variants", "none", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
