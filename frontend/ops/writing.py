@@ -45,8 +45,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     cuts = [e for e in entries if isinstance(e, Cut)]
     for m in moving:
         cuts[m.axis] = Cut(0, m.size, 1, drop=m.drop)
-    shape = tuple([e.count for e in cuts if not e.drop])
-    value = _fitting(_value(self, value), shape)
+    value = _fitting(_value(self, value), _named(entries, cuts))
     if moving:
         value = apply(Ops.RESHAPE, tuple([c.count for c in cuts]), value)
         for m in moving:
@@ -68,7 +67,19 @@ def _value(x: Tensor, value: Any) -> Tensor:
     return given
 
 
+def _named(entries: list[Entry], cuts: list[Cut]) -> Shape:
+    """Return the shape of what cuts of every axis name, with the new axes of the entries."""
+    each = iter(cuts)
+    found = [1 if e is None else next(each) for e in entries]
+    return tuple([n if isinstance(n, int) else n.count for n in found if isinstance(n, int) or not n.drop])
+
+
 def _fitting(value: Tensor, shape: Shape) -> Tensor:
+    """Return a value spread to the shape of a part; what it has of axes before those must be of size 1."""
+    own = value.expr.shape
+    more = max(0, len(own) - len(shape))
+    if set(own[:more]) == {1}:
+        value = apply(Ops.RESHAPE, own[more:], value)
     if broadcast((shape, value.expr.shape), "writing a part") != shape:
         raise UsageError(
             f"writing {value.expr.shape} into a part of shape {shape}: wanted what broadcasts to it"

@@ -51,6 +51,25 @@ def test_writing_what_integers_name(name: str):
     np.testing.assert_array_equal(got.numpy(), want)
 
 
+def test_a_new_axis_of_the_key_is_one_of_the_value():
+    got, want = Tensor(X), X.copy()
+    values = RNG.normal(size=(2, 1, 6)).astype(np.float32)
+    got[1:3, None, 2] = values
+    want[1:3, None, 2] = values
+    np.testing.assert_array_equal(got.numpy(), want)
+    with pytest.raises(UsageError, match="writing"):
+        got[:2, None, 2] = Tensor(values[:, 0])  # (2, 6) is not (2, 1, 6)
+
+
+def test_axes_of_size_1_before_those_of_the_part_fall_away():
+    got, want = Tensor(X), X.copy()
+    got[0] = X[None, 1:2]
+    want[0] = X[None, 1:2]
+    got[Tensor([2, 3]), 1] = X[None, :2, 4]
+    want[[2, 3], 1] = X[None, :2, 4]
+    np.testing.assert_array_equal(got.numpy(), want)
+
+
 def test_a_value_broadcasts_to_what_is_named():
     got, want = Tensor(X), X.copy()
     row = RNG.normal(size=(6,)).astype(np.float32)
