@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import warnings
 import weakref
 from contextlib import suppress
@@ -84,3 +85,7 @@ def _orphan_all() -> None:
     OPEN.clear()
     SIGNALS.forget()
     STAMPS.forget()
+    if "hcq.validate" in sys.modules:
+        from hcq.validate import forget  # noqa: PLC0415 - only where it was loaded
+
+        forget()

@@ -48,6 +48,11 @@ class _Shared:
 _SHARED = _Shared()
 
 
+def forget() -> None:
+    """Start anew in a forked child: who holds the lock may be a thread that is not here."""
+    _SHARED.__init__()  # type: ignore[misc]  # the same object again, empty
+
+
 class Watch:
     """The validation layer of one device."""
 

@@ -163,6 +163,38 @@ def test_a_forked_childs_signals_are_not_its_parents():
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
+def test_a_child_validates_although_a_thread_of_its_parent_did_at_the_fork():
+    done = child("""
+        import warnings
+        from hcq.validate import _SHARED
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12+ tells of threads at each fork
+        device.close()
+        validated = wrap(FakeDevice(), validate=True)
+        held, over = threading.Event(), threading.Event()
+
+        def judge():
+            with _SHARED.lock:
+                held.set()
+                over.wait()
+
+        thread = threading.Thread(target=judge)
+        thread.start()
+        held.wait()
+        pid = os.fork()
+        if not pid:
+            signal.alarm(HANG_S)
+            with wrap(FakeDevice(), validate=True) as mine:
+                mine.compute.submit(mine.compute.record()).wait()
+            os._exit(0)
+        over.set()
+        thread.join()
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        validated.compute.submit(validated.compute.record()).wait()
+        validated.close()
+    """)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+
+
 def test_a_leaked_device_is_told_and_closed():
     fake = FakeDevice()
 
