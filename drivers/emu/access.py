@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from drivers.emu import sanitize
 from drivers.emu.addresses import READ, SPACES, WRITE, address_type, inside_shared, translate
 from drivers.emu.findings import i32
+from drivers.emu.ir_types import bits_of, lanes_of
 from drivers.emu.library import iota
 from drivers.emu.state import WARP
-from drivers.emu.vector import Spilled, Value, bits_of, lanes_of
+from drivers.emu.vector import Spilled, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu.vector import Spilled, Value, bits_of, mangle
+from drivers.emu.ir_types import bits_of, mangle
+from drivers.emu.vector import Spilled, Value
 
 if TYPE_CHECKING:
     from drivers.emu.library import Library

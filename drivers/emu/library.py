@@ -14,7 +14,8 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drivers.emu.vector import Code, Declarations, Value, vector
+from drivers.emu.ir_types import vector
+from drivers.emu.vector import Code, Declarations, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

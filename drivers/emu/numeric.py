@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from drivers.emu.vector import Value, bits_of, like, mangle
+from drivers.emu.ir_types import bits_of, like, mangle
+from drivers.emu.vector import Value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

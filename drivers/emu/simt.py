@@ -18,12 +18,12 @@ that has gone round often yields the same way.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from drivers.emu import access, dispatch, schedule
+from drivers.emu import access, dispatch
 from drivers.emu.blocks import Block, Gathering, Site, Translation
 from drivers.emu.findings import emit_report, i32
+from drivers.emu.ir_types import bits_of, lanes_of
 from drivers.emu.report import ReportKind
 from drivers.emu.state import (
     BARRIER_WAIT,
@@ -34,9 +34,9 @@ from drivers.emu.state import (
     WARP,
     YIELD,
     warp_ids_at,
-    warp_registers_at,
 )
-from drivers.emu.vector import Code, Declarations, Value, bits_of, lanes_of
+from drivers.emu.vector import Code, Declarations, Value
+from drivers.emu.warp_layout import Place, lay_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,15 +47,6 @@ _FUEL = 64
 """Times a warp goes round a loop that may wait for others before it lets them run."""
 _MASKS_IN_REGISTERS = 24
 """Kernels with more blocks keep the masks of waiting lanes in memory: values that live everywhere cost more."""
-
-
-@dataclass(slots=True)
-class _Place:
-    index: int
-    node: schedule.Node
-    block: Block
-    number: int
-    private: bool = field(default=False)
 
 
 class WarpFunction:
@@ -85,50 +76,13 @@ class WarpFunction:
         self.sites: list[Site] = []
         self._registers = registers
         self._spins = spins
-        nodes = [schedule.Node(b.successors, b.uses, b.defs) for b in blocks]
-        chosen = schedule.order(nodes)
-        schedule.liveness(nodes, chosen)
-        self._places = [_Place(i, nodes[n], blocks[n], n) for i, n in enumerate(chosen)]
-        self._index = {n: i for i, n in enumerate(chosen)}
-        sleeps = any(p.block.sleeps is not None for p in self._places)
-        self._gathering = [p for p in self._places if p.block.gathers is not None]
-        single = self._single_definitions()
-        self._unmasked = set() if sleeps or spins else single
-        self._across = frozenset().union(*(p.node.live_in for p in self._places))
+        self._layout = layout = lay_out(blocks, registers, self.lanes, spins=spins, reserve=reserve)
+        self._places = layout.places
         self._now: dict[str, Value] = {}
         self._dirty: set[str] = set()
         self._place = self._places[0]
         self._mask = Value(lib.mask, "0")
         self._guard: Value | None = None
-        self._lay_out(reserve)
-
-    def _single_definitions(self) -> set[tuple[int, str]]:
-        writers: dict[str, list[_Place]] = {}
-        for place in self._places:
-            for register in place.node.defs:
-                writers.setdefault(register, []).append(place)
-        return {(p[0].index, r) for r, p in writers.items() if len(p) == 1 and not p[0].node.in_loop}
-
-    def _lay_out(self, reserve: int) -> None:
-        at = warp_registers_at(self.lanes)
-        step = self.lanes // 8
-        count = len(self._places)
-        self._pending_at = at
-        self._sleeping_at = at + count * step
-        at = -(-(at + 2 * count * step) // 64) * 64
-        resumes = {self._index[p.block.sleeps] for p in self._places if p.block.sleeps is not None}
-        saved = (
-            self._across
-            if self._spins
-            else frozenset().union(*(self._places[i].node.live_in for i in resumes))
-        )
-        self._sleepers = sorted(resumes)
-        self._saved: dict[str, int] = {}
-        for register in sorted(saved):
-            self._saved[register] = at
-            at += -(-max(self._registers[register], 8) * self.lanes // 8 // 64) * 64
-        self._reserved_at = at
-        self._state_bytes = at + reserve - warp_registers_at(self.lanes)
 
     # ---- the whole function
 
@@ -138,10 +92,12 @@ class WarpFunction:
         mask = self.lib.mask
         self._live, self._blocked = c.slot(mask, "live"), c.slot(mask, "blocked")
         self._fuel, self._moved = c.slot("i32", "fuel"), c.slot("i1", "moved")
-        self._variables = {r: c.slot(self._storage(r), f"R{i}") for i, r in enumerate(sorted(self._across))}
+        self._variables = {
+            r: c.slot(self._storage(r), f"R{i}") for i, r in enumerate(sorted(self._layout.across))
+        }
         in_memory = len(self._places) > _MASKS_IN_REGISTERS
         self._pending = [
-            c.gep(self.warp, self._pending_at + i * self.lanes // 8) if in_memory else c.slot(mask, f"P{i}")
+            c.gep(self.warp, self._layout.pending_at + i * self.lanes // 8) if in_memory else c.slot(mask, f"P{i}")
             for i in range(len(self._places))
         ]  # fmt: skip
         self._enter(in_memory=in_memory)
@@ -153,7 +109,14 @@ class WarpFunction:
         called = {n: d for n, d in self.declarations.declared.items() if n != name}
         loops = not self._spins and any(place.node.in_loop for place in self._places)
         return Translation(
-            self.name, text, called, self.sites, self._state_bytes, len(self._places), len(self.sites), loops
+            self.name,
+            text,
+            called,
+            self.sites,
+            self._layout.state_bytes,
+            len(self._places),
+            len(self.sites),
+            loops,
         )
 
     def _storage(self, register: str) -> str:
@@ -176,11 +139,11 @@ class WarpFunction:
         c.store(i32(_FUEL), self._fuel)
         c.store(Value("i1", "false"), self._moved)
         for i, pending in enumerate(self._pending):
-            waiting = c.load(mask, c.gep(self.warp, self._pending_at + i * self.lanes // 8))
+            waiting = c.load(mask, c.gep(self.warp, self._layout.pending_at + i * self.lanes // 8))
             if i == 0:
                 waiting = c.op("or", waiting, start)
-            if i in self._sleepers:
-                at = c.gep(self.warp, self._sleeping_at + i * self.lanes // 8)
+            if i in self._layout.sleepers:
+                at = c.gep(self.warp, self._layout.sleeping_at + i * self.lanes // 8)
                 asleep = c.load(mask, at)
                 waiting = c.op("or", waiting, c.op("and", asleep, open_))
                 c.store(c.op("and", asleep, c.not_(open_)), at)
@@ -189,11 +152,11 @@ class WarpFunction:
             c.store(waiting, pending)
         for register, variable in self._variables.items():
             type_ = self._storage(register)
-            saved = self._saved.get(register)
+            saved = self._layout.saved.get(register)
             c.store(c.load(type_, c.gep(self.warp, saved), align=64) if saved else c.zero(type_), variable)
         c.jump("C0")
 
-    def _write_block(self, place: _Place) -> None:
+    def _write_block(self, place: Place) -> None:
         c, i = self.c, place.index
         c.label(f"C{i}")
         waiting = c.load(self.lib.mask, self._pending[i])
@@ -204,11 +167,11 @@ class WarpFunction:
         self._now, self._dirty = {}, set()
         if place.block.gathers is not None:
             self._gather(place, place.block.gathers)
-        if self._gathering:
+        if self._layout.gathering:
             c.store(Value("i1", "true"), self._moved)
         place.block.emit(self)
 
-    def _gather(self, place: _Place, gathering: Gathering) -> None:
+    def _gather(self, place: Place, gathering: Gathering) -> None:
         """Let those lanes go on whose masks name none that is still elsewhere; the others stay where they are."""
         c, waiting = self.c, self._mask
         apart, together = c.fresh("apart"), c.fresh("together")
@@ -237,9 +200,10 @@ class WarpFunction:
         if not in_memory:
             for i, pending in enumerate(self._pending):
                 c.store(
-                    c.load(self.lib.mask, pending), c.gep(self.warp, self._pending_at + i * self.lanes // 8)
+                    c.load(self.lib.mask, pending),
+                    c.gep(self.warp, self._layout.pending_at + i * self.lanes // 8),
                 )
-        for register, at in self._saved.items():
+        for register, at in self._layout.saved.items():
             c.store(
                 c.load(self._storage(register), self._variables[register]), c.gep(self.warp, at), align=64
             )
@@ -251,11 +215,11 @@ class WarpFunction:
 
     def _meet_again(self) -> None:
         """Where lanes wait for others of their warp, begin again if somebody moved; else report that they wait in vain."""
-        if not self._gathering:
+        if not self._layout.gathering:
             return
         c, mask = self.c, self.lib.mask
         alone = c.zero(mask)
-        for place in self._gathering:
+        for place in self._layout.gathering:
             alone = c.op("or", alone, c.load(mask, self._pending[place.index]))
         c.emit(f"br {c.icmp('eq', alone, 0)}, label %leave, label %alone, !prof !0")
         c.label("alone")
@@ -270,7 +234,7 @@ class WarpFunction:
                 others = c.op("or", others, c.load(mask, self._pending[place.index]))
         c.branch(c.icmp("ne", others, 0), "leave", "stuck")
         c.label("stuck")
-        for place in self._gathering:
+        for place in self._layout.gathering:
             gathering, lanes = place.block.gathers, c.load(mask, self._pending[place.index])
             assert gathering is not None
             with c.when(c.icmp("ne", lanes, 0)):
@@ -331,7 +295,7 @@ class WarpFunction:
             value, variable = self._now[register], self._variables[register]
             if self._registers[register] == 1:
                 value = self.c.mask_bits(value)
-            if self._place.index and (self._place.index, register) not in self._unmasked:
+            if self._place.index and (self._place.index, register) not in self._layout.unmasked:
                 old = self.c.load(self._storage(register), variable)
                 if self._registers[register] == 1:
                     kept = self.c.op("and", old, self.c.not_(self._mask))
@@ -342,11 +306,11 @@ class WarpFunction:
 
     # ---- terminators: exactly one ends a block
 
-    def _next(self, place: _Place) -> str:
+    def _next(self, place: Place) -> str:
         return f"C{place.index + 1}"
 
     def _send(self, number: int, lanes: Value) -> None:
-        pending = self._pending[self._index[number]]
+        pending = self._pending[self._layout.index[number]]
         self.c.store(self.c.op("or", self.c.load(self.lib.mask, pending), lanes), pending)
 
     def _go_back(self, target: int) -> None:
@@ -368,7 +332,7 @@ class WarpFunction:
         """All lanes go to block `number`."""
         self._flush()
         self._send(number, self._mask)
-        target = self._index[number]
+        target = self._layout.index[number]
         if target <= self._place.index:
             self._go_back(target)
         else:
@@ -385,7 +349,7 @@ class WarpFunction:
         backward: dict[int, Value] = {}
         for number, lanes in ways:
             self._send(number, lanes)
-            target = self._index[number]
+            target = self._layout.index[number]
             if target <= self._place.index:
                 backward[target] = self.c.op("or", backward[target], lanes) if target in backward else lanes
         for target in sorted(backward):
@@ -417,7 +381,7 @@ class WarpFunction:
             self.report(ReportKind.DIVERGENT_BARRIERS, site, self._mask, other=c.resize(number, 64))
         for name, value in (("barrier", number), ("barrier_count", count), ("barrier_site", i32(site))):
             WARP.store(c, self.warp, name, value)
-        at = c.gep(self.warp, self._sleeping_at + self._index[after] * self.lanes // 8)
+        at = c.gep(self.warp, self._layout.sleeping_at + self._layout.index[after] * self.lanes // 8)
         c.store(c.op("or", c.load(self.lib.mask, at), self._mask), at)
         c.store(c.op("or", blocked, self._mask), self._blocked)
         c.jump(self._next(self._place))
@@ -458,7 +422,7 @@ class WarpFunction:
 
         It is clear at first and outlives barriers.
         """
-        return self.c.gep(warp or self.warp, self._reserved_at)
+        return self.c.gep(warp or self.warp, self._layout.reserved_at)
 
     # ---- memory and reports
 

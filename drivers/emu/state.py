@@ -11,10 +11,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from drivers.emu.vector import Value, bits_of
+from drivers.emu.ir_types import bits_of
 
 if TYPE_CHECKING:
-    from drivers.emu.vector import Code
+    from drivers.emu.vector import Code, Value
 
 _FORMATS = {"ptr": "Q", "i64": "Q", "i32": "I"}
 _BYTES = {"ptr": 8, "i64": 8, "i32": 4}

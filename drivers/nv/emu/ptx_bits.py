@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from drivers.emu.vector import Value, bits_of
+from drivers.emu.ir_types import bits_of
+from drivers.emu.vector import Value
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_int import integer, is_signed
 from drivers.nv.emu.ptx_statements import TYPES, Imm, Instruction, Pair

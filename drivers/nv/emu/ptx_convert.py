@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from drivers.emu import numeric
 from drivers.emu.addresses import split_generic
-from drivers.emu.vector import bits_of, like, mangle
+from drivers.emu.ir_types import bits_of, like, mangle
 from drivers.nv.emu.ptx_core import Modifiers, Translator, meaning, operands
 from drivers.nv.emu.ptx_float import ROUNDING, flushed, saturate
 from drivers.nv.emu.ptx_int import INTEGERS, is_signed, join_halves

@@ -11,7 +11,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from drivers.emu.vector import Value, bits_of
+from drivers.emu.ir_types import bits_of
 from drivers.nv.emu.ptx_statements import (
     TYPES,
     Imm,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from drivers.emu.simt import WarpFunction
-    from drivers.emu.vector import Code
+    from drivers.emu.vector import Code, Value
     from drivers.nv.emu.ptx_flat import Flat
 
 CANONICAL_NAN = {16: 0x7FFF, 32: 0x7FFF_FFFF, 64: 0xFFF8_0000_0000_0000}

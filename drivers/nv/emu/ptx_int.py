@@ -6,12 +6,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu.vector import Value, bits_of
+from drivers.emu.ir_types import bits_of
 from drivers.nv.emu.ptx_core import MEANINGS, Modifiers, Translator, operands
 from drivers.nv.emu.ptx_statements import TYPES, Instruction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from drivers.emu.vector import Value
 
 CARRY = "%cc"
 """The carry flag, a predicate that add.cc and its kin write."""
