@@ -58,6 +58,8 @@ class Kernel:
     """Local memory a thread."""
     shared_bytes: int
     """Size of the kernel's shared section, which holds the reserve since sm_90."""
+    clustered: bool
+    """It must be launched in clusters of workgroups."""
     parameter_base: int
     """Where the parameters start in constant bank 0."""
     parameter_bytes: int
@@ -104,6 +106,7 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
         barriers=counts[0][0] if counts else text.flags >> TEXT_BARRIERS_SHIFT & 0x1F,
         stack_bytes=values.get(InfoAttribute.MIN_STACK_SIZE, {}).get(symbol, 0),
         shared_bytes=shared.size if shared else 0,
+        clustered=InfoAttribute.CTA_PER_CLUSTER in own or InfoAttribute.EXPLICIT_CLUSTER in own,
         parameter_base=parameters.offset,
         parameter_bytes=parameters.size,
         code=placement.offsets[text.index] + elf.symbols[symbol].value,

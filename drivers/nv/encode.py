@@ -158,7 +158,8 @@ class NvEncoder:
         for axis, word in opened:
             at, lo, width = program.descriptor.open_grid(axis)
             out.patch_memory(va + at, word, lo=lo, width=width)
-            out.patch_memory(bank + program.nctaid_offset(axis), word, width=32)
+            for place in program.group_counts[axis]:
+                out.patch_memory(bank + place, word, width=32)
 
     def _copy(self, command: Copy, out: Stream) -> None:
         self._before_copies(out)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from hcq.program import Dim3, KernelImage
 
 _SHAPES_KEPT: Final = 256
+_GROUP_COUNTS: Final = ("nctaid", "nclusterid", "cga1_nclusterid")
+"""Words of constant bank 0 that hold the grid's shape; a grid without clusters is one of clusters of one."""
 _FIRST_SM_WITH_RESERVE: Final = 90
 
 
@@ -53,6 +55,7 @@ class NvProgram:
         "bank_word_at",
         "descriptor",
         "dynamic_shared",
+        "group_counts",
         "image",
         "kernel",
         "local_bytes",
@@ -69,6 +72,9 @@ class NvProgram:
         self.kernel = kernel
         self.memory = memory
         self._bank0 = check(image, kernel, gpu)
+        counts = [name for name in _GROUP_COUNTS if name in self._bank0.FIELDS]
+        self.group_counts = tuple(tuple(self._bank0.offset_of(n, axis) for n in counts) for axis in range(3))
+        """Axis of the grid -> where in constant bank 0 it stands."""
         reserve = 0 if kernel.sm >= _FIRST_SM_WITH_RESERVE else RESERVED_SHARED
         static = kernel.shared_bytes - (RESERVED_SHARED if not reserve else 0)
         self.dynamic_shared = max(0, image.shared_bytes - max(static, 0))
@@ -125,8 +131,9 @@ class NvProgram:
             if not isinstance(word, int):
                 at, lo, _ = self.descriptor.open_grid(axis)
                 shape.block[at // 8] ^= 1 << lo
-                place = self.bank_at + self.nctaid_offset(axis)
-                shape.block[place // 8] ^= 1 << place % 8 * 8
+                for offset in self.group_counts[axis]:
+                    place = self.bank_at + offset
+                    shape.block[place // 8] ^= 1 << place % 8 * 8
         return shape
 
     def _make(self, groups: Dim3, threads: Dim3) -> Shape:
@@ -146,7 +153,7 @@ class NvProgram:
     def bank0_fields(self, groups: Dim3, threads: Dim3) -> Mapping[str, object]:
         """Return the driver's words of constant bank 0 by name."""
         banks = self.kernel.banks
-        return {
+        fields = {
             "ntid": threads,
             "nctaid": groups,
             "shared_window": vaspace.SHARED_WINDOW,
@@ -155,11 +162,15 @@ class NvProgram:
             "dynamic_shared_size": self.dynamic_shared,
             "reserved_shared_size": RESERVED_SHARED,
             "constant_bank_3": self.memory.va + banks[3][0] if 3 in banks else 0,
+            "cluster_nctaid": (1, 1, 1),
+            "cluster_nctarank": 1,
+            "nclusterid": groups,
+            "cga1_dynamic_shared_size": self.dynamic_shared,
+            "cga1_cluster_nctaid": (1, 1, 1),
+            "cga1_cluster_nctarank": 1,
+            "cga1_nclusterid": groups,
         }
-
-    def nctaid_offset(self, axis: int) -> int:
-        """Return where in constant bank 0 a grid dimension stands."""
-        return self._bank0.offset_of("nctaid", axis)
+        return {name: value for name, value in fields.items() if name in self._bank0.FIELDS}
 
     @property
     def head_bytes(self) -> int:
@@ -184,6 +195,10 @@ def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
     # Code runs on its own and on later members of its family, not on earlier ones.
     if kernel.sm // 10 != own // 10 or kernel.sm > own or layout is None:
         raise UnsupportedError(f"kernel {image.name} was assembled for {family}, this GPU is {gpu.sm}")
+    if kernel.clustered:
+        raise UnsupportedError(
+            f"kernel {image.name} must be launched in clusters of workgroups, which this driver does not do"
+        )
     if kernel.parameter_base != layout.SIZE:
         raise UsageError(
             f"kernel {image.name}: its parameters start at {kernel.parameter_base:#x} of constant bank 0, "

@@ -30,6 +30,8 @@ INFO_ATTRIBUTES = {
     "CBANK_PARAM_SIZE": 0x19, "MAXREG_COUNT": 0x1b, "EXIT_INSTR_OFFSETS": 0x1c, "CRS_STACK_SIZE": 0x1e,
     "REGCOUNT": 0x2f, "SW_WAR": 0x36, "CUDA_API_VERSION": 0x37, "NUM_BARRIERS": 0x4c,
 }
+CLUSTER_ATTRIBUTES = {"CTA_PER_CLUSTER": 0x3d, "EXPLICIT_CLUSTER": 0x3e}
+"""What .reqnctapercluster and .explicitcluster become; measured with nvJitLink 13, sm_90a to sm_120a."""
 INFO_IGNORABLE = (0x50, 0x5f, 0x66, 0x6b, 0x6d)
 KPARAM_SIZE_SHIFT, KPARAM_SIZE_MASK = 18, 0x3fff
 
@@ -56,10 +58,16 @@ BANK0: dict[str, dict[str, int]] = {
         "ntid.x": 0x360, "ntid.y": 0x364, "ntid.z": 0x368, "nctaid.x": 0x370, "nctaid.y": 0x374,
         "nctaid.z": 0x378, "shared window": 0x2f0, "local window": 0x2f8, "stack pointer": 0x37c,
         "dynamic shared size": 0x2ac, "grid id": 0x140, "constant bank 3": 0x120, "nsmid": 0x2d0,
-        "reserved shared size": 0x16c, "global descriptor": 0x358,
+        "reserved shared size": 0x16c, "global descriptor": 0x358, "cluster nctaid.x": 0x2a0,
+        "cluster nctaid.y": 0x2a4, "cluster nctaid.z": 0x2a8, "nclusterid.x": 0x2c0, "nclusterid.y": 0x2c4,
+        "nclusterid.z": 0x2c8, "cluster nctarank": 0x2cc, "cga1 cluster nctaid.x": 0x200,
+        "cga1 cluster nctaid.y": 0x204, "cga1 cluster nctaid.z": 0x208, "cga1 dynamic shared size": 0x20c,
+        "cga1 nclusterid.x": 0x220, "cga1 nclusterid.y": 0x224, "cga1 nclusterid.z": 0x228,
+        "cga1 cluster nctarank": 0x22c,
     },
 }
-"""Driver words before the parameters: sm_80 stands for sm_75 to sm_89, sm_100 also for sm_120."""
+"""Driver words before the parameters: sm_80 stands for sm_75 to sm_89, sm_100 also for sm_120. On these code
+reads cluster words and the dynamic size at c[0x0][x - 0xa0 * SR_CgaSize]: "cga1" is where that is 1."""
 BANK0_U64 = ("shared window", "local window", "grid id", "global descriptor")
 STACK_TOP, STACK_RESERVED, LOCAL_WINDOW = 0xfffdc0, 0x240, 1 << 24
 BANK_ALIGNMENT = {"ampere": 256, "hopper": 64}

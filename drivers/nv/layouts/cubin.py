@@ -77,6 +77,8 @@ class InfoAttribute(enum.IntEnum):
     EXIT_INSTR_OFFSETS = 0x1C
     CRS_STACK_SIZE = 0x1E
     REGCOUNT = 0x2F
+    CTA_PER_CLUSTER = 0x3D
+    EXPLICIT_CLUSTER = 0x3E
     SW_WAR = 0x36
     CUDA_API_VERSION = 0x37
     NUM_BARRIERS = 0x4C
@@ -181,7 +183,14 @@ class Bank0Sm100(Struct, size=0x380, source=SOURCE):
     constant_bank_3: int = u64(0x120)
     grid_id: int = u64(0x140)
     reserved_shared_size: int = u32(0x16C)
+    cga1_cluster_nctaid: tuple[int, ...] = u32(0x200, count=3, doc="read 0xa0 below, where SR_CgaSize is 1")
+    cga1_dynamic_shared_size: int = u32(0x20C)
+    cga1_nclusterid: tuple[int, ...] = u32(0x220, count=3)
+    cga1_cluster_nctarank: int = u32(0x22C)
+    cluster_nctaid: tuple[int, ...] = u32(0x2A0, count=3)
     dynamic_shared_size: int = u32(0x2AC)
+    nclusterid: tuple[int, ...] = u32(0x2C0, count=3)
+    cluster_nctarank: int = u32(0x2CC)
     nsmid: int = u32(0x2D0)
     shared_window: int = u64(0x2F0)
     local_window: int = u64(0x2F8)

@@ -126,6 +126,16 @@ def test_an_assembled_kernel_loads_and_its_calls_reach_the_helpers(arch: str):
     assert targets
 
 
+@needs_assembler
+@pytest.mark.parametrize("directive", [".reqnctapercluster 2", ".explicitcluster"])
+def test_a_kernel_that_wants_clusters_is_refused(directive: str):
+    text = ptx("store", "sm_90a").replace("out) {", f"out) {directive} {{")
+    kernel = cubin.read(assembler.assemble(text, "sm_90a"), "store")[2]
+    image = KernelImage(name="store", arch="sm_90a", code=b"", args=(), kernarg_size=8)
+    with pytest.raises(UnsupportedError, match="kernel store must be launched in clusters"):
+        check(image, kernel, FakeGpu())
+
+
 JUMPS = """
 .visible .entry jumps(.param .u64 out) {
  .reg .b64 %rd<2>;

@@ -83,6 +83,7 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
             assert (groups, 5) == (descriptor.GRID_WIDTH, descriptor.GRID_HEIGHT)
             bank = view_at(descriptor.CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6[0] << 6, 0x220)
             assert list(bank[0x0C:0x18].cast("I")) == [groups, 5, 1]
+            assert list(bank[0x15C:0x168].cast("I")) == [groups, 5, 1], "as clusters of one"
             assert list(bank[0x210:0x220].cast("Q")) == [out.va, x.va]
             assert descriptor.check() == []
 
