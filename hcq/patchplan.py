@@ -105,7 +105,7 @@ def compile_bind(
     """
     names = [f"b{i}" for i in range(len(params))]
     # What the text names is made local, and `current` taken apart: each costs as much as a test otherwise.
-    scope: dict[str, Any] = {"Buffer": Buffer, "check": check, "device": devices[0], "type": type}
+    scope: dict[str, Any] = {"Buffer": Buffer, "check": check, "device": devices[0]}
     scope |= {
         f"e{element.view}_{element.index}_{k}": term.expr.evaluate
         for element in plan
@@ -123,7 +123,7 @@ def compile_bind(
             uses[param].append(element)
     for i, one in enumerate(params):
         if pointers[i] and len(devices) == 1:
-            test = f"type(b{i}) is not Buffer or b{i}.device is not device"
+            test = f"b{i}.__class__ is not Buffer or b{i}.device is not device"
             test += f" or b{i}.size < {one.size}" if one.size else ""
             lines += [f" if b{i} is not c{i}:", f"  if {test}: check({i}, b{i})"]
         else:
