@@ -10,7 +10,6 @@ debugging information.
 from __future__ import annotations
 
 import re
-import struct
 from typing import TYPE_CHECKING
 
 from drivers.nv.emu.ptx_scopes import Scope, renamed
@@ -34,6 +33,7 @@ from drivers.nv.emu.ptx_statements import (
     Vec,
 )
 from drivers.nv.emu.ptx_tokens import Tokens, number
+from drivers.nv.emu.ptx_variables import read_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,7 +116,7 @@ class Parser:
             if known is None or not known.body:
                 source.functions[function.name] = function
         elif token.text in _SPACES:
-            for variable in self._variables():
+            for variable in read_variables(self._tokens):
                 variable.extern = extern
                 source.variables[variable.name] = variable
             self._tokens.expect(";")
@@ -164,82 +164,9 @@ class Parser:
                     Variable(self._tokens.kind("word"), "reg", type_, TYPES[type_] // 8, 1, line=line)
                 )
             else:
-                found += self._variables(single=True)
+                found += read_variables(self._tokens, single=True)
             self._tokens.accept(",")
         return found
-
-    def _variables(self, *, single: bool = False) -> list[Variable]:
-        """Read `.space .align n .type name[dims] = init, ...` without its semicolon."""
-        line = self._tokens.now.line
-        space = self._tokens.kind("directive")[1:]
-        align, type_, width = 0, "", 1
-        while self._tokens.now.kind == "directive":
-            what = self._tokens.next().text[1:]
-            if what == "align":
-                align = self._tokens.integer()
-            elif what in TYPES:
-                type_ = what
-            elif what in ("v2", "v4"):
-                width = int(what[1])
-            elif what == "ptr":
-                while self._tokens.now.text in (".global", ".shared", ".const", ".local", ".align", ".param"):
-                    if self._tokens.next().text == ".align":
-                        self._tokens.integer()
-            elif what == "attribute":
-                while not self._tokens.accept(")"):
-                    self._tokens.skip()
-            else:
-                raise PtxError(line, f"unknown attribute .{what} of a variable")
-        if not type_:
-            raise PtxError(line, "a variable without a type")
-        found: list[Variable] = []
-        while True:
-            name, size = self._tokens.kind("word"), TYPES[type_] // 8 * width
-            step, count = size, 1
-            while self._tokens.accept("["):
-                count *= 0 if self._tokens.now.text == "]" else self._tokens.integer()
-                self._tokens.expect("]")
-            variable = Variable(name, space, type_, step * count, align or step, line=line)
-            if self._tokens.accept("="):
-                self._initialiser(variable, TYPES[type_] // 8)
-            found.append(variable)
-            if single or not self._tokens.accept(","):
-                return found
-
-    def _initialiser(self, variable: Variable, step: int) -> None:
-        data = bytearray()
-
-        def item() -> None:
-            if self._tokens.accept("{"):
-                while not self._tokens.accept("}"):
-                    item()
-                    self._tokens.accept(",")
-                return
-            token = self._tokens.now
-            if token.kind == "word":
-                self._tokens.next()
-                name = token.text
-                if name == "generic":
-                    self._tokens.expect("(")
-                    name = self._tokens.kind("word")
-                    self._tokens.expect(")")
-                offset = self._tokens.integer() if self._tokens.accept("+") else 0
-                variable.references.append((len(data), name, offset))
-                data.extend(bytes(step))
-                return
-            negative = self._tokens.accept("-")
-            value = number(self._tokens.kind("number"), token.line)
-            bits = value.value
-            if value.kind == "f64" and step == 4:
-                bits = struct.unpack(
-                    "<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", bits))[0])
-                )[0]
-            data.extend(((-bits if negative else bits) & (1 << 8 * step) - 1).to_bytes(step, "little"))
-
-        item()
-        if variable.size == 0:
-            variable.size = len(data)
-        variable.init = bytes(data) + bytes(variable.size - len(data))
 
     # ---- bodies
 
@@ -304,7 +231,7 @@ class Parser:
         self._tokens.expect(";")
 
     def _local_variables(self, function: Function, scope: Scope) -> None:
-        for variable in self._variables():
+        for variable in read_variables(self._tokens):
             unique = (
                 variable.name
                 if variable.name not in function.variables
