@@ -34,7 +34,8 @@ class Choices:
     full_descriptor: bool = True
     """Descriptors say more than Hopper's one known launch did: invalidations, membar, prefetch of code."""
     carveout: Literal["wanted", "least", "none"] = "wanted"
-    """The target carve-out holds all groups that an SM can run, or one; or nothing is said of carve-outs."""
+    """The target carve-out holds all groups that an SM can run, or one; or nothing is said of carve-outs, nor
+    of shared memory where a kernel has none of its own: so was Hopper's one known launch."""
     pcas: PcasAction = PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE
     """How a descriptor is launched; the others leave its cached copy or its prefetch alone."""
     doorbell_bar1: bool = True

@@ -12,6 +12,7 @@ from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from drivers.nv.layouts.cubin import RESERVED_SHARED
 from drivers.nv.layouts.qmd import (
     CARVEOUTS_KIB,
     CONSTANT_BANKS,
@@ -199,6 +200,8 @@ class Descriptor:
 
     def _fields(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> dict[str, object]:
         dialect, version = self.dialect, gpu.generation.qmd
+        silent = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
+        shared = 0 if silent else kernel.shared_bytes
         program = kernel.program >> dialect.program_shift
         prefetch = kernel.program // PREFETCH_UNIT
         local = "HIGH" if choices.stack == "high" else "LOW"
@@ -227,7 +230,7 @@ class Descriptor:
             "PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED": prefetch & _WORD,
             "PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED": prefetch >> 32,
             "PROGRAM_PREFETCH_SIZE": min(kernel.code_bytes // PREFETCH_UNIT, PREFETCH_MAX),
-            dialect.shared: kernel.shared_bytes >> dialect.shared_shift,
+            dialect.shared: shared >> dialect.shared_shift,
             "MIN_SM_CONFIG_SHARED_MEM_SIZE": self._carveouts[0],
             "MAX_SM_CONFIG_SHARED_MEM_SIZE": self._carveouts[1],
             f"SHADER_LOCAL_MEMORY_{local}_SIZE{suffix}": kernel.local_bytes >> dialect.local_shift,

@@ -320,6 +320,7 @@ def descriptor(choices: str) -> QmdV04:
 def test_a_descriptor_says_of_carve_outs_what_was_chosen(carveout: str, kib: tuple[int, ...] | None):
     fields = descriptor(f"carveout={carveout}")
     codes = tuple(map(sm_config, kib)) if kib else (0, 0, 0)
+    assert (0x400 if kib else 0) == fields.SHARED_MEMORY_SIZE
     assert codes == (
         fields.MIN_SM_CONFIG_SHARED_MEM_SIZE,
         fields.TARGET_SM_CONFIG_SHARED_MEM_SIZE,
@@ -341,7 +342,6 @@ def test_a_spare_descriptor_has_what_the_launch_known_on_hopper_has():
         "CTA_THREAD_DIMENSION2",
         "REGISTER_COUNT",
         "BARRIER_COUNT",
-        "SHARED_MEMORY_SIZE",
         "PROGRAM_ADDRESS_UPPER",
         "CONSTANT_BUFFER_VALID",
         "CONSTANT_BUFFER_SIZE_SHIFTED4",
