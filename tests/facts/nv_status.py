@@ -20,6 +20,7 @@ STATUS: dict[int, str] = {
     0x51: "NO_MEMORY",
     0x56: "NOT_SUPPORTED",
     0x57: "OBJECT_NOT_FOUND",
+    0x63: "STATE_IN_USE",
     0x68: "UVM_ADDRESS_IN_USE",
     0x10006: "WARN_NOTHING_TO_DO",
 }

@@ -119,6 +119,15 @@ def test_stores_and_fences_around_every_doorbell_are_mutated(found: list[Mutant]
     assert sum(one.space == "fence" for one in found) >= len(bells)
 
 
+def test_clock_read_where_bells_are_rung_is_reported(found: list[Mutant]) -> None:
+    flags = [one for one in found if one.label.endswith("NV_HOPPER_USERMODE_A_PARAMS.bBar1Mapping")]
+    last = max(one.index for one in flags)  # the page of the bells is made first, with the flag set
+    clock = next(one for one in flags if (one.index, one.operation) == (last, "plus"))
+    (verdict,) = judge_all(Target(), [clock], jobs=1, seeds=(1,))
+    assert verdict.outcome is Outcome.REPORTED
+    assert "read through BAR1, which takes stores only" in verdict.detail
+
+
 def test_memory_behind_launches_and_semaphores_is_mutated(found: list[Mutant]) -> None:
     memory = [one for one in found if one.space == "memory"]
     assert {one.part for one in memory} >= {0, CODE, SEMAPHORE}

@@ -53,6 +53,7 @@ class Scenario:
 
     def play(self) -> list[bytes]:
         """Do everything but close; return what the device claims to be and the bytes of all buffers."""
+        self.device.clock()
         self._launch()
         self._copy()
         self._cross()

@@ -209,7 +209,7 @@ def ring_entry(raw: int, index: int, entry: int) -> Iterator[Mutant]:
 def members(
     layout: type[Struct], block: bytes, base: int = 0, name: str = ""
 ) -> Iterator[tuple[str, int, int]]:
-    """Yield (name, offset, bytes) of every u32 and u64 member; of arrays, the first and all that are set."""
+    """Yield (name, offset, bytes) of every number among the members; of arrays, the first and all set."""
     name = name or layout.__name__
     for member in layout.FIELDS.values():
         for place in range(member.count):
@@ -219,7 +219,7 @@ def members(
             label = f"{name}.{member.name}" + (f"[{place}]" if member.count > 1 else "")
             if member.kind == "nested" and hasattr(member.type, "offset_of"):
                 yield from members(member.type, block, at, label)
-            elif member.size in {4, 8} and member.kind in {"int", "nested"}:
+            elif member.size in {1, 2, 4, 8} and member.kind in {"int", "nested"}:
                 yield label, at, member.size
 
 

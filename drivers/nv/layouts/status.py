@@ -28,6 +28,7 @@ class NvStatus(enum.IntEnum):
     NO_MEMORY = 0x51
     NOT_SUPPORTED = 0x56
     OBJECT_NOT_FOUND = 0x57
+    STATE_IN_USE = 0x63
     UVM_ADDRESS_IN_USE = 0x68
     WARN_NOTHING_TO_DO = 0x10006
 
@@ -46,6 +47,7 @@ CAUSES: dict[int, str] = {
     NvStatus.INVALID_STATE: "wrong order, e.g. a channel registered before its engine object",
     NvStatus.NO_MEMORY: "no memory of that kind is left: close buffers; nvidia-smi shows who holds it",
     NvStatus.NOT_SUPPORTED: "the control is unknown to the driver, or filtered by a sandbox",
+    NvStatus.STATE_IN_USE: "the descriptor has a mapping already: each mapping takes a fresh one",
     NvStatus.UVM_ADDRESS_IN_USE: "the range overlaps another one or a mapping that UVM owns",
 }
 """Usual cause of a status in this driver."""

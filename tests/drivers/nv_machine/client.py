@@ -25,6 +25,8 @@ from drivers.nv.layouts.uvm import UvmCommand
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drivers.kernel import Mmio
+
 LIMIT_S = 100.0
 """Ends a wait for what never comes; no fact about the machine."""
 MIB = 1 << 20
@@ -244,13 +246,19 @@ class Client:
         )
         return self
 
-    def usermode(self) -> Client:
-        cls = self.generation.usermode[0]
-        params = rm_classes.NV_HOPPER_USERMODE_A_PARAMS(bBar1Mapping=True) if cls >= 0xC661 else None
+    def page(self, *, bar1: bool, cls: int = 0) -> Mmio:
+        """Make and map a doorbell page; classes before Hopper's have one form, through BAR0."""
+        cls = cls or self.generation.usermode[0]
+        params = rm_classes.NV_HOPPER_USERMODE_A_PARAMS(bBar1Mapping=bar1) if cls >= 0xC661 else None
         page = self.alloc(self.subdevice, cls, params)
         fd = self.map_fd(self.subdevice, page, USERMODE_BYTES, "/dev/nvidia0")
-        self.doorbell = self.kernel.mmio(fd, USERMODE_BYTES, 0)
-        self.kernel.close(fd)
+        try:
+            return self.kernel.mmio(fd, USERMODE_BYTES, 0)
+        finally:
+            self.kernel.close(fd)
+
+    def usermode(self) -> Client:
+        self.doorbell = self.page(bar1=True)
         return self
 
     def up(self) -> Client:

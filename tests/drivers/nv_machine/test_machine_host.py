@@ -53,14 +53,6 @@ def test_the_user_area_tells_how_far_the_ring_was_fetched(ready: Ready):
     assert struct.unpack_from("<I", ring.memory.view, 0x4000 + 0x88)[0] == ring.put
 
 
-def test_the_clock_of_the_doorbell_page_moves(up: Client):
-    first = up.doorbell.read32(UsermodeRegister.TIME_0)
-    while up.doorbell.read32(UsermodeRegister.TIME_0) == first:
-        pass
-    assert first % 32 == 0
-    assert up.doorbell.read32(UsermodeRegister.TIME_1) < 1 << 29
-
-
 def test_the_ring_wraps(ready: Ready):
     client, ring, memory = ready
     for i in range(1, 200):

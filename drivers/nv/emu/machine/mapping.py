@@ -46,7 +46,7 @@ def attach(kernel: EmulatedKernel, target: Memory | Usermode, offset: int, lengt
         text = f"descriptor {fd} has a mapping already: each needs a fresh one"
         if kernel.machine.filtered:
             fail("ioctl", errno.EINVAL, text)
-        raise Refused(NvStatus.INVALID_STATE, text)
+        raise Refused(NvStatus.STATE_IN_USE, text)
     backing = target.backing if isinstance(target, Memory) else None
     if backing is not None:
         backing.show()

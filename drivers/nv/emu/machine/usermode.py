@@ -1,4 +1,8 @@
-"""The doorbell page: a clock to read, and the register that takes tokens (nv.md 2.3)."""
+"""The doorbell page: a clock to read, and the register that takes tokens (nv.md 2.3).
+
+Either mapping takes bells. The clock shows in one through BAR0 alone: one through BAR1 takes stores only, and
+a load from it gives all ones, as a load from nothing does on the bus.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,8 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.objects import Usermode
 
 _HIGH_BITS = 0x1FFF_FFFF
+_ALL_ONES = 0xFFFF_FFFF
+_CLOCK = (UsermodeRegister.TIME_0, UsermodeRegister.TIME_1)
 
 
 class Doorbell:
@@ -20,20 +26,29 @@ class Doorbell:
 
     def __init__(self, machine: Machine, target: Usermode) -> None:
         self._machine = machine
-        self._target = target
+        self._stores_only = target.bar1
+        self._told = False
         self._fences = -1
         self._open = True
 
     def read32(self, offset: int) -> int:
-        """Read a clock register."""
+        """Read a clock register; all ones where the page takes stores only, which is found once."""
         if not self._open:
             self._refuse("a read of a page that was unmapped")
+        if offset not in _CLOCK:
+            return self._refuse(f"a read of 32 bits at {offset:#x}")
+        register = UsermodeRegister(offset)
+        if self._stores_only:
+            self._tell(register)
+            return _ALL_ONES
         now = self._machine.time_ns()
-        if offset == UsermodeRegister.TIME_0:
-            return now & 0xFFFF_FFFF
-        if offset == UsermodeRegister.TIME_1:
-            return now >> 32 & _HIGH_BITS
-        return self._refuse(f"a read of 32 bits at {offset:#x}")
+        return now & 0xFFFF_FFFF if register == UsermodeRegister.TIME_0 else now >> 32 & _HIGH_BITS
+
+    def _tell(self, register: UsermodeRegister) -> None:
+        if not self._told:
+            self._told = True
+            text = f"doorbell page: {register.name} was read through BAR1, which takes stores only"
+            self._machine.find(Kind.HOST, f"{text}: map another page with bBar1Mapping 0 for the clock")
 
     def read64(self, offset: int) -> int:
         """Refuse: the registers have 32 bits."""

@@ -1,0 +1,183 @@
+"""The doorbell page: a clock that a mapping through BAR0 alone shows, bells through either, its classes."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from drivers.nv.emu.machine import Kind
+from drivers.nv.emu.machine.profiles import PROFILES
+from drivers.nv.layouts import rm, rm_classes
+from drivers.nv.layouts.controls import Control
+from drivers.nv.layouts.families import GENERATIONS
+from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
+from drivers.nv.layouts.rm import Escape
+from drivers.nv.layouts.rm_classes import RmClass
+from drivers.nv.layouts.status import NvStatus
+from hcq.errors import DriverError
+from tests.drivers.nv_machine.client import Client, Status, sem, wait_until, wait_word
+from tests.facts import nv_classes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.kernel import Mmio
+
+ALL_ONES = 0xFFFF_FFFF
+USERMODE = {"sm_80": "GA100", "sm_90": "GH100", "sm_120": "GB20x"}
+"""Profile -> the chip whose classes it has."""
+
+
+def advances(page: Mmio, client: Client) -> None:
+    first = page.read32(UsermodeRegister.TIME_0)
+    wait_until(lambda: page.read32(UsermodeRegister.TIME_0) != first, client)
+    assert first % 32 == 0
+    assert page.read32(UsermodeRegister.TIME_1) < 1 << 29
+
+
+# ---- the clock
+
+
+@pytest.mark.parametrize(
+    ("profile", "cls"),
+    [("sm_80", 0xC461), ("sm_90", 0xC661), ("sm_90", 0xC461), ("sm_90", 0xC561), ("sm_120", 0xC761)],
+)
+def test_the_clock_moves_in_a_page_mapped_through_bar0(make: Callable[..., Client], profile: str, cls: int):
+    client = make(profile, filtered=cls != 0xC561).nodes().objects()  # which sandboxes do not list
+    advances(client.page(bar1=False, cls=cls), client)
+    assert client.reports() == []
+
+
+def test_a_page_without_parameters_is_mapped_through_bar0(up: Client):
+    page = up.alloc(up.subdevice, 0xC661)
+    fd = up.map_fd(up.subdevice, page, USERMODE_BYTES, "/dev/nvidia0")
+    advances(up.kernel.mmio(fd, USERMODE_BYTES, 0), up)
+
+
+@pytest.mark.parametrize("profile", ["sm_90", "sm_120"])
+@pytest.mark.parametrize("register", [UsermodeRegister.TIME_0, UsermodeRegister.TIME_1])
+def test_a_page_mapped_through_bar1_shows_no_clock(
+    make: Callable[..., Client], profile: str, register: UsermodeRegister
+):
+    client = make(profile).nodes().objects()
+    page = client.page(bar1=True)
+    assert {page.read32(register) for _ in range(3)} == {ALL_ONES}
+    assert [one.kind for one in client.machine.fatal] == [Kind.HOST], "told once for each mapping"
+    assert f"{register.name} was read through BAR1, which takes stores only" in client.reports()[0]
+
+
+def test_the_clock_of_one_page_does_not_hang_on_the_other(up: Client):
+    clock = up.page(bar1=False)
+    assert up.doorbell.read32(UsermodeRegister.TIME_0) == ALL_ONES
+    advances(clock, up)
+    up.doorbell.close()
+    advances(clock, up)
+
+
+# ---- the bells
+
+
+@pytest.mark.parametrize("profile", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize("bar1", [False, True])
+def test_bells_count_through_either_mapping(make: Callable[..., Client], profile: str, *, bar1: bool):
+    client = make(profile).up()
+    client.doorbell = client.page(bar1=bar1)
+    ring, memory = client.copy_channel(), client.memory(4096, system=True)
+    ring.push(sem(memory.va, 7))
+    wait_word(memory, 0, 7, client)
+    assert client.reports() == []
+
+
+def test_bells_of_two_pages_ring_the_same_channel(up: Client):
+    bar1, bar0 = up.doorbell, up.page(bar1=False)
+    ring, memory = up.copy_channel(), up.memory(4096, system=True)
+    for value in range(1, 5):
+        up.doorbell = bar0 if value % 2 else bar1
+        ring.push(sem(memory.va, value))
+        wait_word(memory, 0, value, up)
+    assert up.reports() == []
+
+
+# ---- classes
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_class_list_has_the_doorbell_classes_of_the_chip_alone(make: Callable[..., Client], profile: str):
+    client = make(profile).nodes().objects()
+    listed = client.control(client.device, Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2)
+    seen = {one for one in listed.classList[: listed.numClasses] if one & 0xF0FF == 0xC061}
+    assert seen == {*nv_classes.BY_ROLE[USERMODE[profile]]["usermode"], *_OLDER.get(profile, ())}
+
+
+_OLDER = {"sm_90": (0xC461, 0xC561)}
+"""Hopper lists the older classes too (nv.md 2.1)."""
+
+
+@pytest.mark.parametrize(("compute", "cls"), [(0xCDC0, 0xC661), (0xCEC0, 0xC761), (0xCBC0, 0xC661)])
+def test_doorbell_classes_of_other_chips_are_refused(make: Callable[..., Client], compute: int, cls: int):
+    client = make("sm_120")
+    client.generation = GENERATIONS[compute]
+    client.machine.profile = replace(client.machine.profile, generation=client.generation)
+    client.nodes().objects()
+    assert cls in client.machine.profile.classes
+    other = {0xC661: 0xC761, 0xC761: 0xC661}[cls]
+    params = rm_classes.NV_HOPPER_USERMODE_A_PARAMS()
+    with pytest.raises(Status, match=f"no class {other:#x}") as got:
+        client.alloc(client.subdevice, other, params)
+    assert got.value.code == NvStatus.INVALID_CLASS
+    advances(client.page(bar1=False, cls=cls), client)
+
+
+# ---- one mapping a descriptor
+
+
+def _again(client: Client, what: str, fd: int) -> Any:
+    """Prepare a second mapping of a descriptor."""
+    if what == "page":
+        page = client.alloc(client.subdevice, client.generation.usermode[0])
+        return client.map_fd(client.subdevice, page, USERMODE_BYTES, "", fd=fd)
+    handle = client.alloc(client.device, RmClass.NV01_MEMORY_LOCAL_USER, client.memory_params(4096))
+    return client.map_fd(client.device, handle, 4096, "", fd=fd)
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+@pytest.mark.parametrize("used", [True, False])
+@pytest.mark.parametrize("what", ["page", "memory"])
+def test_a_descriptor_takes_no_second_mapping(
+    make: Callable[..., Client], what: str, *, filtered: bool, used: bool
+):
+    client = make(filtered=filtered).up()
+    page = client.alloc(client.subdevice, client.generation.usermode[0])
+    fd = client.map_fd(client.subdevice, page, USERMODE_BYTES, "/dev/nvidia0")
+    if used:
+        client.kernel.mmio(fd, USERMODE_BYTES, 0)
+    with pytest.raises(DriverError if filtered else Status, match="has a mapping already") as got:
+        _again(client, what, fd)
+    code = got.value.code if isinstance(got.value, Status) else got.value.status
+    assert code == (errno.EINVAL if filtered else NvStatus.STATE_IN_USE)
+
+
+def test_the_first_mapping_outlives_a_refused_second(up: Client):
+    page = up.alloc(up.subdevice, 0xC661)
+    fd = up.map_fd(up.subdevice, page, USERMODE_BYTES, "/dev/nvidia0")
+    with pytest.raises(DriverError, match="has a mapping already"):
+        _again(up, "memory", fd)
+    advances(up.kernel.mmio(fd, USERMODE_BYTES, 0), up)
+
+
+def test_unmapping_does_not_make_a_descriptor_fresh(up: Client):
+    memory = up.memory(4096)
+    fd = up.map_fd(up.device, memory.handle, 4096, "/dev/nvidia0")
+    got = up.kernel.mmap(4096, fd=fd)
+    up.kernel.munmap(got.va, 4096)
+    params = rm.NVOS34_PARAMETERS(
+        hClient=up.root, hDevice=up.device, hMemory=memory.handle, pLinearAddress=up.cookie
+    )
+    block = bytearray(params.to_bytes())
+    up.escape(up.ctl, Escape.NV_ESC_RM_UNMAP_MEMORY, block)
+    assert rm.NVOS34_PARAMETERS.from_bytes(block).status == NvStatus.OK
+    with pytest.raises(DriverError, match="has a mapping already"):
+        _again(up, "memory", fd)
