@@ -220,5 +220,8 @@ class Driver(Protocol):
         ...
 
     def open(self, index: int, variant: str | None) -> DriverDevice:
-        """Open device `index`; `variant` is what follows the colon of "nv-emu:sm_80" when no number."""
+        """Open device `index`; `variant` is what follows the colon of "nv-emu:sm_80" when no number.
+
+        `hcq.open` lets one thread at a time in, of all drivers.
+        """
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from importlib import import_module
@@ -50,7 +51,17 @@ DRIVERS = (
     DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False),
 )
 
-_OPENING = threading.Lock()
+_opening = threading.Lock()
+"""Held while a driver opens a device: drivers are entered by one thread at a time."""
+
+
+def _forget() -> None:
+    """Give a forked child a lock of its own: who holds the parent's may be a thread that is not here."""
+    global _opening  # noqa: PLW0603 - a lock cannot be let go by a thread that does not hold it
+    _opening = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def drivers() -> tuple[DriverEntry, ...]:
@@ -76,7 +87,7 @@ def open(name: str = "auto", *, validate: bool | None = None, seed: int | None =
     validate = settings.validate if validate is None else validate
     if seed is None:
         seed = settings.seed or int(validate)
-    with _OPENING:
+    with _opening:
         driver = entry.driver().open(index, variant)
     return wrap(driver, validate=validate, seed=seed, trace=settings.trace)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,6 @@ class CpuDriver:
 
     def __init__(self, kernel: Kernel | None = None) -> None:
         self._kernel = kernel
-        self._lock = threading.Lock()
         self._free: list[Mapping] = []
         self._process = os.getpid()
 
@@ -94,9 +93,8 @@ class CpuDriver:
             raise UsageError(f"there is one cpu device, cpu:0, and not cpu:{variant or index}")
         wanted = config().workers
         workers = self._info.limits["cores"] - 1 if wanted is None else wanted
-        with self._lock:
-            self._forget_parent()
-            self.waiters, self.code, self.libc  # noqa: B018 - make them once, under the lock
+        self._forget_parent()
+        self.waiters, self.code, self.libc  # noqa: B018 - make them once: `hcq.open` lets in one thread
         return CpuDevice(self, self._info, workers)
 
     def _forget_parent(self) -> None:
@@ -108,16 +106,14 @@ class CpuDriver:
 
     def take_control(self) -> Mapping:
         """Return control memory for a device: what a closed one left, or new."""
-        with self._lock:
-            if self._free:
-                return self._free.pop()
+        with suppress(IndexError):  # tried, not looked at first: another thread may take the last
+            return self._free.pop()
         return self.kernel.mmap(control_bytes(COMPUTE_QUEUES + COPY_QUEUES))
 
     def give_control(self, memory: Mapping) -> None:
         """Take control memory back."""
-        with self._lock:
-            if self._process == os.getpid():
-                self._free.append(memory)
+        if self._process == os.getpid():
+            self._free.append(memory)
 
     def foreign(self, owner: object) -> bool:
         """Return whether something else than a cpu device or the host may raise the signals of `owner`.

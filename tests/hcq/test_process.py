@@ -195,6 +195,39 @@ def test_a_child_validates_although_a_thread_of_its_parent_did_at_the_fork():
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
+def test_a_child_opens_although_a_thread_of_its_parent_did_at_the_fork():
+    done = child("""
+        import warnings
+        import hcq
+        from drivers.cpu.driver import CpuDriver
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12+ tells of threads at each fork
+        device.close()
+        inside, over = threading.Event(), threading.Event()
+        real = CpuDriver.open
+
+        def slow(*args):
+            inside.set()
+            over.wait()
+            return real(*args)
+
+        CpuDriver.open = slow
+        thread = threading.Thread(target=lambda: hcq.open("cpu").close())
+        thread.start()
+        inside.wait()
+        pid = os.fork()
+        if not pid:
+            signal.alarm(HANG_S)
+            CpuDriver.open = real
+            with hcq.open("cpu") as mine:
+                mine.compute.submit(mine.compute.record()).wait()
+            os._exit(0)
+        over.set()
+        thread.join()
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    """)
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+
+
 def test_a_leaked_device_is_told_and_closed():
     fake = FakeDevice()
 
