@@ -43,7 +43,7 @@ INDEXED = {"CONSTANT_BUFFER": 8, "RELEASE": 3, "DEPENDENT_QMD": 2, "TPC_DISABLE_
         (nv_structs.BRANCH_SIZES, 13),
         (nv_escapes.ESCAPES, 25),
         (nv_uvm.COMMANDS, 20),
-        (nv_status.STATUS, 18),
+        (nv_status.STATUS, 20),
         (nv_qmd_v03.ROWS, 139),
         (nv_qmd_v04.ROWS, 134),
         (nv_qmd_v05.ROWS, 154),

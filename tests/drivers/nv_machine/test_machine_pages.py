@@ -73,7 +73,7 @@ def test_windows_and_pools_do_not_overlap(up: Client) -> None:
     other = up.ring(up.group())
     up.compute_object(other)
     refused(0x68, up.register_channel, other, 0x10_0010_0000)
-    refused(0x1A, up.register_channel, other)
+    refused(0x1E, up.register_channel, other)
     up.register_channel(other, 0x10_0400_0000)
     one = (UvmGpuMappingAttributes(gpuUuid=up.uuid),)
     fields = {"base": ring.memory.va, "length": 4096, "perGpuAttributes": one, "gpuAttributesCount": 1}

@@ -148,6 +148,22 @@ def test_a_window_is_free_again_after_its_last_channel(make: Make, driver: str) 
     make_range(up, WINDOW, MIB)
 
 
+def test_channels_of_a_group_have_their_buffers_where_the_first_put_them(up: Client) -> None:
+    """UVM maps the buffers of a channel group once, and unmaps them with the last of its channels."""
+    group = up.group()
+    rings = [up.ring(group), up.ring(group)]
+    for ring in rings:
+        up.compute_object(ring)
+    other = WINDOW + 256 * MIB
+    up.register_channel(rings[0], WINDOW)
+    up.register_channel(rings[1], other, 4096)
+    make_range(up, other, MIB)
+    unregister(up, rings[0])
+    refused(0x68, make_range, up, WINDOW, MIB)
+    unregister(up, rings[1])
+    make_range(up, WINDOW, MIB)
+
+
 def test_a_window_is_shared_as_far_as_it_is_large_enough(up: Client) -> None:
     rings = [up.ring(up.group()) for _ in range(3)]
     for ring in rings:
@@ -156,7 +172,7 @@ def test_a_window_is_shared_as_far_as_it_is_large_enough(up: Client) -> None:
     length = 2 * need + 4096
     up.register_channel(rings[0], WINDOW, length)
     up.register_channel(rings[1], WINDOW, length)
-    refused(0x1A, up.register_channel, rings[2], WINDOW, length)
+    refused(0x1E, up.register_channel, rings[2], WINDOW, length)
     unregister(up, rings[0])
     up.register_channel(rings[2], WINDOW, length)
 
@@ -172,7 +188,7 @@ def test_an_unregistered_channel_does_not_run(up: Client) -> None:
 def test_channels_go_with_the_registration_of_their_address_space(up: Client) -> None:
     ring = up.compute_channel()
     up.uvm_call(UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=up.uuid)
-    refused(0x33, unregister, up, ring)
+    refused(0x21, unregister, up, ring)
     fields = {"gpuUuid": up.uuid, "rmCtrlFd": up.ctl, "hClient": up.root, "hVaSpace": up.vaspace}
     up.uvm_call(UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
     group = up.machine.channels[0].group
@@ -185,8 +201,8 @@ def test_channels_go_with_the_registration_of_their_address_space(up: Client) ->
 def test_channels_of_two_clients_may_have_one_handle(up: Client) -> None:
     """Handles are a client's own: what one unregisters is not the other's."""
     ring = up.compute_channel()
-    refused(0x33, unregister, up, ring, hClient=up.alloc(0, RmClass.NV01_ROOT_CLIENT))
-    refused(0x33, unregister, up, ring, hClient=5)
+    refused(0x21, unregister, up, ring, hClient=up.alloc(0, RmClass.NV01_ROOT_CLIENT))
+    refused(0x21, unregister, up, ring, hClient=5)
     refused(0x57, unregister, up, ring, gpuUuid=NvProcessorUuid(uuid=bytes(16)))
     unregister(up, ring)
 

@@ -92,7 +92,7 @@ def test_a_channel_is_unregistered_before_it_is_freed(up: Client) -> None:
     assert "before UVM_UNREGISTER_CHANNEL" in up.reports()[0]
     fields = {"gpuUuid": up.uuid, "hClient": up.root, "hChannel": ring.handle}
     up.uvm_call(UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
-    refused(0x33, up.uvm_call, UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
+    refused(0x21, up.uvm_call, UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
 
 
 @pytest.mark.parametrize("bound", ["bound", ""])

@@ -314,13 +314,13 @@ def test_a_channel_is_registered_after_its_engine_object_and_before_it_is_schedu
     up.compute_object(ring)
     refused(0x40, up.schedule, ring, group)
     up.register_channel(ring)
-    refused(0x40, up.register_channel, ring)
+    refused(0x21, up.register_channel, ring)
     up.schedule(ring, group)
 
 
 @pytest.mark.parametrize(
     ("base", "length", "code"),
-    [(0x10_0000_0001, 64 * MIB, 0x1E), (0, 0, 0x1E), (0x10_0000_0000, 4096, 0x1A), (BASE, 64 * MIB, 0x68)],
+    [(0x10_0000_0001, 64 * MIB, 0x1E), (0, 0, 0x1E), (0x10_0000_0000, 4096, 0x1E), (BASE, 64 * MIB, 0x68)],
 )
 def test_windows_of_context_buffers_are_judged(up: Client, base: Any, length: Any, code: Any):
     make_range(up)
@@ -333,7 +333,7 @@ def test_windows_lie_below_the_generations_limit(make: Make):
     up = make("sm_80").up()
     ring = up.ring(up.group())
     up.compute_object(ring)
-    refused(0x1E, up.register_channel, ring, 1 << 40)
+    refused(0x5B, up.register_channel, ring, 1 << 40)
 
 
 def test_the_context_size_is_told(up: Client):
@@ -348,7 +348,7 @@ def test_a_channel_is_unregistered(make: Make, driver: Any):
     ring = up.ring(up.group())
     up.compute_object(ring)
     fields = {"gpuUuid": up.uuid, "hClient": up.root, "hChannel": ring.handle}
-    refused(0x33, up.uvm_call, UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
+    refused(0x21, up.uvm_call, UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
     up.register_channel(ring)
     up.uvm_call(UvmCommand.UVM_UNREGISTER_CHANNEL, **fields)
 

@@ -186,33 +186,34 @@ def _register_channel(
     if uvm.vaspace is None or channel.run.space is not uvm.vaspace.space:
         raise Refused(_STATE, "the channel's address space is not registered here")
     if channel.registered:
-        raise Refused(_STATE, f"{channel} is registered already")
+        raise Refused(NvStatus.INVALID_CHANNEL, f"{channel} is registered already")
     bound = any(isinstance(child, EngineObject) for child in channel.children)
     if channel.group.alive().engine == EngineType.GR0 and not bound:
         raise Refused(_STATE, f"{channel} is not bound to an engine: allocate its engine object first")
     window = None
     if channel.has(kernel.machine.profile.generation.compute):  # others have no buffers: theirs is ignored
-        window = params.base, params.length
-        _check_window(kernel.machine, uvm, channel, window)
+        window = _window(kernel.machine, uvm, channel, (params.base, params.length))
     channel.registered = True
     uvm.channels[channel] = window
 
 
-def _check_window(machine: Machine, uvm: Uvm, channel: Channel, window: tuple[int, int]) -> None:
-    """Judge where the context buffers of a channel are to lie (nv.md 2.5)."""
-    base, length = window
+def _window(machine: Machine, uvm: Uvm, channel: Channel, asked: tuple[int, int]) -> tuple[int, int]:
+    """Return where the context buffers of a channel lie: with those of its group, being the same."""
+    base, length = asked
     check_pages(machine, base, length)
     bits = machine.profile.generation.window_bits
     if base + length > 1 << bits:
-        raise Refused(NvStatus.INVALID_ADDRESS, f"the window ends above {bits} bits")
+        raise Refused(NvStatus.OUT_OF_RANGE, f"the window ends above {bits} bits")
+    for one, window in uvm.channels.items():
+        if one.group is channel.group and window is not None:
+            return window
     uvm.claim(base, length, uvm.ranges, uvm.owned)
-    uvm.claim(base, length, {at: size for at, size in uvm.windows.items() if (at, size) != window})
-    groups = {id(one.group) for one, other in uvm.channels.items() if other == window} | {id(channel.group)}
+    uvm.claim(base, length, {at: size for at, size in uvm.windows.items() if (at, size) != asked})
+    groups = {id(one.group) for one, other in uvm.channels.items() if other == asked} | {id(channel.group)}
     needed = len(groups) * machine.profile.context_bytes
     if length < needed:
-        raise Refused(
-            NvStatus.INSUFFICIENT_RESOURCES, f"a window of {length:#x} bytes, needed are {needed:#x}"
-        )
+        raise Refused(NvStatus.INVALID_ADDRESS, f"a window of {length:#x} bytes, needed are {needed:#x}")
+    return asked
 
 
 def _unregister_channel(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> None:
@@ -222,7 +223,7 @@ def _unregister_channel(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: b
     channel = next((one for one in uvm.channels if (one.client.handle, one.handle) == asked), None)
     if channel is None:
         raise Refused(
-            NvStatus.INVALID_OBJECT_HANDLE,
+            NvStatus.INVALID_CHANNEL,
             f"channel {params.hChannel:#x} of client {params.hClient:#x} is not registered",
         )
     uvm.drop_channel(channel)
