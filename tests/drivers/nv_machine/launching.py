@@ -77,6 +77,21 @@ CONSTANTS = """
  st.global.u32 [%d0], %r1; ret;
 }
 """
+JUMPS = """
+.visible .entry jumps(.param .u64 at) {
+ .reg .b32 %r<4>; .reg .b64 %d<3>; ts: .branchtargets L0, L1, L2, L3, L4, L5, L6, L7;
+ ld.param.u64 %d0, [at]; mov.u32 %r0, %tid.x; and.b32 %r1, %r0, 7; brx.idx %r1, ts;
+L0: mov.u32 %r2, %ntid.x; bra E;
+L1: mul.lo.u32 %r2, %r0, 77; bra E;
+L2: xor.b32 %r2, %r0, 1234567; bra E;
+L3: add.u32 %r2, %r0, 30; bra E;
+L4: sub.u32 %r2, %r0, 2; bra E;
+L5: shl.b32 %r2, %r0, 9; bra E;
+L6: popc.b32 %r2, %r0; bra E;
+L7: clz.b32 %r2, %r0; bra E;
+E: mul.wide.u32 %d1, %r0, 4; add.u64 %d0, %d0, %d1; st.global.u32 [%d0], %r2; ret;
+}
+"""
 SPIN = ".visible .entry spin(.param .u64 at) {\nL: bra L;\n}\n"
 TRAP = ".visible .entry stop(.param .u64 at) { trap; ret; }\n"
 ARCHES = {"sm_80": "sm_80", "sm_90": "sm_90a", "sm_120": "sm_120a"}
@@ -178,6 +193,17 @@ class Launcher:
         self.arguments.view[self.used : self.used + len(data)] = data
         self.used += len(data)
         return self.arguments.va + self.used - len(data)
+
+    def banks(self, code: Code, kernel: str) -> dict[int, tuple[int, int]]:
+        """Place what an image has for a kernel's banks, as it was uploaded: address and size by bank."""
+        banks = {}
+        for bank, name in ((2, f".nv.constant2.{kernel}"), (3, ".nv.constant3"), (4, ".nv.constant4")):
+            section = code.elf.section(name)
+            if section is not None:
+                at = code.image.placement.offsets[section.index]
+                content = bytes(code.memory.view[at : at + section.size])
+                banks[bank] = self.place(content), section.size
+        return banks
 
     def bank0(self, params: bytes, grid: Any, block: Any, **words: Any) -> bytes:
         shape: Any = BANK0[self.profile]

@@ -18,6 +18,7 @@ from tests.drivers.nv_machine.client import Client, method, wait_word
 from tests.drivers.nv_machine.launching import (
     CONSTANTS,
     INCREMENT,
+    JUMPS,
     REVERSE,
     SHARED_WINDOW,
     SPIN,
@@ -333,19 +334,28 @@ def test_an_image_s_banks_must_be_bound(launcher: Any):
     assert "constant bank" in launcher.fails(code, "constants", bytes(12))
 
 
+@pytest.mark.parametrize(
+    ("kernel", "change", "text"),
+    [
+        ("jumps", {2: None}, "the image has 0x20 bytes for constant bank 2, bound are 0x0"),
+        ("jumps", {2: bytes(32)}, "constant bank 2 does not hold .nv.constant2.jumps of jumps"),
+        ("store", {2: bytes(32)}, "constant bank 2 is bound, the image has none"),
+    ],
+)
+def test_a_table_of_jumps_is_bound_to_the_kernel_that_has_it(
+    launcher: Any, kernel: str, change: dict[int, bytes | None], text: str
+):
+    code = upload(launcher.client, cubin("sm_90", JUMPS, STORE))
+    banks = {bank: (launcher.place(content), len(content)) for bank, content in change.items() if content}
+    assert text in launcher.fails(code, kernel, bytes(12), banks=banks)
+
+
 def test_a_relocated_word_that_is_wrong_is_named(launcher: Any):
     code = upload(launcher.client, cubin("sm_90", CONSTANTS))
     patch = next(r for r in code.elf.relocations() if r.symbol is not None and r.type != 0)
     at = code.image.offset_in(patch) + (4 if patch.type in (56, 57) else 0)
     code.memory.view[at] ^= 0x04
-    banks = {}
-    for index in (3, 4):
-        section = code.elf.section(f".nv.constant{index}")
-        if section is not None:
-            offset = code.image.placement.offsets[section.index]
-            content = bytes(code.memory.view[offset : offset + section.size])
-            banks[index] = (launcher.place(content), section.size)
-    launcher.fails(code, "constants", bytes(12), banks=banks)
+    launcher.fails(code, "constants", bytes(12), banks=launcher.banks(code, "constants"))
     assert launcher.ring.error() in (RcCode.GR_EXCEPTION, RcCode.MMU_FAULT)
 
 

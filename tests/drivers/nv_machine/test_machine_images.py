@@ -52,15 +52,7 @@ def test_a_call_to_the_wrong_place_is_named(make: Make) -> None:
     at = code.at(".text.constants") - code.memory.va
     low = next(p for p in kernel.patches if p.type == Relocation.R_CUDA_ABS32_LO)
     high = next(p for p in kernel.patches if p.type == Relocation.R_CUDA_ABS32_HI)
-    banks = {}
-    for index in (3, 4):
-        section = code.elf.section(f".nv.constant{index}")
-        if section is not None:
-            offset = code.image.placement.offsets[section.index]
-            banks[index] = (
-                launcher.place(bytes(code.image.content[offset : offset + section.size])),
-                section.size,
-            )
+    banks = launcher.banks(code, "constants")
     struct.pack_into("<I", code.memory.view, at + low.offset + 4, 0x1002)
     struct.pack_into("<I", code.memory.view, at + high.offset + 4, 7)
     text = launcher.fails(code, "constants", bytes(12), banks=banks)

@@ -11,6 +11,7 @@ from tests.drivers.nv_machine.client import Client
 from tests.drivers.nv_machine.launching import (
     CONSTANTS,
     INCREMENT,
+    JUMPS,
     REVERSE,
     STACK,
     STORE,
@@ -66,19 +67,26 @@ def test_constants_and_global_variables(launcher: Any):
     client = launcher.client
     code = upload(client, cubin(launcher.profile, CONSTANTS))
     data = client.memory(4096)
-    banks = {}
-    for index in (3, 4):
-        section = code.elf.section(f".nv.constant{index}")
-        if section is not None:
-            offset = code.image.placement.offsets[section.index]
-            banks[index] = (
-                launcher.place(bytes(code.image.content[offset : offset + section.size])),
-                section.size,
-            )
+    banks = launcher.banks(code, "constants")
     launcher.run(code, "constants", struct.pack("<QI", data.va, 2), banks=banks)
     assert struct.unpack_from("<I", data.view)[0] == 47
     at = code.at(".nv.global.init") - code.memory.va
     assert struct.unpack_from("<I", code.memory.view, at)[0] == 47
+
+
+def test_a_table_of_jumps(launcher: Any):
+    """The assembler keeps it in constant bank 2, which is the kernel's own."""
+    client = launcher.client
+    code = upload(client, cubin(launcher.profile, JUMPS, STORE))
+    data = client.memory(4096)
+    banks = launcher.banks(code, "jumps")
+    assert set(banks) == {2}
+    launcher.run(code, "jumps", struct.pack("<Q", data.va), block=(16, 1, 1), banks=banks)
+    first = [16, 77, 2 ^ 1234567, 33, 2, 5 << 9, 2, 29]
+    second = [16, 9 * 77, 10 ^ 1234567, 41, 10, 13 << 9, 3, 28]
+    assert list(struct.unpack_from("<16I", data.view)) == first + second
+    launcher.run(code, "store", struct.pack("<QI", data.va, 7))
+    assert struct.unpack_from("<I", data.view)[0] == 7
 
 
 def test_a_grids_releases_and_its_dependent(launcher: Any):

@@ -69,6 +69,8 @@ class KernelInfo:
     """Of the whole workgroup, the reserved part included."""
     constant0: int = 0
     """Bytes of bank 0 with its parameters."""
+    banks: dict[int, Section] = field(default_factory=dict)
+    """Constant banks other than 0 that the image brings for it, its own and those of all its kernels."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class Cubin:
     ptx: str
     kernels: dict[str, KernelInfo] = field(default_factory=dict)
     tables: dict[int, list[Patch]] = field(default_factory=dict)
-    """Bank -> the relocations of its content."""
+    """Section of a constant bank -> the relocations of its content."""
 
     @classmethod
     def parse(cls, data: bytes) -> Cubin:
@@ -99,7 +101,9 @@ class Cubin:
             if section.name.startswith(Name.TEXT) and section.size:
                 kernel = cubin._kernel(section)
                 cubin.kernels[kernel.name] = kernel
-        cubin.tables = {bank: cubin._patches(section) for bank, section in cubin.banks.items()}
+        for kernel in cubin.kernels.values():
+            for section in kernel.banks.values():
+                cubin.tables.setdefault(section.index, cubin._patches(section))
         return cubin
 
     def _kernel(self, text: Section) -> KernelInfo:
@@ -119,7 +123,17 @@ class Cubin:
             kernel.static_shared += RESERVED_SHARED
         constant = elf.section(Name.CONSTANT0 + name)
         kernel.constant0 = constant.size if constant else 0
+        kernel.banks = self._banks(name)
         return kernel
+
+    def _banks(self, kernel: str) -> dict[int, Section]:
+        banks = {}
+        for section in self.elf.sections:
+            number, _, owner = section.name.removeprefix(Name.CONSTANT).partition(".")
+            if section.name.startswith(Name.CONSTANT) and number.isdecimal() and owner in ("", kernel):
+                banks[int(number)] = section
+        banks.pop(0, None)
+        return banks
 
     def _patches(self, section: Section) -> list[Patch]:
         """Return what relocations change in a section."""
@@ -140,12 +154,6 @@ class Cubin:
 
     def _addend(self, section: Section, one: ElfRelocation) -> int:
         return read_patch(self.elf.content(section), one.offset, one.type)
-
-    @property
-    def banks(self) -> dict[int, Section]:
-        """Constant banks other than 0 that the image brings."""
-        found = {3: self.elf.section(Name.CONSTANT3), 4: self.elf.section(Name.CONSTANT4)}
-        return {bank: section for bank, section in found.items() if section is not None}
 
 
 def _is_ptx(content: bytes) -> bool:

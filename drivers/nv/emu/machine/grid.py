@@ -159,10 +159,10 @@ class Grids:
                     Kind.COHERENCE,
                 )
             self._constants[key] = content
-            if index and index not in loaded.cubin.banks:
+            if index and index not in loaded.kernel.banks:
                 raise launch_error(f"constant bank {index} is bound, the image has none")
             out[index] = content
-        for index, section in loaded.cubin.banks.items():
+        for index, section in loaded.kernel.banks.items():
             if len(out.get(index, b"")) < section.size:
                 raise launch_error(
                     f"the image has {section.size:#x} bytes for constant bank {index}, bound are "
@@ -177,7 +177,7 @@ class Grids:
             module = ptx.load_ptx(loaded.cubin.ptx, arch=profile_arch, settings=self._settings)
             self._modules[id(loaded.cubin)] = module
         addresses = {}
-        bank3 = loaded.cubin.banks.get(3)
+        bank3 = loaded.kernel.banks.get(3)
         for symbol in loaded.cubin.elf.symbols:
             if bank3 is not None and symbol.section == bank3.index:
                 addresses[symbol.name] = one.banks[3].va + symbol.value

@@ -131,8 +131,8 @@ class Images:
 
 def check_bank(space: VaSpace, loaded: Loaded, bank: int, content: bytes) -> None:
     """Verify the relocated words of a constant bank that the image brings."""
-    section = loaded.cubin.banks[bank]
-    patches = loaded.cubin.tables[bank]
+    section = loaded.kernel.banks[bank]
+    patches = loaded.cubin.tables[section.index]
     wanted = mask_of(patches, loaded.cubin.elf.content(section))
     if bank != 3 and mask_of(patches, content[: len(wanted)]) != wanted:
         raise launch_error(f"constant bank {bank} does not hold {section.name} of {loaded.kernel.name}")
