@@ -11,6 +11,7 @@ from compiler.cubin import assemble
 from hcq.program import ArgKind, ArgSlot, KernelImage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 ARCHES: Final = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120a")
@@ -33,6 +34,7 @@ _GRID: Final = """
 .visible .entry grid(.param .u64 out, .param .u32 add) {
  .reg .b64 %rd<5>;
  .reg .b32 %r<16>;
+ targets: .branchtargets L0, L1, L2, L3, L4, L5, L6, L7;
  ld.param.u64 %rd1, [out];
  ld.param.u32 %r1, [add];
  mov.u32 %r2, %tid.x;
@@ -48,12 +50,50 @@ _GRID: Final = """
  ld.const.u32 %r9, [%rd3];
  add.u32 %r10, %r7, %r9;
  add.u32 %r10, %r10, %r6;
+ and.b32 %r11, %r2, 7;
+ brx.idx %r11, targets;
+L0:
+ mov.u32 %r12, 23063;
+ bra.uni over;
+L1:
+ mul.lo.u32 %r12, %r2, 77;
+ bra.uni over;
+L2:
+ xor.b32 %r12, %r2, 1234567;
+ bra.uni over;
+L3:
+ shl.b32 %r12, %r2, 9;
+ bra.uni over;
+L4:
+ popc.b32 %r12, %r2;
+ bra.uni over;
+L5:
+ not.b32 %r12, %r2;
+ bra.uni over;
+L6:
+ brev.b32 %r12, %r2;
+ bra.uni over;
+L7:
+ clz.b32 %r12, %r2;
+over:
+ add.u32 %r10, %r10, %r12;
  mul.wide.u32 %rd4, %r6, 4;
  add.u64 %rd4, %rd1, %rd4;
  st.global.u32 [%rd4], %r10;
  ret;
 }
 """
+PICKED: Final[tuple[Callable[[int], int], ...]] = (
+    lambda _: 23063,
+    lambda thread: thread * 77,
+    lambda thread: thread ^ 1234567,
+    lambda thread: thread << 9,
+    lambda thread: thread.bit_count(),
+    lambda thread: ~thread,
+    lambda thread: int(f"{thread:032b}"[::-1], 2),
+    lambda thread: 32 - thread.bit_length(),
+)
+"""What `grid` adds, by the low three bits of its thread: each in a branch of its own, found in a table."""
 _SHARED: Final = """
 .extern .shared .align 16 .b8 room[];
 .visible .entry shared(.param .u64 out, .param .u32 top) {

@@ -23,7 +23,7 @@ from drivers.nv.layouts.controls import (
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
-from tools.nv_kernels import TOKEN, image
+from tools.nv_kernels import PICKED, TOKEN, image
 from tools.nv_rungs_bench import Bench, Facts, RungError
 
 if TYPE_CHECKING:
@@ -80,14 +80,15 @@ def store(bench: Bench) -> Facts:
 
 
 def grid(bench: Bench) -> Facts:
-    """19: block and grid sizes, parameters and constant bank 3, over many groups."""
+    """19: block and grid sizes, parameters, constant bank 3, a table of jumps in bank 2, over many groups."""
     device = _device(bench)
     groups, threads, add = 1000, 96, 5
     count = groups * threads
     out = device.alloc(4 * count, _HOST)
     _launch(bench, device, _load(bench, device, "grid"), out, add, groups=groups, threads=threads)
     seen = _words(out, count)
-    want = [groups * threads + add + 1000 * (i % threads % 4 + 1) + i for i in range(count)]
+    picked = [PICKED[t % 8](t) + 1000 * (t % 4 + 1) + add for t in range(threads)]
+    want = [count + i + picked[i % threads] & 0xFFFF_FFFF for i in range(count)]
     wrong = next((i for i in range(count) if seen[i] != want[i]), None)
     bench.check(wrong is None, f"element {wrong} is {seen[wrong or 0]}, not {want[wrong or 0]}")
     return {"elements": count}
