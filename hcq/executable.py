@@ -164,14 +164,14 @@ class Executable:
             before = timeline.last
             point = timeline.next()
             signal = point.signal
-            launch = replica.launches[0]
-            if launch is None or launch.signals[0] is not signal:
-                launch = replica.launch(segment, ())
-            if launch.single >= 0:
-                launch.stream.words[launch.single] = point.value - signal.base
+            prebuilt = replica.prebuilt[0]
+            if prebuilt is None or prebuilt.signals[0] is not signal:
+                prebuilt = replica.ring_words(segment, ())
+            if prebuilt.single >= 0:
+                prebuilt.stream.words[prebuilt.single] = point.value - signal.base
             else:
-                launch.fill((point.value - signal.base,))
-            queue.submit_prebuilt(launch.stream, point, before, replica.kept)
+                prebuilt.fill((point.value - signal.base,))
+            queue.submit_prebuilt(prebuilt.stream, point, before, replica.kept)
             replica.points = [point]
         return point
 
@@ -261,12 +261,12 @@ class Executable:
             queue.send([Timestamp(begin)])
         before = queue.timeline.last
         point = queue.timeline.next()
-        launch = replica.launch(segment, tuple(wait.signal for wait in waits))
-        launch.fill([p.value - p.signal.base for p in (*waits, point)])
+        prebuilt = replica.ring_words(segment, tuple(wait.signal for wait in waits))
+        prebuilt.fill([p.value - p.signal.base for p in (*waits, point)])
         kept = replica.kept
         if len(self.devices) > 1:
             kept = kept._replace(waits=tuple(Wait(p.signal, p.value - p.signal.base) for p in waits))
-        queue.submit_prebuilt(launch.stream, point, before, kept)
+        queue.submit_prebuilt(prebuilt.stream, point, before, kept)
         if queue.device.trace:
             queue.send([Timestamp(end)])
             queue.device.expect_spans(queue, [(segment.label or self.label or "replay", begin, end)])

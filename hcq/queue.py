@@ -16,7 +16,7 @@ from hcq.arguments import ArgumentRing
 from hcq.binding import check_reach, look_up, piece, reaches, resolve
 from hcq.commands import Command, CommandBuffer, Timestamp, Wait
 from hcq.errors import OutOfMemoryError, UnsupportedError, UsageError
-from hcq.launch import Arena, Launch
+from hcq.prebuilt import Arena, Prebuilt
 from hcq.signal import LOST, SLOT_VALUES, Point, Stamp, Timeline
 from hcq.stream import Stream
 
@@ -79,7 +79,7 @@ class Queue:
         self._arguments = ArgumentRing(device, self.retire_oldest, label=self.label)
         self._stream = Stream(device.info.word_bits, self._arguments)
         self._arguments.start(self._stream)
-        self._ending: Launch | None = None
+        self._ending: Prebuilt | None = None
         """What ends a direct submission; None before the first one."""
 
     def record(self, *, label: str = "") -> CommandBuffer:
@@ -174,7 +174,7 @@ class Queue:
         signal, ending = point.signal, self._ending
         if ending is None or ending.signals[0] is not signal:
             scratch = Stream(self._stream.word_bits, Arena(self.device, self.label))
-            ending = self._ending = Launch(self, scratch)
+            ending = self._ending = Prebuilt(self, scratch)
         ending.fill((point.value - signal.base,))
         return ending.stream.words
 

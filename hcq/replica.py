@@ -9,8 +9,8 @@ from hcq.arguments import ARGUMENTS
 from hcq.commands import Indirect
 from hcq.errors import UsageError
 from hcq.inflight import Kept
-from hcq.launch import Arena, Launch, encoded
 from hcq.patchplan import Placed, elements
+from hcq.prebuilt import Arena, Prebuilt, encoded
 from hcq.stream import Stream
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class Replica:
         "bodies",
         "given",
         "kept",
-        "launches",
         "patches",
         "plan",
         "points",
+        "prebuilt",
         "scratch",
         "views",
     )
@@ -71,7 +71,7 @@ class Replica:
         self.points: list[Point] = []
         """Where the last replay ends, a queue each."""
         self.kept = Kept(self.given, executable.segments, executable.params, tuple(memories))
-        self.launches: list[Launch | None] = [None] * len(executable.segments)
+        self.prebuilt: list[Prebuilt | None] = [None] * len(executable.segments)
 
     def _placed(self, segment: Segment, patch: Patch, memories: list[Buffer]) -> Placed:
         offset, expr = patch.offset, patch.expr
@@ -84,17 +84,17 @@ class Replica:
                 return Placed(i, offset - buffer.va, patch.lo, patch.width, expr)
         raise UsageError(f"an encoder patches {offset:#x}, where it has not placed anything")
 
-    def launch(self, segment: Segment, waits: tuple[Signal, ...]) -> Launch:
+    def ring_words(self, segment: Segment, waits: tuple[Signal, ...]) -> Prebuilt:
         """Return the ring words of a segment that waits for these signals.
 
         They are made anew when a timeline changed slots.
         """
-        launch = self.launches[segment.index]
-        if launch is None or launch.signals != (*waits, segment.queue.timeline.signal):
+        prebuilt = self.prebuilt[segment.index]
+        if prebuilt is None or prebuilt.signals != (*waits, segment.queue.timeline.signal):
             scratch = self.scratch[segment.queue.device]
-            launch = Launch(segment.queue, scratch, body=self.bodies[segment.index], waits=waits)
-            self.launches[segment.index] = launch
-        return launch
+            prebuilt = Prebuilt(segment.queue, scratch, body=self.bodies[segment.index], waits=waits)
+            self.prebuilt[segment.index] = prebuilt
+        return prebuilt
 
     def unbind(self) -> None:
         """Let go of the buffers; a replay in flight keeps its list of them."""
@@ -104,7 +104,7 @@ class Replica:
     def restart(self) -> None:
         """Forget replays that are lost, and what the memory is bound to."""
         self.points[:] = [point for point in self.points if not point.over()]
-        self.launches = [None] * len(self.launches)
+        self.prebuilt = [None] * len(self.prebuilt)
         self.unbind()
 
     def done(self) -> bool:

@@ -47,7 +47,7 @@ class Arena:
         stream.at, stream.limit = 0, buffer.size
 
 
-class Launch:
+class Prebuilt:
     """The ring words of one submission: waits, the jump to a body if there is one, the timeline's value.
 
     Good as long as `signals` are the ones meant: timelines change slots.
