@@ -136,39 +136,17 @@ def test_a_kernel_that_wants_clusters_is_refused(directive: str):
         check(image, kernel, FakeGpu())
 
 
-JUMPS = """
-.visible .entry jumps(.param .u64 out) {
- .reg .b64 %rd<2>;
- .reg .b32 %r<4>;
- targets: .branchtargets L0, L1, L2, L3, L4, L5, L6, L7;
- ld.param.u64 %rd1, [out];
- mov.u32 %r1, %tid.x;
- and.b32 %r2, %r1, 7;
- brx.idx %r2, targets;
-L0: mov.u32 %r3, %ntid.x; bra.uni over;
-L1: mul.lo.u32 %r3, %r1, 77; bra.uni over;
-L2: xor.b32 %r3, %r1, 1234567; bra.uni over;
-L3: mov.u32 %r3, %laneid; bra.uni over;
-L4: mov.u32 %r3, %ctaid.x; bra.uni over;
-L5: shl.b32 %r3, %r1, 9; bra.uni over;
-L6: popc.b32 %r3, %r1; bra.uni over;
-L7: clz.b32 %r3, %r1;
-over: st.global.u32 [%rd1], %r3;
- ret;
-}
-"""
-
-
 @needs_assembler
 @pytest.mark.parametrize("arch", ARCHES)
 def test_the_banks_that_a_kernel_has_of_its_own_are_bound_beside_those_of_the_file(arch: str):
     """The assembler puts tables of jumps into bank 2, in a section that has the kernel's name."""
-    elf, _, grid = cubin.read(assembler.assemble(ptx("grid", arch) + JUMPS, arch), "grid")
-    _, placement, jumps = cubin.read(elf.data, "jumps")
-    assert (set(grid.banks), set(jumps.banks)) == ({3}, {nv_cubin.OWN_BANKS[1], 3})
+    text = ptx("grid", arch) + ".visible .entry plain() { ret; }"
+    elf, placement, grid = cubin.read(assembler.assemble(text, arch), "grid")
+    _, _, plain = cubin.read(elf.data, "plain")
+    assert (set(grid.banks), set(plain.banks)) == ({nv_cubin.OWN_BANKS[1], 3}, {3})
     content = cubin.load(elf, placement, 0x10_0000_0000)
-    for number, name in ((2, ".nv.constant2.jumps"), (3, ".nv.constant3")):
-        at, size = jumps.banks[number]
+    for number, name in ((2, ".nv.constant2.grid"), (3, ".nv.constant3")):
+        at, size = grid.banks[number]
         section = elf.section(name)
         assert section is not None
         assert at % cubin.BANK_ALIGN == 0

@@ -128,7 +128,7 @@ def test_a_bare_machine_answers_where_the_sandbox_fails_the_call(make: Make) -> 
     up = make(filtered=False).up()
     memory = up.memory(4096)
     fd = up.map_fd(up.device, memory.handle, 4096, "/dev/nvidia0")
-    refused(0x40, up.map_fd, up.device, memory.handle, 4096, "", fd=fd)
+    refused(0x63, up.map_fd, up.device, memory.handle, 4096, "", fd=fd)
     refused(0x1F, up.map_fd, up.device, memory.handle, 4096, "", fd=up.uvm_fd)
     group = up.group(rm_classes.copy_engine(2))
     ring = up.ring(group)
