@@ -140,7 +140,7 @@ def test_a_kernel_that_wants_clusters_is_refused(directive: str):
 @pytest.mark.parametrize("arch", ARCHES)
 def test_the_banks_that_a_kernel_has_of_its_own_are_bound_beside_those_of_the_file(arch: str):
     """The assembler puts tables of jumps into bank 2, in a section that has the kernel's name."""
-    text = ptx("grid", arch) + ".visible .entry plain() { ret; }"
+    text = ptx("grid", arch) + ".visible .entry plain(.param .u64 unused) { ret; }"
     elf, placement, grid = cubin.read(assembler.assemble(text, arch), "grid")
     _, _, plain = cubin.read(elf.data, "plain")
     assert (set(grid.banks), set(plain.banks)) == ({nv_cubin.OWN_BANKS[1], 3}, {3})
