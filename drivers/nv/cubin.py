@@ -90,12 +90,7 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
     own = _infos(elf, f"{Section.INFO}.{name}")
     symbol = next(i for i, s in enumerate(elf.symbols) if s.name == name and s.section == text.index)
     values = _symbol_values(infos)
-    bank = own.get(InfoAttribute.PARAM_CBANK)
-    if not bank:
-        raise UsageError(
-            f"kernel {name} has no PARAM_CBANK record: it is a device function, or not from ptxas"
-        )
-    parameters = InfoParamCbank.from_bytes(bank[0])
+    parameters = _parameters(elf, name, own.get(InfoAttribute.PARAM_CBANK))
     shared = elf.section(f"{Section.SHARED}{name}")
     counts = own.get(InfoAttribute.NUM_BARRIERS)
     kernel = Kernel(
@@ -114,6 +109,16 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
         banks={number: (placement.offsets[s.index], s.size) for number, s in banks.items()},
     )
     return elf, placement, kernel
+
+
+def _parameters(elf: Elf, name: str, records: list[bytes] | None) -> InfoParamCbank:
+    """Return where the parameters lie; there is no record where there are none, behind what the driver writes."""
+    if records:
+        return InfoParamCbank.from_bytes(records[0])
+    bank0 = elf.section(f"{Section.CONSTANT0}{name}")
+    if bank0 is None:
+        raise UsageError(f"{name} is no kernel that ptxas made: it has no {Section.CONSTANT0}{name}")
+    return InfoParamCbank(offset=bank0.size, size=0)
 
 
 def _banks(elf: Elf, kernel: str) -> Iterator[tuple[int, ElfSection]]:

@@ -11,7 +11,7 @@ from drivers.elf import LOAD, Elf, Site
 from drivers.nv import cubin
 from drivers.nv.choices import parse
 from drivers.nv.layouts import cubin as layout
-from drivers.nv.layouts.cubin import CallAbs47, CallAbs55, Relocation
+from drivers.nv.layouts.cubin import BANK0, CallAbs47, CallAbs55, Relocation
 from drivers.nv.layouts.families import GENERATIONS
 from drivers.nv.layouts.qmd import sm_config
 from drivers.nv.layouts.qmd_v04 import QmdV04
@@ -105,6 +105,23 @@ def test_an_addend_at_the_place_is_kept():
     content = bytearray(struct.pack("<II", 7, 0x10))
     cubin.FORMULAS[Relocation.R_CUDA_ABS32_LO](Site(content, 0, 0, 0x1000, None))
     assert struct.unpack("<II", content) == (7, 0x1010)
+
+
+@needs_assembler
+@pytest.mark.parametrize("arch", ["sm_80", "sm_89", "sm_90a", "sm_100a", "sm_120a"])
+def test_a_kernel_without_parameters_has_none_behind_the_driver_s_words(arch: str):
+    text = ptx("store", arch) + ".visible .entry plain() { ret; }"
+    _, _, kernel = cubin.read(assembler.assemble(text, arch), "plain")
+    assert (kernel.parameter_base, kernel.parameter_bytes) == (BANK0[arch.rstrip("a")].SIZE, 0)
+
+
+@needs_assembler
+def test_a_function_that_is_no_kernel_is_refused():
+    data = assembler.assemble(PTX.format(arch="sm_90a"), "sm_90a")
+    texts = (s.name.removeprefix(".text.") for s in Elf(data).sections if s.name.startswith(".text."))
+    helper = next(name for name in texts if name != "k")
+    with pytest.raises(UsageError, match=r"is no kernel that ptxas made: it has no \.nv\.constant0\."):
+        cubin.read(data, helper)
 
 
 @needs_assembler
