@@ -112,7 +112,7 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
 
 
 def _parameters(elf: Elf, name: str, records: list[bytes] | None) -> InfoParamCbank:
-    """Return where the parameters lie; there is no record where there are none, behind what the driver writes."""
+    """Return where the parameters lie: without a record there are none, behind the words of the driver."""
     if records:
         return InfoParamCbank.from_bytes(records[0])
     bank0 = elf.section(f"{Section.CONSTANT0}{name}")
