@@ -141,6 +141,14 @@ class Kernel(Protocol):
         """Order all earlier stores, those to write-combined memory too, before all later ones."""
         ...
 
+    def diagnostics(self) -> tuple[str, ...]:
+        """Return what the kernel's side has reported about faults since the last call, the oldest first.
+
+        Plain text, a report each; empty where it reports nothing of its own, as Linux does. A driver adds it
+        to the error that it raises of a fault or of work that makes no end.
+        """
+        ...
+
 
 def fail(call: str, number: int, arguments: str = "", hint: str = "") -> NoReturn:
     """Raise the error of the errno `number`."""
@@ -280,6 +288,9 @@ class LinuxKernel:
             self._fence = self._make_fence()
         self._fence()
 
+    def diagnostics(self) -> tuple[str, ...]:
+        return ()
+
     def _make_fence(self) -> Callable[[], object]:
         machine = os.uname().machine
         code = _FENCES.get(machine)
@@ -415,6 +426,9 @@ class TracingKernel:
 
     def fence(self) -> None:
         self._traced("fence", (), self._inner.fence)
+
+    def diagnostics(self) -> tuple[str, ...]:
+        return self._traced("diagnostics", (), self._inner.diagnostics)
 
 
 class _Traced(Protocol):

@@ -171,6 +171,9 @@ class ScriptedKernel:
     def fence(self) -> None:
         pass
 
+    def diagnostics(self) -> tuple[str, ...]:
+        return ()
+
     # --- ioctls
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:

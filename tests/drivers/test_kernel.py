@@ -156,6 +156,13 @@ def test_trace_tells_calls_results_and_failures() -> None:
     assert "ENOTTY" in str(seen[1])
 
 
+def test_linux_reports_no_diagnostics_and_a_trace_passes_them_on() -> None:
+    seen: list[Call] = []
+    assert LinuxKernel().diagnostics() == ()
+    assert TracingKernel(LinuxKernel(), seen.append).diagnostics() == ()
+    assert [call.name for call in seen] == ["diagnostics"]
+
+
 def test_trace_sees_doorbells(tmp_path: Path) -> None:
     (tmp_path / "device").write_bytes(bytes(PAGE))
     seen: list[Call] = []

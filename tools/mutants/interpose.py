@@ -142,6 +142,10 @@ class Interposer:
         """Pass on."""
         return self._inner.poll(fds, timeout_s)
 
+    def diagnostics(self) -> tuple[str, ...]:
+        """Pass on."""
+        return self._inner.diagnostics()
+
 
 class _Registers:
     def __init__(self, inner: Mmio, interposer: Interposer) -> None:

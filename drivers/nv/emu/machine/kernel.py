@@ -306,6 +306,10 @@ class EmulatedKernel:
         self.machine.linux.fence()
         self.machine.fences += 1
 
+    def diagnostics(self) -> tuple[str, ...]:
+        """Return the reports of faults made since the last call, each as text that names what was wrong."""
+        return self.machine.untold()
+
     def shut(self) -> None:
         """End the emulated GPU: its thread, its memory, every descriptor."""
         for fd in tuple(self.files):

@@ -78,6 +78,8 @@ class Machine:
         self.pinned: list[Backing] = []
         self.cpu_mappings: list[CpuMapping] = []
         self.reports: list[Report] = []
+        self._told = 0
+        """How many of the reports `untold` returned."""
         self.refusals: deque[str] = deque(maxlen=_KEPT)
         """Why ioctls were refused, the latest last."""
         self.launches: Counter[str] = Counter()
@@ -282,6 +284,12 @@ class Machine:
     def fatal(self) -> list[Report]:
         """The reports that a driver must have seen as faults."""
         return [report for report in self.reports if report.fatal]
+
+    def untold(self) -> tuple[str, ...]:
+        """Return the reports of faults since the last call as texts, the oldest first."""
+        with self.lock:
+            new, self._told = self.reports[self._told :], len(self.reports)
+            return tuple(str(report) for report in new if report.fatal)
 
     # ---- events
 
