@@ -62,6 +62,10 @@ class Ops:
     EXP2: Final = "EXP2"
     LOG: Final = "LOG"
     LOG2: Final = "LOG2"
+    EXPM1: Final = "EXPM1"
+    """exp(x) - 1, also where x is so small that exp(x) rounds to 1."""
+    LOG1P: Final = "LOG1P"
+    """log(1 + x), also where x is so small that 1 + x rounds to 1."""
     SIN: Final = "SIN"
     COS: Final = "COS"
     TANH: Final = "TANH"
@@ -162,8 +166,8 @@ class Ops:
 
 
 UNARY: Final = frozenset((
-    Ops.NEG, Ops.ABS, Ops.RECIP, Ops.SQRT, Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TANH,
-    Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.NOT,
+    Ops.NEG, Ops.ABS, Ops.RECIP, Ops.SQRT, Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.EXPM1, Ops.LOG1P,
+    Ops.SIN, Ops.COS, Ops.TANH, Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.NOT,
 ))  # fmt: skip
 CASTS: Final = frozenset((Ops.CAST, Ops.BITCAST))
 COMPARE: Final = frozenset((Ops.LT, Ops.EQ, Ops.NE))
@@ -176,7 +180,9 @@ MOVEMENT: Final = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.
 REDUCERS: Final = frozenset((Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN))
 INDEX: Final = frozenset((Ops.RANGE, Ops.VAR, Ops.SUM, Ops.IDIV, Ops.IMOD, Ops.INDEXOF))
 MASK: Final = frozenset((Ops.ILT, Ops.IAND))
-TRANSCENDENTAL: Final = frozenset((Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.SIN, Ops.COS, Ops.TANH))
+TRANSCENDENTAL: Final = frozenset((
+    Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.EXPM1, Ops.LOG1P, Ops.SIN, Ops.COS, Ops.TANH,
+))  # fmt: skip
 FLOAT_ONLY: Final = TRANSCENDENTAL | {
     Ops.RECIP, Ops.SQRT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.DIV,
 }  # fmt: skip

@@ -135,6 +135,8 @@ _FLOAT: Final[dict[str, Callable[..., Number | None]]] = {
     Ops.EXP2: _exactly(0, 1),
     Ops.LOG: _exactly(1, 0),
     Ops.LOG2: _exactly(1, 0),
+    Ops.EXPM1: _exactly(0, 0),
+    Ops.LOG1P: _exactly(0, 0),
     Ops.SIN: _exactly(0, 0),
     Ops.TANH: _exactly(0, 0),
     Ops.COS: _exactly(0, 1),

@@ -1,4 +1,4 @@
-"""exp, exp2, log, log2, tanh, and all that is decomposed: plain arithmetic in the linear form, strict.
+"""Exponentials, logarithms, tanh, and all that is decomposed: plain arithmetic in the linear form, strict.
 
 For float32 and float64; sin and cos stand in `circular`.
 
@@ -6,8 +6,8 @@ LLVM has no vector library and calls libm for every single value, and on a GPU i
 function is decomposed here once for all targets. NaN, infinities, signed zeros and denormals come out right;
 the largest errors, in units of the last place, are asserted by tests/compiler/test_transcendental.py:
 
-    float32  exp 0.9  exp2 0.9  log 0.9  log2 1.1  sin cos 1.6 (any argument)  tanh 1.5
-    float64  exp 1.0  exp2 1.0  log 1.0  log2 1.5  sin cos 1.6 (any argument)  tanh 1.6
+    float32  exp 0.9  exp2 0.9  expm1 1.5  log 0.9  log1p 1.2  log2 1.1  sin cos 1.6 (any argument)  tanh 1.5
+    float64  exp 1.0  exp2 1.0  expm1 1.5  log 1.0  log1p 1.2  log2 1.5  sin cos 1.6 (any argument)  tanh 1.6
 
 Polynomials are minimax on the relative error of the final function (Remez exchange in 40 digits or more); the
 coefficients were rounded one by one from the lowest power, the rest fitted again after each, so their
@@ -72,6 +72,16 @@ TANH_64 = (
     5.102290638055225e-05,
 )  # fmt: skip
 
+EXPM1_32 = (0.5, 0.1666666567325592, 0.04166635498404503, 0.008333390578627586, 0.0013941051438450813,
+    0.0001984595146495849,
+)  # fmt: skip
+EXPM1_64 = (
+    0.5, 0.16666666666666666, 0.04166666666666669, 0.008333333333333312, 0.0013888888888871776,
+    0.000198412698413452, 2.4801587350545626e-05, 2.7557319114909763e-06, 2.755725138514482e-07,
+    2.5052168735777657e-08, 2.0921779966413294e-09, 1.6059714694252277e-10,
+)  # fmt: skip
+"""(expm1(r) - r) / r**2 where |r| is at most ln(2) / 2."""
+
 LOG2E = 1.4426950408889634
 
 
@@ -84,11 +94,19 @@ def _ln2(v: Floats) -> tuple[float, float]:
     )
 
 
-def _exp_reduced(v: Floats, x: Line) -> tuple[Line, Line]:
-    """exp(x) as (mantissa, n) with exp(x) = mantissa * 2**n."""
+def _halving(v: Floats, x: Line) -> tuple[Line, Line]:
+    """x = n ln(2) + r with |r| at most about ln(2) / 2.
+
+    (r, n as a float).
+    """
     high, low = _ln2(v)
     n = v.rint(v.mul(x, LOG2E))
-    r = v.fma(n, -low, v.fma(n, -high, x))
+    return v.fma(n, -low, v.fma(n, -high, x)), n
+
+
+def _exp_reduced(v: Floats, x: Line) -> tuple[Line, Line]:
+    """exp(x) as (mantissa, n) with exp(x) = mantissa * 2**n."""
+    r, n = _halving(v, x)
     return v.horner(EXP_32 if v.single() else EXP_64, r), n
 
 
@@ -113,6 +131,17 @@ def exp2(b: Builder, x: Line) -> Line:
     tail = v.fma(r, 2.3190468138462996e-17, v.fma(r, ln2, v.neg(t)))
     p = v.horner(EXP_64, t)
     return v.scaled(v.fma(p, tail, p), n)
+
+
+def expm1(b: Builder, x: Line) -> Line:
+    """e**x - 1 = 2 (2**(n-1) q + (2**(n-1) - 1/2)) with q = e**r - 1, in halves since 2**n may overflow."""
+    v = Floats(b, x.dtype)
+    low, high, tiny = (-18.0, 89.0, 2.0**-26) if v.single() else (-40.0, 710.0, 2.0**-55)
+    r, n = _halving(v, v.clamped(x, low, high))
+    q = v.fma(v.mul(r, r), v.horner(EXPM1_32 if v.single() else EXPM1_64, r), r)
+    half = v.power_of_two(v.int_op("sub", v.to_int(n), 1))
+    y = v.mul(v.fma(half, q, v.sub(half, 0.5)), 2.0)
+    return v.where("olt", b.call("fabs", x), tiny, x, y)
 
 
 def _log_split(v: Floats, x: Line) -> tuple[Line, Line]:
@@ -155,6 +184,31 @@ def log(b: Builder, x: Line) -> Line:
     return _log_specials(v, x, y)
 
 
+def log1p(b: Builder, x: Line) -> Line:
+    """log(1 + x): of the rounded sum u, and what its rounding lost, as a correction of first order."""
+    v = Floats(b, x.dtype)
+    u = v.add(x, 1.0)
+    back = v.sub(u, x)
+    lost = v.add(v.sub(x, v.sub(u, back)), v.sub(1.0, back))
+    f, e = _log_split(v, u)
+    near = b.cmp("oeq", e, v.f(0.0))
+    f = b.select(near, x, f)  # exact, so nothing is lost
+    scale = v.power_of_two(v.to_int(v.neg(v.where("ogt", e, 60.0, 60.0, e))))
+    c = b.select(near, v.f(0.0), v.mul(lost, scale))
+    c = v.fma(c, v.fma(f, f, v.neg(f)), c)  # over 1 + f, about
+    high, low = _ln2(v)
+    if v.single():
+        z = v.mul(f, f)
+        y = v.fma(v.mul(v.horner(LOG_32, f), f), z, v.fma(e, low, c))
+        y = v.fma(e, high, v.add(v.fma(z, -0.5, y), f))
+    else:
+        half, s, r = _log_double(v, f)
+        inner = v.fma(s, v.add(half, r), v.fma(e, low, c))
+        y = v.fma(e, high, v.sub(f, v.sub(half, inner)))
+    y = _log_specials(v, u, y)
+    return v.where("oeq", x, 0.0, x, y)
+
+
 def _log_double(v: Floats, f: Line) -> tuple[Line, Line, Line]:
     """(f*f/2, s, R) with log(1 + f) = f - (f*f/2 - s*(f*f/2 + R)) and s = f / (2 + f)."""
     s = v.div(f, v.add(f, 2.0))
@@ -192,5 +246,6 @@ def tanh(b: Builder, x: Line) -> Line:
 
 
 DECOMPOSITIONS: dict[str, Callable[[Builder, Line], Line]] = {
-    "EXP": exp, "EXP2": exp2, "LOG": log, "LOG2": log2, "SIN": sin, "COS": cos, "TANH": tanh,
+    "EXP": exp, "EXP2": exp2, "LOG": log, "LOG2": log2, "EXPM1": expm1, "LOG1P": log1p,
+    "SIN": sin, "COS": cos, "TANH": tanh,
 }  # fmt: skip

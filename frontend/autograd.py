@@ -45,6 +45,8 @@ RULES: Final[dict[str, Any]] = {
     Ops.EXP2: gradients.exponential2,
     Ops.LOG: gradients.logarithm,
     Ops.LOG2: gradients.logarithm2,
+    Ops.EXPM1: gradients.exponential_minus_one,
+    Ops.LOG1P: gradients.logarithm_of_one_more,
     Ops.SIN: gradients.sine,
     Ops.COS: gradients.cosine,
     Ops.TANH: gradients.hyperbolic_tangent,

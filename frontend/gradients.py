@@ -91,6 +91,16 @@ def logarithm2(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     return (apply(Ops.DIV, None, g, _mul(sources[0], _number(out, math.log(2)))),)
 
 
+def exponential_minus_one(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """exp(x) - 1: g exp(x)."""
+    return (_mul(g, apply(Ops.ADD, None, out, _number(out, 1.0))),)
+
+
+def logarithm_of_one_more(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """log(1 + x): g / (1 + x)."""
+    return (apply(Ops.DIV, None, g, apply(Ops.ADD, None, sources[0], _number(out, 1.0))),)
+
+
 def sine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Sine: g cos x."""
     return (_mul(g, cos(sources[0])),)

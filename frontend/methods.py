@@ -91,6 +91,8 @@ class Methods:
     log = functions.log
     log2 = functions.log2
     log10 = functions.log10
+    expm1 = functions.expm1
+    log1p = functions.log1p
     sqrt = functions.sqrt
     rsqrt = functions.rsqrt
     reciprocal = functions.reciprocal

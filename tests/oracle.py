@@ -106,7 +106,7 @@ def _shift(a: Array, b: Array, *, left: bool) -> Array:
 COMPUTE: dict[str, Any] = {
     Ops.NEG: np.negative, Ops.ABS: np.abs, Ops.RECIP: lambda x: 1 / x, Ops.SQRT: np.sqrt, Ops.EXP: np.exp,
     Ops.EXP2: np.exp2, Ops.LOG: np.log, Ops.LOG2: np.log2, Ops.SIN: np.sin, Ops.COS: np.cos,
-    Ops.TANH: np.tanh,
+    Ops.TANH: np.tanh, Ops.EXPM1: np.expm1, Ops.LOG1P: np.log1p,
     Ops.FLOOR: np.floor, Ops.CEIL: np.ceil, Ops.TRUNC: np.trunc, Ops.ROUND: np.rint, Ops.NOT: np.invert,
     Ops.ADD: np.add, Ops.SUB: np.subtract, Ops.MUL: np.multiply, Ops.DIV: np.divide, Ops.FLOORDIV: _floordiv,
     Ops.MOD: _mod, Ops.MAX: np.maximum, Ops.MIN: np.minimum, Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or,

@@ -48,6 +48,18 @@ def log2(self: Tensor) -> Tensor:
 
 
 @method
+def expm1(self: Tensor) -> Tensor:
+    """Return exp(self) - 1, exact to the last places also near 0."""
+    return _function(Ops.EXPM1, self)
+
+
+@method
+def log1p(self: Tensor) -> Tensor:
+    """Return log(1 + self), exact to the last places also near 0."""
+    return _function(Ops.LOG1P, self)
+
+
+@method
 def log10(self: Tensor) -> Tensor:
     """Return the logarithm to base 10."""
     return mul(log(self), 1 / math.log(10))

@@ -144,7 +144,7 @@ def test_cast(source, target):
 
 
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
-@pytest.mark.parametrize("name", ["EXP", "EXP2", "LOG", "LOG2", "SIN", "COS", "TANH"])
+@pytest.mark.parametrize("name", ["EXP", "EXP2", "LOG", "LOG2", "EXPM1", "LOG1P", "SIN", "COS", "TANH"])
 def test_transcendental_equals_the_host_to_the_bit(name, dtype):
     from tests.compiler.kernels import elementwise as on_host
 

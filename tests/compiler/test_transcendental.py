@@ -11,25 +11,29 @@ import pytest
 from compiler.dtype import dtypes
 from tests.compiler.kernels import ARCH, elementwise
 
-NAMES = ("EXP", "EXP2", "LOG", "LOG2", "SIN", "COS", "TANH", "SQRT")
+NAMES = ("EXP", "EXP2", "LOG", "LOG2", "EXPM1", "LOG1P", "SIN", "COS", "TANH", "SQRT")
 FUNCTIONS = {
     "EXP": np.exp, "EXP2": np.exp2, "LOG": np.log, "LOG2": np.log2, "SIN": np.sin,
     "COS": np.cos, "TANH": np.tanh,
-    "SQRT": np.sqrt,
+    "EXPM1": np.expm1, "LOG1P": np.log1p, "SQRT": np.sqrt,
 }  # fmt: skip
 LIMITS_32 = {
     "EXP": 0.95, "EXP2": 0.95, "LOG": 0.95, "LOG2": 1.2, "SIN": 1.6, "COS": 1.6, "TANH": 1.5, "SQRT": 0.5001,
+    "EXPM1": 1.5, "LOG1P": 1.2,
 }  # fmt: skip
 LIMITS_64 = {
     "EXP": 1.0, "EXP2": 1.1, "LOG": 1.0, "LOG2": 1.6, "SIN": 1.6, "COS": 1.6, "TANH": 1.7, "SQRT": 0.5001,
+    "EXPM1": 1.5, "LOG1P": 1.2,
 }  # fmt: skip
 RANGES_32 = {
     "EXP": (-104, 89), "EXP2": (-150, 128), "LOG": (1e-45, 3e38), "LOG2": (1e-45, 3e38),
     "SIN": (-3.4e38, 3.4e38), "COS": (-3.4e38, 3.4e38), "TANH": (-20, 20), "SQRT": (0, 3e38),
+    "EXPM1": (-104, 89), "LOG1P": (-0.99999994, 3e38),
 }  # fmt: skip
 RANGES_64 = {
     "EXP": (-746, 710), "EXP2": (-1075, 1024), "LOG": (5e-324, 1.7e308), "LOG2": (5e-324, 1.7e308),
     "SIN": (-1.7e308, 1.7e308), "COS": (-1.7e308, 1.7e308), "TANH": (-25, 25), "SQRT": (0, 1.7e308),
+    "EXPM1": (-746, 710), "LOG1P": (-0.9999999999999999, 1.7e308),
 }  # fmt: skip
 SPECIALS = [
     0.0,
@@ -39,6 +43,7 @@ SPECIALS = [
     np.nan,
     1.0,
     -1.0,
+    -2.0,
     1e-45,
     -1e-45,
     1e-38,
@@ -113,7 +118,7 @@ def test_special_values_agree_with_numpy(name, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["EXP", "LOG", "SIN", "TANH"])
+@pytest.mark.parametrize("name", ["EXP", "LOG", "EXPM1", "LOG1P", "SIN", "TANH"])
 def test_every_sixteenth_float32_is_within_its_bound(name):
     bits = np.arange(5, 1 << 32, 64, dtype=np.uint64).astype(np.uint32)
     x = bits.view(np.float32)

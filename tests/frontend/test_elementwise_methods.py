@@ -131,6 +131,8 @@ def test_sums_of_bools_count():
 FLOAT: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "exp": (lambda x: x.exp(), np.exp),
     "exp2": (lambda x: x.exp2(), np.exp2),
+    "expm1": (lambda x: x.expm1(), np.expm1),
+    "log1p": (lambda x: x.abs().log1p(), lambda x: np.log1p(np.abs(x))),
     "sin": (lambda x: x.sin(), np.sin),
     "cos": (lambda x: x.cos(), np.cos),
     "tan": (lambda x: x.tan(), np.tan),

@@ -63,6 +63,8 @@ UNARY: dict[str, tuple[Callable[[Tensor], Tensor], Any]] = {
     Ops.EXP2: (lambda x: x.exp2(), numbers(4)),
     Ops.LOG: (lambda x: x.log(), POSITIVE),
     Ops.LOG2: (lambda x: x.log2(), POSITIVE),
+    Ops.EXPM1: (lambda x: x.expm1(), numbers(4)),
+    Ops.LOG1P: (lambda x: x.log1p(), POSITIVE),
     Ops.SIN: (lambda x: x.sin(), numbers(4)),
     Ops.COS: (lambda x: x.cos(), numbers(4)),
     Ops.TANH: (lambda x: x.tanh(), numbers(4)),
