@@ -94,6 +94,9 @@ class FaultReport:
     """The allocation nearest to `va`, in words: its range, label and, when freed, where it was freed."""
     queue: str | None = None
     stuck_at: str = ""
+    reports: tuple[str, ...] = ()
+    """What the kernel's side reported, the oldest first: an emulated GPU names the race, the read of
+    memory nobody wrote, the wait without end. Empty on real hardware, whose driver writes to its log."""
     raw: tuple[BitStruct, ...] = ()
 
     def __str__(self) -> str:
@@ -110,6 +113,7 @@ class FaultReport:
             if value:
                 lines.append(f"  {label}: {value}")
         lines += [f"  argument: {argument}" for argument in self.arguments]
+        lines += ["  report: " + report.replace("\n", "\n    ") for report in self.reports]
         lines += [f"  raw: {word!r}" for word in self.raw]
         return "\n".join(lines)
 
@@ -120,6 +124,11 @@ class DeviceFault(HcqError):  # noqa: N818 - what it is called everywhere
     def __init__(self, report: FaultReport) -> None:
         super().__init__(str(report))
         self.report = report
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """What the kernel's side reported of its own; see `FaultReport.reports`."""
+        return self.report.reports
 
 
 class CompileError(HcqError):

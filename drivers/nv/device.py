@@ -361,7 +361,13 @@ class NvDevice:
         if not text:
             return None
         label = ring.channel.label
-        return FaultReport(device=self.name, kind=FaultKind.QUEUE_ERROR, message=text, queue=label)
+        return FaultReport(
+            device=self.name,
+            kind=FaultKind.QUEUE_ERROR,
+            message=text,
+            queue=label,
+            reports=self.rm.kernel.diagnostics(),
+        )
 
     def recover(self) -> None:
         """Give every ring a new channel and forget the fault; memory, programs and mappings stay.

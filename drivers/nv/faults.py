@@ -53,6 +53,10 @@ _KINDS: dict[int, FaultKind] = {
 }
 
 
+_OF_KERNELS = frozenset({RcCode.GR_EXCEPTION, RcCode.CONTEXT_SWITCH_TIMEOUT})
+"""Codes that are mostly a kernel's doing, and are not where none was launched."""
+
+
 @dataclass(frozen=True, slots=True)
 class SmError:
     """One SM that stopped."""
@@ -206,10 +210,11 @@ def report(
     except UsageError as error:
         lines.append(f"the PTX line could not be found: {error}")
         sources = []
-    if kernel is None and launched:
-        lines.append(
-            f"no program counter names the kernel; encoded last: {', '.join(dict.fromkeys(launched))}"
-        )
+    last = tuple(dict.fromkeys(launched))
+    if not last and code in _OF_KERNELS:
+        lines.append("no kernel was encoded on this device: it is not one that faulted")
+    elif kernel is None and last:
+        lines.append(f"no program counter names the kernel; encoded last: {', '.join(last)}")
     return FaultReport(
         device=device,
         kind=_KINDS.get(code, FaultKind.QUEUE_ERROR),
@@ -221,4 +226,5 @@ def report(
         nearest=memory.nearest(va) if va is not None else "",
         queue=channel.label,
         stuck_at=stuck,
+        reports=rm.kernel.diagnostics(),
     )

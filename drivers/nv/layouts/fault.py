@@ -83,7 +83,7 @@ RC_MEANING: Final[Mapping[int, str]] = MappingProxyType(
         79: "the GPU has fallen off the bus",
         94: "contained memory error",
         95: "uncontained memory error",
-        109: "context switch timeout: a kernel hangs",
+        109: "context switch timeout: a kernel that does not end, or a queue that waits for what never comes",
         **{
             code: f"copy engine {i} error: a bad LAUNCH_DMA or a page that is not mapped"
             for i, code in enumerate(_COPY_CODES)
