@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler import cache, stats
-from compiler.image import CompiledKernel, from_bytes, slots, to_bytes
+from compiler.image import CompiledKernel, MalformedError, from_bytes, slots, to_bytes
 from compiler.targets import target_of
 from compiler.text import kernel_key
 from hcq.config import config
@@ -134,7 +134,12 @@ def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
     payload = cache.get(key)
     if payload is None:
         return None, key, text
-    kernel = from_bytes(payload)
+    try:
+        kernel = from_bytes(payload, arch=target.arch)
+    except MalformedError as error:
+        if config().debug:
+            _say(f"compiler cache: {error}; compiling again")
+        return None, key, text
     stats.count_hit()
     _remember(ast, arch, kernel)
     return kernel, key, text
@@ -203,9 +208,13 @@ def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
 
 def _tell(image: KernelImage, plan: Plan, ir: str) -> None:
     """Tell what DEBUG asks for: 1 the plan, 4 the IR as well; `codegen` tells the linear form at 3."""
-    import sys  # noqa: PLC0415
-
     text = (
         f"compiled for {image.arch}: {len(image.code)} bytes, {image.group_ns} ns a workgroup\n{plan.text()}"
     )
-    print(text if config().debug < 4 else f"{text}\n{ir}", file=sys.stderr)  # noqa: T201
+    _say(text if config().debug < 4 else f"{text}\n{ir}")
+
+
+def _say(text: str) -> None:
+    import sys  # noqa: PLC0415
+
+    print(text, file=sys.stderr)  # noqa: T201  # DEBUG talk goes to stderr

@@ -69,6 +69,17 @@ def available() -> str:
         return f"ptxas {_ptxas_path()}"
 
 
+@cache
+def identity() -> str:
+    """Return what tells the assembler that `auto` takes from every other one; loads no library.
+
+    Two files of one name, size and time of change count as the same assembler.
+    """
+    program = shutil.which("ptxas")
+    files = [*_candidates()[:-1], *_nvidia_programs("ptxas"), *([Path(program)] if program else [])]
+    return "; ".join(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
+
+
 def _assembler(name: Assembler) -> Callable[[str, str, Sequence[str]], bytes]:
     if name == "ptxas":
         return _by_ptxas

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hcq.errors import UsageError
+from hcq.objectfile import is_whole
 from hcq.program import ArgKind, ArgSlot, Dim3, KernelImage
 
 if TYPE_CHECKING:
@@ -50,20 +52,61 @@ def to_bytes(kernel: CompiledKernel) -> bytes:
     return json.dumps(facts, separators=(",", ":")).encode() + b"\n" + image.code
 
 
-def from_bytes(data: bytes) -> CompiledKernel:
-    """Inverse of `to_bytes`."""
+class MalformedError(ValueError):
+    """The bytes are no compiled kernel; the text says what they lack."""
+
+
+def from_bytes(data: bytes, *, arch: str) -> CompiledKernel:
+    """Inverse of `to_bytes` for a kernel of `arch`. Raises MalformedError for bytes that it did not make."""
     head, _, code = data.partition(b"\n")
-    facts = json.loads(head)
+    try:
+        facts = json.loads(head)
+    except (ValueError, RecursionError) as error:
+        raise MalformedError(f"the facts of a kernel are no JSON: {error}") from error
+    if not isinstance(facts, dict) or facts.keys() != _FACTS.keys():
+        raise MalformedError(f"the facts of a kernel are {', '.join(_FACTS)}; these are {head[:200]!r}")
+    for name, kind in _FACTS.items():
+        if type(facts[name]) is not kind or (kind is int and facts[name] < 0):
+            raise MalformedError(f"{name} of a kernel is {facts[name]!r}")
+    if not is_whole(code):
+        raise MalformedError(f"the code of a kernel is no whole object file of {len(code)} bytes")
+    if facts["arch"] != arch:
+        raise MalformedError(f"the kernel is for {facts['arch']!r}, not for {arch!r}")
     groups, threads = _dim3(facts.pop("groups")), _dim3(facts.pop("threads"))
-    args = tuple(
-        [
-            ArgSlot(name, ArgKind[kind], offset, size, access)
-            for name, kind, offset, size, access in facts.pop("args")
-        ]
-    )
-    return CompiledKernel(KernelImage(code=code, args=args, **facts), groups, threads)
+    args = tuple([_slot(words) for words in facts.pop("args")])
+    image = KernelImage(code=code, args=args, **facts)
+    try:
+        image.verify()
+    except UsageError as error:
+        raise MalformedError(str(error)) from error
+    return CompiledKernel(image, groups, threads)
 
 
-def _dim3(sizes: list[int]) -> Dim3:
-    x, y, z = sizes
-    return x, y, z
+_FACTS: dict[str, type] = {
+    "name": str,
+    "arch": str,
+    "args": list,
+    "kernarg_size": int,
+    "shared_bytes": int,
+    "scratch_bytes": int,
+    "max_threads": int,
+    "group_ns": int,
+    "groups": list,
+    "threads": list,
+}
+
+
+def _slot(words: object) -> ArgSlot:
+    match words:
+        case [str(name), str(kind), int(offset), int(size), "r" | "w" | "rw" as access] if (
+            kind in ArgKind.__members__ and offset >= 0 and size > 0
+        ):
+            return ArgSlot(name, ArgKind[kind], offset, size, access)
+    raise MalformedError(f"an argument of a kernel is {words!r}")
+
+
+def _dim3(sizes: object) -> Dim3:
+    match sizes:
+        case [int(x), int(y), int(z)] if min(x, y, z) > 0:
+            return x, y, z
+    raise MalformedError(f"three sizes of at least 1 were wanted, there are {sizes!r}")

@@ -15,11 +15,13 @@ import functools
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hcq.errors import CompileError, UnsupportedError
+from hcq.installed import folder_of, version_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SUPPORTED = ("0.50.",)
 """Prefixes of the llvmlite versions whose library functions are known."""
@@ -62,21 +64,18 @@ class Machine:
 @functools.cache
 def library_path() -> Path:
     """Where llvmlite's shared library lies, found without importing llvmlite."""
-    spec = find_spec("llvmlite")
-    if spec is None or spec.origin is None:
+    folder = folder_of("llvmlite")
+    if folder is None:
         raise UnsupportedError(
             "the compiler needs llvmlite 0.50, which is not installed; "
             "try: pip install 'llvmlite>=0.50,<0.51'"
         )
-    return Path(spec.origin).parent / "binding" / "libllvmlite.so"
+    return folder / "binding" / "libllvmlite.so"
 
 
-@functools.cache
 def version() -> str:
     """Llvmlite's version, as its installation records it. Loads nothing."""
-    site = library_path().parent.parent.parent
-    found = sorted(entry.name for entry in site.glob("llvmlite-*.dist-info"))
-    return found[-1].removeprefix("llvmlite-").removesuffix(".dist-info") if found else "unknown"
+    return version_of("llvmlite")
 
 
 @functools.cache

@@ -19,7 +19,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compiler.image import CompiledKernel, from_bytes, to_bytes
+from compiler.image import CompiledKernel, MalformedError, from_bytes, to_bytes
+from compiler.targets import target_of
 from hcq.errors import CompileError, HcqError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Worker:
             f"import sys; sys.path.insert(0, {home!r}); exec({prelude!r}); "
             f"from compiler.workers import serve; serve({arch!r})"
         )
+        self._arch = target_of(arch).arch
         self._words = tempfile.TemporaryFile()  # noqa: SIM115  # lives as long as the worker
         self._process = subprocess.Popen(
             [sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._words
@@ -79,7 +81,10 @@ class Worker:
             return self._buried(text)
         kind, data = answer
         if kind == _DONE:
-            return from_bytes(data)
+            try:
+                return from_bytes(data, arch=self._arch)
+            except MalformedError as error:
+                return CompileError(f"the compile worker sent no kernel: {error}", ast=text)
         message = data.decode()
         return CompileError(message) if kind == _REFUSED else UnsupportedError(message)
 

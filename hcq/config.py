@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hcq.errors import UsageError
+from hcq.errors import CacheWarning, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,8 +29,8 @@ class Config:
     """HCQ_VALIDATE: check every submission before it is sent."""
     trace: str = ""
     """HCQ_TRACE: write a Chrome trace of all spans to this file at exit."""
-    cache: Path = Path()
-    """HCQ_CACHE: folder of compiled code; default is $XDG_CACHE_HOME/hcq or ~/.cache/hcq."""
+    cache: Path | None = None
+    """HCQ_CACHE: folder of compiled code; default is $XDG_CACHE_HOME/hcq or ~/.cache/hcq. None keeps none."""
     seed: int = 0
     """HCQ_SEED: order of unbarriered Execs and interleaving of emulated queues; 0 keeps program order."""
     debug: int = 0
@@ -78,16 +79,34 @@ _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
 }
 
 
-def read(environment: Mapping[str, str]) -> Config:
+def _home_of_user(uid: int | None = None) -> str:
+    """Return the home of a user (this process's) as the system lists it; empty when it lists none."""
+    import pwd  # noqa: PLC0415  # only without HOME
+
+    try:
+        return pwd.getpwuid(os.getuid() if uid is None else uid).pw_dir
+    except KeyError:
+        return ""
+
+
+def _cache(environment: Mapping[str, str], home_of_user: Callable[[], str]) -> Path | None:
+    """Return the folder of compiled code, or None without a home. The root folder is nobody's home."""
+    if chosen := environment.get("HCQ_CACHE"):
+        return Path(chosen)
+    if (base := Path(environment.get("XDG_CACHE_HOME", ""))).is_absolute():  # others are to be ignored
+        return base / "hcq"
+    home = Path(environment.get("HOME") or home_of_user())
+    return home / ".cache" / "hcq" if home.is_absolute() and home != Path("/") else None
+
+
+def read(environment: Mapping[str, str], *, home_of_user: Callable[[], str] = _home_of_user) -> Config:
     """Read settings from `environment`; empty variables count as absent."""
     values: dict[str, Any] = {}
     for name, (field, reader) in _READERS.items():
         text = environment.get(name, "")
         if text:
             values[field] = reader(name, text)
-    base = environment.get("XDG_CACHE_HOME") or str(Path(environment.get("HOME") or Path.home()) / ".cache")
-    values["cache"] = Path(environment.get("HCQ_CACHE") or Path(base) / "hcq")
-    return Config(**values)
+    return Config(**values, cache=_cache(environment, home_of_user))
 
 
 _current: list[Config] = []
@@ -97,6 +116,9 @@ def config() -> Config:
     """Return the settings, read from the environment at the first call."""
     if not _current:
         _current.append(read(os.environ))
+        if _current[0].cache is None:
+            text = "compiled code is not kept: this user has no home\nhint: HCQ_CACHE names a folder for it"
+            warnings.warn(text, CacheWarning, stacklevel=2)
     return _current[-1]
 
 

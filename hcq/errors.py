@@ -8,6 +8,8 @@ HcqError
 ├── SignalTimeout (TimeoutError)       a signal did not reach its value in time; the device may still be alive
 ├── DeviceFault                        the device faulted or hung; sticky until `Device.recover`
 └── CompileError                       the compiler could not make a kernel; carries the AST
+
+CacheWarning (UserWarning)             compiled code is not kept: each process compiles again
 """
 
 from __future__ import annotations
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 class HcqError(Exception):
     """Base of every error this project raises on purpose."""
+
+
+class CacheWarning(UserWarning):
+    """Compiled code is not kept, for the reason that the text gives: each process compiles again."""
 
 
 class UsageError(HcqError, ValueError):

@@ -106,6 +106,8 @@ def _machine(arch: str) -> llvm.Machine:
 @functools.cache
 def target(arch: str) -> Target:
     """The row of an arch; UnsupportedError when it is not in the table."""
+    from compiler.cubin import identity  # noqa: PLC0415  # only who compiles for NVIDIA pays for it
+
     row = ROWS.get(arch)
     if row is None:
         raise UnsupportedError(f"no compiler target for {arch!r}; NVIDIA archs known are {', '.join(ROWS)}")
@@ -127,6 +129,6 @@ def target(arch: str) -> Target:
         threads=THREADS,
         warp=WARP,
         may_abort=True,
-        settings="",
+        settings=identity(),
         emit=_emit,
     )

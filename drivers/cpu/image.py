@@ -5,17 +5,17 @@ A warm start reads one file, checks its digest and maps it: no translator, no LL
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
 import os
-import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drivers.cpu.link import HostImage
 from drivers.kernel import MAP_ANONYMOUS, MAP_PRIVATE, PAGE, PROT_EXEC, PROT_READ
 from hcq.config import config
-from hcq.errors import UnsupportedError
+from hcq.errors import UnsupportedError, UsageError
+from hcq.installed import folder_of, version_of
+from hcq.objectfile import is_whole
+from hcq.store import key_of, store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 SOURCES = ("image.py", "native.py", "layouts.py", "primitives.py", "processor.py")
 """What the compiled code depends on."""
-DIGEST = 32
+KIND = "cpu"
+"""The folder of the cache."""
 
 
 class Code:
@@ -59,20 +60,42 @@ def nothing_from_outside(name: str) -> int:
 
 
 def processor_code(kernel: Kernel) -> Code:
-    """Return the command processor, from the cache or newly compiled."""
-    machine = os.uname().machine
-    key = hashlib.sha256(machine.encode())
-    for name in SOURCES:
-        key.update(Path(__file__).with_name(name).read_bytes())
-    path = config().cache / "cpu" / f"processor-{key.hexdigest()[:24]}.o"
-    data = read_checked(path)
-    if data is None:
-        from drivers.cpu.native import translate  # noqa: PLC0415 - 20 ms that a warm start does not need
-        from drivers.cpu.processor import FUNCTIONS  # noqa: PLC0415 - the same
+    """Return the command processor, from the cache or newly compiled.
 
-        data = compile_object(translate(FUNCTIONS, machine))
-        write_checked(path, data)
+    What the cache holds is replaced when it is no code that can be mapped.
+    """
+    machine = os.uname().machine
+    key = processor_key(machine)
+    kept = store(config().cache)
+    data = kept.get(KIND, key)
+    if data is not None:
+        image = _mappable(data, machine)
+        if image is not None:
+            return Code(kernel, image, nothing_from_outside)
+    from drivers.cpu.native import translate  # noqa: PLC0415 - 20 ms that a warm start does not need
+    from drivers.cpu.processor import FUNCTIONS  # noqa: PLC0415 - the same
+
+    data = compile_object(translate(FUNCTIONS, machine))
+    kept.put(KIND, key, data)
     return Code(kernel, HostImage(data, machine), nothing_from_outside)
+
+
+def processor_key(machine: str) -> str:
+    """Return the cache's key of the processor: its sources, what compiles them, and the machine."""
+    compiler = folder_of("compiler")
+    assert compiler is not None, "drivers and compiler are installed together"
+    files = [*(Path(__file__).with_name(name) for name in SOURCES), compiler / "llvm.py"]
+    return key_of(machine, version_of("llvmlite"), *[file.read_bytes() for file in files])
+
+
+def _mappable(data: bytes, machine: str) -> HostImage | None:
+    """Return the image of cached code; None when it is none of this machine's."""
+    if not is_whole(data):
+        return None
+    try:
+        return HostImage(data, machine)
+    except UsageError:
+        return None
 
 
 def compile_object(ir: str) -> bytes:
@@ -81,22 +104,3 @@ def compile_object(ir: str) -> bytes:
 
     lse = "+lse" if os.uname().machine == "aarch64" else ""
     return emit_object(ir, Machine(host().triple, "generic", lse), level=2)
-
-
-def read_checked(path: Path) -> bytes | None:
-    """Return what `write_checked` wrote; None when the file is absent, cut short or changed."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    digest, body = data[:DIGEST], data[DIGEST:]
-    return body if hashlib.sha256(body).digest() == digest else None
-
-
-def write_checked(path: Path, body: bytes) -> None:
-    """Write a file behind its digest, atomically. A cache that cannot be written to is no error."""
-    with contextlib.suppress(OSError):  # a read-only home costs time at each start, nothing else
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-        part.write_bytes(hashlib.sha256(body).digest() + body)
-        part.replace(path)

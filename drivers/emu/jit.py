@@ -9,9 +9,7 @@ target attributes are what only this engine asks of LLVM, and the seam has none 
 from __future__ import annotations
 
 import functools
-import hashlib
 import itertools
-import os
 import platform
 import threading
 from dataclasses import dataclass
@@ -20,10 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import llvmlite.binding as llvm
 
+from hcq.objectfile import is_whole
+from hcq.store import key_of, store
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_DIGEST_BYTES = hashlib.sha256().digest_size
+KIND = "emu"
 _serial = itertools.count()
 _lock = threading.Lock()
 
@@ -136,56 +137,39 @@ def load(code: bytes, names: list[str], imports: Mapping[str, int]) -> Loaded:
 
 
 @functools.cache
-def _source_digest() -> bytes:
+def _source_digest() -> str:
     """Digest of the engine's own sources: a cached translation is only as good as the translator that made it."""
-    digest = hashlib.sha256(f"{llvm.llvm_version_info} {platform.machine()}".encode())
+    parts: list[str | bytes] = []
     for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.digest()
+        parts += [path.name, path.read_bytes()]
+    return key_of(*parts)
 
 
 class Cache:
-    """Compiled objects on disk, keyed by everything that decides their bytes. `None` as folder keeps nothing.
-
-    Every file begins with a digest of what follows: one that was cut short or changed is compiled anew.
-    """
+    """Compiled objects on disk (`hcq.store`), keyed by everything that decides their bytes. `None` as folder keeps nothing."""
 
     def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-
-    def _path(self, folder: Path, text: str, target: Host, *, optimise: bool) -> Path:
-        digest = hashlib.sha256(_source_digest())
-        digest.update(f"{target}\0{optimise}\0{text}".encode())
-        return folder / "emu" / f"{digest.hexdigest()[:40]}.o"
+        self._store = store(folder)
 
     def has(self, text: str, target: Host, *, optimise: bool) -> bool:
         """Say whether a sound object of IR text is kept."""
-        return (
-            self._folder is not None
-            and _kept(self._path(self._folder, text, target, optimise=optimise)) is not None
-        )
+        return self._kept(_key(text, target, optimise=optimise)) is not None
 
     def object(self, text: str, target: Host, *, optimise: bool) -> bytes:
         """Return the object of IR text, compiled now or before."""
-        if self._folder is None:
-            return compile_ir(text, target, optimise=optimise)
-        path = self._path(self._folder, text, target, optimise=optimise)
-        code = _kept(path)
-        if code is not None:
-            return code
-        code = compile_ir(text, target, optimise=optimise)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-        partial.write_bytes(hashlib.sha256(code).digest() + code)
-        partial.replace(path)
+        key = _key(text, target, optimise=optimise)
+        code = self._kept(key)
+        if code is None:
+            code = compile_ir(text, target, optimise=optimise)
+            self._store.put(KIND, key, code)
         return code
 
+    def _kept(self, key: str) -> bytes | None:
+        """Return what the cache holds of a key, or None when that is nothing that can be linked."""
+        code = self._store.get(KIND, key)
+        return code if code is not None and is_whole(code) else None
 
-def _kept(path: Path) -> bytes | None:
-    """Return what a file of the cache holds, or None when there is none or it is not what was written."""
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    code = raw[_DIGEST_BYTES:]
-    return code if hashlib.sha256(code).digest() == raw[:_DIGEST_BYTES] else None
+
+def _key(text: str, target: Host, *, optimise: bool) -> str:
+    made_by = f"{llvm.llvm_version_info} {platform.machine()}"
+    return key_of(_source_digest(), made_by, repr(target), repr(optimise), text)

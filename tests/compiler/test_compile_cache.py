@@ -1,17 +1,19 @@
 # ruff: noqa: ANN001  # fixtures and parametrised arguments; tests return nothing
+import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
-from compiler import cache, stats
+from compiler import cache, llvm, stats
 from compiler.compile import compile_kernel, compile_many, forget
 from compiler.ops import Ops
 from compiler.text import kernel_key
 from hcq.config import override
 from hcq.errors import UnsupportedError
 from hcq.program import ArgKind
+from hcq.store import Store, key_of
 from tests.compiler.host_kernel import HostKernel
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, sink, store
 
@@ -86,6 +88,87 @@ def test_a_damaged_file_is_compiled_again_and_said_so(folder, capsys, damage):
     assert stats.lowered == before + 1
     assert "damaged" in capsys.readouterr().err
     assert path.read_bytes() == data
+
+
+def test_entries_that_changed_places_are_compiled_again(folder):
+    kernels = [compile_kernel(add_number(value), ARCH) for value in (7.0, 8.0)]
+    one, two = files(folder)
+    data = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(data)
+    forget()
+    before = stats.lowered
+    assert [compile_kernel(add_number(value), ARCH) for value in (7.0, 8.0)] == kernels
+    assert stats.lowered == before + 2
+    assert one.read_bytes() == data
+
+
+def facts_of(payload: bytes):
+    head, _, code = payload.partition(b"\n")
+    return json.loads(head), code
+
+
+def with_facts(**changed: object):
+    def change(payload: bytes) -> bytes:
+        facts, code = facts_of(payload)
+        return json.dumps({**facts, **changed}).encode() + b"\n" + code
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda _: b"",
+        lambda _: b"\n",
+        lambda payload: b"[1, 2]\n" + facts_of(payload)[1],
+        lambda payload: b"\xff" + payload,
+        lambda payload: b"[" * 100_000 + payload,
+        lambda payload: b"{}\n" + facts_of(payload)[1],
+        lambda payload: payload.partition(b"\n")[0],
+        lambda payload: payload[:-1],
+        with_facts(more=1),
+        with_facts(name=None),
+        with_facts(kernarg_size=-8),
+        with_facts(kernarg_size=8),
+        with_facts(max_threads=True),
+        with_facts(groups=[1, 1]),
+        with_facts(threads=[1, 1, "1"]),
+        with_facts(groups=[0, 1, 1]),
+        with_facts(args=[["b0", "PLACE", 0, 8, "rw"]]),
+        with_facts(args=[["b0", "POINTER", 0, 8]]),
+        with_facts(args=[["b0", "POINTER", 4, 8, "rw"]]),
+        with_facts(args=[["b0", "POINTER", 0, 8, "rw"], ["b1", "POINTER", 0, 8, "r"]]),
+        with_facts(arch="another"),
+    ],
+)
+def test_a_sound_entry_that_is_no_kernel_is_compiled_again(folder, change):
+    first = compile_kernel(add_number(9.0), ARCH)
+    store = Store(folder)
+    (path,) = files(folder)
+    key = path.parent.name + path.name
+    whole = store.get(cache.KIND, key)
+    store.put(cache.KIND, key, change(whole))
+    forget()
+    before = stats.lowered
+    assert compile_kernel(add_number(9.0), ARCH) == first
+    assert stats.lowered == before + 1
+    assert store.get(cache.KIND, key) == whole
+
+
+def test_a_key_depends_on_the_compilers_sources_and_on_llvm(folder):
+    parts = ("sources", "llvm", "arch", "settings", "text")
+    assert len({key_of(*parts[:n], "other", *parts[n + 1 :]) for n in range(len(parts))}) == len(parts)
+    key = cache.key_of("text", "arch", "settings")
+    assert key == key_of(cache.sources_digest(), llvm.version(), "arch", "settings", "text")
+
+
+def test_a_key_depends_on_the_assembler(folder):
+    from compiler.cubin import identity
+    from compiler.targets import target_of
+
+    assert target_of("sm_90a").settings == identity()
+    assert "nvJitLink" in identity()
 
 
 def test_a_folder_that_cannot_be_written_only_costs_time(tmp_path, capsys):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import hcq
-from hcq.config import override, read
+from hcq.config import _home_of_user, override, read
 from hcq.errors import UnsupportedError, UsageError
 from hcq.registry import DRIVERS, DriverEntry, parse
 
@@ -78,3 +80,44 @@ def test_settings_are_read_from_an_environment():
 def test_a_setting_that_cannot_be_read_is_refused_by_name(name: str, text: str):
     with pytest.raises(UsageError, match=f"{name} must be"):
         read({name: text})
+
+
+@pytest.mark.parametrize(
+    ("environment", "home_of_user", "folder"),
+    [
+        ({"HCQ_CACHE": "/c"}, "", "/c"),
+        ({"HCQ_CACHE": "/c", "HOME": "", "XDG_CACHE_HOME": "/x"}, "/home/me", "/c"),
+        ({"XDG_CACHE_HOME": "/x"}, "", "/x/hcq"),
+        ({"XDG_CACHE_HOME": "relative", "HOME": "/home/me"}, "", "/home/me/.cache/hcq"),
+        ({"HOME": "/home/me"}, "/home/other", "/home/me/.cache/hcq"),
+        ({"HOME": ""}, "/home/me", "/home/me/.cache/hcq"),
+        ({}, "/home/me", "/home/me/.cache/hcq"),
+        ({}, "", None),
+        ({"HOME": ""}, "/", None),
+        ({"HOME": "/"}, "/home/me", None),
+    ],
+)
+def test_the_cache_lies_where_the_environment_or_the_users_home_puts_it(
+    environment: dict[str, str], home_of_user: str, folder: str | None
+):
+    found = read(environment, home_of_user=lambda: home_of_user).cache
+    assert found == (None if folder is None else Path(folder))
+
+
+def test_without_a_home_one_warning_says_that_nothing_is_kept():
+    code = (
+        "import warnings\n"
+        "from hcq import config\n"
+        "with warnings.catch_warnings(record=True) as told:\n"
+        "    warnings.simplefilter('always')\n"
+        "    found = [config.config().cache for _ in range(3)]\n"
+        "print(found, [w.category.__name__ for w in told])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={"HOME": "/"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[None, None, None] ['CacheWarning']"
+
+
+def test_a_user_that_the_system_does_not_list_has_no_home():
+    assert _home_of_user(4_000_000_011) == ""

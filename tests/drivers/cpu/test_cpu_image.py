@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compiler.llvm import Machine, emit_object
-from drivers.cpu.image import processor_code
+from drivers.cpu.image import processor_code, processor_key
 from drivers.cpu.machine import cores, identify, memory_bytes
 from drivers.cpu.native import translate
 from drivers.cpu.processor import FUNCTIONS
@@ -18,6 +18,8 @@ from drivers.elf import Elf
 from drivers.kernel import LinuxKernel
 from hcq.config import override
 from hcq.errors import DriverError
+from hcq.objectfile import is_whole
+from hcq.store import Store
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,12 +49,21 @@ def test_damaged_cache_is_made_anew(tmp_path: Path, damage: str) -> None:
     kernel = LinuxKernel()
     with override(cache=tmp_path):
         processor_code(kernel).close()
-        (path,) = (tmp_path / "cpu").iterdir()
+        (path,) = [path for path in (tmp_path / "cpu").rglob("*") if path.is_file()]
         whole = path.read_bytes()
         broken = {"cut": whole[:-100], "changed": whole[:500] + b"x" + whole[501:], "empty": b""}[damage]
         path.write_bytes(broken)
         processor_code(kernel).close()
         assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("payload", [b"", b"no code", b"\x7fELF\x02\x01" + bytes(200)])
+def test_a_sound_entry_that_is_no_code_is_made_anew(tmp_path: Path, payload: bytes) -> None:
+    kernel, key = LinuxKernel(), processor_key(os.uname().machine)
+    with override(cache=tmp_path):
+        Store(tmp_path).put("cpu", key, payload)
+        processor_code(kernel).close()
+        assert is_whole(Store(tmp_path).get("cpu", key) or b"")
 
 
 def test_cache_that_cannot_be_written_costs_only_time(tmp_path: Path) -> None:

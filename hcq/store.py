@@ -1,0 +1,367 @@
+"""Compiled code on disk: entries bound to their key, in folders that nobody else can write.
+
+A store is a folder with one folder a kind and one file an entry. An entry is a digest, then the payload. The
+digest covers kind, key and payload, and a key covers everything that decides the payload (`key_of`). Hence an
+entry under another name, of another kind, cut short or altered counts as absent, and what is out of date is
+never found.
+
+Native code is as trustworthy as the folder it comes from. A folder that another user could change (owned by
+neither this user nor root, writable by group or others, reached through such a folder or link) is refused
+with a `CacheWarning`, once, and the program works without it. Folders are made with mode 0700 and files with
+0600, whatever the umask. Within a store no link is followed, only regular files are read, and no more than
+`MOST_BYTES` of one.
+
+Any number of threads and processes may use a store at once: a file is written under another name, then
+renamed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import stat
+import sys
+import threading
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hcq.config import config
+from hcq.errors import CacheWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MOST_BYTES = 64 << 20
+"""The largest file that is read or written."""
+LIMIT_BYTES = 2 << 30
+"""Bytes that a store may hold: the oldest entries go when it grows above."""
+_SUM = 32
+_PERSON = b"hcq entry v2"
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_LINKS = 40
+"""Symbolic links that a path may lead through, as in Linux."""
+_TEMPORARY = ".new-"
+_PART, _OWN = re.compile("[0-9a-f]{2}"), re.compile(r"[0-9a-f]{46}|\.new-[0-9-]+")
+"""Names of an entry's folder and file: 2 and 46 digits of its key."""
+_ABANDONED_S = 3600
+"""Age from which a temporary file is the rest of a process that was killed."""
+_USED_S = 86400
+"""Age from which reading an entry renews its time."""
+
+
+def key_of(*parts: str | bytes) -> str:
+    """Return the key of an entry that depends on `parts`, and on nothing else."""
+    digest = hashlib.blake2b(digest_size=24)
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+class RefusedError(Exception):
+    """A folder or file that another user could change; the text says which and how. Stays in this module."""
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What decides whether a file is trusted."""
+
+    uid: int
+    gid: int
+    mode: int
+
+    @property
+    def is_link(self) -> bool:
+        """Whether it is a symbolic link."""
+        return stat.S_ISLNK(self.mode)
+
+
+def status(path: Path) -> Status:
+    """Return the status of a path itself, not of what it links to."""
+    found = path.lstat()
+    return Status(found.st_uid, found.st_gid, found.st_mode)
+
+
+@dataclass(frozen=True, slots=True)
+class Trust:
+    """Who this process is, and how it sees files."""
+
+    uid: int = field(default_factory=os.geteuid)
+    look: Callable[[Path], Status] = status
+
+    def check(self, path: Path, found: Status) -> None:
+        """Refuse a file or folder of the store that another user owns or may write."""
+        if found.uid not in {self.uid, 0}:
+            raise RefusedError(f"{path} belongs to user {found.uid}, not to user {self.uid} or root")
+        if found.mode & _OTHERS:
+            raise RefusedError(
+                f"{path} has mode {stat.S_IMODE(found.mode):04o}: others can write to it; "
+                f"chmod go-w makes it yours alone"
+            )
+
+    def check_way(self, folder: Path) -> Path:
+        """Return a folder's real path; refuse when another user could change where the path leads.
+
+        Folders above may be writable by others when they are sticky, as /tmp is, or when the group is the
+        user's own. Parts that do not exist yet are trusted: this process makes them.
+        """
+        roots = {self.uid, 0, self.look(Path("/")).uid}  # in a user namespace root may show as another number
+        at = Path("/")
+        names = list(reversed(Path(os.path.abspath(folder)).parts[1:]))  # noqa: PTH100 - links are followed below
+        links = 0
+        while names:
+            name = names.pop()
+            if name == "..":
+                at = at.parent
+                continue
+            try:
+                found = self.look(at / name)
+            except FileNotFoundError:
+                return at.joinpath(name, *reversed(names))
+            if found.uid not in roots:
+                raise RefusedError(f"{at / name} belongs to user {found.uid}, not to user {self.uid} or root")
+            if found.is_link:
+                links += 1
+                if links > _LINKS:
+                    raise RefusedError(f"{folder} leads through more than {_LINKS} symbolic links")
+                target = (at / name).readlink()
+                at = Path("/") if target.is_absolute() else at
+                names += [part for part in reversed(target.parts) if part != "/"]
+                continue
+            at /= name
+            own_group = found.gid == self.uid and not found.mode & stat.S_IWOTH
+            if names and found.mode & _OTHERS and not found.mode & stat.S_ISVTX and not own_group:
+                raise RefusedError(
+                    f"{at} has mode {stat.S_IMODE(found.mode):04o}: others can replace what is in it"
+                )
+        return at
+
+
+class Store:
+    """The compiled code below one folder; None keeps nothing. Threads may share it."""
+
+    def __init__(self, root: Path | None, *, trust: Trust | None = None, limit: int = LIMIT_BYTES) -> None:
+        self._root = root
+        self._trust = trust or Trust()
+        self._limit = limit
+        self._real: Path | None = None
+        self._told: set[str] = set()
+        self._written = 0
+        self._lock = threading.Lock()
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """Return the payload of a key; None when there is none that can be trusted."""
+        try:
+            folder = self._folder(kind, key, make=False)
+            data = None if folder is None else self._read(folder / key[2:])
+        except FileNotFoundError:
+            return None
+        except RefusedError as error:
+            self._refuse(error)
+            return None
+        except OSError as error:
+            _say(f"cannot read an entry of {self._root}: {error}; compiling instead")
+            return None
+        if data is None:
+            return None
+        payload = data[_SUM:]
+        if _sum(kind, key, payload) != data[:_SUM]:
+            _say(f"{self._path(kind, key)} is damaged; compiling again")
+            return None
+        return payload
+
+    def put(self, kind: str, key: str, payload: bytes) -> None:
+        """Keep a payload, in place of what was there.
+
+        A folder that cannot be written costs the next run a compilation, nothing else (said under DEBUG).
+        """
+        if len(payload) + _SUM > MOST_BYTES:
+            _say(f"{len(payload)} bytes for {self._path(kind, key)} are more than an entry's {MOST_BYTES}")
+            return
+        try:
+            folder = self._folder(kind, key, make=True)
+            if folder is None:
+                return
+            self._write(folder, key[2:], _sum(kind, key, payload) + payload)
+            self._count(len(payload), key)
+        except RefusedError as error:
+            self._refuse(error)
+        except OSError as error:
+            _say(f"cannot keep compiled code below {self._root}: {error}")
+
+    def files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Yield the store's own files with their status: entries, and those that are being written.
+
+        What else lies below the folder, and what is reached through a link, is left out.
+        """
+        root = self._real or self._root
+        for kind in _folders(root) if root is not None else ():
+            for part in _folders(kind):
+                if not _PART.fullmatch(part.name):
+                    continue
+                for path in _listed(part):
+                    found = _present(path)
+                    if found is not None and stat.S_ISREG(found.st_mode) and _OWN.fullmatch(path.name):
+                        yield path, found
+
+    def trim(self) -> None:
+        """Remove what killed processes left behind and, above the limit, the entries unused for longest."""
+        now, total, kept = time.time(), 0, []
+        for path, found in self.files():
+            if path.name.startswith(_TEMPORARY):
+                if now - found.st_mtime > _ABANDONED_S:
+                    path.unlink(missing_ok=True)
+            else:
+                total += found.st_size
+                kept.append((found.st_mtime_ns, path, found.st_size))
+        if total <= self._limit:
+            return
+        for _, path, size in sorted(kept):
+            if total <= self._limit * 3 // 4:
+                return
+            path.unlink(missing_ok=True)
+            total -= size
+
+    def _path(self, kind: str, key: str) -> Path:
+        return (self._real or self._root or Path()) / kind / key[:2] / key[2:]
+
+    def _folder(self, kind: str, key: str, *, make: bool) -> Path | None:
+        """Return the folder of an entry, every part of it trusted; None when nothing is kept.
+
+        FileNotFoundError when it is absent and not to be made.
+        """
+        if self._root is None:
+            return None
+        real = self._real
+        if real is None:
+            real = self._trust.check_way(self._root)
+            if make:
+                _make_folders(real)
+        at = real
+        for name in ("", kind, key[:2]):
+            at = at / name if name else at
+            try:
+                found = self._trust.look(at)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                _make_folders(at)
+                found = self._trust.look(at)
+            if not stat.S_ISDIR(found.mode):
+                raise NotADirectoryError(f"{at} is no folder")
+            self._trust.check(at, found)
+        self._real = real
+        return at
+
+    def _read(self, path: Path) -> bytes | None:
+        """Return the bytes of a trusted regular file of bounded size; None says that it is none."""
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with open(file, "rb", buffering=0) as stream:  # noqa: PTH123 - opened above with flags of its own
+            found = os.fstat(file)
+            if not stat.S_ISREG(found.st_mode):
+                _say(f"{path} is no regular file; compiling instead")
+                return None
+            self._trust.check(path, Status(found.st_uid, found.st_gid, found.st_mode))
+            if not _SUM <= found.st_size <= MOST_BYTES:
+                _say(f"{path} is damaged: it has {found.st_size} bytes; compiling again")
+                return None
+            if time.time() - found.st_mtime > _USED_S:
+                _renew(file, path)
+            return stream.read(found.st_size)
+
+    def _write(self, folder: Path, name: str, data: bytes) -> None:
+        part = folder / f"{_TEMPORARY}{os.getpid()}-{threading.get_ident()}-{time.monotonic_ns()}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        file = os.open(part, flags, 0o600)
+        try:
+            with open(file, "wb") as stream:  # noqa: PTH123 - opened above with flags of its own
+                os.fchmod(file, 0o600)
+                stream.write(data)
+            part.replace(folder / name)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+    def _count(self, size: int, key: str) -> None:
+        """Trim after each 64th part of the limit that this process wrote, and at one key of 256."""
+        with self._lock:
+            self._written += size
+            if self._written < self._limit // 64 and not key.endswith("00"):
+                return
+            self._written = 0
+        self.trim()
+
+    def _refuse(self, error: RefusedError) -> None:
+        text = f"compiled code is not kept: {error}\nhint: HCQ_CACHE may name another folder"
+        with self._lock:
+            if text in self._told:
+                return
+            self._told.add(text)
+        warnings.warn(text, CacheWarning, stacklevel=4)
+
+
+@functools.lru_cache(maxsize=64)
+def store(root: Path | None) -> Store:
+    """Return the process's store below a folder: what it has to tell, it tells once."""
+    return Store(root)
+
+
+def _sum(kind: str, key: str, payload: bytes) -> bytes:
+    digest = hashlib.blake2b(f"{kind}\0{key}\0".encode(), digest_size=_SUM, person=_PERSON)
+    digest.update(payload)
+    return digest.digest()
+
+
+def _make_folders(folder: Path) -> None:
+    """Make a folder and those above it that are missing, each with mode 0700."""
+    missing = []
+    while not folder.exists():
+        missing.append(folder)
+        folder = folder.parent
+    for path in reversed(missing):
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            continue  # another process was first
+        path.chmod(0o700)  # a umask may have taken our own bits
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return what is in a folder; nothing when another process has removed it."""
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _present(path: Path) -> os.stat_result | None:
+    """Return the status of a path, no link followed; None when another process has removed it."""
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
+
+
+def _folders(folder: Path) -> Iterator[Path]:
+    for path in _listed(folder):
+        found = _present(path)
+        if found is not None and stat.S_ISDIR(found.st_mode):
+            yield path
+
+
+def _renew(file: int, path: Path) -> None:
+    """Mark an open entry as used today."""
+    try:
+        os.utime(file)
+    except OSError as error:  # a read-only file system, or a file of root's: it is used all the same
+        _say(f"cannot renew the time of {path}: {error}")
+
+
+def _say(text: str) -> None:
+    if config().debug:
+        print(f"cache: {text}", file=sys.stderr)  # noqa: T201  # DEBUG talk goes to stderr
