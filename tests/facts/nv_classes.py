@@ -55,6 +55,8 @@ USERMODE_BYTES = 0x10000
 TIME_0_LOW_BIT, TIME_0_HIGH_BIT, TIME_1_HIGH_BIT = 5, 31, 28
 TOKEN_RUNLIST, TOKEN_CHANNEL = (16, 22), (0, 11)
 """Bits of a Hopper work submit token."""
+TOKEN_RUNLIST_DOORBELL = (30, 30)
+"""Of tokens of GB20x (open-gpu-kernel-modules 595.45.04, gb202/dev_vm.h): 1 enables."""
 
 MEMORY_FLAGS = {
     "IGNORE_BANK_PLACEMENT": 0x1, "ALIGNMENT_FORCE": 0x100, "MEMORY_HANDLE_PROVIDED": 0x4000,

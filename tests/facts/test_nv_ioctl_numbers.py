@@ -166,6 +166,7 @@ def test_usermode_registers_are_the_vendors():
     assert bit_ranges(gpfifo.WorkSubmitToken) == {
         "CHANNEL": nv_classes.TOKEN_CHANNEL,
         "RUNLIST": nv_classes.TOKEN_RUNLIST,
+        "RUNLIST_DOORBELL": nv_classes.TOKEN_RUNLIST_DOORBELL,
     }
 
 

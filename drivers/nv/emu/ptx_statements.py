@@ -139,6 +139,8 @@ class Variable:
     references: list[tuple[int, str, int]] = field(default_factory=list)
     """(byte offset, symbol, addend) for initialisers that are addresses."""
     line: int = 0
+    element: int = 1
+    """Bytes of an element of an array."""
 
 
 @dataclass(slots=True)

@@ -66,6 +66,7 @@ class Parser:
         self._scopes = 0
         self._opcode = ""
         self._function: Function | None = None
+        self._variables: dict[str, Variable] = {}
 
     # ---- the module
 
@@ -119,6 +120,7 @@ class Parser:
             for variable in read_variables(self._tokens):
                 variable.extern = extern
                 source.variables[variable.name] = variable
+                self._variables[variable.name] = variable
             self._tokens.expect(";")
         else:
             raise PtxError(token.line, f"unknown directive {token.text!r}")
@@ -289,9 +291,22 @@ class Parser:
         if self._tokens.now.text in ("+", "-") and isinstance(first, Sym):
             sign = 1 if self._tokens.next().text == "+" else -1
             return Sym(first.name, first.offset + sign * self._tokens.integer())
+        if self._tokens.now.text == "[" and isinstance(first, Sym):
+            return self._element(first)
         if self._tokens.now.kind == "mark" and self._tokens.now.text not in (",", ";", "}", ")", "]"):
             raise PtxError(token.line, f"unexpected {self._tokens.now.text!r} in an operand")
         return first
+
+    def _element(self, array: Sym) -> Sym:
+        """Read `[index]` behind an array's name: the address of an element (PTX ISA 5.4.2, 6.4.2)."""
+        token = self._tokens.next()
+        index = self._tokens.integer()
+        self._tokens.expect("]")
+        inner = self._function.variables if self._function is not None else {}
+        variable = inner.get(array.name) or self._variables.get(array.name)
+        if variable is None:
+            raise PtxError(token.line, f"{array.name}[{index}]: no array of that name is declared before")
+        return Sym(array.name, array.offset + index * variable.element)
 
     def _primary(self, scope: Scope) -> Operand:
         token = self._tokens.next()

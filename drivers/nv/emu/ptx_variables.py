@@ -39,7 +39,7 @@ def read_variables(tokens: Tokens, *, single: bool = False) -> list[Variable]:
         while tokens.accept("["):
             count *= 0 if tokens.now.text == "]" else tokens.integer()
             tokens.expect("]")
-        variable = Variable(name, space, type_, step * count, align or step, line=line)
+        variable = Variable(name, space, type_, step * count, align or step, line=line, element=step)
         if tokens.accept("="):
             _initialise(tokens, variable, TYPES[type_] // 8)
         found.append(variable)

@@ -127,8 +127,12 @@ class UsermodeRegister(enum.IntEnum):
 USERMODE_BYTES: Final = 0x10000
 
 
-class WorkSubmitToken(BitStruct, source="nv.md 2.2 step 23"):
-    """What a channel's doorbell takes."""
+class WorkSubmitToken(
+    BitStruct,
+    source="nv.md 2.2 step 23; open-gpu-kernel-modules 595.45.04, gb202/dev_vm.h, kernel_fifo_gb202.c",
+):
+    """What a channel's doorbell takes: rung as the driver gave it, whatever its bits mean."""
 
     CHANNEL: int = bits(11, 0)
     RUNLIST: int = bits(22, 16)
+    RUNLIST_DOORBELL: bool = optional(30, doc="1 rings; tokens of GB20x have it, older GPUs do not know it")

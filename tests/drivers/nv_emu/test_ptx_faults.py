@@ -11,6 +11,7 @@ import pytest
 
 from drivers.emu.launch import Options
 from drivers.emu.report import ReportKind
+from drivers.nv.emu.ptx_statements import PtxError
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REGS = ".reg .pred %p<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>;\n"
@@ -183,3 +184,15 @@ def test_launches_that_contradict_the_kernel_are_refused(bench: Any, out: Any):
         bench.run(kernel("ret;"), "k", 1, 1025, out)
     with pytest.raises(ValueError, match="parameters"):
         bench.run(kernel("ret;"), "k", 1, 32, out, out)
+
+
+@pytest.mark.parametrize("place", [".shared .align 4 .u32 table[4];", ".local .align 4 .u32 table[4];"])
+def test_an_element_of_an_array_has_an_address(bench: Any, out: Any, place: str):
+    body = f"{place} mov.u64 %rd2, table[3]; mov.u64 %rd3, table[0]; sub.u64 %rd4, %rd2, %rd3;"
+    bench.run(kernel(f"{body} cvt.u32.u64 %r1, %rd4; st.global.u32 [%rd1], %r1; ret;"), "k", 1, 64, out)
+    assert set(out.tolist()) == {12}
+
+
+def test_an_element_of_what_is_no_array_is_refused(bench: Any, out: Any):
+    with pytest.raises(PtxError, match=r"nothing\[0\]: no array"):
+        bench.run(kernel("mov.u64 %rd2, nothing[0]; ret;"), "k", 1, 64, out)

@@ -166,13 +166,14 @@ def test_channel_controls_judge_their_arguments(up: Client) -> None:
         rm_classes.NV83DE_ALLOC_PARAMETERS(hAppClient=up.root, hClass3dObject=up.engine_object),
     )
     read = Control.NV83DE_CTRL_CMD_DEBUG_READ_ALL_SM_ERROR_STATES
-    for fields in ({"numSMsToRead": 101}, {"numSMsToRead": 0}, {"numSMsToRead": 100, "startingSM": 100}):
+    for fields in ({"numSMsToRead": 101}, {"numSMsToRead": 0}):
         refused(0x1F, up.control, debugger, read, **fields)
     refused(0x1F, up.control, debugger, read, numSMsToRead=1, hTargetChannel=ring.handle)
     up.control(debugger, read, numSMsToRead=1, hTargetChannel=compute.handle)
-    refused(
-        0x1F, up.control, debugger, Control.NV83DE_CTRL_CMD_DEBUG_CLEAR_ALL_SM_ERROR_STATES, numSMsToClear=133
-    )
+    more = up.control(debugger, read, numSMsToRead=100, startingSM=100)  # than there are: the rest is zero
+    assert not any(state.hwwWarpEsr for state in more.smErrorStateArray)
+    clear = Control.NV83DE_CTRL_CMD_DEBUG_CLEAR_ALL_SM_ERROR_STATES
+    up.control(debugger, clear, numSMsToClear=0xFFFF_FFFF)
     refused(0x1F, up.control, debugger, Control.NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG, action=3)
     up.control(debugger, Control.NV83DE_CTRL_CMD_DEBUG_SET_MODE_MMU_DEBUG, action=1)
     up.control(debugger, Control.NV83DE_CTRL_CMD_DEBUG_SET_EXCEPTION_MASK, exceptionMask=7)

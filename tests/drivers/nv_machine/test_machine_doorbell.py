@@ -109,21 +109,92 @@ def test_the_class_list_has_the_doorbell_classes_of_the_chip_alone(make: Callabl
     client = make(profile).nodes().objects()
     listed = client.control(client.device, Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2)
     seen = {one for one in listed.classList[: listed.numClasses] if one & 0xF0FF == 0xC061}
-    assert seen == {*nv_classes.BY_ROLE[USERMODE[profile]]["usermode"], *_OLDER.get(profile, ())}
+    assert seen == {*nv_classes.BY_ROLE[USERMODE[profile]]["usermode"], *_OLDER[profile]}
 
 
-_OLDER = {"sm_90": (0xC461, 0xC561)}
-"""Hopper lists the older classes too (nv.md 2.1)."""
+_OLDER = {
+    "sm_80": (0xC361, 0xC461, 0xC561),
+    "sm_90": (0xC361, 0xC461, 0xC561),
+    "sm_120": (0xC361, 0xC461, 0xC561, 0xC661),
+}
+"""Those of older generations, which every list has too (g_gpu_class_list.c)."""
 
 
-@pytest.mark.parametrize(("compute", "cls"), [(0xCDC0, 0xC661), (0xCEC0, 0xC761), (0xCBC0, 0xC661)])
+@pytest.mark.parametrize(
+    ("profile", "older"),
+    [
+        ("sm_80", {0xC36F, 0xC46F}),
+        ("sm_90", {0xC36F, 0xC46F, 0xC56F}),
+        ("sm_120", {0xC36F, 0xC46F, 0xC56F, 0xC86F, 0xC96F}),
+    ],
+)
+def test_the_class_list_has_the_channel_classes_of_older_chips(
+    make: Callable[..., Client], profile: str, older: set[int]
+):
+    client = make(profile).nodes().objects()
+    listed = client.control(client.device, Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST_V2)
+    seen = {one for one in listed.classList[: listed.numClasses] if one & 0xF0FF == 0xC06F}
+    assert seen == {*nv_classes.BY_ROLE[USERMODE[profile]]["gpfifo"], *older}
+
+
+@pytest.mark.parametrize(
+    ("profile", "cls"), [("sm_90", 0xC56F), ("sm_120", 0xC56F), ("sm_120", 0xC86F), ("sm_120", 0xC96F)]
+)
+def test_a_channel_of_an_older_class_runs(make: Callable[..., Client], profile: str, cls: int):
+    client = make(profile).up()
+    client.generation = replace(client.generation, gpfifo=(cls,))
+    ring, memory = client.copy_channel(), client.memory(4096, system=True)
+    ring.push(sem(memory.va, 7))
+    wait_word(memory, 0, 7, client)
+    assert client.reports() == []
+
+
+@pytest.mark.parametrize("cls", [0xC461, 0xC661])
+def test_bells_count_through_a_page_of_an_older_class(make: Callable[..., Client], cls: int):
+    client = make("sm_120").up()
+    client.doorbell = client.page(bar1=False, cls=cls)
+    ring, memory = client.copy_channel(), client.memory(4096, system=True)
+    ring.push(sem(memory.va, 7))
+    wait_word(memory, 0, 7, client)
+
+
+def test_the_doorbell_page_is_mapped_through_the_device_too(up: Client):
+    page = up.alloc(up.subdevice, 0xC661)
+    fd = up.map_fd(up.device, page, USERMODE_BYTES, "/dev/nvidia0")
+    advances(up.kernel.mmio(fd, USERMODE_BYTES, 0), up)
+
+
+@pytest.mark.parametrize(("profile", "enabled"), [("sm_80", 0), ("sm_90", 0), ("sm_120", 1)])
+def test_tokens_of_gb20x_carry_runlist_doorbell(make: Callable[..., Client], profile: str, enabled: int):
+    client = make(profile).up()
+    assert [ring.token >> 30 for ring in (client.copy_channel(), client.compute_channel())] == [enabled] * 2
+
+
+@pytest.mark.parametrize(
+    ("mask", "name"),
+    [(~(1 << 30), "RUNLIST_DOORBELL"), (0xFFF, "RUNLIST"), (0x7FFF_FFFF ^ 0x3F0000, "RUNLIST")],
+)
+def test_a_token_that_was_masked_is_named_with_what_it_lost(
+    make: Callable[..., Client], mask: int, name: str
+):
+    client = make("sm_120").up()
+    ring = client.copy_channel()
+    whole, ring.token = ring.token, ring.token & mask
+    ring.push(sem(client.memory(4096).va, 1))
+    (text,) = client.kernel.diagnostics()
+    assert f"{name} differs" in text or f"{name}, " in text
+    assert f"{whole:#x}" in text
+    assert client.machine.channels[0].run.name in text
+
+
+@pytest.mark.parametrize(("compute", "cls"), [(0xCDC0, 0xC661), (0xCBC0, 0xC661)])
 def test_doorbell_classes_of_other_chips_are_refused(make: Callable[..., Client], compute: int, cls: int):
     client = make("sm_120")
     client.generation = GENERATIONS[compute]
     client.machine.profile = replace(client.machine.profile, generation=client.generation)
     client.nodes().objects()
     assert cls in client.machine.profile.classes
-    other = {0xC661: 0xC761, 0xC761: 0xC661}[cls]
+    other = 0xC761
     params = rm_classes.NV_HOPPER_USERMODE_A_PARAMS()
     with pytest.raises(Status, match=f"no class {other:#x}") as got:
         client.alloc(client.subdevice, other, params)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +11,9 @@ from drivers.nv.layouts.gpfifo import GpfifoControl, GpfifoEntry, GpfifoOpcode, 
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SemReduction
 from hcq.errors import UsageError
 from tests.drivers.nv_machine.client import Client, Memory, Ring, method, sem, wait_word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Ready = tuple[Client, Ring, Memory]
 
@@ -46,11 +49,21 @@ def test_nothing_runs_inside_the_doorbell(ready: Ready):
     wait_word(memory, 0, 7, client)
 
 
-def test_the_user_area_tells_how_far_the_ring_was_fetched(ready: Ready):
-    client, ring, memory = ready
-    ring.push(sem(memory.va, 7))
-    wait_word(memory, 0, 7, client)
-    assert struct.unpack_from("<I", ring.memory.view, 0x4000 + 0x88)[0] == ring.put
+@pytest.mark.parametrize("profile", ["sm_80", "sm_90", "sm_120"])
+def test_the_user_area_of_some_channels_tells_how_far_the_ring_was_fetched(
+    make: Callable[..., Client], profile: str
+):
+    told = set()
+    for seed in range(8):
+        client = make(profile, seed=seed).up()
+        ring, memory = client.copy_channel(), client.memory(4096)
+        ring.push(sem(memory.va, 7))
+        wait_word(memory, 0, 7, client)
+        (got,) = struct.unpack_from("<I", ring.memory.view, 0x4000 + 0x88)
+        assert got in (0, ring.put)
+        told.add(bool(got))
+        client.close()
+    assert told == ({False} if profile == "sm_120" else {True, False})
 
 
 def test_the_ring_wraps(ready: Ready):

@@ -229,7 +229,7 @@ def test_only_device_instance_0_exists(make: Make):
 
 @pytest.mark.parametrize(
     ("fields", "code"),
-    [({"flags": 0x108}, 0x29), ({"index": 1}, 0x1F), ({"vaBase": 1 << 57, "flags": 8}, 0x1F)],
+    [({"flags": 0x108}, 0x29), ({"index": 1}, 0x1F), ({"vaBase": 1 << 57, "vaSize": 1, "flags": 8}, 0x1F)],
 )
 def test_an_address_space_has_known_flags_and_limits(make: Make, fields: Any, code: Any):
     client = make().nodes().objects()
@@ -424,7 +424,7 @@ def test_mapping_goes_through_the_right_node_and_object(up: Client):
     refused(0x1F, up.map_fd, up.device, local.handle, 4096, "/dev/nvidiactl")
     refused(0x1F, up.map_fd, up.device, system.handle, 4096, "/dev/nvidia0")
     refused(0x36, up.map_fd, up.subdevice, local.handle, 4096, "/dev/nvidia0")
-    refused(0x1F, up.map_fd, up.device, local.handle, 4096, "", fd=up.kernel.open("/dev/nvidia0"))
+    assert up.map_fd(up.device, local.handle, 4096, "", fd=up.kernel.open("/dev/nvidia0")), "not registered"
     refused(0x1F, up.map_fd, up.device, local.handle, 8192, "/dev/nvidia0")
     refused(0x29, up.map_fd, up.device, local.handle, 4096, "/dev/nvidia0", flags=1)
     refused(0x31, up.map_fd, up.device, up.vaspace, 4096, "/dev/nvidia0")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.kernel import fail
 from drivers.nv.emu.machine.alloc_channel import make_channel, make_ctxshare, make_engine, make_group
 from drivers.nv.emu.machine.alloc_memory import make_memory
+from drivers.nv.emu.machine.dma import make_virtual
 from drivers.nv.emu.machine.objects import (
     Channel,
     ChannelGroup,
@@ -122,9 +123,9 @@ def _vaspace(
         raise Refused(
             NvStatus.INVALID_ARGUMENT, f"only index GPU_NEW, flags, vaBase, vaSize are known: {params}"
         )
-    if params.vaBase + params.vaSize > 1 << machine.profile.va_bits:
+    if params.vaBase + params.vaSize > 1 << machine.profile.space_bits:
         raise Refused(
-            NvStatus.INVALID_ARGUMENT, f"the address space ends above {machine.profile.va_bits} bits"
+            NvStatus.INVALID_ARGUMENT, f"the address space ends above {machine.profile.space_bits} bits"
         )
     return VaSpaceObject(
         handle=handle,
@@ -175,6 +176,7 @@ _RULES: Final[dict[int, Rule]] = {
     RmClass.FERMI_VASPACE_A: Rule(Device, "NV_VASPACE_ALLOCATION_PARAMETERS", _vaspace),
     RmClass.NV01_MEMORY_LOCAL_USER: Rule(Device, "NV_MEMORY_ALLOCATION_PARAMS", make_memory),
     RmClass.NV01_MEMORY_SYSTEM: Rule(Device, "NV_MEMORY_ALLOCATION_PARAMS", make_memory),
+    RmClass.NV01_MEMORY_VIRTUAL: Rule(Device, "NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS", make_virtual),
     RmClass.KEPLER_CHANNEL_GROUP_A: Rule(Device, "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS", make_group),
     RmClass.FERMI_CONTEXT_SHARE_A: Rule(ChannelGroup, "NV_CTXSHARE_ALLOCATION_PARAMETERS", make_ctxshare),
     RmClass.GT200_DEBUGGER: Rule(Device, "NV83DE_ALLOC_PARAMETERS", _debugger),
@@ -186,9 +188,9 @@ def _rule(machine: Machine, cls: int) -> Rule:
     row = machine.profile.generation
     if machine.filtered and cls in SANDBOX_REFUSES_CLASSES:
         raise Refused(NvStatus.INVALID_CLASS, f"the sandbox does not list class {cls:#x}")
-    if cls in row.gpfifo:
+    if cls in machine.profile.channels:
         return Rule(ChannelGroup, NV_CHANNEL_ALLOC_PARAMS.__name__, make_channel)
-    if cls in row.usermode:
+    if cls in machine.profile.doorbells:
         with_params = cls >= USERMODE_WITH_PARAMS
         return Rule(
             Subdevice, NV_HOPPER_USERMODE_A_PARAMS.__name__ if with_params else "", _usermode, required=False

@@ -123,7 +123,9 @@ def make_channel(  # noqa: PLR0917 - the signature of all makers
         find(client, params.hObjectBuffer, Memory, "hObjectBuffer")
     run = ChannelRun(machine, f"channel {handle:#x}", setup)
     needs = (space, setup.userd[0], *(() if share is None else (share,)))
-    made = Channel(handle=handle, cls=cls, run=run, group=parent, needs=needs)
+    made = Channel(
+        handle=handle, cls=cls, run=run, group=parent, needs=needs, owned_by_uvm=space.externally_owned
+    )
     machine.add_channel(made)
     run.hold()
     return made

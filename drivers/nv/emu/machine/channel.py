@@ -52,6 +52,8 @@ _FINISH_CHANCE = 0.125
 
 Small, so that work overlaps.
 """
+_TOLD = 0.75
+"""How many channels of a GPU whose user area may tell what was fetched do so."""
 _channels = itertools.count(1)
 _GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
 _GP_GET = HopperAControlGPFifo.offset_of("GPGet")
@@ -119,6 +121,10 @@ class ChannelRun:
     _put: int = 0
     _slot: int = 0
     _base: int = 0
+    _rung: dict[int, int] = field(default_factory=dict)
+    """Slot -> what the doorbell last told of it."""
+    tells_get: bool = field(init=False)
+    """Whether the user area says how far the ring was fetched: firmware may leave it 0 (docs/sources.md)."""
     host: Host = field(init=False)
     rng: random.Random = field(init=False)
     """Of its own: how often other channels are asked depends on time, what it draws does not."""
@@ -126,6 +132,8 @@ class ChannelRun:
     def __post_init__(self) -> None:
         self.host = Host(self)
         self.rng = random.Random(self.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
+        told = self.machine.leaves_get.random() < _TOLD
+        self.tells_get = told and self.machine.profile.generation.reports_get
 
     def hold(self) -> None:
         """Keep the pages that the hardware writes to, whatever becomes of their objects."""
@@ -179,11 +187,21 @@ class ChannelRun:
                 seen = self.machine.races.releases.host() if self.machine.races else {}
                 entry = _Entry(self._put, raw, self._digest(raw), seen)
                 entries.append(entry)
+                self._rung[self._put] = raw
                 self._put = (self._put + 1) % self.setup.entries
             with self._bell:
                 self.entries.extend(entries)
         except ChannelError as error:
             self.machine.stop(self, error)
+
+    @property
+    def put(self) -> int:
+        """The GPPut that the doorbell last told of."""
+        return self._put
+
+    def stale(self, slot: int) -> int:
+        """Return what a slot of the ring held when the doorbell last told of it; 0 if it never did."""
+        return self._rung.get(slot, 0)
 
     def pending(self) -> tuple[_Entry, ...]:
         """Return the entries not fetched yet; the bell may ring meanwhile."""
@@ -260,6 +278,7 @@ class ChannelRun:
 
     def released(self, written: Written) -> None:
         """Take note, just before, that the work or the method at hand writes a semaphore."""
+        self.machine.words.note(written)
         if self.machine.races is not None:
             known = self.known if self.acting is None else self.acting.work.done()
             self.machine.races.releases.note(self.number, written, known)
@@ -349,7 +368,7 @@ class ChannelRun:
         else:
             self._segment(decoded, entry)
         self._slot = (entry.slot + 1) % self.setup.entries
-        if self.machine.profile.generation.reports_get:
+        if self.tells_get:
             memory, offset = self.setup.userd
             struct.pack_into("<I", memory.backing.view, offset + _GP_GET, self._slot)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -256,17 +255,21 @@ class Compute:
         fresh = action in (PcasAction.INVALIDATE_COPY_SCHEDULE, PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE)
         if not fresh and action not in (PcasAction.SCHEDULE, PcasAction.PREFETCH_SCHEDULE):
             raise self.error(f"{action.name} is not emulated", Kind.UNSUPPORTED)
-        one = self._fetch(va, fresh=fresh)
+        one = self._fetch(va, reread=fresh or action is PcasAction.PREFETCH_SCHEDULE)
         self._run.launch(
             partial(self._grid, one, self._windows(), fresh), ENGINE, f"grid of {va:#x}", ordered=False
         )
 
-    def _fetch(self, va: int, *, fresh: bool) -> Descriptor:
+    def _fetch(self, va: int, *, reread: bool) -> Descriptor:
+        """Read a descriptor; `reread`: the action takes what is in memory, not what the scheduler holds.
+
+        PREFETCH_SCHEDULE reads it again, invalidation or not: tinygrad (a9069c1) rewrites them under it.
+        """
         machine, space = self._run.machine, self._run.space
         size = descriptor.descriptor_bytes(machine.profile)
         raw = space.read(va, size, "the launch descriptor")
         key = (space.number, va)
-        if not fresh and machine.descriptors.get(key, raw) != raw:
+        if not reread and machine.descriptors.get(key, raw) != raw:
             raise launch_error(
                 f"the descriptor at {va:#x} was reused with other content; SCHEDULE without "
                 "invalidation takes the old one",
@@ -286,22 +289,11 @@ class Compute:
             raise launch_error(
                 f"the descriptor at {one.va:#x} changed while its launch was in flight", Kind.LIFETIME
             )
-        before = self._bank0(one)
         yield from run.machine.grids.run(run, windows, one, fresh=fresh)
-        if self._bank0(one) != before:
-            raise launch_error(
-                f"constant bank 0 at {one.banks[0].va:#x} changed while its grid was running", Kind.LIFETIME
-            )
         for release in one.releases:
             self._grid_release(release)
         for dependent, invalidates in one.dependents:
-            yield from self._grid(self._fetch(dependent, fresh=invalidates), windows, invalidates)
-
-    def _bank0(self, one: Descriptor) -> int:
-        """Return a checksum of what constant bank 0 holds now."""
-        if 0 not in one.banks:
-            return 0  # refused before the grid runs
-        return zlib.crc32(self._run.space.read(one.banks[0].va, one.banks[0].size, "constant bank 0"))
+            yield from self._grid(self._fetch(dependent, reread=invalidates), windows, invalidates)
 
     def _grid_release(self, one: descriptor.GridRelease) -> None:
         run, what = self._run, "the grid's release"

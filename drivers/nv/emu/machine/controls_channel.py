@@ -34,7 +34,7 @@ def _schedule(machine: Machine, targets: list[Channel], kind: type[Struct], bloc
         if one.group.alive().engine == EngineType.GR0:
             if not any(isinstance(child, EngineObject) for child in one.children):
                 raise Refused(NvStatus.INVALID_STATE, f"{one} has no engine object yet")
-            if not one.registered and one.has(machine.profile.generation.compute):
+            if one.owned_by_uvm and not one.registered and one.has(machine.profile.generation.compute):
                 raise Refused(
                     NvStatus.INVALID_STATE,
                     f"{one} was not registered with UVM: its context buffers are not mapped",

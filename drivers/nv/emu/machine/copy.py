@@ -1,8 +1,8 @@
 """The copy classes: transfers, fills by remapping, semaphores (nv.md 3.5).
 
 Some words are an error though hardware would be silent, since what they ask for is lost: offsets and sizes
-that no transfer uses, transfers of nothing, bits that do nothing without others. A copy within itself is one
-because the facts do not say in which order the bytes go.
+that no transfer uses, transfers of nothing, bits that do nothing without others. A copy that overlaps itself
+is one because the facts do not say in which order the bytes go; one onto itself is lint.
 """
 
 from __future__ import annotations
@@ -219,7 +219,9 @@ class Copy:
                 self._remap(source, target, transfer)
 
     def _copy(self, source: int, target: int, length: int) -> None:
-        if source < target + length and target < source + length:
+        if source == target:
+            self._run.machine.lint(f"a copy of {length:#x} bytes from {source:#x} to itself")
+        elif source < target + length and target < source + length:
             raise self.error(f"a copy of {length:#x} bytes from {source:#x} to {target:#x} overlaps itself")
         space = self._run.space
         for at in range(0, length, _PIECE):

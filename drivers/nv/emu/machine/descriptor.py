@@ -205,7 +205,7 @@ def _judge_shape(profile: Profile, one: Descriptor) -> None:
         raise launch_error(f"grid {one.grid} is wider than 2^31 - 1")
     if one.threads > 1024 or one.block[2] > 64:
         raise launch_error(f"block {one.block}: at most 1024 threads, 64 in z")
-    step = 0x80 if profile.generation.qmd == "V05" else 0x100
+    step = 0x100 if profile.generation.qmd == "V04" else 0x80  # the others are launched so in public
     if one.shared % step:
         raise launch_error(f"SHARED_MEMORY_SIZE {one.shared:#x} is no multiple of {step:#x}")
     if not one.shared and not any(one.configs):

@@ -34,6 +34,14 @@ def judge(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, ba
     return params
 
 
+def bank_bytes(run: ChannelRun, loaded: Loaded, index: int) -> int:
+    """Return how many bytes of a constant bank a kernel may read; 0 where its image has no such bank."""
+    kernel = loaded.kernel
+    if index == 0:
+        return max(BANK0[run.machine.profile.name].SIZE + kernel.param_bytes, kernel.constant0)
+    return kernel.banks[index].size if index in kernel.banks else 0
+
+
 def _check_prefetch(run: ChannelRun, one: Descriptor) -> None:
     """Check that the code to be prefetched is the program's, and there."""
     at, size = one.prefetch
@@ -81,19 +89,16 @@ def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
         raise launch_error(
             f"the parameters of {kernel.name} start at {kernel.param_base:#x}, facts say {shape.SIZE:#x}"
         )
-    if len(content) < max(shape.SIZE + kernel.param_bytes, kernel.constant0):
+    if len(content) < bank_bytes(run, loaded, 0):
         raise launch_error(
             f"constant bank 0 has {len(content):#x} bytes, {kernel.name} reads "
-            f"{max(shape.SIZE + kernel.param_bytes, kernel.constant0):#x}"
+            f"{bank_bytes(run, loaded, 0):#x}"
         )
     words: Any = shape.from_bytes(content)  # the three layouts have these fields in common
     if words.check():
         raise launch_error(f"constant bank 0 of {kernel.name}: {words.check()[0]}")
     for name, wanted in (("ntid", one.block), ("nctaid", one.grid)):
-        if getattr(words, name) != wanted:
-            raise launch_error(
-                f"constant bank 0 of {kernel.name}: {name} is {getattr(words, name)}, launched with {wanted}"
-            )
+        _check_shape(run, loaded, name, getattr(words, name), wanted)
     _check_addresses(run, windows, one, loaded, words)
     room = max(one.shared - (kernel.static_shared or RESERVED_SHARED), 0)
     told = words.dynamic_shared_size
@@ -104,6 +109,18 @@ def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
         )
     _check_stack(words.stack_pointer, one, loaded)
     return content[shape.SIZE :] + (told or room).to_bytes(4, "little")
+
+
+def _check_shape(
+    run: ChannelRun, loaded: Loaded, name: str, seen: tuple[int, ...], wanted: tuple[int, int, int]
+) -> None:
+    """Refuse a wrong count of threads or groups; that none is told is lint where code does not read it."""
+    if seen == wanted:
+        return
+    text = f"constant bank 0 of {loaded.kernel.name}: {name} is {seen}, launched with {wanted}"
+    if any(seen) or f"%{name}" in loaded.cubin.ptx:
+        raise launch_error(text)
+    run.machine.lint(f"{text}; the code does not read it")
 
 
 def _check_addresses(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, words: Any) -> None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import fail
-from drivers.nv.emu.machine import alloc, alloc_memory, controls, mapping
+from drivers.nv.emu.machine import alloc, alloc_memory, controls, dma, mapping
 from drivers.nv.emu.machine.files import Node, OpenFile
 from drivers.nv.emu.machine.objects import Channel, Client, Device, EngineObject, RmObject, find, insert
 from drivers.nv.emu.machine.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
@@ -232,6 +232,30 @@ def _unmap_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> N
     _refusable(kernel, rm.NVOS34_PARAMETERS, block, call)
 
 
+def _map_dma(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    kind: Any = kernel.machine.structs["NVOS46_PARAMETERS"]
+    params = kind.from_bytes(block)
+
+    def call() -> dict[str, Any]:
+        return {"dmaOffset": dma.map_dma(kernel, file, params)}
+
+    _refusable(kernel, kind, block, call)
+
+
+def _unmap_dma(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    params = rm.NVOS47_PARAMETERS.from_bytes(block)
+
+    def call() -> dict[str, Any]:
+        dma.unmap_dma(kernel, file, params)
+        return {}
+
+    _refusable(kernel, rm.NVOS47_PARAMETERS, block, call)
+
+
+def _dma_sizes(kernel: EmulatedKernel) -> tuple[int, ...]:
+    return (kernel.machine.structs["NVOS46_PARAMETERS"].SIZE,)
+
+
 def _register_fd(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
     ctl = kernel.files.get(rm.nv_ioctl_register_fd_t.from_bytes(block).ctl_fd)
     if ctl is None or ctl.node is not Node.CTL:
@@ -353,6 +377,8 @@ _HANDLERS: Final[
     Escape.NV_ESC_RM_ALLOC_MEMORY: (_exactly(rm.nv_ioctl_nvos02_parameters_with_fd), _alloc_memory),
     Escape.NV_ESC_RM_MAP_MEMORY: (_exactly(rm.nv_ioctl_nvos33_parameters_with_fd), _map_memory),
     Escape.NV_ESC_RM_UNMAP_MEMORY: (_exactly(rm.NVOS34_PARAMETERS), _unmap_memory),
+    Escape.NV_ESC_RM_MAP_MEMORY_DMA: (_dma_sizes, _map_dma),
+    Escape.NV_ESC_RM_UNMAP_MEMORY_DMA: (_exactly(rm.NVOS47_PARAMETERS), _unmap_dma),
     Escape.NV_ESC_REGISTER_FD: (_exactly(rm.nv_ioctl_register_fd_t), _register_fd),
     Escape.NV_ESC_CARD_INFO: (_cards, _card_info),
     Escape.NV_ESC_CHECK_VERSION_STR: (_exactly(rm.nv_ioctl_rm_api_version_t), _version),

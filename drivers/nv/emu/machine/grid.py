@@ -16,7 +16,7 @@ from drivers.emu.slices import SlicedLaunch
 from drivers.nv.emu import ptx
 from drivers.nv.emu.machine.backing import HeldPages
 from drivers.nv.emu.machine.caches import GridCaches
-from drivers.nv.emu.machine.fit import judge
+from drivers.nv.emu.machine.fit import bank_bytes, judge
 from drivers.nv.emu.machine.images import check_bank
 from drivers.nv.emu.machine.kernel_faults import kernel_error
 from drivers.nv.emu.machine.races import note_kernel
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from drivers.emu.memory import AddressSpace
     from drivers.nv.emu.machine.channel import ChannelRun
     from drivers.nv.emu.machine.compute import Windows
-    from drivers.nv.emu.machine.descriptor import Descriptor
+    from drivers.nv.emu.machine.descriptor import Bank, Descriptor
     from drivers.nv.emu.machine.images import Loaded
     from drivers.nv.emu.machine.loads import Loads
     from drivers.nv.emu.machine.races import Work
@@ -75,6 +75,33 @@ class _Turn:
         note_kernel(self.work, self.memory, self.loads)
 
 
+def _bank_content(run: ChannelRun, loaded: Loaded, bank: Bank, used: int) -> bytes:
+    """Read a constant bank: all of it, or the part that the kernel reads where the rest is not mapped."""
+    size = bank.size
+    if used < size and run.space.mapped(bank.va, size) < size:
+        run.machine.lint(
+            f"constant bank {bank.index} of {loaded.kernel.name} has {size:#x} bytes, of which not all are "
+            f"mapped; the kernel reads {used:#x}"
+        )
+        size = used
+    return run.space.read(bank.va, size, f"constant bank {bank.index}")
+
+
+def _check_unchanged(run: ChannelRun, one: Descriptor, loaded: Loaded, before: bytes) -> None:
+    """Refuse arguments that changed while their grid was running; what the kernel does not read is lint."""
+    used, bank = bank_bytes(run, loaded, 0), one.banks[0]
+    after = run.space.read(bank.va, len(before), "constant bank 0")
+    if after[:used] != before[:used]:
+        raise launch_error(
+            f"constant bank 0 at {bank.va:#x} changed while its grid was running", Kind.LIFETIME
+        )
+    if after != before:
+        run.machine.lint(
+            f"constant bank 0 of {loaded.kernel.name} has {bank.size:#x} bytes and changed while its grid "
+            f"was running, behind the {used:#x} that the kernel reads"
+        )
+
+
 class Grids:
     """What one machine keeps between launches: modules by image, what its caches have seen."""
 
@@ -113,6 +140,7 @@ class Grids:
         banks = self._banks(run, one, loaded, fresh=anew or one.invalidates_constants)
         params = judge(run, windows, one, loaded, banks.get(0, b""))
         yield from self._execute(run, windows, one, loaded, params, caches=caches)
+        _check_unchanged(run, one, loaded, banks[0])
 
     def _find(self, run: ChannelRun, one: Descriptor, *, fresh: bool) -> Loaded:
         """Return the kernel at the program address; what the banks tell of it holds for this launch alone."""
@@ -148,10 +176,11 @@ class Grids:
     def _banks(self, run: ChannelRun, one: Descriptor, loaded: Loaded, *, fresh: bool) -> dict[int, bytes]:
         out = {}
         for index, bank in one.banks.items():
-            content = run.space.read(bank.va, bank.size, f"constant bank {index}")
+            used = bank_bytes(run, loaded, index)
+            content = _bank_content(run, loaded, bank, used)
             key = (run.space.number, bank.va)
             cached = self._constants.get(key, b"")
-            common = min(len(content), len(cached))
+            common = min(len(content), len(cached), used)
             if not (fresh or bank.invalidate) and content[:common] != cached[:common]:
                 raise launch_error(
                     f"constant bank {index} at {bank.va:#x} changed since it was last read, and nothing "

@@ -25,10 +25,12 @@ from drivers.nv.emu.machine.objects import (
     RmObject,
     Usermode,
     VaSpaceObject,
+    VirtualMemory,
 )
 from drivers.nv.emu.machine.races import Races
 from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report
 from drivers.nv.emu.machine.scheduler import Scheduler
+from drivers.nv.emu.machine.standstill import Words, standing
 from drivers.nv.emu.machine.turnlock import TurnLock
 from drivers.nv.emu.machine.user import UserMemory
 from drivers.nv.layouts.branches import STRUCTS
@@ -80,6 +82,7 @@ class Machine:
         self.reports: list[Report] = []
         self._told = 0
         """How many of the reports `untold` returned."""
+        self._linted: set[str] = set()
         self.refusals: deque[str] = deque(maxlen=_KEPT)
         """Why ioctls were refused, the latest last."""
         self.launches: Counter[str] = Counter()
@@ -102,6 +105,9 @@ class Machine:
         self.cookies: dict[int, tuple[RmObject, RmObject]] = {}
         """What MAP_MEMORY handed out -> the object mapped, and the one it was mapped through."""
         self.fences = 0
+        self.leaves_get = random.Random(seed)  # noqa: S311 - a choice, not a secret
+        """Decides whose user areas tell GPGet; its own, so that no order hangs on it."""
+        self.words = Words()
         self.scheduler = Scheduler(self)
         self._next = 0
         self.engines = (int(EngineType.GR0), *(copy_engine(i) for i in range(profile.copy_engines)))
@@ -175,6 +181,9 @@ class Machine:
                 channel.run.unbind(one.cls)
             case Memory():
                 one.backing.drop()
+            case VirtualMemory():
+                for va in tuple(one.mapped):
+                    one.unmap(va, "with its NV01_MEMORY_VIRTUAL")
             case VaSpaceObject():
                 one.space.clear("with its address space")
 
@@ -191,7 +200,10 @@ class Machine:
         )
         self._next += 1
         number = self._next % _CHANNELS
-        while (token := int(WorkSubmitToken(CHANNEL=number, RUNLIST=runlist))) in self.tokens:
+        rings = self.profile.runlist_doorbell
+        while (
+            token := int(WorkSubmitToken(CHANNEL=number, RUNLIST=runlist, RUNLIST_DOORBELL=rings))
+        ) in self.tokens:
             number = (number + 1) % _CHANNELS
         self.tokens[token] = channel
 
@@ -276,6 +288,12 @@ class Machine:
         """Report what works though facts advise otherwise."""
         self.reports.append(Report(kind=Kind.ADVICE, message=message))
 
+    def lint(self, message: str) -> None:
+        """Report once what works, and is a sign of a mistake all the same."""
+        if message not in self._linted:
+            self._linted.add(message)
+            self.advise(message)
+
     def note(self, message: str) -> None:
         """Remember why a call was refused."""
         self.refusals.append(message)
@@ -286,10 +304,15 @@ class Machine:
         return [report for report in self.reports if report.fatal]
 
     def untold(self) -> tuple[str, ...]:
-        """Return the reports of faults since the last call as texts, the oldest first."""
+        """Return the reports of faults since the last call as texts, the oldest first.
+
+        Where there are none, what channels wait for and what the host wrote and never told: somebody asks
+        because work makes no end.
+        """
         with self.lock:
             new, self._told = self.reports[self._told :], len(self.reports)
-            return tuple(str(report) for report in new if report.fatal)
+            texts = tuple(str(report) for report in new if report.fatal)
+            return texts or tuple(text for channel in self.channels for text in standing(channel))
 
     # ---- events
 

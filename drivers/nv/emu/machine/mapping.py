@@ -30,17 +30,11 @@ def attach(kernel: EmulatedKernel, target: Memory | Usermode, offset: int, lengt
         if kernel.machine.filtered:
             fail("ioctl", errno.EINVAL, text)
         raise Refused(NvStatus.INVALID_ARGUMENT, text)
-    client = target.client
     local = isinstance(target, Usermode) or target.cls == RmClass.NV01_MEMORY_LOCAL_USER
     wanted = Node.GPU if local else Node.CTL
     if file.node is not wanted:
         raise Refused(
             NvStatus.INVALID_ARGUMENT, f"{target} is mapped through {wanted.value}, not {file.path}"
-        )
-    if local and file.ctl_fd != client.ctl_fd:
-        raise Refused(
-            NvStatus.INVALID_ARGUMENT,
-            f"descriptor {fd} was not registered (REGISTER_FD) with that of {client}",
         )
     if file.context is not None:
         text = f"descriptor {fd} has a mapping already: each needs a fresh one"
@@ -60,11 +54,10 @@ def map_memory(kernel: EmulatedKernel, file: OpenFile, params: NVOS33_PARAMETERS
     target = find(client, params.hMemory, RmObject, "hMemory")
     if not isinstance(target, (Memory, Usermode)):
         raise Refused(NvStatus.INVALID_OBJECT, f"{target} cannot be mapped")
-    right = Subdevice if isinstance(target, Usermode) else Device
-    if not isinstance(above, right) or target.parent is not above:
-        raise Refused(
-            NvStatus.INVALID_OBJECT_PARENT, f"hDevice {above} is not the {right.__name__} of {target}"
-        )
+    right = (Device, Subdevice) if isinstance(target, Usermode) else (Device,)
+    if not isinstance(above, right) or not target.under(above):
+        names = " or ".join(one.__name__ for one in right)
+        raise Refused(NvStatus.INVALID_OBJECT_PARENT, f"hDevice {above} is not the {names} of {target}")
     if isinstance(target, Memory) and target.cls == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
         raise Refused(NvStatus.NOT_SUPPORTED, "user pages need no mapping: their owner has them")
     if params.flags & ~_CACHING_MASK:

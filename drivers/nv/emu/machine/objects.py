@@ -72,6 +72,9 @@ class Client(RmObject):
 class Device(RmObject):
     """The GPU as a client sees it."""
 
+    space: VaSpace | None = None
+    """The address space of the resource manager's own choice, once something asked for it."""
+
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Subdevice(RmObject):
@@ -96,6 +99,24 @@ class VaSpaceObject(RmObject):
     space: VaSpace
     externally_owned: bool
     registered: bool = False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class VirtualMemory(RmObject):
+    """A range of an address space that memory is mapped into by MAP_MEMORY_DMA."""
+
+    space: VaSpace
+    first: int
+    last: int
+    externally_owned: bool
+    mapped: dict[int, Memory] = field(default_factory=dict, repr=False)
+    """Address -> what was mapped there through this object."""
+
+    def unmap(self, va: int, why: str) -> None:
+        """Remove one mapping."""
+        del self.mapped[va]
+        if va in self.space.backings:  # else it went with its space
+            self.space.remove(va, why)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -142,6 +163,8 @@ class Channel(RmObject):
     registered: bool = False
     """With UVM: its context buffers are mapped."""
     scheduled: bool = False
+    owned_by_uvm: bool = True
+    """Whether its address space is one in which UVM maps, its context buffers too."""
     disabled: bool = False
     """By FIFO_DISABLE_CHANNELS: work waits until it is enabled."""
 

@@ -61,13 +61,52 @@ class Profile:
     def classes(self) -> tuple[int, ...]:
         """The class list of the device."""
         row = self.generation
-        return (*_EVERYWHERE, *row.gpfifo, *row.usermode, row.compute, *row.copy)
+        return (*_EVERYWHERE, *self.channels, *self.doorbells, row.compute, *row.copy)
+
+    @property
+    def channels(self) -> tuple[int, ...]:
+        """The channel classes: those of older generations are listed and made too."""
+        return _LISTED[self.generation.compute][0]
+
+    @property
+    def doorbells(self) -> tuple[int, ...]:
+        """The doorbell classes, those of older generations too."""
+        return _LISTED[self.generation.compute][1]
+
+    @property
+    def runlist_doorbell(self) -> bool:
+        """Whether tokens carry RUNLIST_DOORBELL, without which nothing rings (kernel_fifo_gb202.c)."""
+        return self.generation.compute == _GB20X
+
+    @property
+    def space_bits(self) -> int:
+        """How far an address space of the resource manager reaches, UVM's limit or not."""
+        return 57 if self.wide else 49
 
 
 SMS_PER_TPC: Final = 2
 MAX_WARPS_PER_SM: Final = 64
 
 _EVERYWHERE: Final = tuple(int(one) for one in RmClass)
+
+_GB20X = 0xCEC0
+_AMPERE = (0xC56F, 0xC46F, 0xC36F), (0xC561, 0xC461, 0xC361)
+_HOPPER = (0xC86F, *_AMPERE[0]), (0xC661, *_AMPERE[1])
+_GB100 = (0xC96F, *_HOPPER[0]), _HOPPER[1]
+_LISTED: Final[Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]] = MappingProxyType(
+    {
+        0xC6C0: _AMPERE,
+        0xC7C0: _AMPERE,
+        0xC9C0: _AMPERE,
+        0xCBC0: _HOPPER,
+        0xCDC0: _GB100,
+        0xCEC0: ((0xCA6F, *_GB100[0]), (0xC761, *_GB100[1])),
+    }
+)
+"""Compute class -> channel classes and doorbell classes, the newest first.
+
+Source: open-gpu-kernel-modules 570.211.01, 580.142 and 595.45.04, g_gpu_class_list.c (alike in all three).
+"""
 
 PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
     {
@@ -157,7 +196,7 @@ SANDBOX_ESCAPES: Final = frozenset(
 )
 """Frontend ioctls that pass the sandbox (nv.md 7.2); all others are EINVAL there."""
 
-SANDBOX_REFUSES_CLASSES: Final = frozenset({int(RmClass.NV01_MEMORY_VIRTUAL), 0xC561})
+SANDBOX_REFUSES_CLASSES: Final = frozenset({int(RmClass.NV01_MEMORY_VIRTUAL), 0xC561, 0xC361, 0xC36F})
 """Classes that the sandbox does not list though the device has them (nv.md 7.2)."""
 
 SANDBOX_REFUSES_CONTROLS: Final = frozenset(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _METHOD_SPACE = 1 << 14
+_NOP = 0
+"""A header that does nothing (open-gpu-kernel-modules 595.45.04, clc56f.h, NVC56F_DMA_NOP)."""
 
 
 class MethodCall(NamedTuple):
@@ -34,6 +36,9 @@ def decode(words: Sequence[int]) -> list[MethodCall]:
     calls: list[MethodCall] = []
     at = 0
     while at < len(words):
+        if words[at] == _NOP:
+            at += 1
+            continue
         header = MethodHeader.from_int(words[at])
         # Three bits: the names of subchannels are the vendor's convention, no limit (nv.md 3.2).
         violations = [one for one in header.check() if one.field != "SUBCHANNEL"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from drivers.nv.emu.machine.operation import Outcome
 from drivers.nv.emu.machine.reports import ChannelError, Kind, defect
+from drivers.nv.emu.machine.standstill import passed
 from drivers.nv.emu.machine.waitgraph import find_deadlock
 from drivers.nv.layouts.fault import RcCode
 from hcq.errors import HcqError
@@ -167,5 +168,7 @@ class Scheduler:
             if self._bells:
                 return
         self._judged = True
-        for run, text in (found or {}).items():
+        if not found:
+            found = {run: text for run in busy if run.stuck and (text := passed(run, self._machine.words))}
+        for run, text in found.items():
             self._machine.stop(run, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.DEADLOCK, text))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from drivers.nv.emu.machine.reports import Kind
-from drivers.nv.layouts.gpfifo import UsermodeRegister
+from drivers.nv.layouts.gpfifo import UsermodeRegister, WorkSubmitToken
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Doorbell:
             self._refuse("a write to a page that was unmapped")
         channel = machine.tokens.get(value)
         if channel is None:
-            machine.find(Kind.HOST, f"the doorbell was rung with {value:#x}, which is no channel's token")
+            machine.find(Kind.HOST, self._strange(value))
             return
         combined = channel.run.setup.userd[0].write_combined
         if combined and machine.fences == self._fences:
@@ -73,6 +73,21 @@ class Doorbell:
             )
         self._fences = machine.fences
         machine.scheduler.rung(channel)
+
+    def _strange(self, value: int) -> str:
+        """Say what is wrong with a token that is no channel's."""
+        text = f"the doorbell was rung with {value:#x}, which is no channel's token"
+        mask = WorkSubmitToken.FIELDS["CHANNEL"].mask()
+        near = [(one, channel) for one, channel in self._machine.tokens.items() if not (one ^ value) & mask]
+        for token, channel in near:
+            fields = WorkSubmitToken.FIELDS.items()
+            changed = [name for name, field in fields if (token ^ value) & field.mask()]
+            other = f"{', '.join(changed)} differs" if changed else f"bits {token ^ value:#x} differ"
+            text += (
+                f"; {channel.run.name} has {token:#x}: {other}. A token is rung as "
+                "GPFIFO_GET_WORK_SUBMIT_TOKEN gave it"
+            )
+        return text
 
     def write64(self, offset: int, value: int) -> None:
         """Refuse: the registers have 32 bits."""

@@ -99,6 +99,13 @@ class VaSpace:
         """Cut a range that is mapped where allocations meet."""
         return self._pieces(va, size, MmuAccess.READ, "an engine")
 
+    def mapped(self, va: int, size: int) -> int:
+        """Return how many bytes of [va, va + size) are mapped without a hole, from its start."""
+        at = va
+        while at < va + size and (mapping := self.map.find(at)) is not None:
+            at = mapping.end
+        return min(at - va, size)
+
     def reach(self, va: int, size: int, access: MmuAccess, what: str) -> None:
         """Raise the MMU fault of the first byte of [va, va + size) that cannot be accessed."""
         self._pieces(va, size, access, what)
