@@ -15,6 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
+from compiler.power import power
+from compiler.remainder import fmod
 from compiler.transcendental import DECOMPOSITIONS
 from hcq.errors import CompileError
 
@@ -293,13 +295,14 @@ UNARY: dict[str, Callable[[Builder, DType, Line], Line]] = {
 
 BINARY: dict[str, Callable[[Builder, DType, Line, Line], Line]] = {
     "ADD": _add, "SUB": _sub, "MUL": _mul, "DIV": _div, "FLOORDIV": _floordiv, "MOD": _mod,
+    "FMOD": lambda b, _d, x, y: fmod(b, x, y), "POW": power,
     "MAX": _pick("ogt", "max"), "MIN": _pick("olt", "min"),
     "LT": _compare("olt", "slt", "ult"), "EQ": _compare("oeq", "eq", "eq"), "NE": _compare("une", "ne", "ne"),
     "AND": _bitwise("and"), "OR": _bitwise("or"), "XOR": _bitwise("xor"),
     "SHL": _shift("shl"), "SHR": _shift("shr"),
 }  # fmt: skip
 
-EXACT = frozenset(("NEG", "ABS", "FLOOR", "CEIL", "TRUNC", "ROUND", "MAX", "MIN"))
+EXACT = frozenset(("NEG", "ABS", "FLOOR", "CEIL", "TRUNC", "ROUND", "MAX", "MIN", "FMOD"))
 """Float operations whose result needs no rounding to a half type."""
 
 

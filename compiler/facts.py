@@ -25,7 +25,8 @@ _CAP: Final = 1000
 _WEIGHT: Final = {
     **dict.fromkeys(TRANSCENDENTAL, 20),
     **dict.fromkeys((Ops.SQRT, Ops.RECIP, Ops.DIV), 4),
-    **dict.fromkeys((Ops.FLOORDIV, Ops.MOD), 6),
+    **dict.fromkeys((Ops.FLOORDIV, Ops.MOD, Ops.FMOD), 6),
+    Ops.POW: 40,
     Ops.GATHER: 20,
 }
 _HEAVY: Final = frozenset(_WEIGHT)

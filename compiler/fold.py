@@ -169,6 +169,14 @@ def fold_mod(dtype: DType, src: Sources) -> UOp | None:
     return None
 
 
+def fold_pow(dtype: DType, src: Sources) -> UOp | None:
+    """Fold x**0 → 1; x**1 → x; 1**x → 1: also where x is NaN."""
+    x, y = src
+    if (y.op is Ops.CONST and y.arg == 0) or (x.op is Ops.CONST and x.arg == 1):
+        return const(1, dtype)
+    return x if y.op is Ops.CONST and y.arg == 1 else None
+
+
 def fold_same(_dtype: DType, src: Sources) -> UOp | None:
     """MAX(x, x), MIN(x, x) → x."""
     return src[0] if src[0] is src[1] else None
@@ -329,6 +337,7 @@ RULES: Final[dict[str, Callable[[DType, Sources], UOp | None]]] = {
     Ops.DIV: fold_div,
     Ops.FLOORDIV: fold_floordiv,
     Ops.MOD: fold_mod,
+    Ops.POW: fold_pow,
     Ops.MAX: fold_same,
     Ops.MIN: fold_same,
     Ops.AND: fold_and,

@@ -91,6 +91,10 @@ class Ops:
     """Integers, rounded down."""
     MOD: Final = "MOD"
     """Integers, the sign of the divisor."""
+    FMOD: Final = "FMOD"
+    """Floats: x - trunc(x / y) * y, exactly, with the sign of x; NaN where x is infinite or y is 0."""
+    POW: Final = "POW"
+    """Floats: as C's pow. Integers: wraps around; a negative power is 0, or 1 or -1 where the base is one."""
     MAX: Final = "MAX"
     MIN: Final = "MIN"
     AND: Final = "AND"
@@ -172,7 +176,7 @@ UNARY: Final = frozenset((
 CASTS: Final = frozenset((Ops.CAST, Ops.BITCAST))
 COMPARE: Final = frozenset((Ops.LT, Ops.EQ, Ops.NE))
 BINARY: Final = COMPARE | {
-    Ops.ADD, Ops.SUB, Ops.MUL, Ops.DIV, Ops.FLOORDIV, Ops.MOD, Ops.MAX, Ops.MIN,
+    Ops.ADD, Ops.SUB, Ops.MUL, Ops.DIV, Ops.FLOORDIV, Ops.MOD, Ops.FMOD, Ops.POW, Ops.MAX, Ops.MIN,
     Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
 }  # fmt: skip
 ELEMENTWISE: Final = UNARY | CASTS | BINARY | {Ops.WHERE}
@@ -184,9 +188,9 @@ TRANSCENDENTAL: Final = frozenset((
     Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.EXPM1, Ops.LOG1P, Ops.SIN, Ops.COS, Ops.TANH,
 ))  # fmt: skip
 FLOAT_ONLY: Final = TRANSCENDENTAL | {
-    Ops.RECIP, Ops.SQRT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.DIV,
+    Ops.RECIP, Ops.SQRT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.DIV, Ops.FMOD,
 }  # fmt: skip
 INT_ONLY: Final = frozenset((Ops.FLOORDIV, Ops.MOD, Ops.SHL, Ops.SHR))
 BITWISE: Final = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.NOT))
-NUMBER_ONLY: Final = frozenset((Ops.NEG, Ops.ABS, Ops.ADD, Ops.SUB, Ops.MUL))
+NUMBER_ONLY: Final = frozenset((Ops.NEG, Ops.ABS, Ops.ADD, Ops.SUB, Ops.MUL, Ops.POW))
 NAMES: Final = frozenset(v for k, v in vars(Ops).items() if k.isupper())

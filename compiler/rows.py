@@ -25,7 +25,7 @@ ROW_BYTES = 64 << 10
 
 It lives on a worker's stack and should stay in the first cache levels.
 """
-_DEAR = TRANSCENDENTAL | {Ops.DIV, Ops.SQRT, Ops.RECIP, Ops.MOD, Ops.FLOORDIV}
+_DEAR = TRANSCENDENTAL | {Ops.DIV, Ops.SQRT, Ops.RECIP, Ops.MOD, Ops.FLOORDIV, Ops.FMOD, Ops.POW}
 
 
 def find_rows(kernel: Kernel, split: Split) -> tuple[Row, ...]:

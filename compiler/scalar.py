@@ -106,6 +106,10 @@ def _div(a: Number, b: Number) -> Number:
     return a / b
 
 
+def _fmod(a: Number, b: Number) -> Number:
+    return math.nan if b == 0 or math.isinf(a) else math.fmod(a, b)
+
+
 def _extreme(choose: Callable[[Number, Number], Number]) -> Callable[[Number, Number], Number]:
     return lambda a, b: math.nan if math.isnan(a) or math.isnan(b) else choose(a, b)
 
@@ -144,6 +148,7 @@ _FLOAT: Final[dict[str, Callable[..., Number | None]]] = {
     Ops.SUB: lambda a, b: a - b,
     Ops.MUL: lambda a, b: a * b,
     Ops.DIV: _div,
+    Ops.FMOD: _fmod,
     Ops.MAX: _extreme(max),
     Ops.MIN: _extreme(min),
     Ops.LT: lambda a, b: a < b,
@@ -152,6 +157,12 @@ _FLOAT: Final[dict[str, Callable[..., Number | None]]] = {
 }
 _FLOAT_TO_BOOL: Final = frozenset((Ops.LT, Ops.EQ, Ops.NE))
 _WIDEST: Final = 64
+
+
+def _pow(a: int, b: int) -> int:
+    if b >= 0:
+        return pow(a, b, 1 << _WIDEST)
+    return a ** (b & 1) if abs(a) == 1 else 0
 
 
 def _shl(a: int, b: int) -> int:
@@ -171,6 +182,7 @@ _INT: Final[dict[str, Callable[..., Number]]] = {
     Ops.MUL: lambda a, b: a * b,
     Ops.FLOORDIV: lambda a, b: a // b if b else 0,
     Ops.MOD: lambda a, b: a % b if b else 0,
+    Ops.POW: _pow,
     Ops.MAX: max,
     Ops.MIN: min,
     Ops.AND: lambda a, b: a & b,

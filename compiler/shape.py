@@ -82,9 +82,11 @@ def weight(op: str) -> float:
     """Vector instructions of an operation, about."""
     if op in TRANSCENDENTAL:
         return 22.0
+    if op is Ops.POW:
+        return 60.0
     if op in (Ops.DIV, Ops.SQRT, Ops.RECIP):
         return 8.0
-    if op in (Ops.FLOORDIV, Ops.MOD):
+    if op in (Ops.FLOORDIV, Ops.MOD, Ops.FMOD):
         return 20.0
     return 1.0 if op in BINARY or op in UNARY or op in (Ops.WHERE, Ops.CAST) else 0.0
 

@@ -144,7 +144,7 @@ def expm1(b: Builder, x: Line) -> Line:
     return v.where("olt", b.call("fabs", x), tiny, x, y)
 
 
-def _log_split(v: Floats, x: Line) -> tuple[Line, Line]:
+def log_split(v: Floats, x: Line) -> tuple[Line, Line]:
     """x = (1 + f) * 2**e with 1 + f in [sqrt(1/2), sqrt(2)).
 
     (f, e as a float). Denormals are scaled first.
@@ -171,7 +171,7 @@ def _log_specials(v: Floats, x: Line, y: Line) -> Line:
 def log(b: Builder, x: Line) -> Line:
     """The natural logarithm."""
     v = Floats(b, x.dtype)
-    f, e = _log_split(v, x)
+    f, e = log_split(v, x)
     high, low = _ln2(v)
     if v.single():
         z = v.mul(f, f)
@@ -190,7 +190,7 @@ def log1p(b: Builder, x: Line) -> Line:
     u = v.add(x, 1.0)
     back = v.sub(u, x)
     lost = v.add(v.sub(x, v.sub(u, back)), v.sub(1.0, back))
-    f, e = _log_split(v, u)
+    f, e = log_split(v, u)
     near = b.cmp("oeq", e, v.f(0.0))
     f = b.select(near, x, f)  # exact, so nothing is lost
     scale = v.power_of_two(v.to_int(v.neg(v.where("ogt", e, 60.0, 60.0, e))))
@@ -219,7 +219,7 @@ def _log_double(v: Floats, f: Line) -> tuple[Line, Line, Line]:
 def log2(b: Builder, x: Line) -> Line:
     """The logarithm to base 2; exact for powers of two."""
     v = Floats(b, x.dtype)
-    f, e = _log_split(v, x)
+    f, e = log_split(v, x)
     if v.single():
         z = v.mul(f, f)
         rest = v.fma(z, -0.5, v.mul(v.mul(v.horner(LOG_32, f), f), z))

@@ -59,6 +59,8 @@ RULES: Final[dict[str, Any]] = {
     Ops.SUB: gradients.subtract,
     Ops.MUL: gradients.multiply,
     Ops.DIV: gradients.divide,
+    Ops.POW: gradients.power,
+    Ops.FMOD: gradients.remainder,
     Ops.MAX: gradients.greater,
     Ops.MIN: gradients.greater,
     Ops.WHERE: gradients.select,

@@ -149,6 +149,30 @@ def divide(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     return apply(Ops.DIV, None, g, b), _neg(apply(Ops.DIV, None, _mul(g, out), b))
 
 
+def power(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """A power x^y: g y x^(y-1), 0 where y is 0; g out ln x, 0 where x is 0 and y is not negative."""
+    x, y = sources
+    zero, one = _number(g, 0.0), _number(g, 1.0)
+    slope = _mul(g, _mul(y, apply(Ops.POW, None, x, apply(Ops.SUB, None, y, one))))
+    flat = apply(Ops.AND, None, apply(Ops.EQ, None, x, zero), _not_below(y, zero))
+    growth = _mul(g, _mul(out, apply(Ops.LOG, None, x)))
+    return (
+        apply(Ops.WHERE, None, apply(Ops.EQ, None, y, zero), zero, slope),
+        apply(Ops.WHERE, None, flat, zero, growth),
+    )
+
+
+def _not_below(a: Tensor, b: Tensor) -> Tensor:
+    return apply(Ops.OR, None, apply(Ops.LT, None, b, a), apply(Ops.EQ, None, a, b))
+
+
+def remainder(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Remainder of x by y: g, and -g times the whole quotient that was taken away."""
+    x, y = sources
+    taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, out), y))
+    return g, _neg(_mul(g, taken))
+
+
 def greater(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Greater or lesser of a, b: g to the one that was taken; half to each where they are equal."""
     a, b = sources

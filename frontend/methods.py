@@ -22,6 +22,7 @@ from frontend.ops import (
     movement,
     nnops,
     parts,
+    powers,
     random,
     reduce,
     running,
@@ -64,7 +65,7 @@ class Methods:
     div = division.div
     floordiv = division.floordiv
     mod = division.mod
-    pow = elementwise.pow
+    pow = powers.pow
     maximum = elementwise.maximum
     minimum = elementwise.minimum
     neg = elementwise.neg

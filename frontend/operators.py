@@ -7,7 +7,7 @@ elementwise, so tensors are equal as dictionary keys only to themselves. Inherit
 from __future__ import annotations
 
 from frontend.assignment import in_place
-from frontend.ops import comparison, division, elementwise, functions, indexing, linalg, writing
+from frontend.ops import comparison, division, elementwise, functions, indexing, linalg, powers, writing
 
 
 class Operators:
@@ -25,8 +25,8 @@ class Operators:
     __rfloordiv__ = division.rfloordiv
     __mod__ = division.mod
     __rmod__ = division.rmod
-    __pow__ = elementwise.pow
-    __rpow__ = elementwise.rpow
+    __pow__ = powers.pow
+    __rpow__ = powers.rpow
     __matmul__ = linalg.matmul
     __rmatmul__ = linalg.rmatmul
     __and__ = __rand__ = elementwise.bitwise_and
@@ -57,7 +57,7 @@ class Operators:
     __itruediv__ = in_place(division.true_div)
     __ifloordiv__ = in_place(division.floordiv)
     __imod__ = in_place(division.mod)
-    __ipow__ = in_place(elementwise.pow)
+    __ipow__ = in_place(powers.pow)
     __iand__ = in_place(elementwise.bitwise_and)
     __ior__ = in_place(elementwise.bitwise_or)
     __ixor__ = in_place(elementwise.bitwise_xor)

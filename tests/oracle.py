@@ -103,13 +103,30 @@ def _shift(a: Array, b: Array, *, left: bool) -> Array:
     )
 
 
+def _power(a: Array, b: Array) -> Array:
+    if a.dtype.kind == "f":
+        return np.power(a, b)
+    bits = a.dtype.itemsize * 8
+    result = np.array(
+        [_whole_power(int(x), int(y), bits) for x, y in zip(a.flat, b.flat, strict=True)], np.uint64
+    )
+    return result.astype(f"u{a.dtype.itemsize}").view(a.dtype).reshape(a.shape)
+
+
+def _whole_power(x: int, y: int, bits: int) -> int:
+    if y < 0:
+        x, y = (x, y & 1) if x in (1, -1) else (0, 1)
+    return pow(x, y, 1 << bits)
+
+
 COMPUTE: dict[str, Any] = {
     Ops.NEG: np.negative, Ops.ABS: np.abs, Ops.RECIP: lambda x: 1 / x, Ops.SQRT: np.sqrt, Ops.EXP: np.exp,
     Ops.EXP2: np.exp2, Ops.LOG: np.log, Ops.LOG2: np.log2, Ops.SIN: np.sin, Ops.COS: np.cos,
     Ops.TANH: np.tanh, Ops.EXPM1: np.expm1, Ops.LOG1P: np.log1p,
     Ops.FLOOR: np.floor, Ops.CEIL: np.ceil, Ops.TRUNC: np.trunc, Ops.ROUND: np.rint, Ops.NOT: np.invert,
     Ops.ADD: np.add, Ops.SUB: np.subtract, Ops.MUL: np.multiply, Ops.DIV: np.divide, Ops.FLOORDIV: _floordiv,
-    Ops.MOD: _mod, Ops.MAX: np.maximum, Ops.MIN: np.minimum, Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or,
+    Ops.MOD: _mod, Ops.FMOD: np.fmod, Ops.POW: _power,
+    Ops.MAX: np.maximum, Ops.MIN: np.minimum, Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or,
     Ops.XOR: np.bitwise_xor, Ops.SHL: lambda a, b: _shift(a, b, left=True),
     Ops.SHR: lambda a, b: _shift(a, b, left=False), Ops.LT: np.less, Ops.EQ: np.equal, Ops.NE: np.not_equal,
     Ops.WHERE: np.where,

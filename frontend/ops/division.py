@@ -42,9 +42,37 @@ def rdiv(self: Tensor, other: Tensor | Number) -> Tensor:
     return apply(Ops.DIV, None, y, x)
 
 
+def _remainder(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return C's fmod, and where it is not 0 and has the other sign than y."""
+    rest = apply(Ops.FMOD, None, x, y)
+    zero = constant(x, 0.0, x.expr.dtype, x.expr.shape)
+    signs = apply(Ops.XOR, None, apply(Ops.LT, None, rest, zero), apply(Ops.LT, None, y, zero))
+    return rest, apply(Ops.AND, None, apply(Ops.NE, None, rest, zero), signs)
+
+
+def _float_floordiv(x: Tensor, y: Tensor) -> Tensor:
+    """Return the quotient of floats rounded down, by way of the exact remainder.
+
+    x - rest is a multiple of y, so its quotient is near a whole number, and rounds to it; the rounded
+    quotient of x itself may lie above. Where x is nearer to 0 than y, a zero of the quotient's sign.
+    """
+    dtype, shape = x.expr.dtype, x.expr.shape
+    zero, one, half = (constant(x, value, dtype, shape) for value in (0.0, 1.0, 0.5))
+    rest, opposed = _remainder(x, y)
+    whole = apply(Ops.DIV, None, apply(Ops.SUB, None, x, rest), y)
+    whole = apply(Ops.WHERE, None, opposed, apply(Ops.SUB, None, whole, one), whole)
+    down = apply(Ops.FLOOR, None, whole)
+    short = apply(Ops.LT, None, half, apply(Ops.SUB, None, whole, down))
+    down = apply(Ops.WHERE, None, short, apply(Ops.ADD, None, down, one), down)
+    small = apply(Ops.OR, None, apply(Ops.EQ, None, whole, zero), apply(Ops.EQ, None, y, zero))
+    return apply(Ops.WHERE, None, small, apply(Ops.TRUNC, None, apply(Ops.DIV, None, x, y)), down)
+
+
 def _floordiv(x: Tensor, y: Tensor) -> Tensor:
-    if x.expr.dtype.is_float:
-        return apply(Ops.FLOOR, None, apply(Ops.DIV, None, x, y))
+    dtype = x.expr.dtype
+    if dtype.is_float:
+        wide = dtypes.float32 if dtype.bits == 16 else dtype
+        return convert(_float_floordiv(convert(x, wide), convert(y, wide)), dtype)
     if x.expr.dtype is dtypes.bool:
         x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
     return apply(Ops.FLOORDIV, None, x, y)
@@ -52,7 +80,8 @@ def _floordiv(x: Tensor, y: Tensor) -> Tensor:
 
 def _mod(x: Tensor, y: Tensor) -> Tensor:
     if x.expr.dtype.is_float:
-        return apply(Ops.SUB, None, x, apply(Ops.MUL, None, _floordiv(x, y), y))
+        rest, opposed = _remainder(x, y)
+        return apply(Ops.WHERE, None, opposed, apply(Ops.ADD, None, rest, y), rest)
     if x.expr.dtype is dtypes.bool:
         x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
     return apply(Ops.MOD, None, x, y)

@@ -1,9 +1,7 @@
-"""Elementwise methods: sums, products, powers, bits and selections, with broadcasting and promotion."""
+"""Elementwise methods: sums, products, bits and selections, with broadcasting and promotion."""
 
 from __future__ import annotations
 
-import builtins
-import math
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes, promote
@@ -79,76 +77,6 @@ def maximum(self: Tensor, other: Tensor | Number) -> Tensor:
 def minimum(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return the lesser of two; NaN when one is NaN."""
     return apply(Ops.MIN, None, *agree("minimum", self, other))
-
-
-def _whole_power(x: Tensor, exponent: int) -> Tensor:
-    """Multiply by repeated squaring."""
-    result: Tensor | None = None
-    while exponent:
-        if exponent & 1:
-            result = x if result is None else apply(Ops.MUL, None, result, x)
-        exponent >>= 1
-        if exponent:
-            x = apply(Ops.MUL, None, x, x)
-    assert result is not None  # exponents start at 1
-    return result
-
-
-def _power(x: Tensor, y: Tensor) -> Tensor:
-    """|x| ** y by logarithms, then the sign and NaN of negative bases."""
-    shape, dtype = x.expr.shape, x.expr.dtype
-    zero, one = constant(x, 0.0, dtype, shape), constant(x, 1.0, dtype, shape)
-    size = apply(Ops.EXP2, None, apply(Ops.MUL, None, y, apply(Ops.LOG2, None, apply(Ops.ABS, None, x))))
-    whole = apply(Ops.EQ, None, apply(Ops.FLOOR, None, y), y)
-    half = apply(Ops.MUL, None, y, constant(x, 0.5, dtype, shape))
-    even = apply(Ops.EQ, None, apply(Ops.FLOOR, None, half), half)
-    signed = apply(Ops.WHERE, None, even, size, apply(Ops.NEG, None, size))
-    negative = apply(Ops.WHERE, None, whole, signed, constant(x, math.nan, dtype, shape))
-    result = apply(Ops.WHERE, None, apply(Ops.LT, None, x, zero), negative, size)
-    trivial = apply(Ops.OR, None, apply(Ops.EQ, None, y, zero), apply(Ops.EQ, None, x, one))
-    return apply(Ops.WHERE, None, trivial, one, result)
-
-
-@operator
-def pow(self: Tensor, exponent: Tensor | Number) -> Tensor:
-    """Return self ** exponent.
-
-    Small whole exponents multiply; integers with negative exponents are refused.
-    """
-    if not hasattr(exponent, "expr"):
-        e, dtype = exponent, self.expr.dtype
-        if (
-            math.isfinite(e)
-            and e == int(e)
-            and builtins.abs(e) <= 64
-            and (dtype.is_float or (isinstance(e, int) and e >= 0))
-        ):
-            x = convert(self, dtypes.int32) if dtype is dtypes.bool else self
-            if e == 0:
-                return constant(x, 1, x.expr.dtype, x.expr.shape)
-            y = _whole_power(x, int(builtins.abs(e)))
-            return y if e > 0 else apply(Ops.RECIP, None, y)
-        if e == 0.5:
-            return apply(Ops.SQRT, None, convert(self, float_dtype(dtype)))
-        if e == -0.5:
-            return apply(Ops.RECIP, None, apply(Ops.SQRT, None, convert(self, float_dtype(dtype))))
-        if isinstance(e, int) and e < 0:
-            raise UsageError(f"{dtype.name} to the power {e} is no whole number; make the base a float")
-    x, y = agree("pow", self, exponent)
-    if x.expr.dtype.is_float:
-        return _power(x, y)
-    wide = apply(Ops.ROUND, None, _power(convert(x, dtypes.float64), convert(y, dtypes.float64)))
-    return apply(Ops.CAST, x.expr.dtype, wide)
-
-
-@operator
-def rpow(self: Tensor, base: Tensor | Number) -> Tensor:
-    """Return base ** self."""
-    x, y = agree("pow", self, base)
-    if x.expr.dtype.is_float:
-        return _power(y, x)
-    wide = apply(Ops.ROUND, None, _power(convert(y, dtypes.float64), convert(x, dtypes.float64)))
-    return apply(Ops.CAST, x.expr.dtype, wide)
 
 
 @method

@@ -14,9 +14,9 @@ from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
 from frontend.ops.comparison import ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, maximum, mul, sub, where
-from frontend.ops.elementwise import pow as power
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, sqrt
+from frontend.ops.powers import pow as power
 from frontend.ops.sources import constant, convert, coordinate, spread
 from frontend.spelling import spelled
 from hcq.errors import UsageError

@@ -88,6 +88,7 @@ BINARY = {
     "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply,
     "DIV": np.divide, "MAX": np.maximum, "MIN": np.minimum,
     "FLOORDIV": lambda x, y: python_division(x, y)[0], "MOD": lambda x, y: python_division(x, y)[1],
+    "FMOD": np.fmod,
     "AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor,
     "SHL": lambda x, y: shifted(x, y, left=True), "SHR": lambda x, y: shifted(x, y, left=False),
     "LT": np.less, "EQ": np.equal, "NE": np.not_equal,

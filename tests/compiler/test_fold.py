@@ -184,6 +184,8 @@ def test_folding_computes_what_the_oracle_computes(dtype: DType) -> None:
     for op in sorted((UNARY | BINARY) - TRANSCENDENTAL):
         if (op in FLOAT_ONLY and not dtype.is_float) or (op in INT_ONLY and not dtype.is_int):
             continue
+        if op is Ops.POW and dtype.is_float:  # rounded by the device
+            continue
         if (op in NUMBER_ONLY and dtype is dtypes.bool) or (
             dtype.is_float and op in (Ops.NOT, Ops.AND, Ops.OR, Ops.XOR)
         ):

@@ -154,6 +154,25 @@ def test_transcendental_equals_the_host_to_the_bit(name, dtype):
     np.testing.assert_array_equal(elementwise(name, [x], [dtype], dtype), on_host(name, [x], [dtype], dtype))
 
 
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("POW", d) for d in (dtypes.float32, dtypes.float64, dtypes.int32, dtypes.int64)]
+    + [("FMOD", d) for d in (dtypes.float32, dtypes.float64)],
+)
+def test_powers_and_remainders_equal_the_hosts_to_the_bit(name, dtype):
+    from tests.compiler.kernels import elementwise as on_host
+
+    rng = np.random.default_rng(3)
+    x, y = rng.integers(-200, 200, (2, 500)).astype(dtype.numpy)
+    if dtype.is_float:
+        x, y = x * np.exp2(rng.uniform(-30, 30, 500)).astype(dtype.numpy), y / 8
+        x[:40] = np.repeat([0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, 1e30, -1.0], 5).astype(dtype.numpy)
+        y[:40] = np.tile([0.0, 3.0, -3.0, np.inf, 0.5], 8).astype(dtype.numpy)
+    np.testing.assert_array_equal(
+        elementwise(name, [x, y], [dtype, dtype], dtype), on_host(name, [x, y], [dtype, dtype], dtype)
+    )
+
+
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", ["DIV", "RECIP", "SQRT", "FLOORDIV"])
 def test_division_and_roots_of_any_bits_are_numpys(name, dtype):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -67,3 +69,32 @@ def test_allclose_is_a_truth():
     assert x.allclose(Tensor([1.0, 2.1])) is False
     assert x.allclose(2.0, atol=1.5) is True
     assert Tensor.zeros(0).allclose(1.0) is True
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_remainders_and_rounded_quotients_of_floats_are_exact(dtype: str):
+    rng = np.random.default_rng(2)
+    x, y = (np.concatenate([rng.normal(size=999), 2.0 ** rng.uniform(-14, 15, 999)]) for _ in range(2))
+    x, y = x.astype(dtype), rng.permutation(y).astype(dtype)
+    got, quotient = Tensor(x) % Tensor(y), Tensor(x) // Tensor(y)
+    want = np.where(np.fmod(x, y) == 0, np.fmod(x, y), np.mod(x, y))
+    np.testing.assert_array_equal(got.numpy(), want)
+    exact = [Fraction(a) // Fraction(b) for a, b in zip(x.tolist(), y.tolist(), strict=True)]
+    held = np.array([abs(q) < 2**11 for q in exact])
+    np.testing.assert_array_equal(quotient.numpy()[held], np.array([float(q) for q in exact])[held])
+
+
+def test_remainders_of_large_quotients_are_exact():
+    assert (Tensor([1e20], dtype="float64") % 3).item() == int(1e20) % 3
+    x = np.float32(123456789.0)
+    assert (Tensor([x]) % 0.1).item() == np.fmod(x, np.float32(0.1))
+    assert (Tensor([1.0]) // 0.1).item() == 9
+    assert (1.0 // Tensor([0.1])).item() == 9
+    assert (Tensor([5.0, -5.0]) % math.inf).tolist() == [5.0, math.inf]
+
+
+def test_gradient_of_a_remainder_is_the_whole_quotient_below():
+    x, y = Tensor([5.0, -5.0, 1.0, -5.0]), Tensor([3.0, 3.0, 0.1, -3.0])
+    dx, dy = (x % y).sum().gradient(x, y)
+    assert dx.tolist() == [1, 1, 1, 1]
+    assert dy.tolist() == [-1, 2, -9, -1]

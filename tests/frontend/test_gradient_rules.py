@@ -90,6 +90,8 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     Ops.SUB: lambda a, b: a - b,
     Ops.MUL: lambda a, b: a * b,
     Ops.DIV: lambda a, b: a / b,
+    Ops.POW: lambda a, b: a.exp() ** b,
+    Ops.FMOD: lambda a, b: (a * 7) % (b + 10),
     Ops.MAX: lambda a, b: a.maximum(b),
     Ops.MIN: lambda a, b: a.minimum(b),
     Ops.WHERE: lambda a, b: (a > b).where(a * 2, b * 3),
