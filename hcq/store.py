@@ -187,7 +187,7 @@ class Store:
             folder = self._folder(kind, key, make=True)
             if folder is None:
                 return
-            self._write(folder, key[2:], _sum(kind, key, payload) + payload)
+            self._write(folder, key[2:], sealed(kind, key, payload))
             self._count(len(payload), key)
         except RefusedError as error:
             self._refuse(error)
@@ -309,6 +309,11 @@ class Store:
 def store(root: Path | None) -> Store:
     """Return the process's store below a folder: what it has to tell, it tells once."""
     return Store(root)
+
+
+def sealed(kind: str, key: str, payload: bytes) -> bytes:
+    """Return the bytes of an entry's file: its digest, then the payload."""
+    return _sum(kind, key, payload) + payload
 
 
 def _sum(kind: str, key: str, payload: bytes) -> bytes:

@@ -153,23 +153,24 @@ class Cache:
 
     def has(self, text: str, target: Host, *, optimise: bool) -> bool:
         """Say whether a sound object of IR text is kept."""
-        return self._kept(_key(text, target, optimise=optimise)) is not None
+        return self._kept(key(text, target, optimise=optimise)) is not None
 
     def object(self, text: str, target: Host, *, optimise: bool) -> bytes:
         """Return the object of IR text, compiled now or before."""
-        key = _key(text, target, optimise=optimise)
-        code = self._kept(key)
+        name = key(text, target, optimise=optimise)
+        code = self._kept(name)
         if code is None:
             code = compile_ir(text, target, optimise=optimise)
-            self._store.put(KIND, key, code)
+            self._store.put(KIND, name, code)
         return code
 
-    def _kept(self, key: str) -> bytes | None:
+    def _kept(self, name: str) -> bytes | None:
         """Return what the cache holds of a key, or None when that is nothing that can be linked."""
-        code = self._store.get(KIND, key)
+        code = self._store.get(KIND, name)
         return code if code is not None and is_whole(code) else None
 
 
-def _key(text: str, target: Host, *, optimise: bool) -> str:
+def key(text: str, target: Host, *, optimise: bool) -> str:
+    """Return the cache's key of IR text."""
     made_by = f"{llvm.llvm_version_info} {platform.machine()}"
     return key_of(_source_digest(), made_by, repr(target), repr(optimise), text)
