@@ -101,12 +101,12 @@ class OpenDevice:
         Good only until the buffer is written again or dropped: copy them at once.
         """
         if self.direct or not nbytes:
-            self.queue.timeline.last.wait()
+            self.queue.end().wait()
             return buffer.host()[:nbytes] if nbytes else memoryview(b"")
         staging = self.hcq.alloc(nbytes, self._visible, label="staging")
         queue = self.hcq.copies[0] if self.hcq.copies else self.queue
         queue.submit(
-            queue.record(label="download").copy(staging, buffer, nbytes), after=[self.queue.timeline.last]
+            queue.record(label="download").copy(staging, buffer, nbytes), after=[self.queue.end()]
         ).wait()
         return memoryview(bytes(staging.host()[:nbytes]))
 

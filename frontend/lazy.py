@@ -73,8 +73,12 @@ def make(like: Tensor, part: Part) -> Tensor:
 def become(t: Tensor, expr: Expr, leaves: Leaves) -> None:
     """Give a tensor another expression and other leaves; other threads see both or neither."""
     before = t.expr, t.leaves  # kept until both are set: letting go of them may run code
-    t.expr = expr
-    t.leaves = leaves
+    try:
+        t.expr = expr
+        t.leaves = leaves
+    except BaseException:  # interrupted between the two
+        t.expr, t.leaves = expr, leaves
+        raise
     del before
 
 

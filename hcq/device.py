@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 import weakref
+from collections import deque
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -27,7 +28,7 @@ from hcq.memory import Buffer
 from hcq.process import OPEN, remember, traced
 from hcq.program import Program
 from hcq.queue import Queue
-from hcq.signal import LOST, Signal, Stamp
+from hcq.signal import LOST, Point, Signal, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from hcq.memory import Block
     from hcq.profile import Clock, Span
     from hcq.program import KernelImage
-    from hcq.signal import Point, Refusal
+    from hcq.signal import Refusal
     from hcq.validate import Watch
 
 DEFAULT = BufferSpec()
@@ -52,7 +53,10 @@ class Device:
 
     def __init__(self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "") -> None:
         self.closed = False
-        self._closing = False
+        self._closing = 0
+        """The thread that closes it."""
+        self._stopped = False
+        """Whether `close` got to its end."""
         self._report: FaultReport | None = None
         self._raw: FaultReport | None = None
         """The last fault as the driver told it: a thread that asked before a recovery may still bring it."""
@@ -73,18 +77,19 @@ class Device:
         self._lock = threading.RLock()
         self.heap = Heap(self)
         self._executables: weakref.WeakSet[Executable] = weakref.WeakSet()
-        self._dead_programs: list[tuple[list[Point], DriverProgram]] = []
+        self._dead_programs: deque[tuple[list[Point], DriverProgram]] = deque()
         self.leftovers = False
         """Whether memory or programs wait to be freed: see `free_leftovers`."""
         self._pending_spans: list[tuple[Queue, list[tuple[str, Stamp, Stamp]]]] = []
         self._spans: list[Span] = []
         with ExitStack() as undo:
+            undo.callback(setattr, self, "_stopped", True)
             undo.callback(setattr, self, "closed", True)
             undo.callback(driver.close)
-            SIGNALS.attach(driver)
             undo.callback(SIGNALS.detach, driver)
-            STAMPS.attach(driver)
+            SIGNALS.attach(driver)
             undo.callback(STAMPS.detach, driver)
+            STAMPS.attach(driver)
             undo.callback(self.heap.close)
             self._default_pool = self.heap.pool(DEFAULT)
             self.computes = tuple(
@@ -134,21 +139,25 @@ class Device:
     def free_leftovers(self) -> None:
         """Free memory and programs that were let go while in use and no longer are."""
         self.leftovers = False
-        self.heap.sweep()
-        with self._lock:
-            programs = self._dead_programs[:]
-            del self._dead_programs[: len(programs)]  # never another list: finalisers add to this one
-            for entry in programs:
-                if all(point.over() for point in entry[0]):
-                    self.driver.unload(entry[1])
-                else:
-                    self._dead_programs.append(entry)
-                    self.leftovers = True
+        try:
+            self.heap.sweep()
+            with self._lock:
+                for _ in range(len(self._dead_programs)):  # one at a time: finalisers add to it
+                    points, loaded = self._dead_programs.popleft()
+                    if all(point.over() for point in points):
+                        self.driver.unload(loaded)
+                    else:
+                        self._dead_programs.append((points, loaded))
+                        self.leftovers = True
+        except BaseException:
+            self.leftovers = True
+            raise
 
     def _in_flight(self, devices: Iterable[Device] = ()) -> list[Point]:
         """Return the last points of all queues, of this device and others, that still run."""
-        last = [queue.timeline.last for device in (self, *devices) for queue in device.queues]
-        return [point for point in last if not point.passed()]
+        lines = [queue.timeline for device in (self, *devices) for queue in device.queues]
+        newest = [Point(line.signal, line.value) for line in lines]  # interrupted ones may be on their way
+        return [point for point in newest if not point.passed()]
 
     def retire_block(
         self, block: Block | None, home: list[Block], peers: Iterable[Device], after: Point | None
@@ -390,23 +399,37 @@ class Device:
 
         Work that is not done after `timeout_s` seconds is stopped, and a `ResourceWarning` says what it was.
         """
-        if self.closed:
+        if self._stopped:
             return
-        with self._recovery, self._lock:  # a recovery under way finishes first
-            if self._closing or self.closed:
-                return
-            self._closing = True
-        refusal = partial(UsageError, f"{self.name} is closed")
-        for queue in self.queues:
-            with queue.lock:  # who is submitting finishes first
-                queue.refusal = queue.refusal or refusal
-        stuck = self._drain(timeout_s)
-        self.closed = True
-        self.refuse(refusal)
-        self._stop()
+        me = threading.get_ident()
+        try:
+            with self._recovery, self._lock:  # a recovery under way finishes first
+                if self._closing not in {0, me} or self._stopped:
+                    return
+                self._closing = me
+            stuck = self._close(timeout_s)
+        except BaseException:
+            if self._closing == me:
+                self._closing = 0  # interrupted: another close goes on from here
+            raise
         if stuck:
             text = f"{self.name} was closed while work was in flight: {stuck}"
             warnings.warn(text, ResourceWarning, stacklevel=2)
+
+    def _close(self, timeout_s: float) -> str:
+        """Refuse, drain, stop; return what the queues were stuck on."""
+        refusal = partial(UsageError, f"{self.name} is closed")
+        stuck = ""
+        if not self.closed:
+            for queue in self.queues:
+                with queue.lock:  # who is submitting finishes first
+                    queue.refusal = queue.refusal or refusal
+            stuck = self._drain(timeout_s)
+            self.closed = True
+        self.refuse(refusal)
+        self._stop()
+        self._stopped = True
+        return stuck
 
     def _drain(self, timeout_s: float) -> str:
         """Wait for the queues; return what they were stuck on. A faulted device is not waited for."""
@@ -414,7 +437,7 @@ class Device:
             return ""
         try:
             for queue in self.queues:
-                queue.timeline.last.wait(timeout_s=timeout_s)
+                queue.end().wait(timeout_s=timeout_s)
             if self.trace:
                 traced(self.trace, self.spans())
         except DeviceFault as error:
@@ -432,15 +455,18 @@ class Device:
             undo.callback(SIGNALS.detach, self.driver)
             undo.callback(STAMPS.detach, self.driver)
             undo.callback(self.heap.close)
-            for _, loaded in self._dead_programs:
-                undo.callback(self.driver.unload, loaded)
+            undo.callback(self._unload_dead)
             for queue in self.queues:
                 undo.callback(queue.forget)
                 undo.callback(queue.ring.close)
 
+    def _unload_dead(self) -> None:
+        while self._dead_programs:
+            self.driver.unload(self._dead_programs.popleft()[1])
+
     def orphan(self, parent: int) -> None:
         """Refuse everything in a forked child: the threads, and the hardware, stayed with the parent."""
-        self.closed = True
+        self.closed = self._stopped = True
         text = (
             f"{self.name} was opened by process {parent} and cannot be used in its fork\n"
             f"hint: open it again here, or start processes by spawn"

@@ -10,12 +10,12 @@ A copy holds on to the buffers it was bound to last, until it is bound anew, mem
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from hcq.binding import check_reach, reaches, resolve
 from hcq.commands import CommandBuffer, Exec, Timestamp, Wait
 from hcq.errors import UsageError
+from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
 from hcq.params import Param, Patch
 from hcq.patchplan import compile_bind
@@ -24,6 +24,7 @@ from hcq.signal import Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from threading import RLock
 
     from hcq.binding import Value
     from hcq.commands import Command
@@ -83,22 +84,17 @@ class Executable:
         self._replicas: list[Replica] = []
         self._checks: list[list[tuple[Patch, int]]] = [[] for _ in params]
         """Where each number lands, and how many bits it may have there."""
-        with self._locked():
-            for segment in segments:
-                if segment.queue.watch is not None:
-                    segment.commands = segment.queue.watch.reorder(segment.commands)
-            for _ in range(copies):
-                self._add_replica()
+        for segment in segments:
+            if segment.queue.watch is not None:
+                segment.commands = segment.queue.watch.reorder(segment.commands)
+        held(self._locks(), lambda: [self._add_replica() for _ in range(copies)])
         self._epochs = [device.closes for device in self.devices]
         for device in self.devices:
             device.keep(self)
 
-    def _locked(self) -> ExitStack:
-        """Hold the locks of all queues, always in the same order."""
-        locks = ExitStack()
-        for queue in self.queues:
-            locks.enter_context(queue.lock)
-        return locks
+    def _locks(self) -> list[RLock]:
+        """Return the locks of all queues, always in the same order."""
+        return [queue.lock for queue in self.queues]
 
     def _add_replica(self) -> Replica:
         replica = Replica(self)
@@ -129,7 +125,7 @@ class Executable:
     def _bind(self, replica: Replica, given: Sequence[Value]) -> None:
         """Write what differs from what the replica is bound to."""
         try:
-            replica.bind(given, replica.given, replica.views)
+            replica.bind(given, replica.kept.given, replica.views)
         except BaseException:
             replica.unbind()
             if len(given) != len(self.params):
@@ -158,11 +154,9 @@ class Executable:
             if self.closed:
                 return self._replay(given, after)  # closed meanwhile: it says so
             replica = self._next()
-            if given != replica.given:
+            if given != replica.kept.given:
                 self._bind(replica, given)
-            timeline = queue.timeline
-            before = timeline.last
-            point = timeline.next()
+            point = queue.timeline.next()
             signal = point.signal
             prebuilt = replica.prebuilt[0]
             if prebuilt is None or prebuilt.signals[0] is not signal:
@@ -171,8 +165,8 @@ class Executable:
                 prebuilt.stream.words[prebuilt.single] = point.value - signal.base
             else:
                 prebuilt.fill((point.value - signal.base,))
-            queue.submit_prebuilt(prebuilt.stream, point, before, replica.kept)
-            replica.points = [point]
+            replica.points = [point]  # first: whatever comes between, the copy may be in flight from here on
+            queue.submit_prebuilt(prebuilt.stream, point, replica.kept)
         return point
 
     def _refused(self) -> HcqError | None:
@@ -208,7 +202,8 @@ class Executable:
             if len(replicas) < self._limit:
                 self._turn = len(replicas)
                 return self._add_replica()
-            for point in points:
+            for queue, point in zip(self.queues, points, strict=False):
+                queue.cover(point)
                 point.wait()
         if self._epochs[0] != self.devices[0].closes or len(self._epochs) > 1:
             self._verify()
@@ -231,22 +226,26 @@ class Executable:
         refused = self._refused()  # before the locks too: after a fork nobody releases them
         if refused is not None:
             raise refused
-        with self._locked():
-            refused = self._refused()
-            if refused is not None:
-                raise refused
-            replica = self._next()
-            if given != replica.given:
-                self._bind(replica, given)
-            for queue in self.queues:
-                others = [tail for other, tail in self._tails.items() if (queue, other) in self._conflicts]
-                queue.hold([*after, *others])
-            values = dict(zip(self.params, given, strict=True))
-            points: list[Point] = []
-            for segment in self.segments:
-                points.append(self._send(replica, segment, [points[i] for i in segment.waits], values))
-            self._tails = {segment.queue: points[segment.index] for segment in self.segments}
-            replica.points = list(self._tails.values())
+        return held(self._locks(), lambda: self._replay_held(given, after))
+
+    def _replay_held(self, given: Sequence[Value], after: Sequence[Point]) -> Point:
+        """Replay over several queues; their locks are held."""
+        refused = self._refused()
+        if refused is not None:
+            raise refused
+        replica = self._next()
+        if given != replica.kept.given:
+            self._bind(replica, given)
+        tails = dict(self._tails)
+        for queue in self.queues:
+            if queue in tails:
+                queue.cover(tails[queue])
+            others = [tail for other, tail in tails.items() if (queue, other) in self._conflicts]
+            queue.hold([*after, *others])
+        values = dict(zip(self.params, given, strict=True))
+        points: list[Point] = []
+        for segment in self.segments:
+            points.append(self._send(replica, segment, [points[i] for i in segment.waits], values))
         return points[-1]
 
     def _send(
@@ -259,14 +258,16 @@ class Executable:
         begin, end = Stamp(), Stamp()
         if queue.device.trace:
             queue.send([Timestamp(begin)])
-        before = queue.timeline.last
         point = queue.timeline.next()
+        # First: whatever comes between, the copy may be in flight from here on.
+        self._tails[queue] = point
+        replica.points = [self._tails[queue] for queue in self.queues if queue in self._tails]
         prebuilt = replica.ring_words(segment, tuple(wait.signal for wait in waits))
         prebuilt.fill([p.value - p.signal.base for p in (*waits, point)])
         kept = replica.kept
         if len(self.devices) > 1:
             kept = kept._replace(waits=tuple(Wait(p.signal, p.value - p.signal.base) for p in waits))
-        queue.submit_prebuilt(prebuilt.stream, point, before, kept)
+        queue.submit_prebuilt(prebuilt.stream, point, kept)
         if queue.device.trace:
             queue.send([Timestamp(end)])
             queue.device.expect_spans(queue, [(segment.label or self.label or "replay", begin, end)])
@@ -274,27 +275,29 @@ class Executable:
 
     def forget(self) -> None:
         """Let go of the buffers that idle copies are bound to: memory is short."""
-        with ExitStack() as locks:
-            for queue in self.queues:
-                if not queue.lock.acquire(blocking=False):
-                    return  # a replay is being made: its buffers are wanted
-                locks.callback(queue.lock.release)
-            for replica in self._replicas:
-                replica.unbind()
+        unless_taken(self._locks(), self._unbind_all)  # else a replay is being made: its buffers are wanted
+
+    def _unbind_all(self) -> None:
+        for replica in self._replicas:
+            replica.unbind()
 
     def recovered(self) -> None:
         """Let go of what is lost: a device recovered from a fault, and the next replay starts anew there."""
-        with self._locked():
-            self._tails = {queue: point for queue, point in self._tails.items() if not point.over()}
-            for replica in self._replicas:
-                replica.restart()
+        held(self._locks(), self._restart)
+
+    def _restart(self) -> None:
+        self._tails = {queue: point for queue, point in self._tails.items() if not point.over()}
+        for replica in self._replicas:
+            replica.restart()
 
     def close(self) -> None:
         """Let go of the copies' memory; replays in flight keep theirs until they are done."""
         if not self.closed:
-            with self._locked():
-                self.closed, self._short = True, False
-                self._replicas.clear()
+            held(self._locks(), self._close)
+
+    def _close(self) -> None:
+        self.closed, self._short = True, False
+        self._replicas.clear()
 
     def __repr__(self) -> str:
         names = ", ".join(param.name for param in self.params)

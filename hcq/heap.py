@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import deque
 from typing import TYPE_CHECKING
 
 from hcq.memory import Pool
@@ -22,7 +23,7 @@ class Heap:
         self._device = device
         self._lock = threading.RLock()
         self._pools: dict[BufferSpec, Pool] = {}
-        self.graves: list[tuple[list[Point], Block, list[Block]]] = []
+        self.graves: deque[tuple[list[Point], Block, list[Block]]] = deque()
         """Memory of closed buffers that work in flight may still touch."""
 
     def pool(self, spec: BufferSpec) -> Pool:
@@ -62,10 +63,8 @@ class Heap:
     def sweep(self) -> None:
         """Let go of what waited for points that are over now."""
         with self._lock:
-            graves = self.graves[:]
-            del self.graves[: len(graves)]  # never another list: threads add to this one without the lock
-            for points, block, home in graves:
-                self.bury(points, block, home)
+            for _ in range(len(self.graves)):  # one at a time: threads add to it without the lock
+                self.bury(*self.graves.popleft())
 
     def close(self) -> None:
         """Give everything back to the driver."""

@@ -76,8 +76,10 @@ class HostPool:
         return tuple(self._attached)
 
     def detach(self, device: HostMapping) -> None:
-        """Undo `attach`."""
+        """Undo `attach`; nothing to do for a device that sees nothing."""
         with self._lock:
+            if device not in self._attached:
+                return
             self._attached.remove(device)
             for _, va in self._chunks:
                 device.unmap_host(va, CHUNK_BYTES)
@@ -105,11 +107,11 @@ class HostPool:
                 for device in self._attached:
                     device.map_host(va, CHUNK_BYTES)
                     shown.append(device)
+                self._chunks.append((chunk, va))
             except BaseException:
                 for device in shown:
                     device.unmap_host(va, CHUNK_BYTES)
                 raise
-            self._chunks.append((chunk, va))
             words = memoryview(chunk).cast("Q")
             step = self._slot_bytes // 8
             free = self._free

@@ -183,11 +183,11 @@ class Pool:
     def close(self) -> None:
         """Give everything back, also what buffers still hold; the device is idle and refuses them."""
         with self._lock:
-            chunks, self._chunks, self._chunk = self._chunks, [], None
+            self._chunk = None
             for home in self._homes.values():
                 home.clear()
-            for chunk in chunks:
-                self.driver.free(chunk.allocation)
+            while self._chunks:
+                self.driver.free(self._chunks.pop().allocation)
 
     def chunks(self) -> list[Allocation]:
         """Return the driver's allocations that the pool holds."""
@@ -221,8 +221,8 @@ class Buffer:
     def __init__(  # noqa: PLR0917 - positional: one is made an operation
         self, device: Device, block: Block, home: list[Block], size: int, spec: BufferSpec, label: str
     ) -> None:
-        self._block: Block | None = block
         self._home = home
+        self._block: Block | None = block  # after `_home`: from here on `__del__` gives it back
         self.device = device
         self.va = block.va
         self.size = size
@@ -244,8 +244,8 @@ class Buffer:
             raise UsageError(f"bytes {offset} to {offset + size} lie outside {self!r}")
         root = self.root or self
         part = Buffer.__new__(Buffer)
-        part._block = None
         part._home = self._home
+        part._block = None
         part.device, part.spec, part.label, part.where = self.device, self.spec, self.label, ""
         part.va, part.size, part.root, part.offset = self.va + offset, size, root, self.offset + offset
         part._views = None
@@ -338,6 +338,9 @@ class Buffer:
         return f"<Buffer{label} of {self.size} bytes {at} on {self.device.name}{of}>"
 
     def __del__(self) -> None:
-        block = self._block
+        try:
+            block = self._block
+        except AttributeError:  # interrupted before it was made
+            return
         if block is not None:
             self._home.append(block)

@@ -103,9 +103,7 @@ class Prebuilt:
 def encoded(
     queue: Queue, commands: Sequence[Command], scratch: Stream
 ) -> tuple[Sequence[int], list[Patch], list[tuple[int, int]]]:
-    """Encode into a scratch stream; return its words, patches and calls, and leave it empty."""
-    try:
-        queue.encode(commands, scratch)
-        return scratch.words[:], scratch.patches[:], scratch.calls[:]
-    finally:
-        scratch.clear()
+    """Encode into a scratch stream; return its words, patches and calls."""
+    scratch.clear()  # at the start: what an interrupt left there is of no use
+    queue.encode(commands, scratch)
+    return scratch.words[:], scratch.patches[:], scratch.calls[:]

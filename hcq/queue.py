@@ -16,6 +16,7 @@ from hcq.arguments import ArgumentRing
 from hcq.binding import check_reach, look_up, piece, reaches, resolve
 from hcq.commands import Command, CommandBuffer, Timestamp, Wait
 from hcq.errors import OutOfMemoryError, UnsupportedError, UsageError
+from hcq.locks import unless_taken
 from hcq.prebuilt import Arena, Prebuilt
 from hcq.signal import LOST, SLOT_VALUES, Point, Stamp, Timeline
 from hcq.stream import Stream
@@ -142,32 +143,41 @@ class Queue:
     ) -> Point:
         """Encode and ring `todo` and the timeline's next value. The lock is held."""
         self._sweep()
-        timeline, stream = self.timeline, self._stream
-        before = timeline.last
-        point = timeline.next()
+        stream, arguments = self._stream, self._arguments
+        stream.clear()  # at the start: what an interrupt left there is of no use
+        if arguments.extra:
+            arguments.finish(stream)
+        point = self.timeline.next()
         try:
             self._encoder.encode(todo, stream)
             stream.words += self._raising(point)
             if stream.patches:
                 kept = [*kept, *self._apply(stream, values)]
+            if arguments.extra:
+                kept = [*kept, *arguments.finish(stream)]
+        except _NOTHING_SENT:
+            self.timeline.undo(point)
+            arguments.finish(stream)
+            raise
+        self._ring(stream, point, kept)
+        return point
+
+    def _ring(self, stream: Stream, point: Point, kept: Sequence[object]) -> None:
+        """Hand words that raise `point`, the timeline's newest, to the ring. The lock is held.
+
+        Interrupted, the words may be on their way: what they use is kept, and the value is not used again.
+        """
+        inflight = self._inflight
+        inflight.append((point, kept, self._stream.at))
+        try:
             self.ring.submit(stream)
         except _NOTHING_SENT:
-            timeline.undo(before)
-            self._arguments.finish(stream)
+            inflight.pop()
+            self.timeline.undo(point)
             raise
-        except BaseException:
-            # Interrupted: the words may be on their way. Keep what they use; the value is not used again.
-            timeline.skip(before)
-            self._inflight.append((point, [*kept, *self._arguments.finish(stream)], stream.at))
-            raise
-        finally:
-            stream.clear()
-        if self._arguments.extra:
-            kept = [*kept, *self._arguments.finish(stream)]
         if self.watch is not None:
             self.watch.sent(self, point)
-        self._inflight.append((point, kept, stream.at))
-        return point
+        self.timeline.last = point
 
     def _raising(self, point: Point) -> Sequence[int]:
         """Return the words that raise a point when everything before is done."""
@@ -203,21 +213,10 @@ class Queue:
         self.device.expect_spans(self, spans)
         return todo
 
-    def submit_prebuilt(self, stream: Stream, point: Point, before: Point, kept: Sequence[object]) -> None:
+    def submit_prebuilt(self, stream: Stream, point: Point, kept: Sequence[object]) -> None:
         """Ring words that an Executable made; they raise `point`, the timeline's newest. The lock is held."""
         self._sweep()
-        try:
-            self.ring.submit(stream)
-        except _NOTHING_SENT:
-            self.timeline.undo(before)
-            raise
-        except BaseException:
-            self.timeline.skip(before)
-            self._inflight.append((point, kept, self._stream.at))
-            raise
-        if self.watch is not None:
-            self.watch.sent(self, point)
-        self._inflight.append((point, kept, self._stream.at))
+        self._ring(stream, point, kept)
 
     def encode(self, commands: Sequence[Command], stream: Stream) -> None:
         """Append the words of commands to a stream of one's own. The lock is held by the caller."""
@@ -246,11 +245,7 @@ class Queue:
 
     def sweep(self) -> None:
         """Retire what is done, unless another thread holds the queue just now."""
-        if self.lock.acquire(blocking=False):
-            try:
-                self._sweep()
-            finally:
-                self.lock.release()
+        unless_taken((self.lock,), self._sweep)
 
     def retire_oldest(self) -> bool:
         """Wait for the oldest submission in flight, retire it; False when there is none. The lock is held."""
@@ -259,18 +254,37 @@ class Queue:
             return False
         point = self._inflight[0][0]
         if point.value > self.timeline.last.value:
-            # All that is in flight was interrupted and may never have been sent: send what stands for it.
-            self._send([], None, ())
+            return False  # all that is in flight was interrupted and may never have been sent
         point.wait()
         self._sweep()
         return True
 
     def oldest(self) -> Point | None:
-        """Return the point of the oldest submission in flight."""
+        """Return the point of the oldest submission known to be in flight."""
         try:
-            return self._inflight[0][0]
+            point = self._inflight[0][0]
         except IndexError:
             return None
+        return point if point.value <= self.timeline.last.value else None
+
+    def end(self) -> Point:
+        """Return the point at which everything submitted so far is done, interrupted submissions too."""
+        timeline = self.timeline
+        last = timeline.last
+        if timeline.value != last.value:  # one was interrupted, or another thread sends one just now
+            with self.lock:
+                if timeline.value != timeline.last.value:
+                    self._send([], None, ())
+                last = timeline.last
+        return last
+
+    def cover(self, point: Point) -> None:
+        """See to it that a point of this queue is reached although its submission was interrupted.
+
+        The lock is held.
+        """
+        if point.value > self.timeline.last.value:
+            self._send([], None, ())
 
     def inflight(self) -> list[tuple[Point, Sequence[object]]]:
         """Return what is not known to be done: points and the objects they keep."""
@@ -295,7 +309,7 @@ class Queue:
         """Wait until everything submitted so far is done."""
         if self.refusal is not None:
             raise self.refusal()
-        self.timeline.last.wait(timeout_s=timeout_s)
+        self.end().wait(timeout_s=timeout_s)
         self.sweep()
 
     def __repr__(self) -> str:

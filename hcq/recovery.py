@@ -7,13 +7,13 @@ later submission raises is good again. Not here: how hardware gets new rings (`D
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from hcq.commands import SetSignal, Wait
 from hcq.errors import UnsupportedError, UsageError
 from hcq.graph import accesses
 from hcq.inflight import Kept, commands_of
+from hcq.locks import held
 from hcq.memory import Buffer
 from hcq.params import Expr
 from hcq.process import open_devices
@@ -32,15 +32,16 @@ def recover(device: Device) -> tuple[Buffer, ...]:
     reason = _reason(device)
     before = device.refusal
     device.refuse(reason)
-    with ExitStack() as locks:
-        for queue in sorted(device.queues, key=id):
-            locks.enter_context(queue.lock)
+
+    def restart() -> list[Sequence[object]]:
         try:
             device.driver.recover()
         except UnsupportedError:
             device.refuse(before)  # nothing was touched
             raise
-        lost = [kept for queue in device.queues for kept in queue.restart(reason)]
+        return [kept for queue in device.queues for kept in queue.restart(reason)]
+
+    lost = held([queue.lock for queue in sorted(device.queues, key=id)], restart)
     for command in commands_of(lost):
         if isinstance(command, SetSignal):
             _lose(command, reason)

@@ -30,7 +30,6 @@ class Replica:
     __slots__ = (
         "bind",
         "bodies",
-        "given",
         "kept",
         "patches",
         "plan",
@@ -66,11 +65,11 @@ class Replica:
         placed = [self._placed(segment, patch, memories) for segment, patch in self.patches]
         self.plan = elements(placed, executable.params, self.views)
         self.bind: Callable[[Sequence[Value], list[object], Sequence[memoryview]], None]
-        self.given: list[object] = [None] * len(executable.params)
-        """What the memory is bound to; None: nothing yet."""
         self.points: list[Point] = []
         """Where the last replay ends, a queue each."""
-        self.kept = Kept(self.given, executable.segments, executable.params, tuple(memories))
+        nothing: list[object] = [None] * len(executable.params)
+        self.kept = Kept(nothing, executable.segments, executable.params, tuple(memories))
+        """What a replay keeps alive; `kept.given` is what the memory is bound to, None: nothing yet."""
         self.prebuilt: list[Prebuilt | None] = [None] * len(executable.segments)
 
     def _placed(self, segment: Segment, patch: Patch, memories: list[Buffer]) -> Placed:
@@ -98,8 +97,7 @@ class Replica:
 
     def unbind(self) -> None:
         """Let go of the buffers; a replay in flight keeps its list of them."""
-        self.given = [None] * len(self.given)
-        self.kept = self.kept._replace(given=self.given)
+        self.kept = self.kept._replace(given=[None] * len(self.kept.given))
 
     def restart(self) -> None:
         """Forget replays that are lost, and what the memory is bound to."""

@@ -149,8 +149,7 @@ class Signal:
         return f"<Signal {self.label or hex(self.va)}: {self.value}>"
 
     def __del__(self) -> None:
-        if self._slot is not None:
-            self._slot[3].append(self._slot)
+        _give_back(self)
 
 
 class Point:
@@ -206,11 +205,15 @@ LOST: weakref.WeakKeyDictionary[Signal, tuple[int, Refusal]] = weakref.WeakKeyDi
 class Timeline:
     """A signal whose values are handed out once, in increasing order, by one owner.
 
+    The owner sends words that raise a value, then makes its point `last`. Interrupted between the two, nobody
+    knows whether the words were sent: `value` is above `last` then, until a later value is sent. That raises
+    all before it, sent or not.
+
     Every 2^31 - 1 values it takes a fresh slot, since some engines compare 32 bits; a Point keeps the slot it
     was made with. Not thread-safe: the owner holds its lock.
     """
 
-    __slots__ = ("_value", "device", "label", "last", "signal")
+    __slots__ = ("device", "label", "last", "signal", "value")
 
     def __init__(self, device: Waiter, *, label: str = "", start: int = 0) -> None:
         self.device = device
@@ -218,40 +221,34 @@ class Timeline:
         self.signal = Signal(device, start % SLOT_VALUES, label=label, base=start - start % SLOT_VALUES)
         self.signal.issued = start
         self.last = Point(self.signal, start)
-        """The last point handed out; before the first one, a point that is reached."""
-        self._value = start
+        """The last point that was sent; before the first one, a point that is reached. The owner sets it."""
+        self.value = start
+        """The value handed out last."""
 
     def next(self) -> Point:
-        """Hand out the next value."""
-        self._value = value = self._value + 1
+        """Hand out the next value; its owner sends it and makes it `last`, or takes it back."""
+        value = self.value + 1
         signal = self.signal
         if value - signal.base > SLOT_VALUES:
             signal = self.signal = Signal(self.device, label=self.label, base=value - 1)
         signal.issued = value
+        self.value = value
         point = _new(Point)  # one is made a submission: `Point(signal, value)` costs twice as much
         point.signal, point.value = signal, value
-        self.last = point
         return point
 
-    def undo(self, before: Point) -> None:
-        """Take back the point handed out after `before`: no queue was told of it."""
-        self.last, self._value = before, self._value - 1
-        if self._value == before.value:
-            # No value was skipped meanwhile, so nothing is written to a fresh slot.
-            self.signal = before.signal
-        self.signal.issued = self._value
+    def undo(self, point: Point) -> None:
+        """Take back the point handed out last: no queue was told of it."""
+        self.value = self.signal.issued = point.value - 1
 
     def renew(self, reason: Refusal) -> None:
         """Go on with a fresh slot: of what was handed out, all that is not reached now is lost."""
-        if not Point(self.signal, self._value).passed():
+        if not Point(self.signal, self.value).passed():
             LOST[self.signal] = (SLOT_VALUES, reason)
-        self.signal = Signal(self.device, label=self.label, base=self._value)
-        self.signal.issued = self._value
-        self.last = Point(self.signal, self._value)
-
-    def skip(self, before: Point) -> None:
-        """Count the point handed out after `before` as lost: it may be raised or not, none waits for it."""
-        self.last = before
+        signal = Signal(self.device, label=self.label, base=self.value)
+        signal.issued = self.value
+        self.signal = signal
+        self.last = Point(signal, self.value)
 
 
 class Stamp:
@@ -275,5 +272,14 @@ class Stamp:
         return self._words[self._index + 1]
 
     def __del__(self) -> None:
-        if self._slot is not None:
-            self._slot[3].append(self._slot)
+        _give_back(self)
+
+
+def _give_back(owner: Signal | Stamp) -> None:
+    """Return the slot of an owner that is gone to its pool."""
+    try:
+        slot = owner._slot  # noqa: SLF001 - of this module
+    except AttributeError:  # interrupted before it was made
+        return
+    if slot is not None:
+        slot[3].append(slot)

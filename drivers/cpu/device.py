@@ -409,14 +409,13 @@ class CpuDevice:
         """Have all threads return and join them; False when a kernel does not end."""
         self.pool.halt = 1  # before `stop`, which cuts dispatches short: nothing behind one may run
         for _ in range(STOP_LOOKS):
-            if self._native_stop(self.pool.va) == len(self._threads):
+            if self._native_stop(self.pool.va) >= len(self._threads):
                 break
             time.sleep(STOP_LOOK_S)
         else:
             return False
-        for thread in self._threads:
-            self._driver.libc.join(thread)
-        self._threads.clear()
+        while self._threads:  # taken out first: a thread may be joined once, also when this is interrupted
+            self._driver.libc.join(self._threads.pop())
         return True
 
     def recover(self) -> None:

@@ -69,6 +69,9 @@ class FakeEncoder:
 
     def _one(self, command: Command, out: Stream) -> None:
         self.device.encoded.append(type(command).__name__)
+        if self.device.interrupt_encoder == self.device.encoded[-1]:
+            self.device.interrupt_encoder = ""
+            raise KeyboardInterrupt
         match command:
             case Wait(signal, value):
                 self._emit(out, WAIT, signal.va, value)
@@ -182,6 +185,8 @@ class FakeDevice:
         """A kernel that the encoder refuses."""
         self.interrupt = False
         """The next submit is interrupted."""
+        self.interrupt_encoder = ""
+        """The next command of this class interrupts the encoder."""
         self.encoded: list[str] = []
         self.launched: list[str] = []
         self.memory: dict[int, tuple[int, memoryview]] = {}

@@ -260,9 +260,7 @@ def test_timelines_that_change_slots_and_points_that_are_taken_back_are_no_lie(d
     queue.timeline = Timeline(device, label=queue.label, start=SLOT_VALUES - 1)
     a = device.alloc(64)
     points = [queue.submit(queue.record().fill(a, i)) for i in range(3)]
-    before = queue.timeline.last
-    queue.timeline.next()
-    queue.timeline.undo(before)
+    queue.timeline.undo(queue.timeline.next())
     device.sync(timeout_s=HANG_S)
     assert all(point.done() for point in points)
     queue.submit(queue.record()).wait(timeout_s=HANG_S)

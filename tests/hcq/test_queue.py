@@ -13,7 +13,7 @@ from hcq.driver import QueueKind
 from hcq.errors import UsageError
 from hcq.params import Param
 from hcq.registry import wrap
-from tests.hcq.fake import ADD, ONE, STORE, FakeDevice
+from tests.hcq.fake import ADD, HANG_S, ONE, STORE, FakeDevice
 
 if TYPE_CHECKING:
     from hcq.device import Device
@@ -176,13 +176,29 @@ def test_an_interrupted_submission_keeps_its_buffers_and_its_value_is_not_used_a
     assert buffer() is None
 
 
-def test_waiting_for_room_gets_past_an_interrupted_submission(device: Device, fake: FakeDevice):
+def test_waiting_gets_past_an_interrupted_submission(device: Device, fake: FakeDevice):
     fake.interrupt = True
     with pytest.raises(KeyboardInterrupt):
         device.compute.submit(device.compute.record())
     with device.compute.lock:
-        assert device.compute.retire_oldest()
-        assert not device.compute.retire_oldest()
+        assert not device.compute.retire_oldest()  # nothing that is known to end
+    device.sync(timeout_s=HANG_S)
+    assert device.compute.inflight() == []
+    assert device.compute.timeline.last.value == 2
+
+
+def test_what_an_interrupt_left_in_the_streams_is_not_sent(device: Device, fake: FakeDevice):
+    """An encoder that is interrupted leaves words, patches and argument memory behind."""
+    program, out = device.load(ADD), device.alloc(64)
+    other = device.alloc(64)
+    fake.interrupt_encoder = "Fill"
+    commands = device.compute.record().exec(program, program.args(out, out, out), groups=ONE, threads=ONE)
+    commands.barrier().fill(out, 1)
+    with pytest.raises(KeyboardInterrupt):
+        device.compute.submit(commands)
+    device.compute.submit(device.compute.record().fill(other, 2)).wait(timeout_s=HANG_S)
+    assert fake.launched == []
+    assert other.host()[0] == 2
 
 
 def test_commands_for_another_kind_of_queue_are_refused(device: Device):

@@ -114,7 +114,8 @@ def test_a_timeline_hands_out_each_value_once(device: Device):
     timeline = Timeline(device)
     assert timeline.last.done()
     assert [timeline.next().value for _ in range(3)] == [1, 2, 3]
-    assert timeline.last.value == 3
+    assert timeline.value == 3
+    assert timeline.last.value == 0  # none of them was sent
 
 
 def test_a_timeline_changes_slots_before_32_bits_wrap(device: Device):
@@ -153,23 +154,18 @@ def test_queues_run_across_the_change_of_slots(device: Device):
     assert queue.timeline.last.value == SLOT_VALUES + 3
 
 
-def test_an_undone_point_gives_its_slot_back(device: Device):
+def test_a_point_that_was_taken_back_is_handed_out_again(device: Device):
     timeline = Timeline(device, start=SLOT_VALUES)
-    before = timeline.last
-    lost = timeline.next()
-    timeline.undo(before)
-    assert timeline.signal is before.signal
-    assert timeline.next().value == lost.value
+    point = timeline.next()
+    timeline.undo(point)
+    assert timeline.value == timeline.last.value
+    assert timeline.next() == point
 
 
-def test_a_value_that_was_skipped_is_not_handed_out_again(device: Device):
+def test_a_value_that_was_neither_sent_nor_taken_back_is_not_handed_out_again(device: Device):
     timeline = Timeline(device)
-    before = timeline.last
     skipped = timeline.next()
-    timeline.skip(before)
-    before = timeline.last
-    timeline.next()
-    timeline.undo(before)
+    timeline.undo(timeline.next())
     assert timeline.next().value == skipped.value + 1
 
 
