@@ -21,9 +21,15 @@ BY_ROLE: dict[str, dict[str, tuple[int, ...]]] = {
         "gpfifo": (0xc56f,), "usermode": (0xc561, 0xc461), "compute": (0xc7c0,), "copy": (0xc7b5, 0xc6b5),
     },
     "AD10x": {"gpfifo": (0xc56f,), "usermode": (0xc561, 0xc461), "compute": (0xc9c0,), "copy": (0xc7b5,)},
-    "GH100": {"gpfifo": (0xc86f, 0xc56f), "usermode": (0xc661,), "compute": (0xcbc0,), "copy": (0xc8b5,)},
+    "GH100": {
+        "gpfifo": (0xc86f, 0xc56f), "usermode": (0xc661, 0xc561, 0xc461, 0xc361), "compute": (0xcbc0,),
+        "copy": (0xc8b5,),
+    },
     "GB100": {"gpfifo": (0xc96f,), "usermode": (0xc661,), "compute": (0xcdc0,), "copy": (0xc9b5,)},
-    "GB20x": {"gpfifo": (0xca6f,), "usermode": (0xc761,), "compute": (0xcec0,), "copy": (0xcab5,)},
+    "GB20x": {
+        "gpfifo": (0xca6f, 0xc96f, 0xc86f, 0xc56f), "usermode": (0xc761, 0xc661, 0xc561, 0xc461, 0xc361),
+        "compute": (0xcec0,), "copy": (0xcab5,),
+    },
 }
 """Chip -> role -> classes, the preferred one first."""
 
@@ -80,6 +86,8 @@ MEMORY_ATTR2: dict[str, tuple[int, int, dict[str, int]]] = {
 FORMAT_GENERIC_KIND = 6
 OS_DESCRIPTOR_FLAGS = {"PHYSICALITY": (4, 1), "COHERENCY": (12, 1), "MAPPING": (30, 1)}
 """Field of NVOS02 flags -> (lowest bit, value): noncontiguous, cached, no map."""
+MAP_DMA_FLAGS = {"CACHE_SNOOP": (4, 4, 1), "PAGE_SIZE": (8, 11, 1), "DMA_OFFSET_FIXED": (15, 15, 1)}
+"""Field of NVOS46 flags -> (lowest bit, highest bit, value): enable, 4KB, true (nvos.h)."""
 VASPACE_FLAGS = {"ENABLE_PAGE_FAULTING": 0x40, "EXTERNALLY_OWNED": 0x8}
 CHANNEL_FLAG_BITS = {"GROUP_CHANNEL_RUNQUEUE": 4, "PRIVILEGED": 5, "DELAY_SCHEDULING": 6}
 GR_OBJECT_PARAMETERS = (2, 0, 16, 0)

@@ -195,6 +195,7 @@ def test_memory_flags_and_types_are_the_vendors():
 def test_flags_of_objects_are_the_vendors():
     starts = {name: lo for name, (lo, _) in bit_ranges(rm_classes.OsDescriptorFlags).items()}
     assert starts == {name: lo for name, (lo, _) in nv_classes.OS_DESCRIPTOR_FLAGS.items()}
+    assert {**bit_ranges(rm.MapDmaFlags)} == {n: row[:2] for n, row in nv_classes.MAP_DMA_FLAGS.items()}
     assert {f.value for f in rm_classes.VaspaceFlags} == set(nv_classes.VASPACE_FLAGS.values())
     channel = {lo for lo, _ in bit_ranges(rm_classes.ChannelFlags).values()}
     assert channel == {*nv_classes.CHANNEL_FLAG_BITS.values(), 28}

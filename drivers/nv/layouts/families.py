@@ -17,8 +17,12 @@ SOURCE = "open-gpu-kernel-modules 570.86.15 to 595.45.04, g_gpu_class_list.c (nv
 
 GPFIFO_CLASSES: Final = (0xCA6F, 0xC96F, 0xC86F, 0xC56F)
 """Channel classes, the newest first."""
-USERMODE_CLASSES: Final = (0xC761, 0xC661, 0xC461, 0xC561)
-"""Doorbell classes, best first: c461 stands before c561, which sandboxes do not list (nv.md 7.2)."""
+USERMODE_CLASSES: Final = (0xC761, 0xC661, 0xC461, 0xC561, 0xC361)
+"""Doorbell classes, best first: c461 stands before c561 and c361, which sandboxes do not list (nv.md 7.2)."""
+WIDE_CHANNEL: Final = 0xC86F
+"""The first channel class whose host semaphores take 57-bit addresses, not 40 (clc56f.h, clc86f.h)."""
+SILENT_CHANNEL: Final = 0xC96F
+"""The first channel class whose user area has no field for how far the ring was fetched (nv.md 2.4)."""
 USERMODE_WITH_PARAMS: Final = 0xC661
 """The first doorbell class that takes parameters; older ones take none."""
 COMPUTE_CLASSES: Final = (0xCEC0, 0xCDC0, 0xCBC0, 0xC9C0, 0xC7C0, 0xC6C0)
@@ -44,7 +48,7 @@ class Generation:
     sm_version: int
     """GR SM_VERSION of the row; siblings differ in the low byte."""
     reports_get: bool
-    """The user area tells how far the ring was fetched; Blackwell's does not (nv.md 2.4)."""
+    """The user area of its newest channel tells how far the ring was fetched (nv.md 2.4)."""
     wide_addresses: bool
     """57-bit addresses in host and engine methods (Hopper and later)."""
     window_bits: int
@@ -74,8 +78,8 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
             ),
             Generation(
                 name="Hopper GH100", compute=0xCBC0, gpfifo=(0xC86F, 0xC56F),
-                usermode=(0xC661, 0xC461, 0xC561), copy=(0xC8B5,), qmd="V04", architecture=0x180,
-                sm_version=0x900, reports_get=True, wide_addresses=True, window_bits=57,
+                usermode=(0xC661, 0xC461, 0xC561, 0xC361), copy=(0xC8B5,), qmd="V04",
+                architecture=0x180, sm_version=0x900, reports_get=True, wide_addresses=True, window_bits=57,
             ),
             Generation(
                 name="Blackwell GB100", compute=0xCDC0, gpfifo=(0xC96F,), usermode=(0xC661,), copy=(0xC9B5,),
@@ -83,8 +87,9 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
                 wide_addresses=True, window_bits=57,
             ),
             Generation(
-                name="Blackwell GB20x", compute=0xCEC0, gpfifo=(0xCA6F,), usermode=(0xC761,), copy=(0xCAB5,),
-                qmd="V05", architecture=0x1B0, sm_version=0xC00, reports_get=False,
+                name="Blackwell GB20x", compute=0xCEC0, gpfifo=(0xCA6F, 0xC96F, 0xC86F, 0xC56F),
+                usermode=(0xC761, 0xC661, 0xC561, 0xC461, 0xC361), copy=(0xCAB5,), qmd="V05",
+                architecture=0x1B0, sm_version=0xC00, reports_get=False,
                 wide_addresses=True, window_bits=57,
             ),
         )
@@ -110,6 +115,7 @@ CLASS_NAMES: Final[Mapping[int, str]] = MappingProxyType(
         0xC46F: "TURING_CHANNEL_GPFIFO_A", 0xC56F: "AMPERE_CHANNEL_GPFIFO_A",
         0xC86F: "HOPPER_CHANNEL_GPFIFO_A",
         0xC96F: "BLACKWELL_CHANNEL_GPFIFO_A", 0xCA6F: "BLACKWELL_CHANNEL_GPFIFO_B",
+        0xC361: "VOLTA_USERMODE_A",
         0xC461: "TURING_USERMODE_A", 0xC561: "AMPERE_USERMODE_A", 0xC661: "HOPPER_USERMODE_A",
         0xC761: "BLACKWELL_USERMODE_A",
         0xC5C0: "TURING_COMPUTE_A", 0xC6C0: "AMPERE_COMPUTE_A", 0xC7C0: "AMPERE_COMPUTE_B",

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from drivers.nv.layouts.status import NvStatus
-from hcq.bits import BitStruct, Struct, bits, chars, const, i32, nested, u8, u16, u32, u64
+from hcq.bits import BitStruct, Struct, bits, chars, const, i32, nested, optional, u8, u16, u32, u64
 
 SOURCE = "open-gpu-kernel-modules 580.142, nvos.h and nv-ioctl.h (nv.md 1.2, 1.6)"
 
@@ -209,8 +209,16 @@ class NVOS34_PARAMETERS(Struct, size=32, source=SOURCE):
     flags: int = u32(0x1C)
 
 
+class MapDmaFlags(BitStruct, source="nvos.h"):
+    """NVOS46 flags."""
+
+    CACHE_SNOOP: bool = optional(4, doc="system memory is read through the CPU's caches")
+    PAGE_SIZE: int = optional(11, 8, doc="1 is 4 KiB; with a larger page RM moves an address that is not aligned to it")
+    DMA_OFFSET_FIXED: bool = optional(15, doc="dmaOffset is the address wanted")
+
+
 class NVOS46_PARAMETERS(Struct, size=64, source=SOURCE):
-    """NV_ESC_RM_MAP_MEMORY_DMA; not used: UVM owns the address space."""
+    """NV_ESC_RM_MAP_MEMORY_DMA: where the resource manager owns the address space."""
 
     hClient: int = u32(0x0)
     hDevice: int = u32(0x4)
@@ -226,7 +234,7 @@ class NVOS46_PARAMETERS(Struct, size=64, source=SOURCE):
 
 
 class NVOS47_PARAMETERS(Struct, size=48, source=SOURCE):
-    """NV_ESC_RM_UNMAP_MEMORY_DMA; not used: UVM owns the address space."""
+    """NV_ESC_RM_UNMAP_MEMORY_DMA."""
 
     hClient: int = u32(0x0)
     hDevice: int = u32(0x4)

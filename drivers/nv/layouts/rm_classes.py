@@ -322,7 +322,7 @@ class NV_MEMORY_ALLOCATION_PARAMS(Struct, size=128, source=SOURCE):
 
 
 class NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS(Struct, size=24, source=SOURCE):
-    """MEMORY_VIRTUAL; not used: UVM owns the address space."""
+    """MEMORY_VIRTUAL, under the device: the address space that NV_ESC_RM_MAP_MEMORY_DMA maps into."""
 
     offset: int = u64(0x0)
     limit: int = u64(0x8)
@@ -414,6 +414,7 @@ ALLOC_STRUCTS: Final[Mapping[int, type[Struct]]] = MappingProxyType(
         RmClass.FERMI_CONTEXT_SHARE_A: NV_CTXSHARE_ALLOCATION_PARAMETERS,
         RmClass.NV01_MEMORY_LOCAL_USER: NV_MEMORY_ALLOCATION_PARAMS,
         RmClass.NV01_MEMORY_SYSTEM: NV_MEMORY_ALLOCATION_PARAMS,
+        RmClass.NV01_MEMORY_VIRTUAL: NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS,
         RmClass.GT200_DEBUGGER: NV83DE_ALLOC_PARAMETERS,
         RmClass.NV01_EVENT_OS_EVENT: NV0005_ALLOC_PARAMETERS,
     }
