@@ -33,6 +33,8 @@ class Script:
     sms: int = 132
     graphics_copy: bool = True
     """A copy object may be allocated beside the compute object."""
+    dma_moves: int = 0
+    """Bytes by which RM_MAP_MEMORY_DMA maps beside the address that was asked for."""
     proc_version: bool = False
     """/proc/driver/nvidia/version is there; sandboxes hide it."""
     mig: bool = False

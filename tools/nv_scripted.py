@@ -18,9 +18,9 @@ from drivers.kernel import LinuxKernel, Mapping, view_at
 from drivers.nv.layouts import rm as rm_layouts
 from drivers.nv.layouts.branches import STRUCTS, branch_of
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
-from drivers.nv.layouts.families import CLASS_NAMES
+from drivers.nv.layouts.families import CLASS_NAMES, USERMODE_WITH_PARAMS
 from drivers.nv.layouts.rm import Escape, Request
-from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass
+from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass, VaspaceFlags
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
 from drivers.nv.show import fields_text
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from hcq.bits import Struct
 
-_GIVING_BACK = ("RM_FREE", "UVM_FREE", "UVM_UNREGISTER")
+_GIVING_BACK = ("RM_FREE", "RM_UNMAP_MEMORY_DMA", "UVM_FREE", "UVM_UNREGISTER")
 
 
 class ScriptedKernel:
@@ -53,12 +53,16 @@ class ScriptedKernel:
         self._ranges: dict[int, int] = {}
         self._maps: dict[int, int] = {}
         self._uvm: set[str] = set()
+        self._dma: dict[int, int] = {}
+        """Device address -> the memory that RM_MAP_MEMORY_DMA mapped there."""
         self._shown: dict[int, tuple[int, int]] = {}
         """Device address -> size and the host address behind it."""
         self._roots = itertools.count(0xC1D0_0001)
         self._tokens: dict[int, int] = {}
         self._next_fd = itertools.count(100)
-        self.bell = Bell(self.script, self._objects, self._tokens, self._shown)
+        self._views: dict[int, int] = {}
+        """Memory object -> where this process maps it."""
+        self.bell = Bell(self.script, self._objects, self._tokens, self._shown, self._views)
         self._structs = STRUCTS[branch_of(self.script.version) or 580]
 
     # --- bookkeeping
@@ -69,6 +73,7 @@ class ScriptedKernel:
         held += [f"object {h:#x} of class {c:#x}" for h, (c, _, _) in self._objects.items()]
         held += [f"range {va:#x}+{size:#x}" for va, size in self._ranges.items()]
         held += [f"mapping {va:#x}+{size:#x}" for va, size in self._maps.items()]
+        held += [f"mapping for the GPU {va:#x} of {memory:#x}" for va, memory in self._dma.items()]
         return held + [f"uvm registration {name}" for name in sorted(self._uvm)]
 
     def _due(self, what: str) -> bool:
@@ -109,6 +114,7 @@ class ScriptedKernel:
                 self._uvm.clear()
             elif path == "/dev/nvidiactl":
                 self._objects.clear()
+                self._dma.clear()
 
     def read(self, fd: int, size: int) -> bytes:
         raise RefusedError(f"read {fd} {size}")
@@ -139,6 +145,7 @@ class ScriptedKernel:
             raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments=f"{size:#x} bytes")
         if fd >= 0:
             self.calls.append(f"mmap {self._fds[fd]} {size:#x} at {va:#x}")
+            self._views[self._contexts[fd]] = va
             anonymous = 0x20 | (flags or 1)
             return self._linux.mmap(size, va=va, prot=prot, flags=anonymous)
         mapping = self._linux.mmap(size, va=va, prot=prot, flags=flags)
@@ -259,12 +266,14 @@ class ScriptedKernel:
             return self._structs[known.__name__]
         engine = {
             **dict.fromkeys(row.gpfifo, "NV_CHANNEL_ALLOC_PARAMS"),
-            row.usermode[0]: "NV_HOPPER_USERMODE_A_PARAMS",
+            **dict.fromkeys(row.usermode, "NV_HOPPER_USERMODE_A_PARAMS"),
             row.compute: "NV_GR_ALLOCATION_PARAMETERS",
             row.copy[0]: "NVB0B5_ALLOCATION_PARAMETERS",
         }
         if class_ not in engine:
             raise RefusedError(f"RM_ALLOC of class {class_:#x}")
+        if class_ in row.usermode and class_ < USERMODE_WITH_PARAMS:
+            return None
         return self._structs[engine[class_]]
 
     def _nv_esc_rm_free(self, _fd: int, block: bytearray) -> None:
@@ -314,6 +323,33 @@ class ScriptedKernel:
         self._reply(rm_layouts.NVOS33_PARAMETERS, inner, "RM_MAP_MEMORY", pLinearAddress=0x1000)
         self._contexts[call.fd] = call.params.hMemory
         layout.store(block, params=rm_layouts.NVOS33_PARAMETERS.from_bytes(inner))
+
+    def _nv_esc_rm_map_memory_dma(self, _fd: int, block: bytearray) -> None:
+        layout = self._structs[rm_layouts.NVOS46_PARAMETERS.__name__]
+        call: Any = layout.from_bytes(block)
+        space = self._objects.get(call.hDma)
+        if space is None or space[0] != RmClass.NV01_MEMORY_VIRTUAL or call.hMemory not in self._objects:
+            raise RefusedError(f"RM_MAP_MEMORY_DMA {call!r}")
+        owned = self._objects.get(space[2]["hVASpace"])
+        if owned is None or owned[2]["flags"] & VaspaceFlags.IS_EXTERNALLY_OWNED:
+            raise RefusedError("RM_MAP_MEMORY_DMA into an address space that UVM owns")
+        self.calls.append(f"RM_MAP_MEMORY_DMA {call.hMemory:#x} {call.length:#x} at {call.dmaOffset:#x}")
+        self._reply(layout, block, "RM_MAP_MEMORY_DMA", dmaOffset=call.dmaOffset + self.script.dma_moves)
+        if self._ok(block, layout):
+            where = self._objects[call.hMemory][2].get("pMemory", call.dmaOffset)
+            self._dma[call.dmaOffset + self.script.dma_moves] = call.hMemory
+            self._shown[call.dmaOffset] = (call.length, where)
+
+    def _nv_esc_rm_unmap_memory_dma(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.NVOS47_PARAMETERS
+        call = layout.from_bytes(block)
+        if self._dma.get(call.dmaOffset) != call.hMemory:
+            raise RefusedError(f"RM_UNMAP_MEMORY_DMA of {call.dmaOffset:#x}, where nothing is mapped")
+        self.calls.append(f"RM_UNMAP_MEMORY_DMA {call.hMemory:#x} at {call.dmaOffset:#x}")
+        self._reply(layout, block, "RM_UNMAP_MEMORY_DMA")
+        if self._ok(block, layout):
+            del self._dma[call.dmaOffset]
+            self._shown.pop(call.dmaOffset, None)
 
     def _nv_esc_rm_control(self, _fd: int, block: bytearray) -> None:
         layout = rm_layouts.NVOS54_PARAMETERS

@@ -13,6 +13,7 @@ from drivers.kernel import view_at
 from drivers.nv import decode
 from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaSemaphoreType
+from drivers.nv.layouts.families import SILENT_CHANNEL, WIDE_CHANNEL
 from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, Subchannel, UsermodeRegister
 from drivers.nv.layouts.host import HostMethod, SemOperation
 from tools.nv_script import RefusedError, Script
@@ -28,7 +29,7 @@ class Bell:
     """What ringing for a channel sets off.
 
     `objects` and `tokens` are the kernel's objects by handle and its channels by token; `shown` maps a device
-    address to its size and the host address behind it.
+    address to its size and the host address behind it, `views` a memory object to where this process maps it.
     """
 
     def __init__(
@@ -37,8 +38,10 @@ class Bell:
         objects: dict[int, tuple[int, int, dict[str, Any]]],
         tokens: dict[int, int],
         shown: dict[int, tuple[int, int]],
+        views: dict[int, int],
     ) -> None:
         self._script, self._objects, self._tokens, self._shown = script, objects, tokens, shown
+        self._views = views
         self._gots: dict[int, int] = {}
         self.streams: list[list[str]] = []
         """Decoded words of each ringing, the newest last."""
@@ -57,9 +60,9 @@ class Bell:
             self._missed[token] = None
             return
         handle = self._tokens[token]
-        channel = self._objects[handle][2]
+        class_, _, channel = self._objects[handle]
         ring, entries = channel["gpFifoOffset"], channel["gpFifoEntries"]
-        userd = ring + channel["userdOffset"][0]
+        userd = self._views[channel["hUserdMemory"][0]] + channel["userdOffset"][0]
         put = view_at(userd + HopperAControlGPFifo.offset_of("GPPut"), 4).cast("I")[0]
         words = view_at(ring, 8 * entries).cast("Q")
         got = self._gots.get(handle, 0)
@@ -70,10 +73,10 @@ class Bell:
             data = view_at(segment.ADDRESS, 4 * segment.LENGTH).cast("I").tolist()
             lines.append(f"entry {segment.LENGTH} words")
             raw.append(("", data))
-            lines += self._run(data)
+            lines += self._run(data, wide_host=class_ >= WIDE_CHANNEL)
             got = (got + 1) % entries
         self._gots[handle] = got
-        if self._script.generation.reports_get:
+        if class_ < SILENT_CHANNEL:
             view_at(userd + HopperAControlGPFifo.offset_of("GPGet"), 4).cast("I")[0] = got
         self.streams.append(lines)
         if self.watch is not None:
@@ -86,10 +89,10 @@ class Bell:
         for token in missed:
             self.ring(token)
 
-    def _run(self, words: list[int]) -> list[str]:
+    def _run(self, words: list[int], *, wide_host: bool) -> list[str]:
         state: dict[str, int] = {}
         lines = []
-        for write in decode.methods(words, wide=self._script.generation.wide_addresses):
+        for write in decode.methods(words, wide=self._script.generation.wide_addresses, wide_host=wide_host):
             lines.append("  " + str(write))
             state[write.name] = write.data
             fields: Any = write.fields

@@ -30,16 +30,12 @@ def _variants() -> str:
     )
 
 
-def _emulated(variant: str | None) -> Kernel:
-    """Return an emulated machine; the one place that names both driver and emulator.
+def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
+    """Return the profile, driver branch, and whether "native" and "checked", that a variant names.
 
-    A variant is made of "sm_80", "sm_90" or "sm_120", a driver branch such as "570", "native" for a
-    kernel whose ioctls are not filtered, and "checked" for one that runs kernels with all sanitizers, joined
-    by "+". Default: "sm_90+580".
+    Raises `UsageError` that says what there is.
     """
-    from drivers.emu.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
-    from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - the same
-    from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - the same
+    from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - heavy, and not part of real hardware
 
     parts = [part for part in (variant or "").split("+") if part]
     profiles = [part for part in parts if part.startswith("sm_")]
@@ -49,12 +45,26 @@ def _emulated(variant: str | None) -> Kernel:
     if rest or len(profiles) > 1 or len(branches) > 1 or not known.issuperset(profiles + branches):
         raise UsageError(f"no emulated GPU is called {variant!r}\nhint: {_variants()}")
     profile, branch = (profiles or ["sm_90"])[0], (branches or ["580"])[0]
+    return profile, branch, "native" in parts, "checked" in parts
+
+
+def _emulated(variant: str | None) -> Kernel:
+    """Return an emulated machine; the one place that names both driver and emulator.
+
+    A variant is made of "sm_80", "sm_90" or "sm_120", a driver branch such as "570", "native" for a
+    kernel whose ioctls are not filtered, and "checked" for one that runs kernels with all sanitizers, joined
+    by "+". Default: "sm_90+580".
+    """
+    from drivers.emu.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
+    from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - the same
+
+    profile, branch, native, checked = check_variant(variant)
     return open_machine(
         profile,
         driver=branch,
-        filtered="native" not in parts,
+        filtered=not native,
         seed=config().seed,
-        checks=Sanitizers.all() if "checked" in parts else None,
+        checks=Sanitizers.all() if checked else None,
     )
 
 
@@ -63,4 +73,4 @@ DRIVER = NvDriver()
 EMULATED = NvDriver("nv-emu", _emulated, hint=lambda: f"a number alone is the GPU's; {_variants()}")
 """A GPU emulated below the ioctl: "nv-emu", "nv-emu:sm_80+570"."""
 
-__all__ = ["DRIVER", "EMULATED", "NvDriver"]
+__all__ = ["DRIVER", "EMULATED", "NvDriver", "check_variant"]

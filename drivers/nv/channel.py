@@ -42,18 +42,20 @@ from hcq.errors import DriverError
 if TYPE_CHECKING:
     from drivers.kernel import Mmio
     from drivers.nv.choices import Choices
-    from drivers.nv.memory import Memories
+    from drivers.nv.memory import Memories, Memory
     from drivers.nv.rm import Rm
+    from drivers.nv.space import Space
     from drivers.nv.topology import Gpu, Handles
-    from drivers.nv.uvm import Uvm
 
 RING_BYTES: Final = 1 << 21
 """Ring entries and the user area share one block of video memory."""
 ENTRIES: Final = 4096
 _BELL: Final = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
-CONTEXT_WINDOW: Final = 256 << 20
-"""Addresses for the context buffers of a graphics channel (nv.md 2.5). UVM refuses a window that is too small
-for all of them, each at its own alignment, up to 2 MiB; what is left over costs nothing."""
+_SYSTEM_RING_BYTES: Final = 1 << 16
+"""Size of the block where ring and user area lie in system memory."""
+
+
+_SUBCONTEXTS: Final = {"async": CtxshareFlags.SUBCONTEXT_ASYNC, "sync": CtxshareFlags.SUBCONTEXT_SYNC}
 
 
 class ChannelKind(enum.Enum):
@@ -68,7 +70,7 @@ class Context:
     """What all channels of a device share."""
 
     rm: Rm
-    uvm: Uvm
+    space: Space
     gpu: Gpu
     handles: Handles
     memories: Memories
@@ -88,6 +90,10 @@ class Channel:
         self._undo = contextlib.ExitStack()
         self._fence = context.rm.kernel.fence
         self._write = context.doorbell.write32
+        self.entry_level = GpfifoEntry.pack(
+            ADDRESS=0, LENGTH=0, LEVEL=int(context.choices.gp_level == "subroutine")
+        )[0]
+        """What the LEVEL of a ring entry adds to it."""
         self.copy_refusal = ""
         """Why a compute channel has no copy engine beside it; empty when it has."""
         with contextlib.ExitStack() as stack:
@@ -102,22 +108,38 @@ class Channel:
         memories = self._context.memories
         self.notifier = memories.notifier(NOTIFIER_ENTRIES * NvNotification.SIZE)
         stack.callback(memories.free, self.notifier)
-        self.memory = memories.vram(
-            RING_BYTES, label=f"ring of {self.label}", host_visible=True, contiguous=True
-        )
-        stack.callback(memories.free, self.memory)
-        view = self.memory.view
-        errors = self.notifier.view
-        assert view is not None and errors is not None, "ring and notifier are always mapped"  # noqa: PT018 - one fact
-        self.userd_offset = ENTRIES * GpfifoEntry.SIZE
-        view[: self.userd_offset + USERD_BYTES] = bytes(self.userd_offset + USERD_BYTES)
+        self.memory, self.userd_memory, self.userd_offset = self._ring_memory(memories, stack)
+        view, user, errors = self.memory.view, self.userd_memory.view, self.notifier.view
+        assert view is not None, "the ring is always mapped"
+        assert user is not None, "the user area is always mapped"
+        assert errors is not None, "the notifier is always mapped"
+        entries = ENTRIES * GpfifoEntry.SIZE
+        view[:entries] = bytes(entries)
+        userd = user[self.userd_offset : self.userd_offset + USERD_BYTES]
+        userd[:] = bytes(USERD_BYTES)
         errors[:] = bytes(len(errors))
         # "L", also 8 bytes: CPython stores to it in two thirds of the time.
-        self.entries = view[: self.userd_offset].cast("L")
-        userd = view[self.userd_offset : self.userd_offset + USERD_BYTES].cast("I")
-        self.userd = userd
+        self.entries = view[:entries].cast("L")
+        self.userd = userd.cast("I")
         self.put_index = BlackwellAControlGPFifo.offset_of("GPPut") // 4
         self.errors = errors.cast("I")
+
+    def _ring_memory(self, memories: Memories, stack: contextlib.ExitStack) -> tuple[Memory, Memory, int]:
+        """Return the memory of ring entries, that of the user area, and where in it that lies."""
+        label, where = f"ring of {self.label}", self._context.choices.ring
+        behind = ENTRIES * GpfifoEntry.SIZE
+        if where == "video":
+            memory = memories.vram(RING_BYTES, label=label, host_visible=True, contiguous=True)
+        elif where == "system":
+            memory = memories.mapped_system(_SYSTEM_RING_BYTES, label=label)
+        else:
+            memory = memories.host(behind, label=label)
+        stack.callback(memories.free, memory)
+        if where != "pages":
+            return memory, memory, behind
+        user = memories.system(USERD_BYTES, label=f"user area of {self.label}")
+        stack.callback(memories.free, user)
+        return memory, user, 0
 
     def _make_channel(self, stack: contextlib.ExitStack) -> None:
         context, rm = self._context, self._context.rm
@@ -138,7 +160,7 @@ class Channel:
                 self.group,
                 RmClass.FERMI_CONTEXT_SHARE_A,
                 NV_CTXSHARE_ALLOCATION_PARAMETERS(
-                    hVASpace=context.vaspace, flags=CtxshareFlags.SUBCONTEXT_ASYNC
+                    hVASpace=context.vaspace, flags=_SUBCONTEXTS[choices.subcontext]
                 ),
             )
             stack.callback(rm.free, share)
@@ -151,7 +173,7 @@ class Channel:
                 gpFifoOffset=self.memory.va,
                 gpFifoEntries=ENTRIES,
                 hContextShare=share,
-                hUserdMemory=(self.memory.handle,),
+                hUserdMemory=(self.userd_memory.handle,),
                 userdOffset=(self.userd_offset,),
                 engineType=self.engine,
             ),
@@ -168,7 +190,8 @@ class Channel:
         compute = NV_GR_ALLOCATION_PARAMETERS(
             version=GR_ALLOCATION_VERSION, size=NV_GR_ALLOCATION_PARAMETERS.SIZE
         )
-        self.compute_object = rm.alloc(self.handle, gpu.compute_class, compute)
+        given = compute if self._context.choices.gr_parameters else None
+        self.compute_object = rm.alloc(self.handle, gpu.compute_class, given)
         stack.callback(rm.free, self.compute_object)
         if not self._context.choices.graphics_copy:
             self.copy_refusal = "the device was opened with graphics_copy=False"
@@ -181,16 +204,19 @@ class Channel:
             self.copy_refusal = str(error)
 
     def _register(self, stack: contextlib.ExitStack) -> None:
-        context = self._context
-        if self.kind is ChannelKind.COPY and not context.choices.register_copy_channels:
+        context, choices = self._context, self._context.choices
+        if self.kind is ChannelKind.COPY and not choices.register_copy_channels:
             return
         base = size = 0
         if self.kind is ChannelKind.COMPUTE:
-            window = context.memories.window(CONTEXT_WINDOW, label=f"context buffers of {self.label}")
+            # UVM refuses a window that is too small for all of them, each at its own alignment, up to 2 MiB;
+            # what is left over costs nothing.
+            size = choices.context_window << 20
+            window = context.memories.window(size, label=f"context buffers of {self.label}")
             stack.callback(context.memories.free, window)
             base, size = window.va, window.size
-        context.uvm.register_channel(self.handle, base, size)
-        stack.callback(context.uvm.unregister_channel, self.handle)
+        context.space.register_channel(self.handle, base, size)
+        stack.callback(context.space.unregister_channel, self.handle)
 
     def _schedule(self) -> None:
         rm = self._context.rm
@@ -209,10 +235,14 @@ class Channel:
         self._write(_BELL, self.token)
 
     def got(self) -> int | None:
-        """Return how far the GPU has fetched the ring, where the class tells (up to Hopper); it lags."""
-        if not self._context.gpu.generation.reports_get:
+        """Return how far the GPU has fetched the ring, where that is known; it lags.
+
+        None where the class does not tell (since Blackwell), and while the field is 0: firmware that runs the
+        channels (GSP) was seen to leave it at 0 all the time.
+        """
+        if not self._context.gpu.reports_get:
             return None
-        return self.userd[HopperAControlGPFifo.offset_of("GPGet") // 4]
+        return self.userd[HopperAControlGPFifo.offset_of("GPGet") // 4] or None
 
     def error(self) -> NvNotification | None:
         """Return what the error notifier holds, or None while it is empty."""

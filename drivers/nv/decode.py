@@ -45,10 +45,13 @@ def _tables(*, wide: bool) -> dict[int, Mapping[int, Method]]:
     }
 
 
-def methods(words: Sequence[int], *, wide: bool = True) -> Iterator[Write]:
-    """Yield the methods of a segment, one at a time; a malformed header or unknown method is a ValueError."""
+def methods(words: Sequence[int], *, wide: bool = True, wide_host: bool | None = None) -> Iterator[Write]:
+    """Yield the methods of a segment, one at a time; a bad header or an unknown method is a ValueError.
+
+    `wide` is True for engines since Hopper, `wide_host` for channels since Hopper's; None is as `wide`.
+    """
     engines = _tables(wide=wide)
-    hosts = host.METHODS if wide else host.METHODS_AMPERE
+    hosts = host.METHODS if (wide if wide_host is None else wide_host) else host.METHODS_AMPERE
     at = 0
     while at < len(words):
         head = MethodHeader.from_int(words[at])

@@ -23,20 +23,15 @@ from drivers.nv.encode import NvEncoder
 from drivers.nv.layouts.cubin import RESERVED_SHARED
 from drivers.nv.layouts.host import SEM_ADDRESS_BITS
 from drivers.nv.layouts.qmd import CARVEOUTS_KIB
-from drivers.nv.layouts.rm_classes import (
-    NV_VASPACE_ALLOCATION_PARAMETERS,
-    EngineType,
-    RmClass,
-    VaspaceFlags,
-)
+from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.local import LocalMemory
 from drivers.nv.memory import Memories, Memory
 from drivers.nv.program import NvProgram
 from drivers.nv.ring import NvRing
 from drivers.nv.rm import Rm
 from drivers.nv.service import Service
+from drivers.nv.space import open_space
 from drivers.nv.topology import Gpu, Handles, ask, open_objects
-from drivers.nv.uvm import Uvm
 from drivers.nv.vaspace import VaSpace
 from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
 from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
@@ -103,22 +98,19 @@ class NvDevice:
             stack.callback(self.rm.close)
             self.rm.open_gpu(card.minor)
             self.handles: Handles = open_objects(self.rm, card)
-            self.gpu: Gpu = ask(self.rm, self.handles, plausible=choices.plausible)
+            self.gpu: Gpu = ask(self.rm, self.handles, choices)
             self._info = device_info(driver, index, self.gpu)
             self.name = f"{driver}:{index}"
-            doorbell = Doorbell(self.rm, self.handles, self.gpu, bar1=choices.doorbell_bar1)
+            doorbell = Doorbell(self.rm, self.handles, self.gpu, choices)
             stack.callback(doorbell.close)
             self._doorbell = doorbell
-            vaspace = self._make_vaspace(stack)
-            space = VaSpace(kernel)
-            stack.callback(space.close)
-            self.uvm = Uvm(self.rm, self.gpu.uuid)
-            stack.callback(self.uvm.close)
-            self.uvm.register_vaspace(vaspace)
-            self.memories = Memories(self.rm, self.uvm, self.handles, space, choices)
+            addresses = VaSpace(kernel)
+            stack.callback(addresses.close)
+            vaspace, space = open_space(self.rm, self.gpu, self.handles, choices, stack)
+            self.memories = Memories(self.rm, space, self.handles, addresses, choices)
             stack.callback(self.memories.close)
             self._context = Context(
-                self.rm, self.uvm, self.gpu, self.handles, self.memories, vaspace, doorbell.registers, choices
+                self.rm, space, self.gpu, self.handles, self.memories, vaspace, doorbell.registers, choices
             )
             self._local = LocalMemory(self.gpu, self.memories)
             ring = self._new_ring(ChannelKind.COPY, 0, f"{self.name} service")
@@ -127,15 +119,6 @@ class NvDevice:
             stack.callback(self._service.close)
             stack.callback(self._close_rings)
             self._undo = stack.pop_all()
-
-    def _make_vaspace(self, stack: contextlib.ExitStack) -> int:
-        flags = VaspaceFlags.IS_EXTERNALLY_OWNED
-        if self.choices.vaspace_faulting:
-            flags |= VaspaceFlags.ENABLE_PAGE_FAULTING
-        layout = self.rm.struct(NV_VASPACE_ALLOCATION_PARAMETERS)
-        handle = self.rm.alloc(self.handles.device, RmClass.FERMI_VASPACE_A, layout(flags=flags))
-        stack.callback(self.rm.free, handle)
-        return handle
 
     @property
     def info(self) -> DeviceInfo:
@@ -174,7 +157,7 @@ class NvDevice:
             raise UsageError(f"host memory at {va:#x}, {size} bytes, is not whole pages of {PAGE}")
         with self._lock:
             memory = self.memories.show(va, size, label="host memory")
-            if not self.gpu.generation.wide_addresses and va >> SEM_ADDRESS_BITS:
+            if not self.gpu.wide_host and va >> SEM_ADDRESS_BITS:
                 try:
                     self._aliases[va] = self.memories.alias(memory)
                 except BaseException:
@@ -194,8 +177,8 @@ class NvDevice:
             self.memories.free(memory)
 
     def reach(self, va: int) -> int:
-        """Return the address at which the host engine finds a signal slot; the slot's own since Hopper."""
-        if self.gpu.generation.wide_addresses:
+        """Return the address at which the host engine finds a signal slot: its own on Hopper's channels."""
+        if self.gpu.wide_host:
             return va
         for start, alias in tuple(self._aliases.items()):  # other threads show and hide memory
             if start <= va < start + alias.size:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from drivers.nv.choices import DEFAULT
 from drivers.nv.layouts.families import USERMODE_WITH_PARAMS
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
 from drivers.nv.layouts.rm_classes import NV_HOPPER_USERMODE_A_PARAMS
 
 if TYPE_CHECKING:
     from drivers.kernel import Mmio
+    from drivers.nv.choices import Choices
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Gpu, Handles
 
@@ -22,14 +24,15 @@ class Doorbell:
     nvidia-push rings through the one and says that it cannot be read, and UVM reads the time from BAR0.
     """
 
-    def __init__(self, rm: Rm, handles: Handles, gpu: Gpu, *, bar1: bool) -> None:
+    def __init__(self, rm: Rm, handles: Handles, gpu: Gpu, choices: Choices = DEFAULT) -> None:
         with contextlib.ExitStack() as stack:
-            takes_params = gpu.usermode_class >= USERMODE_WITH_PARAMS
-            self.registers = _page(rm, handles, gpu, stack, bar1=bar1 and takes_params)
+            bar1 = choices.doorbell_bar1 and gpu.usermode_class >= USERMODE_WITH_PARAMS
+            owner = handles.device if choices.doorbell_owner == "device" else handles.subdevice
+            self.registers = _page(rm, handles, gpu, stack, owner, bar1=bar1)
             """The bells; to be written only."""
             self._clock = self.registers
-            if bar1 and takes_params:
-                self._clock = _page(rm, handles, gpu, stack, bar1=False)
+            if bar1:
+                self._clock = _page(rm, handles, gpu, stack, owner, bar1=False)
             self._undo = stack.pop_all()
 
     def time_ns(self) -> int:
@@ -48,12 +51,12 @@ class Doorbell:
         self._undo.close()
 
 
-def _page(rm: Rm, handles: Handles, gpu: Gpu, stack: contextlib.ExitStack, *, bar1: bool) -> Mmio:
+def _page(rm: Rm, handles: Handles, gpu: Gpu, stack: contextlib.ExitStack, owner: int, *, bar1: bool) -> Mmio:
     params = None
     if gpu.usermode_class >= USERMODE_WITH_PARAMS:
         params = NV_HOPPER_USERMODE_A_PARAMS(bBar1Mapping=bar1)
     handle = rm.alloc(handles.subdevice, gpu.usermode_class, params)
     stack.callback(rm.free, handle)
-    page = rm.map_registers(handles.subdevice, handle, USERMODE_BYTES)
+    page = rm.map_registers(owner, handle, USERMODE_BYTES)
     stack.callback(page.close)
     return page

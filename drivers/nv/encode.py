@@ -62,6 +62,7 @@ class NvEncoder:
         self.kind = kind
         self._subchannel = Subchannel.COMPUTE if kind is QueueKind.COMPUTE else Subchannel.COPY
         self._copy_refusal = graphics_copy_refusal
+        self._level = int(choices.gp_level == "subroutine")
         self._pcas_a, _, self._pcas_b, self._action = push.launch(0, choices.pcas)
         self._table: dict[type[Any], Callable[[Any, Stream], None]] = {
             Wait: self._wait,
@@ -245,7 +246,7 @@ class NvEncoder:
         at, va, end = len(out.words), command.buffer.va, command.words
         for start in range(0, end, MAX_SEGMENT_WORDS):
             length = min(end - start, MAX_SEGMENT_WORDS)
-            (entry,) = GpfifoEntry.pack(ADDRESS=va + 4 * start, LENGTH=length)
+            (entry,) = GpfifoEntry.pack(ADDRESS=va + 4 * start, LENGTH=length, LEVEL=self._level)
             out.calls.append((at, entry))
 
 

@@ -29,6 +29,8 @@ from drivers.nv.layouts.rm_classes import (
 from drivers.nv.vaspace import HUGE
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from drivers.nv.choices import Choices
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Handles
@@ -40,6 +42,12 @@ _FLAGS: Final = (
     | MemFlags.ALIGNMENT_FORCE
     | MemFlags.IGNORE_BANK_PLACEMENT
 )
+_SMALL_PAGES: Final[Mapping[str, PageSize]] = {
+    "4k": PageSize.SIZE_4KB,
+    "default": PageSize.DEFAULT,
+    "64k": PageSize.BIG,
+}
+_BIG: Final = 1 << 16
 _REMEMBERED: Final = 64
 """Freed ranges kept for fault reports."""
 
@@ -114,7 +122,7 @@ def _relation(memory: Memory, va: int) -> str:
 
 
 class Mapper(Protocol):
-    """What maps memory for the GPU: `uvm.Uvm`."""
+    """What maps memory for the GPU: `uvm.Uvm`, or `space.RmSpace`."""
 
     def map(self, memory: int, va: int, size: int) -> None:
         """Map an RM object at `va`."""
@@ -137,10 +145,10 @@ class Memories:
     def vram(self, size: int, *, label: str, host_visible: bool = False, contiguous: bool = False) -> Memory:
         """Allocate video memory; its content is not defined."""
         huge = size >= HUGE
-        page = HUGE if huge else PAGE
-        size = -(-size // page) * page
         large = PageSize.HUGE if self._choices.huge_pages else PageSize.DEFAULT
-        page_size = large if huge else PageSize.SIZE_4KB
+        page_size = large if huge else _SMALL_PAGES[self._choices.small_pages]
+        page = HUGE if huge else (_BIG if page_size is PageSize.BIG else PAGE)
+        size = -(-size // page) * page
         physicality = Physicality.CONTIGUOUS if contiguous else Physicality.ALLOW_NONCONTIGUOUS
         params = NV_MEMORY_ALLOCATION_PARAMS(
             owner=self._rm.root,
@@ -176,7 +184,7 @@ class Memories:
     def host(self, size: int, *, label: str) -> Memory:
         """Allocate host memory, zeroed, pinned, coherent, and map it at its own address."""
         if self._choices.host_memory == "system":
-            return self._mapped_system(size, label)
+            return self.mapped_system(size, label=label)
         size = -(-size // PAGE) * PAGE
         with contextlib.ExitStack() as stack:
             va = self._space.take(size)
@@ -222,7 +230,8 @@ class Memories:
         memory.view[:] = bytes(memory.size)
         return memory
 
-    def _mapped_system(self, size: int, label: str) -> Memory:
+    def mapped_system(self, size: int, *, label: str) -> Memory:
+        """Allocate system memory of the resource manager, zeroed, and map it at its own address."""
         memory = self.system(size, label=label)
         assert memory.view is not None, "system memory has a view"
         memory.view[:] = bytes(memory.size)

@@ -48,6 +48,7 @@ class NvProgram:
 
     __slots__ = (
         "_bank0",
+        "_windows",
         "arguments",
         "bank0_bytes",
         "bank_at",
@@ -81,6 +82,7 @@ class NvProgram:
         shared = max(kernel.shared_bytes + reserve, RESERVED_SHARED) + self.dynamic_shared
         shared = -(-shared // SHARED_GRANULE) * SHARED_GRANULE
         stack = max(kernel.stack_bytes, image.scratch_bytes)
+        self._windows = vaspace.WINDOWS[choices.windows]
         high = choices.stack == "high"
         local = stack + LOCAL_STACK_RESERVE * high if stack else 0
         self.local_bytes = -(-local // LOCAL_THREAD_ALIGN) * LOCAL_THREAD_ALIGN
@@ -156,8 +158,8 @@ class NvProgram:
         fields = {
             "ntid": threads,
             "nctaid": groups,
-            "shared_window": vaspace.SHARED_WINDOW,
-            "local_window": vaspace.LOCAL_WINDOW,
+            "shared_window": self._windows[0],
+            "local_window": self._windows[1],
             "stack_pointer": self.stack_pointer,
             "dynamic_shared_size": self.dynamic_shared,
             "reserved_shared_size": RESERVED_SHARED,

@@ -174,6 +174,7 @@ def launch(descriptor: int, action: PcasAction) -> Words:
 def compute_setup(gpu: Gpu, choices: Choices, *, copies: bool) -> Words:
     """Return what a compute channel is told first: objects, caches, windows (nv.md 3.4)."""
     method = ComputeMethod
+    shared, local = vaspace.WINDOWS[choices.windows]
     words: list[int] = [
         header(COMPUTE, method.SET_OBJECT, 1),
         int(SetObject(CLASS=gpu.compute_class)),
@@ -181,11 +182,11 @@ def compute_setup(gpu: Gpu, choices: Choices, *, copies: bool) -> Words:
         _immediate(COMPUTE, method.INVALIDATE_SAMPLER_CACHE_NO_WFI),
         _immediate(COMPUTE, method.INVALIDATE_TEXTURE_HEADER_CACHE_NO_WFI),
         header(COMPUTE, method.SET_SHADER_SHARED_MEMORY_WINDOW_A, 2),
-        vaspace.SHARED_WINDOW >> 32,
-        vaspace.SHARED_WINDOW & _LOW,
+        shared >> 32,
+        shared & _LOW,
         header(COMPUTE, method.SET_SHADER_LOCAL_MEMORY_WINDOW_A, 2),
-        vaspace.LOCAL_WINDOW >> 32,
-        vaspace.LOCAL_WINDOW & _LOW,
+        local >> 32,
+        local & _LOW,
     ]
     if choices.qmd_version_method:
         spa = SetSpaVersion(MAJOR=gpu.sm_version >> 8, MINOR=gpu.sm_version & 0xFF)

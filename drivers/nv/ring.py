@@ -33,7 +33,7 @@ _LOW: Final = 0xFFFF_FFFF
 
 
 _ONE_WORD: Final = GpfifoEntry.pack(ADDRESS=0, LENGTH=1)[0]
-"""What each word of a segment adds to its ring entry; the address stands in the entry as it is."""
+"""What each word of a segment adds to its ring entry."""
 _TAIL_WORDS: Final = push.SEM_WORDS
 """What the ring adds to a submission: the release of its number."""
 
@@ -60,7 +60,8 @@ class NvRing:
         self._progress = view[:8].cast("Q")
         self._words = view[_PUSH_START:].cast("I")
         self._capacity = len(self._words)
-        self._va = self.memory.va + _PUSH_START
+        self._entry = self.memory.va + _PUSH_START + channel.entry_level
+        """The ring entry of no words: the address, which stands in it as it is, and its LEVEL."""
         self.closed = False
         try:
             self.attach(channel)
@@ -113,14 +114,14 @@ class NvRing:
             words = array("I", words)
         self._number[0] = self.sequence = sequence = self.sequence + 1
         self._words[at : at + count] = words + self._release
-        entries, va, start = self._entries, self._va, 0
+        entries, entry0, start = self._entries, self._entry, 0
         for position, entry in calls:
             if position > start:
-                entries[put % ENTRIES] = va + 4 * (at + start) + (position - start) * _ONE_WORD
+                entries[put % ENTRIES] = entry0 + 4 * (at + start) + (position - start) * _ONE_WORD
                 put += 1
             entries[put % ENTRIES] = entry
             put, start = put + 1, position
-        entries[put % ENTRIES] = va + 4 * (at + start) + (count - start) * _ONE_WORD
+        entries[put % ENTRIES] = entry0 + 4 * (at + start) + (count - start) * _ONE_WORD
         self._head, self._put = head, put + 1
         self._in_flight.append((sequence, head, put + 1))
         self.channel.ring((put + 1) % ENTRIES)

@@ -236,6 +236,40 @@ class Rm:
         layout = self.structs[CONTROL_STRUCTS[command]]
         return self.control(target, command, layout(**fields))
 
+    # --- memory that the GPU maps without UVM
+
+    def map_dma(self, device: int, space: int, memory: int, va: int, size: int) -> int:
+        """Map RM memory into an address space that the resource manager owns; return where it lies.
+
+        `space` is the NV01_MEMORY_VIRTUAL of the address space. `va` is asked for; the driver aligns it down
+        silently to a page size of its own choice unless 4 KiB are asked for, too.
+        """
+        layout = self.struct(layouts.NVOS46_PARAMETERS)
+        flags = layouts.MapDmaFlags(CACHE_SNOOP=True, PAGE_SIZE=1, DMA_OFFSET_FIXED=True)
+        params = layout(
+            hClient=self.root, hDevice=device, hDma=space, hMemory=memory, length=size, flags=int(flags),
+            dmaOffset=va,
+        )  # fmt: skip
+        block = bytearray(params.to_bytes())
+        escape(self.kernel, self.ctl, Escape.NV_ESC_RM_MAP_MEMORY_DMA, block, f"{memory:#x}")
+        reply = layout.from_bytes(block)
+        if reply.status:
+            refuse("RM_MAP_MEMORY_DMA", reply.status, arguments=repr(reply),
+                   hint="sandboxes filter it: use vaspace=uvm")  # fmt: skip
+        return reply.dmaOffset
+
+    def unmap_dma(self, device: int, space: int, memory: int, va: int, size: int) -> None:
+        """Undo `map_dma`."""
+        layout = layouts.NVOS47_PARAMETERS
+        params = layout(
+            hClient=self.root, hDevice=device, hDma=space, hMemory=memory, dmaOffset=va, size=size
+        )
+        block = bytearray(params.to_bytes())
+        escape(self.kernel, self.ctl, Escape.NV_ESC_RM_UNMAP_MEMORY_DMA, block, f"{memory:#x}")
+        reply = layout.from_bytes(block)
+        if reply.status:
+            refuse("RM_UNMAP_MEMORY_DMA", reply.status, arguments=repr(reply))
+
     # --- memory that the CPU sees
 
     def alloc_os_descriptor(self, device: int, va: int, size: int) -> int:

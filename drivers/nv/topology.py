@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import address_of
+from drivers.nv.choices import DEFAULT
 from drivers.nv.layouts.controls import (
     GID_BINARY_SHA1,
     GID_BYTES,
@@ -25,7 +26,9 @@ from drivers.nv.layouts.families import (
     COPY_CLASSES,
     GENERATIONS,
     GPFIFO_CLASSES,
+    SILENT_CHANNEL,
     USERMODE_CLASSES,
+    WIDE_CHANNEL,
     Generation,
     sm_number,
 )
@@ -42,6 +45,7 @@ from hcq.errors import DriverError, UnsupportedError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from drivers.nv.choices import Choices
     from drivers.nv.rm import Card, Rm
 
 _ARCH_SUFFIX = {90: "a", 100: "a", 120: "a"}
@@ -70,6 +74,16 @@ class Gpu:
     vram_bytes: int
     copy_engines: tuple[int, ...]
     """NV2080 engine types of the copy engines off the graphics run list, in order."""
+
+    @property
+    def wide_host(self) -> bool:
+        """Whether the host engine of its channels addresses 57 bits; else 40."""
+        return self.generation.wide_addresses and self.gpfifo_class >= WIDE_CHANNEL
+
+    @property
+    def reports_get(self) -> bool:
+        """Whether the user area of its channels has a field for how far the ring was fetched."""
+        return self.gpfifo_class < SILENT_CHANNEL
 
     @property
     def arch(self) -> str:
@@ -195,16 +209,19 @@ def gpu_name(rm: Rm, subdevice: int) -> str:
     return str(reply.gpuNameString)
 
 
-def choose(name: str, classes: Sequence[int]) -> tuple[Generation, int, int, int]:
-    """Return the generation and the channel, doorbell and copy class that a class list gives."""
+def choose(name: str, classes: Sequence[int], choices: Choices = DEFAULT) -> tuple[Generation, int, int, int]:
+    """Return the generation and the channel, doorbell and copy class that a class list gives.
+
+    Raises `UnsupportedError` for a class that was chosen and is not listed.
+    """
     present = set(classes)
     row = next((row for compute, row in _newest_first() if compute in present), None)
     if row is None and not any(c in CLASS_NAMES and c & 0xFF == COMPUTE_LOW_BYTE for c in present):
         raise mig_mode(name)  # a divided GPU lists no compute class to a client without an instance
     if row is None:
         raise unsupported_gpu(name, classes)
-    gpfifo = next((c for c in GPFIFO_CLASSES if c in present and c in row.gpfifo), None)
-    usermode = next((c for c in USERMODE_CLASSES if c in present and c in row.usermode), None)
+    gpfifo = _class(name, "channel", choices.channel_class, GPFIFO_CLASSES, present & {*row.gpfifo})
+    usermode = _class(name, "doorbell", choices.doorbell_class, USERMODE_CLASSES, present & {*row.usermode})
     copy = next((c for c in COPY_CLASSES if c in present and c in row.copy), None)
     if gpfifo is None or usermode is None or copy is None:
         raise UnsupportedError(
@@ -214,13 +231,23 @@ def choose(name: str, classes: Sequence[int]) -> tuple[Generation, int, int, int
     return row, gpfifo, usermode, copy
 
 
-def ask(rm: Rm, handles: Handles, *, plausible: bool = True) -> Gpu:
+def _class(name: str, what: str, wanted: str, known: Sequence[int], there: set[int]) -> int | None:
+    """Return the class of a role: the one that was chosen, else the newest; None where there is none."""
+    if wanted == "newest":
+        return next((c for c in known if c in there), None)
+    if int(wanted, 16) in there:
+        return int(wanted, 16)
+    listed = ", ".join(f"{c:x}" for c in known if c in there) or "none"
+    raise UnsupportedError(f"{name} has no {what} class {wanted}; it lists {listed}")
+
+
+def ask(rm: Rm, handles: Handles, choices: Choices = DEFAULT) -> Gpu:
     """Ask all about an opened GPU; one that is not in the table or in MIG mode is an `UnsupportedError`.
 
-    Raises `BringUpError` for numbers that cannot be true, unless `plausible` is not asked for.
+    Raises `BringUpError` for numbers that cannot be true, unless `choices` say to believe them.
     """
     name = gpu_name(rm, handles.subdevice)
-    row, gpfifo, usermode, copy = choose(name, class_list(rm, handles.device))
+    row, gpfifo, usermode, copy = choose(name, class_list(rm, handles.device), choices)
     try:
         sm_version, max_warps, gpcs, tpcs, sms_per_tpc = gr_info(
             rm,
@@ -254,11 +281,17 @@ def ask(rm: Rm, handles: Handles, *, plausible: bool = True) -> Gpu:
         sms_per_tpc=sms_per_tpc,
         sms=count_sms(rm, handles.subdevice, sms_per_tpc),
         vram_bytes=fb_info(rm, handles.subdevice, (FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
-        copy_engines=tuple(copy_engine(i) for i in separate),
+        copy_engines=_turned(tuple(copy_engine(i) for i in separate), choices.copy_engine),
     )
-    if plausible and (wrong := doubts(gpu)):
+    if choices.plausible and (wrong := doubts(gpu)):
         raise implausible(rm, gpu.name, wrong)
     return gpu
+
+
+def _turned(engines: tuple[int, ...], first: str) -> tuple[int, ...]:
+    """Return the engines with another one in front."""
+    at = {"first": 0, "second": 1, "last": -1}[first] % len(engines)
+    return engines[at:] + engines[:at]
 
 
 def _newest_first() -> list[tuple[int, Generation]]:

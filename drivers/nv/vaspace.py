@@ -16,6 +16,8 @@ from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED_NOREPLACE, MAP_NORESERVE, MA
 from hcq.errors import DriverError, OutOfMemoryError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from drivers.kernel import Kernel
 
 FIRST: Final = 0x10_0000_0000
@@ -26,6 +28,11 @@ SHARED_WINDOW: Final = 0x4_0000_0000
 """Aligned to 4 GiB, and 4 GiB of nothing: required since Hopper, harmless before (nv.md 2.8)."""
 LOCAL_WINDOW: Final = 0xFF00_0000
 """16 MiB of nothing."""
+WINDOWS: Final[Mapping[str, tuple[int, int]]] = {
+    "low": (SHARED_WINDOW, LOCAL_WINDOW),
+    "high": (0xF4_0000_0000, 0xF8_0000_0000),
+}
+"""Where the shared and the local window lie: below all memory, or above it (`choices`)."""
 
 
 class VaSpace:

@@ -1,0 +1,104 @@
+"""The address space of one GPU and who maps into it: UVM, or the resource manager itself.
+
+UVM: the way of CUDA and of sandboxes. The resource manager's own way, without UVM, is that of the one public
+raw launch on Hopper (`choices`, `vaspace`); sandboxes refuse its ioctl. Not here: which addresses are free
+(`vaspace`), what is mapped where (`memory`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+
+from drivers.nv.layouts.rm_classes import (
+    NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS,
+    NV_VASPACE_ALLOCATION_PARAMETERS,
+    RmClass,
+    VaspaceFlags,
+)
+from drivers.nv.refusals import BringUpError
+from drivers.nv.uvm import Uvm
+
+if TYPE_CHECKING:
+    import contextlib
+
+    from drivers.nv.choices import Choices
+    from drivers.nv.memory import Mapper
+    from drivers.nv.rm import Rm
+    from drivers.nv.topology import Gpu, Handles
+
+    class Space(Mapper, Protocol):
+        """What maps memory for the GPU, and context buffers for its channels."""
+
+        def register_channel(self, channel: int, base: int, length: int) -> None:
+            """Let a channel's context buffers be mapped into a window."""
+            ...
+
+        def unregister_channel(self, channel: int) -> None:
+            """Undo `register_channel`."""
+            ...
+
+
+ADDRESS_LIMIT: Final = (1 << 49) - 1
+"""The last address that every generation maps, and that a process can have."""
+
+
+class RmSpace:
+    """An address space that the resource manager owns: mapped with NV_ESC_RM_MAP_MEMORY_DMA, without UVM.
+
+    Context buffers are the resource manager's own matter here, wherever it puts them.
+    """
+
+    def __init__(self, rm: Rm, handles: Handles, vaspace: int) -> None:
+        self._rm, self._device = rm, handles.device
+        self._virtual = rm.alloc(
+            handles.device,
+            RmClass.NV01_MEMORY_VIRTUAL,
+            NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS(limit=ADDRESS_LIMIT, hVASpace=vaspace),
+        )
+        self._mapped: dict[int, int] = {}
+
+    def map(self, memory: int, va: int, size: int) -> None:
+        """Map an RM object at `va`."""
+        got = self._rm.map_dma(self._device, self._virtual, memory, va, size)
+        if got != va:
+            self._rm.unmap_dma(self._device, self._virtual, memory, got, size)
+            raise BringUpError(
+                f"the resource manager mapped {size:#x} bytes at {got:#x} instead of {va:#x}: "
+                "it aligns to a page size that the address does not have"
+            )
+        self._mapped[va] = memory
+
+    def unmap(self, va: int, size: int) -> None:
+        """Undo `map`."""
+        self._rm.unmap_dma(self._device, self._virtual, self._mapped.pop(va), va, size)
+
+    def register_channel(self, channel: int, base: int, length: int) -> None:
+        """Nothing to do: the resource manager maps the context buffers."""
+
+    def unregister_channel(self, channel: int) -> None:
+        """Nothing to undo."""
+
+    def close(self) -> None:
+        """Free the object that stands for the address space."""
+        self._rm.free(self._virtual)
+
+
+def open_space(
+    rm: Rm, gpu: Gpu, handles: Handles, choices: Choices, stack: contextlib.ExitStack
+) -> tuple[int, Space]:
+    """Return the handle of a new address space and what maps into it; `stack` gives both back."""
+    by_rm = choices.vaspace == "rm"
+    flags = VaspaceFlags.NONE if by_rm else VaspaceFlags.IS_EXTERNALLY_OWNED
+    if choices.vaspace_faulting:
+        flags |= VaspaceFlags.ENABLE_PAGE_FAULTING
+    layout = rm.struct(NV_VASPACE_ALLOCATION_PARAMETERS)
+    vaspace = rm.alloc(handles.device, RmClass.FERMI_VASPACE_A, layout(flags=flags))
+    stack.callback(rm.free, vaspace)
+    if by_rm:
+        owned = RmSpace(rm, handles, vaspace)
+        stack.callback(owned.close)
+        return vaspace, owned
+    uvm = Uvm(rm, gpu.uuid)
+    stack.callback(uvm.close)
+    uvm.register_vaspace(vaspace)
+    return vaspace, uvm
