@@ -26,9 +26,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drivers.kernel import LinuxKernel, TracingKernel
+from drivers.nv import check_variant
 from drivers.nv.choices import describe
 from drivers.nv.choices import parse as parse_choices
-from hcq.errors import HcqError
+from hcq.errors import HcqError, UnsupportedError, UsageError
 from tools import nv_rungs as low
 from tools import nv_rungs_compute as high
 from tools.nv_evidence import Trace, memory
@@ -42,7 +43,26 @@ if TYPE_CHECKING:
 
 _LOAD_S = 30.0
 """Limit of rungs that may load the assembler first, from a cold disk; what they wait for ends sooner."""
-_HOST_RELEASE = ("doorbell_bar1", "object_buffer", "push_in_vram", "host_memory")
+_VIDEO = ("pitch_kind", "persistent_vidmem", "huge_pages", "small_pages")
+_CHANNEL = ("channel_class", "object_buffer", "notifier", "ring", "vaspace")
+_COPY_CHANNEL = ("register_copy_channels", "copy_engine", "small_pages", *_CHANNEL)
+_HOST_RELEASE = (
+    "doorbell_bar1",
+    "doorbell_class",
+    "push_in_vram",
+    "host_memory",
+    "gp_level",
+    "copy_engine",
+    *_CHANNEL,
+)
+_COMPUTE_CHANNEL = (
+    "context_share",
+    "graphics_copy",
+    "subcontext",
+    "gr_parameters",
+    "context_window",
+    *_CHANNEL,
+)
 _LAUNCH = (
     "full_descriptor",
     "carveout",
@@ -52,9 +72,14 @@ _LAUNCH = (
     "pcas",
     "qmd_version_method",
     "context_share",
+    "subcontext",
     "arguments_in_vram",
     "graphics_copy",
+    "windows",
+    "host_memory",
+    "vaspace",
 )
+_LAUNCHES = ("full_descriptor", "pcas", "arguments_in_vram")
 RUNGS: tuple[Rung, ...] = (
     Rung(0, "environment", low.environment),
     Rung(1, "nodes open", low.nodes, limit_s=30),
@@ -62,23 +87,23 @@ RUNGS: tuple[Rung, ...] = (
     Rung(3, "client and cards", low.client, needs=(2,)),
     Rung(4, "device and subdevice", low.objects, needs=(3,), limit_s=30),
     Rung(5, "classes and units", low.classes, ("plausible",), (4,)),
-    Rung(6, "doorbell page", low.doorbell, ("doorbell_bar1",), (5,)),
-    Rung(7, "video memory", low.video_memory, ("pitch_kind", "persistent_vidmem", "huge_pages"), (5,)),
+    Rung(6, "doorbell page", low.doorbell, ("doorbell_bar1", "doorbell_class", "doorbell_owner"), (5,)),
+    Rung(7, "video memory", low.video_memory, _VIDEO, (5,)),
     Rung(8, "system memory", low.system_memory, ("system_cached",), (5,)),
-    Rung(9, "unified memory", low.unified_memory, ("vaspace_faulting",), (5,)),
-    Rung(10, "mappings", low.mapping, needs=(9,)),
-    Rung(11, "copy channel", low.copy_channel, ("register_copy_channels", "object_buffer", "notifier"), (9,)),
+    Rung(9, "address space", low.unified_memory, ("vaspace", "vaspace_faulting"), (5,)),
+    Rung(10, "mappings", low.mapping, ("small_pages", "huge_pages", "vaspace"), (9,)),
+    Rung(11, "copy channel", low.copy_channel, _COPY_CHANNEL, (9,)),
     Rung(12, "host release", low.host_release, _HOST_RELEASE, (11,)),
-    Rung(13, "64-bit release with the time", low.host_release_time, needs=(11,)),
-    Rung(14, "copy engine release", low.engine_release, needs=(11,)),
-    Rung(15, "copies and bandwidth", low.copies, needs=(14,), limit_s=30),
-    Rung(16, "compute channel", low.compute_channel, ("context_share", "graphics_copy"), (9,)),
-    Rung(17, "report semaphore", low.report_semaphore, needs=(16,)),
+    Rung(13, "64-bit release with the time", low.host_release_time, ("channel_class",), (11,)),
+    Rung(14, "copy engine release", low.engine_release, ("copy_engine", "host_memory"), (11,)),
+    Rung(15, "copies and bandwidth", low.copies, ("copy_engine", "huge_pages", "host_memory"), (14,), 30),
+    Rung(16, "compute channel", low.compute_channel, _COMPUTE_CHANNEL, (9,)),
+    Rung(17, "report semaphore", low.report_semaphore, ("graphics_copy", "subcontext", "windows"), (16,)),
     Rung(18, "a kernel stores a token", high.store, _LAUNCH, (14, 16), _LOAD_S),
-    Rung(19, "grid, parameters, constants", high.grid, needs=(18,), limit_s=_LOAD_S),
-    Rung(20, "shared memory", high.shared, ("carveout",), (18,), _LOAD_S),
-    Rung(21, "local memory", high.local, ("stack", "all_sms"), (18,), _LOAD_S),
-    Rung(22, "copies and kernels in turn", high.exchange, needs=(18,), limit_s=_LOAD_S),
+    Rung(19, "grid, parameters, constants", high.grid, _LAUNCHES, (18,), _LOAD_S),
+    Rung(20, "shared memory", high.shared, ("carveout", "windows"), (18,), _LOAD_S),
+    Rung(21, "local memory", high.local, ("stack", "all_sms", "windows"), (18,), _LOAD_S),
+    Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_LAUNCHES), (18,), _LOAD_S),
     Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
     Rung(23, "a fault on purpose", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
@@ -121,6 +146,7 @@ def run_child(arguments: argparse.Namespace) -> int:
         result.passed = True
     except HcqError as error:
         result.error = f"{type(error).__name__}: {error}"
+        result.offered = not isinstance(error, UnsupportedError)
     except Exception:  # noqa: BLE001 - whatever went wrong is what this rung is to tell
         result.error = traceback.format_exc()
     result.seconds = time.perf_counter() - start
@@ -144,19 +170,68 @@ def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def show(result: Result, variant: bool) -> None:  # noqa: FBT001 - a flag of the printer
-    """Print one result for people."""
-    mark = ("PASS" if result.passed else "FAIL") if result.tried else "----"
-    where = f"     with {result.choices}" if variant else f"{result.rung:3}  {result.name}"
-    sys.stderr.write(f"{mark} {where}  ({result.seconds:.2f} s)\n")
-    for name, value in ({} if variant and result.passed else result.facts).items():
-        sys.stderr.write(f"          {name}: {value}\n")
-    if result.error:
-        sys.stderr.write("          " + result.error.strip().replace("\n", "\n          ") + "\n")
-        for call in result.calls:
-            sys.stderr.write(f"          call {call[:300]}\n")
-        for what, seen in result.memory.items():
-            sys.stderr.write(f"          {what}: {seen[:200]}\n")
+class Teller:
+    """Tells results to people, on stderr, as they come."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+
+    def __call__(self, result: Result) -> None:
+        """Tell one result: a line for a variant, all that decides for a failure."""
+        sys.stderr.write(heading(result) + "\n")
+        if result.variant and not self._verbose:
+            return
+        for name, value in ({} if result.variant and result.passed else result.facts).items():
+            sys.stderr.write(f"          {name}: {value}\n")
+        if result.error:
+            sys.stderr.write("          " + result.error.strip().replace("\n", "\n          ") + "\n")
+            self._evidence(result)
+
+    def _evidence(self, result: Result) -> None:
+        raw = [f"call {call[:300]}" for call in result.calls]
+        raw += [f"{what}: {seen[:600]}" for what, seen in result.memory.items()]
+        if raw and not self._verbose:
+            sys.stderr.write(f"          ({len(raw)} lines of raw evidence: --verbose, --report, --json)\n")
+        for text in raw if self._verbose else ():
+            sys.stderr.write(f"          {text}\n")
+
+
+def heading(result: Result) -> str:
+    """Return the line of a result: what became of which rung, with which values, and what it means."""
+    where = f"{result.rung:3}  {result.name}"
+    if not result.variant:
+        mark = ("PASS" if result.passed else "FAIL") if result.tried else "----"
+        return f"{mark} {where}  ({result.seconds:.2f} s)"
+    where += f", {result.variant}: {result.choices}  ({result.seconds:.2f} s)"
+    if result.passed:
+        return f"pass {where}"
+    said = result.error.strip().split("\n", 1)[0][:160]
+    if not result.offered:
+        return f"n/a  {where}\n          not offered here: {said}"
+    why = f"expected: {result.expected}" if result.expected else "does not count: it is a variant"
+    return f"no   {where}\n          {why}\n          {said}"
+
+
+def summary(ladder: Ladder) -> str:
+    """Return the last lines: how far it went, with which values, and what became of the variants."""
+    passed = [r.rung for r in ladder.results if r.passed and not r.variant]
+    passed += [r.rung for r in ladder.results if r.passed and r.variant]
+    lines = [
+        f"highest rung passed: {max(passed)}; choices that work: {describe(ladder.best)}"
+        if passed
+        else "no rung passed"
+    ]
+    variants = [r for r in ladder.results if r.variant]
+    if variants:
+        counts = {
+            "work": sum(r.passed for r in variants),
+            "do not, as expected": sum(not r.passed and r.offered and bool(r.expected) for r in variants),
+            "do not": sum(not r.passed and r.offered and not r.expected for r in variants),
+            "are not offered here": sum(not r.passed and not r.offered for r in variants),
+        }
+        told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        lines.append(f"{len(variants)} variants tried: {told}")
+    return "\n".join(lines)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -167,8 +242,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--device", default="0", metavar="N", help="which GPU; nv-emu or nv-emu:VARIANT is --emulate VARIANT"
     )
-    parser.add_argument("--from", dest="first", type=int, default=0, metavar="RUNG")
-    parser.add_argument("--to", dest="last", type=int, default=99, metavar="RUNG")
+    parser.add_argument("--from", dest="first", type=int, metavar="RUNG", help="the first rung to run")
+    parser.add_argument("--to", dest="last", type=int, metavar="RUNG", help="the last rung to run")
     parser.add_argument("--keep-going", action="store_true", help="try rungs although one they need failed")
     parser.add_argument(
         "--variants",
@@ -189,8 +264,13 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--prepare", metavar="DIR", help="assemble the kernels into DIR and end")
     parser.add_argument("--boost", action="store_true", help="let rung 24 ask for the highest clocks")
     parser.add_argument(
-        "--emulate", metavar="VARIANT", help='run on an emulated GPU: "", "sm_80+570", "native"'
+        "--emulate",
+        metavar="VARIANT",
+        nargs="?",
+        const="",
+        help='run on an emulated GPU: without a word an H200, or "sm_80+570", "native"',
     )
+    parser.add_argument("--verbose", action="store_true", help="print kernel calls and memory of failures")
     parser.add_argument("--dry", action="store_true", help="run against a scripted driver, without a GPU")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
@@ -202,7 +282,27 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     if not number.isdigit():
         parser.error(f"--device wants a number, nv:N or nv-emu[:VARIANT], not {options.device!r}")
     options.device = int(number)
+    _check(parser, options)
     return options
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse values that no child could run with, before the first one is started."""
+    try:
+        parse_choices(options.choices)
+        if options.emulate is not None:
+            check_variant(options.emulate)
+    except UsageError as error:
+        parser.error(str(error))
+    order = [rung.number for rung in RUNGS]
+    first = order[0] if options.first is None else options.first
+    last = order[-1] if options.last is None else options.last
+    runs = f"rungs run in the order {', '.join(map(str, order))}"
+    for flag, number in (("--from", first), ("--to", last)):
+        if number not in order:
+            parser.error(f"{flag} {number}: there is no such rung; {runs}")
+    if order.index(first) > order.index(last):
+        parser.error(f"--from {first} comes after --to {last}; {runs}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -216,10 +316,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.child is not None:
         return run_child(options)
-    ladder = Ladder(RUNGS, options, show)
+    ladder = Ladder(RUNGS, options, Teller(verbose=options.verbose))
     ladder.climb()
-    highest = max((r.rung for r in ladder.results if r.passed), default=-1)
-    sys.stderr.write(f"highest rung passed: {highest}; choices that work: {describe(ladder.best)}\n")
+    sys.stderr.write(summary(ladder) + "\n")
     if options.json:
         sys.stdout.write(json.dumps(ladder.report(finished=True), indent=1, default=str) + "\n")
     return 0 if ladder.passed else 1

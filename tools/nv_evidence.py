@@ -11,18 +11,22 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from drivers.kernel import view_at
+from drivers.nv import push
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.fault import NOTIFIER_ENTRIES, NvNotification
 from drivers.nv.layouts.gpfifo import GpfifoEntry
+from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.layouts.rm import NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape
 from drivers.nv.layouts.status import status_name
 from drivers.nv.layouts.uvm import UvmCommand
 from drivers.nv.rm import class_name
+from drivers.nv.show import fields_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from drivers.kernel import Call
+    from drivers.nv.device import NvDevice
     from drivers.nv.ring import NvRing
     from tools.nv_rungs_bench import Bench
 
@@ -34,6 +38,8 @@ _BYTES: Final = 160
 _WORDS: Final = 64
 _FRONTEND: Final = 0x46
 _SINCE: Final = 30
+_BANK: Final = 0x260
+"""Bytes shown behind a descriptor: constant bank 0 up to its first arguments."""
 
 
 def line(call: Call) -> str:
@@ -103,12 +109,17 @@ class Trace:
 
 def memory(bench: Bench) -> dict[str, str]:
     """Return, in hex, what lies in the rings and semaphores of a rung; it raises for nothing."""
-    rings = [*bench.rings, *(ring for device in bench.devices for ring in device.rings())]
     found: dict[str, str] = {}
+    for device in bench.devices:
+        try:
+            found |= launches(device)
+        except Exception as error:  # noqa: BLE001 - evidence must not hide what it is of
+            found["descriptor"] = f"could not be read: {error!r}"
+    rings = [*bench.rings, *(ring for device in bench.devices for ring in device.rings())]
     for ring in rings:
         try:
             found |= {f"{ring.channel.label}: {what}": text for what, text in _ring(ring).items()}
-        except Exception as error:  # noqa: BLE001 - evidence must not hide what it is of
+        except Exception as error:  # noqa: BLE001 - the same
             found[ring.channel.label] = f"could not be read: {error!r}"
     for i, slot in enumerate(bench.slots):
         if slot.view is not None:
@@ -128,14 +139,40 @@ def _ring(ring: NvRing) -> dict[str, str]:
     }
     if ring.memory.view is not None:
         out["progress"] = bytes(ring.memory.view[:16]).hex()
-        for entry in entries[-2:]:
-            segment = GpfifoEntry.from_int(entry)
-            at = segment.ADDRESS - ring.memory.va
-            if 0 <= at < ring.memory.size:
-                length = min(segment.LENGTH, _WORDS)
-                words = ring.memory.view[at : at + 4 * length].cast("I")
-                out[f"words at {segment.ADDRESS:#x}"] = " ".join(f"{word:08x}" for word in words)
+        for number, words in enumerate(last_segments(ring)):
+            out[f"words, segment {number}"] = " ".join(f"{word:08x}" for word in words)
     return out
+
+
+def launches(device: NvDevice) -> dict[str, str]:
+    """Return the launch descriptors that the last words of a device name, decoded, and constant bank 0."""
+    layout = QMDS[device.gpu.generation.qmd]
+    visible = [memory for memory in device.memories.map.live() if memory.view is not None]
+    out: dict[str, str] = {}
+    for ring in device.rings():
+        for words in last_segments(ring):
+            for at, word in enumerate(words[:-1]):
+                va = words[at + 1] << 8
+                memory = next((m for m in visible if m.va <= va < m.va + m.size), None)
+                if word != push.PCAS_A or memory is None or memory.view is None:
+                    continue
+                data = bytes(memory.view[va - memory.va :][: layout.SIZE + _BANK])
+                out[f"descriptor at {va:#x}"] = fields_text(layout.from_bytes(data))
+                out[f"behind the descriptor at {va:#x}"] = data[layout.SIZE :].hex()
+    return out
+
+
+def last_segments(ring: NvRing) -> list[list[int]]:
+    """Return the words of the last two ring entries that point into the ring's own push memory."""
+    channel, memory = ring.channel, ring.memory
+    put = channel.userd[channel.put_index]
+    found = []
+    for entry in [channel.entries[i] for i in range(max(0, put - 2), min(put, len(channel.entries)))]:
+        segment = GpfifoEntry.from_int(entry)
+        at = segment.ADDRESS - memory.va
+        if memory.view is not None and 0 <= at < memory.size:
+            found.append(memory.view[at : at + 4 * min(segment.LENGTH, _WORDS)].cast("I").tolist())
+    return found
 
 
 def kernel_log() -> list[str]:

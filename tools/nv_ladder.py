@@ -1,9 +1,11 @@
 """How the NVIDIA ladder is climbed: a child a rung, what a failure leaves out, when other values are tried.
 
-A rung that fails leaves out only those that need it. Where public sources leave a value in doubt, a rung that
-fails tries the other values at once, one and then two at a time, and those above use what works; a rung that
-passes tries them when all others had their turn. What is known is written out after every child. Not here:
-the rungs (`nv_rungs`), their table and the command line (`bringup_nv`).
+A rung that fails leaves out only those that need it. Where public sources leave a value in doubt, a rung
+that fails first tries the sets of values that are known to work together (`presets`), as far as they touch
+it, then the other values, one and then two at a time. What works is taken back towards the start value by
+value, so that only what is needed stays, and the rungs above use it. A rung that passes tries the other
+values when all others had their turn. What is known is written out after every child. Not here: the rungs
+(`nv_rungs`), their table and the command line (`bringup_nv`).
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import LinuxKernel
-from drivers.nv.choices import ALTERNATIVES, Choices, describe, parse
+from drivers.nv.choices import ALTERNATIVES, Choices, changes, describe, parse
+from drivers.nv.presets import PRESETS, fitting
 from hcq.errors import DriverError
 from tools import nv_rungs as low
 from tools.nv_evidence import kernel_log
+from tools.nv_expected import expected
 from tools.nv_rungs_bench import EMULATED_PATIENCE
 
 if TYPE_CHECKING:
@@ -42,6 +46,8 @@ _END_S: Final = 5.0
 PAIRS_S: Final = 90.0
 """How long two other values at once are tried at a rung that fails with each alone."""
 FAULT: Final = 23
+ONE: Final = "one other value"
+TWO: Final = "two other values"
 NODES: Final = 1
 
 
@@ -77,13 +83,19 @@ class Result:
     """False: left out, `error` says why."""
     hung: bool = False
     """Said nothing within its limit."""
+    offered: bool = True
+    """False: this GPU or its driver does not have what was chosen."""
+    expected: str = ""
+    """Why a variant was expected to fail, where that is known."""
+    variant: str = ""
+    """What is tried beside the values in use: "preset hopper-launch", "one other value", ...; else empty."""
 
 
 class Ladder:
-    """One climb. `tell` is called with each result, and whether it was of other values than the chosen."""
+    """One climb. `tell` is called with each result."""
 
     def __init__(
-        self, rungs: Sequence[Rung], arguments: argparse.Namespace, tell: Callable[[Result, bool], None]
+        self, rungs: Sequence[Rung], arguments: argparse.Namespace, tell: Callable[[Result], None]
     ) -> None:
         self._rungs = [rung for rung in rungs if wanted(rungs, rung, arguments)]
         self._arguments = arguments
@@ -92,7 +104,7 @@ class Ladder:
         self.best: Choices = parse(arguments.choices)
         """The values that work."""
         self._failed: set[int] = set()
-        self._seen: set[tuple[int, str]] = set()
+        self._seen: dict[tuple[int, str], bool] = {}
         self._left: list[subprocess.Popen[bytes]] = []
         """Children that hang in the kernel."""
         self._end = time.monotonic() + arguments.budget
@@ -122,20 +134,42 @@ class Ladder:
             return
         if lacking and not self._arguments.keep_going:
             text = f"not tried: it needs rung {', '.join(map(str, lacking))}"
-            self._note(self._untried(rung, text), other=False)
+            self._note(self._untried(rung, text))
             self._failed.add(rung.number)
             return
-        if self._try(rung, self.best, other=False):
+        if self._try(rung, self.best):
             return
         if self._arguments.variants != "none":
-            for choices in self._others(rung):
-                if self._try(rung, choices, other=True):
-                    self.best = choices
+            for choices, why in self._others(rung):
+                if self._try(rung, choices, why):
+                    self.best = self._least(rung, choices)
                     return
         self._failed.add(rung.number)
 
-    def _others(self, rung: Rung) -> Iterator[Choices]:
-        """Yield the other values of what is in doubt at a rung, one at a time, then two at a time."""
+    def _least(self, rung: Rung, works: Choices) -> Choices:
+        """Take what works back towards the values in use, one by one, as long as it works."""
+        start, needed = self.best, works
+        for name in changes(works, start):
+            less = replace(needed, **{name: getattr(start, name)})
+            if less != start and self._try(rung, less, f"without {name}"):
+                needed = less
+        return needed
+
+    def _presets(self, rung: Rung) -> Iterator[tuple[Choices, str]]:
+        """Yield the presets of this GPU that change something which is in doubt at a rung."""
+        for name in fitting(self._compute()):
+            values = dict(PRESETS[name].values)
+            if any(getattr(self.best, field) != values[field] for field in rung.doubts if field in values):
+                yield replace(self.best, **values), f"preset {name}"
+
+    def _compute(self) -> int | None:
+        """Return the compute class that a rung told of, where one did."""
+        told = [result.facts["compute class"] for result in self.results if "compute class" in result.facts]
+        return int(told[-1], 16) if told else None
+
+    def _others(self, rung: Rung) -> Iterator[tuple[Choices, str]]:
+        """Yield presets, then the other values of what is in doubt at a rung, one and two at a time."""
+        yield from self._presets(rung)
         values = {
             name: [value for value in ALTERNATIVES[name] if value != getattr(self.best, name)]
             for name in rung.doubts
@@ -143,13 +177,13 @@ class Ladder:
         start = self.best
         for name, ones in values.items():
             for one in ones:
-                yield replace(start, **{name: one})  # type: ignore[arg-type]  # a value of that field
+                yield replace(start, **{name: one}), ONE  # type: ignore[arg-type]  # a value of that field
         begun = time.monotonic()
         for first, second in itertools.combinations(values, 2):
             for one, two in itertools.product(values[first], values[second]):
                 if time.monotonic() - begun > PAIRS_S:
                     return
-                yield replace(start, **{first: one, second: two})  # type: ignore[arg-type]  # the same
+                yield replace(start, **{first: one, second: two}), TWO  # type: ignore[arg-type]  # the same
 
     def _rest(self) -> None:
         """Try, at the rungs that pass, each other value that was not tried yet."""
@@ -161,35 +195,37 @@ class Ladder:
             for name in rung.doubts:
                 for value in ALTERNATIVES[name]:
                     if value != getattr(self.best, name):
-                        self._try(rung, replace(self.best, **{name: value}), other=True)  # type: ignore[arg-type]  # a value of that field
+                        self._try(rung, replace(self.best, **{name: value}), ONE)  # type: ignore[arg-type]  # a value of that field
 
-    def _try(self, rung: Rung, choices: Choices, *, other: bool) -> bool:
-        """Run a rung with some values, once; return whether it passed."""
+    def _try(self, rung: Rung, choices: Choices, variant: str = "") -> bool:
+        """Run a rung with some values, once; return whether it passed, then or before."""
         text = describe(choices)
         if (rung.number, text) in self._seen:
-            return False
-        self._seen.add((rung.number, text))
+            return self._seen[rung.number, text]
         if self._end - time.monotonic() < 1:
-            if not other:
-                self._note(self._untried(rung, "not tried: the time is used up"), other=False)
+            if not variant:
+                self._note(self._untried(rung, "not tried: the time is used up"))
             return False
         result = self._spawn(rung, choices, 1)
-        if result.hung and not other:
+        result.variant = variant
+        result.expected = expected(choices, self.best) if variant else ""
+        if result.hung and not variant:
             # Once more: a slow disk or a busy host must not leave out all that needs this rung.
-            self._tell(result, other)
+            self._tell(result)
             result = self._spawn(rung, choices, 2)
+        self._seen[rung.number, text] = result.passed
         if not result.passed and not (self._arguments.dry or self._arguments.emulate is not None):
             result.facts["kernel log"] = kernel_log()
-        self._note(result, other=other)
+        self._note(result)
         return result.passed
 
     def _untried(self, rung: Rung, text: str) -> Result:
         choices = describe(self.best)
         return Result(rung.number, rung.name, choices, passed=False, seconds=0.0, error=text, tried=False)
 
-    def _note(self, result: Result, *, other: bool) -> None:
+    def _note(self, result: Result) -> None:
         self.results.append(result)
-        self._tell(result, other)
+        self._tell(result)
         self.write()
 
     def report(self, *, finished: bool = False) -> dict[str, Any]:

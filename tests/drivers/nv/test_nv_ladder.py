@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.nv.choices import ALTERNATIVES, parse
+from drivers.nv.choices import ALTERNATIVES, describe, parse, spelt
+from drivers.nv.presets import PRESETS, fitting
 from tools import bringup_nv, nv_ladder
 from tools.nv_ladder import Ladder, Result, Rung
 from tools.nv_rungs_bench import EMULATED_PATIENCE
@@ -24,20 +25,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ANSWER = """#!/bin/sh
-rung=$4 choices=$8 passed=true
+rung=$4 choices=$8 passed=true facts='{{}}'
 for word in "$@"; do trace=$word; done
 case "$rung $choices" in
 {cases}
 esac
-printf '{{"rung": %s, "name": "n", "choices": "%s", "passed": %s, "seconds": 0}}' "$rung" "$choices" $passed
+printf '{{"rung": %s, "name": "n", "choices": "%s", "passed": %s, "seconds": 0, "facts": %s}}' \\
+ "$rung" "$choices" $passed "$facts"
 """
 Told = list[tuple[int, str, bool]]
+RUNGS = {rung.number: rung for rung in bringup_nv.RUNGS}
 
 
 @pytest.fixture
 def climb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Ladder, Told]]:
     """Climb with children that do what the cases of a shell script say; return what was told, in order."""
     monkeypatch.setattr(nv_ladder, "START_S", 100.0)
+    monkeypatch.setattr(nv_ladder, "PAIRS_S", 1e6)
 
     def run(cases: str, *arguments: str, rungs: tuple[Rung, ...] = bringup_nv.RUNGS) -> tuple[Ladder, Told]:
         fake = tmp_path / "python"
@@ -46,11 +50,16 @@ def climb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
         monkeypatch.setattr(sys, "executable", str(fake))
         told: Told = []
         options = bringup_nv.parse(["--dry", *arguments])
-        ladder = Ladder(rungs, options, lambda result, _: told.append(_short(result)))
+        ladder = Ladder(rungs, options, lambda result: told.append(_short(result)))
         ladder.climb()
         return ladder, told
 
     return run
+
+
+def touching(number: int) -> list[str]:
+    """Return the presets that change something which is in doubt at a rung."""
+    return [name for name in PRESETS if set(PRESETS[name].values) & set(RUNGS[number].doubts)]
 
 
 def _short(result: Result) -> tuple[int, str, bool]:
@@ -82,7 +91,8 @@ def test_other_values_are_tried_at_once_where_a_rung_fails_and_used_above(
     assert ladder.passed
     assert ladder.best == parse("stack=low")
     assert told == [
-        (20, "default", True), (21, "default", False), (21, "stack=low", True),
+        (20, "default", True), (21, "default", False),
+        *((21, describe(parse(name)), False) for name in touching(21)), (21, "stack=low", True),
         *((number, "stack=low", True) for number in (22, 24, 23, 25)),
     ]  # fmt: skip
 
@@ -92,8 +102,63 @@ def test_two_other_values_at_once_are_tried_when_none_alone_works(climb: Callabl
     ladder, told = climb(cases, "--from", "12", "--to", "13", "--variants", "needed")
     assert ladder.passed
     assert ladder.best == parse("object_buffer=true+push_in_vram=true")
-    assert [how.count("=") for number, how, _ in told if number == 12][:6] == [0, 1, 1, 1, 1, 2]
+    counts = [how.count("=") for number, how, _ in told if number == 12]
+    alone = sum(len(ALTERNATIVES[name]) - 1 for name in RUNGS[12].doubts)
+    assert counts[0] == 0
+    assert counts[1 + len(touching(12)) :][: alone + 1] == [1] * alone + [2]
     assert told[-1] == (13, "object_buffer=true+push_in_vram=true", True)
+
+
+LAUNCH = "hopper-launch"
+WHOLE = describe(parse(LAUNCH))
+
+
+def test_the_known_launch_comes_first_and_is_taken_back_value_by_value(
+    climb: Callable[..., tuple[Ladder, Told]],
+):
+    """What fails with each value alone, and with two, is what a known launch gets past."""
+    cases = '"18 "*full_descriptor=false*carveout=none*graphics_copy=false*) ;; "18 "*) passed=false;;'
+    ladder, told = climb(cases, "--from", "18", "--to", "19", "--variants", "needed")
+    at18 = [(how, passed) for number, how, passed in told if number == 18]
+    assert at18[:2] == [("default", False), (WHOLE, True)]
+    assert at18[2:] == [
+        (describe(parse(f"{LAUNCH}+full_descriptor=true")), False),
+        (describe(parse(f"{LAUNCH}+carveout=wanted")), False),
+        (describe(parse(f"{LAUNCH}+context_share=true")), True),
+        (describe(parse(f"{LAUNCH}+context_share=true+graphics_copy=true")), False),
+    ]  # fmt: skip
+    needed = parse(f"{LAUNCH}+context_share=true")
+    assert ladder.best == needed
+    assert told[-1] == (19, describe(needed), True), "the rungs above use what is needed"
+    assert [r.variant for r in ladder.results][:4] == [
+        "", f"preset {LAUNCH}", "without full_descriptor", "without carveout",
+    ]  # fmt: skip
+
+
+def test_presets_are_those_of_the_gpu_that_was_told_of(
+    climb: Callable[..., tuple[Ladder, Told]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(nv_ladder, "PAIRS_S", -1.0)
+    for compute in ("cbc0", "cec0", "c9c0"):
+        facts = f'"5 "*) facts=\'{{"compute class": "{compute}"}}\';;'
+        ladder, _ = climb(
+            f'{facts} "18 "*) passed=false;;', "--from", "5", "--to", "18", "--variants", "needed",
+        )  # fmt: skip
+        tried = [r.variant.removeprefix("preset ") for r in ladder.results if r.variant.startswith("preset")]
+        assert tried == fitting(int(compute, 16))
+        assert not ladder.passed
+    assert fitting(None) == list(PRESETS)
+
+
+def test_presets_that_do_not_touch_what_is_in_doubt_are_left_out(
+    climb: Callable[..., tuple[Ladder, Told]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(nv_ladder, "PAIRS_S", -1.0)
+    ladder, told = climb('"13 "*) passed=false;;', "--from", "13", "--to", "13", "--variants", "needed")
+    tried = {how for _, how, _ in told}
+    assert describe(parse("tinygrad-blackwell")) in tried, "it has another channel class"
+    assert WHOLE not in tried
+    assert not ladder.passed
 
 
 def test_rungs_that_pass_try_other_values_after_all_others_and_before_the_fault(
@@ -103,11 +168,12 @@ def test_rungs_that_pass_try_other_values_after_all_others_and_before_the_fault(
     assert ladder.passed, "other values that do not work are no failure"
     assert [number for number, _, _ in told[:8]] == [16, 17, 18, 19, 20, 21, 22, 24]
     assert [number for number, _, _ in told[-2:]] == [23, 25]
-    others = {how for number, how, _ in told[8:-2] if number in {16, 18, 20, 21}}
-    twice = ("context_share=false", "graphics_copy=false", "carveout=least", "carveout=none")
-    assert len(others) == len(told[8:-2]) - len(twice)
-    assert others > set(twice)
-    assert "stack=low" in others
+    others = [(number, how) for number, how, _ in told[8:-2]]
+    assert sorted(others) == sorted(
+        (rung.number, f"{name}={spelt(value)}")
+        for rung in bringup_nv.RUNGS if rung.number in {16, 17, 18, 19, 20, 21, 22}
+        for name in rung.doubts for value in ALTERNATIVES[name][1:]
+    )  # fmt: skip
 
 
 def test_only_other_values_are_tried_on_request(climb: Callable[..., tuple[Ladder, Told]]):
@@ -164,7 +230,7 @@ def test_a_child_that_cannot_be_ended_is_left_behind():
         def kill(self) -> None:
             self.killed += 1
 
-    ladder, child = Ladder((), bringup_nv.parse([]), lambda *_: None), Stuck()
+    ladder, child = Ladder((), bringup_nv.parse([]), lambda _: None), Stuck()
     text = ladder._wait(child, 0.1)  # type: ignore[arg-type]  # a child that hangs in the kernel
     assert "hangs in the kernel: process 4711" in text
     assert child.killed == 1
@@ -203,7 +269,7 @@ def test_a_rung_that_fails_leaves_its_calls_and_what_lies_in_its_rings(
     seen = told["memory"]
     assert seen["ladder copy: notifier"] == "00" * 48
     assert len(seen["ladder copy: user area"]) == 1024
-    words = [text for what, text in seen.items() if what.startswith("ladder copy: words at")]
+    words = [text for what, text in seen.items() if what.startswith("ladder copy: words, segment")]
     assert any("12345678" in text for text in words)
     assert any(what.startswith("semaphore 0 at ") for what in seen)
     calls = trace.read_text()

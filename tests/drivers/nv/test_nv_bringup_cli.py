@@ -1,0 +1,196 @@
+"""What `tools.bringup_nv` says: to wrong arguments, of variants, at the end; and what its rungs repeat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drivers.nv.choices import ALTERNATIVES, DEFAULT, parse, spelt
+from drivers.nv.layouts.compute import PcasAction
+from tools import bringup_nv
+from tools.nv_evidence import memory
+from tools.nv_expected import EXPECTED, expected
+from tools.nv_ladder import ONE, Ladder, Result
+from tools.nv_rungs_bench import REPEATS, Bench, RungError
+from tools.nv_rungs_compute import _device, _load, judge
+from tools.nv_scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--emulate", "foo"], ("no emulated GPU is called 'foo'", "sm_120")),
+        (["--device", "nv-emu:sm_70"], ("no emulated GPU is called 'sm_70'",)),
+        (["--choices", "bogus=1"], ("'bogus=1' is no choice", "there are")),
+        (["--choices", "stak=low"], ("Did you mean 'stack'?",)),
+        (["--from", "3", "--to", "2"], ("--from 3 comes after --to 2", "22, 24, 23, 25")),
+        (["--from", "23", "--to", "24"], ("--from 23 comes after --to 24",)),
+        (["--to", "99"], ("--to 99: there is no such rung",)),
+        (["--device", "nvidia"], ("--device wants",)),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_runs(
+    arguments: list[str], words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        bringup_nv.main(arguments)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert all(word in said for word in words), said
+    assert "Traceback" not in said
+
+
+def test_emulate_alone_is_the_default_gpu() -> None:
+    assert bringup_nv.parse(["--emulate"]).emulate == ""
+    assert bringup_nv.parse(["--emulate", "--verbose"]).emulate == ""
+    assert bringup_nv.parse(["--emulate", "sm_80+570"]).emulate == "sm_80+570"
+    assert bringup_nv.parse([]).emulate is None
+    assert bringup_nv.parse(["--choices", "hopper-launch"]).choices == "hopper-launch"
+
+
+def result(*, passed: bool, variant: str = ONE, **more: object) -> Result:
+    values: dict[str, object] = {"error": "" if passed else "Kind: it was wrong\nmore", **more}
+    made = Result(18, "a kernel stores a token", "pcas=3", passed=passed, seconds=1.0, variant=variant)
+    for name, value in values.items():
+        setattr(made, name, value)
+    return made
+
+
+def told(capsys: pytest.CaptureFixture[str], one: Result, *, verbose: bool = False) -> str:
+    bringup_nv.Teller(verbose=verbose)(one)
+    return capsys.readouterr().err
+
+
+def test_a_variant_names_its_rung_and_whether_its_failure_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    raw: dict[str, object] = {"calls": ["ioctl(1)"] * 12, "memory": {"ring": "00" * 600}}
+    text = told(capsys, result(passed=False, **raw))
+    assert text.startswith("no    18  a kernel stores a token, one other value: pcas=3")
+    assert "does not count: it is a variant" in text
+    assert "Kind: it was wrong" in text
+    assert "ioctl(1)" not in text
+    assert len(text.splitlines()) == 3
+    text = told(capsys, result(passed=False, expected="nobody does it", **raw))
+    assert "expected: nobody does it" in text
+    text = told(capsys, result(passed=False, offered=False, **raw))
+    assert text.startswith("n/a ")
+    assert "not offered here" in text
+    assert told(capsys, result(passed=True, variant="preset x")).startswith("pass  18  a kernel stores")
+    assert told(capsys, result(passed=False, **raw), verbose=True).count("call ioctl(1)") == 12
+
+
+def test_a_failure_shows_its_error_and_where_the_raw_evidence_is(capsys: pytest.CaptureFixture[str]) -> None:
+    raw: dict[str, object] = {"calls": ["ioctl(1)"] * 12, "memory": {"ring": "00" * 600}}
+    text = told(capsys, result(passed=False, variant="", **raw))
+    assert text.startswith("FAIL  18  a kernel stores a token")
+    assert "more" in text
+    assert "13 lines of raw evidence: --verbose" in text
+    assert "ioctl(1)" not in text
+    assert "ring: 0000" in told(capsys, result(passed=False, variant="", **raw), verbose=True)
+
+
+def test_the_last_lines_count_the_variants() -> None:
+    ladder = Ladder((), bringup_nv.parse([]), lambda _: None)
+    assert bringup_nv.summary(ladder) == "no rung passed"
+    ladder.results += [
+        result(passed=True, variant=""), result(passed=True), result(passed=False),
+        result(passed=False, expected="why"), result(passed=False, offered=False),
+    ]  # fmt: skip
+    assert bringup_nv.summary(ladder) == (
+        "highest rung passed: 18; choices that work: default\n"
+        "4 variants tried: 1 work, 1 do not, as expected, 1 do not, 1 are not offered here"
+    )
+
+
+def test_values_that_are_expected_to_fail_are_choices() -> None:
+    known = {f"{name}={spelt(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]}
+    assert set(EXPECTED) <= known
+    start = parse("qmd_type=0")
+    assert expected(parse("qmd_type=0+vaspace=rm"), start) == EXPECTED["vaspace=rm"]
+    assert expected(parse("pcas=3"), DEFAULT) == ""
+    assert int(PcasAction.INVALIDATE_COPY_SCHEDULE) == 3
+
+
+# --- repeats, and stores that come late
+
+
+def bench(choices: str = "default", clock: Callable[[], float] | None = None) -> Bench:
+    made = Bench(ScriptedKernel(), parse(choices))
+    if clock is not None:
+        made.clock = clock
+    return made
+
+
+def test_a_rung_passes_only_after_all_its_repeats() -> None:
+    seen: list[int] = []
+    assert bench().repeat("a copy", seen.append) == REPEATS
+    assert seen == list(range(1, REPEATS + 1))
+
+
+def test_one_repeat_in_four_that_fails_fails_the_rung_and_is_counted() -> None:
+    def once(number: int) -> None:
+        if number % 4 == 0:
+            raise RungError(f"value {number} is old")
+
+    with pytest.raises(RungError, match=r"(?s)a copy: 3 of 12 repeats failed.*repeat 4: value 4 is old"):
+        bench().repeat("a copy", once)
+
+
+class Late:
+    """A word that is right from the n-th look on; each look takes a tenth of a second."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks, self.seen = looks, 0
+
+    def read(self) -> list[int]:
+        self.seen += 1
+        return [7 if self.seen >= self._looks else 0]
+
+    def clock(self) -> float:
+        return self.seen / 10
+
+
+def test_without_a_membar_a_store_may_come_late() -> None:
+    word = Late(5)
+    late = judge(bench("full_descriptor=false", word.clock), word.read, [7], "token")
+    assert late == pytest.approx(0.4)
+
+
+def test_with_a_membar_a_late_store_is_a_failure_of_its_own() -> None:
+    word = Late(5)
+    with pytest.raises(RungError, match="came 400000 us after the release: its membar has no effect"):
+        judge(bench("default", word.clock), word.read, [7], "token")
+
+
+@pytest.mark.parametrize("choices", ["default", "full_descriptor=false"])
+def test_a_store_that_never_comes_is_told_from_a_late_one(choices: str) -> None:
+    word = Late(1000)
+    with pytest.raises(RungError, match="element 0 is 0x0, not 0x7"):
+        judge(bench(choices, word.clock), word.read, [7], "token")
+    assert word.clock() < 2, "about a second is waited"
+
+
+def test_a_store_that_is_there_is_looked_at_once() -> None:
+    word = Late(1)
+    assert judge(bench("default", word.clock), word.read, [7], "token") == 0
+    assert word.seen == 1
+
+
+def test_evidence_holds_the_descriptor_of_a_launch_and_its_constant_bank() -> None:
+    made = bench()
+    with made.stack:
+        device = _device(made)
+        program, out = _load(made, device, "store"), device.alloc(4096)
+        queue = device.compute
+        commands = queue.record().exec(program, program.args(out), groups=(3, 1, 1), threads=(5, 1, 1))
+        queue.submit(commands).wait(timeout_s=100)
+        seen = memory(made)
+    (text,) = [value for name, value in seen.items() if name.startswith("descriptor at")]
+    assert "GRID_WIDTH=3" in text
+    assert "CTA_THREAD_DIMENSION0=5" in text
+    assert "QMD_MAJOR_VERSION=4" in text
+    (bank,) = [value for name, value in seen.items() if name.startswith("behind the descriptor")]
+    assert bank.startswith("05000000010000000100000003000000")
