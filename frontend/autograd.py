@@ -18,10 +18,10 @@ import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ops import Ops
-from frontend import gradients
+from frontend import gradients, rules
 from frontend.device import LOCK
 from frontend.error_function import ERF
-from frontend.expr import CONV, PARAM, STOP, TABLE, Expr, Leaves, inside
+from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import EPOCH, apply, make, method, refresh, traced
 from frontend.marks import state_of, wanting
 from frontend.ops.sources import constant
@@ -50,10 +50,10 @@ RULES: Final[dict[str, Any]] = {
     Ops.SIN: gradients.sine,
     Ops.COS: gradients.cosine,
     Ops.TANH: gradients.hyperbolic_tangent,
-    Ops.FLOOR: gradients.constant,
-    Ops.CEIL: gradients.constant,
-    Ops.TRUNC: gradients.constant,
-    Ops.ROUND: gradients.constant,
+    Ops.FLOOR: gradients.step,
+    Ops.CEIL: gradients.step,
+    Ops.TRUNC: gradients.step,
+    Ops.ROUND: gradients.step,
     Ops.CAST: gradients.cast,
     Ops.ADD: gradients.add,
     Ops.SUB: gradients.subtract,
@@ -75,6 +75,7 @@ RULES: Final[dict[str, Any]] = {
     Ops.GATHER: gradients.gather,
     Ops.CONTIGUOUS: gradients.contiguous,
     STOP: gradients.constant,
+    RULED: rules.ruled,
     CONV: gradients.convolution,
     ERF: gradients.error_function,
     PICK: gradients.pick,
@@ -115,12 +116,13 @@ def between(root: Node, wanted: set[Node]) -> list[Node]:
 def _sources(node: Node) -> list[Node]:
     """Return the sources through which gradients flow.
 
-    Floats, under an operation that has a rule and is not constant.
+    Floats, under an operation that has a rule and is not constant; not the values that a rule stands for.
     """
     e = node[0]
     if e.op is STOP or e.op not in RULES:
         return []
-    return [s for s in (inside(node, i) for i in range(len(e.src))) if s[0].dtype.is_float]
+    first = 1 if e.op is RULED else 0
+    return [s for s in (inside(node, i) for i in range(first, len(e.src))) if s[0].dtype.is_float]
 
 
 def _vjp(like: Tensor, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node | None]:

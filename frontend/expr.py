@@ -44,6 +44,8 @@ CONV: Final = "CONV"
 """A convolution that knows its own gradient: see `frontend.convolution`."""
 STOP: Final = "STOP"
 """The same values, constant to differentiation."""
+RULED: Final = "RULED"
+"""The values of its first source, the gradients of the others by a rule of its own: see `frontend.rules`."""
 TABLE_LIMIT: Final = 200_000
 
 _new = object.__new__
@@ -316,6 +318,7 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     Ops.GATHER: lambda _, src, arg: graph.gather(src[0], src[1], arg),
     Ops.CONTIGUOUS: lambda _, src, __: graph.contiguous(src[0]),
     STOP: lambda _, src, __: src[0],
+    RULED: lambda _, src, __: src[0],
     CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
     ERF: lambda _, src, __: error_function.lower(src[0]),
     PICK: lambda _, src, arg: picking.lower(src[0], src[1], arg[0]),

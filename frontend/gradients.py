@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from compiler.ops import Ops
 from frontend.expr import CONV
 from frontend.lazy import apply
-from frontend.ops.functions import cos, sign, sin
+from frontend.ops.functions import cos, sin
 from frontend.ops.indexing import interleaved
 from frontend.ops.placing import placed
 from frontend.ops.reduce import fold
@@ -47,8 +47,13 @@ def _neg(a: Tensor) -> Tensor:
 
 # -- elementwise ---------------------------------------------------------------------------------------
 def constant(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Through steps and stopped values nothing flows."""
+    """Through stopped values nothing flows."""
     return (None,) * len(sources)
+
+
+def step(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Steps: 0 everywhere."""
+    return (_number(g, 0.0),)
 
 
 def neg(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
@@ -57,8 +62,11 @@ def neg(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 
 def absolute(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """|x|: g with the sign of x; 0 at 0."""
-    return (_mul(g, sign(sources[0])),)
+    """|x|: g with the sign of x; 0 at 0 and for NaN."""
+    x = sources[0]
+    zero = _number(x, 0.0)
+    below = apply(Ops.WHERE, None, apply(Ops.LT, None, x, zero), _neg(g), zero)
+    return (apply(Ops.WHERE, None, apply(Ops.LT, None, zero, x), g, below),)
 
 
 def reciprocal(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
@@ -174,15 +182,16 @@ def remainder(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 
 def greater(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Greater or lesser of a, b: g to the one that was taken; half to each where they are equal."""
+    """Greater or lesser of a, b: g to the one taken; half to each where equal; g to both beside a NaN."""
     a, b = sources
     zero, half = _number(g, 0.0), _mul(g, _number(g, 0.5))
     tie = apply(Ops.EQ, None, a, b)
 
-    def share(x: Tensor) -> Tensor:
-        return apply(Ops.WHERE, None, tie, half, apply(Ops.WHERE, None, apply(Ops.EQ, None, x, out), g, zero))
+    def share(low: Tensor, high: Tensor) -> Tensor:
+        lost = apply(Ops.LT, None, low, high)
+        return apply(Ops.WHERE, None, tie, half, apply(Ops.WHERE, None, lost, zero, g))
 
-    return share(a), share(b)
+    return (share(a, b), share(b, a)) if out.expr.op is Ops.MAX else (share(b, a), share(a, b))
 
 
 def select(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
@@ -323,16 +332,30 @@ def reduction(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 
 def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """For each element the product of all others over the axes, exact also where some are zero."""
+    """For each element the product of all others over the axes, also where some are zero, infinite or NaN.
+
+    These are counted; the product of the rest, and of the signs of infinities, is divided by each element.
+    """
     shape = x.expr.shape
-    zero, one = _number(x, 0.0), _number(x, 1.0)
+    zero, one, infinite = _number(x, 0.0), _number(x, 1.0), _number(x, math.inf)
     is_zero = apply(Ops.EQ, None, x, zero)
-    safe = apply(Ops.WHERE, None, is_zero, one, x)
-    zeros = spread(fold(Ops.ADD, convert(is_zero, x.expr.dtype), axes, keepdim=True), shape)
+    is_infinite = apply(Ops.EQ, None, apply(Ops.ABS, None, x), infinite)
+    is_undefined = apply(Ops.NE, None, x, x)
+    sign = apply(Ops.WHERE, None, apply(Ops.LT, None, x, zero), _neg(one), one)
+    safe = apply(Ops.WHERE, None, is_infinite, sign, x)
+    safe = apply(Ops.WHERE, None, apply(Ops.OR, None, is_zero, is_undefined), one, safe)
     product = spread(fold(Ops.MUL, safe, axes, keepdim=True), shape)
     without = apply(Ops.DIV, None, product, safe)
-    others = apply(Ops.SUB, None, zeros, convert(is_zero, x.expr.dtype))
-    return apply(Ops.WHERE, None, apply(Ops.EQ, None, others, zero), without, zero)
+
+    def others(hit: Tensor, factor: Tensor) -> Tensor:
+        """Return the factor where another element is hit, else 1."""
+        count = convert(hit, x.expr.dtype)
+        every = spread(fold(Ops.ADD, count, axes, keepdim=True), shape)
+        alone = apply(Ops.EQ, None, every, count)
+        return apply(Ops.WHERE, None, alone, one, factor)
+
+    factors = _mul(others(is_zero, zero), others(is_infinite, infinite))
+    return _mul(without, _mul(factors, others(is_undefined, _number(x, math.nan))))
 
 
 def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:

@@ -5,109 +5,167 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-from frontend.lazy import method
-from frontend.ops.comparison import lt
-from frontend.ops.division import div
-from frontend.ops.elementwise import add, clip, maximum, minimum, mul, neg, sub, where
+from compiler.ops import Ops
+from frontend.lazy import apply, method
+from frontend.ops.elementwise import add, clip, maximum, mul
 from frontend.ops.functions import abs as absolute
-from frontend.ops.functions import erf, exp, log, reciprocal, tanh
+from frontend.ops.functions import erf, exp, expm1, log1p, tanh
+from frontend.ops.sources import constant, narrowed, ruled, widened
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
+def _number(like: Tensor, value: float) -> Tensor:
+    return constant(like, value, like.expr.dtype, like.expr.shape)
+
+
+def _select(x: Tensor, negative: Tensor, other: Tensor) -> Tensor:
+    """Return `negative` where x < 0, else `other`."""
+    return apply(Ops.WHERE, None, apply(Ops.LT, None, x, _number(x, 0.0)), negative, other)
+
+
+def _decay(x: Tensor) -> Tensor:
+    """Return exp(-|x|), which never overflows."""
+    return exp(apply(Ops.NEG, None, absolute(x)))
+
+
 @method
 def relu(self: Tensor) -> Tensor:
-    """Return max(self, 0)."""
-    return maximum(self, 0)
+    """Return max(self, 0). Its gradient at 0 is 0."""
+    return ruled("relu", maximum(self, 0), self)
 
 
 @method
 def relu6(self: Tensor) -> Tensor:
-    """Return self limited to 0..6."""
-    return clip(self, 0, 6)
+    """Return self limited to 0..6. Its gradient at 0 and at 6 is 0."""
+    return hardtanh(self, 0, 6)
 
 
 @method
 def leaky_relu(self: Tensor, slope: float = 0.01) -> Tensor:
-    """Return self where positive, else slope * self."""
-    return where(lt(self, 0), mul(self, slope), self)
+    """Return self where positive, else slope * self. Its gradient at 0 is the slope."""
+    x = widened(self)
+    value = _select(x, mul(x, slope), x)
+    return narrowed(ruled("leaky_relu", value, x, about=(slope,)), self)
 
 
 @method
 def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
-    """Return self where positive, else alpha * (exp(self) - 1)."""
-    return where(lt(self, 0), mul(sub(exp(minimum(self, 0)), 1.0), alpha), self)
+    """Return self where positive, else alpha * (exp(self) - 1). Its gradient at 0 is alpha."""
+    x = widened(self)
+    value = _select(x, mul(expm1(apply(Ops.MIN, None, x, _number(x, 0.0))), alpha), x)
+    return narrowed(ruled("elu", value, x, about=(alpha,)), self)
 
 
 @method
 def sigmoid(self: Tensor) -> Tensor:
-    """Return 1 / (1 + exp(-self))."""
-    return reciprocal(add(exp(neg(self)), 1.0))
+    """Return 1 / (1 + exp(-self)), without overflow."""
+    x = widened(self)
+    e = _decay(x)
+    value = apply(Ops.DIV, None, _select(x, e, _number(x, 1.0)), add(e, 1.0))
+    return narrowed(ruled("sigmoid", value, x), self)
 
 
 @method
 def logsigmoid(self: Tensor) -> Tensor:
     """Return log(sigmoid(self)), without overflow."""
-    return neg(softplus(neg(self)))
+    x = widened(self)
+    value = apply(Ops.SUB, None, apply(Ops.MIN, None, x, _number(x, 0.0)), log1p(_decay(x)))
+    return narrowed(ruled("logsigmoid", value, x), self)
 
 
 @method
 def silu(self: Tensor) -> Tensor:
     """Return self * sigmoid(self)."""
-    return mul(self, sigmoid(self))
+    x = widened(self)
+    return narrowed(mul(x, sigmoid(x)), self)
 
 
 @method
 def gelu(self: Tensor, approximate: Literal["none", "tanh"] = "none") -> Tensor:
     """Return self times the normal distribution function at self; "tanh" is the usual approximation."""
+    x = widened(self)
     if approximate == "none":
-        return mul(mul(self, 0.5), add(erf(mul(self, math.sqrt(0.5))), 1.0))
+        return narrowed(mul(mul(x, 0.5), add(erf(mul(x, math.sqrt(0.5))), 1.0)), self)
     if approximate != "tanh":
         raise UsageError(f'gelu: approximate is "none" or "tanh", saw {approximate!r}')
-    cube = mul(mul(self, self), self)
-    inner = mul(add(self, mul(cube, 0.044715)), math.sqrt(2 / math.pi))
-    return mul(mul(self, 0.5), add(tanh(inner), 1.0))
+    cube = mul(mul(x, x), x)
+    inner = mul(add(x, mul(cube, 0.044715)), math.sqrt(2 / math.pi))
+    return narrowed(mul(mul(x, 0.5), add(tanh(inner), 1.0)), self)
 
 
 @method
 def quick_gelu(self: Tensor) -> Tensor:
     """Return self * sigmoid(1.702 * self)."""
-    return mul(self, sigmoid(mul(self, 1.702)))
+    x = widened(self)
+    return narrowed(mul(x, sigmoid(mul(x, 1.702))), self)
 
 
 @method
 def softplus(self: Tensor) -> Tensor:
-    """Return log(1 + exp(self)), without overflow."""
-    return add(maximum(self, 0.0), log(add(exp(neg(absolute(self))), 1.0)))
+    """Return log(1 + exp(self)), without overflow.
+
+    Above 20, where PyTorch returns self, too.
+    """
+    x = widened(self)
+    value = add(apply(Ops.MAX, None, x, _number(x, 0.0)), log1p(_decay(x)))
+    return narrowed(ruled("softplus", value, x), self)
 
 
 @method
 def softsign(self: Tensor) -> Tensor:
     """Return self / (1 + |self|)."""
-    return div(self, add(absolute(self), 1.0))
+    x = widened(self)
+    return narrowed(apply(Ops.DIV, None, x, add(absolute(x), 1.0)), self)
 
 
 @method
 def mish(self: Tensor) -> Tensor:
     """Return self * tanh(softplus(self))."""
-    return mul(self, tanh(softplus(self)))
+    x = widened(self)
+    return narrowed(mul(x, gate(x)), self)
+
+
+@method
+def gate(self: Tensor) -> Tensor:
+    """Return tanh(softplus(self)) of float32 or float64, exact to the last digits also where it is near 0."""
+    whole, rest = _gate_parts(self)
+    return ruled("gate", apply(Ops.DIV, None, whole, apply(Ops.ADD, None, whole, rest)), self, about=(False,))
+
+
+@method
+def gate_rest(self: Tensor) -> Tensor:
+    """Return 1 - tanh(softplus(self)), exact to the last digits also where that is near 0."""
+    whole, rest = _gate_parts(self)
+    return ruled("gate", apply(Ops.DIV, None, rest, apply(Ops.ADD, None, whole, rest)), self, about=(True,))
+
+
+def _gate_parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a, b of tanh(log(u)) = (u² - 1) / (u² + 1) = a / (a + b), where u = 1 + exp(x)."""
+    e = _decay(x)
+    whole = _select(x, mul(e, add(e, 2.0)), add(mul(e, 2.0), 1.0))
+    return whole, _select(x, _number(x, 2.0), mul(mul(e, e), 2.0))
 
 
 @method
 def hardsigmoid(self: Tensor) -> Tensor:
-    """Return self / 6 + 1/2, limited to 0..1."""
-    return clip(add(mul(self, 1 / 6), 0.5), 0.0, 1.0)
+    """Return self / 6 + 1/2, limited to 0..1. Its gradient at -3 and at 3 is 0."""
+    x = widened(self)
+    value = clip(add(mul(x, 1 / 6), 0.5), 0.0, 1.0)
+    return narrowed(ruled("hardsigmoid", value, x), self)
 
 
 @method
 def hardswish(self: Tensor) -> Tensor:
-    """Return self * relu6(self + 3) / 6."""
-    return mul(mul(self, relu6(add(self, 3.0))), 1 / 6)
+    """Return self * relu6(self + 3) / 6. Its gradient at -3 is 0, at 3 it is 1."""
+    x = widened(self)
+    value = mul(mul(x, clip(add(x, 3.0), 0, 6)), 1 / 6)
+    return narrowed(ruled("hardswish", value, x), self)
 
 
 @method
 def hardtanh(self: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
-    """Return self limited to low..high."""
-    return clip(self, low, high)
+    """Return self limited to low..high. Its gradient on the bounds is 0."""
+    return ruled("hardtanh", clip(self, low, high), self, about=(low, high))

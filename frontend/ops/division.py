@@ -8,7 +8,7 @@ from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, operator
 from frontend.ops.elementwise import agree
-from frontend.ops.sources import Number, constant, convert
+from frontend.ops.sources import Number, constant, convert, ruled
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def _mod(x: Tensor, y: Tensor) -> Tensor:
 @operator
 def floordiv(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return the quotient rounded down, in the promoted dtype. Integers by zero give 0."""
-    return _floordiv(*agree("floordiv", self, other))
+    x, y = agree("floordiv", self, other)
+    return ruled("zero", _floordiv(x, y), x, y)
 
 
 @operator
@@ -98,7 +99,7 @@ def truncdiv(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return the quotient rounded towards zero, in the promoted dtype. Integers by zero give 0."""
     x, y = agree("div", self, other)
     if x.expr.dtype.is_float:
-        return apply(Ops.TRUNC, None, apply(Ops.DIV, None, x, y))
+        return ruled("zero", apply(Ops.TRUNC, None, apply(Ops.DIV, None, x, y)), x, y)
     down = _floordiv(x, y)
     dtype, shape = down.expr.dtype, down.expr.shape
     if dtype.kind == "uint":
@@ -114,17 +115,18 @@ def truncdiv(self: Tensor, other: Tensor | Number) -> Tensor:
 def rfloordiv(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return other // self."""
     x, y = agree("floordiv", self, other)
-    return _floordiv(y, x)
+    return ruled("zero", _floordiv(y, x), y, x)
 
 
 @operator
 def mod(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return the remainder, with the sign of the divisor. Integers by zero give 0."""
-    return _mod(*agree("mod", self, other))
+    x, y = agree("mod", self, other)
+    return ruled("remainder", _mod(x, y), x, y)
 
 
 @operator
 def rmod(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return other % self."""
     x, y = agree("mod", self, other)
-    return _mod(y, x)
+    return ruled("remainder", _mod(y, x), y, x)

@@ -9,7 +9,7 @@ from compiler.ops import Ops
 from frontend.expr import float_dtype
 from frontend.lazy import apply, composite, method, operator
 from frontend.ops.arguments import broadcast, number_dtype
-from frontend.ops.sources import Number, constant, convert, spread
+from frontend.ops.sources import Number, constant, convert, ruled, spread
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -181,14 +181,23 @@ def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
 def clip(self: Tensor, low: Tensor | Number | None = None, high: Tensor | Number | None = None) -> Tensor:
     """Return values limited to low..high, numbers or tensors; None leaves that side open.
 
-    Where low is above high, high.
+    Where low is above high, high. The gradient on a bound is 1 for self and 0 for the bound.
     """
     if low is None and high is None:
         raise UsageError("clip: give low, high or both (min and max, as PyTorch names them)")
-    x = self
+    value = self
     if low is not None:
-        x = maximum(x, low)
-    return x if high is None else minimum(x, high)
+        value = maximum(value, low)
+    if high is not None:
+        value = minimum(value, high)
+    dtype, shape = value.expr.dtype, value.expr.shape
+    bounds = [
+        constant(value, b, dtype, shape) if isinstance(b, (int, float)) else spread(convert(b, dtype), shape)
+        for b in (low, high)
+        if b is not None
+    ]
+    about = (low is not None, high is not None)
+    return ruled("clip", value, spread(convert(self, dtype), shape), *bounds, about=about)
 
 
 def lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
@@ -198,4 +207,14 @@ def lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
 
 @composite
 def _lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
-    return add(self, mul(sub(end, self), weight))
+    """Start from the end that is nearer, so that a weight of 1 gives the end exactly."""
+    x, y = agree("lerp", self, end, floats=True)
+    x, w = agree("lerp", x, weight)
+    y = spread(convert(y, x.expr.dtype), x.expr.shape)
+    span = apply(Ops.SUB, None, y, x)
+    dtype, shape = x.expr.dtype, x.expr.shape
+    rest = apply(Ops.SUB, None, constant(x, 1.0, dtype, shape), w)
+    near = apply(Ops.ADD, None, x, apply(Ops.MUL, None, w, span))
+    far = apply(Ops.SUB, None, y, apply(Ops.MUL, None, span, rest))
+    small = apply(Ops.LT, None, apply(Ops.ABS, None, w), constant(x, 0.5, dtype, shape))
+    return ruled("lerp", apply(Ops.WHERE, None, small, near, far), x, y, w)

@@ -32,7 +32,7 @@ def amax(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
 
     Its gradient is shared evenly among those that attain it.
     """
-    return reduce.max(self, _all_of_none(axis), keepdim)
+    return reduce.max(self, _several(axis, self), keepdim)
 
 
 @method
@@ -41,11 +41,14 @@ def amin(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
 
     Its gradient is shared evenly among those that attain it.
     """
-    return reduce.min(self, _all_of_none(axis), keepdim)
+    return reduce.min(self, _several(axis, self), keepdim)
 
 
-def _all_of_none(axis: Axes) -> Axes:
-    return None if isinstance(axis, (tuple, list)) and not axis else axis
+def _several(axis: Axes, x: Tensor) -> Axes:
+    """Return axes as several, all for None or ()."""
+    if axis is None or (isinstance(axis, (tuple, list)) and not axis):
+        return tuple(range(len(x.expr.shape)))
+    return axis if isinstance(axis, (tuple, list)) else (axis,)
 
 
 @spelled

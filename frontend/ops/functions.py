@@ -13,7 +13,7 @@ from frontend.lazy import apply, method
 from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import mul, sub, where
-from frontend.ops.sources import convert
+from frontend.ops.sources import convert, ruled
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -132,7 +132,7 @@ def sign(self: Tensor) -> Tensor:
     if dtype is dtypes.bool:
         return self
     result = sub(convert(gt(self, 0), dtype), convert(lt(self, 0), dtype))
-    return where(ne(self, self), self, result) if dtype.is_float else result
+    return ruled("zero", where(ne(self, self), self, result), self) if dtype.is_float else result
 
 
 def _rounding(op: str, x: Tensor) -> Tensor:

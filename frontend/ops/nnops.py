@@ -13,15 +13,15 @@ from frontend.expr import CONV, float_dtype
 from frontend.lazy import apply, composite, method
 from frontend.ops import reduce
 from frontend.ops.arguments import Axes, axes_of, axis_of, repeated
-from frontend.ops.comparison import ne
+from frontend.ops.comparison import eq, ne
 from frontend.ops.diagonals import tril
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, mul, neg, sub, where
-from frontend.ops.functions import exp, log, rsqrt
+from frontend.ops.elementwise import add, agree, clip, mul, neg, rsub, sub, where
+from frontend.ops.functions import exp, log, log1p, rsqrt
 from frontend.ops.indexing import interleaved
 from frontend.ops.linalg import matmul
 from frontend.ops.movement import pad, permute, reshape, transpose
-from frontend.ops.sources import constant, convert, coordinate, spread
+from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -138,11 +138,14 @@ def max_pool2d(
 ) -> Tensor:
     """Return the greatest value of each window over the last axes.
 
-    The stride is the window's size unless given.
+    The stride is the window's size unless given. Its gradient goes to the first place that holds that value.
     """
     least = -math.inf if self.expr.dtype.is_float else self.expr.dtype.min
     x, axes = _windows(self, kernel_size, stride, dilation, padding, least, "max_pool2d")
-    return reduce.fold(Ops.MAX, x, axes, keepdim=False)
+    value = reduce.fold(Ops.MAX, x, axes, keepdim=False)
+    every = constant(self, True, dtypes.bool, self.expr.shape)
+    real, _ = _windows(every, kernel_size, stride, dilation, padding, False, "max_pool2d")
+    return ruled("first_extreme", value, x, real, about=(axes, True))
 
 
 @method
@@ -171,18 +174,18 @@ def avg_pool2d(
 def softmax(self: Tensor, axis: int = -1) -> Tensor:
     """Return exp(self) / sum(exp(self)) along an axis, without overflow."""
     e = exp(_below_top(self, axis))
-    return div(e, reduce.sum(e, axis, keepdim=True))
+    return narrowed(div(e, reduce.sum(e, axis, keepdim=True)), self)
 
 
 @method
 def log_softmax(self: Tensor, axis: int = -1) -> Tensor:
     """Return log(softmax(self)) along an axis, without overflow."""
     x = _below_top(self, axis)
-    return sub(x, log(reduce.sum(exp(x), axis, keepdim=True)))
+    return narrowed(sub(x, log(reduce.sum(exp(x), axis, keepdim=True))), self)
 
 
 def _below_top(x: Tensor, axis: int) -> Tensor:
-    x = convert(x, float_dtype(x.expr.dtype))
+    x = widened(x)
     return sub(x, reduce.detached(reduce.max(x, axis, keepdim=True)))
 
 
@@ -190,19 +193,17 @@ def _below_top(x: Tensor, axis: int) -> Tensor:
 def layernorm(self: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
     """Return self with mean 0 and variance 1 over axes."""
     axes = axes_of(axis, self.expr.shape, "layernorm")
-    x = sub(self, reduce.mean(self, axes, keepdim=True))
-    return mul(x, rsqrt(add(reduce.mean(mul(x, x), axes, keepdim=True), eps)))
+    x = widened(self)
+    x = sub(x, reduce.mean(x, axes, keepdim=True))
+    return narrowed(mul(x, rsqrt(add(reduce.mean(mul(x, x), axes, keepdim=True), eps))), self)
 
 
 @method
 def rmsnorm(self: Tensor, axis: Axes = -1, eps: float = 1e-6) -> Tensor:
     """Return self divided by its root mean square over axes."""
-    return mul(
-        self,
-        rsqrt(
-            add(reduce.mean(mul(self, self), axes_of(axis, self.expr.shape, "rmsnorm"), keepdim=True), eps)
-        ),
-    )
+    axes = axes_of(axis, self.expr.shape, "rmsnorm")
+    x = widened(self)
+    return narrowed(mul(x, rsqrt(add(reduce.mean(mul(x, x), axes, keepdim=True), eps))), self)
 
 
 @composite
@@ -255,8 +256,8 @@ def sparse_categorical_crossentropy(
     chosen = reduce.sum(where(hit, logs, 0.0), -1)
     if label_smoothing:
         chosen = add(mul(chosen, 1 - label_smoothing), mul(reduce.mean(logs, -1), label_smoothing))
-    counts = convert(ne(target, ignore_index), dtype)
-    return _reduced(mul(neg(chosen), counts), reduction, counts)
+    counted = ne(target, ignore_index)
+    return _reduced(where(counted, neg(chosen), 0.0), reduction, convert(counted, dtype))
 
 
 @composite
@@ -300,9 +301,14 @@ def nll_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Ten
 
 @composite
 def binary_crossentropy(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
-    """Return the cross entropy of probabilities with targets between 0 and 1."""
-    no = mul(sub(target, 1.0), log(add(neg(self), 1.0)))
-    return _reduced(sub(no, mul(target, log(self))), reduction)
+    """Return the cross entropy of probabilities with targets between 0 and 1.
+
+    Logarithms count as -100 at least, as in PyTorch: a certain and wrong answer costs 100.
+    """
+    x, goal = agree("binary_crossentropy", self, target, floats=True)
+    logs, others = clip(log(x), -100.0), clip(log1p(neg(x)), -100.0)
+    value = sub(mul(sub(goal, 1.0), others), mul(goal, logs))
+    return _reduced(ruled("cross_entropy_of_two", value, x, goal), reduction)
 
 
 @composite
@@ -310,13 +316,15 @@ def binary_crossentropy_logits(self: Tensor, target: Tensor, reduction: Reductio
     """Return the cross entropy of logits with targets between 0 and 1, without overflow."""
     from frontend.ops.activation import softplus  # noqa: PLC0415 - used by this loss only
 
-    return _reduced(sub(softplus(self), mul(self, target)), reduction)
+    x, goal = agree("binary_crossentropy_logits", self, target, floats=True)
+    value = add(mul(rsub(goal, 1.0), x), softplus(neg(x)))
+    return _reduced(ruled("cross_entropy_of_logits", value, x, goal), reduction)
 
 
 @composite
 def mse_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
     """Return the squared distance."""
-    d = sub(self, target)
+    d = sub(*agree("mse_loss", self, target, floats=True))
     return _reduced(mul(d, d), reduction)
 
 
@@ -352,7 +360,14 @@ def _scores(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) ->
         mask = tril(constant(query, True, dtypes.bool, (n, m)))
     if mask is not None:
         scores = where(mask, scores, -math.inf) if mask.expr.dtype is dtypes.bool else add(scores, mask)
-    return softmax(scores)
+    return softmax(scores) if mask is None or is_causal else _softmax_of_seen(scores)
+
+
+def _softmax_of_seen(scores: Tensor) -> Tensor:
+    """Return the softmax, zeros in rows of which nothing may be seen."""
+    top = reduce.detached(reduce.max(scores, -1, keepdim=True))
+    unseen = spread(eq(top, -math.inf), scores.expr.shape)
+    return where(unseen, 0.0, softmax(where(unseen, 0.0, scores)))
 
 
 def scaled_dot_product_attention(

@@ -9,7 +9,7 @@ from compiler.ops import Ops
 from frontend.lazy import apply, composite, method
 from frontend.ops.arguments import Axes, axis_of, repeated, whole
 from frontend.ops.movement import reshape, several, shrink, unsqueeze
-from frontend.ops.sources import constant, convert, coordinate
+from frontend.ops.sources import constant, convert, coordinate, ruled
 from frontend.spelling import spelled
 from hcq.errors import UsageError
 
@@ -86,6 +86,7 @@ def _joined(self: Tensor, *others: Tensor, axis: int) -> Tensor:
     dtype = self.expr.dtype
     for t in others:
         dtype = promote(dtype, t.expr.dtype)
+    empty = [t for t in every if not t.expr.shape[a]]
     every = [convert(t, dtype) for t in every if t.expr.shape[a]] or [convert(self, dtype)]
     total = sum([t.expr.shape[a] for t in every])
     result, begin = None, 0
@@ -96,7 +97,7 @@ def _joined(self: Tensor, *others: Tensor, axis: int) -> Tensor:
         padded = apply(Ops.PAD, pairs, t)
         result = padded if result is None else _beside(result, padded, a, begin - n)
     assert result is not None  # there is at least self
-    return result
+    return ruled("beside", result, result, *empty) if empty else result
 
 
 def _beside(left: Tensor, right: Tensor, axis: int, border: int) -> Tensor:

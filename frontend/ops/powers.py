@@ -10,7 +10,7 @@ from compiler.ops import Ops
 from frontend.expr import float_dtype
 from frontend.lazy import apply, operator
 from frontend.ops.elementwise import agree
-from frontend.ops.sources import Number, constant, convert
+from frontend.ops.sources import Number, constant, convert, ruled
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ _CHEAP: Final[dict[float, Callable[[Tensor], Tensor]]] = {
     1.0: lambda x: x,
     2.0: _square,
     3.0: lambda x: apply(Ops.MUL, None, _square(x), x),
-    0.5: _root,
-    -0.5: lambda x: _inverse(_root(x)),
+    0.5: lambda x: ruled("root_power", _root(x), x, about=(0.5,)),
+    -0.5: lambda x: ruled("root_power", _inverse(_root(x)), x, about=(-0.5,)),
     -1.0: _inverse,
 }
 """Exponents of floats that are a few operations: also within two units of the last place."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import math
 from math import prod as product
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,11 @@ from frontend.lazy import apply, method
 from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
 from frontend.ops.comparison import ne
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, maximum, mul, sub, where
+from frontend.ops.elementwise import add, clip, mul, sub, where
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, sqrt
 from frontend.ops.powers import pow as power
-from frontend.ops.sources import constant, convert, coordinate, spread
+from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
 from frontend.spelling import spelled
 from hcq.errors import UsageError
 
@@ -63,14 +64,30 @@ def prod(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
 
 @method
 def max(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the greatest value over axes; NaN when there is one. Where it lies, `argmax` says."""
-    return fold(Ops.MAX, self, _filled(self, axis, "max"), keepdim=keepdim)
+    """Return the greatest value over axes; NaN when there is one. Where it lies, `argmax` says.
+
+    Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
+    over several axes or all.
+    """
+    return _extreme(Ops.MAX, self, axis, "max", keepdim=keepdim)
 
 
 @method
 def min(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the least value over axes; NaN when there is one. Where it lies, `argmin` says."""
-    return fold(Ops.MIN, self, _filled(self, axis, "min"), keepdim=keepdim)
+    """Return the least value over axes; NaN when there is one. Where it lies, `argmin` says.
+
+    Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
+    over several axes or all.
+    """
+    return _extreme(Ops.MIN, self, axis, "min", keepdim=keepdim)
+
+
+def _extreme(op: str, x: Tensor, axis: Axes, what: str, *, keepdim: bool) -> Tensor:
+    axes = _filled(x, axis, what)
+    value = fold(op, x, axes, keepdim=keepdim)
+    if axis is None:
+        return ruled("every_extreme", value, x) if axes else value
+    return ruled("first_extreme", value, x, about=(axes, False)) if isinstance(axis, int) else value
 
 
 def _filled(x: Tensor, axis: Axes, what: str) -> Shape:
@@ -115,15 +132,29 @@ def mean(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
 def var(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
     """Return the variance over axes: squared distances from the mean, divided by count - correction."""
     axes = axes_of(axis, self.expr.shape, "var")
-    distance = sub(self, mean(self, axes, keepdim=True))
+    return _variance(self, mean(self, axes, keepdim=True), axes, keepdim, correction)
+
+
+def _variance(x: Tensor, center: Tensor, axes: Shape, keepdim: bool, correction: int) -> Tensor:  # noqa: FBT001 - internal
+    distance = sub(x, center)
     total = sum(mul(distance, distance), axes, keepdim=keepdim)
-    return div(total, float(_count(self, axes) - correction) if _count(self, axes) > correction else 0.0)
+    count = builtins.max(_count(x, axes) - correction, 0)
+    return ruled("variance", div(total, float(count)), x, about=(axes, count))
 
 
 @method
 def std(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the square root of the variance."""
-    return sqrt(var(self, axis, keepdim, correction))
+    """Return the square root of the variance. Of equal numbers it is 0, and so is its gradient.
+
+    The mean is taken twice, then of the distances from the first one: it is exact for equal numbers.
+    """
+    axes = axes_of(axis, self.expr.shape, "std")
+    near = mean(self, axes, keepdim=True)
+    rest = mean(sub(self, near), axes, keepdim=True)
+    finite = apply(Ops.LT, None, absolute(rest), constant(rest, math.inf, rest.expr.dtype, rest.expr.shape))
+    center = add(near, where(finite, rest, 0.0))
+    squared = _variance(self, center, axes, keepdim, correction)
+    return ruled("root", sqrt(squared), squared)
 
 
 @spelled
@@ -206,9 +237,15 @@ def argmin(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tens
 
 @method
 def normalize(self: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
-    """Return self divided by its p-norm along an axis."""
-    size = power(sum(power(absolute(self), p), axis, keepdim=True), 1 / p)
-    return div(self, maximum(size, eps))
+    """Return self divided by its p-norm along an axis, or by eps where that is greater."""
+    x = widened(self)
+    return narrowed(div(x, clip(p_norm(x, p, axis), eps)), self)
+
+
+def p_norm(x: Tensor, p: float, axis: int) -> Tensor:
+    """Return the p-norm along an axis, which stays with size 1."""
+    size = power(sum(power(absolute(x), p), axis, keepdim=True), 1 / p)
+    return ruled("norm", size, x, about=(p,))
 
 
 @method

@@ -6,11 +6,11 @@ For use inside traced methods; shapes and dtypes are known to fit.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
-from frontend.expr import constant_of, source_expr
+from frontend.expr import RULED, constant_of, float_dtype, source_expr
 from frontend.lazy import apply, make
 
 if TYPE_CHECKING:
@@ -55,3 +55,22 @@ def convert(x: Tensor, dtype: DType) -> Tensor:
         if dtype.kind in ("float", "bool") or dtype.min <= int(value) <= dtype.max:
             return constant(x, kind(value), dtype, e.shape)
     return apply(Ops.CAST, dtype, x)
+
+
+def ruled(rule: str, value: Tensor, *sources: Tensor, about: tuple[Any, ...] = ()) -> Tensor:
+    """Return a value whose gradients one rule of `frontend.rules` gives, not what the value is made of.
+
+    The rule gets the sources; `about` says the rest that it must know, hashable. Integers have no gradient.
+    """
+    return apply(RULED, (rule, *about), value, *sources) if value.expr.dtype.is_float else value
+
+
+def widened(x: Tensor) -> Tensor:
+    """Return x as a function computes it: float32 for integers and sixteen-bit floats."""
+    dtype = x.expr.dtype
+    return convert(x, dtype if dtype.is_float and dtype.bits >= 32 else dtypes.float32)
+
+
+def narrowed(y: Tensor, like: Tensor) -> Tensor:
+    """Return what a function gives in the float dtype of its argument: itself, or float32 for integers."""
+    return convert(y, float_dtype(like.expr.dtype))

@@ -10,7 +10,7 @@ import pytest
 from compiler.ops import Ops
 from frontend import Tensor, autograd, dtypes, stats
 from frontend.error_function import ERF
-from frontend.expr import CONV, STOP
+from frontend.expr import CONV, RULED, STOP
 from frontend.picking import PICK, PLACE
 from hcq.errors import UsageError
 
@@ -199,6 +199,7 @@ def test_the_value_of_a_detached_tensor_is_read_where_it_lies():
 
 def test_every_rule_is_tested_here():
     tested = {*UNARY, *BINARY, Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP, ERF, PICK, PLACE}
+    tested |= {RULED}  # tests/frontend/test_gradients_of_pytorch.py
     steps = {Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND}
     assert set(autograd.RULES) == tested | steps
 
