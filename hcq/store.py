@@ -28,7 +28,7 @@ import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hcq.config import config
 from hcq.errors import CacheWarning
@@ -67,79 +67,76 @@ class RefusedError(Exception):
     """A folder or file that another user could change; the text says which and how. Stays in this module."""
 
 
-@dataclass(frozen=True, slots=True)
-class Status:
-    """What decides whether a file is trusted."""
-
-    uid: int
-    gid: int
-    mode: int
+class Status(Protocol):
+    """What decides whether a file is trusted, under the names of `os.stat_result`."""
 
     @property
-    def is_link(self) -> bool:
-        """Whether it is a symbolic link."""
-        return stat.S_ISLNK(self.mode)
+    def st_mode(self) -> int:
+        """Type and permissions."""
 
+    @property
+    def st_uid(self) -> int:
+        """Owner."""
 
-def status(path: Path) -> Status:
-    """Return the status of a path itself, not of what it links to."""
-    found = path.lstat()
-    return Status(found.st_uid, found.st_gid, found.st_mode)
+    @property
+    def st_gid(self) -> int:
+        """Group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Who this process is, and how it sees files."""
+    """Who this process is, and how it sees files (a path's own status, not of what it links to)."""
 
     uid: int = field(default_factory=os.geteuid)
-    look: Callable[[Path], Status] = status
+    look: Callable[[str], Status] = os.lstat
 
-    def check(self, path: Path, found: Status) -> None:
+    def check(self, path: str, found: Status) -> None:
         """Refuse a file or folder of the store that another user owns or may write."""
-        if found.uid not in {self.uid, 0}:
-            raise RefusedError(f"{path} belongs to user {found.uid}, not to user {self.uid} or root")
-        if found.mode & _OTHERS:
+        if found.st_uid not in {self.uid, 0}:
+            raise RefusedError(f"{path} belongs to user {found.st_uid}, not to user {self.uid} or root")
+        if found.st_mode & _OTHERS:
             raise RefusedError(
-                f"{path} has mode {stat.S_IMODE(found.mode):04o}: others can write to it; "
+                f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: others can write to it; "
                 f"chmod go-w makes it yours alone"
             )
 
-    def check_way(self, folder: Path) -> Path:
+    def check_way(self, folder: str) -> str:
         """Return a folder's real path; refuse when another user could change where the path leads.
 
         Folders above may be writable by others when they are sticky, as /tmp is, or when the group is the
         user's own. Parts that do not exist yet are trusted: this process makes them.
         """
-        roots = {self.uid, 0, self.look(Path("/")).uid}  # in a user namespace root may show as another number
-        at = Path("/")
-        names = list(reversed(Path(os.path.abspath(folder)).parts[1:]))  # noqa: PTH100 - links are followed below
-        links = 0
+        look, uid = self.look, self.uid
+        roots = {uid, 0, look("/").st_uid}  # in a user namespace root may show as another number
+        at, links = "", 0
+        names = [name for name in reversed(os.path.abspath(folder).split("/")) if name]  # noqa: PTH100 - links are followed below
         while names:
             name = names.pop()
             if name == "..":
-                at = at.parent
+                at = at.rpartition("/")[0]
                 continue
+            path = f"{at}/{name}"
             try:
-                found = self.look(at / name)
+                found = look(path)
             except FileNotFoundError:
-                return at.joinpath(name, *reversed(names))
-            if found.uid not in roots:
-                raise RefusedError(f"{at / name} belongs to user {found.uid}, not to user {self.uid} or root")
-            if found.is_link:
+                return "/".join([path, *reversed(names)])
+            if found.st_uid not in roots:
+                raise RefusedError(f"{path} belongs to user {found.st_uid}, not to user {uid} or root")
+            if stat.S_ISLNK(found.st_mode):
                 links += 1
                 if links > _LINKS:
                     raise RefusedError(f"{folder} leads through more than {_LINKS} symbolic links")
-                target = (at / name).readlink()
-                at = Path("/") if target.is_absolute() else at
-                names += [part for part in reversed(target.parts) if part != "/"]
+                target = os.readlink(path)  # noqa: PTH115 - texts all through: this is asked often
+                at = "" if target.startswith("/") else at
+                names += [part for part in reversed(target.split("/")) if part not in {"", "."}]
                 continue
-            at /= name
-            own_group = found.gid == self.uid and not found.mode & stat.S_IWOTH
-            if names and found.mode & _OTHERS and not found.mode & stat.S_ISVTX and not own_group:
-                raise RefusedError(
-                    f"{at} has mode {stat.S_IMODE(found.mode):04o}: others can replace what is in it"
-                )
-        return at
+            at = path
+            if names and found.st_mode & _OTHERS and not found.st_mode & stat.S_ISVTX:
+                own_group = found.st_gid == uid and not found.st_mode & stat.S_IWOTH
+                if not own_group:
+                    mode = stat.S_IMODE(found.st_mode)
+                    raise RefusedError(f"{at} has mode {mode:04o}: others can replace what is in it")
+        return at or "/"
 
 
 class Store:
@@ -149,7 +146,6 @@ class Store:
         self._root = root
         self._trust = trust or Trust()
         self._limit = limit
-        self._real: Path | None = None
         self._told: set[str] = set()
         self._written = 0
         self._lock = threading.Lock()
@@ -158,7 +154,7 @@ class Store:
         """Return the payload of a key; None when there is none that can be trusted."""
         try:
             folder = self._folder(kind, key, make=False)
-            data = None if folder is None else self._read(folder / key[2:])
+            data = None if folder is None else self._read(f"{folder}/{key[2:]}")
         except FileNotFoundError:
             return None
         except RefusedError as error:
@@ -187,7 +183,7 @@ class Store:
             folder = self._folder(kind, key, make=True)
             if folder is None:
                 return
-            self._write(folder, key[2:], sealed(kind, key, payload))
+            self._write(Path(folder), key[2:], sealed(kind, key, payload))
             self._count(len(payload), key)
         except RefusedError as error:
             self._refuse(error)
@@ -199,8 +195,7 @@ class Store:
 
         What else lies below the folder, and what is reached through a link, is left out.
         """
-        root = self._real or self._root
-        for kind in _folders(root) if root is not None else ():
+        for kind in _folders(self._root) if self._root is not None else ():
             for part in _folders(kind):
                 if not _PART.fullmatch(part.name):
                     continue
@@ -228,37 +223,31 @@ class Store:
             total -= size
 
     def _path(self, kind: str, key: str) -> Path:
-        return (self._real or self._root or Path()) / kind / key[:2] / key[2:]
+        return (self._root or Path()) / kind / key[:2] / key[2:]
 
-    def _folder(self, kind: str, key: str, *, make: bool) -> Path | None:
+    def _folder(self, kind: str, key: str, *, make: bool) -> str | None:
         """Return the folder of an entry, every part of it trusted; None when nothing is kept.
 
         FileNotFoundError when it is absent and not to be made.
         """
         if self._root is None:
             return None
-        real = self._real
-        if real is None:
-            real = self._trust.check_way(self._root)
-            if make:
-                _make_folders(real)
-        at = real
+        at = self._trust.check_way(str(self._root))
         for name in ("", kind, key[:2]):
-            at = at / name if name else at
+            at = f"{at}/{name}" if name else at
             try:
                 found = self._trust.look(at)
             except FileNotFoundError:
                 if not make:
                     raise
-                _make_folders(at)
+                _make_folders(Path(at))
                 found = self._trust.look(at)
-            if not stat.S_ISDIR(found.mode):
+            if not stat.S_ISDIR(found.st_mode):
                 raise NotADirectoryError(f"{at} is no folder")
             self._trust.check(at, found)
-        self._real = real
         return at
 
-    def _read(self, path: Path) -> bytes | None:
+    def _read(self, path: str) -> bytes | None:
         """Return the bytes of a trusted regular file of bounded size; None says that it is none."""
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(file, "rb", buffering=0) as stream:  # noqa: PTH123 - opened above with flags of its own
@@ -266,7 +255,7 @@ class Store:
             if not stat.S_ISREG(found.st_mode):
                 _say(f"{path} is no regular file; compiling instead")
                 return None
-            self._trust.check(path, Status(found.st_uid, found.st_gid, found.st_mode))
+            self._trust.check(path, found)
             if not _SUM <= found.st_size <= MOST_BYTES:
                 _say(f"{path} is damaged: it has {found.st_size} bytes; compiling again")
                 return None
@@ -359,7 +348,7 @@ def _folders(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _renew(file: int, path: Path) -> None:
+def _renew(file: int, path: str) -> None:
     """Mark an open entry as used today."""
     try:
         os.utime(file)

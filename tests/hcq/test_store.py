@@ -8,12 +8,12 @@ import socket
 import stat
 import threading
 import warnings
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
 from hcq.errors import CacheWarning
-from hcq.store import MOST_BYTES, Status, Store, Trust, key_of, status
+from hcq.store import MOST_BYTES, Status, Store, Trust, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,10 +40,18 @@ def entry(root: Path, key: str = KEY, kind: str = "kernels") -> Path:
     return root / kind / key[:2] / key[2:]
 
 
+class Seen(NamedTuple):
+    """A status as a test wants it seen."""
+
+    st_mode: int
+    st_uid: int
+    st_gid: int
+
+
 def owned_by_a_stranger(*paths: Path) -> Trust:
-    def look(path: Path) -> Status:
-        found = status(path)
-        return Status(STRANGER, STRANGER, found.mode) if path in paths else found
+    def look(path: str) -> Status:
+        found = os.lstat(path)
+        return Seen(found.st_mode, STRANGER, STRANGER) if path in map(str, paths) else found
 
     return Trust(look=look)
 
@@ -127,7 +135,7 @@ def test_a_file_of_another_user_is_refused(root: Path):
         os.chown(entry(root), STRANGER, STRANGER)
     else:  # who may not give a file away is another user to it
         other = os.geteuid() + 1
-        trust = Trust(uid=other, look=lambda path: Status(other, other, status(path).mode))
+        trust = Trust(uid=other, look=lambda path: Seen(os.lstat(path).st_mode, other, other))
     with pytest.warns(CacheWarning, match=f"{entry(root)} belongs to user"):
         assert Store(root, trust=trust).get("kernels", KEY) is None
 
@@ -153,17 +161,26 @@ def test_a_folder_above_may_be_writable_only_when_it_is_sticky(root: Path):
     assert Store(root).get("kernels", KEY) == b"code"
 
 
+def test_a_folder_above_that_others_may_write_from_now_on_is_refused_from_now_on(root: Path):
+    store = Store(root)
+    store.put("kernels", KEY, b"code")
+    assert store.get("kernels", KEY) == b"code"
+    root.parent.chmod(0o777)
+    with pytest.warns(CacheWarning, match="mode 0777"):
+        assert store.get("kernels", KEY) is None
+
+
 def test_a_folder_above_may_be_writable_by_the_users_own_group(root: Path):
     uid = os.geteuid() or 1000
 
     def group(gid: int) -> Trust:
-        def look(path: Path) -> Status:
-            mode = 0o770 if path == root.parent else 0o700
-            return Status(uid if path.is_relative_to(root.parent) else 0, gid, stat.S_IFDIR | mode)
+        def look(path: str) -> Status:
+            mode = 0o770 if path == str(root.parent) else 0o700
+            return Seen(stat.S_IFDIR | mode, uid if path.startswith(str(root.parent)) else 0, gid)
 
         return Trust(uid=uid, look=look)
 
-    assert group(uid).check_way(root) == root
+    assert group(uid).check_way(str(root)) == str(root)
     with pytest.warns(CacheWarning, match="mode 0770"):
         assert Store(root, trust=group(uid + 1)).get("kernels", KEY) is None
 

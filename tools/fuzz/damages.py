@@ -201,33 +201,35 @@ def _link(scene: Scene) -> None:
 
 def _file_of_others(scene: Scene) -> None:
     """Put sound but wrong code into a file that another user could have written."""
-    give = os.geteuid() == 0 and scene.rng.random() < 0.5
-    scene.replace(scene.forge(), 0o600 if give else scene.rng.choice((0o666, 0o620, 0o602, 0o777)))
-    if give:
-        os.chown(scene.file, STRANGER, STRANGER)
+    aside = scene.away()
+    aside.write_bytes(scene.forge())
+    if os.geteuid() == 0 and scene.rng.random() < 0.5:
+        os.chown(aside, STRANGER, STRANGER)
+    else:
+        aside.chmod(scene.rng.choice((0o666, 0o620, 0o602, 0o777)))
+    scene.file.unlink(missing_ok=True)
+    aside.replace(scene.file)
 
 
 def _folder_of_others(scene: Scene) -> None:
-    """Put sound but wrong code into a folder that another user could have written."""
-    folder = scene.rng.choice(scene.folders)
+    """Put sound but wrong code into a folder that another user can write."""
+    _give(scene.rng.choice(scene.folders), scene.rng)
     scene.replace(scene.forge())
-    _give(folder, scene.rng)
 
 
 def _folder_elsewhere(scene: Scene) -> None:
     """Put a link in place of a folder: to one of others, where the code is sound but wrong."""
-    folder = scene.rng.choice(scene.folders)
-    scene.replace(scene.forge())
-    away = scene.away()
+    folder, away = scene.rng.choice(scene.folders), scene.away()
     folder.rename(away)
-    folder.symlink_to(away)
     _give(away, scene.rng)
+    folder.symlink_to(away)
+    scene.replace(scene.forge())
 
 
 def _way_of_others(scene: Scene) -> None:
-    """Make the folder above one in which others may rename what they like."""
-    scene.replace(scene.forge())
+    """Make the folder above one in which others may rename what they like, and rename."""
     _give(scene.root.parent, scene.rng)
+    scene.replace(scene.forge())
 
 
 def _give(folder: Path, rng: random.Random) -> None:
