@@ -162,11 +162,16 @@ def _planned(
     if kernels:
         params: list[tuple[Hashable, int]] = [(("in", i), sizes[i]) for i in inputs]
         params += [(("out", n), size) for n, size in outputs if n in stored]
-        label = " ".join([e.op.lower() for e, _ in parts[:4]])
-        executable = assemble(device, kernels, params, {}, label=label)
+        executable = assemble(device, kernels, params, {}, label=_label(kernels))
     large = sum([*[sizes[i] for i in inputs], *[size for _, size in outputs]]) >= LARGE_BYTES
     written = tuple([n for n, _ in outputs if n in stored])
     return Plan(device, kernels, inputs, outputs, written, executable, large)
+
+
+def _label(kernels: Sequence[Kernel]) -> str:
+    """Return what a trace calls a plan: its last kernel, and how many more there are."""
+    name = "copy" if kernels[-1].program is None else kernels[-1].program.name
+    return name if len(kernels) == 1 else f"{name} and {len(kernels) - 1} more"
 
 
 def aliased(e: Expr, *, stopped: bool = True) -> bool:

@@ -28,7 +28,9 @@ class Config:
     validate: bool = False
     """HCQ_VALIDATE: check every submission before it is sent."""
     trace: str = ""
-    """HCQ_TRACE: write a Chrome trace of all spans to this file at exit."""
+    """HCQ_TRACE: write a Chrome trace of all spans to this file when a device closes."""
+    profile: bool = False
+    """HCQ_PROFILE: time each kernel, copy and fill of every submission and replay; costs device time."""
     cache: Path | None = None
     """HCQ_CACHE: folder of compiled code; default is $XDG_CACHE_HOME/hcq or ~/.cache/hcq. None keeps none."""
     seed: int = 0
@@ -71,6 +73,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "HCQ_DEVICE": ("device", _text),
     "HCQ_VALIDATE": ("validate", _flag),
     "HCQ_TRACE": ("trace", _text),
+    "HCQ_PROFILE": ("profile", _flag),
     "HCQ_SEED": ("seed", _number),
     "DEBUG": ("debug", _number),
     "JIT": ("jit", _flag),

@@ -37,12 +37,14 @@ if TYPE_CHECKING:
     from hcq.errors import FaultReport
     from hcq.graph import Executable
     from hcq.memory import Block
-    from hcq.profile import Clock, Span
+    from hcq.profile import Clock, Span, Timed
     from hcq.program import KernelImage
     from hcq.signal import Refusal
     from hcq.validate import Watch
 
 DEFAULT = BufferSpec()
+PENDING_SPANS = 4096
+"""Submissions whose time records are kept before those that are written become spans."""
 CLOSE_S = 10.0
 """How long `close` waits for work in flight before it stops the queues."""
 _EPOCHS = itertools.count()
@@ -51,7 +53,9 @@ _EPOCHS = itertools.count()
 class Device:
     """An open device; made by `hcq.open`, or around a driver's device by hand."""
 
-    def __init__(self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "") -> None:
+    def __init__(
+        self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "", profile: bool = False
+    ) -> None:
         self.closed = False
         self._closing = 0
         """The thread that closes it."""
@@ -68,6 +72,8 @@ class Device:
         """The validation layer, or None."""
         self.trace = trace
         """The file that the spans of all submissions are written to at close; empty: none."""
+        self.profile = profile
+        """Whether each kernel, copy and fill has a span of its own."""
         self.closes = next(_EPOCHS) << 32
         """Grows whenever a buffer or a program is closed: what was checked before may have to be checked
         again."""
@@ -80,8 +86,12 @@ class Device:
         self._dead_programs: deque[tuple[list[Point], DriverProgram]] = deque()
         self.leftovers = False
         """Whether memory or programs wait to be freed: see `free_leftovers`."""
-        self._pending_spans: list[tuple[Queue, list[tuple[str, Stamp, Stamp]]]] = []
+        self._pending_spans: list[tuple[Queue, list[Timed]]] = []
+        self._most_pending = PENDING_SPANS
         self._spans: list[Span] = []
+        """Completed, and not given to `spans` yet."""
+        self._traced: list[Span] = []
+        """Completed, for the trace: what `spans` returns belongs there, too."""
         with ExitStack() as undo:
             undo.callback(setattr, self, "_stopped", True)
             undo.callback(setattr, self, "closed", True)
@@ -234,28 +244,43 @@ class Device:
             if wait:
                 self.sweep()
 
-    def expect_spans(self, queue: Queue, spans: list[tuple[str, Stamp, Stamp]]) -> None:
+    def expect_spans(self, queue: Queue, spans: list[Timed]) -> None:
         """Read these time records once they are written."""
         self._pending_spans.append((queue, spans))
+        if len(self._pending_spans) >= self._most_pending:
+            self._read_spans()
+            self._most_pending = max(PENDING_SPANS, 2 * len(self._pending_spans))
 
     def spans(self) -> list[Span]:
-        """Return the spans that were completed since the last call, in order of their start."""
+        """Return the spans that were completed since the last call, in order of their start.
+
+        Those of command buffers recorded with `span`; with a trace those of whole submissions; with `profile`
+        those of each kernel, copy and fill.
+        """
+        self._read_spans()
+        out, self._spans = sorted(self._spans, key=lambda span: (span.start_ns, -span.end_ns)), []
+        return out
+
+    def _read_spans(self) -> None:
+        """Turn the time records that are written into spans."""
         from hcq.profile import Span  # noqa: PLC0415 - only here
 
         clock = self.clock()
         pending = self._pending_spans[:]
         del self._pending_spans[: len(pending)]  # never another list: submissions add to this one
+        done: list[Span] = []
         for queue, spans in pending:
             left = [span for span in spans if not span[2].ticks]
             if left:
                 self._pending_spans.append((queue, left))
-            self._spans += [
+            done += [
                 Span(name, queue.label, clock.to_ns(begin.ticks), clock.to_ns(end.ticks))
                 for name, begin, end in spans
                 if end.ticks
             ]
-        out, self._spans = sorted(self._spans, key=lambda span: (span.start_ns, -span.end_ns)), []
-        return out
+        self._spans += done
+        if self.trace:
+            self._traced += done
 
     def keep(self, executable: Executable) -> None:
         """Remember an executable, to have it let go of buffers when memory is short."""
@@ -432,14 +457,24 @@ class Device:
         return stuck
 
     def _drain(self, timeout_s: float) -> str:
-        """Wait for the queues; return what they were stuck on. A faulted device is not waited for."""
+        """Wait for the queues; return what they were stuck on. A faulted device is not waited for.
+
+        Write the trace, of a device that is stuck or faulted too: what it had done is wanted then most.
+        """
+        stuck = self._stuck(timeout_s)
+        if self.trace:
+            if self._report is None:
+                self._read_spans()
+            done, self._traced = self._traced, []
+            traced(self.trace, done)
+        return stuck
+
+    def _stuck(self, timeout_s: float) -> str:
         if self._report is not None:
             return ""
         try:
             for queue in self.queues:
                 queue.end().wait(timeout_s=timeout_s)
-            if self.trace:
-                traced(self.trace, self.spans())
         except DeviceFault as error:
             return "" if error.report is self._report else str(error)
         except (SignalTimeout, UsageError) as error:  # UsageError: nothing can end the wait any more

@@ -78,7 +78,8 @@ class Executable:
         self._tails: dict[Queue, Point] = {}
         """Where the last replay ends in each queue."""
         queue = segments[0].queue
-        self._short = len(segments) == 1 and queue.watch is None and not queue.device.trace
+        quiet = queue.watch is None and not queue.device.trace and not queue.device.profile
+        self._short = len(segments) == 1 and quiet
         """Whether replays may take the short way: one queue, nobody watches."""
         self._turn = 0
         self._replicas: list[Replica] = []
@@ -255,6 +256,8 @@ class Executable:
         if queue.watch is not None:
             todo: list[Command] = [Wait(p.signal, p.value - p.signal.base) for p in waits]
             queue.watch.submission(queue, segment.label or self.label, [*todo, *segment.commands], values)
+        if queue.device.profile:
+            return self._send_timed(replica, segment, waits, values)
         begin, end = Stamp(), Stamp()
         if queue.device.trace:
             queue.send([Timestamp(begin)])
@@ -271,6 +274,24 @@ class Executable:
         if queue.device.trace:
             queue.send([Timestamp(end)])
             queue.device.expect_spans(queue, [(segment.label or self.label or "replay", begin, end)])
+        return point
+
+    def _send_timed(
+        self, replica: Replica, segment: Segment, waits: list[Point], values: Mapping[Param, Value]
+    ) -> Point:
+        """Encode a segment anew, with records of its own around each kernel: a replay reuses none."""
+        from hcq.profile import timed  # noqa: PLC0415 - only when profiling
+
+        queue = segment.queue
+        todo, spans = timed(segment.commands)
+        begin, end = Stamp(), Stamp()
+        if queue.device.trace:
+            spans.append((segment.label or self.label or "replay", begin, end))
+            todo = [Timestamp(begin), *todo, Timestamp(end)]
+        point = queue.send([*[Wait(p.signal, p.value - p.signal.base) for p in waits], *todo], values)
+        self._tails[queue] = point
+        replica.points = [self._tails[queue] for queue in self.queues if queue in self._tails]
+        queue.device.expect_spans(queue, spans)
         return point
 
     def forget(self) -> None:

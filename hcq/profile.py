@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hcq.commands import Copy, Exec, Fill, Timestamp
+from hcq.signal import Stamp
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
+
+    from hcq.commands import Command
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,44 @@ class Span:
     start_ns: int
     """CLOCK_MONOTONIC."""
     end_ns: int
+
+
+Timed = tuple[str, "Stamp", "Stamp"]
+"""A name, and the time records before and after what it names."""
+
+
+def timed(commands: Sequence[Command]) -> tuple[list[Command], list[Timed]]:
+    """Return commands with a time record around each kernel, copy and fill, and what was so timed.
+
+    Each record is written when all before it is done, so commands that could overlap run one after another.
+    """
+    out: list[Command] = []
+    spans: list[Timed] = []
+    for command in commands:
+        name = _name(command)
+        if not name:
+            out.append(command)
+            continue
+        begin, end = Stamp(), Stamp()
+        out += (Timestamp(begin), command, Timestamp(end))
+        spans.append((name, begin, end))
+    return out, spans
+
+
+def _name(command: Command) -> str:
+    """Return what a profile calls a command; empty for one that takes no time of its own."""
+    match command:
+        case Exec(program=program):
+            return program.name
+        case Copy(size=int(size)):
+            return f"copy {size} bytes"
+        case Fill(size=int(size)):
+            return f"fill {size} bytes"
+        case Copy():
+            return "copy"
+        case Fill():
+            return "fill"
+    return ""
 
 
 def chrome_trace(spans: Iterable[Span]) -> str:

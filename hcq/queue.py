@@ -116,7 +116,7 @@ class Queue:
             if commands.epoch != device.closes:
                 commands.verify(device)
             todo: list[Command] = [*self._waits(after), *commands.commands] if after else commands.commands[:]
-            if commands.spans or device.trace:
+            if commands.spans or device.trace or device.profile:
                 todo = self._timed(commands, todo)
             if self.watch is not None:
                 todo = self.watch.submission(self, commands.label, todo, values, source=commands)
@@ -206,6 +206,11 @@ class Queue:
     def _timed(self, commands: CommandBuffer, todo: list[Command]) -> list[Command]:
         """Add the time records of a trace, and have the device read all spans once they ran."""
         spans = list(commands.spans)
+        if self.device.profile:
+            from hcq.profile import timed  # noqa: PLC0415 - only when profiling
+
+            todo, more = timed(todo)
+            spans += more
         if self.device.trace:
             begin, end = Stamp(), Stamp()
             spans.append((commands.label or f"{len(commands)} commands", begin, end))
@@ -222,9 +227,9 @@ class Queue:
         """Append the words of commands to a stream of one's own. The lock is held by the caller."""
         self._encoder.encode(commands, stream)
 
-    def send(self, commands: list[Command]) -> Point:
+    def send(self, commands: list[Command], values: Mapping[Param, Value] | None = None) -> Point:
         """Submit bare commands, seen by no validation. The lock is held."""
-        return self._send(commands, None, commands)
+        return self._send(commands, values, commands)
 
     def hold(self, points: Sequence[Point]) -> None:
         """Let what follows in this queue wait for points that are not reached. The lock is held."""

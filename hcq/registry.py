@@ -74,13 +74,20 @@ def devices() -> list[DeviceInfo]:
     return [info for entry in DRIVERS if entry.present() for info in entry.driver().enumerate()]
 
 
-def open(name: str = "auto", *, validate: bool | None = None, seed: int | None = None) -> Device:
+def open(
+    name: str = "auto",
+    *,
+    validate: bool | None = None,
+    seed: int | None = None,
+    profile: bool | None = None,
+) -> Device:
     """Open a device: "cpu", "nv:1", "nv-emu:sm_90", or "auto".
 
     `auto` is what `HCQ_DEVICE` names; without it the first GPU, without one the cpu. It never falls back from
     what was named. Each call gives a device of its own. `validate` turns the validation layer on (default:
     `HCQ_VALIDATE`). `seed` reorders Execs between Barriers before they are encoded, 0 keeps their order;
-    default: `HCQ_SEED`, or 1 when validating.
+    default: `HCQ_SEED`, or 1 when validating. `profile` times each kernel, copy and fill for `Device.spans`
+    (default: `HCQ_PROFILE`).
     """
     settings = config()
     entry, index, variant = parse(_automatic(settings.device) if name == "auto" else name)
@@ -89,10 +96,13 @@ def open(name: str = "auto", *, validate: bool | None = None, seed: int | None =
         seed = settings.seed or int(validate)
     with _opening:
         driver = entry.driver().open(index, variant)
-    return wrap(driver, validate=validate, seed=seed, trace=settings.trace)
+    profile = settings.profile if profile is None else profile
+    return wrap(driver, validate=validate, seed=seed, trace=settings.trace, profile=profile)
 
 
-def wrap(driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: str = "") -> Device:
+def wrap(
+    driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: str = "", profile: bool = False
+) -> Device:
     """Return the Device around an open driver device; what `open` does once the driver has opened one."""
     from hcq.device import Device  # noqa: PLC0415 - importing this table must stay cheap
 
@@ -101,7 +111,7 @@ def wrap(driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: 
         from hcq.validate import Watch  # noqa: PLC0415 - only when wanted
 
         watch = Watch(check=validate, seed=seed)
-    return Device(driver, watch=watch, trace=trace)
+    return Device(driver, watch=watch, trace=trace, profile=profile)
 
 
 def _automatic(chosen: str) -> str:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hcq.device import PENDING_SPANS
 from hcq.graph import Graph
 from hcq.profile import Clock, Span, chrome_trace
 from hcq.registry import wrap
@@ -15,6 +17,13 @@ from tests.hcq.fake import FakeDevice
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hcq.device import Device
+
+
+def drawn(path: Path) -> list[str]:
+    """Return the names of the bars in a trace, in order of their start."""
+    return [event["name"] for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
 
 
 @given(
@@ -51,3 +60,80 @@ def test_a_traced_device_writes_what_its_queues_ran_when_it_closes(tmp_path: Pat
         graph.compile().replay()
     events = json.loads(path.read_text())["traceEvents"]
     assert [event["name"] for event in events if event["ph"] == "X"] == ["fill it", "again"]
+
+
+def test_spans_that_the_program_reads_stay_in_the_trace(tmp_path: Path):
+    path = tmp_path / "trace.json"
+    with wrap(FakeDevice(), trace=str(path)) as device:
+        a = device.alloc(64)
+        device.compute.submit(device.compute.record(label="one").fill(a, 1)).wait()
+        assert [span.name for span in device.spans()] == ["one"]
+        device.compute.submit(device.compute.record(label="two").fill(a, 1)).wait()
+        assert [span.name for span in device.spans()] == ["two"]
+        device.compute.submit(device.compute.record(label="three").fill(a, 1))
+    assert drawn(path) == ["one", "two", "three"]
+
+
+def replayed(device: Device) -> list[str]:
+    """Replay a graph of a fill and a copy twice, with another buffer each time; return the spans' names."""
+    a, graph = device.alloc(64), Graph(label="graph")
+    to = graph.param("to", size=64)
+    graph.add(device.compute, device.compute.record(label="step").fill(a, 7).barrier().copy(to, a, 32))
+    executable = graph.compile()
+    outs = [device.alloc(64) for _ in range(2)]
+    for out in outs:
+        executable.replay([out]).wait()
+    assert [bytes(out.host())[:32] for out in outs] == [bytes([7, 0, 0, 0]) * 8] * 2
+    return [span.name for span in device.spans()]
+
+
+def test_a_profile_has_a_span_for_each_command_of_each_replay():
+    with wrap(FakeDevice(), profile=True) as device:
+        assert replayed(device) == 2 * ["fill 64 bytes", "copy 32 bytes"]
+
+
+def test_a_profiled_trace_shows_commands_inside_their_replay(tmp_path: Path):
+    path = tmp_path / "trace.json"
+    with wrap(FakeDevice(), profile=True, trace=str(path)) as device:
+        names = replayed(device)
+    assert names == 2 * ["step", "fill 64 bytes", "copy 32 bytes"]
+    assert drawn(path) == names
+
+
+def test_a_profile_has_a_span_for_each_command_of_a_submission():
+    with wrap(FakeDevice(), profile=True) as device:
+        a = device.alloc(64)
+        record = device.compute.record()
+        with record.span("mine"):
+            record.fill(a, 1)
+        device.compute.submit(record).wait()
+        spans = {span.name: span for span in device.spans()}
+    assert spans.keys() == {"mine", "fill 64 bytes"}
+    inner, outer = spans["fill 64 bytes"], spans["mine"]
+    assert outer.start_ns <= inner.start_ns <= inner.end_ns <= outer.end_ns
+
+
+def test_without_a_profile_a_replay_records_no_time():
+    with wrap(FakeDevice()) as device:
+        assert replayed(device) == []
+
+
+def test_many_submissions_without_a_reader_keep_no_more_time_records_than_a_few_thousand():
+    with wrap(FakeDevice(), profile=True) as device:
+        a = device.alloc(64)
+        record = device.compute.record().fill(a, 1)
+        for _ in range(PENDING_SPANS + 10):
+            device.compute.submit(record).wait()
+        assert len(device._pending_spans) < PENDING_SPANS
+        assert len(device.spans()) == PENDING_SPANS + 10
+
+
+def test_a_device_that_is_stuck_writes_what_it_did(tmp_path: Path):
+    path = tmp_path / "trace.json"
+    device = wrap(FakeDevice(), trace=str(path))
+    device.compute.submit(device.compute.record(label="done").fill(device.alloc(64), 1)).wait()
+    never = device.signal(host_set=True)
+    device.compute.submit(device.compute.record(label="stuck").wait(never, 1))
+    with pytest.warns(ResourceWarning, match="in flight"):
+        device.close(timeout_s=0)
+    assert drawn(path) == ["done"]
