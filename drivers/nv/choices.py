@@ -39,8 +39,8 @@ class Choices:
     """Descriptors say more than Hopper's one known launch did: invalidations, membar, prefetch of code.
     Without them a store of a kernel may become visible some time after its release."""
     carveout: Literal["wanted", "least", "none"] = "wanted"
-    """The target carve-out holds all groups that an SM can run, or one; or nothing is said of carve-outs, nor
-    of shared memory where a kernel has none of its own: so was Hopper's one known launch."""
+    """The target carve-out holds all groups that an SM can run, or one; or nothing is said of carve-outs and
+    shared memory where a kernel has none of its own: so was Hopper's one known launch."""
     pcas: PcasAction = PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE
     """How a descriptor is launched; the others leave its cached copy or its prefetch alone."""
     channel_class: Literal["newest", "c96f", "c86f", "c56f"] = "newest"

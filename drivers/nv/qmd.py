@@ -179,10 +179,13 @@ class Descriptor:
     )
 
     def __init__(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> None:
-        self._gpu, self._kernel, self._carveout = gpu, kernel, choices.carveout
+        self._gpu, self._kernel = gpu, kernel
+        # Known is a launch that says nothing of a kernel without shared memory of its own, and no other.
+        silent = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
+        self._carveout = "none" if silent else "least" if choices.carveout == "least" else "wanted"
         # Asked in any case: what no carve-out holds is refused.
         least = carveouts(gpu, kernel.shared_bytes)
-        self._carveouts = (0, 0) if choices.carveout == "none" else least
+        self._carveouts = (0, 0) if silent else least
         version = gpu.generation.qmd
         self.layout = QMDS[version]
         self.dialect = DIALECTS[version]
@@ -200,8 +203,7 @@ class Descriptor:
 
     def _fields(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> dict[str, object]:
         dialect, version = self.dialect, gpu.generation.qmd
-        silent = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
-        shared = 0 if silent else kernel.shared_bytes
+        shared = 0 if self._carveout == "none" else kernel.shared_bytes
         program = kernel.program >> dialect.program_shift
         prefetch = kernel.program // PREFETCH_UNIT
         local = "HIGH" if choices.stack == "high" else "LOW"

@@ -1,0 +1,59 @@
+"""Every choice and preset computes on an emulated GPU whose kernel driver is not filtered."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from compiler import cubin as assembler
+from drivers.nv import EMULATED
+from drivers.nv.choices import ALTERNATIVES, parse, spelt
+from hcq.device import Device
+from hcq.driver import BufferSpec, Place
+from hcq.errors import DeviceFault, UnsupportedError
+from tools.nv_kernels import TOKEN, image
+
+pytestmark = pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
+HANG_S = 100
+HOPPER, BLACKWELL = "sm_90+580+native", "sm_120+595+native"
+PRESETS = [
+    ("hopper-launch", HOPPER),
+    ("hopper-launch-rm", HOPPER),
+    ("tinygrad-blackwell", BLACKWELL),
+    ("nvk-rm", BLACKWELL),
+]
+REFUSED: dict[str, type[Exception]] = {"qmd_type=0": DeviceFault, "channel_class=c96f": UnsupportedError}
+VALUES = [f"{name}={spelt(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]]
+
+
+def run(variant: str, text: str) -> None:
+    """Copy both ways, and let a kernel store a token."""
+    with contextlib.closing(Device(EMULATED.open(0, variant, choices=parse(text)))) as device:
+        out = device.alloc(4096, BufferSpec(place=Place.HOST, host_visible=True, coherent=True))
+        video, back = (
+            device.alloc(1 << 21),
+            device.alloc(4096, BufferSpec(place=Place.HOST, host_visible=True)),
+        )
+        program = device.load(image("store", device.info.arch))
+        one, other = device.compute, device.copies[0]
+        done = one.submit(one.record().exec(program, program.args(out), groups=(1, 1, 1), threads=(1, 1, 1)))
+        commands = other.record().copy(video, out, size=4096).copy(back, video, size=4096)
+        other.submit(commands, after=[done]).wait(timeout_s=HANG_S)
+        assert bytes(back.host()[:4]) == TOKEN.to_bytes(4, "little")
+
+
+@pytest.mark.parametrize(("preset", "variant"), PRESETS)
+def test_a_preset_runs_where_it_is_known_to_work(preset: str, variant: str) -> None:
+    run(variant, preset)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("text", VALUES)
+def test_every_value_runs_or_is_refused(text: str) -> None:
+    if text in REFUSED:
+        with pytest.raises(REFUSED[text]):
+            run(HOPPER, text)
+    else:
+        run(HOPPER, text)
