@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Final
 from tools.hardware_stage import REPOSITORY, Run, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 TOTAL_S: Final = 570.0
 NAMES: Final = (
@@ -100,10 +100,20 @@ def packages(run: Run) -> None:
         "print(json.dumps(seen))\n"
         f"raise SystemExit(any(seen[n].startswith('absent') for n in {_NEEDED!r}))\n"
     )
-    stage = run.run(Stage("packages", [sys.executable, "-c", code], 60))
-    lines = [line for line in stage.tail.splitlines() if line.startswith("{")]
-    stage.facts = json.loads(lines[-1]) if lines else {}
+
+    def lacking(stage: Stage) -> str:
+        absent = [name for name in _NEEDED if str(_seen(stage).get(name, "")).startswith("absent")]
+        return f"not installed: {', '.join(absent)}; --wheels DIR installs them" if absent else ""
+
+    stage = run.run(Stage("packages", [sys.executable, "-c", code], 60), lacking)
+    stage.facts = _seen(stage)
     run.write()
+
+
+def _seen(stage: Stage) -> dict[str, object]:
+    """Return what the packages' child printed."""
+    lines = [line for line in stage.tail.splitlines() if line.startswith("{")]
+    return json.loads(lines[-1]) if lines else {}
 
 
 def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, variants: str) -> bool:
@@ -116,7 +126,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     command += ["--report", str(out), "--traces", str(run.logs / name), "--budget", f"{max(budget, 0):.0f}"]
     command += ["--dry"] * run.options.dry
     command += ["--kernels", str(Path(run.options.kernels).resolve())] if run.options.kernels else []
-    stage = run.run(Stage(name, command, limit_s))
+    stage = run.run(Stage(name, command, limit_s), lambda _: failures(out))
     if not out.exists():
         return not run.wanted(name)
     report = json.loads(out.read_text())
@@ -133,6 +143,27 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     return any(r["rung"] == _LAUNCH and r["passed"] for r in rungs)
 
 
+def failures(report: Path) -> str:
+    """Say in words what a ladder failed at: the first rungs that failed, and which were left out for them."""
+    if not report.exists():
+        return ""
+    rungs = [r for r in json.loads(report.read_text())["rungs"] if not r.get("variant")]
+    failed = [r for r in rungs if r["tried"] and not r["passed"]]
+    lines = [f"rung {r['rung']}, {r['name']}: {first_lines(r['error'])}" for r in failed[:3]]
+    more = [str(r["rung"]) for r in failed[3:]]
+    lines += [f"and rungs {', '.join(more)}"] if more else []
+    out = [str(r["rung"]) for r in rungs if not r["tried"]]
+    lines += [f"left out: rungs {', '.join(out)}"] if out else []
+    return "\n".join(lines)
+
+
+def first_lines(error: str) -> str:
+    """Return the first line of an error and its hint, short."""
+    lines = error.strip().splitlines()
+    hints = [line.strip() for line in lines[1:] if line.strip().startswith("hint:")]
+    return "; ".join(line[:300] for line in (*lines[:1], *hints[:1]))
+
+
 def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selection: str) -> None:
     """Run tests on the device; in a dry run they are only collected."""
     there = [folder for folder in folders if (REPOSITORY / folder).exists()]
@@ -146,10 +177,25 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
     # Names as they run: what a hang cut short says where it stood.
     command += ["-q", "-x", "--collect-only"] if run.options.dry else ["-v", "--tb=short", "--maxfail=25"]
     env = {"HCQ_CONFORMANCE": run.device, "HCQ_DEVICE": run.device}
-    stage = run.run(Stage(name, command, limit_s, env=env))
     log = run.logs / f"{name}.log"
+
+    def outcomes() -> list[tuple[str, str]]:
+        text = log.read_text(errors="replace") if log.exists() else ""
+        return re.findall(r"^(\S+::.*?) (PASSED|FAILED|SKIPPED|ERROR)", text, re.MULTILINE)
+
+    def wrong(_: Stage) -> str:
+        ended = outcomes()
+        bad = [test for test, how in ended if how in {"FAILED", "ERROR"}]
+        if bad:
+            return f"{len(bad)} of {len(ended)} tests did not pass, the first: {bad[0]}"
+        if run.options.dry or any(how == "PASSED" for _, how in ended):
+            return ""
+        why = re.findall(r"^SKIPPED \[\d+\] \S+ (.*)", log.read_text(errors="replace"), re.MULTILINE)
+        return f"no test ran{': ' + why[0][:300] if why else ''}"
+
+    stage = run.run(Stage(name, command, limit_s, env=env), wrong)
     text = log.read_text(errors="replace") if log.exists() else ""
-    ended = re.findall(r"^(\S+::.*?) (PASSED|FAILED|SKIPPED|ERROR)", text, re.MULTILINE)
+    ended = outcomes()
     stage.facts = {what.lower(): sum(how == what for _, how in ended) for what in {how for _, how in ended}}
     stage.facts |= {what: int(count) for count, what in re.findall(r"(\d+) (tests? collected)", text)}
     stage.facts["not passed"] = [test for test, how in ended if how in {"FAILED", "ERROR"}][:50]
@@ -241,6 +287,33 @@ def climb(run: Run) -> None:
         box(run, "after", _AFTER_S)
 
 
+def missing(run: Run) -> str:
+    """Say what a box lacks for this run, by what it told; empty when nothing is known to be missing."""
+    told = next((stage.facts for stage in run.stages if stage.name == "box" and stage.facts), None)
+    if run.options.dry or told is None:
+        return ""
+    nodes = [str(node).split(" ", 1)[0] for node in told.get("nodes after", told.get("nodes", []))]
+    lacks = [
+        (not any(node == "/dev/nvidiactl" for node in nodes), "the control node /dev/nvidiactl"),
+        (not any(re.fullmatch(r"/dev/nvidia\d+", node) for node in nodes), "the node of a GPU, /dev/nvidiaN"),
+        (not any(node == "/dev/nvidia-uvm" for node in nodes), "the node /dev/nvidia-uvm"),
+        (not _driver(told), "the kernel driver (no version under /proc/driver/nvidia, no module)"),
+    ]
+    absent = [what for lack, what in lacks if lack]
+    if not absent:
+        return ""
+    return (
+        f"this box lacks: {'; '.join(absent)}\n"
+        "hint: load the modules (modprobe nvidia nvidia-uvm), or give the container the GPU (--gpus all); "
+        "`python -m tools.hardware_run --dry` walks every stage without one\n"
+    )
+
+
+def _driver(told: Mapping[str, object]) -> bool:
+    """Return whether a box shows the kernel driver; a sandbox shows its nodes and no more."""
+    return bool(told.get("files")) or bool(told.get("nodes")) or "NVRM" in str(told.get("kernel log", ""))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; see the module."""
     options = parse(arguments)
@@ -250,6 +323,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report = run.write()
     if options.json:
         sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")
+    sys.stderr.write(missing(run))
     sys.stderr.write(f"{'passed' if report['passed'] else 'not all passed'}: {run.out / 'report.json'}\n")
     return 0 if report["passed"] else 1
 

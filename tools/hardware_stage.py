@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 BEAT_S: Final = 5.0
@@ -45,6 +46,8 @@ class Stage:
     limit_s: float
     env: dict[str, str] = field(default_factory=dict)
     status: str = "not run"
+    reason: str = ""
+    """What was missing or went wrong, in words; empty for a stage that passed."""
     seconds: float = 0.0
     returncode: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -88,8 +91,12 @@ class Run:
         """Return whether a stage is to run."""
         return not self.options.only or name in self.options.only.split(",")
 
-    def run(self, stage: Stage) -> Stage:
-        """Run a stage within what is left of the time and keep its output; never raises for what it does."""
+    def run(self, stage: Stage, explain: Callable[[Stage], str] | None = None) -> Stage:
+        """Run a stage within what is left of the time and keep its output; never raises for what it does.
+
+        `explain` says in words why a stage did not do what it is for; when it has nothing to say of a child
+        that failed, the last line of its output does. A stage of which it says something did not pass.
+        """
         if not self.wanted(stage.name):
             return stage
         self.stages.append(stage)
@@ -112,6 +119,12 @@ class Run:
                 raise
         stage.seconds = round(time.monotonic() - started, 2)
         stage.tail = _tail(log)
+        passed = stage.status == "passed"
+        stage.reason = explain(stage) if explain is not None else ""
+        if passed and stage.reason:
+            stage.status = "failed"
+        elif not passed:
+            stage.reason = stage.reason or _last_line(stage.tail)
         return self._tell(stage)
 
     def _watch(self, stage: Stage, child: subprocess.Popen[bytes], log: Path, limit: float) -> None:
@@ -145,7 +158,8 @@ class Run:
         }
 
     def _tell(self, stage: Stage) -> Stage:
-        sys.stderr.write(f"{stage.status:8} {stage.name}  ({stage.seconds:.1f} s)\n")
+        why = "".join(f"\n         {line}" for line in stage.reason.splitlines())
+        sys.stderr.write(f"{stage.status:8} {stage.name}  ({stage.seconds:.1f} s){why}\n")
         sys.stderr.flush()
         self.write()
         return stage
@@ -193,6 +207,11 @@ def _tail(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         return file.read().decode(errors="replace")
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it printed nothing"
 
 
 def _ending(returncode: int) -> str:

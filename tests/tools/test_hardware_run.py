@@ -161,7 +161,8 @@ def test_tests_cut_short_say_which_passed_and_where_they_stood(
 LADDER = """
 while [ $# -gt 0 ]; do case "$1" in --report) report=$2;; --choices) choices=$2;; esac; shift; done
 echo '{"finished": false, "working": "stack=low", "rungs": [
- {"rung": 18, "choices": "stack=low", "passed": %s, "tried": true, "error": "no", "facts": {}}]}' > $report
+ {"rung": 18, "name": "a kernel", "choices": "stack=low", "passed": %s, "tried": true, "error": "no",
+  "facts": {}}]}' > $report
 echo "began with $choices"; sleep 1000
 """
 
@@ -187,7 +188,7 @@ def test_the_fault_has_its_time_and_comes_after_all_but_the_last_look(
     run = made()
     seen: list[tuple[str, float]] = []
 
-    def note(stage: Stage) -> Stage:
+    def note(stage: Stage, explain: object = None) -> Stage:
         seen.append((stage.name, run.reserve_s))
         return stage
 
@@ -249,3 +250,88 @@ def test_a_box_without_a_gpu_tells_what_it_can(capsys: pytest.CaptureFixture[str
     told = dict(item for line in capsys.readouterr().out.splitlines() for item in json.loads(line).items())
     assert list(told) == [name for name, _ in hardware_box.FACTS]
     assert told["system"]["uid"] == os.getuid()
+
+
+FAILED = """
+while [ $# -gt 0 ]; do case "$1" in --report) report=$2;; esac; shift; done
+cat > $report <<'END'
+{"finished": true, "working": "default", "rungs": [
+ {"rung": 1, "name": "nodes open", "choices": "default", "passed": false, "tried": true, "variant": "",
+  "error": "DriverError: open /dev/nvidiactl failed\\nhint: load the modules", "facts": {}},
+ {"rung": 1, "name": "nodes open", "choices": "pcas=3", "passed": false, "tried": true, "variant": "x",
+  "error": "of a variant", "facts": {}},
+ {"rung": 2, "name": "version", "choices": "default", "passed": false, "tried": false, "variant": "",
+  "error": "not tried", "facts": {}}]}
+END
+exit 1
+"""
+
+
+def test_a_ladder_that_fails_says_where_and_what_to_do(
+    tmp_path: Path,
+    made: Callable[..., Run],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    run = made()
+    instead(monkeypatch, tmp_path, FAILED)
+    hardware_run.ladder(run, "ladder", 0, 24, 100, variants="needed")
+    (stage,) = report_of(run)["stages"]
+    assert stage["reason"] == (
+        "rung 1, nodes open: DriverError: open /dev/nvidiactl failed; hint: load the modules\n"
+        "left out: rungs 2"
+    )
+    assert "failed   ladder" in (said := capsys.readouterr().err)
+    assert "load the modules" in said
+
+
+def test_tests_that_were_all_skipped_are_no_success(
+    tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
+):
+    run = made()
+    run.options.dry = False
+    instead(
+        monkeypatch,
+        tmp_path,
+        "echo 'tests/a.py::one[nv:0] SKIPPED (nv:0 cannot) [50%]'\n"
+        "echo 'SKIPPED [1] tests/conftest.py:43: nv:0 cannot be opened here: no such device node'\n",
+    )
+    hardware_run.tests(run, "conformance", ["tests/conformance"], 100)
+    (stage,) = report_of(run)["stages"]
+    assert stage["status"] == "failed"
+    assert stage["reason"] == "no test ran: nv:0 cannot be opened here: no such device node"
+
+
+def test_a_stage_that_fails_says_its_last_line(made: Callable[..., Run]):
+    stage = made().run(Stage("odd", ["sh", "-c", "echo first; echo 'what went wrong'; exit 3"], 100))
+    assert (stage.status, stage.reason) == ("failed", "what went wrong")
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"nodes": [], "nodes after": [], "files": {}, "kernel log": []},
+         ("/dev/nvidiactl", "/dev/nvidiaN", "/dev/nvidia-uvm", "kernel driver", "--dry", "modprobe")),
+        ({"nodes": ["/dev/nvidiactl crw 195,255", "/dev/nvidia0 crw 195,0"], "nodes after": [
+            "/dev/nvidiactl crw 195,255", "/dev/nvidia0 crw 195,0"], "files": {}},
+         ("/dev/nvidia-uvm",)),
+    ],
+)  # fmt: skip
+def test_a_box_without_a_gpu_is_told_what_it_lacks(
+    made: Callable[..., Run], told: dict[str, object], words: tuple[str, ...]
+):
+    run = made()
+    run.options.dry = False
+    run.stages.append(Stage("box", [], 1, facts=told))
+    said = hardware_run.missing(run)
+    assert all(word in said for word in words), said
+    assert ("/dev/nvidiactl" in said) is not bool(told["nodes"])
+
+
+def test_a_box_with_a_gpu_lacks_nothing(made: Callable[..., Run]):
+    run = made()
+    nodes = [f"/dev/{name} crw 195,0" for name in ("nvidia-uvm", "nvidia0", "nvidiactl")]
+    run.stages.append(Stage("box", [], 1, facts={"nodes": nodes, "files": {}}))
+    assert hardware_run.missing(run) == ""
+    run.options.dry = False
+    assert hardware_run.missing(run) == ""
