@@ -78,7 +78,9 @@ class Ring:
         struct.pack_into("<Q", self.memory.view, self.put * 8, raw)
         self.put = (self.put + 1) % self.entries
 
-    def ring(self, *, fence: bool = True) -> None:
+    def ring(self, *, fence: bool = True, fence_entries: bool = True) -> None:
+        if fence_entries:
+            self.client.kernel.fence()
         struct.pack_into("<I", self.memory.view, 0x4000 + 0x8C, self.put)
         if fence:
             self.client.kernel.fence()
@@ -337,10 +339,12 @@ class Client:
             hMemory=handle,
         )
 
-    def memory(self, size: int, *, system: bool = False, gpu: bool = True, kind: int = 1) -> Memory:
+    def memory(
+        self, size: int, *, system: bool = False, gpu: bool = True, kind: int = 1, **fields: Any
+    ) -> Memory:
         """Allocate memory, mapped at one address for CPU and GPU."""
         cls = RmClass.NV01_MEMORY_SYSTEM if system else RmClass.NV01_MEMORY_LOCAL_USER
-        handle = self.alloc(self.device, cls, self.memory_params(size, system=system))
+        handle = self.alloc(self.device, cls, self.memory_params(size, system=system, **fields))
         va = self.next_va
         self.next_va += -(-size // (64 << 10)) * (64 << 10) + (64 << 10)
         fd = self.map_fd(self.device, handle, size, "/dev/nvidiactl" if system else "/dev/nvidia0")
@@ -358,9 +362,11 @@ class Client:
         )
         return self.alloc(self.device, RmClass.KEPLER_CHANNEL_GROUP_A, params)
 
-    def ring(self, group: int, *, entries: int = 64, **fields: Any) -> Ring:
+    def ring(
+        self, group: int, *, entries: int = 64, memory: Memory | None = None, **fields: Any
+    ) -> Ring:
         """Make a channel: ring at 0, user area at 0x4000, segments from 0x8000."""
-        memory = self.memory(256 << 10)
+        memory = memory or self.memory(256 << 10)
         notifier = self.memory(4096, system=True, gpu=False)
         values: dict[str, Any] = {
             "hObjectError": notifier.handle,
@@ -379,11 +385,11 @@ class Client:
         ring.token = token.workSubmitToken
         return ring
 
-    def copy_channel(self, index: int = 2) -> Ring:
+    def copy_channel(self, index: int = 2, memory: Memory | None = None) -> Ring:
         """Return a ready channel of a copy engine, its class bound to subchannel 4."""
         engine = rm_classes.copy_engine(index)
         group = self.group(engine)
-        ring = self.ring(group)
+        ring = self.ring(group, memory=memory)
         params = rm_classes.NVB0B5_ALLOCATION_PARAMETERS(version=1, engineType=engine)
         self.alloc(ring.handle, self.generation.copy[0], params)
         self.schedule(ring, group)

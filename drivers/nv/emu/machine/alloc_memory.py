@@ -13,6 +13,7 @@ from drivers.nv.emu.machine.user import first_unwritable
 from drivers.nv.layouts.rm_classes import (
     NV_MEMORY_ALLOCATION_PARAMS,
     PITCH_KIND,
+    Coherency,
     Location,
     MemAttr,
     MemAttr2,
@@ -56,12 +57,14 @@ def make_memory(
             machine.vram_used -= size
 
     backing = _pages(machine, size, f"{'video' if local else 'system'} memory {handle:#x}", gone)
+    attr = MemAttr.from_int(params.attr)
+    backing.combined = local or attr.COHERENCY is Coherency.WRITE_COMBINE
     if local:
         machine.vram_used += size
         if machine.tracks:
             backing.track()
     layout.store(block, size=size, limit=size - 1)
-    return Memory(handle=handle, cls=cls, backing=backing, size=size, write_combined=local)
+    return Memory(handle=handle, cls=cls, backing=backing, size=size)
 
 
 def _pages(machine: Machine, size: int, label: str, gone: Callable[[], None] | None = None) -> Backing:

@@ -37,6 +37,8 @@ class Backing:
     label: str
     fd: int = -1
     """The file; -1 for a user's own pages."""
+    combined: bool = False
+    """Whether the CPU's stores to it are write-combined: seen by others after a fence."""
     users: int = 1
     on_release: Callable[[], None] | None = field(default=None, repr=False)
     initialised: memoryview | None = field(default=None, repr=False)

@@ -15,6 +15,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drivers.nv.emu.machine.combining import Combining
 from drivers.nv.emu.machine.compute import Compute
 from drivers.nv.emu.machine.copy import Copy
 from drivers.nv.emu.machine.faults import Faults
@@ -125,12 +126,18 @@ class ChannelRun:
     """Slot -> what the doorbell last told of it."""
     tells_get: bool = field(init=False)
     """Whether the user area says how far the ring was fetched: firmware may leave it 0 (docs/sources.md)."""
+    combining: Combining = field(init=False)
+    """Judges the host's fences."""
+    _told: memoryview = field(init=False, repr=False)
     host: Host = field(init=False)
     rng: random.Random = field(init=False)
     """Of its own: how often other channels are asked depends on time, what it draws does not."""
 
     def __post_init__(self) -> None:
         self.host = Host(self)
+        memory, offset = self.setup.userd
+        self._told = memory.backing.view[offset + _GP_PUT : offset + _GP_PUT + 4].cast("I")
+        self.combining = Combining(self)
         self.rng = random.Random(self.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         told = self.machine.leaves_get.random() < _TOLD
         self.tells_get = told and self.machine.profile.generation.reports_get
@@ -175,12 +182,14 @@ class ChannelRun:
 
     def ring_bell(self) -> None:
         """Take note of the entries up to GPPut, as the doorbell found them; nothing is run."""
-        memory, offset = self.setup.userd
-        (put,) = struct.unpack_from("<I", memory.backing.view, offset + _GP_PUT)
+        put = self.told_put
         if put >= self.setup.entries:
             self.machine.stop(self, host_error(f"GPPut is {put}, the ring has {self.setup.entries} entries"))
             return
         try:
+            late = self.combining.ring(self._put, put)
+            if late is not None:
+                raise late
             entries = []
             while self._put != put:
                 raw = self._slot_value(self._put)
@@ -193,6 +202,26 @@ class ChannelRun:
                 self.entries.extend(entries)
         except ChannelError as error:
             self.machine.stop(self, error)
+
+    @property
+    def told_put(self) -> int:
+        """GPPut in the user area now."""
+        return self._told[0]
+
+    @property
+    def userd_combined(self) -> bool:
+        """Whether stores to the user area are write-combined."""
+        return self.setup.userd[0].backing.combined
+
+    @property
+    def ring_combined(self) -> bool:
+        """Whether stores to the ring are write-combined."""
+        ring = self.space.map.find(self.setup.ring_va)
+        return ring is not None and self.space.combined(ring)
+
+    def slot(self, number: int) -> int:
+        """Return what a slot of the ring holds now; the ring may not be mapped, which raises."""
+        return self._slot_value(number)
 
     @property
     def put(self) -> int:

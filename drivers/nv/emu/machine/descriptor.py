@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drivers.nv.emu.machine import semaphore
-from drivers.nv.emu.machine.reports import Kind, launch_error
+from drivers.nv.emu.machine.reports import ChannelError, Kind, launch_error
 from drivers.nv.layouts.qmd import CARVEOUTS_KIB, CONSTANT_BANKS, QMDS, sass_version, sm_config
 from drivers.nv.layouts.qmd_values import (
     DependentAction,
@@ -103,6 +103,15 @@ class Descriptor:
 def descriptor_bytes(profile: Profile) -> int:
     """Return the size of the descriptors that a GPU takes."""
     return QMDS[profile.generation.qmd].SIZE
+
+
+def banks_of(profile: Profile, raw: bytes) -> dict[int, Bank]:
+    """Return the constant banks that a descriptor names, judged by nobody; none where they are malformed."""
+    version = profile.generation.qmd
+    try:
+        return _banks(QMDS[version].from_bytes(raw), old=version == "V03")
+    except ChannelError:
+        return {}
 
 
 def read(profile: Profile, va: int, raw: bytes) -> Descriptor:

@@ -302,9 +302,10 @@ class EmulatedKernel:
                 machine.event_wake.wait(left)
 
     def fence(self) -> None:
-        """Order stores: a real fence, and a note for those who check that there was one."""
+        """Order stores: a real fence, and a note of what each channel's engines may see from now on."""
         self.machine.linux.fence()
-        self.machine.fences += 1
+        for channel in tuple(self.machine.channels):
+            channel.run.combining.fence()
 
     def diagnostics(self) -> tuple[str, ...]:
         """Return the reports of faults made since the last call, each as text that names what was wrong."""

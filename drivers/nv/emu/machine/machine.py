@@ -104,7 +104,6 @@ class Machine:
         self.event_wake = threading.Condition()
         self.cookies: dict[int, tuple[RmObject, RmObject]] = {}
         """What MAP_MEMORY handed out -> the object mapped, and the one it was mapped through."""
-        self.fences = 0
         self.leaves_get = random.Random(seed)  # noqa: S311 - a choice, not a secret
         """Decides whose user areas tell GPGet; its own, so that no order hangs on it."""
         self.words = Words()
@@ -172,6 +171,7 @@ class Machine:
                 if one.run.busy:
                     self.advise(f"{one.run.name} was freed with work left: {one.run.at}")
                 one.run.abandon()
+                one.run.combining.close()
                 one.run.release()
                 if self.races is not None:
                     self.races.gone(one.run.number)

@@ -125,8 +125,6 @@ class Memory(RmObject):
 
     backing: Backing
     size: int
-    write_combined: bool = False
-    """Whether the CPU's mapping is (video memory)."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -9,12 +9,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.nv.emu.machine.reports import host_error
-from drivers.nv.layouts.gpfifo import MethodHeader, SecOp
+from drivers.nv.layouts.gpfifo import MAX_METHOD_WORDS, MethodHeader, SecOp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _METHOD_SPACE = 1 << 14
+
+
+def _low(name: str) -> int:
+    """Return the lowest bit of a field of a header."""
+    mask = MethodHeader.FIELDS[name].mask()
+    return (mask & -mask).bit_length() - 1
+
+
+_ADDRESS_MASK = MethodHeader.FIELDS["ADDRESS"].mask()
+_COUNT_SHIFT = _low("COUNT")
+_OPCODE_SHIFT = _low("OPCODE")
+_SPREADS = (SecOp.INCREMENTING, SecOp.NON_INCREMENTING, SecOp.INCREMENT_ONCE)
 _NOP = 0
 """A header that does nothing (open-gpu-kernel-modules 595.45.04, clc56f.h, NVC56F_DMA_NOP)."""
 
@@ -66,6 +78,26 @@ def decode(words: Sequence[int]) -> list[MethodCall]:
         calls += _spread(header, words[at : at + header.COUNT], at)
         at += header.COUNT
     return calls
+
+
+def values_of(words: Sequence[int], address: int) -> list[int]:
+    """Return the data of one method in a segment, wherever it is sent; nothing is judged.
+
+    Quick, for those who look at a segment before it is fetched: only headers that may hold it are decoded.
+    """
+    out, at = [], 0
+    while at < len(words):
+        word = words[at]
+        immediate = word >> _OPCODE_SHIFT == SecOp.IMMEDIATE
+        count = 0 if immediate or word == _NOP else word >> _COUNT_SHIFT & MAX_METHOD_WORDS
+        first = (word & _ADDRESS_MASK) << 2
+        if first <= address <= first + 4 * count and not immediate:
+            header = MethodHeader.from_int(word)
+            if header.OPCODE in _SPREADS:
+                calls = _spread(header, words[at + 1 : at + 1 + count], at + 1) if count else []
+                out += [call.value for call in calls if call.address == address]
+        at += 1 + count
+    return out
 
 
 def _spread(header: MethodHeader, data: Sequence[int], at: int) -> list[MethodCall]:

@@ -5,14 +5,13 @@ Not here: channels that wait for each other (`waitgraph`).
 
 from __future__ import annotations
 
-import struct
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from drivers.nv.emu.machine.reports import ChannelError
 from drivers.nv.layouts.fault import MmuAccess
-from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo
+from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.host import SemOperation
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from drivers.nv.emu.machine.semaphore import Acquire, Written
 
 _REMEMBERED = 64
-_GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
 _WHAT = "SEM_EXECUTE acquire"
 
 
@@ -99,8 +97,7 @@ def standing(channel: Channel) -> list[str]:
 
 def _untold(run: ChannelRun) -> list[str]:
     """Tell what lies in the ring and was never rung, or is not within GPPut."""
-    memory, offset = run.setup.userd
-    (put,) = struct.unpack_from("<I", memory.backing.view, offset + _GP_PUT)
+    put = run.told_put
     if put != run.put:
         told = f"the doorbell last told of {run.put}: the entries between were never rung"
         return [f"{run.name}: GPPut is {put}, {told}"]

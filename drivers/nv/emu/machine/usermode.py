@@ -28,7 +28,6 @@ class Doorbell:
         self._machine = machine
         self._stores_only = target.bar1
         self._told = False
-        self._fences = -1
         self._open = True
 
     def read32(self, offset: int) -> int:
@@ -65,13 +64,6 @@ class Doorbell:
         if channel is None:
             machine.find(Kind.HOST, self._strange(value))
             return
-        combined = channel.run.setup.userd[0].write_combined
-        if combined and machine.fences == self._fences:
-            machine.find(
-                Kind.COHERENCE,
-                f"no fence between GPPut of {channel.run.name}, in write-combined memory, and the doorbell",
-            )
-        self._fences = machine.fences
         machine.scheduler.rung(channel)
 
     def _strange(self, value: int) -> str:

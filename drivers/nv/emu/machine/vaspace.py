@@ -99,6 +99,11 @@ class VaSpace:
         """Cut a range that is mapped where allocations meet."""
         return self._pieces(va, size, MmuAccess.READ, "an engine")
 
+    def combined(self, mapping: Mapping) -> bool:
+        """Whether the CPU's stores to a mapping are write-combined."""
+        backing = self.backings.get(mapping.va)
+        return backing is not None and backing.combined
+
     def mapped(self, va: int, size: int) -> int:
         """Return how many bytes of [va, va + size) are mapped without a hole, from its start."""
         at = va
