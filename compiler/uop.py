@@ -129,11 +129,11 @@ _births = 0
 
 def uop(op: str, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
     """Return the node of these parts; it is made only when it does not exist yet. Nothing is checked."""
+    if op is Ops.CONST:  # by value, -0.0 would be found as 0.0
+        return const(arg, dtype)
     key = (op, dtype, arg, src)
     node = _table.get(key)
     if node is None:
-        if op is Ops.CONST:
-            return const(arg, dtype)
         node = _table.setdefault(key, _birth(op, dtype, src, arg))  # one for all threads
     return node
 
