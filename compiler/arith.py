@@ -378,7 +378,25 @@ def _int_to_float(b: Builder, x: Line, target: DType) -> Line:
     kind = register_type(target)
     if target in HALF and x.dtype.bits == 32:
         return rounded(b, _to_odd(b, b.convert(name, x, dtypes.float64)), target)
-    return rounded(b, b.convert(name, x, kind), target)  # 64 bits to a half type round twice
+    if target in HALF and x.dtype.bits == 64:
+        return rounded(b, _to_odd(b, b.convert(name, _shortened(b, x), dtypes.float64)), target)
+    return rounded(b, b.convert(name, x, kind), target)
+
+
+def _shortened(b: Builder, x: Line) -> Line:
+    """A 64-bit integer that float64 holds: beyond 2**53 rounded to odd at its bit 11."""
+    kind = x.dtype
+
+    def number(value: int) -> Line:
+        return b.const(kind, value)
+
+    lost = b.cmp("ne", b.alu("and", x, number(0x7FF)), number(0))
+    kept = b.alu("shl", b.alu("lshr", x, number(11)), number(11))
+    odd = b.select(lost, b.alu("or", kept, number(0x800)), kept)
+    if kind.kind == "uint":
+        return b.select(b.cmp("ult", x, number(1 << 53)), x, odd)
+    short = b.cmp("ult", b.alu("add", x, number(1 << 53)), number(1 << 54))
+    return b.select(short, x, odd)
 
 
 def bitcast(b: Builder, x: Line, source: DType, target: DType) -> Line:

@@ -255,12 +255,17 @@ def fold_abs(_dtype: DType, src: Sources) -> UOp | None:
 
 
 def fold_cast(dtype: DType, src: Sources) -> UOp | None:
-    """CAST to the own dtype → x; CAST CAST x → CAST x when the type between holds every x."""
+    """CAST to the own dtype → x; CAST CAST x → CAST x when the type between holds every x.
+
+    Not from integer by way of a float to an integer that lacks some x: floats saturate, integers wrap.
+    """
     x = src[0]
     if x.dtype is dtype:
         return x
     if x.op is Ops.CAST and exact_cast(x.src[0].dtype, x.dtype):
-        return alu(Ops.CAST, dtype, x.src)
+        first = x.src[0]
+        if not (first.dtype.is_int and x.dtype.is_float and dtype.is_int) or _holds(dtype, first):
+            return alu(Ops.CAST, dtype, x.src)
     if x.op is Ops.IVALUE and x.dtype is not dtypes.bool:
         return _coordinate(dtype, x.src[0])
     return None

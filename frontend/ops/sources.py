@@ -5,11 +5,11 @@ For use inside traced methods; shapes and dtypes are known to fit.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
+from compiler.scalar import convert as converted
 from frontend.expr import RULED, constant_of, float_dtype, source_expr
 from frontend.lazy import apply, make
 
@@ -50,10 +50,8 @@ def convert(x: Tensor, dtype: DType) -> Tensor:
     if e.dtype is dtype:
         return x
     value = constant_of(e)
-    if value is not None and not (dtype.kind != "float" and not math.isfinite(value)):
-        kind = float if dtype.is_float else bool if dtype is dtypes.bool else int
-        if dtype.kind in ("float", "bool") or dtype.min <= int(value) <= dtype.max:
-            return constant(x, kind(value), dtype, e.shape)
+    if value is not None:
+        return constant(x, converted(value, dtype), dtype, e.shape)
     return apply(Ops.CAST, dtype, x)
 
 
