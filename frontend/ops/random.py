@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
+from compiler.uop import round_to
 from frontend.device import Device
 from frontend.expr import leaf_expr
 from frontend.lazy import apply, method
 from frontend.ops.arguments import Shape, element_type, shape_of, whole
 from frontend.ops.casts import cast
-from frontend.ops.elementwise import add, mul, neg
+from frontend.ops.elementwise import add, minimum, mul, neg
 from frontend.ops.functions import cos, log, sqrt
 from frontend.ops.sources import constant, convert, coordinate, spread
 from frontend.plan import CAPTURE
@@ -112,23 +113,37 @@ def _words(draw: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
     return apply(Ops.RESHAPE, shape, x), apply(Ops.RESHAPE, shape, y)
 
 
+_DIGITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dtypes.float64: 32}
+"""Bits of a word that a float of [0, 1) takes: as many as it holds without rounding, up to 1.0."""
+
+
+def _top(word: Tensor, bits: int, dtype: DType) -> Tensor:
+    """Return the upper bits of words as a whole number."""
+    shift = constant(word, 32 - bits, dtypes.uint32, word.expr.shape)
+    return convert(apply(Ops.SHR, None, word, shift) if bits < 32 else word, dtype)
+
+
 def _unit(word: Tensor, dtype: DType) -> Tensor:
-    """Return words as floats of 24 bits in [0, 1)."""
-    top = apply(Ops.SHR, None, word, constant(word, 8, dtypes.uint32, word.expr.shape))
-    return convert(mul(convert(top, dtypes.float32), 2.0**-24), dtype)
+    """Return words as floats in [0, 1), multiples of 2 to minus the digits of the dtype."""
+    bits = _DIGITS[dtype]
+    return mul(_top(word, bits, dtype), 2.0**-bits)
 
 
 @method
 def _rand(draw: Tensor, shape: Shape, dtype: DType) -> Tensor:
-    return _unit(_words(draw, shape)[0], dtype)
+    x, y = _words(draw, shape)
+    if dtype is not dtypes.float64:
+        return _unit(x, dtype)
+    return mul(add(mul(_top(x, 27, dtype), 2.0**26), _top(y, 26, dtype)), 2.0**-53)
 
 
 @method
 def _randn(draw: Tensor, shape: Shape, dtype: DType) -> Tensor:
     """Box-Muller: the radius from one word, the angle from the other."""
     x, y = _words(draw, shape)
-    radius = sqrt(mul(log(add(neg(_unit(x, dtypes.float32)), 1.0)), -2.0))
-    return convert(mul(radius, cos(mul(_unit(y, dtypes.float32), 2 * math.pi))), dtype)
+    wide = dtypes.float32 if dtype.bits == 16 else dtype
+    radius = sqrt(mul(log(add(neg(_unit(x, wide)), 1.0)), -2.0))
+    return convert(mul(radius, cos(mul(_unit(y, wide), 2 * math.pi))), dtype)
 
 
 @method
@@ -155,7 +170,7 @@ def rand(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> Tensor:
-    """Return numbers uniform in [0, 1)."""
+    """Return numbers uniform in [0, 1): multiples of 2**-24; half types 2**-11, 2**-8, float64 2**-53."""
     made = _rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype))
     if requires_grad is not None:
         made.requires_grad = requires_grad
@@ -204,7 +219,19 @@ def uniform(
     """Return numbers uniform in [low, high)."""
     found = element_type(dtype) or dtypes.float32
     wide = found if found.is_float else dtypes.float32
-    return cast(add(mul(rand(cls, *shape, dtype=wide, device=device), high - low), low), found)
+    if not low <= high:
+        raise UsageError(f"uniform: wanted low <= high, saw {low} and {high}")
+    result = add(mul(rand(cls, *shape, dtype=wide, device=device), high - low), low)
+    if low and high > low:  # the sum may round up to high
+        result = minimum(result, _below(high, wide))
+    return cast(result, found)
+
+
+def _below(high: float, dtype: DType) -> float:
+    """Return a value of dtype next below a number, or the one below that."""
+    near = round_to(float(high), dtype)
+    digits = 53 if dtype is dtypes.float64 else _DIGITS[dtype]
+    return near if near < high else round_to(near - abs(near) * 0.75 * 2.0 ** (1 - digits), dtype)
 
 
 def normal(
@@ -216,6 +243,8 @@ def normal(
     device: str | None = None,
 ) -> Tensor:
     """Return numbers of the normal distribution with a mean and a standard deviation."""
+    if not std >= 0:
+        raise UsageError(f"normal: wanted a standard deviation that is not negative, saw {std}")
     return add(mul(randn(cls, *shape, dtype=dtype, device=device), std), mean)
 
 

@@ -92,3 +92,46 @@ def test_like_and_dtypes():
         Tensor.rand(3, dtype=dtypes.int32)
     with pytest.raises(UsageError, match="low < high"):
         Tensor.randint(3, low=5, high=5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bits"), [("float16", 11), ("bfloat16", 8), ("float32", 24), ("float64", 53)]
+)
+def test_uniform_numbers_lie_evenly_on_the_grid_below_one(dtype: str, bits: int):
+    Tensor.manual_seed(3)
+    n = 200_000
+    u = Tensor.rand(n, dtype=dtype).double().numpy()
+    assert u.min() >= 0
+    assert u.max() < 1
+    steps = u * 2.0**bits
+    np.testing.assert_array_equal(steps, np.floor(steps))
+    if bits <= 11:  # every step is there, as often as any: within six standard deviations
+        counts = np.bincount(steps.astype(int), minlength=1 << bits)
+        mean = n / 2**bits
+        assert np.abs(counts - mean).max() < 6 * mean**0.5
+    else:
+        assert np.unique(steps % 16).size == 16
+    assert u.mean() == pytest.approx(0.5, abs=0.005)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (5.0, 5.01), (-7.0, -6.5), (1.0, 2.0)])
+def test_uniform_numbers_stay_below_their_bound(dtype: str, low: float, high: float):
+    Tensor.manual_seed(4)
+    u = Tensor.uniform(50_000, low=low, high=high, dtype=dtype).double().numpy()
+    assert u.min() >= Tensor([low], dtype=dtype).item()
+    assert u.max() < high
+
+
+def test_uniform_and_normal_refuse_what_has_no_meaning():
+    with pytest.raises(UsageError, match="low <= high"):
+        Tensor.uniform(3, low=5, high=3)
+    with pytest.raises(UsageError, match="not negative"):
+        Tensor.normal(3, std=-1)
+    assert Tensor.uniform(3, low=2, high=2).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_normal_numbers_of_float64_have_its_digits():
+    Tensor.manual_seed(5)
+    x = Tensor.randn(1000, dtype="float64").numpy()
+    assert (x != x.astype(np.float32)).mean() > 0.9
