@@ -6,6 +6,7 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from compiler.empties import without_empties
 from compiler.entry import Kernel, Limits, param_of
 from compiler.group import Grouping
 from compiler.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
@@ -64,8 +65,8 @@ def _no_collector() -> Iterator[None]:
 
 
 def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
-    outputs = split_reductions(outputs, limits)
-    grouping = Grouping(outputs, limits)
+    outputs = split_reductions(without_empties(outputs), limits)
+    grouping = Grouping([output for output in outputs if 0 not in output.shape], limits)
     in_place = _assign_in_place(grouping)
     kernels = _ordered(grouping)
     refs: dict[UOp, tuple[BufRef, ...]] = {}

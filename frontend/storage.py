@@ -194,12 +194,10 @@ def nested(numbers: list[Any], shape: tuple[int, ...]) -> Any:
     """Return numbers as a nest of lists of a shape; a plain number for shape ()."""
     if not shape:
         return numbers[0]
+    if 0 in shape:
+        return [] if shape[0] == 0 or len(shape) == 1 else [nested([], shape[1:]) for _ in range(shape[0])]
     for n in reversed(shape[1:]):
-        numbers = (
-            [numbers[i : i + n] for i in range(0, len(numbers), n)]
-            if n
-            else [[] for _ in range(prod(shape[:-1]))]
-        )
+        numbers = [numbers[i : i + n] for i in range(0, len(numbers), n)]
     return numbers
 
 

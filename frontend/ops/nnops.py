@@ -186,7 +186,8 @@ def log_softmax(self: Tensor, axis: int = -1) -> Tensor:
 
 def _below_top(x: Tensor, axis: int) -> Tensor:
     x = widened(x)
-    return sub(x, reduce.detached(reduce.max(x, axis, keepdim=True)))
+    axes = (axis_of(axis, x.expr.shape, "softmax"),)
+    return sub(x, reduce.detached(reduce.fold(Ops.MAX, x, axes, keepdim=True)))
 
 
 @method

@@ -132,7 +132,8 @@ def mean(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
 def var(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
     """Return the variance over axes: squared distances from the mean, divided by count - correction."""
     axes = axes_of(axis, self.expr.shape, "var")
-    return _variance(self, mean(self, axes, keepdim=True), axes, keepdim, correction)
+    x = widened(self)
+    return narrowed(_variance(x, mean(x, axes, keepdim=True), axes, keepdim, correction), self)
 
 
 def _variance(x: Tensor, center: Tensor, axes: Shape, keepdim: bool, correction: int) -> Tensor:  # noqa: FBT001 - internal
@@ -149,12 +150,13 @@ def std(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int 
     The mean is taken twice, then of the distances from the first one: it is exact for equal numbers.
     """
     axes = axes_of(axis, self.expr.shape, "std")
-    near = mean(self, axes, keepdim=True)
-    rest = mean(sub(self, near), axes, keepdim=True)
+    x = widened(self)
+    near = mean(x, axes, keepdim=True)
+    rest = mean(sub(x, near), axes, keepdim=True)
     finite = apply(Ops.LT, None, absolute(rest), constant(rest, math.inf, rest.expr.dtype, rest.expr.shape))
     center = add(near, where(finite, rest, 0.0))
-    squared = _variance(self, center, axes, keepdim, correction)
-    return ruled("root", sqrt(squared), squared)
+    squared = _variance(x, center, axes, keepdim, correction)
+    return narrowed(ruled("root", sqrt(squared), squared), self)
 
 
 @spelled
@@ -172,7 +174,7 @@ def var_mean(
 def logsumexp(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
     """Return log(sum(exp(self))) over axes, without overflow."""
     axes = axes_of(axis, self.expr.shape, "logsumexp")
-    top = detached(max(self, axes, keepdim=True))
+    top = detached(fold(Ops.MAX, self, axes, keepdim=True))
     finite = where(_is_infinite(top), 0.0, top)
     result = add(log(sum(exp(sub(self, finite)), axes, keepdim=True)), finite)
     return (
