@@ -38,7 +38,7 @@ def kernel_name(ast: UOp) -> str:
     outer = [ranges[number] for number in sorted(ranges) if number not in inner]
     role, sizes = _role(nodes, reduces, ranges, outer)
     parts = [_bounded(role, "_", _MOST_ROLE), _bounded(map(str, sizes), "x", _MOST_SIZES) or "1"]
-    if role[0] in _KINDS.values():
+    if reduces and role[0] in _KINDS.values():
         depth = str(prod(ranges[number] for number in reduces[-1].arg[1]))
         parts += ["of", depth] if len(depth) <= _MOST_DEPTH else []
     return "_".join([*parts, hashlib.sha256(kernel_key(ast).encode()).hexdigest()[:_DIGITS]])

@@ -51,6 +51,7 @@ def convolution() -> UOp:
         (graph.reduce(param(0, 32, 10, 7), "ADD", (2,)), "sum_(32x10|320)_of_7"),
         (graph.reduce(param(0, 32, 10), "MAX", (1,)), "max_32_of_10"),
         (graph.unary("NEG", param(0, 4096)), "neg_4096"),
+        (graph.binary("MIN", param(0, 64), param(1, 64)), "min_64"),
         (graph.unary("EXP", graph.binary("ADD", param(0, 64), param(1, 64))), "exp_add_64"),
         (graph.permute(param(0, 16, 8), (1, 0)), "copy_8x16"),
         (graph.contiguous(graph.full(0, (10,), dtypes.float32)), "fill_10"),
