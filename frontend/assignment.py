@@ -18,6 +18,7 @@ from frontend.ops import arguments, movement
 from frontend.ops.sources import constant
 from frontend.plan import CAPTURE
 from frontend.realize import PENDING
+from frontend.storage import home_of
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,10 +90,9 @@ def in_place(operation: Callable[[Tensor, Any], Tensor]) -> Callable[[Kind, Any]
 def _rebind(t: Tensor, new: Tensor) -> None:
     """Give a tensor a new expression; where it has memory, that is where the value goes."""
     recipe = t.recipe
-    if recipe.__class__ is Rebound:
-        home = recipe.home if recipe.home is not None else (t.leaves[0] if t.expr.op is PARAM else None)
-    else:
-        home = t.leaves[0] if t.expr.op is PARAM else None
+    home = recipe.home if recipe.__class__ is Rebound else None
+    if home is None and t.expr.op is PARAM:
+        home = home_of(t.leaves[0])
     if home is not None and home.buffer.lost and not home.buffer.device.closed:
         home = None  # its memory was lost to a fault: the new value gets its own
     if home is not None:

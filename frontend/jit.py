@@ -23,7 +23,6 @@ from __future__ import annotations
 import weakref
 from dataclasses import dataclass
 from functools import partial, update_wrapper
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from frontend import marks
@@ -35,7 +34,7 @@ from frontend.ops.random import GENERATOR
 from frontend.plan import CAPTURE, LARGE_BYTES
 from frontend.realize import PENDING, pending, realize_many
 from frontend.stats import stats
-from frontend.storage import Leaf
+from frontend.storage import Leaf, home_of, keep
 from frontend.tensor import Tensor
 from hcq.config import config
 from hcq.errors import UsageError
@@ -135,14 +134,12 @@ class Captured:
                 raise UsageError(
                     f"{t!r} is assigned to by a captured function, but was replaced since; capture it anew"
                 )
-            leaves = t.leaves
-            if (
-                getrefcount(leaves) > 3 or getrefcount(leaves[0]) > 2
-            ):  # the tensor, `leaves`, the call; the tuple, the call
-                old = leaves[0]
-                old.buffer = self.device.copied(buffer)
-                t.leaves = (Leaf(buffer),)
-                given[:] = [old.buffer if b is buffer else b for b in given]
+            home = home_of(t.leaves[0])
+            before = home.current
+            t.leaves = (home.advance(),)
+            copied = keep(before, self.device)
+            if copied is not None:
+                given[:] = [copied if b is buffer else b for b in given]
         if not self.written.isdisjoint(given):
             given[:] = [self.device.copied(b) if b in self.written else b for b in given]
 

@@ -51,13 +51,15 @@ SITE_LIMIT: Final = 100_000
 class Rebound:
     """The recipe of a tensor that was assigned to: it is never rebuilt, nor is what was built from it.
 
-    `home` is the leaf whose buffer the pending value will be stored to; None when nothing is pending.
+    `home` is the memory that the pending value will be stored to, a `frontend.storage.Home`, and `version` which
+    version of its contents the tensor had; None when nothing is pending.
     """
 
-    __slots__ = ("home",)
+    __slots__ = ("home", "version")
 
     def __init__(self, home: Any) -> None:
         self.home = home
+        self.version = 0 if home is None else home.version
 
 
 def make(like: Tensor, part: Part) -> Tensor:

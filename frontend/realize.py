@@ -3,9 +3,10 @@
 What a plan is, `frontend.plan` says.
 
 Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). If anything
-but the tensors being realized still means the old contents, those are copied to new memory first and its
-leaf is given the copy; who means what is known exactly, because a leaf is referred to by nothing but leaf
-tuples.
+but the tensors being realized still means the old contents, those are copied to new memory first and their
+leaf is given the copy. A leaf is one version of a buffer's contents: the tensors being realized go on to the
+leaf of the next version, and if the old one is still alive then, something means it (`frontend.storage.keep`).
+Nothing counts references: a reference too many costs a copy, never a wrong value.
 
 Threads: building expressions takes no lock. Whatever makes plans, launches, differentiates, or gives a tensor
 another value holds `LOCK`, a capture from its first to its last line; waiting for results is done without it.
@@ -14,19 +15,22 @@ another value holds `LOCK`, a capture from its first to its last line; waiting f
 from __future__ import annotations
 
 import threading
-from sys import getrefcount
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from frontend.device import LOCK, Device, OpenDevice
-from frontend.expr import PARAM, Leaves
-from frontend.lazy import EPOCH, Rebound, refresh
+from frontend.expr import PARAM
+from frontend.lazy import EPOCH, Rebound, become, refresh
 from frontend.plan import CAPTURE, Plan, build_run, drop_plans, plan_of
-from frontend.storage import Leaf
+from frontend.storage import UNDERWAY, Home, Leaf, keep
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import hcq
+    from frontend.expr import Expr
     from frontend.tensor import Tensor
 
 
@@ -109,68 +113,75 @@ def _realize_many(tensors: Sequence[Tensor]) -> None:
             _realize_group(group, Device[name])
 
 
-def _home(t: Tensor) -> Leaf | None:
+def _home(t: Tensor) -> Home | None:
     recipe = t.recipe
     return recipe.home if recipe.__class__ is Rebound else None
 
 
 def _realize_group(group: list[Tensor], device: OpenDevice) -> None:
     _separate_homes(group, device)
-    index: dict[Leaf, int] = {}
+    index: dict[Leaf | Home, int] = {}
     key: list[Any] = []
     for t in group:
         check_concrete(t)
         where = tuple([index.setdefault(leaf, len(index)) for leaf in t.leaves])
-        recipe: Any = t.recipe  # its home must not get a name: every reference counts
-        key += (t.expr, where, -1 if _home(t) is None else index.setdefault(recipe.home, len(index)))
-    _launch(plan_of(tuple(key), device), group, index)
+        home = _home(t)
+        key += (t.expr, where, -1 if home is None else index.setdefault(home.leaf() or home, len(index)))
+    plan = plan_of(tuple(key), device)
+    memory = [owner.buffer for owner in index]
+    index.clear()  # it means the old contents of what is written
+    _launch(plan, group, memory)
 
 
 def _separate_homes(group: list[Tensor], device: OpenDevice) -> None:
-    """Give a tensor that shares its buffer with an earlier one of the group a buffer of its own."""
-    seen: set[int] = set()
+    """Give a tensor memory of its own where its buffer went, or goes now, to another tensor's value."""
+    seen: set[Home] = set()
     for t in group:
-        home = _home(t)
-        if home is None:
+        recipe = t.recipe
+        if recipe.__class__ is not Rebound or recipe.home is None:
             continue
-        if id(home) in seen:
-            t.recipe = Rebound(Leaf(device.alloc(home.buffer.size)))
-        seen.add(id(home))
+        if recipe.home in seen or recipe.home.version != recipe.version:
+            t.recipe = recipe = Rebound(Home(device.alloc(recipe.home.buffer.size)))
+        seen.add(recipe.home)
 
 
-def _launch(plan: Plan, group: list[Tensor], index: dict[Leaf, int]) -> None:
-    """Run a plan of several outputs and give the tensors their new leaves."""
-    buffers = [leaf.buffer for leaf in index]
-    homes = [_home(t) for t in group]
-    if any(home is not None for home in homes):
-        _keep_old(group, homes, plan.device)
-    del index
-    outs = {n: plan.device.alloc(nbytes) for n, nbytes in plan.outputs}
-    plan.replay([*[buffers[i] for i in plan.inputs], *[outs[n] for n in plan.stored]])
+def _launch(plan: Plan, group: list[Tensor], memory: list[hcq.Buffer]) -> None:
+    """Run a plan of several outputs on the memory of its leaves and homes, and give the tensors their new leaves.
+
+    They have them before the launch is submitted: what then still refers to the old contents of a buffer that is
+    written is not part of the group, and is given a copy.
+    """
+    device = plan.device
+    outs = {n: device.alloc(nbytes) for n, nbytes in plan.outputs}
+    for t in group:
+        if t.recipe.__class__ is not Rebound:
+            t.recipe = None  # with it, its parents
+    swap = _Swap(group, outs)
     seen = CAPTURE.now
+    try:
+        swap.take_over()
+        for home, old in zip(swap.homes, swap.replaced, strict=True):
+            copied = keep(old, device)
+            if copied is not None and home is not None and seen is not None:
+                seen.copied(copied, home.buffer)
+        plan.replay([*[memory[i] for i in plan.inputs], *[outs[n] for n in plan.stored]])
+    except BaseException as error:
+        swap.undo(error)
+        raise
+    finally:
+        UNDERWAY.difference_update(swap.new)
     if seen is not None:
-        seen.record(plan, buffers, list(outs.values()))
+        seen.record(plan, memory, list(outs.values()))
     used = False
-    gone: list[Leaves] = []  # as in `_realize_one`
-    for i, t in enumerate(group):
-        home = homes[i]
-        if home is None:
-            leaf = Leaf(outs[i])
-            if t.recipe.__class__ is Rebound:
-                PENDING.pop(id(t), None)
-            else:
-                t.recipe = None
-            if seen is not None:
-                seen.made(leaf)
-        else:
-            leaf = home
+    for t, home, leaf in zip(group, swap.homes, swap.new, strict=True):
+        if t.recipe.__class__ is Rebound:
             t.recipe = Rebound(None)
             PENDING.pop(id(t), None)
-            if seen is not None:
+        if seen is not None:
+            if home is None:
+                seen.made(leaf)
+            else:
                 seen.assigned(t, leaf)
-        gone.append(t.leaves)
-        t.leaves = (leaf,)
-        t.expr = t.expr.leaf
         used = used or t.used
     if used:
         EPOCH[0] += 1
@@ -178,52 +189,62 @@ def _launch(plan: Plan, group: list[Tensor], index: dict[Leaf, int]) -> None:
             t.epoch = EPOCH[0]
 
 
-def _keep_old(group: list[Tensor], homes: list[Leaf | None], device: OpenDevice) -> None:
-    """Where others still mean the old contents of a buffer about to be written, give their leaf a copy.
+class _Swap:
+    """The change of some tensors from pending to computed, which can be undone while the launch may fail."""
 
-    First the tensors being realized let go of their parents. What then refers to a leaf is: the caller's
-    index, `homes`, the Rebound that names it, and leaf tuples; of those, only the ones that belong to the
-    group alone are not someone else's.
-    """
-    for t in group:
-        if t.recipe.__class__ is not Rebound:
-            t.recipe = None
-    own: dict[int, tuple[Leaves, int]] = {}
-    for t in group:
-        leaves, count = own.get(id(t.leaves), (t.leaves, 0))
-        own[id(leaves)] = (leaves, count + 1)
-        del leaves
-    inside: dict[Leaf, int] = {}
-    for entry in own.values():
-        if getrefcount(entry[0]) == entry[1] + 2:  # the tensors of the group, this entry, the call
-            for leaf in entry[0]:
-                inside[leaf] = inside.get(leaf, 0) + 1
-    leaf = None
-    for i, home in enumerate(homes):
-        if home is None:
-            continue
-        # index, homes, Rebound.home, `home`, the call; `inside` when it is a key there; tuples of the group
-        expected = 5 + (1 + inside[home] if home in inside else 0)
-        if getrefcount(home) > expected:
-            original = home.buffer
-            home.buffer = device.copied(original)
-            if CAPTURE.now is not None:
-                CAPTURE.now.copied(home.buffer, original)
-            fresh = Leaf(original)
-            homes[i] = fresh
-            _rehome(group[i], fresh)
+    def __init__(self, group: list[Tensor], outs: dict[int, hcq.Buffer]) -> None:
+        self.group = group
+        self.homes = [_home(t) for t in group]
+        self.replaced = [None if home is None else home.current for home in self.homes]
+        """The versions that are written over, weakly."""
+        self.new: list[Leaf] = []
+        self._outs = outs
+        written: dict[Leaf | None, Home] = {home.leaf(): home for home in self.homes if home is not None}
+        self._before: list[tuple[Expr, list[Any], Any]] = [
+            (t.expr, [written.get(leaf, leaf) for leaf in t.leaves], t.recipe) for t in group
+        ]
+        """Expressions, leaves (those of contents that are written over by their home), and recipes."""
 
+    def take_over(self) -> None:
+        """Give each tensor the leaf of its new value."""
+        for i, (t, home) in enumerate(zip(self.group, self.homes, strict=True)):
+            leaf = Leaf(self._outs[i]) if home is None else home.advance()
+            self.new.append(leaf)
+            UNDERWAY.add(leaf)
+            become(t, t.expr.leaf, (leaf,))
 
-def _rehome(t: Tensor, leaf: Leaf) -> None:
-    t.recipe = Rebound(leaf)
+    def undo(self, error: BaseException) -> None:
+        """Give the tensors what they had before.
+
+        What other threads built from the new values meanwhile raises that they were not computed.
+        """
+        reason = partial(UsageError, f"this was to be computed by a launch that failed: {error!r}")
+        current: dict[Home, Leaf] = {}
+        for home, before in zip(self.homes, self.replaced, strict=True):
+            leaf = None if before is None else before()
+            if home is not None and (leaf is None or leaf.buffer is not home.buffer):
+                leaf = Leaf(home.buffer)
+                leaf.home = home
+            if home is not None and leaf is not None:
+                home.current = weakref.ref(leaf)
+                current[home] = leaf
+        for t, (expr, leaves, recipe) in zip(self.group, self._before, strict=True):
+            become(t, expr, tuple([current[x] if x.__class__ is Home else x for x in leaves]))
+            t.recipe = recipe
+            if recipe.__class__ is Rebound and recipe.home is not None:
+                recipe.version = recipe.home.version
+        for leaf in self.new:
+            if not leaf.buffer.closed and not leaf.buffer.device.closed:
+                leaf.buffer = leaf.buffer.view(0)
+                leaf.buffer.close(reason=reason)
 
 
 def _drop_lost(name: str) -> None:
     """Forget what was to be assigned to, or computed from, memory that was lost to a fault."""
     for t in pending():
         home = _home(t)
-        leaves = (*t.leaves, *([] if home is None else [home]))
-        if t.device == name and any(leaf.__class__ is Leaf and leaf.buffer.closed for leaf in leaves):
+        owners = (*t.leaves, *([] if home is None else [home]))
+        if t.device == name and any(x.__class__ in {Leaf, Home} and x.buffer.closed for x in owners):
             PENDING.pop(id(t), None)
 
 

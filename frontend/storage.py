@@ -1,21 +1,22 @@
 """Realized memory: the leaf that stands for one buffer, and how host data gets in and out.
 
-A `Leaf` is what a tensor's leaf tuple holds. Its buffer's contents never change while anybody but one
-tensor refers to the leaf: `assign` writes in place, and when others still mean the old contents, they are
-copied away first and their leaf is given the copy (`frontend.realize`). So a buffer that a captured
-function writes to is the same one for good.
+A `Leaf` is one version of a buffer's contents, and what a tensor's leaf tuple holds. A write in place makes a
+new leaf for the same buffer, the next version; the leaf of the version before is given a copy of the old
+contents if anything still refers to it (`Home`, `frontend.realize`). So what a leaf stands for never changes,
+and a buffer that a captured function writes to is the same one for good.
 """
 
 from __future__ import annotations
 
 import struct
+import weakref
 from array import array
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, by_name, dtypes
-from frontend.device import Device
+from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import leaf_expr
 from hcq.errors import UsageError
 
@@ -47,16 +48,72 @@ CODES: Final = {
 
 
 class Leaf:
-    """One realized buffer. Equal only to itself."""
+    """One version of the contents of one buffer. Equal only to itself."""
 
-    __slots__ = ("__weakref__", "buffer", "origin")
+    __slots__ = ("__weakref__", "buffer", "home", "origin")
 
+    home: Home | None
+    """The buffer as a target of assigns, made by the first one; None before, and for a copy of old contents."""
     origin: Any
     """What it was moved from, an `Origin`; None when no gradient flows back."""
 
     def __init__(self, buffer: hcq.Buffer) -> None:
         self.buffer = buffer
+        self.home = None
         self.origin = None
+
+
+class Home:
+    """A buffer that assigns are stored in, and which version of its contents is the current one.
+
+    It refers weakly to the current leaf: whether anything still means those contents is whether the leaf lives.
+    A write is `advance`, then `keep` of the version before, then the launch that stores.
+    """
+
+    __slots__ = ("buffer", "current", "version")
+
+    def __init__(self, buffer: hcq.Buffer, leaf: Leaf | None = None) -> None:
+        self.buffer = buffer
+        self.version = 0
+        """How often the buffer was written in place; a claim on an older version is void."""
+        self.current: weakref.ref[Leaf] | None = None if leaf is None else weakref.ref(leaf)
+
+    def leaf(self) -> Leaf | None:
+        """Return the leaf of the current contents, None when nothing refers to it."""
+        return None if self.current is None else self.current()
+
+    def advance(self) -> Leaf:
+        """Return the leaf of the contents that are about to be written."""
+        new = Leaf(self.buffer)
+        new.home = self
+        self.version += 1
+        self.current = weakref.ref(new)
+        return new
+
+
+def home_of(leaf: Leaf) -> Home:
+    """Return a leaf's buffer as a target of assigns."""
+    if leaf.home is None:
+        leaf.home = Home(leaf.buffer, leaf)
+    return leaf.home
+
+
+def keep(before: weakref.ref[Leaf] | None, device: OpenDevice) -> hcq.Buffer | None:
+    """Copy the contents of a buffer that is about to be written if anything still means them.
+
+    `before` is the version that is written over; whoever asks must have let go of it. Return the buffer with the
+    copy, None when nothing refers to that version.
+    """
+    leaf = None if before is None else before()
+    if leaf is None:
+        return None
+    leaf.buffer = device.copied(leaf.buffer)
+    leaf.home = None
+    return leaf.buffer
+
+
+UNDERWAY: Final[set[Leaf]] = set()
+"""Leaves that tensors already have while the launch that writes them is being submitted, under `LOCK`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +161,11 @@ def allocate(cls: type[Tensor], shape: tuple[int, ...], dtype: DType, device: st
 def bytes_of(t: Tensor) -> memoryview:
     """Return the elements of a realized tensor, row-major, to be copied at once."""
     e = t.expr
-    buffer = t.leaves[0].buffer
+    leaf = t.leaves[0]
+    if leaf in UNDERWAY:
+        with LOCK:  # until the launch that writes it is submitted
+            pass
+    buffer = leaf.buffer
     buffer.live()
     return Device[e.device].read(buffer, prod(e.shape) * e.dtype.itemsize)
 
