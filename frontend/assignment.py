@@ -1,7 +1,9 @@
-"""Assignment: giving a tensor a new value.
+"""Assignment: giving a tensor, and all that share elements with it, a new value.
 
-A tensor is a value; only what stands here changes one. The new value is pending like any other, and is
-stored in the memory that the tensor has when it is computed (`frontend.realize`).
+Only what stands here changes a tensor. The new value is pending like any other, and is stored in the memory
+that the tensor has when it is computed (`frontend.realize`). A tensor that has only borrowed the memory of
+another (`detach` of a computed tensor) gets its own. What is written to a view is written to the tensor that
+it was taken from, too, and all other views of that are derived anew (`frontend.views`).
 """
 
 from __future__ import annotations
@@ -10,21 +12,26 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from compiler.dtype import dtypes
 from frontend.autograd import detach
 from frontend.device import LOCK
 from frontend.expr import PARAM
-from frontend.lazy import PLAIN, Rebound, become
+from frontend.lazy import BORROWED, PLAIN, Rebound, become
 from frontend.ops import arguments, movement
+from frontend.ops.elementwise import where
 from frontend.ops.sources import constant
 from frontend.plan import CAPTURE
 from frontend.realize import PENDING
 from frontend.storage import home_of
+from frontend.views import derived, leave, link_of, others, owns, written
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
+    from frontend.storage import Home
     from frontend.tensor import Tensor
+    from frontend.views import Link
 
 Kind = TypeVar("Kind", bound="Tensor")
 
@@ -57,13 +64,71 @@ def assign(self: Kind, value: Any) -> Kind:
             )
         new = movement.expand(new, e.shape)
     if new is not self:
+        new.used = True
         with LOCK:
-            _rebind(self, new)
+            write(self, new)
     return self
 
 
+def write(t: Tensor, new: Tensor) -> None:
+    """Give a tensor, and what shares elements with it, a value of its shape and dtype. `LOCK` is held."""
+    changes = _changes(t, new)
+    _rebind(t, new)
+    for m, value in changes:
+        _rebind(m, value)
+
+
+def write_rest(t: Tensor, known: Collection[int]) -> None:
+    """Write t's value, changed by a launch, to what shares elements with it, but for these ids.
+
+    They are tensors that the launch changed, too; what has no memory of its own follows its root already.
+    """
+    root = _root(t)
+    if root is not None and root is not t and id(root) in known:
+        return
+    for m, value in _changes(t, t):
+        if id(m) not in known and (root is not t or owns(m)):
+            _rebind(m, value)
+
+
+def _root(t: Tensor) -> Tensor | None:
+    """Return the living root of t's family."""
+    link = link_of(t)
+    if link is None or link.parent is None:
+        return t
+    return next((m for m in others(t) if m.link.parent is None), None)
+
+
+def _changes(t: Tensor, new: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return the other tensors that share elements with t, and what they are when t becomes `new`."""
+    link = link_of(t)
+    if link is None:
+        return []
+    rest = others(t)
+    root = _root(t)
+    if root is None:
+        return _beside(t, link, new, rest)
+    whole = written(link, root, new)
+    return [(m, whole if m is root else derived(m.link, whole)) for m in rest]
+
+
+def _beside(t: Tensor, link: Link, new: Tensor, rest: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """Return what other views are when a view of a root that is gone is written."""
+    first = link
+    while first.parent is not None:
+        first = first.parent
+    shape = first.read.shape
+    yes = constant(t, True, dtypes.bool, t.expr.shape)
+    whole = written(link, constant(t, 0, t.expr.dtype, shape), new)
+    mask = written(link, constant(t, False, dtypes.bool, shape), yes)
+    return [(m, where(derived(m.link, mask), derived(m.link, whole), m)) for m in rest]
+
+
 def replace(self: Kind, other: Tensor) -> Kind:
-    """Take over another tensor's value without storing it anywhere; return self."""
+    """Take over another tensor's value without storing it anywhere; return self.
+
+    Views that were taken of self before do not follow: they keep the old value.
+    """
     if other.expr.shape != self.expr.shape or other.expr.dtype is not self.expr.dtype:
         raise UsageError(
             f"replace: wanted {self.expr.dtype.name}{list(self.expr.shape)} as this tensor has, saw "
@@ -72,8 +137,9 @@ def replace(self: Kind, other: Tensor) -> Kind:
     with LOCK:
         become(self, other.expr, other.leaves)
         self.epoch = other.epoch
-        self.recipe = Rebound(None)
+        self.recipe = Rebound(None, BORROWED)
         PENDING.pop(id(self), None)
+        leave(self)
     other.used = True
     return self
 
@@ -88,11 +154,8 @@ def in_place(operation: Callable[[Tensor, Any], Tensor]) -> Callable[[Kind, Any]
 
 
 def _rebind(t: Tensor, new: Tensor) -> None:
-    """Give a tensor a new expression; where it has memory, that is where the value goes."""
-    recipe = t.recipe
-    home = recipe.home if recipe.__class__ is Rebound else None
-    if home is None and t.expr.op is PARAM:
-        home = home_of(t.leaves[0])
+    """Give a tensor a new expression; where it has memory of its own, that is where the value goes."""
+    home, version = _claim(t)
     if home is not None and home.buffer.lost and not home.buffer.device.closed:
         home = None  # its memory was lost to a fault: the new value gets its own
     if home is not None:
@@ -101,8 +164,21 @@ def _rebind(t: Tensor, new: Tensor) -> None:
             new = detach(new)
     become(t, new.expr, new.leaves)
     t.epoch = new.epoch
-    t.recipe = Rebound(home)
-    if home is None and new.expr.op is PARAM:
-        return
+    t.recipe = Rebound(home, version if home is not None else BORROWED)
+    link = link_of(t)
     number = id(t)
+    if home is None and (new.expr.op is PARAM or (link is not None and link.parent is not None)):
+        PENDING.pop(number, None)
+        return
     PENDING[number] = threading.get_ident(), weakref.ref(t, lambda _: PENDING.pop(number, None))
+
+
+def _claim(t: Tensor) -> tuple[Home | None, int]:
+    """Return the memory that an assign to t stores to, and its version; None where t has none of its own."""
+    if not owns(t):
+        return None, 0
+    recipe = t.recipe
+    if recipe.__class__ is Rebound and recipe.home is not None:
+        return recipe.home, recipe.version
+    home = home_of(t.leaves[0])
+    return home, home.version

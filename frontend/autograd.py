@@ -22,7 +22,7 @@ from frontend import gradients, rules
 from frontend.device import LOCK
 from frontend.error_function import ERF
 from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
-from frontend.lazy import EPOCH, apply, make, method, refresh, traced
+from frontend.lazy import BORROWED, EPOCH, Rebound, apply, make, method, refresh, traced
 from frontend.marks import state_of, wanting
 from frontend.ops.sources import constant
 from frontend.picking import PICK, PLACE
@@ -234,6 +234,8 @@ def _gradients(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None) -> 
         if t.epoch != EPOCH[0] and t.epoch:
             refresh(t)
     index: dict[Any, int] = {leaf: i for i, leaf in enumerate(self.leaves)}
+    if seed is not None:
+        seed.used = True
     for leaf in seed.leaves if seed is not None else ():
         index.setdefault(leaf, len(index))
     wanted = [_place(t, index) for t in targets]
@@ -249,7 +251,10 @@ def _gradients(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None) -> 
     out: list[Tensor | None] = []
     for w in wanted:
         part = None if w is None else next(results)
-        out.append(None if part is None else make(self, (part[0], tuple([real[i] for i in part[1]]))))
+        found_one = None if part is None else make(self, (part[0], tuple([real[i] for i in part[1]])))
+        if found_one is not None and found_one.expr.op is PARAM:
+            found_one.recipe = Rebound(None, BORROWED)  # the leaf of another tensor
+        out.append(found_one)
     return out
 
 

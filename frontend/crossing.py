@@ -66,6 +66,7 @@ def _source(t: Tensor) -> tuple[Tensor, tuple[Any, Leaves] | None]:
         elif t.epoch != EPOCH[0]:
             refresh(t)
         part = t.expr, t.leaves
+        t.used = True
         if not _wanted(part):
             return t, None
         return (t if part[0].op is PARAM else make(t, part)), part

@@ -9,144 +9,48 @@ tensor given twice, or also used from outside, is told apart.
 seen, also pending ones.
 - `assign` inside stores in place at each replay; whoever still means the old contents gets a copy of them
 first.
+- An argument that is assigned to inside, itself or through a view of it, is the caller's tensor: its value
+changes in place at each replay.
 - What is returned is new memory at each call and belongs to the caller; a returned tensor that the
-function assigned is itself.
+function assigned, or was given, is itself.
+- Views (`frontend.views`) of what a replay assigned change with it.
 - Random draws are fresh at each replay, and the same as without capture.
 
 Whatever could not be replayed is an error at capture: asking for a value, making tensors of host data,
-moving between devices, assigning to an argument, keeping a computed tensor or a gradient outside without
+moving between devices, replacing an argument, keeping a computed tensor or a gradient outside without
 returning it.
+
+Arguments of another shape or dtype, such as a last batch with fewer rows, are an error, not another capture:
+pad them to one shape, or call `.fn`, the function itself, for them.
 """
 
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from frontend import marks
 from frontend.capture import Capture, Place, filled, flattened, kernels_of
+from frontend.captured import Captured, settle
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.launch import assemble
-from frontend.ops.random import GENERATOR
 from frontend.plan import CAPTURE, LARGE_BYTES
-from frontend.realize import PENDING, pending, realize_many
-from frontend.stats import stats
-from frontend.storage import Leaf, home_of, keep
+from frontend.realize import realize_many
+from frontend.storage import Leaf
 from frontend.tensor import Tensor
 from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     import hcq
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _new = object.__new__
-
-
-# -- the captured form ---------------------------------------------------------------------------------
-@dataclass(slots=True)
-class Captured:
-    """A function as one executable.
-
-    `replay` takes the buffers of arguments, then of draws, then of outputs.
-    """
-
-    device: OpenDevice
-    kernels: int
-    expect: list[Expr]
-    """The leaf expression of each argument: shape, dtype and device in one identity."""
-    inputs: list[int]
-    """The arguments that the executable reads, in its order."""
-    draws: list[bool]
-    """For each random draw of the function, whether the executable reads it."""
-    sizes: list[int]
-    """Bytes of each new output."""
-    results: list[tuple[Expr, int] | Tensor | int]
-    """For each returned tensor.
-
-    Its expression and which new output; or the captured tensor itself; or which argument.
-    """
-    nest: Any
-    states: list[tuple[Tensor, hcq.Buffer]]
-    """Tensors that are assigned to, and their memory."""
-    written: frozenset[hcq.Buffer]
-    executable: hcq.Executable | None
-    large: bool
-    """Whether the executable lets go of the buffers that it was bound to at once."""
-    plain: Expr | None = None
-    """The expression of the one new tensor, when that is all that is returned."""
-
-    def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
-        """Replay with the buffers of the arguments."""
-        with LOCK:
-            if PENDING:
-                _settle()
-            if self.states:
-                self.apart(tensors)
-                self._guard(given)
-            alloc = self.device.hcq.alloc
-            for used in self.draws:
-                words = GENERATOR.next()
-                if used:
-                    given.append(self.device.write_small(words))
-            outs = [alloc(size) for size in self.sizes]
-            given += outs
-            if self.executable is not None:
-                self.executable.replay(given)
-                if self.large:
-                    self.executable.forget()
-            stats.kernels += self.kernels
-            stats.launches += 1
-            if self.plain is not None:
-                return Tensor.of_part((self.plain, (Leaf(outs[0]),)))
-            leaves = [Leaf(b) for b in outs]
-            made: list[Tensor] = []
-            for result in self.results:
-                if isinstance(result, tuple):
-                    made.append(Tensor.of_part((result[0], (leaves[result[1]],))))
-                else:
-                    made.append(tensors[result] if isinstance(result, int) else result)
-            return filled(self.nest, made)
-
-    def apart(self, tensors: Sequence[Tensor]) -> None:
-        """Refuse an argument that the function also assigns to from outside.
-
-        Is its old or its new value meant?
-        """
-        for t, _ in self.states:
-            for i, argument in enumerate(tensors):
-                if argument is t:
-                    raise UsageError(
-                        f"argument {i} ({t!r}) is also assigned to by the captured function, from outside\n"
-                        "hint: use it in one of the two ways; .detach() means the value before the call"
-                    )
-
-    def _guard(self, given: list[hcq.Buffer]) -> None:
-        """Keep the old contents of what is written in place for those who still mean them."""
-        for t, buffer in self.states:
-            if t.expr.op is not PARAM or t.leaves[0].buffer is not buffer:
-                raise UsageError(
-                    f"{t!r} is assigned to by a captured function, but was replaced since; capture it anew"
-                )
-            home = home_of(t.leaves[0])
-            before = home.current
-            t.leaves = (home.advance(),)
-            copied = keep(before, self.device)
-            if copied is not None:
-                given[:] = [copied if b is buffer else b for b in given]
-        if not self.written.isdisjoint(given):
-            given[:] = [self.device.copied(b) if b in self.written else b for b in given]
-
-
-def _settle() -> None:
-    """Compute what is assigned but pending: a replay reads memory."""
-    realize_many(pending())
 
 
 class TinyJit(Generic[P, R]):
@@ -236,15 +140,18 @@ class TinyJit(Generic[P, R]):
             if t.expr is not e:
                 raise UsageError(
                     f"argument {i} of {self!r}: captured as {e.dtype.name}{list(e.shape)} on {e.device}, "
-                    f"seen {t.dtype.name}{list(t.shape)} on {t.device}"
+                    f"seen {t.dtype.name}{list(t.shape)} on {t.device}\n"
+                    "hint: a capture is for one shape; pad a smaller last batch, leave it out, or give it to "
+                    ".fn, the function that was captured"
                 )
 
     def _capture(self, shape: Any, tensors: list[Tensor]) -> Any:
         """Run the function on copies of its arguments, watching; keep what can be replayed."""
-        _settle()
+        settle()
         stand_ins = [
             Tensor.of_part((t.expr, (Leaf(Device[t.device].copied(t.leaves[0].buffer)),))) for t in tensors
         ]
+        given = [t.leaves[0].buffer for t in stand_ins]
         capture = Capture()
         before = {id(t): t.grad for t in marks.wanting()}
         CAPTURE.now = capture
@@ -254,14 +161,22 @@ class TinyJit(Generic[P, R]):
             del args, names
             returned: list[Tensor] = []
             nest = flattened(result, returned, f"{self!r} returns", strict=True)
-            _settle()
+            settle()
             realize_many(returned)
+            for i, (t, b) in enumerate(zip(stand_ins, given, strict=True)):
+                if t.expr.op is not PARAM or t.leaves[0].buffer is not b:
+                    raise UsageError(
+                        f"{self!r} replaces its argument {i}: the caller's tensor would not change\n"
+                        "hint: return the new value, or assign it"
+                    )
             results = self._results(capture, stand_ins, returned)
             self._no_leftovers(capture, returned, before)
         finally:
             CAPTURE.now = None
         captured = self._assembled(capture, stand_ins, results, nest)
         captured.apart(tensors)
+        for i in captured.assigned:
+            tensors[i].assign(stand_ins[i]).realize()
         self._captured, self._args = captured, shape
         simple = shape == (tuple([Place(i) for i in range(len(tensors))]), {}) and captured.inputs == list(
             range(len(tensors))
@@ -328,12 +243,6 @@ class TinyJit(Generic[P, R]):
         kernels = kernels_of(capture)
         arguments = [t.leaves[0].buffer for t in stand_ins]
         written = {k.memory[i] for k in kernels for i in k.stores}
-        for i, b in enumerate(arguments):
-            if b in written:
-                raise UsageError(
-                    f"{self!r} assigns to its argument {i}: the caller's tensor would not change\n"
-                    "hint: return the new value, or assign to a tensor from outside"
-                )
         device = self._device(capture, stand_ins)
         touched = {b for k in kernels for b in k.memory}
         inputs = [i for i, b in enumerate(arguments) if b in touched]
@@ -359,10 +268,13 @@ class TinyJit(Generic[P, R]):
             sizes=[b.size for b in outputs],
             results=[(r[0], outputs.index(r[1])) if isinstance(r, tuple) else r for r in results],
             nest=nest,
-            states=[(t, b) for b, t in capture.states.items()],
-            written=frozenset(capture.states),
+            states=[(t, b) for b, t in capture.states.items() if b not in arguments],
+            written=frozenset([b for b in capture.states if b not in arguments]),
             executable=executable,
             large=sum([size for _, size in params]) >= LARGE_BYTES,
+            assigned=[i for i in inputs if arguments[i] in written],
+            fixed=frozenset(fixed.values()),
+            writes=bool(capture.states),
         )
 
     def _device(self, capture: Capture, stand_ins: list[Tensor]) -> OpenDevice:

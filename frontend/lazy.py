@@ -48,18 +48,22 @@ _depth: Final = [0]
 SITE_LIMIT: Final = 100_000
 
 
+BORROWED: Final = -1
+
+
 class Rebound:
     """The recipe of a tensor that was assigned to: it is never rebuilt, nor is what was built from it.
 
-    `home` is the memory that the pending value will be stored to, a `frontend.storage.Home`, and `version` which
-    version of its contents the tensor had; None when nothing is pending.
+    `home` is the memory that the pending value will be stored to, a `frontend.storage.Home`, and `version`
+    which version of its contents the tensor had; None when nothing is pending. BORROWED stands for the
+    version of memory that belongs to another tensor of the same value: an assign does not store there.
     """
 
     __slots__ = ("home", "version")
 
-    def __init__(self, home: Any) -> None:
+    def __init__(self, home: Any, version: int = 0) -> None:
         self.home = home
-        self.version = 0 if home is None else home.version
+        self.version = version
 
 
 def make(like: Tensor, part: Part) -> Tensor:
@@ -84,15 +88,23 @@ def become(t: Tensor, expr: Expr, leaves: Leaves) -> None:
     del before
 
 
+def same(x: Tensor) -> Tensor:
+    """Return x: the recipe of a tensor that has the value, and the memory, of another."""
+    return x
+
+
 def apply(op: str, arg: Any, *sources: Tensor) -> Tensor:
     """Return the primitive `op` of tensors whose shapes and dtypes already agree.
 
     For use inside traced methods.
     """
+    for s in sources:
+        s.used = True
     return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
 
 
-def _abstract(like: Tensor, expr: Expr, leaves: Leaves) -> Tensor:
+def abstract(like: Tensor, expr: Expr, leaves: Leaves) -> Tensor:
+    """Return a tensor for use inside a trace: of no epoch, its leaves are numbers."""
     t = _new(like.__class__)
     t.expr = expr
     t.leaves = leaves
@@ -146,8 +158,13 @@ def _result(like: Tensor, expr: Expr, leaves: Leaves, recipe: tuple[Any, ...], e
     return t
 
 
-def method(fn: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:
-    """Memoise a method of one tensor; the other arguments are static and hashable."""
+def method(
+    fn: Callable[Concatenate[Tensor, P], Tensor], shared: Callable[..., None] | None = None
+) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """Memoise a method of one tensor; the other arguments are static and hashable.
+
+    Outside traces, `shared(tensor, result, call, args, names)` is told of each result, if given.
+    """
     raw = cast("Any", fn)
 
     @wraps(fn)
@@ -164,7 +181,7 @@ def method(fn: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate
         )
         found = TABLE.get(key)
         if found is None:
-            y = traced(raw, _abstract(x, e, tuple(range(len(leaves)))), *args, **names)
+            y = traced(raw, abstract(x, e, tuple(range(len(leaves)))), *args, **names)
             expr, leaves = _finish(y, leaves, key)
         elif found.__class__ is Expr:
             expr = found
@@ -178,6 +195,8 @@ def method(fn: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate
         t.used = False
         t.epoch = x.epoch
         x.used = True
+        if shared is not None and x.epoch:
+            shared(x, t, call, args, names)
         return t
 
     return cast("Callable[Concatenate[Tensor, P], Tensor]", call)
@@ -233,8 +252,8 @@ def _trace_pair(  # noqa: PLR0917 - internal
     fn: Any, like: Tensor, first: Part, second: Part, leaves: Leaves, key: Any
 ) -> tuple[Expr, Leaves]:
     position = {leaf: i for i, leaf in enumerate(leaves)}
-    x = _abstract(like, first[0], tuple([position[leaf] for leaf in first[1]]))
-    y = _abstract(like, second[0], tuple([position[leaf] for leaf in second[1]]))
+    x = abstract(like, first[0], tuple([position[leaf] for leaf in first[1]]))
+    y = abstract(like, second[0], tuple([position[leaf] for leaf in second[1]]))
     return _finish(traced(fn, x, y), leaves, key)
 
 
@@ -253,7 +272,7 @@ def _with_number(call: Any, fn: Any, a: Tensor, value: Any) -> Tensor:
     if found is None:
         if varies(fn, e, value):
             return cast("Tensor", call(a, a.parameter(value)))
-        y = traced(fn, _abstract(a, e, tuple(range(len(leaves)))), value)
+        y = traced(fn, abstract(a, e, tuple(range(len(leaves)))), value)
         expr, leaves = _finish(y, leaves, key)
     elif found.__class__ is Expr:
         expr = found
@@ -344,7 +363,7 @@ def _trace(
         if a.__class__ is not cls:
             return a
         where = next(rest)
-        return _abstract(cast("Tensor", a), e, tuple(range(e.n)) if where is None else where)
+        return abstract(cast("Tensor", a), e, tuple(range(e.n)) if where is None else where)
 
     result = traced(raw, *[stand_in(a) for a in args], **names)
     if not isinstance(result, cls):

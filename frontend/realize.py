@@ -2,10 +2,10 @@
 
 What a plan is, `frontend.plan` says.
 
-Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). If anything
-but the tensors being realized still means the old contents, those are copied to new memory first and their
-leaf is given the copy. A leaf is one version of a buffer's contents: the tensors being realized go on to the
-leaf of the next version, and if the old one is still alive then, something means it (`frontend.storage.keep`).
+Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). If anything but
+the tensors being realized still means the old contents, those are copied to new memory first and their leaf
+is given the copy. A leaf is one version of a buffer's contents: the tensors being realized go on to the leaf
+of the next version, and if the old one is still alive then, something means it (`frontend.storage.keep`).
 Nothing counts references: a reference too many costs a copy, never a wrong value.
 
 Threads: building expressions takes no lock. Whatever makes plans, launches, differentiates, or gives a tensor
@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM
-from frontend.lazy import EPOCH, Rebound, become, refresh
+from frontend.lazy import BORROWED, EPOCH, Rebound, become, refresh
 from frontend.plan import CAPTURE, Plan, build_run, drop_plans, plan_of
 from frontend.storage import UNDERWAY, Home, Leaf, keep
+from frontend.views import follow
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 PENDING: Final[dict[int, tuple[int, Any]]] = {}
 """Tensors with a pending assign by id: the thread that assigned, and a weak reference."""
+
+
 def pending() -> list[Tensor]:
     """Return the tensors that are assigned but not computed yet; in a capture, those of its thread."""
     thread = 0 if CAPTURE.now is None else threading.get_ident()
@@ -70,8 +73,10 @@ def realize_one(t: Tensor) -> None:
         t.expr = e.leaf
         if t.recipe.__class__ is Rebound:
             PENDING.pop(id(t), None)
+            t.recipe = Rebound(None, BORROWED if t.leaves is old else 0)
+            follow(t)
         else:
-            t.recipe = None
+            t.recipe = None if t.leaves is not old else Rebound(None, BORROWED)
         if t.used:
             EPOCH[0] += 1
             t.epoch = EPOCH[0]
@@ -146,10 +151,10 @@ def _separate_homes(group: list[Tensor], device: OpenDevice) -> None:
 
 
 def _launch(plan: Plan, group: list[Tensor], memory: list[hcq.Buffer]) -> None:
-    """Run a plan of several outputs on the memory of its leaves and homes, and give the tensors their new leaves.
+    """Run a plan of several outputs on the memory of its leaves and homes; give the tensors their leaves.
 
-    They have them before the launch is submitted: what then still refers to the old contents of a buffer that is
-    written is not part of the group, and is given a copy.
+    They have them before the launch is submitted: what then still refers to the old contents of a buffer that
+    is written is not part of the group, and is given a copy.
     """
     device = plan.device
     outs = {n: device.alloc(nbytes) for n, nbytes in plan.outputs}
@@ -212,6 +217,8 @@ class _Swap:
             self.new.append(leaf)
             UNDERWAY.add(leaf)
             become(t, t.expr.leaf, (leaf,))
+        for t in self.group:
+            follow(t)
 
     def undo(self, error: BaseException) -> None:
         """Give the tensors what they had before.
@@ -233,6 +240,7 @@ class _Swap:
             t.recipe = recipe
             if recipe.__class__ is Rebound and recipe.home is not None:
                 recipe.version = recipe.home.version
+            follow(t)
         for leaf in self.new:
             if not leaf.buffer.closed and not leaf.buffer.device.closed:
                 leaf.buffer = leaf.buffer.view(0)

@@ -53,7 +53,7 @@ class Leaf:
     __slots__ = ("__weakref__", "buffer", "home", "origin")
 
     home: Home | None
-    """The buffer as a target of assigns, made by the first one; None before, and for a copy of old contents."""
+    """The buffer as a target of assigns, made by the first one; None before, and for a copy."""
     origin: Any
     """What it was moved from, an `Origin`; None when no gradient flows back."""
 
@@ -66,8 +66,8 @@ class Leaf:
 class Home:
     """A buffer that assigns are stored in, and which version of its contents is the current one.
 
-    It refers weakly to the current leaf: whether anything still means those contents is whether the leaf lives.
-    A write is `advance`, then `keep` of the version before, then the launch that stores.
+    It refers weakly to the current leaf: whether anything still means those contents is whether the leaf
+    lives. A write is `advance`, then `keep` of the version before, then the launch that stores.
     """
 
     __slots__ = ("buffer", "current", "version")
@@ -101,8 +101,8 @@ def home_of(leaf: Leaf) -> Home:
 def keep(before: weakref.ref[Leaf] | None, device: OpenDevice) -> hcq.Buffer | None:
     """Copy the contents of a buffer that is about to be written if anything still means them.
 
-    `before` is the version that is written over; whoever asks must have let go of it. Return the buffer with the
-    copy, None when nothing refers to that version.
+    `before` is the version that is written over; whoever asks must have let go of it. Return the buffer with
+    the copy, None when nothing refers to that version.
     """
     leaf = None if before is None else before()
     if leaf is None:

@@ -1,10 +1,11 @@
 """The tensor: an expression and the realized leaves that it is over.
 
-Lazy: nothing runs before `realize`, `numpy`, `item`, ... A tensor is a value. Views, gradients and
-captured functions never see another tensor change; only `assign` and what is built on it (in-place
-operators, `x[...] = y`, optimisers) give *this* tensor a new value, stored in the same memory
-(`frontend.assignment`). Here is what a tensor is and how its value is had; methods live in
-`frontend.ops`, by what they do: `frontend.methods` names them, `frontend.operators` the operators.
+Lazy: nothing runs before `realize`, `numpy`, `item`, ... What was computed from a tensor never sees it
+change; only `assign` and what is built on it (in-place operators, `x[...] = y`, optimisers) give a tensor a
+new value, stored in the same memory (`frontend.assignment`), and with it the tensors that share elements with
+it: what it is a view of and the views of that (`frontend.views`). Here is what a tensor is and how its value
+is had; methods live in `frontend.ops`, by what they do: `frontend.methods` names them, `frontend.operators`
+the operators.
 
 Dtypes: `a + b` promotes as `compiler.dtype.promote` says; a Python number takes the dtype of the tensor
 beside it, unless it is a float and the tensor is not (then float32). Shapes broadcast aligned at the end.
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from frontend import assignment, autograd, crossing, marks
 from frontend.device import Device
 from frontend.expr import PARAM, Expr, Leaves, Part, leaf_expr
-from frontend.lazy import EPOCH, Rebound
+from frontend.lazy import EPOCH, Rebound, same
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, extremes, indexing, movement
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from compiler.dtype import DType
+    from frontend.views import Link
 
 _new = object.__new__
 
@@ -42,7 +44,7 @@ _new = object.__new__
 class Tensor(Methods, Operators):
     """An array of numbers on a device: see the module."""
 
-    __slots__ = ("__weakref__", "epoch", "expr", "leaves", "recipe", "state", "used")
+    __slots__ = ("__weakref__", "epoch", "expr", "leaves", "link", "recipe", "state", "used")
 
     expr: Expr
     leaves: Leaves
@@ -52,6 +54,8 @@ class Tensor(Methods, Operators):
     """Whether others were built from it."""
     epoch: int
     state: marks.Gradient
+    link: Link
+    """How it belongs to a family of views; not set before it has views or is one."""
     training: ClassVar[bool] = False
     """Whether dropout drops and batch norms learn: see `train`."""
 
@@ -73,9 +77,13 @@ class Tensor(Methods, Operators):
         self.epoch = EPOCH[0]
         made = creation.of_data(self.__class__, data, wanted, device)
         self.expr, self.leaves = made.expr, made.leaves
+        if made is data:
+            self.recipe = (same, made)
+            self.epoch = made.epoch
+            made.used = True
         if wanted is not None and self.expr.dtype is not wanted:
             cast = casts.cast(made, wanted)
-            self.expr, self.leaves = cast.expr, cast.leaves
+            self.expr, self.leaves, self.recipe = cast.expr, cast.leaves, None
         if requires_grad is not None:
             self.requires_grad = requires_grad
 

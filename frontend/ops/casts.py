@@ -15,20 +15,35 @@ if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
-@method
 def cast(self: Tensor, dtype: DType | str) -> Tensor:
-    """Return the values in another dtype, given by itself or by name.
+    """Return the values in another dtype, given by itself or by name; self when it has that dtype.
 
     Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`.
     """
-    return convert(self, _wanted(dtype, "cast"))
+    return self if self.expr.dtype is dtype else _cast(self, _wanted(dtype, "cast"))
+
+
+def _cast(x: Tensor, dtype: DType) -> Tensor:
+    return x if x.expr.dtype is dtype else _converted(x, dtype)
 
 
 @method
+def _converted(self: Tensor, dtype: DType) -> Tensor:
+    return convert(self, dtype)
+
+
 def bitcast(self: Tensor, dtype: DType | str) -> Tensor:
-    """Return the same bits as another dtype of the same size, given by itself or by name."""
+    """Return the same bits as another dtype of the same size, given by itself or by name.
+
+    That is self when it has the dtype.
+    """
     wanted = _wanted(dtype, "bitcast")
-    return self if self.expr.dtype is wanted else apply(Ops.BITCAST, wanted, self)
+    return self if self.expr.dtype is wanted else _bits(self, wanted)
+
+
+@method
+def _bits(self: Tensor, dtype: DType) -> Tensor:
+    return apply(Ops.BITCAST, dtype, self)
 
 
 def _wanted(dtype: DType | str, what: str) -> DType:

@@ -8,13 +8,14 @@ from compiler.ops import Ops
 from frontend.lazy import apply, method
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.sources import constant, coordinate
+from frontend.views import viewing
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
-@method
+@viewing
 def diagonal(self: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
     """Return a diagonal of two axes as a new last axis.
 

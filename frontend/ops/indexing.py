@@ -18,6 +18,7 @@ from frontend.ops.comparison import gt, lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.moving import take_moving
 from frontend.ops.sources import convert, spread
+from frontend.views import share
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -104,7 +105,20 @@ def _take(x: Tensor, cuts: list[Cut]) -> Tensor:
 
 
 def getitem(self: Tensor, key: Any) -> Tensor:
-    """Return self[key]: see the module for what a key may hold."""
+    """Return self[key]: see the module for what a key may hold; without tensors in the key, a view."""
+    found, view = _item(self, key)
+    if view and self.epoch:
+        share(self, found, item, (key,))
+    return found
+
+
+def item(self: Tensor, key: Any) -> Tensor:
+    """Return self[key] as a value of its own."""
+    return _item(self, key)[0]
+
+
+def _item(self: Tensor, key: Any) -> tuple[Tensor, bool]:
+    """Return self[key], and whether its elements are some of self whatever the values."""
     key = with_tensors(self, key)
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
         raise UnsupportedError(
@@ -112,7 +126,7 @@ def getitem(self: Tensor, key: Any) -> Tensor:
         )
     x, key = take_moving(self, key)
     entries, tensors = entries_of(key, x.expr.shape, self.__class__)
-    return part_of(x, tuple(entries), *tensors)
+    return part_of(x, tuple(entries), *tensors), not tensors
 
 
 def with_tensors(x: Tensor, key: Any) -> Any:

@@ -1,4 +1,7 @@
-"""Movement methods: the same values in another shape or order. No arithmetic, no copy."""
+"""Movement methods: the same values in another shape or order. No arithmetic, no copy.
+
+What they return is a view (`frontend.views`), but for `pad`, `repeat`, `repeat_interleave` and `contiguous`.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from frontend.ops.arguments import (
 )
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant, spread
+from frontend.views import viewing
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -30,13 +34,13 @@ if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
-@method
+@viewing
 def reshape(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """Return the elements, in row-major order, in another shape; one size may be -1."""
     return apply(Ops.RESHAPE, fill_in(sizes(shape, "reshape"), self.expr.shape, "reshape"), self)
 
 
-@method
+@viewing
 def permute(self: Tensor, *order: int | Sequence[int]) -> Tensor:
     """Return the axes in another order: axis i of the result is axis order[i]."""
     shape = self.expr.shape
@@ -46,7 +50,7 @@ def permute(self: Tensor, *order: int | Sequence[int]) -> Tensor:
     return apply(Ops.PERMUTE, axes, self)
 
 
-@method
+@viewing
 def transpose(self: Tensor, first: int = 1, second: int = 0) -> Tensor:
     """Return two axes swapped."""
     shape = self.expr.shape
@@ -56,7 +60,7 @@ def transpose(self: Tensor, first: int = 1, second: int = 0) -> Tensor:
     return apply(Ops.PERMUTE, tuple(order), self)
 
 
-@method
+@viewing
 def expand(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
     """Return axes of size 1 repeated, new axes in front; -1 keeps a size."""
     wanted, old = sizes(shape, "expand"), self.expr.shape
@@ -69,7 +73,7 @@ def expand(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
     return spread(self, full)
 
 
-@method
+@viewing
 def flip(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
     """Return the axes reversed; without axes, all of them."""
     shape = self.expr.shape
@@ -78,7 +82,7 @@ def flip(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
     return apply(Ops.FLIP, found, self)
 
 
-@method
+@viewing
 def shrink(self: Tensor, bounds: tuple[tuple[int, int] | None, ...]) -> Tensor:
     """Return the part begin <= i < end of each axis; None keeps an axis whole."""
     shape = self.expr.shape
@@ -133,7 +137,7 @@ def pad(self: Tensor, padding: Sequence[Any], value: float = 0.0) -> Tensor:
     return where(inside, padded, value)
 
 
-@method
+@viewing
 def squeeze(self: Tensor, axis: Axes = None) -> Tensor:
     """Return self without some axes of size 1, or without all of them; an axis of another size stays."""
     shape = self.expr.shape
@@ -141,7 +145,7 @@ def squeeze(self: Tensor, axis: Axes = None) -> Tensor:
     return apply(Ops.RESHAPE, tuple([n for i, n in enumerate(shape) if n != 1 or i not in axes]), self)
 
 
-@method
+@viewing
 def unsqueeze(self: Tensor, axis: int) -> Tensor:
     """Return self with a new axis of size 1."""
     shape = self.expr.shape
@@ -149,7 +153,7 @@ def unsqueeze(self: Tensor, axis: int) -> Tensor:
     return apply(Ops.RESHAPE, (*shape[:a], 1, *shape[a:]), self)
 
 
-@method
+@viewing
 def flatten(self: Tensor, start: int = 0, end: int = -1) -> Tensor:
     """Return the axes start..end as one."""
     shape = self.expr.shape
@@ -161,7 +165,7 @@ def flatten(self: Tensor, start: int = 0, end: int = -1) -> Tensor:
     return apply(Ops.RESHAPE, (*shape[:a], prod(shape[a : b + 1]), *shape[b + 1 :]), self)
 
 
-@method
+@viewing
 def unflatten(self: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
     """Return one axis as several; one size may be -1."""
     old = self.expr.shape
@@ -211,7 +215,7 @@ def contiguous(self: Tensor) -> Tensor:
     return apply(Ops.CONTIGUOUS, None, self)
 
 
-@method
+@viewing
 def windows(
     self: Tensor,
     axes: Axes,

@@ -1,7 +1,7 @@
 """Writing: `x[key] = value` builds the new whole and assigns it.
 
-A tensor is a value, and nobody else sees the change: neither what was built from x before, nor what x was cut
-from. Parts are chosen by masks of coordinates, places that integer tensors name by `scatter`.
+What was computed from x before keeps its value. What x is a view of, and views of x, change with it
+(`frontend.views`). Parts are chosen by masks of coordinates, places that integer tensors name by `scatter`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from frontend.ops.along import scatter
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.comparison import eq, gt, lt
 from frontend.ops.elementwise import add, mul, where
-from frontend.ops.indexing import Cut, Entry, entries_of, interleaved, part_of, with_tensors
+from frontend.ops.indexing import Cut, Entry, entries_of, interleaved, item, part_of, with_tensors
 from frontend.ops.moving import moving_parts, only_at, place_at
 from frontend.ops.sources import constant, coordinate, spread
+from frontend.views import BACK, link_of
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
@@ -31,17 +32,30 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     The key is what `x[key]` takes, or a bool mask of the shape of the first axes (size 1 stands for all). Of
     several values for one place, the last is written; what integer tensors name outside, nowhere.
     """
+    if value.__class__ is self.__class__ and _is_there(self, key, value):
+        return
+    self.assign(written(self, key, value))
+
+
+def _is_there(x: Tensor, key: Any, value: Tensor) -> bool:
+    """Whether a value is what `x[key]` gave: written by now if it was changed, as by `x[key] += 1`."""
+    link, own = link_of(value), link_of(x)
+    if link is None or own is None or link.parent is not own or link.read is not item:
+        return False
+    return link.args[0] is key or bool(link.args[0] == key)
+
+
+def written(self: Tensor, key: Any, value: Any) -> Tensor:
+    """Return self with `value`, broadcast, in the part that `key` names."""
     key = with_tensors(self, key)
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
-        _write_where(self, key, self.operand(value))
-        return
+        return _written_where(self, key, self.operand(value))
     moving, key = moving_parts(key, self.expr.shape)
     entries, tensors = entries_of(key, self.expr.shape, self.__class__)
     if tensors:
         if moving:
             raise UnsupportedError("writing by integer tensors and variables at once; write in two steps")
-        self.assign(_written_at(self, _value(self, value), tuple(entries), *tensors))
-        return
+        return _written_at(self, _value(self, value), tuple(entries), *tensors)
     cuts = [e for e in entries if isinstance(e, Cut)]
     for m in moving:
         cuts[m.axis] = Cut(0, m.size, 1, drop=m.drop)
@@ -54,7 +68,7 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     new = _written(self, value, tuple(cuts))
     for m in moving:
         new = only_at(self, new, m.start.scalar(self), m.size, m.axis)
-    self.assign(new)
+    return new
 
 
 def _value(x: Tensor, value: Any) -> Tensor:
@@ -87,8 +101,8 @@ def _fitting(value: Tensor, shape: Shape) -> Tensor:
     return spread(value, shape)
 
 
-def _write_where(x: Tensor, mask: Tensor, value: Any) -> None:
-    """Write where a mask holds: of the first axes, as an index of these axes would be."""
+def _written_where(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    """Return x written where a mask holds: of the first axes, as an index of these axes would be."""
     shape, named = x.expr.shape, mask.expr.shape
     if len(named) > len(shape) or any(m not in {1, n} for m, n in zip(named, shape, strict=False)):
         raise UsageError(f"writing where a mask of shape {named} holds: wanted the first axes of {shape}")
@@ -100,7 +114,7 @@ def _write_where(x: Tensor, mask: Tensor, value: Any) -> None:
             f"hint: wanted one value for all of them, or one for each place, {shape}"
         )
     mask = apply(Ops.RESHAPE, (*named, *(1,) * beside), mask)
-    x.assign(where(mask, value, x))
+    return where(mask, value, x)
 
 
 @composite
@@ -149,3 +163,10 @@ def _at_least(x: Tensor, low: int) -> Tensor:
 
 def _remainder(x: Tensor, low: int, step: int) -> Tensor:
     return apply(Ops.MOD, None, add(x, -low), constant(x, step, x.expr.dtype, x.expr.shape))
+
+
+def _put(parent: Tensor, value: Tensor, key: Any) -> Tensor:
+    return written(parent, key, value)
+
+
+BACK[item] = _put

@@ -223,7 +223,7 @@ def test_reshaping_memory_is_no_launch():
     assert stats.launches == launches
     assert b.tolist() == [[0, 1, 2], [3, 4, 5]]
     b.assign(b + 1).realize()
-    assert a.tolist() == [0, 1, 2, 3, 4, 5]
+    assert a.tolist() == [1, 2, 3, 4, 5, 6]
     assert b.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 

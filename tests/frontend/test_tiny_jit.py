@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ import pytest
 from frontend import Device, Tensor, TinyJit, dtypes, nn, stats
 from hcq.config import override
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def vec(*values: float) -> Tensor:
@@ -243,8 +247,144 @@ def test_returning_numbers_is_refused():
     refused(lambda a: (a, 3), vec(1.0), match="returns 3")
 
 
-def test_assigning_to_an_argument_is_refused():
-    refused(lambda a: a.assign(a + 1), vec(1.0), match="argument 0")
+def test_assigning_to_an_argument_changes_the_callers_tensor():
+    f = TinyJit(lambda a, b: a.assign(a + b))
+    for i in range(5):
+        x = vec(float(i))
+        memory, old, view = x.leaves[0].buffer, x * 10, x[:]
+        assert f(x, vec(1.0)) is x
+        assert (x.item(), old.item(), view.item()) == (i + 1.0, 10.0 * i, i + 1.0)
+        assert x.leaves[0].buffer is memory
+
+
+def test_an_assigned_argument_that_is_given_twice_is_refused():
+    f = TinyJit(lambda a, b: a.assign(a + b))
+    for _ in range(3):
+        f(vec(1.0), vec(2.0))
+    x = vec(3.0)
+    for other in (x, x[:]):
+        with pytest.raises(UsageError, match="argument 1"):
+            f(x, other)
+    assert x.item() == 3.0
+    f(x, x.detach())
+    assert x.item() == 6.0
+
+
+def test_an_assigned_argument_that_is_also_used_from_outside_is_refused():
+    w = vec(1.0)
+    f = TinyJit(lambda a: a.assign(a + w))
+    for _ in range(3):
+        f(vec(1.0))
+    with pytest.raises(UsageError, match="from outside"):
+        f(w)
+
+
+def test_replacing_an_argument_is_refused():
+    refused(lambda a: a.replace(a + 1), vec(1.0), match="replaces its argument 0")
+
+
+NO_OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cast": lambda x: x.float(),
+    "bitcast": lambda x: x.bitcast("float32"),
+    "same device": lambda x: x.to(x.device),
+    "whole slice": lambda x: x[:],
+    "reshape": lambda x: x.reshape(x.shape),
+    "reshape computed": lambda x: x.reshape(1, 2).realize().reshape(2),
+    "permute": lambda x: x.permute(0),
+    "expand": lambda x: x.expand(2),
+    "shrink": lambda x: x.shrink(((0, 2),)),
+    "flip twice": lambda x: x.flip(0).flip(0),
+    "squeeze": lambda x: x.unsqueeze(0).squeeze(0),
+    "chain": lambda x: x[:].reshape(2).float().permute(0),
+    "detach": lambda x: x.detach(),
+    "contiguous": lambda x: x.contiguous(),
+    "pad": lambda x: x.pad(((0, 0),)),
+    "repeat": lambda x: x.repeat(1),
+    "repeat computed": lambda x: x.repeat(1).realize(),
+    "constructor": Tensor,
+    "times one": lambda x: x * 1.0,
+    "gradient": lambda x: (x * Tensor.ones(2).contiguous()).sum().gradient(x)[0],
+    "gradient of a product": lambda x: (x * x.detach().contiguous()).sum().gradient(x)[0],
+    "the argument": lambda x: x,
+}
+WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "returned": lambda _, y: y,
+    "both returned": lambda x, y: [y, x],
+    "used": lambda x, y: x * 3 + y,
+    "nested and used": lambda x, y: {"y": (y, y * 2), "x": x + 0.5},
+}
+
+
+@pytest.mark.parametrize("source", ["argument", "closed over"])
+@pytest.mark.parametrize("use", WRITES)
+@pytest.mark.parametrize("name", NO_OPERATIONS)
+def test_a_no_operation_that_is_written_to_replays_like_the_function(name: str, use: str, source: str):
+    def outcome(wrap: Callable[[Any], Any], write: Callable[[Tensor, Tensor], object]) -> list[object]:
+        outside = vec(1.0, 2.0)
+
+        def step(x: Tensor) -> object:
+            start = x if source == "argument" else outside
+            y = NO_OPERATIONS[name](start)
+            write(y, x)
+            return WRITES[use](start, y)
+
+        run, seen = wrap(step), []
+        for i in range(1, 6):
+            x = vec(float(i), 1.0)
+            seen += [listed(run(x)), x.tolist(), outside.tolist()]
+        return seen
+
+    def multiply(y: Tensor, _x: Tensor) -> None:
+        y *= 2
+
+    def put(y: Tensor, x: Tensor) -> None:
+        y[0] = x[1] + 5.0
+
+    for write in (multiply, put, lambda y, x: y.assign(x + 1)):
+        assert outcome(TinyJit, write) == outcome(lambda f: f, write)
+
+
+def listed(value: Any) -> object:
+    if isinstance(value, Tensor):
+        return value.tolist()
+    return [listed(v) for v in (value.values() if isinstance(value, dict) else value)]
+
+
+def test_views_from_outside_follow_what_a_replay_assigns():
+    w = vec(1.0, 2.0, 3.0)
+    part, flat, late = w[1:], w.reshape(3, 1).realize(), None
+
+    @TinyJit
+    def step(x: Tensor) -> None:
+        middle = w[1:2]
+        middle += x
+
+    for i in range(5):
+        step(vec(1.0))
+        assert w.tolist() == [1.0, 3.0 + i, 3.0]
+        assert part.tolist() == [3.0 + i, 3.0]
+        assert flat.tolist() == [[1.0], [3.0 + i], [3.0]]
+        if i == 2:
+            late = w[1].realize()
+    assert late is not None
+    assert late.item() == 7.0
+
+
+def test_a_view_given_as_an_argument_is_written_through():
+    f = TinyJit(lambda row: row.assign(row * 2))
+    for _ in range(4):
+        z = Tensor([[1.0, 2.0], [3.0, 4.0]])
+        f(z[1])
+        assert z.tolist() == [[1.0, 2.0], [6.0, 8.0]]
+
+
+def test_another_shape_is_refused_with_what_to_do_about_a_last_batch():
+    f = TinyJit(lambda a: a + 1)
+    for _ in range(3):
+        f(vec(1.0, 2.0))
+    with pytest.raises(UsageError, match=r"(?s)\[2\].*\[1\].*hint:.*\.fn"):
+        f(vec(1.0))
+    assert f.fn(vec(1.0)).tolist() == [2.0]
 
 
 def test_keeping_a_result_outside_is_refused():

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +26,8 @@ FLOATS = ("float32", "float32", "float32", "float16", "float64")
 INTS = ("int32", "int32", "int64", "int16", "uint8")
 MOST = 4000
 """Elements of a value."""
+VIEWS = ("reshape", "permute", "flip", "shrink", "expand", "slice", "split")
+"""Names, in front, of the steps whose results share elements with their source."""
 LARGE = 80_000
 """The same where kernels are to be cut up among threads, at ragged sizes."""
 
@@ -39,6 +42,10 @@ class Value:
     exact: bool
     weight: float = 1.0
     """By how much rounding errors were magnified on the way."""
+    root: int = -1
+    """The leaf that it shares elements with; -1 when there is none."""
+    places: Array | None = None
+    """Where in that leaf its elements lie."""
 
     @property
     def kind(self) -> str:
@@ -101,6 +108,11 @@ def ideal(x: Array) -> Array:
     return x.astype({"f": np.float64, "b": np.bool_}.get(x.dtype.kind, np.int64))
 
 
+def shares(name: str, source: str, dtype: str) -> bool:
+    """Return whether a step of a name gives what shares elements with its source, by the dtypes of both."""
+    return name.startswith(VIEWS) or (name == f"cast {dtype}" and source == dtype)
+
+
 class Maker:
     """Makes one program; what it may do next depends on the values so far.
 
@@ -135,6 +147,8 @@ class Maker:
                     ideal(leaf_data(shape, dtype, rng)),
                     dtype,
                     exact=not calm or not dtype.startswith("float"),
+                    root=len(self.values),
+                    places=np.arange(prod(shape)).reshape(shape),
                 )
             )
         wanted = self.r.randint(1, steps)
@@ -183,7 +197,18 @@ class Maker:
             rounding *= coarse / _precision(dtype)
         steps = self.program.steps
         steps.append(Step(name, tuple(sources), tensor, numpy))
-        self.values.append(Value(ideal(data), dtype, exact, rounding * weight))
+        value = Value(ideal(data), dtype, exact, rounding * weight)
+        first = self.values[sources[0]]
+        if first.places is not None and shares(name, first.dtype, dtype):
+            value.root = first.root
+            value.places = first.places if name.startswith("cast") else numpy(first.places)
+        self.values.append(value)
+
+    def give(self, leaf: int, new: Value) -> None:
+        """Give a leaf, and all that share elements with it, a new value."""
+        for v in self.values:
+            if v.root == leaf and v.places is not None:
+                v.data, v.exact, v.weight = new.data.reshape(-1)[v.places], new.exact, new.weight
 
 
 def _precision(dtype: str) -> float:

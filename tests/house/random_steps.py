@@ -56,7 +56,7 @@ def assign(m: Maker) -> None:
         return
     m.program.steps.append(Step(name, (target, other), t, n, assign=target))
     exact = name in {"set", "flip", "roll"} and v.exact and m.values[other].exact
-    m.values[target] = Value(data, v.dtype, exact, 8 * max(v.weight, m.values[other].weight))
+    m.give(target, Value(data, v.dtype, exact, 8 * max(v.weight, m.values[other].weight)))
 
 
 def realize(m: Maker) -> None:

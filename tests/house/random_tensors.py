@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from frontend import Tensor, TinyJit
-from tests.house.random_program import Array, Maker, Program, ideal, leaf_data
+from tests.house.random_program import Array, Maker, Program, ideal, leaf_data, shares
 from tests.house.random_steps import KINDS
 
 if TYPE_CHECKING:
@@ -23,8 +23,11 @@ def make(seed: int, *, steps: int = 12, large: bool = False, calm: bool = False)
 
 
 def run_numpy(program: Program, leaves: Sequence[Array]) -> list[Array]:
-    """Return all values, those of leaves as they are in the end."""
+    """Return all values as they are in the end, of leaves and of what shares elements with them."""
     values = [ideal(x) for x in leaves]
+    places: dict[int, tuple[int, Array]] = {
+        i: (i, np.arange(x.size).reshape(x.shape)) for i, x in enumerate(values)
+    }
     with np.errstate(all="ignore"):
         for step in program.steps:
             if step.realize:
@@ -33,9 +36,15 @@ def run_numpy(program: Program, leaves: Sequence[Array]) -> list[Array]:
             dtype = program.dtypes[step.assign if step.assign >= 0 else len(values)]
             data = ideal(data.astype(dtype) if dtype[0] in "iu" else data)  # integers wrap
             if step.assign >= 0:
-                values[step.assign] = data
-            else:
-                values.append(data)
+                for i, (leaf, where) in places.items():
+                    if leaf == step.assign:
+                        values[i] = data.reshape(-1)[where]
+                continue
+            first = step.sources[0]
+            if first in places and shares(step.name, program.dtypes[first], dtype):
+                leaf, where = places[first]
+                places[len(values)] = leaf, where if step.name.startswith("cast") else step.numpy(where)
+            values.append(data)
     return values
 
 

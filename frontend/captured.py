@@ -1,0 +1,182 @@
+"""A captured function as one executable: what a replay does before and after its launch.
+
+See `frontend.jit` for what a replay guarantees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from frontend.assignment import write_rest
+from frontend.capture import filled
+from frontend.device import LOCK, OpenDevice
+from frontend.expr import PARAM, Expr
+from frontend.lazy import Rebound
+from frontend.ops.random import GENERATOR
+from frontend.realize import PENDING, pending, realize_many
+from frontend.stats import stats
+from frontend.storage import Leaf, home_of, keep
+from frontend.tensor import Tensor
+from frontend.views import follow, link_of, others, owns
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import hcq
+
+
+@dataclass(slots=True)
+class Captured:
+    """A function as one executable.
+
+    `replay` takes the buffers of arguments, then of draws, then of outputs.
+    """
+
+    device: OpenDevice
+    kernels: int
+    expect: list[Expr]
+    """The leaf expression of each argument: shape, dtype and device in one identity."""
+    inputs: list[int]
+    """The arguments that the executable reads, in its order."""
+    draws: list[bool]
+    """For each random draw of the function, whether the executable reads it."""
+    sizes: list[int]
+    """Bytes of each new output."""
+    results: list[tuple[Expr, int] | Tensor | int]
+    """For each returned tensor.
+
+    Its expression and which new output; or the captured tensor itself; or which argument.
+    """
+    nest: Any
+    states: list[tuple[Tensor, hcq.Buffer]]
+    """Tensors that are assigned to, and their memory."""
+    written: frozenset[hcq.Buffer]
+    executable: hcq.Executable | None
+    large: bool
+    """Whether the executable lets go of the buffers that it was bound to at once."""
+    assigned: list[int]
+    """The arguments that are assigned to."""
+    fixed: frozenset[hcq.Buffer]
+    """Memory from outside that the executable uses."""
+    writes: bool
+    """Whether anything is assigned to."""
+    plain: Expr | None = None
+    """The expression of the one new tensor, when that is all that is returned."""
+
+    def run(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> Any:
+        """Replay with the buffers of the arguments."""
+        with LOCK:
+            if PENDING:
+                settle()
+            if self.writes:
+                self.apart(tensors)
+                self._guard(given)
+                self._guard_arguments(tensors, given)
+            alloc = self.device.hcq.alloc
+            for used in self.draws:
+                words = GENERATOR.next()
+                if used:
+                    given.append(self.device.write_small(words))
+            outs = [alloc(size) for size in self.sizes]
+            given += outs
+            if self.executable is not None:
+                self.executable.replay(given)
+                if self.large:
+                    self.executable.forget()
+            stats.kernels += self.kernels
+            stats.launches += 1
+            if self.writes:
+                self._write_rest(tensors)
+            if self.plain is not None:
+                return Tensor.of_part((self.plain, (Leaf(outs[0]),)))
+            leaves = [Leaf(b) for b in outs]
+            made: list[Tensor] = []
+            for result in self.results:
+                if isinstance(result, tuple):
+                    made.append(Tensor.of_part((result[0], (leaves[result[1]],))))
+                else:
+                    made.append(tensors[result] if isinstance(result, int) else result)
+            return filled(self.nest, made)
+
+    def apart(self, tensors: Sequence[Tensor]) -> None:
+        """Refuse an argument that the function also assigns to from outside.
+
+        Is its old or its new value meant?
+        """
+        for t, _ in self.states:
+            for i, argument in enumerate(tensors):
+                if argument is t:
+                    raise UsageError(
+                        f"argument {i} ({t!r}) is also assigned to by the captured function, from outside\n"
+                        "hint: use it in one of the two ways; .detach() means the value before the call"
+                    )
+        for i in self.assigned:
+            family = link_of(tensors[i])
+            for j, other in enumerate(tensors):
+                link = link_of(other)
+                if i != j and (
+                    other is tensors[i]
+                    or (link is not None and family is not None and link.family is family.family)
+                ):
+                    raise UsageError(
+                        f"argument {i} ({tensors[i]!r}) is assigned to by the captured function, and shares "
+                        f"elements with argument {j}\nhint: pass .clone() of one of them"
+                    )
+            if tensors[i].leaves[0].buffer in self.fixed:
+                raise UsageError(
+                    f"argument {i} ({tensors[i]!r}) is assigned to by the captured function, which "
+                    "also uses it from outside\nhint: use it in one of the two ways"
+                )
+
+    def _guard(self, given: list[hcq.Buffer]) -> None:
+        """Keep the old contents of what is written in place for those who still mean them."""
+        for t, buffer in self.states:
+            if t.expr.op is not PARAM or t.leaves[0].buffer is not buffer:
+                raise UsageError(
+                    f"{t!r} is assigned to by a captured function, but was replaced since; capture it anew"
+                )
+            if t.used:  # else nothing was built from it since the last replay
+                copied = self._advance(t)
+                if copied is not None:
+                    given[:] = [copied if b is buffer else b for b in given]
+        if not self.written.isdisjoint(given):
+            given[:] = [self.device.copied(b) if b in self.written else b for b in given]
+
+    def _guard_arguments(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> None:
+        """Give arguments that are assigned to memory of their own, and what means old contents a copy."""
+        for i in self.assigned:
+            t, at = tensors[i], self.inputs.index(i)
+            if owns(t):
+                copied = self._advance(t)
+                if copied is not None:
+                    given[:] = [copied if b is t.leaves[0].buffer else b for b in given]
+            else:
+                t.leaves = (Leaf(self.device.copied(t.leaves[0].buffer)),)
+            t.recipe = Rebound(None)  # what was built from it means the old contents
+            given[at] = t.leaves[0].buffer
+
+    def _advance(self, t: Tensor) -> hcq.Buffer | None:
+        """Let a tensor go on to the next contents of its memory; return a copy of those before if needed."""
+        home = home_of(t.leaves[0])
+        before = home.current
+        t.leaves = (home.advance(),)
+        t.used = False
+        follow(t)
+        t.used = t.used or bool(others(t))
+        return keep(before, self.device)
+
+    def _write_rest(self, tensors: Sequence[Tensor]) -> None:
+        """Write what the launch assigned to the other tensors that share elements with it."""
+        changed = [t for t, _ in self.states if t.used]
+        changed += [tensors[i] for i in self.assigned]
+        if any(link_of(t) is not None for t in changed):
+            known = {id(t) for t in changed}
+            for t in changed:
+                write_rest(t, known)
+
+
+def settle() -> None:
+    """Compute what is assigned but pending: a replay reads memory."""
+    realize_many(pending())

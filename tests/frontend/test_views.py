@@ -1,0 +1,379 @@
+"""Views: a write to one changes all that share elements with it, and nothing else."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from frontend import Device, Tensor, TinyJit, Variable
+from frontend.views import SWEEP
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def grid(*shape: int) -> Tensor:
+    return Tensor(np.arange(float(np.prod(shape))).reshape(shape))
+
+
+ROWS = np.arange(12.0).reshape(3, 4)
+
+WRITES: dict[str, Callable[[Any], Any]] = {
+    "slice": lambda z: z[1:3],
+    "slice with a step": lambda z: z[:, ::2],
+    "slice backwards": lambda z: z[::-1, 1:3],
+    "whole number": lambda z: z[1],
+    "element": lambda z: z[1, 2, ...],
+    "everything": lambda z: z[:],
+    "new axis": lambda z: z[:, None, 1],
+    "part of a part": lambda z: z[1:][0][1:3],
+    "nothing": lambda z: z[1:1],
+    "reshape": lambda z: z.reshape(2, 6),
+    "part of a reshape": lambda z: z.reshape(-1)[3:7],
+    "transpose": lambda z: z.T[1],
+    "swapped back": lambda z: z.T.T[0],
+    "rows": lambda z: list(z)[2],
+}
+"""What NumPy takes a view for, too."""
+
+
+@pytest.mark.parametrize("computed", [False, True], ids=["pending", "computed"])
+@pytest.mark.parametrize("name", WRITES)
+def test_a_write_to_a_view_is_one_to_the_tensor(name: str, *, computed: bool):
+    z, want = Tensor(ROWS) + 0.5, ROWS + 0.5
+    v, part = WRITES[name](z), WRITES[name](want)
+    if computed:
+        Tensor.realize(z, v)
+    v += 10
+    part += 10
+    np.testing.assert_array_equal(z.numpy(), want)
+    np.testing.assert_array_equal(v.numpy(), part)
+    z *= 2
+    want *= 2
+    np.testing.assert_array_equal(v.numpy(), part)
+
+
+@pytest.mark.parametrize(
+    ("taken", "place"),
+    [
+        (lambda z: z.permute(1, 0), lambda i: i.T),
+        (lambda z: z.flip(1), lambda i: i[:, ::-1]),
+        (lambda z: z.flatten(), lambda i: i.reshape(-1)),
+        (lambda z: z.unflatten(1, (2, 2)), lambda i: i.reshape(3, 2, 2)),
+        (lambda z: z.unsqueeze(0), lambda i: i[None]),
+        (lambda z: z[:1].squeeze(0), lambda i: i[0]),
+        (lambda z: z.shrink(((1, 3), None)), lambda i: i[1:]),
+        (lambda z: z.diagonal(1), lambda i: np.diagonal(i, 1)),
+        (lambda z: z.split(2, 1)[1], lambda i: i[:, 2:]),
+        (lambda z: z.chunk(2)[1], lambda i: i[2:]),
+        (lambda z: z.unbind(1)[3], lambda i: i[:, 3]),
+        (lambda z: z.T.reshape(6, 2), lambda i: i.T.reshape(6, 2)),
+        (lambda z: z.expand(3, 4), lambda i: i),
+        (lambda z: z[2:3].expand(1, 4), lambda i: i[2:3]),
+    ],
+)
+def test_views_of_methods(taken: Callable[[Tensor], Tensor], place: Callable[[Any], Any]):
+    z, want = Tensor(ROWS), ROWS.copy()
+    v = taken(z)
+    values = np.arange(100.0, 100.0 + v.numel()).reshape(v.shape)
+    v.assign(Tensor(values))
+    want.reshape(-1)[place(np.arange(12).reshape(3, 4)).reshape(-1)] = values.reshape(-1)
+    np.testing.assert_array_equal(z.numpy(), want)
+    np.testing.assert_array_equal(v.numpy(), values)
+
+
+def test_writing_by_two_keys_and_by_a_view():
+    z = grid(2, 3)
+    z[0][1] = 9
+    z.T[0] = 7
+    z.reshape(6)[4:] = Tensor([5.0, 6.0], dtype="float64")
+    assert z.tolist() == [[7.0, 9.0, 2.0], [7.0, 5.0, 6.0]]
+
+
+@pytest.mark.parametrize("name", ["slice", "whole number", "element", "slice with a step"])
+def test_an_operator_on_a_part_writes_once(name: str):
+    keys: dict[str, Any] = {
+        "slice": slice(1, 3),
+        "whole number": 1,
+        "element": (1, 2),
+        "slice with a step": (slice(None), slice(None, None, 2)),
+    }
+    z, want = Tensor(ROWS), ROWS.copy()
+    z[keys[name]] += 10
+    want[keys[name]] += 10
+    np.testing.assert_array_equal(z.numpy(), want)
+
+
+def test_an_operator_on_a_part_is_one_kernel_in_place():
+    z = Tensor(ROWS)
+    before = z.leaves[0].buffer
+    z[0] += 1.0
+    z.realize()
+    submitted = Device[z.device].queue.timeline.last.value
+    z[0] += 1.0
+    z.realize()
+    assert Device[z.device].queue.timeline.last.value == submitted + 1
+    assert z.leaves[0].buffer is before
+
+
+def test_a_part_at_a_variable_is_a_view():
+    z, at = grid(4, 2), Variable("at", 0, 3)
+    for i in (1, 3):
+        row = z[at.bind(i)]
+        row += 10.0
+        z[at.bind(i)] *= 2.0
+    assert z.tolist() == [[0.0, 1.0], [24.0, 26.0], [4.0, 5.0], [32.0, 34.0]]
+
+
+def test_what_was_computed_from_a_view_keeps_its_value():
+    z = grid(4)
+    v = z[1:3]
+    before = v * 10
+    z += 1
+    after = v * 10
+    assert (before.tolist(), after.tolist()) == ([10.0, 20.0], [20.0, 30.0])
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        lambda z: z + 0,
+        lambda z: z * 1,
+        lambda z: z.clone(),
+        lambda z: z.contiguous(),
+        lambda z: z.detach(),
+        lambda z: z.detach().realize(),
+        Tensor,
+        lambda z: z[Tensor([0, 1])],
+        lambda z: z.cast("float32"),
+        lambda z: z.pad(((0, 0),)),
+        lambda z: z.repeat(1),
+        lambda z: z.repeat(1).realize(),
+        lambda z: (z * Tensor([1.0, 1.0], dtype="float64")).sum().gradient(z)[0],
+    ],
+)
+def test_values_are_no_views(copied: Callable[[Tensor], Tensor]):
+    z = Tensor([1.0, 2.0], dtype="float64")
+    y = copied(z)
+    memory = z.leaves[0].buffer
+    want = y.tolist()
+    y += 10
+    y.realize()
+    assert z.tolist() == [1.0, 2.0]
+    assert z.leaves[0].buffer is memory
+    z += 5
+    assert y.tolist() == [x + 10 for x in want]
+
+
+def test_a_cast_to_the_same_dtype_is_the_tensor_itself():
+    z = Tensor([1.0])
+    assert z.float() is z
+    assert z.cast("float32") is z
+    assert z.bitcast("float32") is z
+    assert z.to(z.device) is z
+
+
+def test_writing_where_elements_are_repeated_is_refused():
+    z = Tensor([1.0, 2.0])
+    wide, windows = z.expand(3, 2), grid(4).windows(0, 2)
+    for v in (wide, windows):
+        before = v.tolist()
+        with pytest.raises(UsageError, match="clone"):
+            v.assign(v + 1)
+        assert v.tolist() == before
+    assert z.tolist() == [1.0, 2.0]
+    z += 1
+    assert wide.tolist() == [[2.0, 3.0]] * 3
+
+
+def test_views_share_elements_when_the_tensor_is_gone():
+    z = grid(3, 3)
+    row, column = z[1], z[:, 1]
+    Tensor.realize(row, column)
+    del z
+    row += 10.0
+    assert column.tolist() == [1.0, 14.0, 7.0]
+    column *= 2
+    assert row.tolist() == [13.0, 28.0, 15.0]
+
+
+def test_views_keep_nothing_alive():
+    z = grid(3, 3)
+    leaf, whole = weakref.ref(z.leaves[0]), weakref.ref(z)
+    row = z[1].realize()
+    views = [weakref.ref(v) for v in list(z)]
+    del z
+    gc.collect()
+    assert whole() is None
+    assert leaf() is None
+    assert [v() for v in views] == [None] * 3
+    assert row.tolist() == [3.0, 4.0, 5.0]
+
+
+def test_a_family_forgets_the_dead():
+    w = grid(2, 2)
+    for _ in range(10 * SWEEP):
+        w.T.numel()
+    assert len(w.link.family) <= SWEEP
+
+
+def test_replacing_a_tensor_leaves_its_views_behind():
+    z = grid(3)
+    v = z[1:]
+    z.replace(Tensor([7.0, 8.0, 9.0], dtype="float64"))
+    v += 1
+    assert (z.tolist(), v.tolist()) == ([7.0, 8.0, 9.0], [2.0, 3.0])
+
+
+def test_memory_stays_where_it_is():
+    z = grid(4)
+    flat = z.reshape(2, 2).realize()
+    part = z[1:3].realize()
+    homes = [t.leaves[0].buffer for t in (z, part)]
+    for _ in range(3):
+        z += 1
+        flat += 1
+        part += 1
+        Tensor.realize(z, flat, part)
+        assert [t.leaves[0].buffer for t in (z, part)] == homes
+    assert z.tolist() == [6.0, 10.0, 11.0, 9.0]
+    assert flat.tolist() == [[6.0, 10.0], [11.0, 9.0]]
+    assert part.tolist() == [10.0, 11.0]
+
+
+def test_gradients_go_through_what_was_written():
+    x, y = Tensor(ROWS), Tensor([1.0, 2.0, 3.0, 4.0], dtype="float64")
+    weight = Tensor(ROWS + 1)
+    z = x * 2
+    row = z[1]
+    row *= y
+    dx, dy = (z * weight).sum().gradient(x, y)
+    want = 2 * (ROWS + 1)
+    want[1] *= [1.0, 2.0, 3.0, 4.0]
+    np.testing.assert_array_equal(dx.numpy(), want)
+    np.testing.assert_array_equal(dy.numpy(), 2 * ROWS[1] * (ROWS + 1)[1])
+
+
+# -- against a model -----------------------------------------------------------------------------------
+class Model:
+    """A tensor as places in a list of numbers: views have the list in common."""
+
+    def __init__(self, store: np.ndarray[Any, Any], places: np.ndarray[Any, Any]) -> None:
+        self.store, self.places = store, places
+
+    @classmethod
+    def of(cls, data: np.ndarray[Any, Any]) -> Model:
+        return cls(data.reshape(-1).copy(), np.arange(data.size).reshape(data.shape))
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        return self.store[self.places]
+
+
+class Both:
+    """A tensor beside its model."""
+
+    def __init__(self, tensor: Tensor, model: Model) -> None:
+        self.tensor, self.model = tensor, model
+
+    def view(self, rng: random.Random) -> Both:
+        shape = self.model.places.shape
+        kind = rng.randrange(5)
+        places = self.model.places
+        if kind == 0 and shape:
+            axis = rng.randrange(len(shape))
+            begin = rng.randrange(shape[axis])
+            key: Any = (slice(None),) * axis + (
+                rng.choice([begin, slice(begin, None, rng.choice([1, 2])), slice(begin, None, -1)]),
+            )
+            return Both(self.tensor[key], Model(self.model.store, places[key]))
+        if kind == 1:
+            order = list(range(len(shape)))
+            rng.shuffle(order)
+            return Both(self.tensor.permute(*order), Model(self.model.store, places.transpose(order)))
+        if kind == 2:
+            wanted = (2, places.size // 2) if places.size % 2 == 0 else (-1,)
+            return Both(self.tensor.reshape(*wanted), Model(self.model.store, places.reshape(wanted)))
+        if kind == 3 and shape:
+            axis = rng.randrange(len(shape))
+            return Both(self.tensor.flip(axis), Model(self.model.store, np.flip(places, axis)))
+        return Both(self.tensor[None], Model(self.model.store, places[None]))
+
+    def write(self, rng: random.Random) -> None:
+        number = float(rng.randrange(1, 9))
+        if rng.randrange(2):
+            self.tensor += number
+            self.model.store[self.model.places] += number
+        else:
+            self.tensor.assign(self.tensor * 0.5 - number)
+            self.model.store[self.model.places] = self.model.numpy() * 0.5 - number
+
+    def computed(self, rng: random.Random) -> Both:
+        number = float(rng.randrange(1, 9))
+        return Both(self.tensor * number, Model.of(self.model.numpy() * number))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_of_views_and_writes(seed: int):
+    rng = random.Random(seed)
+    data = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+    known = [Both(Tensor(data), Model.of(data))]
+    for _ in range(14):
+        one = rng.choice(known)
+        kind = rng.randrange(10)
+        if kind < 4:
+            known.append(one.view(rng))
+        elif kind < 7:
+            one.write(rng)
+        elif kind == 7:
+            known.append(one.computed(rng))
+        elif kind == 8:
+            one.tensor.realize()
+        elif len(known) > 2:
+            known.remove(one)
+    rng.shuffle(known)
+    for each in known:
+        np.testing.assert_array_equal(each.tensor.numpy(), each.model.numpy())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_captured_programs_do_what_the_function_does(seed: int):
+    rng = random.Random(seed)
+    plan = [(rng.randrange(4), rng.random(), rng.randrange(1 << 30)) for _ in range(5)]
+    data = np.arange(12.0, dtype=np.float32).reshape(3, 4)
+
+    def outcome(wrap: Callable[[Any], Any]) -> list[Any]:
+        outside = [Both(Tensor(data), Model.of(data)) for _ in range(2)]
+        choices = random.Random(seed)
+        outside.append(outside[0].view(choices))
+        outside.append(outside[-1].view(choices))
+        if seed % 2:
+            for each in outside:
+                each.tensor.realize()
+
+        def step(x: Tensor) -> list[Tensor]:
+            known = [Both(x, Model.of(data)), *outside]
+            for kind, where, number in plan:
+                one, own = known[int(where * len(known))], random.Random(number)
+                if kind == 0:
+                    known.append(one.view(own))
+                elif kind == 1:
+                    known.append(one.computed(own))
+                else:
+                    one.write(own)
+            return [b.tensor * 1.0 + 0.25 for b in known]
+
+        run, seen = wrap(step), []
+        for i in range(5):
+            x = Tensor(data + np.float32(i))
+            held = x[1]
+            seen += [t.tolist() for t in run(x)]
+            seen += [t.tolist() for t in (x, held, *[b.tensor for b in outside])]
+        return seen
+
+    assert outcome(TinyJit) == outcome(lambda f: f)
