@@ -179,9 +179,6 @@ def _launch(plan: Plan, group: list[Tensor], memory: list[hcq.Buffer]) -> None:
         seen.record(plan, memory, list(outs.values()))
     used = False
     for t, home, leaf in zip(group, swap.homes, swap.new, strict=True):
-        if t.recipe.__class__ is Rebound:
-            t.recipe = Rebound(None)
-            PENDING.pop(id(t), None)
         if seen is not None:
             if home is None:
                 seen.made(leaf)
@@ -205,10 +202,11 @@ class _Swap:
         self.new: list[Leaf] = []
         self._outs = outs
         written: dict[Leaf | None, Home] = {home.leaf(): home for home in self.homes if home is not None}
-        self._before: list[tuple[Expr, list[Any], Any]] = [
-            (t.expr, [written.get(leaf, leaf) for leaf in t.leaves], t.recipe) for t in group
+        self._before: list[tuple[Expr, list[Any], Any, Any]] = [
+            (t.expr, [written.get(leaf, leaf) for leaf in t.leaves], t.recipe, PENDING.get(id(t)))
+            for t in group
         ]
-        """Expressions, leaves (those of contents that are written over by their home), and recipes."""
+        """Expressions, leaves (those of contents that are written over by their home), recipes, pending."""
 
     def take_over(self) -> None:
         """Give each tensor the leaf of its new value."""
@@ -217,6 +215,9 @@ class _Swap:
             self.new.append(leaf)
             UNDERWAY.add(leaf)
             become(t, t.expr.leaf, (leaf,))
+            if t.recipe.__class__ is Rebound:
+                t.recipe = Rebound(None)
+                PENDING.pop(id(t), None)
         for t in self.group:
             follow(t)
 
@@ -235,9 +236,11 @@ class _Swap:
             if home is not None and leaf is not None:
                 home.current = weakref.ref(leaf)
                 current[home] = leaf
-        for t, (expr, leaves, recipe) in zip(self.group, self._before, strict=True):
+        for t, (expr, leaves, recipe, entry) in zip(self.group, self._before, strict=True):
             become(t, expr, tuple([current[x] if x.__class__ is Home else x for x in leaves]))
             t.recipe = recipe
+            if entry is not None:
+                PENDING[id(t)] = entry
             if recipe.__class__ is Rebound and recipe.home is not None:
                 recipe.version = recipe.home.version
             follow(t)
