@@ -6,16 +6,19 @@ It is taken from the code, so it cannot disagree with it; `python -m tools.refer
 from __future__ import annotations
 
 import inspect
+import re
 from importlib import import_module
 from typing import Any
 
 from frontend.methods import Methods
 from frontend.spelling import SAME
 from frontend.tensor import Tensor
+from tools.gradients.cases import CASES
 
 HEAD = """# `Tensor`
 
 Every method of `frontend.Tensor`, by the file that says what it does. Operators: `frontend/operators.py`.
+Values and gradients at kinks, ties, zeros and infinities are PyTorch's unless a method says otherwise.
 Written by `python -m tools.reference`.
 """
 NAMES = """## Other names of arguments
@@ -58,6 +61,13 @@ def _members() -> dict[str, dict[Any, list[str]]]:
     return found
 
 
+def _unlike(calls: list[str]) -> str:
+    """Return where gradients or values differ from PyTorch's on purpose, as recorded by `tools.gradients`."""
+    names = {re.split(r"\W", call)[0] for call in calls}
+    reasons = dict.fromkeys([c.differs for c in CASES if c.method in names and c.differs])
+    return "".join([f" *Unlike PyTorch:* {reason}" for reason in reasons])
+
+
 def _first(text: str | None) -> str:
     """Return the first paragraph of a docstring in one line."""
     return " ".join((text or "").strip().split("\n\n")[0].split()).replace("|", "\\|")
@@ -70,7 +80,7 @@ def page() -> str:
         lines = [f"## `{module}`", "", _first(import_module(module).__doc__), "", "| method | |", "|---|---|"]
         for fn, calls in functions.items():
             shown = ", ".join([f"`{call}`" for call in calls]).replace("|", "\\|")
-            lines.append(f"| {shown} | {_first(fn.__doc__)} |")
+            lines.append(f"| {shown} | {_first(fn.__doc__)}{_unlike(calls)} |")
         parts.append("\n".join(lines) + "\n")
     rows = [f"| `{name}` | {' or '.join([f'`{own}`' for own in owns])} |" for name, owns in SAME.items()]
     parts.append(NAMES + "\n".join(rows) + "\n")

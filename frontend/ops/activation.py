@@ -105,10 +105,7 @@ def quick_gelu(self: Tensor) -> Tensor:
 
 @method
 def softplus(self: Tensor) -> Tensor:
-    """Return log(1 + exp(self)), without overflow.
-
-    Above 20, where PyTorch returns self, too.
-    """
+    """Return log(1 + exp(self)), without overflow."""
     x = widened(self)
     value = add(apply(Ops.MAX, None, x, _number(x, 0.0)), log1p(_decay(x)))
     return narrowed(ruled("softplus", value, x), self)

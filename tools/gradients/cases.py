@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from tools.gradients import movement, networks, numbers, pairs, reductions
+from tools.gradients import movement, networks, numbers, pairs, reductions, stores
 
 if TYPE_CHECKING:
     from tools.gradients.case import Case
@@ -15,4 +15,29 @@ CASES: Final[tuple[Case, ...]] = (
     *reductions.CASES,
     *movement.CASES,
     *networks.CASES,
+    *stores.CASES,
 )
+
+_ABOUT: Final = """
+    shape dtype device ndim is_realized numel nbytes size is_floating_point __len__ __repr__ __hash__ __init__
+    realize data numpy tolist item __iter__ __contains__ __bool__ __float__ __int__ __array__
+    device_name operand parameter of_part manual_seed allclose train
+    requires_grad requires_grad_ grad gradient backward detach
+"""
+_MADE: Final = """
+    full zeros ones empty arange linspace eye rand randn randint uniform normal scaled_uniform glorot_uniform
+    kaiming_uniform kaiming_normal full_like zeros_like ones_like rand_like randn_like
+"""
+_INTEGERS: Final = """
+    bitwise_and bitwise_or bitwise_xor bitwise_not lshift rshift __rlshift__ __rrshift__
+    __iand__ __ior__ __ixor__ lt gt le ge eq ne isclose isnan isinf isfinite logical_not any all
+    argmax argmin argsort count_nonzero one_hot bitcast int long bool
+"""
+_REFUSED: Final = "masked_select nonzero"
+NO_GRADIENT: Final[dict[str, str]] = {
+    **dict.fromkeys(_ABOUT.split(), "says what a tensor is or holds, or what gradients it has"),
+    **dict.fromkeys(_MADE.split(), "makes a tensor of nothing that has a gradient"),
+    **dict.fromkeys(_INTEGERS.split(), "gives or takes bools or integers or bits"),
+    **dict.fromkeys(_REFUSED.split(), "is refused for all"),
+}
+"""The methods that are not recorded, each with the reason."""

@@ -72,3 +72,4 @@ _add(
     differs="Exact also where the quotient overflows; in PyTorch NaN.",
 )
 _add("floordiv", lambda t, x, y: t.div(x, y, rounding_mode="floor"))
+_add("__truediv__", lambda t, x, y: x / y, ours=lambda x, y: x / y)
