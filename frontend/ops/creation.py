@@ -14,7 +14,8 @@ from frontend.expr import source_expr
 from frontend.lazy import apply
 from frontend.ops.arguments import axis_of, element_type, shape_of, whole
 from frontend.ops.casts import cast
-from frontend.ops.elementwise import add, mul
+from frontend.ops.comparison import lt
+from frontend.ops.elementwise import add, mul, where
 from frontend.ops.movement import reshape
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.plan import CAPTURE
@@ -179,12 +180,17 @@ def linspace(
     if whole(steps, "linspace") < 0:
         raise UsageError(f"linspace: the number of steps must not be negative, saw {steps}")
     found = element_type(dtype) or dtypes.float32
-    place = convert(
-        coordinate(_scalar(cls, 0, dtypes.int32, device), (steps,), 0),
-        dtypes.float32 if not found.is_float else found,
-    )
-    made = cast(add(mul(place, (stop - start) / max(1, steps - 1)), float(start)), found)
+    made = cast(_between(_scalar(cls, 0, dtypes.int32, device), float(start), float(stop), steps), found)
     return _marked(made, requires_grad)
+
+
+def _between(like: Tensor, start: float, stop: float, steps: int) -> Tensor:
+    """Return evenly spaced float64, counted from the nearer end, so that both ends are exact."""
+    step = (stop - start) / max(1, steps - 1)
+    place = convert(coordinate(like, (steps,), 0), dtypes.float64)
+    up = add(mul(place, step), start)
+    down = add(mul(add(place, float(1 - steps)), step), stop)
+    return where(lt(place, max(1, steps // 2)), up, down)
 
 
 def eye(

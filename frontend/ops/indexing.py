@@ -169,6 +169,8 @@ def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
     shape = x.expr.shape
     sizes = [shape[a] for a in axes]
     common = broadcast([t.expr.shape for t in tensors], "index tensors")
+    if prod(sizes) > dtypes.int32.max:
+        tensors = [convert(t, dtypes.int64) if t.expr.dtype is dtypes.int32 else t for t in tensors]
     index: Tensor | None = None
     inside: Tensor | None = None
     for t, n in zip(tensors, sizes, strict=True):
@@ -199,6 +201,8 @@ def wrapped(index: Tensor, n: int) -> Tensor:
         raise UsageError(f"an index tensor must hold integers, saw {dtype.name}; cast it")
     if dtype not in (dtypes.int32, dtypes.int64):
         index = convert(index, dtypes.int64 if dtype.bits >= 32 else dtypes.int32)
+    if n > dtypes.int32.max:
+        index = convert(index, dtypes.int64)
     if dtype.kind == "uint":
         return index
     return where(lt(index, 0), add(index, n), index)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -167,3 +168,18 @@ def test_a_dtype_that_is_none_is_refused():
         Tensor([1], dtype=np.float32)  # type: ignore[arg-type] # what users of numpy try first
     with pytest.raises(UsageError, match="wanted a dtype"):
         Tensor.ones(1, dtype=np.float32)  # type: ignore[arg-type] # the same
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "steps"),
+    [(0, 1, 11), (-1, 2, 7), (5, -5, 4), (-3.25, 7.75, 9), (0, 3, 1000), (3, 5, 1), (0, 1, 0)],
+)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_evenly_spaced_numbers_are_rounded_once(start: float, stop: float, steps: int, dtype: str):
+    gaps = max(1, steps - 1)
+    exact = [Fraction(start) + (Fraction(stop) - Fraction(start)) * i / gaps for i in range(steps)]
+    got = Tensor.linspace(start, stop, steps, dtype=dtype).numpy()
+    want = np.array([float(n) for n in exact], np.float64)
+    np.testing.assert_allclose(got, want.astype(dtype), rtol=0 if dtype != "float64" else 4e-16, atol=1e-16)
+    if steps > 1:
+        assert (got[0], got[-1]) == (np.array(start, dtype), np.array(stop, dtype))

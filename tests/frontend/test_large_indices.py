@@ -1,0 +1,29 @@
+"""Index tensors of 32 bits into axes, and products of axes, that 32 bits do not count."""
+
+from __future__ import annotations
+
+import pytest
+
+from frontend import Tensor, dtypes
+
+LONG = 2**31 + 8
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint32"])
+def test_an_index_of_any_dtype_reads_an_axis_of_more_than_two_to_31(dtype: str):
+    x = Tensor.full((LONG,), 3, dtype="int8")
+    places = [5, 0] if dtype[0] == "u" else [5, -1]
+    assert x[Tensor(places, dtype=dtype)].tolist() == [3, 3]
+    places = Tensor([LONG - 1, -LONG, LONG], dtype="int64")
+    assert x.gather(0, places[:1]).tolist() == [3]
+    assert x[places[:2]].tolist() == [3, 3]
+
+
+def test_two_indices_name_a_place_beyond_two_to_31():
+    n = 70_000
+    row, column = Tensor([n - 1, 3, -1]), Tensor([n - 2, -1, 0])
+    assert row.dtype is dtypes.int32
+    x = Tensor.arange(n).reshape(n, 1).expand(n, n)
+    y = Tensor.arange(n).reshape(1, n).expand(n, n)
+    assert x[row, column].tolist() == [n - 1, 3, n - 1]
+    assert y[row, column].tolist() == [n - 2, n - 1, 0]
