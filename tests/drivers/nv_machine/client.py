@@ -111,6 +111,8 @@ def method(subchannel: int, address: int, *values: int, opcode: SecOp = SecOp.IN
 def sem(va: int, payload: int, operation: SemOperation = SemOperation.RELEASE, **fields: Any) -> list[int]:
     """Return host methods that release or acquire a semaphore of 64 bits."""
     fields.setdefault("PAYLOAD_SIZE", True)
+    if operation not in (SemOperation.RELEASE, SemOperation.REDUCTION):
+        fields.setdefault("ACQUIRE_SWITCH_TSG", True)
     words = (va & 0xFFFF_FFFF, va >> 32, payload & 0xFFFF_FFFF, payload >> 32)
     return method(0, HostMethod.SEM_ADDR_LO, *words, int(SemExecute(OPERATION=operation, **fields)))
 

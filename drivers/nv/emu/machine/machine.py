@@ -41,6 +41,8 @@ from drivers.nv.layouts.rm_classes import EngineType, copy_engine
 from drivers.nv.layouts.status import NvStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from drivers.emu.engine import Settings
     from drivers.nv.emu.machine.backing import Backing, CpuMapping
     from drivers.nv.emu.machine.channel import ChannelRun
@@ -91,6 +93,8 @@ class Machine:
         self.grids = Grids(settings)
         self.tracks = settings.checks.uninitialised
         """Whether reads of memory that nobody wrote are told."""
+        self.strict = settings.checks.caches
+        """Whether what is in doubt stops a channel."""
         self.races = Races() if settings.checks.global_races else None
         """Who judges work of different queues; None where nobody asked."""
         self.caches = Caches() if settings.checks.caches else None
@@ -293,6 +297,12 @@ class Machine:
         if message not in self._linted:
             self._linted.add(message)
             self.advise(message)
+
+    def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
+        """Judge what works here and need not elsewhere: a remark, and an error where all is checked."""
+        if self.strict:
+            raise error(message)
+        self.lint(message)
 
     def note(self, message: str) -> None:
         """Remember why a call was refused."""
