@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 FENCES = BARRIERS
 """The row of clocks that fences join."""
-CELL = 16
-"""Bytes of shadow of a byte of shared memory."""
+CELL = 32
+"""Bytes of shadow of a byte of shared memory: stamps of a writer and of two readers, then where each did it."""
+PLACES = 16
+"""Where the places of a cell begin, in the order of their stamps."""
 STRONG_CLOCK = 1 << 23
 CLOCK = STRONG_CLOCK - 1
 

@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import Report, ReportKind
+from drivers.emu.shadow_global import race_place
 from drivers.emu.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> li
             kind=what, kernel=program.translation.name, line=site.line, instruction=site.text,
             block=unflatten(group, work.grid), thread=unflatten(flat, work.block),
             access=_access(what, other), address=address if size else None, size=size,
-            nearest=_nearest(what, work, memory, address), other=_other(what, other, work, lanes),
+            nearest=_nearest(what, work, memory, address), other=_other(what, other, work, program),
         )  # fmt: skip
         found.setdefault((kind, number), report)
     return list(found.values())
@@ -65,10 +66,12 @@ def _nearest(kind: ReportKind, work: Work, memory: AddressSpace, address: int) -
     return ""
 
 
-def _other(kind: ReportKind, other: int, work: Work, lanes: int) -> str:
+def _other(kind: ReportKind, other: int, work: Work, program: Program) -> str:
     party = other & 0xFFFF_FFFF
     if kind is ReportKind.SHARED_RACE:
-        return f"warp {party} (threads from {unflatten(party * lanes, work.block)})"
+        number, thread = race_place(party)
+        site = program.translation.sites[number]
+        return f"line {site.line}: {site.text}; thread {unflatten(thread, work.block)}"
     if kind is ReportKind.GLOBAL_RACE:
         return f"block {unflatten(party, work.grid)}"
     if kind in (ReportKind.BARRIER_DEADLOCK, ReportKind.DIVERGENT_BARRIERS, ReportKind.BAD_BARRIER):

@@ -107,6 +107,12 @@ def _note_initialised(
             c.store(Value("i8", "1"), at)
 
 
+def place_of(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> Value:
+    """Return the word that names an instruction and a thread of its workgroup; it is never 0."""
+    thread = c.op("add", c.op("mul", WARP.load(c, warp, "index"), lib.lanes), lane)
+    return c.op("add", c.op("or", c.op("shl", site, _THREAD_BITS), thread), 1)
+
+
 def race_place(word: int) -> tuple[int, int]:
     """Return the number of the instruction and the thread of its workgroup that a place of a `RACE_CELL` names."""
     return (word - 1) >> _THREAD_BITS, (word - 1) & ((1 << _THREAD_BITS) - 1)

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 
 from drivers.emu import clocks
 from drivers.emu.addresses import ATOMIC, READ, STRONG
-from drivers.emu.clocks import CELL, CLOCK, STRONG_CLOCK
+from drivers.emu.clocks import CELL, CLOCK, PLACES, STRONG_CLOCK
 from drivers.emu.findings import i32, i64, tell, watch_parameters
 from drivers.emu.report import ReportKind
+from drivers.emu.shadow_global import place_of
 from drivers.emu.state import THREAD, WARP
 from drivers.emu.vector import Spilled, Value
 
@@ -49,7 +50,8 @@ def watch_shared(lib: Library) -> str:
         mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), 24), clock), flag)
         cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
 
-        def judge(stamp: Value, lane: Value, offset: Value) -> None:
+        def judge(cell: Value, at: int, lane: Value, offset: Value) -> None:
+            stamp = c.load("i32", c.gep(cell, at))
             other = c.op("lshr", stamp, 24)
             foreign = c.op("and", c.icmp("ne", other, 0), c.icmp("ne", other, c.op("add", index, 1)))
             both = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
@@ -61,7 +63,8 @@ def watch_shared(lib: Library) -> str:
                 party = c.op("sub", other, 1)
                 known = c.load("i32", clocks.clock(c, group, index, party))
                 with c.when(c.icmp("ugt", c.op("and", stamp, CLOCK), known)):
-                    tell(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, party)
+                    place = c.load("i32", c.gep(cell, PLACES + at))
+                    tell(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, place)
 
         def settled(stamp: Value) -> Value:
             """Whether a reader is nobody, this warp, or one whose reading this warp knows of."""
@@ -73,6 +76,7 @@ def watch_shared(lib: Library) -> str:
 
         with c.each_lane(mask) as lane:
             offset = all_in.get(lane)
+            place = place_of(lib, c, warp, site, lane)
             with c.when(c.icmp("ule", c.op("add", offset, size), limit)), c.count(size) as byte:
                 cell = c.gep(cells, c.op("mul", c.resize(c.op("add", offset, byte), 64), CELL))
                 last_write = c.load("i32", cell)
@@ -80,15 +84,18 @@ def watch_shared(lib: Library) -> str:
                     with c.when(c.op("and", c.icmp("eq", last_write, 0), relies)):
                         tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, kind, i32(0))
                 if checks.shared_races:
-                    judge(last_write, lane, offset)
+                    judge(cell, 0, lane, offset)
                     with c.when(writes):
                         for reader in (4, 8):
-                            judge(c.load("i32", c.gep(cell, reader)), lane, offset)
+                            judge(cell, reader, lane, offset)
                 with c.when(writes):
                     c.store(mine, cell)
+                    c.store(place, c.gep(cell, PLACES))
                 with c.otherwise(writes):
                     first = c.load("i32", c.gep(cell, 4))
-                    c.store(mine, c.gep(cell, c.select(settled(first), i64(4), i64(8))))
+                    at = c.select(settled(first), i64(4), i64(8))
+                    c.store(mine, c.gep(cell, at))
+                    c.store(place, c.gep(c.gep(cell, at), PLACES))
         c.ret()
 
     return lib.define("emu.watch.shared", "void", watch_parameters(lib, "i32"), body, core=True)

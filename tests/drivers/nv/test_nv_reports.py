@@ -81,7 +81,8 @@ def test_a_missing_barrier_is_named_with_its_line_and_both_sides(device: hcq.Dev
     (report,) = fault.reports
     assert "race" in report
     assert "ld.shared.u32" in report
-    assert "threads from (32, 0, 0)" in report, "the other side"
+    assert "st.shared.u32" in report, "the other side"
+    assert report.count("thread (") == 2, "of each side"
     assert report.splitlines()[0] in str(fault)
 
 

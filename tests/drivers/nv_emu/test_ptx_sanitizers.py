@@ -71,7 +71,9 @@ def test_each_missing_barrier_of_the_reduction_is_a_race(checked: Any, number: A
     _, findings = checked(REDUCE[:at] + REDUCE[at + len("bar.sync 0;") :])
     assert ReportKind.SHARED_RACE in {f.kind for f in findings}
     race = next(f for f in findings if f.kind is ReportKind.SHARED_RACE)
-    assert "warp" in race.other
+    assert ".shared.u32" in race.instruction
+    assert re.match(r"line \d+: (st|ld)\.shared\.u32 .*; thread \(\d+, 0, 0\)$", race.other)
+    assert race.other.split(":")[0] != f"line {race.line}", "the other side is another instruction"
     assert "shared" in race.instruction
 
 
