@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+import hcq
 from tools.bench.__main__ import main
+from tools.bench.rows import Bench, Report, Row, counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,6 +29,72 @@ def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.Ca
         assert row["p25"] <= row["median"] <= row["p75"]
         assert row["count"] > 0
         assert row["commit"]
+
+
+class Terminal(io.StringIO):
+    """A stream that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def row(median: float, p25: float = 1.0, p75: float = 1.0, unit: str = "us") -> Row:
+    return Row(
+        bench="b", case="c", unit=unit, median=median, p25=p25, p75=p75, count=3, device="cpu:0", commit="abc"
+    )
+
+
+@pytest.mark.parametrize("taken", [[0.0, 3510.0], [5.0], [1.0, 2.0, 100.0], [7.0, 7.0]])
+def test_no_quartile_lies_outside_of_the_samples(taken: list[float]) -> None:
+    rows: list[Row] = []
+    with hcq.open("cpu") as device:
+        bench = Bench(device, quick=False, name="b", commit="abc", report=rows.append)
+        bench.add("case", taken, unit="us")
+    (one,) = rows
+    assert min(taken) <= one.p25 <= one.median <= one.p75 <= max(taken)
+
+
+def test_in_a_terminal_each_row_is_shown_once() -> None:
+    screen = Terminal()
+    report = Report(screen, screen)
+    report(row(1.5))
+    report(row(2.5))
+    lines = screen.getvalue().splitlines()
+    assert len(lines) == 4
+    assert lines[0] == "cpu:0, commit abc"
+    assert lines[1].split() == ["bench", "case", "median", "unit", "[quartiles]", "samples"]
+    assert lines[2].split()[:4] == ["b", "c", "1.500", "us"]
+
+
+def test_rows_reach_the_file_as_they_come() -> None:
+    data, talk, file = io.StringIO(), io.StringIO(), io.StringIO()
+    report = Report(data, talk, file)
+    report(row(1.5))
+    assert json.loads(file.getvalue())["median"] == 1.5
+    assert data.getvalue() == file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("median", "unit", "shown"),
+    [
+        (627_300, "ns", "627.3 us"),
+        (1_755, "us", "1.755 ms"),
+        (0.25, "us", "250.0 ns"),
+        (0.5, "ns", "0.500 ns"),
+        (90_000, "ms", "90.00 s"),
+        (12_345.6, "GB/s", "12,346 GB/s"),
+        (42.0, "us", "42.00 us"),
+    ],
+)
+def test_a_time_is_shown_in_a_unit_that_fits_it(median: float, unit: str, shown: str) -> None:
+    text = row(median, median, median, unit).text()
+    assert shown in text
+    assert "e+" not in text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 kernels"), (1, "1 kernel"), (32, "32 kernels")])
+def test_a_count_agrees_with_its_noun(number: int, text: str) -> None:
+    assert counted(number, "kernel") == text
 
 
 def test_plot_is_drawn(tmp_path: Path) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from dataclasses import asdict
+from contextlib import ExitStack
 from importlib import import_module
+from math import floor, log10
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import hcq
-from tools.bench.rows import Bench, Row, commit
+from tools.bench.rows import Bench, Report, Row, commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,12 +28,12 @@ CASES = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the cases, print a JSON row a figure to stdout and a readable line to stderr."""
+    """Run the cases: a readable line a figure to stderr, and a JSON row to stdout unless it is a terminal."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Queue-level microbenchmarks.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of: {', '.join(CASES)}")
     parser.add_argument("--all", action="store_true", help="every case but cuda, which needs PyTorch")
     parser.add_argument("--device", default="auto", help="as hcq.open takes it (default: auto)")
-    parser.add_argument("--json", type=Path, help="write all rows to this file, too")
+    parser.add_argument("--json", type=Path, help="write each row to this file, too, as it comes")
     parser.add_argument("--plot", type=Path, help="draw the medians to this PNG (needs the [plot] extra)")
     parser.add_argument(
         "--quick", action="store_true", help="two samples a case: shows that it runs, not how fast"
@@ -48,20 +49,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
     rows: list[Row] = []
     label = commit()
-    with hcq.open(options.device, validate=False) as device:
+    with ExitStack() as undo:
+        file = undo.enter_context(options.json.open("w")) if options.json else None
+        report = Report(sys.stdout, sys.stderr, file)
+        device = undo.enter_context(hcq.open(options.device, validate=False))
         for name in names:
-            bench = Bench(device, quick=options.quick, name=name, commit=label)
+            bench = Bench(device, quick=options.quick, name=name, commit=label, report=report)
             import_module(CASES[name]).CASES[name](bench)
             rows += bench.rows
-    if options.json:
-        options.json.write_text("".join(json.dumps(asdict(row)) + "\n" for row in rows))
     if options.plot:
         plot(rows, options.plot)
     return 0
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw one bar a row, a panel a unit, quartiles as whiskers."""
+    """Draw one bar a row, a panel a unit, quartiles as whiskers.
+
+    Bars begin a decade below the smallest figure of their panel.
+    """
     import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
 
     mpl.use("Agg")
@@ -87,8 +92,9 @@ def plot(rows: Sequence[Row], path: Path) -> None:
             color="#5b8db8",
         )
         axis.set_xscale("log")
+        axis.set_xlim(left=10 ** (floor(log10(min(row.median for row in shown))) - 1))
         axis.set_xlabel(unit)
-    figure.suptitle(f"{rows[0].device}, {rows[0].commit}", fontsize=9)
+    figure.suptitle("\n".join(wrap(f"{rows[0].device}, {rows[0].commit}", 90)), fontsize=9)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

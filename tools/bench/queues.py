@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import hcq
 from tools.bench.kernels import empty
+from tools.bench.rows import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -80,8 +81,8 @@ def replay(bench: Bench) -> None:
             sets.append(sets.pop(0))
             executable.replay(sets[0])
 
-        bench.burst(f"{kernels} kernels, nothing changed", same, before=queue.sync)
-        bench.burst(f"{kernels} kernels, every input changed", changed, before=queue.sync)
+        bench.burst(f"{counted(kernels, 'kernel')}, nothing changed", same, before=queue.sync)
+        bench.burst(f"{counted(kernels, 'kernel')}, every input changed", changed, before=queue.sync)
         executable.close()
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
-import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,11 +32,38 @@ class Row:
     note: str = ""
 
     def text(self) -> str:
-        """The row for a human eye."""
-        spread = f"[{self.p25:.4g} … {self.p75:.4g}]"
+        """The row for a human eye: a time in the unit that gives it one to three digits before the point."""
+        scale, unit = _readable(self.median, self.unit)
+        spread = f"[{_figure(self.p25 * scale)} … {_figure(self.p75 * scale)}]"
         note = f"  {self.note}" if self.note else ""
-        figure = f"{self.median:>10.4g} {self.unit:5s}{spread:24s}n={self.count}"
+        figure = f"{_figure(self.median * scale):>10s} {unit:5s}{spread:24s}n={self.count}"
         return f"{self.bench:9s}{self.case:52s}{figure}{note}"
+
+
+HEADER = f"{'bench':9s}{'case':52s}{'median':>10s} {'unit':5s}{'[quartiles]':24s}samples"
+"""What stands above the lines of `Row.text`."""
+_TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def _readable(value: float, unit: str) -> tuple[float, str]:
+    """Return by what to multiply a figure, and in which unit it is then; only times change theirs."""
+    if unit not in _TIMES or value <= 0:
+        return 1.0, unit
+    seconds = value * _TIMES[unit]
+    fitting = [name for name, size in _TIMES.items() if seconds >= size]
+    best = fitting[-1] if fitting else "ns"
+    return _TIMES[unit] / _TIMES[best], best
+
+
+def _figure(value: float) -> str:
+    """Return four significant digits, never as a power of ten."""
+    digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2 if abs(value) >= 10 else 3
+    return f"{value:,.{digits}f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 kernel" or "2 kernels"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def commit() -> str:
@@ -48,14 +74,23 @@ def commit() -> str:
 
 
 class Bench:
-    """What a case gets: an open device, and a place to put its figures."""
+    """What a case gets: an open device, and a place for its figures. `report` is given each row at once."""
 
-    def __init__(self, device: hcq.Device, *, quick: bool, name: str, commit: str) -> None:
+    def __init__(
+        self,
+        device: hcq.Device,
+        *,
+        quick: bool,
+        name: str,
+        commit: str,
+        report: Callable[[Row], None],
+    ) -> None:
         self.device = device
         self.quick = quick
         self.name = name
         self.rows: list[Row] = []
         self._commit = commit
+        self._report = report
 
     def measure(
         self,
@@ -102,7 +137,9 @@ class Bench:
 
     def add(self, case: str, taken: Sequence[float], *, unit: str, note: str = "", device: str = "") -> float:
         """Put samples that were taken elsewhere (device timestamps, rates) into a row. Return the median."""
-        low, middle, high = statistics.quantiles(taken, n=4) if len(taken) > 1 else (taken[0],) * 3
+        # inclusive: the samples are all there is, and no quartile lies outside of them
+        quartiles = statistics.quantiles(taken, n=4, method="inclusive") if len(taken) > 1 else [taken[0]] * 3
+        low, middle, high = quartiles
         row = Row(
             bench=self.name,
             case=case,
@@ -116,7 +153,30 @@ class Bench:
             note=note,
         )
         self.rows.append(row)
-        sys.stderr.write(row.text() + "\n")
-        sys.stdout.write(json.dumps(asdict(row)) + "\n")
-        sys.stdout.flush()
+        self._report(row)
         return middle
+
+
+class Report:
+    """Writes rows as they come: JSON lines to `data` and to a file, a readable line to `talk`.
+
+    Where `data` is a terminal it shows the readable lines alone.
+    """
+
+    def __init__(self, data: TextIO, talk: TextIO, file: TextIO | None = None) -> None:
+        self._data = None if data.isatty() else data
+        self._talk = talk
+        self._file = file
+        self._begun = False
+
+    def __call__(self, row: Row) -> None:
+        """Write one row."""
+        if not self._begun:
+            self._talk.write(f"{row.device}, commit {row.commit}\n{HEADER}\n")
+            self._begun = True
+        self._talk.write(row.text() + "\n")
+        self._talk.flush()
+        for stream in (self._data, self._file):
+            if stream is not None:
+                stream.write(json.dumps(asdict(row)) + "\n")
+                stream.flush()
