@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from compiler import cache, stats
 from compiler.image import CompiledKernel, MalformedError, from_bytes, slots, to_bytes
+from compiler.recent import Recent
 from compiler.targets import target_of
 from compiler.text import kernel_key
 from hcq.config import config
@@ -31,10 +32,12 @@ None. The linear form is already free of repeated and loop-invariant work; the c
 SEVERAL = 3
 """Missing kernels from which on compiling in parallel pays."""
 
-MADE_LIMIT = 4096
-"""Kernels that this process keeps in memory; the disk keeps all."""
+MADE_BYTES = 64 << 20
+"""Of kernels that this process keeps in memory; the disk keeps more."""
+NODE_BYTES = 20
+"""Of a kernel's nodes in memory, a character of its text."""
 
-_made: dict[tuple[UOp, str], CompiledKernel] = {}
+_made: Recent[CompiledKernel] = Recent(MADE_BYTES)
 
 
 def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
@@ -46,7 +49,9 @@ def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
     UnsupportedError for an arch without a target.
     """
     found, key, text = _lookup(ast, arch)
-    return found if found is not None else _keep(ast, arch, key, _compile(ast, target_of(arch), text))
+    if found is not None:
+        return found
+    return _keep(ast, arch, (key, text), _compile(ast, target_of(arch), text))
 
 
 def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> list[CompiledKernel]:
@@ -68,7 +73,7 @@ def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> li
     errors: list[HcqError] = []
     for ast, result in _compile_all(missing, arch, isolate=isolate):
         if isinstance(result, CompiledKernel):
-            found[ast] = _keep(ast, arch, missing[ast][0], result)
+            found[ast] = _keep(ast, arch, missing[ast], result)
         else:
             errors.append(result)
     if errors:
@@ -141,20 +146,20 @@ def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
             _say(f"compiler cache: {error}; compiling again")
         return None, key, text
     stats.count_hit()
-    _remember(ast, arch, kernel)
+    _remember(ast, arch, kernel, text)
     return kernel, key, text
 
 
-def _keep(ast: UOp, arch: str, key: str, kernel: CompiledKernel) -> CompiledKernel:
+def _keep(ast: UOp, arch: str, place: tuple[str, str], kernel: CompiledKernel) -> CompiledKernel:
+    """Keep a kernel on disk under its key, and here; `place` is its key and its text."""
+    key, text = place
     cache.put(key, to_bytes(kernel))
-    _remember(ast, arch, kernel)
+    _remember(ast, arch, kernel, text)
     return kernel
 
 
-def _remember(ast: UOp, arch: str, kernel: CompiledKernel) -> None:
-    if len(_made) >= MADE_LIMIT:
-        _made.clear()
-    _made[ast, arch] = kernel
+def _remember(ast: UOp, arch: str, kernel: CompiledKernel, text: str) -> None:
+    _made.put((ast, arch), kernel, len(kernel.image.code) + NODE_BYTES * len(text))
 
 
 def forget() -> None:

@@ -9,6 +9,7 @@ import pytest
 from compiler import cache, llvm, stats
 from compiler.compile import compile_kernel, compile_many, forget
 from compiler.ops import Ops
+from compiler.recent import Recent
 from compiler.text import kernel_key
 from hcq.config import override
 from hcq.errors import UnsupportedError
@@ -250,3 +251,29 @@ def test_a_mask_operation_without_a_range_is_legal(folder):
     x, y = np.ones(1, np.float32), np.zeros(1, np.float32)
     HostKernel(kernel.image.code).run([y.ctypes.data, x.ctypes.data], [], 1)
     np.testing.assert_allclose(y, np.e, rtol=1e-6)
+
+
+def test_kernels_in_memory_are_bounded_by_bytes_and_those_used_last_stay():
+    recent = Recent(1000)
+    for n in range(10):
+        recent.put(n, str(n), 300)
+        assert recent.get(0) == "0"
+        assert recent.nbytes <= 1000
+    assert [n for n in range(10) if recent.get(n)] == [0, 8, 9]
+    recent.put(0, "larger", 5000)
+    assert (len(recent), recent.get(0), recent.nbytes) == (1, "larger", 5000)
+    recent.put(1, "one", 10)
+    assert (recent.get(0), recent.nbytes) == (None, 10)
+    recent.put(1, "again", 20)
+    assert (recent.get(1), recent.nbytes) == ("again", 20)
+    recent.clear()
+    assert (len(recent), recent.nbytes) == (0, 0)
+
+
+def test_a_kept_kernel_counts_with_its_code_and_its_nodes(folder):
+    from compiler.compile import _made
+
+    kernel = compile_kernel(add_number(21.0), ARCH)
+    assert _made.nbytes > len(kernel.image.code) + len(kernel_key(add_number(21.0)))
+    forget()
+    assert _made.nbytes == 0

@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from compiler import compile as compiling
+from compiler import graph
 from compiler.dtype import dtypes
+from compiler.schedule import schedule
 from compiler.uop import const, table_size
 from frontend import Tensor, expr, lazy, plan, stats
+from tests.compiler.host_kernel import ARCH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,10 +47,13 @@ def test_nodes_of_earlier_plans_are_dropped() -> None:
 def test_kernels_in_memory_are_bounded() -> None:
     x = Tensor(np.arange(16, dtype="f"))
     (x.sin() - x.max()).realize()
-    (key, kernel), *_ = compiling._made.items()
-    compiling._made.update({(key[0], str(i)): kernel for i in range(compiling.MADE_LIMIT)})
+    (item,) = schedule([graph.unary("SIN", graph.param(0, (16,), dtypes.float32))])
+    kernel = compiling.compile_kernel(item.ast, ARCH)
+    for i in range(200):
+        compiling._made.put(i, kernel, compiling.MADE_BYTES // 100)
+    assert len(compiling._made) <= 100
     (x.cos() - x.min()).realize()
-    assert len(compiling._made) < compiling.MADE_LIMIT
+    assert compiling._made.nbytes <= compiling.MADE_BYTES
 
 
 SHAPES = """
