@@ -26,6 +26,7 @@ from hcq.heap import Heap
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Buffer
 from hcq.process import OPEN, remember, traced
+from hcq.profile import SpanLog
 from hcq.program import Program
 from hcq.queue import Queue
 from hcq.signal import LOST, Point, Signal, Stamp
@@ -37,14 +38,12 @@ if TYPE_CHECKING:
     from hcq.errors import FaultReport
     from hcq.graph import Executable
     from hcq.memory import Block
-    from hcq.profile import Clock, Span, Timed
+    from hcq.profile import Clock, Span
     from hcq.program import KernelImage
     from hcq.signal import Refusal
     from hcq.validate import Watch
 
 DEFAULT = BufferSpec()
-PENDING_SPANS = 4096
-"""Submissions whose time records are kept before those that are written become spans."""
 CLOSE_S = 10.0
 """How long `close` waits for work in flight before it stops the queues."""
 _EPOCHS = itertools.count()
@@ -86,12 +85,7 @@ class Device:
         self._dead_programs: deque[tuple[list[Point], DriverProgram]] = deque()
         self.leftovers = False
         """Whether memory or programs wait to be freed: see `free_leftovers`."""
-        self._pending_spans: list[tuple[Queue, list[Timed]]] = []
-        self._most_pending = PENDING_SPANS
-        self._spans: list[Span] = []
-        """Completed, and not given to `spans` yet."""
-        self._traced: list[Span] = []
-        """Completed, for the trace: what `spans` returns belongs there, too."""
+        self.span_log = SpanLog(keep=bool(trace))
         with ExitStack() as undo:
             undo.callback(setattr, self, "_stopped", True)
             undo.callback(setattr, self, "closed", True)
@@ -244,43 +238,14 @@ class Device:
             if wait:
                 self.sweep()
 
-    def expect_spans(self, queue: Queue, spans: list[Timed]) -> None:
-        """Read these time records once they are written."""
-        self._pending_spans.append((queue, spans))
-        if len(self._pending_spans) >= self._most_pending:
-            self._read_spans()
-            self._most_pending = max(PENDING_SPANS, 2 * len(self._pending_spans))
-
     def spans(self) -> list[Span]:
         """Return the spans that were completed since the last call, in order of their start.
 
         Those of command buffers recorded with `span`; with a trace those of whole submissions; with `profile`
         those of each kernel, copy and fill.
         """
-        self._read_spans()
-        out, self._spans = sorted(self._spans, key=lambda span: (span.start_ns, -span.end_ns)), []
-        return out
-
-    def _read_spans(self) -> None:
-        """Turn the time records that are written into spans."""
-        from hcq.profile import Span  # noqa: PLC0415 - only here
-
-        clock = self.clock()
-        pending = self._pending_spans[:]
-        del self._pending_spans[: len(pending)]  # never another list: submissions add to this one
-        done: list[Span] = []
-        for queue, spans in pending:
-            left = [span for span in spans if not span[2].ticks]
-            if left:
-                self._pending_spans.append((queue, left))
-            done += [
-                Span(name, queue.label, clock.to_ns(begin.ticks), clock.to_ns(end.ticks))
-                for name, begin, end in spans
-                if end.ticks
-            ]
-        self._spans += done
-        if self.trace:
-            self._traced += done
+        self.span_log.read(self.clock())
+        return self.span_log.take()
 
     def keep(self, executable: Executable) -> None:
         """Remember an executable, to have it let go of buffers when memory is short."""
@@ -397,11 +362,7 @@ class Device:
         """Lift the refusal: the device recovered."""
         with self._lock:
             self._report = None
-            self._pending_spans[:] = [
-                (queue, written)
-                for queue, spans in self._pending_spans
-                if (written := [span for span in spans if span[2].ticks])
-            ]
+            self.span_log.drop_lost()
             self.refuse(None)
         self.sweep()
 
@@ -464,9 +425,8 @@ class Device:
         stuck = self._stuck(timeout_s)
         if self.trace:
             if self._report is None:
-                self._read_spans()
-            done, self._traced = self._traced, []
-            traced(self.trace, done)
+                self.span_log.read(self.clock())
+            traced(self.trace, self.span_log.take_kept())
         return stuck
 
     def _stuck(self, timeout_s: float) -> str:

@@ -19,6 +19,7 @@ from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
 from hcq.params import Param, Patch
 from hcq.patchplan import compile_bind
+from hcq.profile import timed
 from hcq.replica import Replica
 from hcq.signal import Stamp
 
@@ -273,15 +274,13 @@ class Executable:
         queue.submit_prebuilt(prebuilt.stream, point, kept)
         if queue.device.trace:
             queue.send([Timestamp(end)])
-            queue.device.expect_spans(queue, [(segment.label or self.label or "replay", begin, end)])
+            queue.device.span_log.expect(queue, [(segment.label or self.label or "replay", begin, end)])
         return point
 
     def _send_timed(
         self, replica: Replica, segment: Segment, waits: list[Point], values: Mapping[Param, Value]
     ) -> Point:
         """Encode a segment anew, with records of its own around each kernel: a replay reuses none."""
-        from hcq.profile import timed  # noqa: PLC0415 - only when profiling
-
         queue = segment.queue
         todo, spans = timed(segment.commands)
         begin, end = Stamp(), Stamp()
@@ -291,7 +290,7 @@ class Executable:
         point = queue.send([*[Wait(p.signal, p.value - p.signal.base) for p in waits], *todo], values)
         self._tails[queue] = point
         replica.points = [self._tails[queue] for queue in self.queues if queue in self._tails]
-        queue.device.expect_spans(queue, spans)
+        queue.device.span_log.expect(queue, spans)
         return point
 
     def forget(self) -> None:

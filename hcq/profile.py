@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hcq.commands import Command
+    from hcq.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,68 @@ def timed(commands: Sequence[Command]) -> tuple[list[Command], list[Timed]]:
         out += (Timestamp(begin), command, Timestamp(end))
         spans.append((name, begin, end))
     return out, spans
+
+
+PENDING = 4096
+"""Submissions whose time records are kept before those that are written become spans."""
+
+
+class SpanLog:
+    """The spans of a device's submissions: expected, then completed. Threads may share it.
+
+    With `keep` what was completed is kept for a trace, also when a program took it.
+    """
+
+    def __init__(self, *, keep: bool) -> None:
+        self.pending: list[tuple[Queue, list[Timed]]] = []
+        """Never another list: submissions add to this one."""
+        self._most = PENDING
+        self._keep = keep
+        self._done: list[Span] = []
+        self._kept: list[Span] = []
+
+    def expect(self, queue: Queue, spans: list[Timed]) -> None:
+        """Read these time records once they are written."""
+        self.pending.append((queue, spans))
+        if len(self.pending) >= self._most:
+            self.read(queue.device.clock())
+            self._most = max(PENDING, 2 * len(self.pending))
+
+    def read(self, clock: Clock) -> None:
+        """Turn the time records that are written into spans."""
+        pending = self.pending[:]
+        del self.pending[: len(pending)]
+        done: list[Span] = []
+        for queue, spans in pending:
+            left = [span for span in spans if not span[2].ticks]
+            if left:
+                self.pending.append((queue, left))
+            done += [
+                Span(name, queue.label, clock.to_ns(begin.ticks), clock.to_ns(end.ticks))
+                for name, begin, end in spans
+                if end.ticks
+            ]
+        self._done += done
+        if self._keep:
+            self._kept += done
+
+    def take(self) -> list[Span]:
+        """Return what was completed since the last call, in order of the start."""
+        out, self._done = sorted(self._done, key=lambda span: (span.start_ns, -span.end_ns)), []
+        return out
+
+    def take_kept(self) -> list[Span]:
+        """Return what was completed and not yet put into a trace."""
+        out, self._kept = self._kept, []
+        return out
+
+    def drop_lost(self) -> None:
+        """Expect no more of what a fault ended."""
+        self.pending[:] = [
+            (queue, written)
+            for queue, spans in self.pending
+            if (written := [span for span in spans if span[2].ticks])
+        ]
 
 
 def _name(command: Command) -> str:

@@ -18,6 +18,7 @@ from hcq.commands import Command, CommandBuffer, Timestamp, Wait
 from hcq.errors import OutOfMemoryError, UnsupportedError, UsageError
 from hcq.locks import unless_taken
 from hcq.prebuilt import Arena, Prebuilt
+from hcq.profile import timed
 from hcq.signal import LOST, SLOT_VALUES, Point, Stamp, Timeline
 from hcq.stream import Stream
 
@@ -207,15 +208,13 @@ class Queue:
         """Add the time records of a trace, and have the device read all spans once they ran."""
         spans = list(commands.spans)
         if self.device.profile:
-            from hcq.profile import timed  # noqa: PLC0415 - only when profiling
-
             todo, more = timed(todo)
             spans += more
         if self.device.trace:
             begin, end = Stamp(), Stamp()
             spans.append((commands.label or f"{len(commands)} commands", begin, end))
             todo = [Timestamp(begin), *todo, Timestamp(end)]
-        self.device.expect_spans(self, spans)
+        self.device.span_log.expect(self, spans)
         return todo
 
     def submit_prebuilt(self, stream: Stream, point: Point, kept: Sequence[object]) -> None:

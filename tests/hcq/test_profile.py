@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcq.device import PENDING_SPANS
 from hcq.graph import Graph
-from hcq.profile import Clock, Span, chrome_trace
+from hcq.profile import PENDING, Clock, Span, chrome_trace
 from hcq.registry import wrap
 from tests.hcq.fake import FakeDevice
 
@@ -122,10 +121,10 @@ def test_many_submissions_without_a_reader_keep_no_more_time_records_than_a_few_
     with wrap(FakeDevice(), profile=True) as device:
         a = device.alloc(64)
         record = device.compute.record().fill(a, 1)
-        for _ in range(PENDING_SPANS + 10):
+        for _ in range(PENDING + 10):
             device.compute.submit(record).wait()
-        assert len(device._pending_spans) < PENDING_SPANS
-        assert len(device.spans()) == PENDING_SPANS + 10
+        assert len(device.span_log.pending) < PENDING
+        assert len(device.spans()) == PENDING + 10
 
 
 def test_a_device_that_is_stuck_writes_what_it_did(tmp_path: Path):
