@@ -180,6 +180,7 @@ class Teller:
         """Tell one result: a line for a variant, all that decides for a failure."""
         sys.stderr.write(heading(result) + "\n")
         if result.variant and not self._verbose:
+            sys.stderr.write(f"          {said}\n" if (said := first_line(result.error)) else "")
             return
         for name, value in ({} if result.variant and result.passed else result.facts).items():
             sys.stderr.write(f"          {name}: {value}\n")
@@ -205,11 +206,15 @@ def heading(result: Result) -> str:
     where += f", {result.variant}: {result.choices}  ({result.seconds:.2f} s)"
     if result.passed:
         return f"pass {where}"
-    said = result.error.strip().split("\n", 1)[0][:160]
     if not result.offered:
-        return f"n/a  {where}\n          not offered here: {said}"
+        return f"n/a  {where}\n          this GPU or driver does not offer it"
     why = f"expected: {result.expected}" if result.expected else "does not count: it is a variant"
-    return f"no   {where}\n          {why}\n          {said}"
+    return f"no   {where}\n          {why}"
+
+
+def first_line(error: str) -> str:
+    """Return the start of an error that a line of the terminal holds."""
+    return error.strip().split("\n", 1)[0][:160]
 
 
 def summary(ladder: Ladder) -> str:

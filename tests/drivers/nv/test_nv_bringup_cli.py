@@ -77,9 +77,12 @@ def test_a_variant_names_its_rung_and_whether_its_failure_counts(capsys: pytest.
     assert "expected: nobody does it" in text
     text = told(capsys, result(passed=False, offered=False, **raw))
     assert text.startswith("n/a ")
-    assert "not offered here" in text
+    assert "does not offer it" in text
+    assert "Kind: it was wrong" in text
     assert told(capsys, result(passed=True, variant="preset x")).startswith("pass  18  a kernel stores")
-    assert told(capsys, result(passed=False, **raw), verbose=True).count("call ioctl(1)") == 12
+    text = told(capsys, result(passed=False, **raw), verbose=True)
+    assert text.count("call ioctl(1)") == 12
+    assert text.count("Kind: it was wrong") == 1
 
 
 def test_a_failure_shows_its_error_and_where_the_raw_evidence_is(capsys: pytest.CaptureFixture[str]) -> None:
