@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from hcq.blame import impossible, nearest_pages, overshot, stuck_text, timeout_text, with_kernel
+from hcq.blame import graph_text, impossible, nearest_pages, overshot, stuck_text, timeout_text, with_kernel
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, SignalTimeout, UnsupportedError, UsageError
 from hcq.heap import Heap
@@ -265,6 +265,11 @@ class Device:
             raise self.refusal()
         return self.driver.wait(va, value, timeout_s)
 
+    def woke(self) -> None:
+        """Note, for the validation layer, that this thread waits no more."""
+        if self.watch is not None:
+            self.watch.woke()
+
     def saw(self, signal: Signal, value: int) -> None:
         """Note, for the validation layer, that the host saw a signal's slot at `value`."""
         if self.watch is not None:
@@ -282,11 +287,37 @@ class Device:
         self.faulted(report)
         raise self.refusal() if self.refusal is not None else DeviceFault(report)
 
-    def poll_faults(self, signal: Signal | None = None, value: int = 0) -> None:
+    def poll_faults(self, signal: Signal | None = None, value: int = 0, *, timed: bool = True) -> None:
         """Raise when this device, or one that its queues wait for, is faulted or closed.
 
-        With validation on also when nothing can raise the slot of `signal` to `value`.
+        With validation on also when nothing can raise the slot of `signal` to `value`, unless the wait is
+        `timed`: whoever waits so may go on and raise it.
         """
+        self._poll_awaited()
+        if signal is not None:
+            self.poll_lost(signal, value)
+            if self.watch is not None and (self._closing or not timed):
+                try:
+                    self.watch.waiting(signal, value)
+                except UsageError:
+                    self.poll_lost(signal, value)  # a recovery meanwhile is why nothing can raise it
+                    raise
+
+    def poll_room(self, queue: Queue, words: int, *, timed: bool) -> None:
+        """Raise when the ring of `queue`, which is full, can never take so many words; see `poll_faults`."""
+        if self._closing:
+            raise UsageError(f"{self.name} is closed")
+        self._poll_awaited()
+        if LOST:
+            from hcq.recovery import doom  # noqa: PLC0415 - only after a fault
+
+            if (reason := doom(queue)) is not None:
+                raise reason()
+        if self.watch is not None and not timed:
+            self.watch.stalled(queue, words)
+
+    def _poll_awaited(self) -> None:
+        """Raise when this device, or one that its queues wait for, is faulted or closed."""
         from hcq.inflight import awaited  # noqa: PLC0415 - only when a wait takes long
 
         seen: set[Device] = set()
@@ -300,14 +331,6 @@ class Device:
             if device.refusal is not None:
                 raise device.refusal()
             todo += {owner for owner in awaited(device.queues) if isinstance(owner, Device)} - seen
-        if signal is not None:
-            self.poll_lost(signal, value)
-            if self.watch is not None:
-                try:
-                    self.watch.waiting(signal, value)
-                except UsageError:
-                    self.poll_lost(signal, value)  # a recovery meanwhile is why nothing can raise it
-                    raise
 
     def poll_lost(self, signal: Signal, value: int) -> None:
         """Raise when the slot of `signal` was to reach `value` by lost work, or behind such work."""
@@ -329,8 +352,8 @@ class Device:
             self._raw = report
             if report.va is not None:
                 report = replace(report, nearest=self.nearest(report.va, told=report.nearest))
-            if not report.stuck_at:
-                report = replace(report, stuck_at=stuck_text(self))
+            stuck = stuck_text(self) if not report.stuck_at else report.stuck_at + graph_text(self)
+            report = replace(report, stuck_at=stuck)
             if not report.arguments:
                 running = [one for queue in self.queues for one in queue.inflight()]
                 report = with_kernel(report, [kept for point, kept in running if not point.passed()])

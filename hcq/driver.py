@@ -4,7 +4,8 @@ A vendor is a `Driver` that enumerates and opens; a `DriverDevice` that owns mem
 `Encoder` that turns neutral commands into the words of one kind of queue; a `Ring` that makes words visible
 to the device and rings the bell. Every method is required: a driver that cannot do a thing raises
 `UnsupportedError` and says why. Nothing here is thread-safe by itself: the queue above holds its lock around
-`encode` and `submit`.
+`encode` and `submit`. Threads that a driver starts have names that begin with "hcq ": the validation layer
+takes every other thread of the process for one that may submit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hcq.commands import Command
     from hcq.errors import FaultReport
@@ -112,16 +113,29 @@ class Encoder(Protocol):
 class Ring(Protocol):
     """One hardware ring."""
 
+    words: int
+    """Most words that one submission may have."""
+    submissions: int
+    """Most submissions that can be in the ring at once."""
+    stalled: Callable[[], None]
+    """Called while `submit` waits for room, at least every few milliseconds; the queue sets it.
+
+    What it raises ends `submit`, with nothing sent.
+    """
+
     def submit(self, stream: Stream) -> None:
         """Make the words of `stream` visible to the device, in order, and ring the bell.
 
-        Sleeps while the ring is full, polling `DriverDevice.fault`; a stream larger than the ring is a
-        `UsageError`.
+        Sleeps while the ring is full, polling `DriverDevice.fault` and calling `stalled`. A stream of more
+        than `words` words is a `UsageError`; the queue above sends it from memory of its own.
         """
         ...
 
     def stuck(self) -> str:
-        """Say what the queue is doing, in words, for `SignalTimeout` and `FaultReport`; empty when idle."""
+        """Say what the queue is doing, in words, for `SignalTimeout` and `FaultReport`; empty when idle.
+
+        A signal is called "the signal at 0x..." here; whoever shows the text puts its label there.
+        """
         ...
 
     def close(self) -> None:

@@ -138,14 +138,18 @@ class Executable:
                 self._check(i, value)  # says in words what the generated code tripped over
             raise
 
-    def replay(self, given: Sequence[Value] = (), *, after: Sequence[Point] = ()) -> Point:
+    def replay(
+        self, given: Sequence[Value] = (), *, after: Sequence[Point] = (), timeout_s: float | None = None
+    ) -> Point:
         """Run the graph with these values, one a parameter in the order of creation; return when it is done.
 
         Pointer parameters take Buffers, the others numbers. Nothing is encoded and, in a copy that is bound
-        to the same values already, nothing is written. Raises before anything is sent.
+        to the same values already, nothing is written. While all copies are in flight, or its first queue has
+        no room, it waits, each time `timeout_s` seconds at most: then `SignalTimeout`. Raises before anything
+        is sent.
         """
-        if after or not self._short:
-            return self._replay(given, after)
+        if after or not self._short or timeout_s is not None:
+            return self._replay(given, after, timeout_s)
         (segment,) = self.segments
         queue = segment.queue
         if queue.refusal is not None:  # before the lock too: after a fork nobody releases it
@@ -154,7 +158,7 @@ class Executable:
             if queue.refusal is not None:
                 raise queue.refusal()
             if self.closed:
-                return self._replay(given, after)  # closed meanwhile: it says so
+                return self._replay(given, after, None)  # closed meanwhile: it says so
             replica = self._next()
             if given != replica.kept.given:
                 self._bind(replica, given)
@@ -178,7 +182,13 @@ class Executable:
         refusals = [queue.refusal for queue in self.queues if queue.refusal is not None]
         return refusals[0]() if refusals else None
 
-    def submit(self, values: Mapping[Param, Value] | None = None, *, after: Sequence[Point] = ()) -> Point:
+    def submit(
+        self,
+        values: Mapping[Param, Value] | None = None,
+        *,
+        after: Sequence[Point] = (),
+        timeout_s: float | None = None,
+    ) -> Point:
         """Run the graph with values by parameter; the friendly way, every value is checked."""
         values = values or {}
         strangers = [param.name for param in values if param not in self.params]
@@ -191,9 +201,9 @@ class Executable:
         given = [values[param] for param in self.params]
         for i, value in enumerate(given):
             self._check(i, value)
-        return self.replay(given, after=after)
+        return self.replay(given, after=after, timeout_s=timeout_s)
 
-    def _next(self) -> Replica:
+    def _next(self, timeout_s: float | None = None) -> Replica:
         """Return a replica that is not in flight. The locks are held."""
         replicas = self._replicas
         turn = self._turn + 1
@@ -206,7 +216,7 @@ class Executable:
                 return self._add_replica()
             for queue, point in zip(self.queues, points, strict=False):
                 queue.cover(point)
-                point.wait()
+                point.wait(timeout_s=timeout_s)
         if self._epochs[0] != self.devices[0].closes or len(self._epochs) > 1:
             self._verify()
         return replica
@@ -223,19 +233,19 @@ class Executable:
                 replica.unbind()
             self._epochs = epochs
 
-    def _replay(self, given: Sequence[Value], after: Sequence[Point]) -> Point:
+    def _replay(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
         """Replay over several queues, or with what the short way leaves out."""
         refused = self._refused()  # before the locks too: after a fork nobody releases them
         if refused is not None:
             raise refused
-        return held(self._locks(), lambda: self._replay_held(given, after))
+        return held(self._locks(), lambda: self._replay_held(given, after, timeout_s))
 
-    def _replay_held(self, given: Sequence[Value], after: Sequence[Point]) -> Point:
+    def _replay_held(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
         """Replay over several queues; their locks are held."""
         refused = self._refused()
         if refused is not None:
             raise refused
-        replica = self._next()
+        replica = self._next(timeout_s)
         if given != replica.kept.given:
             self._bind(replica, given)
         tails = dict(self._tails)
@@ -243,15 +253,21 @@ class Executable:
             if queue in tails:
                 queue.cover(tails[queue])
             others = [tail for other, tail in tails.items() if (queue, other) in self._conflicts]
-            queue.hold([*after, *others])
+            queue.hold([*after, *others], timeout_s)
         values = dict(zip(self.params, given, strict=True))
         points: list[Point] = []
         for segment in self.segments:
-            points.append(self._send(replica, segment, [points[i] for i in segment.waits], values))
+            waits = [points[i] for i in segment.waits]
+            points.append(self._send(replica, segment, waits, values, None if points else timeout_s))
         return points[-1]
 
     def _send(
-        self, replica: Replica, segment: Segment, waits: list[Point], values: Mapping[Param, Value]
+        self,
+        replica: Replica,
+        segment: Segment,
+        waits: list[Point],
+        values: Mapping[Param, Value],
+        timeout_s: float | None,
     ) -> Point:
         queue = segment.queue
         if queue.watch is not None:
@@ -271,7 +287,7 @@ class Executable:
         kept = replica.kept
         if len(self.devices) > 1:
             kept = kept._replace(waits=tuple(Wait(p.signal, p.value - p.signal.base) for p in waits))
-        queue.submit_prebuilt(prebuilt.stream, point, kept)
+        queue.submit_prebuilt(prebuilt.stream, point, kept, timeout_s)
         if queue.device.trace:
             queue.send([Timestamp(end)])
             queue.device.span_log.expect(queue, [(segment.label or self.label or "replay", begin, end)])

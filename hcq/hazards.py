@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from hcq.binding import Value
-    from hcq.commands import CommandBuffer
     from hcq.queue import Queue
     from hcq.signal import Signal
 
@@ -89,7 +88,6 @@ class Draft:
     promises: list[tuple[Signal, Promise]] = field(default_factory=list)
     events: list[tuple[bool, Signal, int]] = field(default_factory=list)
     """(whether it waits, signal, slot value) in order."""
-    source: CommandBuffer | None = None
 
 
 class Ledger:

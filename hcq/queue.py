@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
 from hcq.arguments import ArgumentRing
 from hcq.binding import check_reach, look_up, piece, reaches, resolve
+from hcq.blame import room_text
 from hcq.commands import Command, CommandBuffer, Timestamp, Wait
-from hcq.errors import OutOfMemoryError, UnsupportedError, UsageError
+from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from hcq.locks import unless_taken
 from hcq.prebuilt import Arena, Prebuilt
 from hcq.profile import timed
-from hcq.signal import LOST, SLOT_VALUES, Point, Stamp, Timeline
+from hcq.signal import LOST, POLL_S, SLOT_VALUES, Point, Stamp, Timeline
 from hcq.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hcq.binding import Value
     from hcq.device import Device
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from hcq.signal import Refusal
     from hcq.validate import Watch
 
-_NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError)
+_NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)
 """Errors after which a ring has not taken the words."""
 _NUMBERS = itertools.count()
 
@@ -46,6 +49,9 @@ class Queue:
         "_encoder",
         "_ending",
         "_inflight",
+        "_needs",
+        "_patience",
+        "_stall",
         "_stream",
         "device",
         "index",
@@ -81,15 +87,19 @@ class Queue:
         self._arguments = ArgumentRing(device, self.retire_oldest, label=self.label)
         self._stream = Stream(device.info.word_bits, self._arguments)
         self._arguments.start(self._stream)
+        self._patience: float | None = None
+        """How many seconds the running submission may wait for room."""
+        self._needs = 0
+        """Words of what was handed to the ring last."""
+        self._stall: tuple[float, float] | None = None
+        """Since when the running submission waits for room, and when to look next at why."""
+        self.ring.stalled = _weakly(self)
         self._ending: Prebuilt | None = None
         """What ends a direct submission; None before the first one."""
 
     def record(self, *, label: str = "") -> CommandBuffer:
         """Return an empty command buffer for this kind of queue."""
-        commands = CommandBuffer(self.kind, self.device, label)
-        if self.watch is not None:
-            self.watch.recorded(commands)
-        return commands
+        return CommandBuffer(self.kind, self.device, label)
 
     def submit(
         self,
@@ -97,12 +107,14 @@ class Queue:
         *,
         after: Sequence[Point] = (),
         values: Mapping[Param, Value] | None = None,
+        timeout_s: float | None = None,
     ) -> Point:
         """Encode the commands, ring the doorbell, and return the point that is reached when they are done.
 
         `after` are points that must be reached before the first command starts. `values` gives the Params
-        that were left open. Raises before anything is sent: `UsageError`, `UnsupportedError`,
-        `OutOfMemoryError`, `DeviceFault`.
+        that were left open. While the ring has no room, it waits, `timeout_s` seconds at most. Raises before
+        anything is sent: `UsageError`, `UnsupportedError`, `OutOfMemoryError`, `DeviceFault`, and
+        `SignalTimeout` that names what the queue waits for.
         """
         if self.refusal is not None:  # before the lock too: after a fork nobody releases it
             raise self.refusal()
@@ -110,18 +122,18 @@ class Queue:
             raise UsageError(
                 f"{commands!r} was given to {self!r}\nhint: record it with that queue's record()"
             )
-        device = self.device
         with self.lock:
             if self.refusal is not None:
                 raise self.refusal()
+            device = self.device
             if commands.epoch != device.closes:
                 commands.verify(device)
             todo: list[Command] = [*self._waits(after), *commands.commands] if after else commands.commands[:]
             if commands.spans or device.trace or device.profile:
                 todo = self._timed(commands, todo)
             if self.watch is not None:
-                todo = self.watch.submission(self, commands.label, todo, values, source=commands)
-            return self._send(todo, values, todo)
+                todo = self.watch.submission(self, commands.label, todo, values)
+            return self._send(todo, values, todo, timeout_s)
 
     def _waits(self, after: Sequence[Point]) -> list[Wait]:
         """Return waits for the points that are not reached; those of this very queue are in order anyway."""
@@ -140,9 +152,14 @@ class Queue:
         return waits
 
     def _send(
-        self, todo: list[Command], values: Mapping[Param, Value] | None, kept: Sequence[object]
+        self,
+        todo: list[Command],
+        values: Mapping[Param, Value] | None,
+        kept: Sequence[object],
+        timeout_s: float | None = None,
     ) -> Point:
         """Encode and ring `todo` and the timeline's next value. The lock is held."""
+        self._patience = timeout_s
         self._sweep()
         stream, arguments = self._stream, self._arguments
         stream.clear()  # at the start: what an interrupt left there is of no use
@@ -159,6 +176,7 @@ class Queue:
         except _NOTHING_SENT:
             self.timeline.undo(point)
             arguments.finish(stream)
+            self._refused()
             raise
         self._ring(stream, point, kept)
         return point
@@ -170,15 +188,45 @@ class Queue:
         """
         inflight = self._inflight
         inflight.append((point, kept, self._stream.at))
+        self._needs = len(stream.words)
         try:
             self.ring.submit(stream)
         except _NOTHING_SENT:
             inflight.pop()
             self.timeline.undo(point)
+            self._refused()
             raise
+        finally:
+            if self._stall is not None:
+                self._stall = None
+                self.device.woke()
         if self.watch is not None:
-            self.watch.sent(self, point)
+            self.watch.sent(self, point, self._needs)
         self.timeline.last = point
+
+    def _refused(self) -> None:
+        if self.watch is not None:
+            self.watch.refused(self)
+
+    def _stalled(self) -> None:
+        """Look, while a submission waits for room: raise when none can come, or the time is over."""
+        now = time.monotonic()
+        if self._stall is None:
+            self._stall = now, now
+        start, look = self._stall
+        patience = self._patience
+        if patience is not None and now - start >= patience:
+            raise self._timeout(now - start)
+        if now < look:
+            return
+        self._stall = start, now + POLL_S
+        self.device.poll_room(self, self._needs, timed=patience is not None)
+
+    def _timeout(self, waited_s: float) -> SignalTimeout:
+        """Return the error of a submission for which there was no room in time."""
+        point = self._inflight[0][0]
+        text = f"{self.label} had no room for a submission for {waited_s:.1f} s"
+        return SignalTimeout(text + room_text(self), point=point, seen=point.signal.value, waited_s=waited_s)
 
     def _raising(self, point: Point) -> Sequence[int]:
         """Return the words that raise a point when everything before is done."""
@@ -217,10 +265,18 @@ class Queue:
         self.device.span_log.expect(self, spans)
         return todo
 
-    def submit_prebuilt(self, stream: Stream, point: Point, kept: Sequence[object]) -> None:
+    def submit_prebuilt(
+        self, stream: Stream, point: Point, kept: Sequence[object], timeout_s: float | None = None
+    ) -> None:
         """Ring words that an Executable made; they raise `point`, the timeline's newest. The lock is held."""
+        self._patience = timeout_s
         self._sweep()
         self._ring(stream, point, kept)
+
+    @property
+    def ending_words(self) -> int:
+        """How many words end a direct submission."""
+        return 0 if self._ending is None else len(self._ending.stream.words)
 
     def encode(self, commands: Sequence[Command], stream: Stream) -> None:
         """Append the words of commands to a stream of one's own. The lock is held by the caller."""
@@ -230,14 +286,14 @@ class Queue:
         """Submit bare commands, seen by no validation. The lock is held."""
         return self._send(commands, values, commands)
 
-    def hold(self, points: Sequence[Point]) -> None:
+    def hold(self, points: Sequence[Point], timeout_s: float | None = None) -> None:
         """Let what follows in this queue wait for points that are not reached. The lock is held."""
         waits = self._waits(points)
         if waits:
             todo: list[Command] = list(waits)
             if self.watch is not None:
                 self.watch.submission(self, "wait", todo, None)
-            self._send(todo, None, todo)
+            self._send(todo, None, todo, timeout_s)
 
     def _sweep(self) -> None:
         """Retire what is done: drop its references and its argument memory. The lock is held."""
@@ -259,7 +315,7 @@ class Queue:
         point = self._inflight[0][0]
         if point.value > self.timeline.last.value:
             return False  # all that is in flight was interrupted and may never have been sent
-        point.wait()
+        point.wait(timeout_s=self._patience)
         self._sweep()
         return True
 
@@ -318,3 +374,15 @@ class Queue:
 
     def __repr__(self) -> str:
         return f"<Queue {self.label}>"
+
+
+def _weakly(queue: Queue) -> Callable[[], None]:
+    """Return what a ring calls when it has no room: drivers outlive devices that were dropped."""
+    ref = weakref.ref(queue)
+
+    def stalled() -> None:
+        found = ref()
+        if found is not None:
+            found._stalled()  # noqa: SLF001 - of this module
+
+    return stalled

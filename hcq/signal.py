@@ -41,8 +41,12 @@ class Waiter(Protocol):
         """Sleep until the slot is >= `value` or the time is over; False may be early."""
         ...
 
-    def poll_faults(self, signal: Signal, value: int) -> None:
+    def poll_faults(self, signal: Signal, value: int, *, timed: bool) -> None:
         """Raise when a wait for `signal` cannot end: its device, or one waited for, faulted or is closed."""
+        ...
+
+    def woke(self) -> None:
+        """Note, for the validation layer, that this thread sleeps no more in `wait`."""
         ...
 
     def saw(self, signal: Signal, value: int) -> None:
@@ -129,16 +133,19 @@ class Signal:
         words, index = self._words, self._index
         start = time.monotonic()
         left = POLL_S if timeout_s is None else min(POLL_S, timeout_s)
-        while not self.device.wait_slot(self.va, target, left) and words[index] < target:
-            self.device.poll_faults(self, target)
-            if timeout_s is None:
-                continue
-            waited = time.monotonic() - start
-            if waited >= timeout_s and words[index] < target:
-                seen = self.value
-                text = self.device.stuck_on(self, value, waited)
-                raise SignalTimeout(text, point=Point(self, value), seen=seen, waited_s=waited)
-            left = max(0.0, min(POLL_S, timeout_s - waited))
+        try:
+            while not self.device.wait_slot(self.va, target, left) and words[index] < target:
+                self.device.poll_faults(self, target, timed=timeout_s is not None)
+                if timeout_s is None:
+                    continue
+                waited = time.monotonic() - start
+                if waited >= timeout_s and words[index] < target:
+                    seen = self.value
+                    text = self.device.stuck_on(self, value, waited)
+                    raise SignalTimeout(text, point=Point(self, value), seen=seen, waited_s=waited)
+                left = max(0.0, min(POLL_S, timeout_s - waited))
+        finally:
+            self.device.woke()
 
     def believe(self) -> None:
         """Raise `DeviceFault` when it holds more than was ever handed out: then it says nothing."""

@@ -2,8 +2,8 @@
 
 Opt-in (`HCQ_VALIDATE=1`, `hcq.open(..., validate=True)`). It checks that buffers and programs are open, that
 copies and launches stay inside their buffers and the device's limits, that kernels which conflict have a
-Barrier between them (`hcq.hazards`), that queues which share memory are ordered by points, and that every
-wait can be met (`hcq.waitgraph`).
+Barrier between them (`hcq.hazards`), and that queues which share memory are ordered by points. Waits of the
+host end with an error when nothing can come any more that meets them (`hcq.waitgraph`).
 
 With a seed it also reorders the kernels between two Barriers, so that nothing comes to rely on luck: they may
 overlap and finish in any order on real hardware.
@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING
 from hcq.commands import Command, Copy, Exec, Indirect, operands
 from hcq.errors import UsageError
 from hcq.hazards import Draft, Ledger, accesses, number, resolved
-from hcq.waitgraph import Pending, WaitGraph, name
+from hcq.waitgraph import HostWait, RoomWait, WaitGraph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hcq.binding import Value
-    from hcq.commands import CommandBuffer
     from hcq.memory import Buffer
     from hcq.params import Param
     from hcq.queue import Queue
@@ -70,33 +69,25 @@ class Watch:
         label: str,
         todo: list[Command],
         values: Mapping[Param, Value] | None,
-        *,
-        source: CommandBuffer | None = None,
     ) -> list[Command]:
-        """Refuse what is wrong with a submission; return its commands, reordered where they may be.
-
-        `source` is what was recorded: once submitted, its signals are promised, not merely possible.
-        """
+        """Refuse what is wrong with a submission; return its commands, reordered where they may be."""
         if self.check:
             values = values or {}
             with _SHARED.lock:
                 for command in todo:
                     self._lifetimes(queue, command)
                     self._limits(queue, command, values)
-                draft = _SHARED.ledger.draft(queue, label, todo, values)
-                draft.source = source
-                self._meetable(draft)
-                self._drafts[queue] = draft
+                self._drafts[queue] = _SHARED.ledger.draft(queue, label, todo, values)
         return self.reorder(todo)
 
-    def sent(self, queue: Queue, point: Point) -> None:
-        """Enter the submission that was judged last on this queue: it was sent, and ends at `point`."""
+    def sent(self, queue: Queue, point: Point, words: int) -> None:
+        """Enter the submission that was judged last on this queue: so many words, which end at `point`."""
         if not self.check:
             return
         with _SHARED.lock:
             draft = self._drafts.pop(queue, None) or _SHARED.ledger.draft(queue, "", [], {})
             _SHARED.ledger.commit(draft, point.signal, point.value - point.signal.base)
-            _SHARED.waits.commit(draft, point)
+            _SHARED.waits.commit(draft, point, words)
 
     def ended(self, queues: Sequence[Queue]) -> None:
         """Forget what was in flight in the rings of a device: it recovered, or is closed."""
@@ -147,33 +138,40 @@ class Watch:
         elif not isinstance(command, Indirect):
             list(accesses(command, values))  # refuses what lies outside its buffer
 
-    def _meetable(self, draft: Draft) -> None:
-        if not any(waits for waits, _, _ in draft.events):
-            return
-        more = Pending(draft.queue, draft.label, draft.events, None)
-        outcome = _SHARED.waits.play(more, without=draft.source)
-        if draft.queue in outcome.blocked:
-            lines = "".join(f"\n  {line}" for line in _SHARED.waits.text(outcome))
-            raise UsageError(f"{draft.label or 'a submission'} to {draft.queue.label} can never run:{lines}")
-
-    def recorded(self, commands: CommandBuffer) -> None:
-        """Count what a command buffer sets as possible as long as it exists."""
-        with _SHARED.lock:  # whoever plays the waits goes through all of them
-            _SHARED.waits.recorded(commands)
-
     def waiting(self, signal: Signal, value: int) -> None:
-        """Refuse a wait of the host that nothing can end."""
+        """Note that this thread waits for a signal's slot; raise `UsageError` when nothing can raise it."""
         if not self.check:
             return
         with _SHARED.lock:
-            outcome = _SHARED.waits.play()
-            reached = max(outcome.reached.get(signal, 0), signal.value - signal.base)
-            if not signal.host_set and reached < value:
-                lines = "".join(f"\n  {line}" for line in _SHARED.waits.text(outcome))
+            graph = _SHARED.waits
+            wait = HostWait(signal, value)
+            graph.block(wait)
+            outcome = graph.play()
+            if not graph.ends(outcome, wait) and not graph.may_come(outcome):
                 raise UsageError(
-                    f"the host waits for {name(signal)} >= {value + signal.base}, now {signal.value}, and "
-                    f"nothing recorded or submitted can raise it{lines}"
+                    f"the host waits for {wait}, and nothing can raise it: all that could is waiting itself"
+                    f"{_lines(graph.text(outcome))}"
                 )
+
+    def stalled(self, queue: Queue, words: int) -> None:
+        """Note that this thread waits for room in a ring; raise `UsageError` when none can come."""
+        if not self.check:
+            return
+        with _SHARED.lock:
+            graph = _SHARED.waits
+            wait = RoomWait(queue, words)
+            graph.block(wait)
+            outcome = graph.play()
+            if not graph.ends(outcome, wait) and not graph.may_come(outcome):
+                raise UsageError(
+                    f"{queue.label} has no room for a submission, and none can come: all that could make it "
+                    f"go on is waiting itself{_lines(graph.text(outcome))}"
+                )
+
+    def woke(self) -> None:
+        """Note that this thread waits no more."""
+        if self.check:
+            _SHARED.waits.unblock()
 
     def saw(self, signal: Signal, value: int) -> None:
         """Order what is submitted from now on after what raised `signal` to `value`: the host saw it."""
@@ -185,6 +183,11 @@ class Watch:
         """Return in words which queues cannot go on, and why."""
         with _SHARED.lock:
             return _SHARED.waits.text(_SHARED.waits.play())
+
+    def refused(self, queue: Queue) -> None:
+        """Forget the submission that was judged last on this queue: it was not sent."""
+        with _SHARED.lock:
+            self._drafts.pop(queue, None)
 
     def allocated(self, buffer: Buffer) -> None:
         """Remember a buffer, and where it is dropped, for fault reports."""
@@ -218,6 +221,10 @@ class Watch:
             else:
                 opened.append((va, size, repr(label)))
         return opened + closed + list(reversed(self._freed))
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "".join(f"\n  {line}" for line in lines)
 
 
 def _user_line() -> str:

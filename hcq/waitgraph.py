@@ -1,35 +1,71 @@
-"""Which waits can still be met: the submissions in flight are played forward, as far as signals let them."""
+"""Which waits can still be met: the submissions in flight are played forward, as far as signals let them.
+
+A wait may be submitted before its signal is recorded: who raises it may come later. It is a deadlock only
+when nothing can come any more, which is when everything that could submit or raise a signal waits itself:
+
+- every queue of a validated device is empty, or stands before a wait that this play does not meet;
+- every thread of the process waits, in `Signal.wait` or for room in a ring, for what the play does not give,
+  and without a timeout: after one it goes on. Threads of drivers, named "hcq ...", are not counted; any other
+  that lives may come;
+- no queue of an open device without validation has work in flight: what that raises is not known here.
+
+So a program with an idle thread of its own is never refused; its waits end by their timeouts (ADR 0013).
+"""
 
 from __future__ import annotations
 
-import weakref
+import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from hcq.commands import SetSignal
+from hcq.blame import called
+from hcq.process import open_devices
 from hcq.signal import LOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from hcq.commands import CommandBuffer
     from hcq.hazards import Draft
     from hcq.queue import Queue
     from hcq.signal import Point, Signal
 
-ANY = 1 << 64
+ANY = 1 << 65
 """More than any slot holds."""
-Event = tuple[bool, "Signal", int]
+DRIVERS_OWN = "hcq "
+"""How the names of drivers' threads begin."""
+
+
+class HostWait(NamedTuple):
+    """A thread that waits for a signal's slot."""
+
+    signal: Signal
+    value: int
+
+    def __str__(self) -> str:
+        return f"{called(self.signal)} >= {self.value + self.signal.base}, now {self.signal.value}"
+
+
+class RoomWait(NamedTuple):
+    """A thread that waits for room in a ring."""
+
+    queue: Queue
+    words: int
+    """Of what it submits."""
+
+    def __str__(self) -> str:
+        return f"room in the ring of {self.queue.label}"
 
 
 @dataclass(slots=True)
 class Pending:
-    """A submission in flight: its waits and sets, and the point that ends it."""
+    """A submission in flight: its waits and sets, the point that ends it, and its words in the ring."""
 
     queue: Queue
     label: str
-    events: list[Event]
-    point: Point | None
+    events: list[tuple[bool, Signal, int]]
+    """(whether it waits, signal, slot value) in order."""
+    point: Point
+    words: int
 
 
 @dataclass(slots=True)
@@ -41,33 +77,36 @@ class Outcome:
 
 
 class WaitGraph:
-    """The waits and sets in flight on validated devices, and what is recorded but not submitted."""
+    """The waits and sets in flight on validated devices, and the threads that wait."""
 
     def __init__(self) -> None:
         self._pending: list[Pending] = []
-        self._recorded: weakref.WeakSet[CommandBuffer] = weakref.WeakSet()
+        self._hosts: dict[int, HostWait | RoomWait] = {}
+        """What each waiting thread, by identity, waits for."""
 
-    def recorded(self, commands: CommandBuffer) -> None:
-        """Count what a command buffer sets as possible as long as it exists."""
-        self._recorded.add(commands)
-
-    def commit(self, draft: Draft, point: Point) -> None:
+    def commit(self, draft: Draft, point: Point, words: int) -> None:
         """Enter a submission that was sent."""
-        if draft.source is not None:
-            self._recorded.discard(draft.source)
         events = [*draft.events, (False, point.signal, point.value - point.signal.base)]
-        self._pending = [one for one in self._pending if one.point is not None and not one.point.passed()]
-        self._pending.append(Pending(draft.queue, draft.label, events, point))
+        self._pending = [one for one in self._pending if not one.point.passed()]
+        self._pending.append(Pending(draft.queue, draft.label, events, point, words))
 
     def recovered(self, queues: Sequence[Queue]) -> None:
         """Forget what was in flight in these queues: it is done, or lost."""
         self._pending = [one for one in self._pending if one.queue not in queues]
 
-    def play(self, more: Pending | None = None, *, without: CommandBuffer | None = None) -> Outcome:
-        """Play everything in flight, and one submission more that was recorded in `without`, forward."""
-        out = Outcome(self._possible(without))
-        lines: dict[Queue, list[tuple[Pending, Event]]] = {}
-        for pending in [*self._pending, *([more] if more else [])]:
+    def block(self, wait: HostWait | RoomWait) -> None:
+        """Note what this thread waits for."""
+        self._hosts[threading.get_ident()] = wait
+
+    def unblock(self) -> None:
+        """Note that this thread waits no more."""
+        self._hosts.pop(threading.get_ident(), None)
+
+    def play(self) -> Outcome:
+        """Play everything in flight forward."""
+        out = Outcome()
+        lines: dict[Queue, list[tuple[Pending, tuple[bool, Signal, int]]]] = {}
+        for pending in self._pending:
             lines.setdefault(pending.queue, []).extend((pending, event) for event in pending.events)
         at = dict.fromkeys(lines, 0)
         moved = True
@@ -76,10 +115,10 @@ class WaitGraph:
             for queue, line in lines.items():
                 while at[queue] < len(line):
                     _, (waits, signal, value) = line[at[queue]]
-                    if waits and self._value(out, signal) < value:
+                    if waits and _value(out, signal) < value:
                         break
                     if not waits:
-                        out.reached[signal] = max(self._value(out, signal), value)
+                        out.reached[signal] = max(_value(out, signal), value)
                     at[queue] += 1
                     moved = True
         for queue, line in lines.items():
@@ -88,42 +127,61 @@ class WaitGraph:
                 out.blocked[queue] = (pending, signal, value)
         return out
 
-    def _possible(self, without: CommandBuffer | None) -> dict[Signal, int]:
-        """Return what command buffers that were not submitted may set."""
-        out: dict[Signal, int] = {}
-        for commands in self._recorded.difference([without] if without else []):
-            for command in commands:
-                if isinstance(command, SetSignal):
-                    value = command.value if isinstance(command.value, int) else ANY
-                    out[command.signal] = max(out.get(command.signal, 0), value)
-        return out
+    def ends(self, out: Outcome, wait: HostWait | RoomWait) -> bool:
+        """Return whether a thread's wait ends by what is in flight; True also where that is not known."""
+        if isinstance(wait, HostWait):
+            return _value(out, wait.signal) >= wait.value
+        queue = wait.queue
+        if queue not in out.blocked:
+            return True
+        line = [one for one in self._pending if one.queue is queue]
+        behind = line[line.index(out.blocked[queue][0]) + 1 :]
+        # At rest before the wait, the ring holds the wait itself and the end of its submission as well.
+        least = 1 + queue.ending_words + sum(one.words for one in behind)
+        return least + wait.words <= queue.ring.words and len(behind) + 2 <= queue.ring.submissions
 
-    @staticmethod
-    def _value(out: Outcome, signal: Signal) -> int:
-        if signal.host_set or getattr(signal.device, "watch", None) is None:
-            return ANY
-        return max(out.reached.get(signal, 0), signal.value - signal.base)
+    def may_come(self, out: Outcome) -> bool:
+        """Return whether a thread, or a queue that is not watched, may still submit or raise a signal."""
+        for thread in threading.enumerate():
+            if not thread.name.startswith(DRIVERS_OWN):
+                wait = self._hosts.get(thread.ident or 0)
+                if wait is None or self.ends(out, wait):
+                    return True
+        return any(
+            not queue.timeline.last.passed()
+            for device in open_devices()
+            if device.watch is None or not device.watch.check
+            for queue in device.queues
+        )
 
     def text(self, outcome: Outcome) -> list[str]:
-        """Return the wait graph in words, a line a queue that cannot go on."""
-        return [
-            f"{queue.label}: {pending.label or 'a submission'} waits for {name(signal)} "
-            f">= {value + signal.base}, now {signal.value}; "
-            f"{self._raiser(outcome.blocked.values(), signal, value)}"
+        """Return the wait graph in words: a line a queue that cannot go on, a line a thread that waits."""
+        lines = [
+            f"{queue.label}: {pending.label or 'a submission'} waits for {HostWait(signal, value)}; "
+            f"{self._raiser(outcome, signal, value)}"
             for queue, (pending, signal, value) in outcome.blocked.items()
         ]
+        return [*lines, *self._threads()]
+
+    def _threads(self) -> Iterator[str]:
+        for thread in threading.enumerate():
+            wait = self._hosts.get(thread.ident or 0)
+            if wait is not None and thread is not threading.current_thread():
+                yield f"thread {thread.name} waits for {wait}"
 
     @staticmethod
-    def _raiser(blocked: Iterable[tuple[Pending, Signal, int]], signal: Signal, value: int) -> str:
-        for pending, _, _ in blocked:
+    def _raiser(outcome: Outcome, signal: Signal, value: int) -> str:
+        for pending, _, _ in outcome.blocked.values():
             if any(not waits and one is signal and to >= value for waits, one, to in pending.events):
                 who = pending.label or "a submission"
                 return f"raised by {who} on {pending.queue.label}, which waits itself"
         if signal in LOST:
             return f"what was to raise it is lost: {LOST[signal][1]()}"
-        return "nothing recorded or submitted raises it, and the host may not (host_set=False)"
+        return "nothing submitted raises it" + (", the host may" if signal.host_set else "")
 
 
-def name(signal: Signal) -> str:
-    """Return what to call a signal."""
-    return signal.label or f"the signal at {signal.va:#x}"
+def _value(out: Outcome, signal: Signal) -> int:
+    """Return what a signal's slot comes to hold."""
+    if getattr(signal.device, "watch", None) is None:
+        return ANY  # of a device without validation: what raises it is not known
+    return max(out.reached.get(signal, 0), signal.value - signal.base)

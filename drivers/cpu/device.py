@@ -45,6 +45,8 @@ from hcq.errors import (
 from hcq.profile import Clock
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from drivers.cpu.driver import CpuDriver
     from hcq.driver import BufferSpec, DriverDevice
     from hcq.program import KernelImage
@@ -83,6 +85,10 @@ CONTROL_TIMES = 2048
 """Where its timespecs lie."""
 
 
+def nothing() -> None:
+    """Do nothing."""
+
+
 class CpuRing:
     """One ring. The caller holds the queue's lock around `submit`."""
 
@@ -94,6 +100,10 @@ class CpuRing:
         self._write = 0
         self._read = 0
         """What `queue.read` was when last looked at."""
+        self.stalled: Callable[[], None] = nothing
+        """See `hcq.driver.Ring`; the two below, too."""
+        self.words = _RING_WORDS
+        self.submissions = RING_PACKETS
         self._bell = device.native_ring
         self._state = queue.va
 
@@ -128,13 +138,15 @@ class CpuRing:
         if size > RING_BYTES:
             raise UsageError(
                 f"{size // PACKET} packets do not fit the ring of {RING_PACKETS}\n"
-                "hint: submit them in parts, or compile them into a Graph"
+                "hint: `hcq.Queue.submit` sends so many from memory of their own"
             )
         device, queue = self._device, self.queue
         needed = self._write + size - RING_BYTES
         wanted = max(needed, self._write - RING_BYTES // 2)  # sleep once for half a ring, not for each packet
         while queue.read < needed:
             device.native_space(self._state, wanted, device.poll_va)
+            if queue.read < needed:
+                self.stalled()
             report = device.fault()
             if report is not None:
                 raise DeviceFault(report)
@@ -149,7 +161,8 @@ class CpuRing:
         if op == Op.WAIT and not (signal and signal == queue.stuck == first):
             return ""  # between two packets: `first` may be an operand of the next one, and no signal
         text = self._device.describe(op, first, second)
-        return f"{text}, {behind} packets behind it" if text and behind > 0 else text
+        packets = "1 packet" if behind == 1 else f"{behind} packets"
+        return f"{text}, {packets} behind it" if text and behind > 0 else text
 
     def close(self) -> None:
         """Stop the device: its threads serve all queues."""

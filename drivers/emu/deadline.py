@@ -30,7 +30,8 @@ class Deadline:
             first = not self._watched
             self._watched.append(self)
             if Deadline._watcher is None:
-                Deadline._watcher = threading.Thread(target=self._watch, name="emu-deadlines", daemon=True)
+                name = "hcq emu-deadlines"
+                Deadline._watcher = threading.Thread(target=self._watch, name=name, daemon=True)
                 Deadline._watcher.start()
             elif first:
                 self._lock.notify()

@@ -151,7 +151,7 @@ def _executor() -> ThreadPoolExecutor:
     with _pool_lock:
         if not _pool:
             _pool.append(
-                ThreadPoolExecutor(max_workers=max(os.cpu_count() or 1, 8), thread_name_prefix="emu")
+                ThreadPoolExecutor(max_workers=max(os.cpu_count() or 1, 8), thread_name_prefix="hcq emu")
             )
         return _pool[0]
 

@@ -192,7 +192,7 @@ class _Hands:
             fresh = self._idle == 0
             self._idle -= not fresh
         if fresh:
-            threading.Thread(target=self._work, args=(job,), name="emu-slices", daemon=True).start()
+            threading.Thread(target=self._work, args=(job,), name="hcq emu-slices", daemon=True).start()
         else:
             self._jobs.put(job)
 

@@ -38,6 +38,10 @@ _TAIL_WORDS: Final = push.SEM_WORDS
 """What the ring adds to a submission: the release of its number."""
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class NvRing:
     """One ring. Not thread-safe: the queue above holds its lock."""
 
@@ -54,6 +58,8 @@ class NvRing:
         self._setup = setup
         self._refresh = refresh
         self._fault = fault
+        self.stalled: Callable[[], None] = _nothing
+        """See `hcq.driver.Ring`; `words` and `submissions`, too."""
         self.memory: Memory = memories.push(_PUSH_START + PUSH_BYTES, label=f"push buffer of {channel.label}")
         view = self.memory.view
         assert view is not None, "host memory has a view"
@@ -62,6 +68,8 @@ class NvRing:
         self._capacity = len(self._words)
         self._entry = self.memory.va + _PUSH_START + channel.entry_level
         """The ring entry of no words: the address, which stands in it as it is, and its LEVEL."""
+        self.words = self._capacity - _TAIL_WORDS
+        self.submissions = ENTRIES - 1
         self.closed = False
         try:
             self.attach(channel)
@@ -145,6 +153,7 @@ class NvRing:
             report = self._fault()
             if report is not None:
                 raise DeviceFault(report)
+            self.stalled()
             time.sleep(_NAP_S)
 
     def reclaim(self) -> int:

@@ -191,7 +191,28 @@ def test_all_queues_go_round_in_a_ring(bare: Lab) -> None:
 def test_wait_that_nothing_can_meet_is_refused_at_once(lab: Lab) -> None:
     signal = lab.device.signal(label="never")
     with pytest.raises(hcq.UsageError, match="never"):
-        signal.wait(1, timeout_s=10_000)
+        signal.wait(1)
+
+
+def test_wait_may_be_submitted_before_its_signal_is_recorded(lab: Lab) -> None:
+    ready = lab.device.signal(label="ready")
+    point = lab.queue.submit(lab.queue.record().wait(ready, 1))
+    lab.copies.submit(lab.copies.record().signal(ready, 1))
+    point.wait(timeout_s=HANG_S)
+
+
+def test_full_ring_ends_a_submission_by_its_timeout_and_names_what_it_waits_for(bare: Lab) -> None:
+    gate = bare.device.signal(host_set=True, label="gate")
+    bare.queue.submit(bare.queue.record().wait(gate, 1))
+
+    def fill() -> None:
+        for _ in range(bare.queue.ring.submissions):
+            bare.queue.submit(bare.queue.record(), timeout_s=0.02)
+
+    with pytest.raises(hcq.SignalTimeout, match=r"(?s)no room.*waits for gate >= 1, now 0"):
+        fill()
+    gate.value = 1
+    bare.queue.submit(bare.queue.record(), timeout_s=HANG_S).wait(timeout_s=HANG_S)
 
 
 def test_timeout_says_what_the_queue_is_stuck_on(bare: Lab) -> None:

@@ -122,11 +122,20 @@ class FakeRing:
     packets: deque[tuple[int, ...]] = field(default_factory=deque)
     submits: int = 0
     closed: bool = False
+    stalled: Callable[[], None] = lambda: None
+    submissions: int = 1 << 20
+
+    @property
+    def words(self) -> int:
+        return self.device.ring_words
 
     def submit(self, stream: Stream) -> None:
         if self.device.interrupt:
             self.device.interrupt = False
             raise KeyboardInterrupt
+        while self.device.full:
+            self.stalled()
+            time.sleep(0.0001)
         if len(stream.words) > self.device.ring_words:
             raise UsageError(f"{len(stream.words)} words do not fit a ring of {self.device.ring_words}")
         at = 0
@@ -185,6 +194,8 @@ class FakeDevice:
         """A kernel that the encoder refuses."""
         self.interrupt = False
         """The next submit is interrupted."""
+        self.full = False
+        """No ring has room."""
         self.interrupt_encoder = ""
         """The next command of this class interrupts the encoder."""
         self.encoded: list[str] = []

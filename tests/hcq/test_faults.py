@@ -36,9 +36,11 @@ def test_a_timeout_says_what_every_queue_is_stuck_on(fake: FakeDevice):
         with pytest.raises(SignalTimeout) as caught:
             point.wait(timeout_s=0.02)
         error = caught.value
-        start, rest = str(error).split("; ")
-        assert start == f"compute 0 of fake:0 stuck at 0 of 1 after {error.waited_s:.1f} s"
-        assert rest == f"compute 0 of fake:0 at 0 of 1: packet 4 with {gate.va:#x}"
+        assert str(error) == (
+            f"compute 0 of fake:0 stuck at 0 of 1 after {error.waited_s:.1f} s; compute 0 of fake:0 at 0 of "
+            f"1: packet 4 with {gate.va:#x}\n"
+            f"  compute 0 of fake:0 waits for gate >= 1, now 0; nothing submitted raises it"
+        )
         assert (error.point, error.seen) == (point, 0)
         assert error.waited_s >= 0.02
         gate._words[gate._index] = 1

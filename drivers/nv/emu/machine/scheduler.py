@@ -67,7 +67,7 @@ class Scheduler:
 
     def _start(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, name="nv-emu", daemon=True)
+            self._thread = threading.Thread(target=self._loop, name="hcq nv-emu", daemon=True)
             self._thread.start()
 
     def wake(self) -> None:
