@@ -13,7 +13,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from compiler.dtype import dtypes
-from frontend.autograd import detach
+from frontend.autograd import carried
 from frontend.device import LOCK
 from frontend.expr import PARAM
 from frontend.lazy import BORROWED, PLAIN, Rebound, become
@@ -161,7 +161,7 @@ def _rebind(t: Tensor, new: Tensor) -> None:
     if home is not None:
         home.buffer.live()  # else the pending assign would fail later, for whoever computes what is pending
         if new.expr.op is PARAM:
-            new = detach(new)
+            new = carried(new)  # an expression of its own: computed, not taken over
     become(t, new.expr, new.leaves)
     t.epoch = new.epoch
     t.recipe = Rebound(home, version if home is not None else BORROWED)

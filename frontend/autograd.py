@@ -24,7 +24,7 @@ from frontend.error_function import ERF
 from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import BORROWED, EPOCH, Rebound, apply, make, method, refresh, traced
 from frontend.marks import state_of, wanting
-from frontend.ops.sources import constant
+from frontend.ops.sources import constant, ruled
 from frontend.picking import PICK, PLACE
 from frontend.storage import Leaf, behind
 from hcq.errors import UsageError
@@ -276,6 +276,12 @@ def _one(x: Tensor) -> Node:
 def detach(self: Tensor) -> Tensor:
     """Return the same value, constant to differentiation."""
     return apply(STOP, None, self)
+
+
+@method
+def carried(self: Tensor) -> Tensor:
+    """Return the same value as an expression of its own: computed anew, and differentiable."""
+    return ruled("beside", self, self) if self.expr.dtype.is_float else apply(STOP, None, self)
 
 
 def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:

@@ -174,9 +174,11 @@ def var_mean(
 def logsumexp(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
     """Return log(sum(exp(self))) over axes, without overflow."""
     axes = axes_of(axis, self.expr.shape, "logsumexp")
-    top = detached(fold(Ops.MAX, self, axes, keepdim=True))
+    x = widened(self)
+    top = detached(fold(Ops.MAX, x, axes, keepdim=True))
     finite = where(_is_infinite(top), 0.0, top)
-    result = add(log(sum(exp(sub(self, finite)), axes, keepdim=True)), finite)
+    wide = add(log(sum(exp(sub(x, finite)), axes, keepdim=True)), finite)
+    result = narrowed(wide, self)
     return (
         result
         if keepdim

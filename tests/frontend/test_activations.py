@@ -184,3 +184,10 @@ def test_parts_of_no_elements_have_gradients_of_no_elements():
     gx, gy = (x.cat(y) * 3).sum().gradient(x, y)
     assert gx.tolist() == [[3.0, 3.0]]
     assert gy.shape == (0, 2)
+
+
+def test_logsumexp_of_integers_is_that_of_floats():
+    x = np.array([[1, 2, 3], [100, 127, -128]], np.int8)
+    want = Tensor(x.astype(np.float32)).logsumexp(1).tolist()
+    assert Tensor(x).logsumexp(1).tolist() == want
+    assert Tensor([10, 20]).logsumexp().dtype is dtypes.float32

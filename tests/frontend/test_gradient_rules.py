@@ -181,6 +181,16 @@ def test_steps_and_stopped_values_pass_nothing():
     assert (x.detach() * x).sum().gradient(x)[0].item() == 1.5
 
 
+def test_an_assigned_value_passes_gradients_to_what_it_was_assigned_from():
+    y, z = Tensor([1.0, 2.0]).realize(), Tensor([3.0, 4.0]).realize()
+    y.assign(z)
+    assert (y * y).sum().gradient(z)[0].tolist() == [6.0, 8.0]
+    assert y.tolist() == [3.0, 4.0]
+    part = Tensor([[1.0, 2.0], [3.0, 4.0]])
+    part[0] = z
+    assert (part * part).sum().gradient(z)[0].tolist() == [6.0, 8.0]
+
+
 def test_what_is_detached_stays_so_when_realized():
     x = Tensor([3.0], requires_grad=True)
     for stopped in (x.detach(), x.detach().reshape(1, 1).detach().reshape(1)):
@@ -247,6 +257,36 @@ COMPOSITES: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_composite_methods(name: str):
     check(COMPOSITES[name], numbers(3, 4), rtol=2e-5)
+
+
+TWICE: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: COMPOSITES[name] for name in ("elu", "leaky_relu", "sigmoid", "logsigmoid", "silu", "gelu")},
+    **{
+        name: COMPOSITES[name] for name in ("softplus", "softsign", "mish", "std", "var", "logsumexp", "clip")
+    },
+    "relu": lambda x: x.relu() * x.sin(),
+    "hardswish": lambda x: x.hardswish() * x,
+    "hardsigmoid": lambda x: x.hardsigmoid() * x.sin(),
+    "quick_gelu": lambda x: x.quick_gelu(),
+    "norm of 2": lambda x: x.normalize(),
+    "norm of 3": lambda x: x.normalize(3.0),
+    "square root": lambda x: (x.abs() + 0.5) ** 0.5,
+    "inverse square root": lambda x: (x.abs() + 0.5) ** -0.5,
+    "remainder": lambda x: (x % 0.7) * x,
+    "lerp": lambda x: x.lerp(x.sin(), x.cos()),
+    "product": lambda x: x.prod(1),
+    "greatest": lambda x: x.max(1) * x.max(),
+    "pool": lambda x: x.max_pool2d((2, 2), 1) * 2,
+    "part": lambda x: x.cat(x[:0], axis=0).exp(),
+    "binary_crossentropy": lambda x: x.sigmoid().binary_crossentropy(x.cos().square()),
+    "binary_crossentropy_logits": lambda x: x.binary_crossentropy_logits(x.cos().square()),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_rules_differentiate_twice(name: str):
+    fn = TWICE[name]
+    check(lambda x: (fn(x) ** 2).sum().gradient(x)[0], numbers(3, 4), rtol=1e-4)
 
 
 @pytest.mark.parametrize(("a", "b"), [((4,), (4,)), ((2, 3, 4), (4, 2)), ((3, 4), (2, 4, 2))], ids=str)
