@@ -44,8 +44,8 @@ class OpenDevice:
         self.arch = device.info.arch
         self.direct = device.info.host_addressable
         """The host reads and writes device memory itself."""
-        self.programs: dict[object, hcq.Program] = {}
-        """Loaded kernels by image."""
+        self.programs: weakref.WeakValueDictionary[object, hcq.Program] = weakref.WeakValueDictionary()
+        """Loaded kernels by image, as long as a plan or a captured function has them."""
         self._scratch: hcq.Buffer | None = None
         self._scratches: weakref.WeakSet[hcq.Buffer] = weakref.WeakSet()
         """All of them: plans keep those that were outgrown."""

@@ -46,7 +46,8 @@ STOP: Final = "STOP"
 """The same values, constant to differentiation."""
 RULED: Final = "RULED"
 """The values of its first source, the gradients of the others by a rule of its own: see `frontend.rules`."""
-TABLE_LIMIT: Final = 200_000
+TABLE_LIMIT: Final = 100_000
+"""Structures kept at a time: about 600 bytes each."""
 
 _new = object.__new__
 

@@ -17,6 +17,7 @@ from compiler.uop import trim_table
 from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, STOP, Expr, Leaves, uops
 from frontend.launch import Kernel, assemble
+from frontend.plans import PLANS
 from frontend.stats import stats
 from frontend.storage import Leaf
 from hcq.errors import UsageError
@@ -39,10 +40,6 @@ CAPTURE: Final = _Under()
 """Each thread's own: other threads compute as ever, once the one that captures lets them."""
 _MANY: Final[dict[Any, Plan]] = {}
 """Plans of several outputs, by structure."""
-_RUNNING: Final[list[Expr]] = []
-"""Expressions that have a plan."""
-PLAN_LIMIT: Final = 2000
-"""Plans kept at a time: each owns some KiB of device memory. Dropped ones are made again as needed."""
 NODE_LIMIT: Final = 200_000
 """Nodes of the compiler that are kept between plans, so that one finds the kernels of another."""
 MOST_BYTES: Final = (1 << 63) - 1
@@ -83,18 +80,14 @@ def plan_of(key: tuple[Any, ...], device: OpenDevice) -> Plan:
     """Return the plan of several outputs: of each the expression, its joint leaves, and its home or -1."""
     plan = _MANY.get(key)
     if plan is None:
-        if len(_MANY) >= PLAN_LIMIT:
-            _MANY.clear()
-            device.programs.clear()
         parts = [(key[i], key[i + 1]) for i in range(0, len(key), 3)]
         plan = _MANY[key] = build(parts, key[2::3], device)
+        PLANS.add(key, plan, _forget_many)
     return plan
 
 
-def drop_plans(name: str) -> None:
-    """Forget the plans of several outputs on a device."""
-    for key in [k for k, plan in _MANY.items() if plan.device.name == name]:
-        del _MANY[key]
+def _forget_many(key: tuple[Any, ...]) -> None:
+    _MANY.pop(key, None)
 
 
 def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Plan:
@@ -191,14 +184,13 @@ def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
         return e.run
     device = Device[e.device]
     plan = build([(e, tuple(range(e.n)))], (-1,), device)
-    if len(_RUNNING) >= PLAN_LIMIT:
-        for old in _RUNNING:
-            old.run = None
-        _RUNNING.clear()
-        device.programs.clear()
-    _RUNNING.append(e)
-    e.run = _runner(plan, prod(e.shape) * e.dtype.itemsize or 1)
-    return e.run
+    run = e.run = _runner(plan, prod(e.shape) * e.dtype.itemsize or 1)
+    PLANS.add(e, plan, _forget_run)
+    return run
+
+
+def _forget_run(e: Expr) -> None:
+    e.run = None
 
 
 def _same_memory(leaves: Leaves) -> Leaves:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, Final
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM
 from frontend.lazy import BORROWED, EPOCH, Rebound, become, refresh
-from frontend.plan import CAPTURE, Plan, build_run, drop_plans, plan_of
+from frontend.plan import CAPTURE, Plan, build_run, plan_of
+from frontend.plans import PLANS
 from frontend.storage import UNDERWAY, Home, Leaf, keep
 from frontend.views import follow
 from hcq.errors import UsageError
@@ -264,7 +265,7 @@ def _void_plans(name: str) -> None:
     for t in pending():
         if t.device == name:
             PENDING.pop(id(t), None)
-    drop_plans(name)
+    PLANS.drop(name)
 
 
 Device.closing.append(_void_plans)

@@ -39,6 +39,8 @@ class Config:
     """DEBUG: 1 tells compilations and verifies passes, 2 prints schedules, 3 linear code, 4 LLVM IR."""
     jit: bool = True
     """JIT: 0 makes TinyJit call its function every time."""
+    plan_bytes: int = 256 << 20
+    """HCQ_PLAN_BYTES: bytes of the plans that tensors keep; beyond, the oldest are dropped."""
     workers: int | None = None
     """HCQ_WORKERS: worker threads of the cpu device besides its queues'; default is cores - 1."""
     conformance: tuple[str, ...] = ("cpu",)
@@ -77,6 +79,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "HCQ_SEED": ("seed", _number),
     "DEBUG": ("debug", _number),
     "JIT": ("jit", _flag),
+    "HCQ_PLAN_BYTES": ("plan_bytes", _number),
     "HCQ_WORKERS": ("workers", _number),
     "HCQ_CONFORMANCE": ("conformance", _names),
 }

@@ -10,6 +10,7 @@ A copy holds on to the buffers it was bound to last, until it is bound anew, mem
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING
 
 from hcq.binding import check_reach, reaches, resolve
@@ -24,7 +25,7 @@ from hcq.replica import Replica
 from hcq.signal import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from threading import RLock
 
     from hcq.binding import Value
@@ -103,7 +104,9 @@ class Executable:
         if self._replicas and self._replicas[0].plan == replica.plan:
             replica.bind = self._replicas[0].bind
         else:
-            replica.bind = compile_bind(replica.plan, self.params, self._pointers, self.devices, self._check)
+            replica.bind = compile_bind(
+                replica.plan, self.params, self._pointers, self.devices, self._checker()
+            )
         if not self._replicas:
             number = {param: i for i, param in enumerate(self.params)}
             patches = [patch for _, patch in replica.patches]
@@ -111,6 +114,27 @@ class Executable:
                 self._checks[number[patch.expr.param]].append((patch, reach))
         self._replicas.append(replica)
         return replica
+
+    def _checker(self) -> Callable[[int, object], None]:
+        """Return `_check` without a reference to this, which goes with its last reference at once."""
+        me = weakref.ref(self)
+
+        def check(i: int, value: object) -> None:
+            executable = me()
+            assert executable is not None  # it is being replayed
+            executable._check(i, value)  # noqa: SLF001 - its own
+
+        return check
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of all copies: words, argument blocks, and the words that go to rings."""
+        total = 0
+        for replica in self._replicas:
+            total += sum([buffer.size for buffer in replica.kept.memories])
+            ring = [(len(p.stream.words), p.stream.word_bits // 8) for p in replica.prebuilt if p is not None]
+            total += sum([count * size for count, size in ring])
+        return total
 
     def _check(self, i: int, value: object) -> None:
         """Judge the value of one parameter."""

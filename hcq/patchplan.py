@@ -131,7 +131,7 @@ def compile_bind(
         lines += [f"  m{element.view}[{element.index}] = {_word(element, pointers)}" for element in uses[i]]
     lines.append(" current[:] = given")
     exec("\n".join(lines), scope)  # noqa: S102 - the text holds only integers of our own
-    bind: Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None] = scope["bind"]
+    bind: Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None] = scope.pop("bind")
     return bind
 
 

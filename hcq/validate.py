@@ -193,7 +193,11 @@ class Watch:
         """Remember a buffer, and where it is dropped, for fault reports."""
         known = buffer.va, buffer.size, buffer.label
 
+        finalizing = sys.is_finalizing  # modules are empty when buffers go with the interpreter
+
         def dropped(ref: weakref.ref[Buffer]) -> None:
+            if finalizing():
+                return
             va, size, label = known
             self._live.pop(ref, None)
             self._freed.append((va, size, f"{label!r}, dropped at {_user_line()}"))

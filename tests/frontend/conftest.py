@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import zlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
-from frontend import Tensor, expr, lazy, plan
+from frontend import Tensor, expr, lazy
+from frontend.plans import PLANS
+from hcq.config import override
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOM = 10_000
 
 
 @pytest.fixture(autouse=True)
-def room(monkeypatch: pytest.MonkeyPatch) -> None:
+def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let a test keep its plans, expressions and sites of numbers, however many others left."""
-    kept = max(len(plan._RUNNING), len(plan._MANY), len(expr.TABLE), len(lazy._sites))
-    for module, name in ((plan, "PLAN_LIMIT"), (expr, "TABLE_LIMIT"), (lazy, "SITE_LIMIT")):
+    kept = max(len(expr.TABLE), len(lazy._sites))
+    for module, name in ((expr, "TABLE_LIMIT"), (lazy, "SITE_LIMIT")):
         monkeypatch.setattr(module, name, max(getattr(module, name), kept + ROOM))
+    with override(plan_bytes=PLANS.nbytes + (1 << 30)):
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,8 @@ from compiler.ops import Ops
 from frontend import Device, Tensor, TinyJit, dtypes, stats
 from frontend.expr import TABLE, constant_of, join, leaf_expr, merge, uops
 from frontend.lazy import composite
+from frontend.plans import PLANS
+from hcq.config import override
 from hcq.errors import UsageError
 
 
@@ -252,9 +254,10 @@ def test_plans_keep_no_large_buffers():
     assert [ref() for ref in gone] == [None] * 3
 
 
-def test_plans_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("frontend.plan.PLAN_LIMIT", 3)
+def test_plans_are_dropped_when_there_are_too_many():
     x = Tensor(np.arange(12, dtype=np.float32))
-    for i in range(1, 12):
-        assert x[:i].sum().item() == sum(range(i))
-        assert x[:i].sum().item() == sum(range(i))
+    with override(plan_bytes=1):
+        for i in range(1, 12):
+            assert x[:i].sum().item() == sum(range(i))
+            assert x[:i].sum().item() == sum(range(i))
+        assert len(PLANS) == 1

@@ -60,7 +60,9 @@ SHAPES = """
 import gc
 from pathlib import Path
 import numpy as np
-from frontend import Tensor, plan
+from frontend import Tensor
+from frontend.plans import PLANS
+from hcq.config import config
 
 def resident():
     gc.collect()
@@ -73,10 +75,10 @@ def work(begin, end):
             x = x.exp() if i % 2 else x.neg()
         x.sum().item()
 
-work(0, plan.PLAN_LIMIT + 100)  # the last hundred are kept, as in the end
+work(0, 2100)  # the youngest are kept, as in the end
 before = resident()
-work(plan.PLAN_LIMIT + 100, 2 * plan.PLAN_LIMIT + 100)
-print(resident() - before, len(plan._RUNNING))
+work(2100, 4100)
+print(resident() - before, PLANS.nbytes - config().plan_bytes)
 """
 
 
@@ -84,10 +86,10 @@ print(resident() - before, len(plan._RUNNING))
 @pytest.mark.timeout(600)  # it compiles thousands of kernels; a loaded machine takes minutes
 def test_changing_shapes_are_bounded(tmp_path: Path) -> None:
     """Every structure is a new one: plans are dropped, and what is remembered of each is a few KiB."""
-    settings = {**os.environ, "HCQ_CACHE": str(tmp_path)}
+    settings = {**os.environ, "HCQ_CACHE": str(tmp_path), "HCQ_PLAN_BYTES": str(16 << 20)}
     done = subprocess.run(
         [sys.executable, "-c", SHAPES], capture_output=True, text=True, timeout=580, check=True, env=settings
     )
-    grown, running = map(int, done.stdout.split())
+    grown, beyond = map(int, done.stdout.split())
     assert grown < 24 << 20
-    assert running <= 100
+    assert beyond <= 0

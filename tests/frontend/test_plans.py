@@ -1,0 +1,114 @@
+"""Plans are bounded by the bytes that they hold; what is dropped while in use stays good."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from frontend import Device, Tensor, TinyJit, stats
+from frontend.plans import OBJECTS, PLANS, nbytes
+from hcq.config import override, read
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BOUND = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def bound(room: None) -> Iterator[None]:  # above the bound of other tests
+    with override(plan_bytes=BOUND):
+        yield
+
+
+def new_shape(n: int) -> float:
+    x = Tensor(np.ones(n, "f"))
+    y = (x * 2).realize()
+    Tensor.realize(y + 1, total := y.sum())
+    return total.item()
+
+
+def held() -> int:
+    return sum(nbytes(plan) for plan, _, _ in PLANS._kept.values())
+
+
+def test_new_shapes_stay_under_the_bound():
+    most, plans = 0, stats.plans
+    for n in range(1001, 1061):
+        assert new_shape(n) == 2.0 * n
+        assert PLANS.nbytes <= BOUND
+        most = max(most, len(PLANS))
+    assert held() <= BOUND
+    assert most < stats.plans - plans == 120
+
+
+def test_what_a_plan_holds_is_counted():
+    (Tensor(np.ones(1301, "f")) * 2).realize()
+    plan, _, size = list(PLANS._kept.values())[-1]
+    words = sum(b.size for r in plan.executable._replicas for b in r.kept.memories)
+    assert size >= words + 2 * len(plan.kernels[0].program.image.code) + OBJECTS
+    assert words >= 2 * 4096  # two copies, each with a block of arguments
+
+
+def test_a_dropped_plan_gives_its_memory_back_at_once():
+    opened = Device[Device.DEFAULT]
+    (Tensor(np.ones(1401, "f")) * 2).realize()
+    plan, *_ = list(PLANS._kept.values())[-1]
+    gone = [weakref.ref(plan.executable), weakref.ref(plan.kernels[0].program)]
+    code = plan.kernels[0].program.image.code
+    assert code in opened.programs
+    del plan
+    opened.synchronize()
+    gc.disable()
+    try:
+        with override(plan_bytes=0):
+            (Tensor([1.0, 2.0]) * 3).tolist()
+            (Tensor([1.0, 2.0, 3.0]) * 4).tolist()
+        assert [ref() for ref in gone] == [None, None]
+        assert code not in opened.programs
+    finally:
+        gc.enable()
+
+
+def test_dropped_plans_in_use_stay_good():
+    x = Tensor(np.arange(1501, dtype="f"))
+    captured = TinyJit(lambda a: (a * 3 + a.max()).realize())
+    for _ in range(3):
+        captured(x)
+    y = x * 5
+    y.realize()
+    run = (x * 5).expr.run
+    assert run is not None
+    with override(plan_bytes=0):
+        for n in range(1601, 1605):
+            new_shape(n)
+        assert len(PLANS) == 1
+        assert (x * 5).expr.run is None
+        assert captured(x).numpy()[2] == 1506.0
+        (leaf,) = run(x.leaves)
+        assert Tensor.of_part((y.expr, (leaf,))).numpy()[3] == 15.0
+        assert y.numpy()[4] == 20.0
+        plans = stats.plans
+        assert (x * 5).numpy()[5] == 25.0
+        assert stats.plans == plans + 1
+
+
+def test_the_oldest_are_dropped_first():
+    for n in range(1701, 1800):
+        new_shape(n)
+    plans = stats.plans
+    new_shape(1799)
+    assert stats.plans == plans
+    new_shape(1701)
+    assert stats.plans == plans + 2
+
+
+def test_the_bound_is_a_setting():
+    assert read({"HCQ_PLAN_BYTES": "0x100000"}).plan_bytes == 1 << 20
+    with pytest.raises(UsageError, match="HCQ_PLAN_BYTES"):
+        read({"HCQ_PLAN_BYTES": "much"})
