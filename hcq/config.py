@@ -33,6 +33,8 @@ class Config:
     """HCQ_PROFILE: time each kernel, copy and fill of every submission and replay; costs device time."""
     cache: Path | None = None
     """HCQ_CACHE: folder of compiled code; default is $XDG_CACHE_HOME/hcq or ~/.cache/hcq. None keeps none."""
+    cache_bytes: int = 2 << 30
+    """HCQ_CACHE_BYTES: bytes that the folder may hold; the entries unused for longest go first."""
     seed: int = 0
     """HCQ_SEED: order of unbarriered Execs and interleaving of emulated queues; 0 keeps program order."""
     debug: int = 0
@@ -77,6 +79,7 @@ _READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
     "HCQ_TRACE": ("trace", _text),
     "HCQ_PROFILE": ("profile", _flag),
     "HCQ_SEED": ("seed", _number),
+    "HCQ_CACHE_BYTES": ("cache_bytes", _number),
     "DEBUG": ("debug", _number),
     "JIT": ("jit", _flag),
     "HCQ_PLAN_BYTES": ("plan_bytes", _number),

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 64 << 20
 """The largest file that is read or written."""
-LIMIT_BYTES = 2 << 30
-"""Bytes that a store may hold: the oldest entries go when it grows above."""
 _SUM = 32
 _PERSON = b"hcq entry v2"
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -142,7 +140,7 @@ class Trust:
 class Store:
     """The compiled code below one folder; None keeps nothing. Threads may share it."""
 
-    def __init__(self, root: Path | None, *, trust: Trust | None = None, limit: int = LIMIT_BYTES) -> None:
+    def __init__(self, root: Path | None, *, trust: Trust | None = None, limit: int = 2 << 30) -> None:
         self._root = root
         self._trust = trust or Trust()
         self._limit = limit
@@ -294,10 +292,14 @@ class Store:
         warnings.warn(text, CacheWarning, stacklevel=4)
 
 
-@functools.lru_cache(maxsize=64)
 def store(root: Path | None) -> Store:
     """Return the process's store below a folder: what it has to tell, it tells once."""
-    return Store(root)
+    return _store(root, config().cache_bytes)
+
+
+@functools.lru_cache(maxsize=64)
+def _store(root: Path | None, limit: int) -> Store:
+    return Store(root, limit=limit)
 
 
 def sealed(kind: str, key: str, payload: bytes) -> bytes:

@@ -1,0 +1,43 @@
+"""Rounds of training, opening, closing, faults and recoveries leave nothing behind."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from hcq.config import override
+from tools.fuzz.endurance import Sample, census, fault_and_recover, judge, open_and_close, rounds, sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_rounds_leave_no_objects_descriptors_or_files_behind(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    with override(cache=tmp_path, validate=False):
+        rounds(rng, 3, width=5)
+        before, held = census(), sample(tmp_path)
+        rounds(rng, 3, width=5)
+        after, holds = census(), sample(tmp_path)
+    assert after - before == {}
+    assert (holds.descriptors, holds.cache) == (held.descriptors, held.cache)
+
+
+def test_devices_that_come_and_go_leave_no_objects_behind() -> None:
+    open_and_close()
+    fault_and_recover()
+    before = census()
+    for _ in range(5):
+        open_and_close()
+        fault_and_recover()
+    assert census() - before == {}
+
+
+def test_what_grows_is_named() -> None:
+    flat = [Sample(1000, 10, 4, 100, 500)] * 9
+    assert judge(flat) == []
+    more = [Sample(1000 + 50 * n, 10 + (n == 8), 4, 100, 500) for n in range(9)]
+    assert judge(more) == ["resident grew from 1250 to 1400", "descriptors grew from 10 to 11"]
+    assert judge([Sample(1000 + 500 * (n < 3), 10, 4, 100, 500) for n in range(9)]) == [], (
+        "warm-up is not judged"
+    )

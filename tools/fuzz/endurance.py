@@ -1,0 +1,194 @@
+"""`python -m tools.fuzz.endurance [--minutes 30] [--seed 0] [--json FILE]`: nothing grows for ever.
+
+Repeats rounds of training with ever-new shapes, of opening and closing devices, and of faults and recoveries
+on the cpu device, and samples what the process holds: resident bytes, descriptors, threads, mappings, bytes
+of the cache (held to a small limit). The first third is warm-up, in which caches fill; the last third must
+hold no more than the second, but for a margin. Exits non-zero when something grew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+import hcq
+from drivers.cpu import layouts
+from frontend import Tensor, TinyJit, nn
+from hcq.config import override
+from hcq.errors import DeviceFault
+from hcq.graph import Graph
+from hcq.store import Store
+from hcq.stream import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CACHE_BYTES: Final = 8 << 20
+_UNKNOWN_PACKET: Final = 0x4D
+_OURS: Final = ("hcq.", "frontend.", "drivers.")
+_FAULT_S: Final = 100.0
+"""How long a fault may take to be told; it takes milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the process holds."""
+
+    resident: int
+    descriptors: int
+    threads: int
+    mappings: int
+    cache: int
+
+
+MARGINS: Final = {"resident": 0.08, "descriptors": 0.0, "threads": 0.0, "mappings": 0.05, "cache": 0.25}
+"""By how much the last third may exceed the second: memory fragments, a cache is trimmed now and then."""
+
+
+def sample(cache: Path) -> Sample:
+    """Look at this process, and at the cache's folder."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return Sample(
+        resident=pages * os.sysconf("SC_PAGE_SIZE"),
+        descriptors=len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - names alone
+        threads=len(os.listdir("/proc/self/task")),  # noqa: PTH208 - the same
+        mappings=Path("/proc/self/maps").read_text().count("\n"),
+        cache=sum(found.st_size for _, found in Store(cache).files()),
+    )
+
+
+def census() -> Counter[str]:
+    """Count the live objects of the queue layer, the drivers and the frontend, by class."""
+    gc.collect()
+    names = (f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
+    return Counter(name for name in names if name.startswith(_OURS))
+
+
+def train(rng: random.Random, *, width: int = 0) -> None:
+    """Train a model of two layers for a few captured steps, of new sizes unless `width` is given."""
+    inner, batch = width or rng.randrange(3, 400), width or rng.randrange(2, 64)
+    numbers = np.random.default_rng(rng.randrange(1 << 30))
+    model: list[Any] = [nn.Linear(16, inner), lambda x: x.relu(), nn.Linear(inner, 4)]
+    optimiser = nn.optim.SGD(nn.state.get_parameters(model), lr=0.1)
+    x = Tensor(numbers.standard_normal((batch, 16), "f"))
+    y = Tensor(numbers.integers(0, 4, batch).astype("i"))
+
+    @TinyJit
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        with Tensor.train():
+            loss = x.sequential(model).sparse_categorical_crossentropy(y).backward()
+            optimiser.step()
+            return loss.realize()
+
+    losses = [step(x, y).item() for _ in range(4)]
+    if not np.isfinite(losses).all():
+        raise ArithmeticError(f"losses {losses} with {inner} inner features and a batch of {batch}")
+
+
+def open_and_close() -> None:
+    """Open a device, copy by hand and by a graph, and close it."""
+    with hcq.open("cpu", validate=False) as device:
+        a, b = device.alloc(4096), device.alloc(4096)
+        graph = Graph()
+        graph.add(device.compute, device.compute.record().fill(a, 7).barrier().copy(b, a))
+        executable = graph.compile()
+        executable.replay()
+        executable.replay().wait()
+        if bytes(b.host()) != bytes((7, 0, 0, 0)) * 1024:
+            raise ArithmeticError("a replayed copy gave other bytes")
+
+
+class _NoArguments:
+    """What the faulty packet needs of argument memory: nothing."""
+
+    def room(self, _stream: Stream, _size: int) -> None:
+        raise AssertionError
+
+
+def fault_and_recover() -> None:
+    """Have a device fault on a packet that it does not know, recover, and work on."""
+    with hcq.open("cpu", validate=False) as device:
+        kept = device.alloc(4096)
+        device.compute.submit(device.compute.record().fill(kept, 3)).wait()
+        stream = Stream(64, _NoArguments())
+        stream.words += (_UNKNOWN_PACKET, *layouts.Nop.pack()[1:])
+        queue = device.copies[0]
+        queue.ring.submit(stream)
+        try:
+            queue.submit(queue.record()).wait(timeout_s=_FAULT_S)
+        except DeviceFault:
+            device.recover()
+        else:
+            raise AssertionError("an unknown packet made no fault")
+        device.compute.submit(device.compute.record().copy(device.alloc(4096), kept)).wait()
+
+
+def rounds(rng: random.Random, count: int, *, width: int = 0) -> None:
+    """Do some rounds of everything."""
+    for _ in range(count):
+        train(rng, width=width)
+        open_and_close()
+        fault_and_recover()
+
+
+def judge(samples: Sequence[Sample]) -> list[str]:
+    """Say what grew from the second third of the samples to the last."""
+    third = len(samples) // 3
+    middle, last = samples[third : 2 * third], samples[2 * third :]
+    grew = []
+    for field in fields(Sample):
+        before = max(getattr(one, field.name) for one in middle)
+        after = max(getattr(one, field.name) for one in last)
+        if after > before * (1 + MARGINS[field.name]):
+            grew.append(f"{field.name} grew from {before} to {after}")
+    return grew
+
+
+def endure(minutes: float, seed: int, cache: Path) -> tuple[list[Sample], int]:
+    """Do rounds for so long, and sample thirty times; return the samples and the number of rounds."""
+    rng = random.Random(seed)  # noqa: S311 - a seed repeats it
+    samples, done = [], 0
+    start = time.monotonic()
+    with override(cache=cache, cache_bytes=CACHE_BYTES, validate=False):
+        for number in range(1, 31):
+            while time.monotonic() < start + 60 * minutes * number / 30:
+                rounds(rng, 1)
+                done += 1
+            samples.append(sample(cache))
+            shown = ", ".join(f"{name} {value:,}" for name, value in asdict(samples[-1]).items())
+            print(f"{number} of 30, {done} rounds: {shown}", file=sys.stderr, flush=True)
+    return samples, done
+
+
+def main() -> int:
+    """Parse the command line, run, judge, print."""
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz.endurance", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=30.0, metavar="N")
+    parser.add_argument("--seed", type=int, default=0, metavar="SEED")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the samples and the verdict")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="hcq-endurance-") as folder:
+        samples, done = endure(options.minutes, options.seed, Path(folder) / "cache")
+    grew = judge(samples)
+    if options.json is not None:
+        rows = [asdict(one) for one in samples]
+        options.json.write_text(json.dumps({"rounds": done, "samples": rows, "grew": grew}, indent=1))
+    print(f"{done} rounds in {options.minutes:g} minutes: {'; '.join(grew) or 'nothing grew'}")
+    return 1 if grew else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
