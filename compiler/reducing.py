@@ -1,5 +1,7 @@
 """The loops of reductions: accumulators carried by loops, full rounds, then what is left over.
 
+A long run is added up in blocks: with n rounds, about sqrt(n) roundings lie on top of each other.
+
 One nest serves a whole family (REDUCEs over the same ranges that depend on the same others) and every
 unrolled output position at once. The order of additions depends on the plan alone, hence on shapes and
 target, never on how many workers run.
@@ -21,6 +23,12 @@ if TYPE_CHECKING:
     from compiler.linear import Block, Line
     from compiler.linearize import Linearizer
     from compiler.uop import UOp
+
+
+_MANY = 512
+"""Rounds that are added up in blocks, about as many as a block has rounds."""
+_FEW = 16
+"""Accumulators up to which there may be two sets of them."""
 
 
 class Reducer:
@@ -107,15 +115,47 @@ class Reducer:
 
     def _innermost(self, totals: list[Line]) -> list[Line]:
         """Full rounds, then what is left: whole vectors with the last one masked."""
-        plan, b = self.plan, self.b
+        plan = self.plan
         r = plan.ranges[-1]
         size, step = r.arg[1], plan.unroll * plan.lanes
         rounds = size // step
         if rounds:
-            totals = self._loop(r, b.index(0), b.index(rounds), totals, lambda t: self._round(t, plan.unroll))
+            totals = self._rounds(r, rounds, totals)
         if size % step:
             totals = self._tail(r, rounds * step, totals)
         return totals
+
+    def _rounds(self, r: UOp, rounds: int, totals: list[Line]) -> list[Line]:
+        """The full rounds; many of them in blocks, each added up on its own, so that fewer roundings add up.
+
+        Register tiles stay whole: they have no room for two sets of accumulators.
+        """
+        b, unroll = self.b, self.plan.unroll
+
+        def block(low: Line, high: Line, start: list[Line]) -> list[Line]:
+            return self._loop(r, low, high, start, lambda t: self._round(t, unroll))
+
+        rounding = any(node.arg[0] == "ADD" and node.dtype.is_float for node in self.family)
+        if not rounding or rounds < _MANY or len(totals) > _FEW:
+            return block(b.index(0), b.index(rounds), totals)
+        size = 1 << (rounds.bit_length() + 1) // 2
+        whole = rounds // size * size
+        loop = b.enter_loop(b.index(0), b.index(whole), size, b.cursor)
+        carried = [b.carry(loop, t) for t in totals]
+        parts = block(loop.index, b.add(loop.index, b.index(size)), self._identities())
+        totals = b.leave_loop(loop, self._joined(carried, parts))
+        if rounds > whole:
+            totals = self._joined(totals, block(b.index(whole), b.index(rounds), self._identities()))
+        return totals
+
+    def _joined(self, totals: list[Line], parts: list[Line]) -> list[Line]:
+        """Two sets of accumulators, combined one by one."""
+        each = len(totals) // len(self.family)
+        return [
+            arith.combine(self.b, node.arg[0], node.dtype, totals[k], parts[k])
+            for i, node in enumerate(self.family)
+            for k in range(i * each, (i + 1) * each)
+        ]
 
     def _tail(self, r: UOp, first: int, totals: list[Line]) -> list[Line]:
         """The rounds after the full ones, one vector (or value) each."""

@@ -53,3 +53,21 @@ def test_variance_of_integers_is_a_float32():
 def test_variance_of_too_few_numbers_is_no_number():
     assert np.isnan(Tensor([1.0]).var().item())
     assert np.isnan(Tensor([1.0]).std().item())
+
+
+@pytest.mark.parametrize("shape", [(200_000, 8), (1 << 18, 3), (70_001, 16)])
+def test_long_sums_along_columns_do_not_pile_up_roundings(shape: tuple[int, int]):
+    x = np.full(shape, 0.1, np.float32)
+    exact = float(x[0, 0]) * shape[0]
+    for got in (Tensor(x).sum(0), (Tensor(x) * Tensor(np.ones_like(x))).sum(0)):
+        np.testing.assert_allclose(got.numpy(), exact, rtol=3e-6)
+    both = Tensor.stack(Tensor(x).sum(0), Tensor(x).max(0), (Tensor(x) + 1).prod(0).minimum(5)).numpy()
+    np.testing.assert_allclose(both[0], exact, rtol=3e-6)
+    np.testing.assert_array_equal(both[1], np.float32(0.1))
+
+
+def test_a_long_sum_of_one_number_stays_near():
+    x = Tensor(np.full(1 << 25, 0.1, np.float32))
+    assert x.sum().item() == pytest.approx(float(np.float32(0.1)) * 2**25, rel=1.5e-6)
+    whole = Tensor(np.arange(1 << 20, dtype=np.int64) % 7)
+    assert whole.sum().item() == sum(n % 7 for n in range(1 << 20))
