@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from drivers.emu.library import Sanitizers
 from drivers.nv.emu.machine import Kind
 from drivers.nv.layouts.dma import DmaMethod
@@ -31,39 +29,45 @@ def error(client: Client) -> str:
     return client.machine.fatal[0].message
 
 
-def test_a_release_of_32_bits_with_a_high_word_is_remarked_on(up: Client) -> None:
+ACQUIRE = SemOperation.ACQ_STRICT_GEQ
+
+
+def test_a_release_of_32_bits_of_what_is_waited_for_with_64_is_remarked_on(up: Client) -> None:
     ring, memory = up.copy_channel(), up.memory(4096, system=True)
-    for value in (1, 2):
-        ring.push(sem(memory.va, value, PAYLOAD_SIZE=False))
-        wait_word(memory, 0, value, up)
-    assert "SEM_EXECUTE of 32 bits" in remark(up)
-    assert f"{memory.va:#x}" in remark(up)
+    ring.push([*sem(memory.va, 1, PAYLOAD_SIZE=False), *sem(memory.va, 1, ACQUIRE), *sem(memory.va + 16, 1)])
+    wait_word(memory, 16, 1, up)
+    assert f"{memory.va:#x} is waited for with 64 bits and was released with 32" in remark(up)
 
 
-@pytest.mark.parametrize("operation", [SemOperation.RELEASE, SemOperation.ACQ_STRICT_GEQ])
-def test_a_payload_of_32_bits_with_a_high_word_is_an_error_where_all_is_checked(
-    make: Callable[..., Client], operation: SemOperation
-) -> None:
+def test_half_of_what_is_waited_for_is_an_error_where_all_is_checked(make: Callable[..., Client]) -> None:
     client = make(checks=CHECKED).up()
     ring, memory = client.copy_channel(), client.memory(4096, system=True)
-    ring.push(sem(memory.va, 1, operation, PAYLOAD_SIZE=False))
-    assert "SEM_EXECUTE of 32 bits" in error(client)
+    ring.push([*sem(memory.va, 1, PAYLOAD_SIZE=False), *sem(memory.va, 1, ACQUIRE)])
+    assert "is cut once the value passes 2^32" in error(client)
 
 
-def test_a_copy_s_semaphore_of_32_bits_with_a_high_word_is_an_error_where_all_is_checked(
+def test_half_of_what_is_waited_for_by_a_copy_is_an_error_where_all_is_checked(
     make: Callable[..., Client],
 ) -> None:
     client = make(checks=CHECKED).up()
     ring, memory = client.copy_channel(), client.memory(4096, system=True)
-    where = method(4, DmaMethod.SET_SEMAPHORE_A, memory.va >> 32, memory.va & 0xFFFF_FFFF, 1)
-    high = method(4, DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER, 0)
-    ring.push([*where, *high, *method(4, DmaMethod.LAUNCH_DMA, 0xC)])
-    assert "SET_SEMAPHORE_PAYLOAD_UPPER" in error(client)
+    where = method(4, DmaMethod.SET_SEMAPHORE_A, memory.va >> 32, memory.va & 0xFFFF_FFFF, 2)
+    ring.push([*where, *method(4, DmaMethod.LAUNCH_DMA, 0xC), *sem(memory.va, 2, ACQUIRE)])
+    assert f"{memory.va:#x} is waited for with 64 bits" in error(client)
+
+
+def test_a_semaphore_of_32_bits_throughout_is_right(make: Callable[..., Client]) -> None:
+    client = make(checks=CHECKED).up()
+    ring, memory = client.copy_channel(), client.memory(4096, system=True)
+    wait = sem(memory.va, 1, SemOperation.ACQ_CIRC_GEQ, PAYLOAD_SIZE=False)
+    ring.push([*sem(memory.va, 1, PAYLOAD_SIZE=False), *wait, *sem(memory.va + 16, 1)])
+    wait_word(memory, 16, 1, client)
+    assert client.reports() == []
 
 
 def test_a_wait_that_keeps_its_engine_is_remarked_on(up: Client) -> None:
     ring, memory = up.copy_channel(), up.memory(4096, system=True)
-    wait = sem(memory.va, 1, SemOperation.ACQ_STRICT_GEQ, ACQUIRE_SWITCH_TSG=False)
+    wait = sem(memory.va, 1, ACQUIRE, ACQUIRE_SWITCH_TSG=False)
     ring.push([*sem(memory.va, 1), *wait, *sem(memory.va + 16, 1)])
     wait_word(memory, 16, 1, up)
     assert "ACQUIRE_SWITCH_TSG" in remark(up)

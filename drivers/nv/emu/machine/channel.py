@@ -313,11 +313,17 @@ class ChannelRun:
             self.machine.races.releases.note(self.number, written, known)
 
     def _acquired(self, wait: Acquire) -> None:
-        """Learn what the release knew that ended a wait."""
-        if self.machine.races is None:
-            return
+        """Learn what the release knew that ended a wait; doubt one that wrote half of what was waited for."""
         what = "SEM_EXECUTE acquire"
         at = self.space.host(wait.va, wait.bits // 8, MmuAccess.READ, what)
+        if wait.bits == 64 and self.machine.words.width(at) == 32:
+            self.machine.doubt(
+                f"the semaphore at {wait.va:#x} is waited for with 64 bits and was released with 32: the "
+                "release is cut once the value passes 2^32",
+                host_error,
+            )
+        if self.machine.races is None:
+            return
         value = self.space.word(wait.va, wait.bits, what)
         join(self.known, self.machine.races.releases.learn(at, value, wait.bits, wait.satisfied))
 

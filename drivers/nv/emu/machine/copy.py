@@ -75,8 +75,6 @@ class Copy:
             del self.methods[DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER]
         self._unflushed = False
         self._unused: set[DmaMethod] = set()
-        self._high = False
-        """SET_SEMAPHORE_PAYLOAD_UPPER was set for the next semaphore."""
 
     def error(self, message: str, kind: Kind = Kind.METHOD) -> ChannelError:
         """Return the error that this engine posts."""
@@ -94,7 +92,6 @@ class Copy:
             if violations:
                 raise self.error(f"{known.name} {call.value:#x}: {violations[0]}")
         self._registers[call.address] = call.value
-        self._high |= call.address == DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER
         if call.address in _FOR_ONE_TRANSFER:
             if call.address in self._unused:
                 raise self._lost(f"{known.name} is set again")
@@ -273,13 +270,6 @@ class Copy:
         if bits == 64 and DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER not in self.methods:
             raise self.error(f"class {self.cls:#x} has payloads of 32 bits: {launch}")
         payload = self._register(DmaMethod.SET_SEMAPHORE_PAYLOAD, why)
-        high, self._high = self._high, False
-        if high and bits == 32:
-            self._run.machine.doubt(
-                f"a semaphore of 32 bits at {va:#x} behind SET_SEMAPHORE_PAYLOAD_UPPER: "
-                "SEMAPHORE_PAYLOAD_SIZE says that only the low word counts, values from 2^32 on are cut",
-                self.error,
-            )
         if bits == 64:
             payload |= self._register(DmaMethod.SET_SEMAPHORE_PAYLOAD_UPPER, why) << 32
         one = semaphore.Release(va, payload, bits, self.error)

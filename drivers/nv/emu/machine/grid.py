@@ -21,6 +21,7 @@ from drivers.nv.emu.machine.images import check_bank
 from drivers.nv.emu.machine.kernel_faults import kernel_error
 from drivers.nv.emu.machine.races import note_kernel
 from drivers.nv.emu.machine.reports import Kind, launch_error
+from drivers.nv.emu.ptx_statements import PtxError
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -227,6 +228,8 @@ class Grids:
         pages = HeldPages(run.machine.lock)
         try:
             launch = self._begin(run, windows, one, loaded, params, pages=pages)
+        except PtxError as error:
+            raise launch_error(f"{loaded.kernel.name}: {error}", Kind.UNSUPPORTED) from error
         except UsageError as error:
             raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
         turn = None

@@ -29,8 +29,6 @@ class Host:
         self._run = run
         self.methods = layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE
         self.registers: dict[int, int] = {}
-        self._high = False
-        """SEM_PAYLOAD_HI was set for the next SEM_EXECUTE."""
 
     def method(self, call: MethodCall) -> None:
         """Run one method."""
@@ -42,7 +40,6 @@ class Host:
             if violations:
                 raise host_error(f"{known.name} {call.value:#x}: {violations[0]}")
         self.registers[call.address] = call.value
-        self._high |= call.address == HostMethod.SEM_PAYLOAD_HI
         match HostMethod(call.address):
             case HostMethod.SET_REFERENCE:
                 raise _not_emulated("SET_REFERENCE, which writes the user area,")
@@ -78,13 +75,6 @@ class Host:
         _judge_bits(execute)
         one = self.target(execute)
         run = self._run
-        high, self._high = self._high, False
-        if high and one.bits == 32:
-            run.machine.doubt(
-                f"SEM_EXECUTE of 32 bits at {one.va:#x} behind SEM_PAYLOAD_HI: PAYLOAD_SIZE says that only "
-                "the low word counts, values from 2^32 on are cut",
-                host_error,
-            )
         if execute.OPERATION not in (SemOperation.RELEASE, SemOperation.REDUCTION):
             semaphore.check_alignment(one.va, one.bits // 8, "SEM_EXECUTE")
             if not execute.ACQUIRE_SWITCH_TSG:

@@ -184,6 +184,7 @@ class Machine:
             case EngineObject(parent=Channel() as channel):
                 channel.run.unbind(one.cls)
             case Memory():
+                self.words.forget(one.backing.host, one.backing.host + one.backing.size)
                 one.backing.drop()
             case VirtualMemory():
                 for va in tuple(one.mapped):

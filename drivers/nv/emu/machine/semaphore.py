@@ -73,6 +73,7 @@ class Written:
     new: int
     adds: bool
     """It was made of the old value."""
+    bits: int = 64
 
 
 Tell: TypeAlias = "Callable[[Written], None]"
@@ -110,7 +111,7 @@ def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: 
     if time_ns is not None:
         space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
     old, new = space.word(one.va, one.bits, what), one.payload & ((1 << one.bits) - 1)
-    _write(space, one, Written(at, old, new, adds=False), what, tell)
+    _write(space, one, Written(at, old, new, adds=False, bits=one.bits), what, tell)
 
 
 def reduce(
@@ -125,7 +126,7 @@ def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, t
     check_alignment(one.va, one.bits // 8, what, one.error)
     at = space.host(one.va, one.bits // 8, MmuAccess.ATOMIC_STRONG, what)
     old = space.word(one.va, one.bits, what)
-    _write(space, one, Written(at, old, new(old), adds=True), what, tell)
+    _write(space, one, Written(at, old, new(old), adds=True, bits=one.bits), what, tell)
 
 
 def _write(space: VaSpace, one: Release, written: Written, what: str, tell: Tell) -> None:

@@ -30,6 +30,8 @@ class _Word:
     values: deque[int] = field(default_factory=lambda: deque(maxlen=_REMEMBERED))
     rising: bool = True
     """Each value is above the one before, and nobody else wrote between."""
+    bits: int = 64
+    """Of the last store."""
 
 
 class Words:
@@ -37,6 +39,16 @@ class Words:
 
     def __init__(self) -> None:
         self._words: dict[int, _Word] = {}
+
+    def width(self, at: int) -> int:
+        """Return with how many bits engines last wrote a word; 0 if none did."""
+        word = self._words.get(at)
+        return 0 if word is None else word.bits
+
+    def forget(self, start: int, end: int) -> None:
+        """The memory is given back: what is made there next is another's."""
+        for at in [at for at in self._words if start <= at < end]:
+            del self._words[at]
 
     def note(self, one: Written) -> None:
         """Take note of a store."""
@@ -46,6 +58,7 @@ class Words:
         if (word.values and one.old != word.values[-1]) or one.new <= one.old:
             word.rising = False
         word.values.append(one.new)
+        word.bits = one.bits
 
     def passed(self, at: int, wait: Acquire, seen: int) -> bool:
         """Say whether a wait for one value will never end: the word had it, rose above it and never fell."""
