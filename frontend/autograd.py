@@ -274,7 +274,7 @@ def _one(x: Tensor) -> Node:
 # -- backward ------------------------------------------------------------------------------------------
 @method
 def detach(self: Tensor) -> Tensor:
-    """Return the same value, constant to differentiation."""
+    """Return the same value, constant to differentiation: no view (PyTorch shares the memory)."""
     return apply(STOP, None, self)
 
 

@@ -19,6 +19,8 @@ HEAD = """# `Tensor`
 
 Every method of `frontend.Tensor`, by the file that says what it does. Operators: `frontend/operators.py`.
 Values and gradients at kinks, ties, zeros and infinities are PyTorch's unless a method says otherwise.
+Slices and what only moves elements are views: a write to one changes the tensor that it was taken from
+([ADR 12](../adr/0012-views-share-elements-writes-copy-by-versions.md) says what is a view and what is not).
 Written by `python -m tools.reference`.
 """
 NAMES = """## Other names of arguments

@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 @viewing
 def reshape(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
-    """Return the elements, in row-major order, in another shape; one size may be -1."""
+    """Return the elements, in row-major order, in another shape; one size may be -1.
+
+    Always a view, also where PyTorch copies.
+    """
     return apply(Ops.RESHAPE, fill_in(sizes(shape, "reshape"), self.expr.shape, "reshape"), self)
 
 
@@ -75,7 +78,7 @@ def expand(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
 
 @viewing
 def flip(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
-    """Return the axes reversed; without axes, all of them."""
+    """Return the axes reversed, all of them when none is named: a view, as in NumPy (PyTorch copies)."""
     shape = self.expr.shape
     named = sizes(axes, "flip") if axes else None
     found = tuple([a for a in axes_of(named, shape, "flip") if shape[a] > 1])
@@ -211,7 +214,7 @@ def repeat_interleave(self: Tensor, repeats: int, axis: int | None = None) -> Te
 
 @method
 def contiguous(self: Tensor) -> Tensor:
-    """Return the same values in a buffer of their own, once realized."""
+    """Return the same values in a buffer of their own, once realized; never a view."""
     return apply(Ops.CONTIGUOUS, None, self)
 
 
