@@ -26,7 +26,7 @@ from frontend.plan import CAPTURE, Plan, build_run, plan_of
 from frontend.plans import PLANS
 from frontend.storage import UNDERWAY, Home, Leaf, keep
 from frontend.views import follow
-from hcq.errors import UsageError
+from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,15 +164,19 @@ def _launch(plan: Plan, group: list[Tensor], memory: list[hcq.Buffer]) -> None:
             t.recipe = None  # with it, its parents
     swap = _Swap(group, outs)
     seen = CAPTURE.now
+    ring, taken = device.queue.ring, -1
     try:
         swap.take_over()
         for home, old in zip(swap.homes, swap.replaced, strict=True):
             copied = keep(old, device)
             if copied is not None and home is not None and seen is not None:
                 seen.copied(copied, home.buffer)
+        taken = ring.taken
         plan.replay([*[memory[i] for i in plan.inputs], *[outs[n] for n in plan.stored]])
     except BaseException as error:
-        swap.undo(error)
+        # An interrupt may come when the launch is on its way: undone then, it would be done twice.
+        if isinstance(error, HcqError) or taken in {-1, ring.taken}:
+            swap.undo(error)
         raise
     finally:
         UNDERWAY.difference_update(swap.new)

@@ -142,7 +142,8 @@ def _address(program: Program, slot: ArgSlot, value: object) -> int:
         raise _wrong(program, slot, "a Buffer or a Param", value)
     value.live()
     if not value.visible_to(program.device):
-        raise _wrong(program, slot, f"a Buffer that {program.device.name} can see (Buffer.map_to)", value)
+        what = f"kernel {program.name}, argument {slot.name}"
+        raise UsageError(f"{what}: seen {value!r}, {value.unseen_by(program.device)}")
     return value.va
 
 

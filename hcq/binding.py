@@ -23,7 +23,7 @@ def resolve(param: Param, value: object, device: Device) -> float:
         if value.size < param.size:
             raise UsageError(f"{param.name}: wanted at least {param.size} bytes, seen {value!r}")
         if not value.visible_to(device):
-            raise UsageError(f"{param.name}: wanted a buffer that {device.name} can see, seen {value!r}")
+            raise UsageError(f"{param.name}: seen {value!r}, {value.unseen_by(device)}")
         return value.va
     if isinstance(value, int):
         lowest, highest = param.range()

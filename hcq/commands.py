@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from hcq.driver import QueueKind
 from hcq.errors import UsageError
@@ -192,6 +192,10 @@ class CommandBuffer:
             raise UsageError(
                 f"kernel {program.name} recorded for a {self.kind.value} queue; record it for a compute queue"
             )
+        shape: Any = (groups, threads)
+        for one in shape:
+            if one.__class__ is not tuple or len(one) != 3:
+                groups, threads = _three(program, "groups", groups), _three(program, "threads", threads)
         if 0 in groups:
             raise UsageError(f"kernel {program.name}: {groups} groups, wanted at least 1 along each axis")
         if args.epoch != self.epoch:
@@ -215,12 +219,14 @@ class CommandBuffer:
         if isinstance(size, int) and size % 4:
             raise UsageError(f"a fill repeats 4 bytes, {size} is no multiple of them")
         self._inside(dst, size, "fill")
+        _aligned(dst, 4, "fill")
         self.commands.append(Fill(dst, value, size))
         return self
 
     def write(self, dst: Pointer, value: Word, *, bits: Literal[32, 64] = 32) -> Self:
         """Store one number at the start of a buffer."""
         self._inside(dst, bits // 8, "write to")
+        _aligned(dst, bits // 8, "write to")
         self.commands.append(Write(dst, value, bits))
         return self
 
@@ -249,9 +255,7 @@ class CommandBuffer:
             for buffer in operands(command):
                 buffer.live()
                 if not buffer.visible_to(device):
-                    raise UsageError(
-                        f"{type(command).__name__} uses {buffer!r}, which {device.name} cannot see"
-                    )
+                    raise UsageError(f"{type(command).__name__} uses {buffer!r}, {buffer.unseen_by(device)}")
             if isinstance(command, Exec) and (command.program.closed or command.program.device is not device):
                 why = (
                     "it was closed"
@@ -291,6 +295,27 @@ def _of_signal(signal: Point | Signal, value: Word) -> tuple[Signal, Word]:
         raise UsageError(f"{signal!r} belongs to a timeline: its values cannot be parameters")
     number = value - base if isinstance(value, int) else value
     return signal, number  # type: ignore[return-value]  # it has a base: a Signal
+
+
+def _three(program: Program, what: str, value: Any) -> Any:
+    """Return three numbers as a tuple, or say what was given instead."""
+    try:
+        found = tuple(value)
+    except TypeError:
+        found = ()
+    if len(found) != 3:
+        raise UsageError(
+            f"kernel {program.name}: {what}={value!r}, wanted three, along x, y and z\n"
+            f"hint: {what}=({value if isinstance(value, int) else 4}, 1, 1)"
+        )
+    return found
+
+
+def _aligned(pointer: Pointer, align: int, what: str) -> None:
+    if not isinstance(pointer, (Param, Expr)) and pointer.va % align:
+        raise UsageError(
+            f"{what} {pointer!r}: wanted an address that is a multiple of {align}, {pointer.va:#x} is none"
+        )
 
 
 def _whole(pointer: Pointer) -> int:

@@ -123,6 +123,15 @@ class Ring(Protocol):
     What it raises ends `submit`, with nothing sent.
     """
 
+    @property
+    def taken(self) -> int:
+        """A number that grows when a submission is taken.
+
+        From then on it runs, at the latest with the next bell, also when `submit` is interrupted: so after an
+        interrupt one can tell whether it will.
+        """
+        ...
+
     def submit(self, stream: Stream) -> None:
         """Make the words of `stream` visible to the device, in order, and ring the bell.
 

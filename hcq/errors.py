@@ -72,6 +72,15 @@ class SignalTimeout(HcqError, TimeoutError):  # noqa: N818 - what it is called e
         self.waited_s = waited_s
 
 
+def size_text(size: int) -> str:
+    """Return a number of bytes in words: "96 bytes", "1.5 MiB", "1,024 TiB"."""
+    unit = min(max(size.bit_length() - 1, 0) // 10, 4)
+    if not unit:
+        return f"{size} bytes"
+    number = f"{size / (1 << 10 * unit):,.1f}".removesuffix(".0")
+    return f"{number} {('KiB', 'MiB', 'GiB', 'TiB')[unit - 1]}"
+
+
 class FaultKind(enum.Enum):
     """What sort of fault a device reported."""
 

@@ -22,7 +22,7 @@ from hcq.params import Param, Patch
 from hcq.patchplan import compile_bind
 from hcq.profile import timed
 from hcq.replica import Replica
-from hcq.signal import Stamp
+from hcq.signal import Point, Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hcq.errors import HcqError
     from hcq.graph import Segment
     from hcq.queue import Queue
-    from hcq.signal import Point
 
 
 class Executable:
@@ -259,6 +258,8 @@ class Executable:
 
     def _replay(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
         """Replay over several queues, or with what the short way leaves out."""
+        if isinstance(after, Point):
+            raise UsageError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
         refused = self._refused()  # before the locks too: after a fork nobody releases them
         if refused is not None:
             raise refused

@@ -77,6 +77,8 @@ class Graph:
             raise UsageError(
                 f"{commands!r} was added for {queue!r}\nhint: record it with that queue's record()"
             )
+        if isinstance(after, Node):  # type: ignore[unreachable]  # by who has no type checker
+            raise UsageError(f"after= takes a list of nodes, not {after!r}\nhint: after=[node]")
         for node in after:
             if node.index >= len(self.nodes) or self.nodes[node.index] is not node:
                 raise UsageError(

@@ -165,7 +165,7 @@ class Ledger:
             mine, theirs = ("writes" if one.writes else "reads" for one in (access, past))
             raise UsageError(
                 f"hazard: {access.what} {mine} {access.root!r} on {draft.queue.label}, and nothing orders it "
-                f"after {past.what}, which {theirs} it on {past.queue.label}\n"
+                f"after {past.what.rstrip(',')}, which {theirs} it on {past.queue.label}\n"
                 f"hint: submit with after=[the point of that submission], or wait for it"
             )
         key = (access.root, draft.clock[draft.queue.number], access.writes, tuple(draft.awaits))

@@ -266,8 +266,10 @@ class Buffer:
         """Return the bytes as the CPU sees them. They are this buffer's as long as it lives, not longer."""
         allocation = self.chunk.allocation
         if allocation.host is None:
+            spec = "hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)"
             raise UsageError(
-                f"{self!r} is not visible to the host: allocate it with host_visible=True, or copy"
+                f"{self!r} is not visible to the host\n"
+                f"hint: copy it to memory that is: device.alloc({self.size}, {spec})"
             )
         start = self.va - allocation.va
         return allocation.host[start : start + self.size]
@@ -282,6 +284,15 @@ class Buffer:
     def visible_to(self, device: Device) -> bool:
         """Return whether queues of `device` can use the address."""
         return device is self.device or device in self.chunk.peers
+
+    def unseen_by(self, device: Device) -> str:
+        """Say in words that a device cannot use it, and why when both have one name."""
+        if device.name != self.device.name:
+            return f"which {device.name} cannot see\nhint: Buffer.map_to makes it visible there"
+        return (
+            f"which belongs to another opened {device.name}: each hcq.open gives a device of its own\n"
+            "hint: use one device, or Buffer.map_to"
+        )
 
     def live(self) -> None:
         """Raise when the buffer, or its device, is closed: `UsageError`, or what `close` was given."""

@@ -11,13 +11,14 @@ import itertools
 import threading
 import time
 import weakref
+from array import array
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hcq.arguments import ArgumentRing
+from hcq.arguments import ARGUMENTS, ArgumentRing
 from hcq.binding import check_reach, look_up, piece, reaches, resolve
 from hcq.blame import room_text
-from hcq.commands import Command, CommandBuffer, Timestamp, Wait
+from hcq.commands import Command, CommandBuffer, Indirect, Timestamp, Wait
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from hcq.locks import unless_taken
 from hcq.prebuilt import Arena, Prebuilt
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from hcq.binding import Value
     from hcq.device import Device
     from hcq.driver import QueueKind
+    from hcq.memory import Buffer
     from hcq.params import Param
     from hcq.signal import Refusal
     from hcq.validate import Watch
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)
 """Errors after which a ring has not taken the words."""
 _NUMBERS = itertools.count()
+_ENDING_WORDS = 64
+"""More than any encoder takes to set a signal: words that are left for what ends a submission."""
 
 
 class Queue:
@@ -49,6 +53,7 @@ class Queue:
         "_encoder",
         "_ending",
         "_inflight",
+        "_most",
         "_needs",
         "_patience",
         "_stall",
@@ -94,6 +99,8 @@ class Queue:
         self._stall: tuple[float, float] | None = None
         """Since when the running submission waits for room, and when to look next at why."""
         self.ring.stalled = _weakly(self)
+        self._most = self.ring.words - _ENDING_WORDS
+        """Words of commands that a submission may have in the ring."""
         self._ending: Prebuilt | None = None
         """What ends a direct submission; None before the first one."""
 
@@ -138,6 +145,8 @@ class Queue:
     def _waits(self, after: Sequence[Point]) -> list[Wait]:
         """Return waits for the points that are not reached; those of this very queue are in order anyway."""
         waits = []
+        if isinstance(after, Point):
+            raise UsageError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
         for point in after:
             if point.__class__ is not Point:
                 raise UsageError(f"after= takes points, not {point!r}")
@@ -168,9 +177,11 @@ class Queue:
         point = self.timeline.next()
         try:
             self._encoder.encode(todo, stream)
-            stream.words += self._raising(point)
             if stream.patches:
                 kept = [*kept, *self._apply(stream, values)]
+            if len(stream.words) > self._most:
+                kept = [*kept, self._moved(stream)]
+            stream.words += self._raising(point)
             if arguments.extra:
                 kept = [*kept, *arguments.finish(stream)]
         except _NOTHING_SENT:
@@ -227,6 +238,18 @@ class Queue:
         point = self._inflight[0][0]
         text = f"{self.label} had no room for a submission for {waited_s:.1f} s"
         return SignalTimeout(text + room_text(self), point=point, seen=point.signal.value, waited_s=waited_s)
+
+    def _moved(self, stream: Stream) -> Buffer:
+        """Move more words than the ring takes to memory of their own, and call that; return it."""
+        bits = stream.word_bits
+        words = array("I" if bits == 32 else "Q", stream.words)
+        data = words.tobytes()
+        label = f"a large submission to {self.label}"
+        buffer = self.device.alloc((len(data) + 7) // 8 * 8, ARGUMENTS, label=label)
+        buffer.host()[: len(data)] = data
+        stream.clear()
+        self._encoder.encode([Indirect(buffer, len(words))], stream)
+        return buffer
 
     def _raising(self, point: Point) -> Sequence[int]:
         """Return the words that raise a point when everything before is done."""

@@ -18,9 +18,9 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hcq.commands import Command, Copy, Exec, Indirect, operands
+from hcq.commands import Command, Copy, Exec, Fill, Indirect, Write, operands
 from hcq.errors import UsageError
-from hcq.hazards import Draft, Ledger, accesses, number, resolved
+from hcq.hazards import Access, Draft, Ledger, accesses, number, resolved
 from hcq.waitgraph import HostWait, RoomWait, WaitGraph
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Watch:
         for buffer in operands(command):
             buffer.live()
             if not buffer.visible_to(queue.device):
-                raise UsageError(f"{queue.label} cannot see {buffer!r}\nhint: Buffer.map_to makes it visible")
+                raise UsageError(f"{queue.label} was given {buffer!r}, {buffer.unseen_by(queue.device)}")
         if isinstance(command, Exec) and command.program.closed:
             raise UsageError(f"{command.program!r} was launched after it was closed")
 
@@ -136,7 +136,8 @@ class Watch:
                     f"copy within {target.root!r}: bytes {target.begin} and {source.begin} on overlap"
                 )
         elif not isinstance(command, Indirect):
-            list(accesses(command, values))  # refuses what lies outside its buffer
+            for access in accesses(command, values):  # refuses what lies outside its buffer
+                _check_aligned(queue, command, access)
 
     def waiting(self, signal: Signal, value: int) -> None:
         """Note that this thread waits for a signal's slot; raise `UsageError` when nothing can raise it."""
@@ -236,6 +237,18 @@ def _user_line() -> str:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hcq."):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _check_aligned(queue: Queue, command: Command, access: Access) -> None:
+    """Refuse a Fill or Write whose address, or size, is not what the commands want."""
+    if isinstance(command, (Fill, Write)):
+        align = 4 if isinstance(command, Fill) else command.bits // 8
+        begin = access.root.va + access.begin
+        if begin % align or (access.end - access.begin) % align:
+            raise UsageError(
+                f"{access.what} on {queue.label}: {access.end - access.begin} bytes at {begin:#x} of "
+                f"{access.root!r}, wanted multiples of {align}"
+            )
 
 
 def _check_launch(queue: Queue, command: Exec, groups: list[int]) -> None:

@@ -41,6 +41,7 @@ from hcq.errors import (
     OutOfMemoryError,
     UnsupportedError,
     UsageError,
+    size_text,
 )
 from hcq.profile import Clock
 
@@ -106,6 +107,11 @@ class CpuRing:
         self.submissions = RING_PACKETS
         self._bell = device.native_ring
         self._state = queue.va
+
+    @property
+    def taken(self) -> int:
+        """Bytes ever written to the ring; see `hcq.driver.Ring`."""
+        return self._write
 
     def submit(self, stream: Stream) -> None:
         """Copy the words into the ring and ring the bell; sleep while there is no room."""
@@ -282,8 +288,8 @@ class CpuDevice:
                 "alloc",
                 errno.ENOMEM,
                 "ENOMEM",
-                arguments=f"{size:#x} bytes, {self._allocated:#x} are allocated",
-                hint=f"this process may use {self.info.vram_bytes:#x} bytes",
+                arguments=f"{size_text(size)}; {size_text(self._allocated)} are allocated",
+                hint=f"this process may use {size_text(self.info.vram_bytes)}",
             )
         slack = align - PAGE
         mapping = self._kernel.mmap(size + slack)

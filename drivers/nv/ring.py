@@ -102,6 +102,11 @@ class NvRing:
         """Set by the device: before the next words the GPU must be told of other code or local memory."""
         self.send(self._setup, ())
 
+    @property
+    def taken(self) -> int:
+        """Entries ever written; see `hcq.driver.Ring`."""
+        return self._put
+
     def submit(self, stream: Stream) -> None:
         """Make the words of `stream` visible and ring the bell; see `hcq.driver.Ring`."""
         if self.stale:

@@ -200,6 +200,8 @@ def test_ctrl_c_ends_a_wait_at_once(name: str, lab: Lab) -> None:
     del lab
     text = script(
         name,
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # left out where SIGINT is ignored
         "point = lab.queue.submit(lab.queue.record().wait(gate, 1))\n"
         "try:\n"
         "    print('ready', flush=True)\n"

@@ -129,6 +129,10 @@ class FakeRing:
     def words(self) -> int:
         return self.device.ring_words
 
+    @property
+    def taken(self) -> int:
+        return self.submits
+
     def submit(self, stream: Stream) -> None:
         if self.device.interrupt:
             self.device.interrupt = False

@@ -145,16 +145,21 @@ def test_a_refused_submission_leaves_no_trace(device: Device, fake: FakeDevice):
     point.wait()
 
 
-def test_a_submission_larger_than_the_ring_is_refused(device: Device, fake: FakeDevice):
-    fake.ring_words = 64
-    a = device.alloc(64)
-    commands = device.compute.record()
-    for _ in range(20):
-        commands.fill(a, 1)
-    with pytest.raises(UsageError, match="do not fit a ring of 64"):
-        device.compute.submit(commands)
-    fake.ring_words = 1 << 20
-    assert device.compute.submit(commands).value == 1
+def test_a_submission_larger_than_the_ring_runs_from_memory_of_its_own(device: Device, fake: FakeDevice):
+    queue, a, value = device.compute, device.alloc(4096), Param("value", 32)
+    fake.ring_words, queue._most = 256, 128
+    commands = queue.record()
+    for i in range(100):
+        commands.fill(a.view(4 * i, 4), i)
+    commands.fill(a.view(400, 4), value)
+    point = queue.submit(commands, values={value: 77})
+    assert point.value == 1
+    assert (
+        len([kept for kept in queue.inflight()[0][1] if "large submission" in getattr(kept, "label", "")])
+        == 1
+    )
+    point.wait(timeout_s=HANG_S)
+    assert a.host().cast("I")[:101].tolist() == [*range(100), 77]
 
 
 def test_an_interrupted_submission_keeps_its_buffers_and_its_value_is_not_used_again(

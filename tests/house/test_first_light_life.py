@@ -62,13 +62,17 @@ def test_interpreter_ends_while_tensors_are_computed() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\nFalse\n", "")
 
 
+HANDLER = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+"""Python installs none where SIGINT is ignored, as under nohup."""
+
+
 def interrupted(body: str) -> None:
     """Run a program that prints "ready" and waits for what never comes; interrupt it.
 
     It must say so, go on to what is then right, and end well.
     """
     with subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", START + textwrap.dedent(body)],
+        [sys.executable, "-W", "error", "-c", HANDLER + START + textwrap.dedent(body)],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:

@@ -19,7 +19,7 @@ EVERY = 5
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("name", sorted(set(PROBES) - {"assign", "in-place"}))
+@pytest.mark.parametrize("name", sorted(PROBES))
 def test_an_interrupt_at_any_place_leaves_what_can_be_used(name: str, tmp_path: Path) -> None:
     """In a process of its own: an alarm bounds each use, and no other test's threads are traced."""
     told = tmp_path / "told.json"

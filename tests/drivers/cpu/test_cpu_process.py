@@ -162,6 +162,8 @@ def test_exit_without_close_is_clean_while_queues_are_busy() -> None:
 def test_ctrl_c_ends_a_wait_at_once() -> None:
     """A wait that went on until its time is over would take hours."""
     text = (
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # left out where SIGINT is ignored
         "from drivers.cpu import DRIVER\n"
         "from hcq.driver import BufferSpec\n"
         "d = DRIVER.open(0, None)\n"
