@@ -46,6 +46,8 @@ STOP: Final = "STOP"
 """The same values, constant to differentiation."""
 RULED: Final = "RULED"
 """The values of its first source, the gradients of the others by a rule of its own: see `frontend.rules`."""
+LIMIT: Final = "LIMIT"
+"""The same integers, of which something is asked: see `frontend.limits`."""
 TABLE_LIMIT: Final = 100_000
 """Structures kept at a time: about 600 bytes each."""
 
@@ -320,6 +322,7 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     Ops.CONTIGUOUS: lambda _, src, __: graph.contiguous(src[0]),
     STOP: lambda _, src, __: src[0],
     RULED: lambda _, src, __: src[0],
+    LIMIT: lambda _, src, __: src[0],
     CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
     ERF: lambda _, src, __: error_function.lower(src[0]),
     PICK: lambda _, src, arg: picking.lower(src[0], src[1], arg[0]),

@@ -25,6 +25,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
 from frontend.expr import TABLE, Expr, Leaves, Part, join, merge
+from frontend.parameters import fitted
 from frontend.spelling import SAME, spelled_out
 from hcq.errors import UsageError
 
@@ -131,8 +132,6 @@ def _static(value: Any) -> Any:
     cls = value.__class__
     if cls is float or cls is bool or cls is complex:
         return (cls, repr(value))
-    if cls is list:
-        return tuple(value)
     return value
 
 
@@ -179,8 +178,14 @@ def method(
             if args or names
             else (raw, e)
         )
-        found = TABLE.get(key)
+        try:
+            found = TABLE.get(key)
+        except TypeError:  # an argument cannot be hashed, as lists cannot
+            found = None
         if found is None:
+            given = fitted(raw, (x, *args), names)
+            if given is not None:
+                return call(*given[0], **given[1])
             y = traced(raw, abstract(x, e, tuple(range(len(leaves)))), *args, **names)
             expr, leaves = _finish(y, leaves, key)
         elif found.__class__ is Expr:
@@ -327,8 +332,14 @@ def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
                 key.append(_static(a))
         key += names
         name = tuple(key)
-        found = TABLE.get(name)
+        try:
+            found = TABLE.get(name)
+        except TypeError:  # an argument cannot be hashed, as lists and arrays cannot
+            found = None
         if found is None:
+            given = fitted(raw, args, names)
+            if given is not None:
+                return call(*given[0], **given[1])
             expr, leaves = _trace(raw, args, names, leaves, name)
         elif found.__class__ is Expr:
             expr = found

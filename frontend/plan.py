@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +18,11 @@ from compiler.uop import trim_table
 from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, STOP, Expr, Leaves, uops
 from frontend.launch import Kernel, assemble
+from frontend.limits import Checks, limits_of
 from frontend.plans import PLANS
 from frontend.stats import stats
 from frontend.storage import Leaf
+from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,6 +68,8 @@ class Plan:
     executable: hcq.Executable | None
     """None when there is nothing to run."""
     large: bool = False
+    limits: Checks | None = None
+    """What must hold of indices and divisors, checked under validation."""
 
     def replay(self, given: list[hcq.Buffer]) -> None:
         """Launch on some buffers."""
@@ -119,7 +124,9 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
         sizes = tuple([ref.nbytes for ref in item.bufs])
         kernels.append(Kernel(program, made.groups, made.threads, keys, sizes, item.stores))
     stats.plans += 1
-    return _planned(parts, homes, device, tuple(kernels))
+    plan = _planned(parts, homes, device, tuple(kernels))
+    plan.limits = limits_of(parts)
+    return plan
 
 
 def _key(ref: BufRef) -> tuple[str, int]:
@@ -185,12 +192,42 @@ def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
     device = Device[e.device]
     plan = build([(e, tuple(range(e.n)))], (-1,), device)
     run = e.run = _runner(plan, prod(e.shape) * e.dtype.itemsize or 1)
+    if plan.limits is not None:
+        run = e.run = partial(_checked, plan, run)
     PLANS.add(e, plan, _forget_run)
     return run
 
 
 def _forget_run(e: Expr) -> None:
     e.run = None
+
+
+def _checked(plan: Plan, run: Callable[[Leaves], Leaves], leaves: Leaves) -> Leaves:
+    verify(plan, leaves)
+    return run(leaves)
+
+
+def verify(plan: Plan, leaves: Leaves) -> None:
+    """Check the indices and divisors of a plan over its joint leaves, where validation is on.
+
+    It launches and waits, but counts for nothing, and no capture sees it.
+    """
+    if plan.limits is None or not config().validate:
+        return
+    now, counts = CAPTURE.now, (stats.kernels, stats.launches, stats.plans)
+    CAPTURE.now = None
+    try:
+        plan.limits.verify(leaves, _value)
+    finally:
+        CAPTURE.now = now
+        stats.kernels, stats.launches, stats.plans = counts
+
+
+def _value(e: Expr, leaves: Leaves) -> memoryview:
+    """Return the elements of an expression over real leaves."""
+    out = (e.run or build_run(e))(leaves)[0].buffer
+    out.live()
+    return memoryview(bytes(Device[e.device].read(out, prod(e.shape) * e.dtype.itemsize)))
 
 
 def _same_memory(leaves: Leaves) -> Leaves:

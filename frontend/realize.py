@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM
 from frontend.lazy import BORROWED, EPOCH, Rebound, become, refresh
-from frontend.plan import CAPTURE, Plan, build_run, plan_of
+from frontend.plan import CAPTURE, Plan, build_run, plan_of, verify
 from frontend.plans import PLANS
 from frontend.storage import UNDERWAY, Home, Leaf, keep
 from frontend.views import follow
@@ -134,6 +134,8 @@ def _realize_group(group: list[Tensor], device: OpenDevice) -> None:
         home = _home(t)
         key += (t.expr, where, -1 if home is None else index.setdefault(home.leaf() or home, len(index)))
     plan = plan_of(tuple(key), device)
+    if plan.limits is not None:
+        verify(plan, tuple(index))
     memory = [owner.buffer for owner in index]
     index.clear()  # it means the old contents of what is written
     _launch(plan, group, memory)

@@ -50,7 +50,10 @@ CODES: Final = {
 class Leaf:
     """One version of the contents of one buffer. Equal only to itself."""
 
-    __slots__ = ("__weakref__", "buffer", "home", "origin")
+    __slots__ = ("__weakref__", "buffer", "home", "known", "origin")
+
+    known: tuple[int, int] | None
+    """The least and the greatest of whole numbers that came from the host; None when it cannot say."""
 
     home: Home | None
     """The buffer as a target of assigns, made by the first one; None before, and for a copy."""
@@ -60,6 +63,7 @@ class Leaf:
     def __init__(self, buffer: hcq.Buffer) -> None:
         self.buffer = buffer
         self.home = None
+        self.known = None
         self.origin = None
 
 
@@ -140,14 +144,24 @@ def behind(leaves: Iterable[Leaf]) -> list[Leaf]:
     return sorted(found, key=lambda leaf: leaf.origin.number)
 
 
-def of_bytes(
-    cls: type[Tensor], data: bytes | memoryview, shape: tuple[int, ...], dtype: DType, device: str
+def of_bytes(  # noqa: PLR0917 - internal
+    cls: type[Tensor],
+    data: bytes | memoryview,
+    shape: tuple[int, ...],
+    dtype: DType,
+    device: str,
+    known: tuple[int, int] | None = None,
 ) -> Tensor:
-    """Return a realized tensor that holds a copy of `data`: row-major elements."""
+    """Return a realized tensor that holds a copy of `data`: row-major elements.
+
+    `known` are its least and its greatest, where they are whole and cost nothing to tell.
+    """
     if len(data) != prod(shape) * dtype.itemsize:
         raise UsageError(f"{len(data)} bytes are not {prod(shape)} elements of {dtype.name}")
     opened = Device[device]
-    return cls.of_part((leaf_expr(shape, dtype, opened.name), (Leaf(opened.write(data)),)))
+    leaf = Leaf(opened.write(data))
+    leaf.known = known
+    return cls.of_part((leaf_expr(shape, dtype, opened.name), (leaf,)))
 
 
 def allocate(cls: type[Tensor], shape: tuple[int, ...], dtype: DType, device: str) -> Tensor:

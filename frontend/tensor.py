@@ -28,7 +28,7 @@ from frontend.plan import CAPTURE, aliased
 from frontend.realize import check_concrete, realize_many, realize_one
 from frontend.spelling import spelled
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,7 +113,7 @@ class Tensor(Methods, Operators):
             return value.scalar(self)
         if isinstance(value, (list, tuple, range)) or hasattr(value, "__array__"):
             return self.__class__(value, device=self.expr.device)
-        raise UsageError(f"wanted a tensor, a number, lists or an array, saw {type(value).__name__}")
+        raise UsageTypeError(f"wanted a tensor, a number, lists or an array, saw {type(value).__name__}")
 
     def parameter(self, value: float) -> Tensor:
         """Return a number in a one-element buffer: it may change without another kernel."""
@@ -281,12 +281,12 @@ class Tensor(Methods, Operators):
     # -- as Python sees it ------------------------------------------------------------------------------
     def __len__(self) -> Any:
         if not self.expr.shape:
-            raise UsageError("a tensor of shape () has no length; item() gives its number")
+            raise UsageTypeError("a tensor of shape () has no length; item() gives its number")
         return self.expr.shape[0]
 
     def __iter__(self) -> Iterator[Tensor]:
         if not self.expr.shape:
-            raise UsageError("a tensor of shape () cannot be iterated over; item() gives its number")
+            raise UsageTypeError("a tensor of shape () cannot be iterated over; item() gives its number")
         if self.expr.shape[0] == 2:
             extremes.refuse_pair(self)
         return iter([indexing.getitem(self, i) for i in range(self.expr.shape[0])])

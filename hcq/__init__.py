@@ -42,6 +42,9 @@ if TYPE_CHECKING:
         SignalTimeout,
         UnsupportedError,
         UsageError,
+        UsageIndexError,
+        UsageTypeError,
+        UsageZeroDivisionError,
     )
     from hcq.graph import Executable, Graph, Node
     from hcq.memory import Buffer
@@ -99,6 +102,9 @@ __all__ = [
     "Timestamp",
     "UnsupportedError",
     "UsageError",
+    "UsageIndexError",
+    "UsageTypeError",
+    "UsageZeroDivisionError",
     "Wait",
     "Word",
     "Write",
@@ -113,7 +119,7 @@ _HOMES = {
     "device": "Device",
     "driver": "BufferSpec DeviceInfo Place QueueKind",
     "errors": "CompileError DeviceFault DriverError FaultKind FaultReport HcqError OutOfMemoryError "
-    "SignalTimeout UnsupportedError UsageError",
+    "SignalTimeout UnsupportedError UsageError UsageIndexError UsageTypeError UsageZeroDivisionError",
     "graph": "Executable Graph Node",
     "memory": "Buffer",
     "params": "Expr Param Patch Word",

@@ -2,6 +2,9 @@
 
 HcqError
 ├── UsageError (ValueError)            a documented rule was broken; nothing was sent
+│   ├── UsageIndexError (IndexError)   an index or an axis lies outside of what it indexes
+│   ├── UsageTypeError (TypeError)     an argument is of a class or dtype that is not taken there
+│   └── UsageZeroDivisionError (ZeroDivisionError)  an integer divisor is 0
 ├── UnsupportedError (NotImplementedError)  device, firmware or kernel driver lacks what was asked for
 ├── DriverError (OSError)              the kernel refused a call
 │   └── OutOfMemoryError (MemoryError) no memory of the kind asked for
@@ -33,6 +36,18 @@ class CacheWarning(UserWarning):
 
 class UsageError(HcqError, ValueError):
     """The caller broke a documented rule; raised before the hardware is touched."""
+
+
+class UsageIndexError(UsageError, IndexError):
+    """An index or an axis lies outside of what it indexes."""
+
+
+class UsageTypeError(UsageError, TypeError):
+    """An argument is of a class or dtype that is not taken there."""
+
+
+class UsageZeroDivisionError(UsageError, ZeroDivisionError):
+    """An integer divisor is 0."""
 
 
 class UnsupportedError(HcqError, NotImplementedError):

@@ -1,6 +1,8 @@
 """Elements along one axis that an integer tensor names: read, added up, written.
 
-Negative numbers count from the end. What lies outside reads 0 and is written nowhere. Sums and writing
+Negative numbers count from the end, which PyTorch refuses in all but `take`. What lies outside is an
+`IndexError` where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.limits`); else it reads 0 and is
+written nowhere. Sums and writing
 compare every place with every index of its row where that is the shorter way, in one kernel, else they bring
 the indices in order (`frontend.ops.placing`).
 """
@@ -12,73 +14,116 @@ from typing import TYPE_CHECKING
 from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
+from frontend.limits import refuse_known
 from frontend.ops.arguments import Shape, axis_of
 from frontend.ops.comparison import gt
 from frontend.ops.elementwise import add, sub, where
-from frontend.ops.indexing import wrapped
+from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.placing import last_named, placed
-from frontend.ops.sources import Number, constant
+from frontend.ops.sources import Number, constant, suited
+from frontend.parameters import read
 from frontend.picking import PICK
-from hcq.errors import UsageError
+from frontend.spelling import spelled
+from hcq.errors import UsageError, UsageIndexError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
-@composite
+@spelled
 def gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
     """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self."""
+    return _gather(self, axis, _index("gather", self, axis, index))
+
+
+@composite
+def _gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
     a = _checked("gather", self.expr.shape, axis, index)
     x = apply(Ops.SHRINK, _bounds(self.expr.shape, index.expr.shape, a), self)
-    return apply(PICK, (a, False), x, wrapped(index, self.expr.shape[a]))
+    return apply(PICK, (a, False), x, wrapped(index, self.expr.shape[a], "gather", a))
 
 
-@composite
+@spelled
 def take(self: Tensor, index: Tensor, axis: int = 0) -> Tensor:
-    """Return the parts of an axis that an integer tensor names: its shape takes the place of the axis."""
-    a = axis_of(axis, self.expr.shape, "take")
-    return apply(Ops.GATHER, a, self, wrapped(index, self.expr.shape[a]))
+    """Return the parts of an axis that an integer tensor names: its shape takes the place of the axis.
+
+    Unlike PyTorch's `take`, which indexes the flattened tensor: that is `x.flatten().take(index)`.
+    """
+    return _take(self, _index("take", self, axis, index), axis)
 
 
 @composite
+def _take(self: Tensor, index: Tensor, axis: int) -> Tensor:
+    a = axis_of(axis, self.expr.shape, "take")
+    return apply(Ops.GATHER, a, self, wrapped(index, self.expr.shape[a], "take", a))
+
+
+@spelled
 def index_select(self: Tensor, axis: int, index: Tensor) -> Tensor:
     """Return the parts of an axis that a vector of integers names."""
+    index = _index("index_select", self, axis, index)
     if len(index.expr.shape) != 1:
-        raise UsageError(
+        raise UsageIndexError(
             f"index_select wants a vector of integers, saw the shape {index.expr.shape}; take() has any shape"
         )
-    return take(self, index, axis)
+    return _take(self, index, axis)
 
 
-@composite
+def _index(what: str, x: Tensor, axis: int, index: Tensor) -> Tensor:
+    """Return an index as a tensor; raise when the host knows that it names what is outside."""
+    found: Tensor = index if index.__class__ is x.__class__ else read(gather, "index", index, x)
+    a = axis_of(axis, x.expr.shape, what)
+    refuse_known(found, limit_of(what, a, x.expr.shape[a]))
+    return found
+
+
+@spelled
 def scatter_add(self: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
     """Return self with src[i][j]... added at [..., index[i][j]..., ...] along one axis.
 
     Index has the rank of self and no axis longer than in src; what is named twice gets both. Sixteen-bit
     floats are added up in float32 and rounded once.
     """
+    return _scatter_add(self, axis, _index("scatter_add", self, axis, index), src)
+
+
+@composite
+def _scatter_add(self: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
     shape, dtype = self.expr.shape, self.expr.dtype
     a = _checked("scatter_add", shape, axis, index)
     if dtype is dtypes.bool:
         raise UsageError("scatter_add wants numbers, saw bool; cast it, or scatter() True")
-    total = placed(_values("scatter_add", self, index, src), wrapped(index, shape[a]), a, shape[a])
+    place = wrapped(index, shape[a], "scatter_add", a)
+    total = placed(_values("scatter_add", self, index, src), place, a, shape[a])
     return add(self, _grown(total, shape))
 
 
-@composite
+@spelled
 def scatter(self: Tensor, axis: int, index: Tensor, src: Tensor | Number) -> Tensor:
     """Return self with src[i][j]..., or a number, written at [..., index[i][j]..., ...] along one axis.
 
     Index has the rank of self and no axis longer than in src. Of several for one place, the last along the
     axis is written.
     """
-    shape, wanted = self.expr.shape, index.expr.shape
-    a = _checked("scatter", shape, axis, index)
-    values = _values("scatter", self, index, src)
-    last = add(last_named(wrapped(index, shape[a]), a, shape[a]), 1)  # 0: none, as beyond the index
+    return _scatter(self, axis, _index("scatter", self, axis, index), src)
+
+
+@composite
+def _scatter(self: Tensor, axis: int, index: Tensor, src: Tensor | Number) -> Tensor:
+    a = _checked("scatter", self.expr.shape, axis, index)
+    return written(
+        self, a, wrapped(index, self.expr.shape[a], "scatter", a), _values("scatter", self, index, src)
+    )
+
+
+def written(x: Tensor, axis: int, place: Tensor, values: Tensor) -> Tensor:
+    """Return x with values of the shape of `place` written there along an axis; outside is nowhere."""
+    shape = x.expr.shape
+    last = add(last_named(place, axis, shape[axis]), 1)  # 0: none, as beyond the index
     last = _grown(where(gt(last, 0), last, 0), shape)
-    rows = _grown(values, tuple([wanted[a] if i == a else n for i, n in enumerate(shape)]))
-    return where(gt(last, 0), apply(PICK, (a, False), rows, sub(last, 1)), self)
+    n = place.expr.shape[axis]
+    rows = _grown(values, tuple([n if i == axis else m for i, m in enumerate(shape)]))
+    return where(gt(last, 0), apply(PICK, (axis, False), rows, sub(last, 1)), x)
 
 
 def _checked(what: str, shape: Shape, axis: int, index: Tensor) -> int:
@@ -104,7 +149,7 @@ def _values(what: str, x: Tensor, index: Tensor, src: Tensor | Number) -> Tensor
     """Return what is written, in the shape of the index."""
     dtype, wanted = x.expr.dtype, index.expr.shape
     if isinstance(src, (int, float)):
-        return constant(x, src, dtype, wanted)
+        return constant(x, suited(src, dtype), dtype, wanted)
     shape = src.expr.shape
     if len(shape) != len(wanted) or any(m > n for m, n in zip(wanted, shape, strict=True)):
         raise UsageError(

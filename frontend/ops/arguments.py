@@ -7,7 +7,7 @@ from operator import index
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from compiler.dtype import DType, by_name, dtypes
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageIndexError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ Axes = int | tuple[int, ...] | list[int] | None
 def whole(value: object, what: str) -> int:
     """Return a whole number, or say what was wanted."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
-        raise UsageError(f"{what}: wanted a whole number, saw {value!r}")
+        raise UsageTypeError(f"{what}: wanted a whole number, saw {value!r}")
     return index(value)
 
 
@@ -44,7 +44,7 @@ def axis_of(axis: object, shape: Shape, what: str, *, extra: int = 0) -> int:
     rank = len(shape) + extra
     if not -rank <= number < rank:
         there = f"axes {-rank}..{rank - 1}" if rank else "no axes"
-        raise UsageError(f"{what}: there is no axis {number}; the shape {shape} has {there}")
+        raise UsageIndexError(f"{what}: there is no axis {number}; the shape {shape} has {there}")
     return number % rank
 
 
@@ -74,7 +74,7 @@ def fill_in(shape: Shape, old: Shape, what: str) -> Shape:
     return shape
 
 
-def broadcast(shapes: Iterable[Shape], what: str) -> Shape:
+def broadcast(shapes: Iterable[Shape], what: str, error: type[UsageError] = UsageError) -> Shape:
     """Return the shape that several shapes broadcast to: aligned at the end, 1 gives way."""
     every = list(shapes)
     result: Shape = ()
@@ -82,7 +82,7 @@ def broadcast(shapes: Iterable[Shape], what: str) -> Shape:
         rank = max(len(result), len(shape))
         a, b = (1,) * (rank - len(result)) + result, (1,) * (rank - len(shape)) + shape
         if any(n not in {m, 1} and m != 1 for n, m in zip(a, b, strict=True)):
-            raise UsageError(
+            raise error(
                 f"{what}: shapes {' and '.join([str(s) for s in every])} do not broadcast; "
                 "aligned at the end, sizes must be equal or 1"
             )
@@ -110,14 +110,14 @@ def number_dtype(value: object, beside: DType) -> DType:
         return dtypes.int32 if beside is dtypes.bool else beside
     if isinstance(value, bool):
         return beside
-    raise UsageError(f"wanted a tensor or a number, saw {value!r}")
+    raise UsageTypeError(f"wanted a tensor or a number, saw {value!r}")
 
 
 def element_type(wanted: DType | str | None) -> DType | None:
     """Return the dtype that is wanted by itself or by name; None where none is."""
     found = by_name(wanted) if isinstance(wanted, str) else wanted
     if found is not None and found.__class__ is not DType:
-        raise UsageError(f"wanted a dtype such as dtypes.float32, or its name, saw {wanted!r}")
+        raise UsageTypeError(f"wanted a dtype such as dtypes.float32, or its name, saw {wanted!r}")
     if found is dtypes.index or found is dtypes.void:
         names = ", ".join([t.name for t in dtypes.all()])
         raise UsageError(f"{found.name} exists only inside kernels; tensors are of {names}")

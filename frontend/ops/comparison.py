@@ -6,60 +6,119 @@ import builtins
 import math
 from typing import TYPE_CHECKING
 
-from compiler.dtype import dtypes
+from compiler.dtype import dtypes, promote
 from compiler.ops import Ops
 from frontend.lazy import apply, composite, operator
+from frontend.ops.arguments import broadcast
 from frontend.ops.elementwise import agree
-from frontend.ops.sources import Number, constant, convert
+from frontend.ops.sources import Number, constant, convert, spread
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
 def _sides(what: str, a: Tensor, b: Tensor | Number) -> tuple[Tensor, Tensor]:
-    """Return what to compare; a whole number that no element can be is only greater or less than all."""
+    """Return what to compare in one dtype.
+
+    A whole number that no element can be is only greater or less than all. Integers are compared as they are,
+    whichever has axes: in a dtype that holds both.
+    """
     dtype, shape = a.expr.dtype, a.expr.shape
     if isinstance(b, int) and dtype.is_int and not dtype.min <= b <= dtype.max:
         return constant(a, 0, dtypes.int32, shape), constant(a, 1 if b > 0 else -1, dtypes.int32, shape)
+    if not isinstance(b, (int, float)) and dtype.is_int and b.expr.dtype.is_int:
+        common = broadcast((shape, b.expr.shape), what)
+        both = promote(dtype, b.expr.dtype)
+        return spread(convert(a, both), common), spread(convert(b, both), common)
     return agree(what, a, b)
+
+
+def _mixed(what: str, a: Tensor, b: Tensor | Number) -> tuple[Tensor, Tensor] | None:
+    """Return two integers, broadcast, when one is signed and no integer dtype holds both; else None."""
+    if isinstance(b, (int, float)) or not (a.expr.dtype.is_int and b.expr.dtype.is_int):
+        return None
+    if not promote(a.expr.dtype, b.expr.dtype).is_float:
+        return None
+    shape = broadcast((a.expr.shape, b.expr.shape), what)
+    return spread(a, shape), spread(b, shape)
+
+
+def _signed_less(x: Tensor, y: Tensor) -> Tensor:
+    """Return x < y of a signed and an unsigned integer, either way round, exactly."""
+    signed, unsigned = (x, y) if x.expr.dtype.kind == "int" else (y, x)
+    zero = constant(signed, 0, signed.expr.dtype, signed.expr.shape)
+    negative = apply(Ops.LT, None, signed, zero)
+    turned = apply(Ops.CAST, unsigned.expr.dtype, signed)
+    if signed is x:
+        return apply(Ops.OR, None, negative, apply(Ops.LT, None, turned, y))
+    return apply(Ops.AND, None, apply(Ops.NOT, None, negative), apply(Ops.LT, None, x, turned))
+
+
+def _signed_equal(x: Tensor, y: Tensor) -> Tensor:
+    """Return x == y of a signed and an unsigned integer, exactly."""
+    signed, unsigned = (x, y) if x.expr.dtype.kind == "int" else (y, x)
+    zero = constant(signed, 0, signed.expr.dtype, signed.expr.shape)
+    there = apply(Ops.NOT, None, apply(Ops.LT, None, signed, zero))
+    turned = apply(Ops.CAST, unsigned.expr.dtype, signed)
+    return apply(Ops.AND, None, there, apply(Ops.EQ, None, turned, unsigned))
 
 
 @operator
 def lt(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self < other, as bool."""
-    return apply(Ops.LT, None, *_sides("lt", self, other))
+    """Return self < other, as bool. Integers of any two dtypes are compared exactly."""
+    mixed = _mixed("lt", self, other)
+    return apply(Ops.LT, None, *_sides("lt", self, other)) if mixed is None else _signed_less(*mixed)
 
 
 @operator
 def gt(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self > other, as bool."""
+    """Return self > other, as bool. Integers of any two dtypes are compared exactly."""
+    mixed = _mixed("gt", self, other)
+    if mixed is not None:
+        return _signed_less(*reversed(mixed))
     x, y = _sides("gt", self, other)
     return apply(Ops.LT, None, y, x)
 
 
 @operator
 def le(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self <= other, as bool; false when one is NaN."""
+    """Return self <= other, as bool; false when one is NaN.
+
+    Integers of any two dtypes are compared exactly.
+    """
+    mixed = _mixed("le", self, other)
+    if mixed is not None:
+        return apply(Ops.NOT, None, _signed_less(*reversed(mixed)))
     x, y = _sides("le", self, other)
     return apply(Ops.OR, None, apply(Ops.LT, None, x, y), apply(Ops.EQ, None, x, y))
 
 
 @operator
 def ge(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self >= other, as bool; false when one is NaN."""
+    """Return self >= other, as bool; false when one is NaN.
+
+    Integers of any two dtypes are compared exactly.
+    """
+    mixed = _mixed("ge", self, other)
+    if mixed is not None:
+        return apply(Ops.NOT, None, _signed_less(*mixed))
     x, y = _sides("ge", self, other)
     return apply(Ops.OR, None, apply(Ops.LT, None, y, x), apply(Ops.EQ, None, x, y))
 
 
 @operator
 def eq(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self == other, as bool."""
-    return apply(Ops.EQ, None, *_sides("eq", self, other))
+    """Return self == other, as bool. Integers of any two dtypes are compared exactly."""
+    mixed = _mixed("eq", self, other)
+    return apply(Ops.EQ, None, *_sides("eq", self, other)) if mixed is None else _signed_equal(*mixed)
 
 
 @operator
 def ne(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return self != other, as bool."""
+    """Return self != other, as bool. Integers of any two dtypes are compared exactly."""
+    mixed = _mixed("ne", self, other)
+    if mixed is not None:
+        return apply(Ops.NOT, None, _signed_equal(*mixed))
     return apply(Ops.NE, None, *_sides("ne", self, other))
 
 

@@ -6,22 +6,27 @@ Host data is copied to the device at once; constants and coordinates own no memo
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes
 from compiler.ops import Ops
 from frontend.expr import source_expr
-from frontend.lazy import apply
-from frontend.ops.arguments import axis_of, element_type, shape_of, whole
+from frontend.lazy import apply, composite
+from frontend.limits import Limit, limited, refuse_known
+from frontend.ops.arguments import element_type, shape_of, whole
 from frontend.ops.casts import cast
 from frontend.ops.comparison import lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.movement import reshape
-from frontend.ops.sources import constant, convert, coordinate
+from frontend.ops.sources import constant, convert, coordinate, suited
+from frontend.parameters import scalar_of
 from frontend.plan import CAPTURE
 from frontend.spelling import spelled
 from frontend.storage import allocate, dtype_of, flatten, from_numpy, of_bytes, pack
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
+
+KNOWN_LIMIT: Final = 1 << 16
+"""Integers of an array whose least and greatest are looked at when it is copied: see `Leaf.known`."""
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,13 +70,20 @@ def of_data(cls: type[Tensor], data: Any, dtype: DType | None, device: str | Non
     if hasattr(data, "__array__"):
         import numpy as np  # noqa: PLC0415 - only where arrays are passed
 
-        raw, shape, kind = from_numpy(np.asarray(data))
-        return of_bytes(cls, raw, shape, kind, name)
+        array = np.asarray(data)
+        raw, shape, kind = from_numpy(array)
+        return of_bytes(cls, raw, shape, kind, name, _extremes(array) if kind.is_int else None)
     if isinstance(data, (list, tuple, range)):
         numbers, shape = flatten(data)
         kind = dtype or dtype_of(numbers)
-        return of_bytes(cls, pack(numbers, kind), shape, kind, name)
+        known = (int(min(numbers)), int(max(numbers))) if kind.is_int and numbers else None
+        return of_bytes(cls, pack(numbers, kind), shape, kind, name, known)
     raise UsageError(f"a tensor is made of numbers, lists, bytes or an array, not of {type(data).__name__}")
+
+
+def _extremes(array: Any) -> tuple[int, int] | None:
+    """Return the least and the greatest of few integers: of many it would take longer than copying them."""
+    return (int(array.min()), int(array.max())) if 0 < array.size <= KNOWN_LIMIT else None
 
 
 def full(
@@ -94,11 +106,6 @@ def _marked(made: Tensor, requires_grad: bool | None) -> Tensor:  # noqa: FBT001
     if requires_grad is not None:
         made.requires_grad = requires_grad
     return made
-
-
-def suited(value: float, dtype: DType) -> float:
-    """Return a number in the Python class that a dtype's constants have."""
-    return float(value) if dtype.is_float else bool(value) if dtype is dtypes.bool else value
 
 
 def zeros(
@@ -148,8 +155,8 @@ def arange(
     requires_grad: bool | None = None,
 ) -> Tensor:
     """Return start, start + step, ... below stop. Whole numbers give integers, others float32."""
-    if stop is None:
-        start, stop = 0, start
+    start, stop = (0, start) if stop is None else (start, stop)
+    start, stop, step = _finite("arange", start, stop, step)
     if step == 0:
         raise UsageError("arange: the step must not be 0")
     count = max(0, math.ceil((stop - start) / step))
@@ -158,12 +165,25 @@ def arange(
         if any(isinstance(v, float) for v in (start, stop, step))
         else default_dtype(max(start, stop, key=abs))
     )
+    if found is dtypes.bool:
+        raise UsageError("arange gives numbers, wanted a dtype of numbers, saw bool; compare the result")
     last = start + (count - 1) * step
     if found.is_int and count and not all(found.min <= v <= found.max for v in (start, last)):
         raise UsageError(f"arange from {start} to {last} does not fit {found.name}: {found.min}..{found.max}")
     place = coordinate(_scalar(cls, 0, dtypes.int32, device), (count,), 0)
     made = add(mul(convert(place, found), suited(step, found)), suited(start, found))
     return _marked(made, requires_grad)
+
+
+def _finite(what: str, *numbers: float) -> list[Any]:
+    """Return Python numbers that are finite; refuse anything else."""
+    found = [scalar_of(n) for n in numbers]
+    for n in found:
+        if isinstance(n, bool) or not isinstance(n, (int, float)):
+            raise UsageTypeError(f"{what}: wanted numbers, saw {n!r}")
+        if not math.isfinite(n):
+            raise UsageError(f"{what}: wanted finite numbers, saw {n}")
+    return found
 
 
 def linspace(
@@ -177,9 +197,12 @@ def linspace(
     requires_grad: bool | None = None,
 ) -> Tensor:
     """Return `steps` numbers from start to stop, both included, evenly spaced."""
+    start, stop = _finite("linspace", start, stop)
     if whole(steps, "linspace") < 0:
         raise UsageError(f"linspace: the number of steps must not be negative, saw {steps}")
     found = element_type(dtype) or dtypes.float32
+    if found is dtypes.bool:
+        raise UsageError("linspace gives numbers, wanted a dtype of numbers, saw bool; compare the result")
     made = cast(_between(_scalar(cls, 0, dtypes.int32, device), float(start), float(stop), steps), found)
     return _marked(made, requires_grad)
 
@@ -227,13 +250,25 @@ def ones_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
 
 @spelled
 def one_hot(self: Tensor, classes: int) -> Tensor:
-    """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32)."""
-    dtype = self.expr.dtype
-    if not dtype.is_int:
-        raise UsageError(f"one_hot wants integers, saw {dtype.name}; cast it")
-    shape = (*self.expr.shape, whole(classes, "one_hot"))
-    place = convert(coordinate(self, shape, axis_of(-1, shape, "one_hot")), dtype) if dtype.bits > 8 else None
-    if place is None:
-        return one_hot(convert(self, dtypes.int32), classes)
-    index = reshape(self, (*self.expr.shape, 1))
-    return convert(apply(Ops.EQ, None, place, apply(Ops.EXPAND, shape, index)), dtypes.int32)
+    """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32).
+
+    An integer outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else it names no
+    place. Unlike PyTorch's, `classes` is always given.
+    """
+    count = shape_of((classes,), "one_hot, classes")[0]
+    if not self.expr.dtype.is_int:
+        raise UsageTypeError(f"one_hot wants integers, saw {self.expr.dtype.name}; cast it")
+    limit = Limit("one_hot", 0, count)
+    refuse_known(self, limit)
+    return _one_hot(self, limit)
+
+
+@composite
+def _one_hot(self: Tensor, limit: Limit) -> Tensor:
+    index = limited(self, limit)
+    if index.expr.dtype.bits <= 8:
+        index = convert(index, dtypes.int32)
+    shape = (*self.expr.shape, limit.high)
+    place = convert(coordinate(self, shape, len(shape) - 1), index.expr.dtype)
+    row = apply(Ops.EXPAND, shape, reshape(index, (*self.expr.shape, 1)))
+    return convert(apply(Ops.EQ, None, place, row), dtypes.int32)

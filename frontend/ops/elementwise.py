@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from compiler.dtype import DType, dtypes, promote
+from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.expr import float_dtype
 from frontend.lazy import apply, composite, method, operator
-from frontend.ops.arguments import broadcast, number_dtype
-from frontend.ops.sources import Number, constant, convert, ruled, spread
+from frontend.ops.arguments import broadcast
+from frontend.ops.promotion import result_dtype
+from frontend.ops.sources import Number, constant, convert, ruled, spread, suited
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,45 +20,42 @@ if TYPE_CHECKING:
 # -- agreeing on shape and dtype --------------------------------------------------------------------
 def agree(what: str, a: Tensor, b: Tensor | Number, *, floats: bool = False) -> tuple[Tensor, Tensor]:
     """Return both operands in one shape and dtype; `floats` wants a float dtype."""
-    if isinstance(b, (int, float)):
-        dtype = number_dtype(b, a.expr.dtype)
-        if floats:
-            dtype = float_dtype(dtype)
-        return convert(a, dtype), constant(a, b, dtype, a.expr.shape)
-    dtype = promote(a.expr.dtype, b.expr.dtype)
+    dtype = result_dtype(a, b)
     if floats:
         dtype = float_dtype(dtype)
+    if isinstance(b, (int, float)):
+        return convert(a, dtype), constant(a, b, dtype, a.expr.shape)
     shape = broadcast((a.expr.shape, b.expr.shape), what)
     return spread(convert(a, dtype), shape), spread(convert(b, dtype), shape)
 
 
 # -- arithmetic ------------------------------------------------------------------------------------
-def _sum(what: str, op: str, a: Tensor, b: Tensor | Number) -> Tensor:
-    x, y = agree(what, a, b)
-    if x.expr.dtype is dtypes.bool:
-        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
-    return apply(op, None, x, y)
-
-
 @operator
 def add(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return the sum, broadcast and promoted."""
-    return _sum("add", Ops.ADD, self, other)
+    """Return the sum, broadcast and promoted; of two bools, their disjunction."""
+    x, y = agree("add", self, other)
+    return apply(Ops.OR if x.expr.dtype is dtypes.bool else Ops.ADD, None, x, y)
+
+
+def _difference(what: str, x: Tensor, y: Tensor) -> Tensor:
+    if x.expr.dtype is dtypes.bool:
+        raise UsageError(
+            f"{what} of two bools is refused\nhint: ^ gives where they differ; or cast one of them"
+        )
+    return apply(Ops.SUB, None, x, y)
 
 
 @operator
 def sub(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return the difference."""
-    return _sum("sub", Ops.SUB, self, other)
+    """Return the difference; of two bools it is refused, as in PyTorch: `^` says where they differ."""
+    return _difference("sub", *agree("sub", self, other))
 
 
 @operator
 def rsub(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return other - self."""
     x, y = agree("sub", self, other)
-    if x.expr.dtype is dtypes.bool:
-        x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
-    return apply(Ops.SUB, None, y, x)
+    return _difference("sub", y, x)
 
 
 @operator
@@ -81,8 +79,10 @@ def minimum(self: Tensor, other: Tensor | Number) -> Tensor:
 
 @method
 def neg(self: Tensor) -> Tensor:
-    """Return -self; of a bool, its negation."""
-    return apply(Ops.NOT if self.expr.dtype is dtypes.bool else Ops.NEG, None, self)
+    """Return -self; of a bool it is refused, as in PyTorch: `~` negates it."""
+    if self.expr.dtype is dtypes.bool:
+        raise UsageError("-x of a bool is refused\nhint: ~x is its negation; or cast it")
+    return apply(Ops.NEG, None, self)
 
 
 @method
@@ -154,7 +154,7 @@ def where(self: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
             f"where: the condition must be bool, saw {self.expr.dtype.name}\n"
             "hint: compare it, as in (x != 0).where(a, b)"
         )
-    dtype = _common_dtype(a, b)
+    dtype = result_dtype(a, b)
     shape = broadcast([self.expr.shape, *[x.expr.shape for x in (a, b) if hasattr(x, "expr")]], "where")
     parts = [
         constant(self, x, dtype, shape) if isinstance(x, (int, float)) else spread(convert(x, dtype), shape)
@@ -163,18 +163,13 @@ def where(self: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
     return apply(Ops.WHERE, None, spread(self, shape), *parts)
 
 
-def _common_dtype(a: Tensor | Number, b: Tensor | Number) -> DType:
-    if hasattr(a, "expr"):
-        return promote(a.expr.dtype, b.expr.dtype) if hasattr(b, "expr") else number_dtype(b, a.expr.dtype)
-    if hasattr(b, "expr"):
-        return number_dtype(a, b.expr.dtype)
-    return number_dtype(a, number_dtype(b, dtypes.bool))
-
-
 @composite
 def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
-    """Return self with `value` where the bool mask holds."""
-    return where(mask, value, self)
+    """Return self with `value`, in its dtype, where the bool mask holds."""
+    dtype = self.expr.dtype
+    if isinstance(value, (int, float)):
+        return where(mask, constant(self, suited(value, dtype), dtype, ()), self)
+    return where(mask, convert(value, dtype), self)
 
 
 @composite

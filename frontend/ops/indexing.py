@@ -1,25 +1,29 @@
 """Indexing: slices with steps, whole numbers, None, Ellipsis and integer tensors.
 
-`x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER, whose computed indices
-are checked at each read (outside reads 0). Writing is `frontend.ops.writing`.
+`x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER. Several of them mean what
+they mean in PyTorch: a whole number or a tensor of shape () takes its axis away first, so `x[0, :, [0, 1]]`
+is `x[0][:, [0, 1]]`; NumPy counts it among the index arrays instead. An index outside is an `IndexError`
+where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.limits`); else it reads 0. Writing is
+`frontend.ops.writing`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
+from frontend.limits import Limit, limited, refuse_known
 from frontend.ops.arguments import Shape, broadcast, whole
 from frontend.ops.comparison import gt, lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.moving import take_moving
 from frontend.ops.sources import convert, spread
 from frontend.views import share
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UnsupportedError, UsageError, UsageIndexError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -47,9 +51,9 @@ def entries_of(key: Any, shape: Shape, cls: type) -> tuple[list[Entry], list[Any
     parts = list(key) if isinstance(key, tuple) else [key]
     used = sum([1 for p in parts if p is not None and p is not Ellipsis])
     if sum([1 for p in parts if p is Ellipsis]) > 1:
-        raise UsageError(f"an index has at most one ..., saw {_shown(key)}")
+        raise UsageIndexError(f"an index has at most one ..., saw {_shown(key)}")
     if used > len(shape):
-        raise UsageError(f"{used} indices for the shape {shape}: it has only {len(shape)} axes")
+        raise UsageIndexError(f"{used} indices for the shape {shape}: it has only {len(shape)} axes")
     fill = [slice(None)] * (len(shape) - used)
     at = next((i for i, p in enumerate(parts) if p is Ellipsis), len(parts))
     parts[at : at + 1] = fill
@@ -75,14 +79,20 @@ def _shown(key: Any) -> str:
 
 def _cut(p: Any, n: int, axis: int) -> Cut:
     if isinstance(p, slice):
-        step = 1 if p.step is None else whole(p.step, "slice step")
-        if step == 0:
+        for bound in (p.start, p.stop, p.step):
+            if bound is not None:
+                whole(bound, f"slice of axis {axis}")
+        if p.step == 0:
             raise UsageError(f"axis {axis}: the step of a slice must not be 0")
         begin, end, step = p.indices(n)
         return Cut(begin, len(range(begin, end, step)), step, drop=False)
-    index = whole(p, f"index of axis {axis} (whole number, slice, None, ... or integer tensor)")
+    if isinstance(p, bool) or not isinstance(p, SupportsIndex):
+        raise UsageIndexError(
+            f"index of axis {axis}: wanted a whole number, slice, None, ... or integer tensor, saw {p!r}"
+        )
+    index = whole(p, "index")
     if not -n <= index < n:
-        raise UsageError(f"index {index} of axis {axis} is outside its {n} elements")
+        raise UsageIndexError(f"index {index} of axis {axis} is outside its {n} elements")
     return Cut(index % n, 1, 1, drop=True)
 
 
@@ -126,14 +136,30 @@ def _item(self: Tensor, key: Any) -> tuple[Tensor, bool]:
         )
     x, key = take_moving(self, key)
     entries, tensors = entries_of(key, x.expr.shape, self.__class__)
+    if tensors:
+        refuse_outside("index", x.expr.shape, entries, tensors)
     return part_of(x, tuple(entries), *tensors), not tensors
 
 
 def with_tensors(x: Tensor, key: Any) -> Any:
-    """Return a key whose lists and NumPy arrays are tensors."""
+    """Return a key whose lists, nested tuples, ranges and NumPy arrays are tensors."""
     if isinstance(key, tuple):
-        return tuple([with_tensors(x, k) for k in key])
-    return x.operand(key) if isinstance(key, list) or type(key).__module__ == "numpy" else key
+        return tuple([_with_tensor(x, k) for k in key])
+    return _with_tensor(x, key)
+
+
+def _with_tensor(x: Tensor, part: Any) -> Any:
+    if isinstance(part, (list, tuple, range)):
+        return x.operand(part) if part else x.__class__([], dtype=dtypes.int32, device=x.expr.device)
+    return x.operand(part) if type(part).__module__ == "numpy" else part
+
+
+def refuse_outside(what: str, shape: Shape, entries: list[Entry], tensors: list[Any]) -> None:
+    """Raise when the host knows that an index tensor of a key names what is outside."""
+    axes = [e for e in entries if e is not None]
+    for axis, e in enumerate(axes):
+        if isinstance(e, int):
+            refuse_known(tensors[e], limit_of(what, axis, shape[axis]))
 
 
 @composite
@@ -157,24 +183,30 @@ def part_of(self: Tensor, entries: tuple[Entry, ...], *tensors: Tensor) -> Tenso
             places.append(len(shape))
         shape.append(n)
     x = apply(Ops.RESHAPE, tuple(shape), x)
-    return _gather_axes(x, places, list(tensors)) if tensors else x
+    every = [wrapped(t, shape[a], "index", a) for t, a in zip(tensors, places, strict=True)]
+    for t, a in reversed([*zip(every, places, strict=True)]):
+        if not t.expr.shape:
+            x = apply(Ops.GATHER, a, x, t)
+    single = [a for t, a in zip(every, places, strict=True) if not t.expr.shape]
+    left = [(t, a - sum([s < a for s in single])) for t, a in zip(every, places, strict=True) if t.expr.shape]
+    return _gather_axes(x, [a for _, a in left], [t for t, _ in left]) if left else x
 
 
 def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
     """Index several axes by tensors that broadcast together: one GATHER on the axes flattened into one.
 
-    The new axes stand where the first indexed one stood when they are neighbours, else in front, as numpy
-    has it.
+    The indices count from the front. The new axes stand where the first indexed one stood when they are
+    neighbours, else in front.
     """
     shape = x.expr.shape
     sizes = [shape[a] for a in axes]
-    common = broadcast([t.expr.shape for t in tensors], "index tensors")
+    common = broadcast([t.expr.shape for t in tensors], "index tensors", UsageIndexError)
     if prod(sizes) > dtypes.int32.max:
         tensors = [convert(t, dtypes.int64) if t.expr.dtype is dtypes.int32 else t for t in tensors]
     index: Tensor | None = None
     inside: Tensor | None = None
     for t, n in zip(tensors, sizes, strict=True):
-        one = spread(wrapped(t, n), common)
+        one = spread(t, common)
         index = one if index is None else add(mul(index, n), one)
         if len(tensors) > 1:
             fits = mul(lt(one, n), gt(one, -1))
@@ -192,13 +224,19 @@ def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
     return apply(Ops.GATHER, first, x, index)
 
 
-def wrapped(index: Tensor, n: int) -> Tensor:
-    """Return indices of which negative ones count from the end."""
+def limit_of(what: str, axis: int, n: int) -> Limit:
+    """Return what is asked of an index along an axis of n elements; negative ones count from the end."""
+    return Limit(f"{what}, axis {axis}", -n, n)
+
+
+def wrapped(index: Tensor, n: int, what: str, axis: int) -> Tensor:
+    """Return indices along an axis of n elements, negative ones counted from the end, as int32 or int64."""
     dtype = index.expr.dtype
     if dtype is dtypes.bool:
         raise UnsupportedError("a bool tensor indexes alone, not beside others, and gives no size: use where")
     if not dtype.is_int:
-        raise UsageError(f"an index tensor must hold integers, saw {dtype.name}; cast it")
+        raise UsageIndexError(f"an index tensor must hold integers, saw {dtype.name}; cast it")
+    index = limited(index, limit_of(what, axis, n))
     if dtype not in (dtypes.int32, dtypes.int64):
         index = convert(index, dtypes.int64 if dtype.bits >= 32 else dtypes.int32)
     if n > dtypes.int32.max:

@@ -12,9 +12,12 @@ from frontend.ops.diagonals import diagonal
 from frontend.ops.elementwise import add, mul
 from frontend.ops.movement import reshape
 from frontend.ops.sources import convert
-from hcq.errors import UsageError
+from frontend.parameters import read, shown
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from frontend.tensor import Tensor
 
 
@@ -89,14 +92,19 @@ def linear(self: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return y if bias is None else add(y, bias)
 
 
-def einsum(formula: str, *operands: Tensor) -> Tensor:
+def einsum(formula: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """Return the sum of products that a formula such as "bij,bjk->bik" describes.
 
-    A letter that stands twice in a term means a diagonal: "ii->i" is a matrix's, "ii->" its trace.
+    A letter that stands twice in a term means a diagonal: "ii->i" is a matrix's, "ii->" its trace. The
+    operands are given singly or as one list; an array or lists of numbers beside a tensor become one.
     """
-    if not operands:
-        raise UsageError(f"einsum {formula!r}: no operands; wanted one for each term")
-    return _einsum(*operands, formula=formula)
+    if not isinstance(formula, str):
+        raise UsageTypeError(f"einsum wants a formula such as 'ij,jk->ik', saw {shown(formula)}")
+    every = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    like = next((x for x in every if hasattr(x, "expr")), None)
+    if like is None:
+        raise UsageTypeError(f"einsum {formula!r}: wanted a tensor for each term, saw {shown(operands)}")
+    return _einsum(*[read(linear, "weight", x, like) for x in every], formula=formula)
 
 
 @composite

@@ -26,7 +26,7 @@ from frontend.ops.arguments import (
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant, spread
 from frontend.views import viewing
-from hcq.errors import UnsupportedError, UsageError
+from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -194,7 +194,7 @@ def repeat(self: Tensor, *repeats: int | Sequence[int]) -> Tensor:
 
 
 @method
-def repeat_interleave(self: Tensor, repeats: int, axis: int | None = None) -> Tensor:
+def repeat_interleave(self: Tensor, repeats: int | Tensor, axis: int | None = None) -> Tensor:
     """Return each element `repeats` times in a row along an axis; without an axis, flattened first."""
     if hasattr(repeats, "expr"):
         raise UnsupportedError(
@@ -256,9 +256,16 @@ def meshgrid(
 
 
 def several(first: Tensor | Sequence[Tensor], others: tuple[Tensor, ...], what: str) -> Sequence[Tensor]:
-    """Return tensors that were given singly or as one sequence."""
-    every = first if isinstance(first, (list, tuple)) and not others else (first, *others)
-    if not every or not all(hasattr(t, "expr") for t in every):
+    """Return tensors, given singly or as one sequence; arrays and lists beside a tensor become one."""
+    every = list(first) if isinstance(first, (list, tuple)) and not others else [first, *others]
+    like: Any = next((t for t in every if hasattr(t, "expr")), None)
+    if like is None or any(not hasattr(t, "expr") and not _holds_numbers(t) for t in every):
         kinds = ", ".join([type(t).__name__ for t in every]) or "none"
-        raise UsageError(f"{what}: wanted tensors, or one list of tensors, saw {kinds}")
-    return cast("Sequence[Tensor]", every)
+        raise UsageTypeError(f"{what}: wanted tensors, or one list of tensors, saw {kinds}")
+    return cast("Sequence[Tensor]", [like.operand(t) for t in every])
+
+
+def _holds_numbers(value: object) -> bool:
+    return isinstance(value, (list, tuple, range)) or (
+        hasattr(value, "__array__") and hasattr(value, "shape")
+    )

@@ -7,13 +7,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Literal
 
-from compiler.dtype import dtypes, promote
+from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.expr import CONV, float_dtype
 from frontend.lazy import apply, composite, method
+from frontend.limits import Limit, limited, refuse_known
 from frontend.ops import reduce
-from frontend.ops.arguments import Axes, axes_of, axis_of, repeated
-from frontend.ops.comparison import eq, ne
+from frontend.ops.arguments import Axes, axes_of, axis_of, repeated, whole
+from frontend.ops.comparison import eq, ge, lt, ne
 from frontend.ops.diagonals import tril
 from frontend.ops.division import div
 from frontend.ops.elementwise import add, agree, clip, mul, neg, rsub, sub, where
@@ -21,7 +22,10 @@ from frontend.ops.functions import exp, log, log1p, rsqrt
 from frontend.ops.indexing import interleaved
 from frontend.ops.linalg import matmul
 from frontend.ops.movement import pad, permute, reshape, transpose
+from frontend.ops.promotion import result_dtype
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
+from frontend.parameters import read
+from frontend.spelling import spelled
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,6 +41,7 @@ Reduction = Literal["mean", "sum", "none"]
 def spatial_padding(padding: Sizes, rank: int, what: str) -> tuple[tuple[int, int], ...]:
     """Read padding: one number, one for each spatial axis, or flat (before, after) pairs, last axis first."""
     if isinstance(padding, (tuple, list)) and len(padding) == 2 * rank:
+        padding = tuple([whole(p, f"{what}, padding") for p in padding])
         return tuple([(padding[i], padding[i + 1]) for i in range(2 * rank - 2, -1, -2)])
     return tuple([(p, p) for p in repeated(padding, rank, f"{what}, padding")])
 
@@ -62,7 +67,15 @@ def conv2d(
             "wanted (batch, channels, *spatial) and (outputs, channels, *kernel) of one rank"
         )
     pairs = ((0, 0), (0, 0), *spatial_padding(padding, rank, "conv2d"))
-    dtype = promote(self.expr.dtype, weight.expr.dtype)
+    dtype = result_dtype(self, weight)
+    if groups < 1:
+        raise UsageError(f"conv2d: wanted at least one group, saw {groups}")
+    channels, inner = self.expr.shape[1], weight.expr.shape[1]
+    if channels != inner * groups or weight.expr.shape[0] % groups:
+        raise UsageError(
+            f"conv2d of {self.expr.shape} with the weight {weight.expr.shape} in {groups} groups: wanted "
+            f"{inner * groups} input channels, and outputs that are a multiple of the groups"
+        )
     wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else dtype
     x = pad(convert(self, wide), pairs)
     arg = (repeated(stride, rank, "conv2d, stride"), repeated(dilation, rank, "conv2d, dilation"), groups)
@@ -85,8 +98,13 @@ def conv_transpose2d(
 
     The gradient of `conv2d`.
     """
+    rank = len(weight.expr.shape) - 2
+    if rank < 1 or len(self.expr.shape) != rank + 2 or groups < 1:
+        raise UsageError(
+            f"conv_transpose2d of {self.expr.shape} with the weight {weight.expr.shape} in {groups} groups: "
+            "wanted (batch, channels, *spatial), (channels, outputs, *kernel) of one rank, and a group"
+        )
     channels, each, *kernel = weight.expr.shape
-    rank = len(kernel)
     strides, dilations = repeated(stride, rank, "stride"), repeated(dilation, rank, "dilation")
     extra = repeated(output_padding, rank, "output_padding")
     pairs = spatial_padding(padding, rank, "conv_transpose2d")
@@ -112,7 +130,7 @@ def _windows(
     x: Tensor, size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, fill: float, what: str
 ) -> tuple[Tensor, tuple[int, ...]]:
     """Return sliding windows over the last axes, and the axes that run inside a window."""
-    kernel = tuple(size) if isinstance(size, (tuple, list)) else (size,) * 2
+    kernel = repeated(size, len(size) if isinstance(size, (tuple, list)) else 2, f"{what}, kernel_size")
     rank = len(kernel)
     shape = x.expr.shape
     if len(shape) < rank:
@@ -213,6 +231,12 @@ def batchnorm(
 ) -> Tensor:
     """Return (self - mean) * invstd * weight + bias, each of these a vector along one axis."""
     a = axis_of(axis, self.expr.shape, "batchnorm")
+    n = self.expr.shape[a]
+    for name, x in (("weight", weight), ("bias", bias), ("mean", mean), ("invstd", invstd)):
+        if x is not None and math.prod(x.expr.shape) != n:
+            raise UsageError(
+                f"batchnorm: axis {a} of {self.expr.shape} has {n} channels, {name} the shape {x.expr.shape}"
+            )
     shape = tuple([n if i == a else 1 for i, n in enumerate(self.expr.shape)])
     y = sub(self, reshape(mean, shape))
     scale = invstd if weight is None else mul(weight, invstd)
@@ -231,7 +255,31 @@ def _reduced(x: Tensor, reduction: Reduction, weight: Tensor | None = None) -> T
     return reduce.mean(x) if weight is None else div(reduce.sum(x), reduce.sum(weight))
 
 
-@composite
+def _labels(what: str, logits: Tensor, target: Any, axis: int, ignore: int | None) -> Tensor:
+    """Return integer classes as a tensor; raise when the host knows that one lies outside the axis."""
+    found: Tensor = (
+        target if target.__class__ is logits.__class__ else read(_labelled, "target", target, logits)
+    )
+    if found.expr.dtype.is_int and logits.expr.shape:
+        refuse_known(found, Limit(f"{what}, classes", 0, logits.expr.shape[axis], ignore))
+    return found
+
+
+def _chosen(what: str, logs: Tensor, target: Tensor, ignore: int | None) -> Tensor:
+    """Return logs (..., classes) at integer classes (...): NaN for one outside, 0 for the ignored one."""
+    shape = logs.expr.shape
+    classes = shape[-1]
+    target = limited(target, Limit(f"{what}, classes", 0, classes, ignore))
+    target = convert(target, dtypes.int32 if target.expr.dtype.bits < 32 else target.expr.dtype)
+    place = convert(coordinate(logs, shape, len(shape) - 1), target.expr.dtype)
+    hit = apply(Ops.EQ, None, place, spread(reshape(target, (*shape[:-1], 1)), shape))
+    chosen = reduce.sum(where(hit, logs, 0.0), -1)
+    inside = mul(lt(target, classes), ge(target, 0))
+    outside = where(inside, chosen, math.nan)
+    return outside if ignore is None else where(ne(target, ignore), outside, 0.0)
+
+
+@spelled
 def sparse_categorical_crossentropy(
     self: Tensor,
     target: Tensor,
@@ -241,27 +289,32 @@ def sparse_categorical_crossentropy(
 ) -> Tensor:
     """Return the cross entropy of logits (..., classes) with integer classes (...).
 
-    `ignore_index` counts for nothing.
+    `ignore_index` counts for nothing. Another class outside is an `IndexError` where the host knows it, or
+    under `HCQ_VALIDATE=1`; else its loss is NaN.
     """
-    shape = self.expr.shape
-    if target.expr.shape != shape[:-1] or not target.expr.dtype.is_int:
-        raise UsageError(
-            f"sparse_categorical_crossentropy: for logits {shape} wanted integer targets {shape[:-1]}, "
-            f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
-        )
-    logs = log_softmax(self)
-    dtype = logs.expr.dtype
-    place = coordinate(self, shape, len(shape) - 1)
-    target = convert(target, place.expr.dtype)
-    hit = apply(Ops.EQ, None, place, spread(reshape(target, (*shape[:-1], 1)), shape))
-    chosen = reduce.sum(where(hit, logs, 0.0), -1)
-    if label_smoothing:
-        chosen = add(mul(chosen, 1 - label_smoothing), mul(reduce.mean(logs, -1), label_smoothing))
-    counted = ne(target, ignore_index)
-    return _reduced(where(counted, neg(chosen), 0.0), reduction, convert(counted, dtype))
+    target = _labels("sparse_categorical_crossentropy", self, target, -1, ignore_index)
+    return _labelled(self, target, ignore_index, label_smoothing, reduction)
 
 
 @composite
+def _labelled(
+    self: Tensor, target: Tensor, ignore_index: int, label_smoothing: float, reduction: Reduction
+) -> Tensor:
+    shape = self.expr.shape
+    if not shape or target.expr.shape != shape[:-1] or not target.expr.dtype.is_int:
+        raise UsageError(
+            f"cross entropy: for logits {shape}, classes last, wanted integer targets {shape[:-1]}, "
+            f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
+        )
+    logs = log_softmax(self)
+    chosen = _chosen("cross entropy", logs, target, ignore_index)
+    if label_smoothing:
+        chosen = add(mul(chosen, 1 - label_smoothing), mul(reduce.mean(logs, -1), label_smoothing))
+    counted = ne(target, ignore_index)
+    return _reduced(where(counted, neg(chosen), 0.0), reduction, convert(counted, logs.expr.dtype))
+
+
+@spelled
 def cross_entropy(
     self: Tensor,
     target: Tensor,
@@ -271,8 +324,19 @@ def cross_entropy(
 ) -> Tensor:
     """Return the cross entropy of logits (batch, classes, ...) with integers or probabilities.
 
-    Integers are (batch, ...), probabilities have the shape of the logits.
+    Integers are (batch, ...), probabilities have the shape of the logits. `ignore_index` counts for nothing.
+    Another class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss
+    is NaN.
     """
+    axis = 0 if len(self.expr.shape) < 2 else 1
+    target = _labels("cross_entropy", self, target, axis, ignore_index)
+    return _cross_entropy(self, target, reduction, label_smoothing, ignore_index)
+
+
+@composite
+def _cross_entropy(
+    self: Tensor, target: Tensor, reduction: Reduction, label_smoothing: float, ignore_index: int
+) -> Tensor:
     shape = self.expr.shape
     if len(shape) < 1:
         raise UsageError("cross_entropy wants logits with a class axis, saw a scalar")
@@ -280,24 +344,35 @@ def cross_entropy(
     order = (*[i for i in range(len(shape)) if i != a], a)
     logits = apply(Ops.PERMUTE, order, self)
     if target.expr.shape != shape:
-        return sparse_categorical_crossentropy(logits, target, ignore_index, label_smoothing, reduction)
+        return _labelled(logits, target, ignore_index, label_smoothing, reduction)
     goal = convert(apply(Ops.PERMUTE, order, target), logits.expr.dtype)
     if label_smoothing:
         goal = add(mul(goal, 1 - label_smoothing), label_smoothing / shape[a])
     return _reduced(neg(reduce.sum(mul(log_softmax(logits), goal), -1)), reduction)
 
 
-@composite
+@spelled
 def nll_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
-    """Return the negative of log probabilities (batch, classes) at integer classes (batch,)."""
-    shape = self.expr.shape
-    hit = apply(
-        Ops.EQ,
-        None,
-        coordinate(self, shape, 1),
-        spread(reshape(convert(target, dtypes.int32), (shape[0], 1)), shape),
-    )
-    return _reduced(neg(reduce.sum(where(hit, self, 0.0), 1)), reduction)
+    """Return the negative of log probabilities (batch, classes) at integer classes (batch,).
+
+    A class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss is
+    NaN. Unlike PyTorch's, it ignores no class.
+    """
+    if len(self.expr.shape) != 2:
+        raise UsageError(
+            f"nll_loss wants log probabilities (batch, classes), saw the shape {self.expr.shape}"
+        )
+    return _nll_loss(self, _labels("nll_loss", self, target, 1, None), reduction)
+
+
+@composite
+def _nll_loss(self: Tensor, target: Tensor, reduction: Reduction) -> Tensor:
+    if target.expr.shape != self.expr.shape[:1] or not target.expr.dtype.is_int:
+        raise UsageError(
+            f"nll_loss: for {self.expr.shape} wanted integer targets {self.expr.shape[:1]}, "
+            f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
+        )
+    return _reduced(neg(_chosen("nll_loss", self, target, None)), reduction)
 
 
 @composite

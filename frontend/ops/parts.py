@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.dtype import promote
 from compiler.ops import Ops
 from frontend.lazy import apply, composite, method
 from frontend.ops.arguments import Axes, axis_of, repeated, whole
 from frontend.ops.movement import reshape, several, shrink, unsqueeze
+from frontend.ops.promotion import result_dtype
 from frontend.ops.sources import constant, convert, coordinate, ruled
 from frontend.spelling import spelled
 from hcq.errors import UsageError
@@ -83,9 +83,7 @@ def _joined(self: Tensor, *others: Tensor, axis: int) -> Tensor:
             raise UsageError(
                 f"cat along axis {a}: shapes {[x.expr.shape for x in every]} must be equal in the other axes"
             )
-    dtype = self.expr.dtype
-    for t in others:
-        dtype = promote(dtype, t.expr.dtype)
+    dtype = result_dtype(*every)
     empty = [t for t in every if not t.expr.shape[a]]
     every = [convert(t, dtype) for t in every if t.expr.shape[a]] or [convert(self, dtype)]
     total = sum([t.expr.shape[a] for t in every])
@@ -131,8 +129,12 @@ def roll(self: Tensor, shifts: int | tuple[int, ...], axes: Axes = None) -> Tens
     """
     shape = self.expr.shape
     if axes is None:
+        if isinstance(shifts, (tuple, list)) and len(shifts) != 1:
+            raise UsageError(f"roll: without axes wanted one shift, saw {shifts}")
         return reshape(roll(reshape(self, -1), shifts, 0), shape)
     named = axes if isinstance(axes, (tuple, list)) else (axes,)
+    if len(named) != (len(shifts) if isinstance(shifts, (tuple, list)) else 1):
+        raise UsageError(f"roll: wanted a shift for each axis, saw {shifts} for the axes {named}")
     x = self
     for shift, axis in zip(repeated(shifts, len(named), "roll"), named, strict=True):
         a = axis_of(axis, shape, "roll")

@@ -219,8 +219,8 @@ def uniform(
     """Return numbers uniform in [low, high)."""
     found = element_type(dtype) or dtypes.float32
     wide = found if found.is_float else dtypes.float32
-    if not low <= high:
-        raise UsageError(f"uniform: wanted low <= high, saw {low} and {high}")
+    if not (low <= high and math.isfinite(high - low)):
+        raise UsageError(f"uniform: wanted low <= high, both finite, saw {low} and {high}")
     result = add(mul(rand(cls, *shape, dtype=wide, device=device), high - low), low)
     if low and high > low:  # the sum may round up to high
         result = minimum(result, _below(high, wide))

@@ -241,13 +241,20 @@ def argmin(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tens
 
 @method
 def normalize(self: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
-    """Return self divided by its p-norm along an axis, or by eps where that is greater."""
+    """Return self divided by its p-norm along an axis, or by eps where that is greater.
+
+    For p = 0 the norm is how many are not 0, for infinity the greatest.
+    """
     x = widened(self)
     return narrowed(div(x, clip(p_norm(x, p, axis), eps)), self)
 
 
 def p_norm(x: Tensor, p: float, axis: int) -> Tensor:
     """Return the p-norm along an axis, which stays with size 1."""
+    if p == 0:
+        return sum(convert(ne(x, 0), x.expr.dtype), axis, keepdim=True)
+    if math.isinf(p):
+        return (max if p > 0 else min)(absolute(x), axis, keepdim=True)
     size = power(sum(power(absolute(x), p), axis, keepdim=True), 1 / p)
     return ruled("norm", size, x, about=(p,))
 

@@ -36,6 +36,7 @@ def cumprod(self: Tensor, axis: int = 0) -> Tensor:
 def _along(op: str, x: Tensor, axis: int, what: str) -> Tensor:
     shape, dtype = x.expr.shape, x.expr.dtype
     wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else sum_dtype(dtype)
+    axis_of(axis, shape or (1,), what)
     if not shape:
         return x if dtype.is_float else convert(x, wide)
     a = axis_of(axis, shape, what)

@@ -5,6 +5,7 @@ For use inside traced methods; shapes and dtypes are known to fit.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes
@@ -12,6 +13,7 @@ from compiler.ops import Ops
 from compiler.scalar import convert as converted
 from frontend.expr import RULED, constant_of, float_dtype, source_expr
 from frontend.lazy import apply, make
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.ops.arguments import Shape
@@ -25,6 +27,17 @@ def constant(like: Tensor, value: Number, dtype: DType, shape: tuple[int, ...]) 
     """Return a number as a tensor of a shape, on the device of `like`."""
     scalar = make(like, (source_expr(Ops.CONST, value, dtype, like.expr.device), ()))
     return spread(scalar, shape)
+
+
+def suited(value: Number, dtype: DType) -> Number:
+    """Return a number as a dtype's constants have it: truncated for integers, which must hold it."""
+    if dtype.is_float:
+        return float(value)
+    if dtype is dtypes.bool:
+        return bool(value)
+    if not math.isfinite(value) or not dtype.min <= int(value) <= dtype.max:
+        raise UsageError(f"{value} does not fit {dtype.name}: {dtype.min}..{dtype.max}")
+    return int(value)
 
 
 def coordinate(like: Tensor, shape: Shape, axis: int) -> Tensor:

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, Any
 from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
-from frontend.ops.along import scatter
+from frontend.ops.along import written as written_along
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.comparison import eq, gt, lt
 from frontend.ops.elementwise import add, mul, where
-from frontend.ops.indexing import Cut, Entry, entries_of, interleaved, item, part_of, with_tensors
+from frontend.ops.indexing import (
+    Cut,
+    Entry,
+    entries_of,
+    interleaved,
+    item,
+    part_of,
+    refuse_outside,
+    with_tensors,
+)
 from frontend.ops.moving import moving_parts, only_at, place_at
 from frontend.ops.sources import constant, coordinate, spread
 from frontend.views import BACK, link_of
@@ -53,6 +62,7 @@ def written(self: Tensor, key: Any, value: Any) -> Tensor:
     moving, key = moving_parts(key, self.expr.shape)
     entries, tensors = entries_of(key, self.expr.shape, self.__class__)
     if tensors:
+        refuse_outside("writing", self.expr.shape, entries, tensors)
         if moving:
             raise UnsupportedError("writing by integer tensors and variables at once; write in two steps")
         return _written_at(self, _value(self, value), tuple(entries), *tensors)
@@ -127,7 +137,7 @@ def _written_at(self: Tensor, value: Tensor, entries: tuple[Entry, ...], *tensor
     values = _fitting(value, places.expr.shape)
     count = prod(places.expr.shape)
     index = apply(Ops.RESHAPE, (count,), where(gt(places, 0), add(places, -1), total))
-    flat = scatter(apply(Ops.RESHAPE, (total,), self), 0, index, apply(Ops.RESHAPE, (count,), values))
+    flat = written_along(apply(Ops.RESHAPE, (total,), self), 0, index, apply(Ops.RESHAPE, (count,), values))
     return apply(Ops.RESHAPE, shape, flat)
 
 

@@ -28,6 +28,13 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Compute without validation: what lies outside is not looked for."""
+    with override(validate=False):
+        yield
+
+
 @pytest.fixture(autouse=True)
 def numbers_of_its_own(request: pytest.FixtureRequest) -> None:
     """Start a module's `RNG`, and the numbers of tensors, anew for each test.

@@ -123,8 +123,18 @@ def test_numbers_that_do_not_fit_are_refused():
         Tensor([1], dtype=dtypes.uint8) + 300
 
 
-def test_sums_of_bools_count():
-    same(Tensor([True, True]) + Tensor([True, False]), np.array([2, 1], np.int32))
+def test_bools_are_joined_and_neither_subtracted_nor_negated():
+    same(Tensor([True, False]) + Tensor([True, False]), np.array([True, False]))
+    same(Tensor([True, False]) + True, np.array([True, True]))
+    same(Tensor([True, True]) + 1, np.array([2, 2], np.int32))
+    for wrong in (
+        lambda: Tensor([True]) - Tensor([True]),
+        lambda: Tensor([True]) - True,
+        lambda: True - Tensor([True]),
+        lambda: -Tensor([True]),
+    ):
+        with pytest.raises(UsageError, match="refused"):
+            wrong()
     same(Tensor([True, True]) * Tensor([True, False]), np.array([True, False]))
 
 

@@ -43,5 +43,5 @@ def test_gelu_is_exact_unless_told_otherwise():
     near = x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
     np.testing.assert_allclose(Tensor(x).gelu().numpy(), exact, rtol=1e-13, atol=1e-15)
     np.testing.assert_allclose(Tensor(x).gelu(approximate="tanh").numpy(), near, rtol=1e-13, atol=1e-15)
-    with pytest.raises(UsageError, match='"none" or "tanh", saw True'):
+    with pytest.raises(UsageError, match="'none' or 'tanh', saw True"):
         Tensor(x).gelu(True)  # type: ignore[arg-type]  # what it refuses

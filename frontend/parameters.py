@@ -1,0 +1,197 @@
+"""What the parameters of a method take, by their annotations: arguments are read here before a trace.
+
+A memoised method (`frontend.lazy`) finds its result by its arguments. Only when it finds none are they read:
+lists and arrays where a tensor is wanted become one on the device of the first argument, NumPy's scalars
+become numbers, nests become tuples; what fits no annotation is a `UsageTypeError` that names the method, the
+parameter and what it takes. A call whose arguments are known pays nothing for it.
+
+An annotation is a union of the names in `KINDS`; a name that is not there takes anything, and the method
+reads it itself (dtypes, devices).
+"""
+
+from __future__ import annotations
+
+from operator import index
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
+
+from frontend.ops.arguments import number_dtype
+from hcq.errors import UsageError, UsageTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class _Refused:
+    """What a kind answers when a value is not of it."""
+
+
+NO: Final = _Refused()
+"""The answer of a kind to a value that is not of it."""
+_VARIADIC: Final = 0x04
+"""The bit of a code object's flags that says `*args`."""
+_EMPTY: Final = "inspect._empty"
+
+
+class Kind(NamedTuple):
+    """One name of an annotation: what it takes in words, and how a value is read."""
+
+    wanted: str
+    read: Callable[[Any, Any], Any]
+    """From the value and the first argument to what stands for the value, or NO."""
+
+
+def _none(value: Any, _like: Any) -> Any:
+    return None if value is None else NO
+
+
+def scalar_of(value: Any) -> Any:
+    """Return a Python number for a number of Python's or NumPy's; anything else as it is."""
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not hasattr(value, "expr"):
+        return value.item()
+    return value
+
+
+def _flag(value: Any, _like: Any) -> Any:
+    value = scalar_of(value)
+    return value if isinstance(value, bool) else NO
+
+
+def _whole(value: Any, _like: Any) -> Any:
+    return index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else NO
+
+
+def _number(value: Any, _like: Any) -> Any:
+    value = scalar_of(value)
+    return value if isinstance(value, (bool, int, float)) else NO
+
+
+def _text(value: Any, _like: Any) -> Any:
+    return value if isinstance(value, str) else NO
+
+
+def _tensor(value: Any, like: Any) -> Any:
+    if value.__class__ is like.__class__:
+        return value
+    try:
+        found = like.operand(value)
+    except UsageTypeError:
+        return NO
+    if found.__class__ is like.__class__:
+        return found
+    dtype = number_dtype(found, like.expr.dtype) if isinstance(found, float) else None
+    return like.__class__(found, dtype=dtype, device=like.expr.device)
+
+
+def _axes(value: Any, like: Any) -> Any:
+    return None if value is None else _sizes(value, like)
+
+
+def _sizes(value: Any, like: Any) -> Any:
+    return _each(value, like, _whole) if isinstance(value, (tuple, list)) else _whole(value, like)
+
+
+def _each(values: tuple[Any, ...] | list[Any], like: Any, kind: Callable[[Any, Any], Any]) -> Any:
+    """Return values as a tuple, each read; themselves when nothing is to change."""
+    every = tuple([kind(v, like) for v in values])
+    if any(v is NO for v in every):
+        return NO
+    same = values.__class__ is tuple and all(a is b for a, b in zip(every, values, strict=True))
+    return values if same else every
+
+
+def _nest(value: Any, like: Any) -> Any:
+    """Return a nest of whole numbers and None, lists as tuples."""
+    if isinstance(value, (tuple, list)):
+        return _each(value, like, _nest)
+    return None if value is None else _whole(value, like)
+
+
+def _sequence(value: Any, like: Any) -> Any:
+    return _nest(value, like) if isinstance(value, (tuple, list)) else NO
+
+
+def _choice(*names: str) -> Kind:
+    return Kind(
+        " or ".join([repr(n) for n in names]),
+        lambda value, _: value if isinstance(value, str) and value in names else NO,
+    )
+
+
+_WHOLE: Final = "a whole number"
+_SEVERAL: Final = "a tuple of whole numbers"
+KINDS: Final[Mapping[str, Kind]] = {
+    "None": Kind("None", _none),
+    "bool": Kind("True or False", _flag),
+    "int": Kind(_WHOLE, _whole),
+    "float": Kind("a number", _number),
+    "str": Kind("a string", _text),
+    "Tensor": Kind("a tensor, an array or lists of numbers", _tensor),
+    "Number": Kind("a number", _number),
+    "Axes": Kind("an axis, a tuple of axes or None", _axes),
+    "Sizes": Kind(f"{_WHOLE} or {_SEVERAL}", _sizes),
+    "Shape": Kind(_SEVERAL, _sequence),
+    "Sequence[int]": Kind(_SEVERAL, _sequence),
+    "Sequence[Any]": Kind("a tuple of whole numbers, or of pairs of them", _sequence),
+    "tuple[int, ...]": Kind(_SEVERAL, _sequence),
+    "tuple[tuple[int, int] | None, ...]": Kind("a pair of whole numbers or None for each axis", _sequence),
+    "Reduction": _choice("mean", "sum", "none"),
+    "Literal['ij', 'xy']": _choice("ij", "xy"),
+    "Literal['none', 'tanh']": _choice("none", "tanh"),
+    "Literal['trunc', 'floor']": _choice("trunc", "floor"),
+}
+"""What each name of an annotation takes."""
+
+
+def names_of(annotation: str) -> list[str]:
+    """Return the names that an annotation is a union of."""
+    depth, found, start = 0, [], 0
+    for i, c in enumerate(annotation):
+        depth += (c == "[") - (c == "]")
+        if c == "|" and not depth:
+            found.append(annotation[start:i].strip())
+            start = i + 1
+    return [*found, annotation[start:].strip().replace('"', "'")]
+
+
+def read(fn: Any, name: str, value: Any, like: Any) -> Any:
+    """Return what stands for an argument of a function; `UsageTypeError` when the parameter takes no such."""
+    names = names_of(fn.__annotations__.get(name, _EMPTY).replace('"', "'"))
+    if any(n not in KINDS for n in names):
+        return value
+    for n in sorted(names, key="Tensor".__eq__):  # a number stays one where the parameter takes both
+        found = KINDS[n].read(value, like)
+        if found is not NO:
+            return found
+    wanted = " or ".join(dict.fromkeys([KINDS[n].wanted for n in names]))
+    message = f"{fn.__name__.strip('_')}: {name} wants {wanted}, saw {shown(value)}"
+    if isinstance(value, str) and any(n.startswith("Literal") or n == "Reduction" for n in names):
+        raise UsageError(message)
+    raise UsageTypeError(message)
+
+
+def shown(value: Any) -> str:
+    """Return a value for a message: as it prints when that is short, else its class."""
+    text = repr(value)
+    return text if len(text) < 60 and "\n" not in text else f"a value of type {type(value).__name__}"
+
+
+def fitted(
+    fn: Any, args: tuple[Any, ...], names: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return arguments as the annotations of a function want them; None when they are so already.
+
+    The first is a tensor and stays. Numbers of arguments are for the call itself to refuse.
+    """
+    code = fn.__code__
+    declared = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    rest = code.co_varnames[len(declared)] if code.co_flags & _VARIADIC else None
+    like = args[0]
+    every = [like]
+    for i, value in enumerate(args[1:], 1):
+        name = declared[i] if i < code.co_argcount else rest
+        every.append(value if name is None else read(fn, name, value, like))
+    by_name = {n: read(fn, n, v, like) if n in declared else v for n, v in names.items()}
+    same = all(a is b for a, b in zip(every, args, strict=True)) and all(
+        v is names[n] for n, v in by_name.items()
+    )
+    return None if same else (tuple(every), by_name)
