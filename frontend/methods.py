@@ -161,8 +161,8 @@ class Methods:
 
     sum = reduce.sum
     prod = reduce.prod
-    max = reduce.max
-    min = reduce.min
+    max = extremes.max
+    min = extremes.min
     amax = extremes.amax
     amin = extremes.amin
     aminmax = extremes.aminmax

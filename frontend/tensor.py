@@ -23,7 +23,7 @@ from frontend.expr import PARAM, Expr, Leaves, Part, leaf_expr
 from frontend.lazy import EPOCH, Rebound, same
 from frontend.methods import Methods
 from frontend.operators import Operators
-from frontend.ops import arguments, casts, creation, extremes, indexing, movement
+from frontend.ops import arguments, casts, creation, indexing, movement
 from frontend.plan import CAPTURE, aliased
 from frontend.realize import check_concrete, realize_many, realize_one
 from frontend.spelling import spelled
@@ -287,8 +287,6 @@ class Tensor(Methods, Operators):
     def __iter__(self) -> Iterator[Tensor]:
         if not self.expr.shape:
             raise UsageTypeError("a tensor of shape () cannot be iterated over; item() gives its number")
-        if self.expr.shape[0] == 2:
-            extremes.refuse_pair(self)
         return iter([indexing.getitem(self, i) for i in range(self.expr.shape[0])])
 
     def __contains__(self, value: object) -> Any:

@@ -1,22 +1,30 @@
-"""Greatest and least values by PyTorch's other names, and what `max` and `min` are not: a pair.
+"""Greatest and least values, as PyTorch has them: `max` and `min` along an axis give values and places.
 
-`max(axis)` and `min(axis)` give values alone, as NumPy's do; PyTorch's give values and places. A result of
-two rows would unpack into two names all the same, so that is refused.
+`amax` and `amin` give values alone, over any axes.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from frontend.lazy import method
 from frontend.ops import reduce
+from frontend.ops.elementwise import maximum, minimum
 from frontend.spelling import spelled
-from hcq.errors import UsageError
+from hcq.errors import UsageTypeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from frontend.ops.arguments import Axes
     from frontend.tensor import Tensor
+
+
+class Extreme(NamedTuple):
+    """The greatest or least values along an axis, and where each was (int32)."""
+
+    values: Tensor
+    indices: Tensor
 
 
 class Extremes(NamedTuple):
@@ -57,15 +65,54 @@ def aminmax(self: Tensor, *, axis: int | None = None, keepdim: bool = False) -> 
     return Extremes(amin(self, axis, keepdim), amax(self, axis, keepdim))
 
 
-def refuse_pair(t: Tensor) -> None:
-    """Refuse to go through the two rows of what max or min gave: `values, places = x.max(1)` wants a pair."""
-    recipe = t.recipe
-    made = recipe[0] if recipe.__class__ is tuple else None
-    if made.__class__ is partial:
-        made = made.func
-    for name, fn in (("max", reduce.max), ("min", reduce.min)):
-        if made is fn:
-            raise UsageError(
-                f"{name}() gives values alone, here two rows of them, and no pair of values and places\n"
-                f"hint: x.{name}(axis), x.arg{name}(axis) are the pair; unbind() gives the two rows"
-            )
+@overload
+def max(self: Tensor, axis: None = None, keepdim: bool = False) -> Tensor: ...  # noqa: FBT001, FBT002 - the field's signature
+@overload
+def max(self: Tensor, axis: int, keepdim: bool = False) -> Extreme: ...  # noqa: FBT001, FBT002 - as above
+@overload
+def max(self: Tensor, axis: Tensor | tuple[int, ...]) -> Tensor: ...
+@spelled
+def max(self: Tensor, axis: Any = None, keepdim: bool = False) -> Tensor | Extreme:  # noqa: FBT001, FBT002 - as above
+    """Return the greatest value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
+
+    The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
+    whole is shared evenly. Beside a tensor, the greater of each two (`maximum`). `amax` gives values alone.
+    """
+    return _extreme(self, axis, keepdim, reduce.max, reduce.argmax, maximum)
+
+
+@overload
+def min(self: Tensor, axis: None = None, keepdim: bool = False) -> Tensor: ...  # noqa: FBT001, FBT002 - the field's signature
+@overload
+def min(self: Tensor, axis: int, keepdim: bool = False) -> Extreme: ...  # noqa: FBT001, FBT002 - as above
+@overload
+def min(self: Tensor, axis: Tensor | tuple[int, ...]) -> Tensor: ...
+@spelled
+def min(self: Tensor, axis: Any = None, keepdim: bool = False) -> Tensor | Extreme:  # noqa: FBT001, FBT002 - as above
+    """Return the least value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
+
+    The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
+    whole is shared evenly. Beside a tensor, the lesser of each two: see `minimum`. `amin` gives values alone.
+    """
+    return _extreme(self, axis, keepdim, reduce.min, reduce.argmin, minimum)
+
+
+def _extreme(  # noqa: PLR0917 - internal
+    x: Tensor,
+    axis: Any,
+    keepdim: bool,  # noqa: FBT001 - internal
+    whole: Callable[..., Tensor],
+    place: Callable[..., Tensor],
+    each: Callable[..., Tensor],
+) -> Tensor | Extreme:
+    if axis.__class__ is x.__class__:
+        return each(x, axis)
+    if axis is None:
+        return whole(x, None, keepdim)
+    if isinstance(axis, (tuple, list)):
+        name = whole.__name__
+        raise UsageTypeError(
+            f"{name}: a pair of values and indices is of one axis, saw {axis}\n"
+            f"hint: a{name}({axis}) gives values"
+        )
+    return Extreme(whole(x, axis, keepdim), place(x, axis, keepdim))

@@ -256,16 +256,12 @@ def meshgrid(
 
 
 def several(first: Tensor | Sequence[Tensor], others: tuple[Tensor, ...], what: str) -> Sequence[Tensor]:
-    """Return tensors, given singly or as one sequence; arrays and lists beside a tensor become one."""
+    """Return tensors, given singly or as one sequence; arrays beside a tensor become some."""
     every = list(first) if isinstance(first, (list, tuple)) and not others else [first, *others]
     like: Any = next((t for t in every if hasattr(t, "expr")), None)
-    if like is None or any(not hasattr(t, "expr") and not _holds_numbers(t) for t in every):
+    if like is None or not all(hasattr(t, "expr") or hasattr(t, "__array__") for t in every):
         kinds = ", ".join([type(t).__name__ for t in every]) or "none"
         raise UsageTypeError(f"{what}: wanted tensors, or one list of tensors, saw {kinds}")
-    return cast("Sequence[Tensor]", [like.operand(t) for t in every])
-
-
-def _holds_numbers(value: object) -> bool:
-    return isinstance(value, (list, tuple, range)) or (
-        hasattr(value, "__array__") and hasattr(value, "shape")
-    )
+    device = like.expr.device
+    made = [t if hasattr(t, "expr") else like.__class__(t, device=device) for t in every]
+    return cast("Sequence[Tensor]", made)

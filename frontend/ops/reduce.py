@@ -64,7 +64,7 @@ def prod(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
 
 @method
 def max(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the greatest value over axes; NaN when there is one. Where it lies, `argmax` says.
+    """Return the greatest value over axes; NaN when there is one.
 
     Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
     over several axes or all.
@@ -74,7 +74,7 @@ def max(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # no
 
 @method
 def min(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the least value over axes; NaN when there is one. Where it lies, `argmin` says.
+    """Return the least value over axes; NaN when there is one.
 
     Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
     over several axes or all.
@@ -91,8 +91,6 @@ def _extreme(op: str, x: Tensor, axis: Axes, what: str, *, keepdim: bool) -> Ten
 
 
 def _filled(x: Tensor, axis: Axes, what: str) -> Shape:
-    if isinstance(axis, x.__class__):
-        raise UsageError(f"{what}: wanted axes, saw a tensor\nhint: {what}imum(other) compares two tensors")
     axes = axes_of(axis, x.expr.shape, what)
     if builtins.any(x.expr.shape[a] == 0 for a in axes):
         raise UsageError(

@@ -34,8 +34,6 @@ TAKEN: dict[str, tuple[Callable[[Any, Any], Any], Any]] = {
     "pad": (lambda x, a: x.pad(a), [[1, 0], [0, 1]]),
     "isclose": (lambda x, a: x.isclose(a), X * 1.0000001),
     "attention": (lambda x, a: x.scaled_dot_product_attention(a, a), X / 5),
-    "cat": (lambda x, a: x.cat(a), X),
-    "stack": (lambda x, a: x.stack(a, axis=1), X),
 }
 
 
@@ -49,6 +47,13 @@ def test_arrays_and_lists_stand_for_tensors(name: str):
     )
     for value in (given, given if plain else given.tolist()):
         np.testing.assert_array_equal(call(x, value).numpy(), want.numpy())
+
+
+@pytest.mark.parametrize("join", [Tensor.cat, Tensor.stack])
+def test_arrays_are_joined_with_tensors(join: Any):
+    x = Tensor(X)
+    np.testing.assert_array_equal(join(x, X).numpy(), join(x, x).numpy())
+    np.testing.assert_array_equal(join([X, x], axis=1).numpy(), join(x, x, axis=1).numpy())
 
 
 def test_numbers_of_numpy_are_numbers():

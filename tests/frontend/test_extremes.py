@@ -1,4 +1,4 @@
-"""Greatest and least values and their places, by all names, against NumPy; no result is taken for a pair."""
+"""Greatest and least values and their places, by all names, against NumPy; pairs as PyTorch has them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hcq.errors import UsageError
 
 RNG = np.random.default_rng(23)
 X = RNG.normal(size=(3, 4, 5)).astype(np.float32)
-NAMES = (("amax", np.max), ("amin", np.min), ("max", np.max), ("min", np.min))
+NAMES = (("amax", np.max), ("amin", np.min))
 
 
 @pytest.mark.parametrize("keepdim", [False, True])
@@ -79,26 +79,56 @@ def test_nothing_has_no_extreme(name: str):
         getattr(Tensor.zeros(0, 3), name)()
 
 
+PAIRS = (("max", np.max, np.argmax), ("min", np.min, np.argmin))
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+@pytest.mark.parametrize(("name", "wanted", "place"), PAIRS)
+def test_along_an_axis_values_and_indices_come_as_a_pair(
+    name: str,
+    wanted: Any,
+    place: Any,
+    axis: int,
+    keepdim: bool,  # noqa: FBT001 - a parameter of the test
+):
+    got = getattr(Tensor(X), name)(dim=axis, keepdim=keepdim)
+    np.testing.assert_array_equal(got.values.numpy(), wanted(X, axis=axis, keepdims=keepdim))
+    np.testing.assert_array_equal(got.indices.numpy(), place(X, axis=axis, keepdims=keepdim))
+    values, indices = got
+    assert values is got[0]
+    assert indices is got.indices
+    assert indices.dtype is dtypes.int32
+
+
+@pytest.mark.parametrize(("name", "wanted", "place"), PAIRS)
+def test_of_all_it_is_one_value(name: str, wanted: Any, place: Any):
+    assert getattr(Tensor(X), name)().item() == wanted(X)
+    assert getattr(Tensor(X), "arg" + name)().item() == place(X)
+    assert getattr(Tensor(X), name)(keepdim=True).shape == (1, 1, 1)
+
+
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_two_rows_of_extremes_are_not_taken_for_a_pair(name: str):
-    t = Tensor(X[:, :2])
-    for wrong in (
-        lambda: getattr(t, name)(0),
-        lambda: getattr(t, name)(dim=0),
-        lambda: getattr(t[:2], name)(2, keepdim=True),
-    ):
-        with pytest.raises(UsageError, match=rf"{name}\(\) gives values alone.*\nhint: .*arg{name}\(axis\)"):
-            _values, _places = wrong()
+def test_a_pair_over_several_axes_is_refused_with_what_gives_values(name: str):
+    with pytest.raises(TypeError, match=rf"one axis, saw \(0, 1\)\nhint: a{name}\(\(0, 1\)\)"):
+        getattr(Tensor(X), name)((0, 1))
+    with pytest.raises(UsageError, match="there is no element to choose"):
+        getattr(Tensor.zeros(3, 0), name)(1)
+    with pytest.raises(IndexError, match="there is no axis 3"):
+        getattr(Tensor(X), name)(3)
 
 
-def test_rows_of_extremes_are_gone_through_otherwise():
-    t = Tensor(X)
-    assert len([*t.max(1)]) == 3
-    first, second = t[:2].amax(1)
-    np.testing.assert_array_equal(second.numpy(), X[1].max(0))
-    first, second = t[:2].max(1).unbind()
-    np.testing.assert_array_equal(first.numpy(), X[0].max(0))
-    with pytest.raises(ValueError, match="too many values"):
-        _values, _places = t.max(1)
-    with pytest.raises(UsageError, match=r"shape \(\) cannot be iterated over"):
-        _values, _places = t.max()
+def test_the_gradient_of_a_pair_s_values_goes_to_the_named_place():
+    t = Tensor([[2.0, 1.0, 2.0], [0.0, math.nan, math.nan]])
+    values, indices = t.max(1)
+    assert indices.tolist() == [0, 1]
+    (g,) = values.sum().gradient(t)
+    np.testing.assert_array_equal(g.numpy(), [[1, 0, 0], [0, 1, 0]])
+
+
+def test_a_pair_of_every_dtype():
+    for dtype in ("bool", "uint8", "int64", "bfloat16", "float64"):
+        values, indices = Tensor([[0, 1, 1], [1, 0, 0]]).cast(dtype).min(0)
+        assert values.dtype.name == dtype
+        assert values.int().tolist() == [0, 0, 0]
+        assert indices.tolist() == [0, 1, 1]

@@ -61,7 +61,7 @@ def reduce(m: Maker) -> None:
     m.add(
         f"{name}{axis, keep}",
         [i],
-        lambda x: getattr(x, name)(axis, keepdim=keep),
+        lambda x: getattr(x, "a" * (name in {"max", "min"}) + name)(axis, keepdim=keep),
         functions[name],
         dtype,
         exact=exact,

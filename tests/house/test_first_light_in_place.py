@@ -24,8 +24,8 @@ SHAPES = [
 VALUES: dict[str, tuple[Callable[[Any], Any], Callable[[Array], Array]]] = {
     "itself": (lambda t: t + t * 2, lambda a: a * 3),
     "its sum": (lambda t: t + t.sum(), lambda a: a + a.sum()),
-    "its rows' maxima": (lambda t: t - t.max(-1, keepdim=True), lambda a: a - a.max(-1, keepdims=True)),
-    "its columns' maxima": (lambda t: t + t.max(0, keepdim=True), lambda a: a + a.max(0, keepdims=True)),
+    "its rows' maxima": (lambda t: t - t.amax(-1, keepdim=True), lambda a: a - a.max(-1, keepdims=True)),
+    "its columns' maxima": (lambda t: t + t.amax(0, keepdim=True), lambda a: a + a.max(0, keepdims=True)),
     "its reverse": (lambda t: t.flip(0), lambda a: np.flip(a, 0)),
     "its rows reversed": (lambda t: t.flip(t.ndim - 1) + 1, lambda a: np.flip(a, -1) + 1),
     "itself rolled": (lambda t: t.roll(1, 0), lambda a: np.roll(a, 1, 0)),
