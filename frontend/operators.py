@@ -6,8 +6,13 @@ elementwise, so tensors are equal as dictionary keys only to themselves. Inherit
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from frontend.assignment import in_place
 from frontend.ops import comparison, division, elementwise, functions, indexing, linalg, powers, writing
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
 
 
 class Operators:
@@ -43,8 +48,13 @@ class Operators:
     __gt__ = comparison.gt
     __le__ = comparison.le
     __ge__ = comparison.ge
-    __eq__ = comparison.eq  # type: ignore[assignment]  # elementwise, as the field has it
-    __ne__ = comparison.ne  # type: ignore[assignment]  # as above
+    if TYPE_CHECKING:  # type checkers that take an alias for what `object` declares would see a bool
+
+        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]  # elementwise
+        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]  # as above
+    else:
+        __eq__ = comparison.eq
+        __ne__ = comparison.ne
     __hash__ = object.__hash__
     __getitem__ = indexing.getitem
     __setitem__ = writing.setitem

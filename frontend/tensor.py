@@ -17,7 +17,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from frontend import assignment, autograd, crossing, marks
+from frontend import assignment, autograd, copies, crossing, marks
 from frontend.device import Device
 from frontend.expr import PARAM, Expr, Leaves, Part, leaf_expr
 from frontend.lazy import EPOCH, Rebound, same
@@ -302,6 +302,10 @@ class Tensor(Methods, Operators):
 
     def __int__(self) -> Any:
         return int(self.item())
+
+    __copy__ = copies.shallow
+    __deepcopy__ = copies.deep
+    __reduce__ = copies.reduced
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         found = self.numpy()

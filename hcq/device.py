@@ -30,6 +30,7 @@ from hcq.profile import SpanLog
 from hcq.program import Program
 from hcq.queue import Queue
 from hcq.signal import LOST, Point, Signal, Stamp
+from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -496,6 +497,8 @@ class Device:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    __reduce__ = refuse_copy
 
     def __repr__(self) -> str:
         return f"<Device {self.name} ({self.info.name}, {self.info.arch}){' closed' if self.closed else ''}>"

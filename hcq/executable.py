@@ -23,6 +23,7 @@ from hcq.patchplan import compile_bind
 from hcq.profile import timed
 from hcq.replica import Replica
 from hcq.signal import Point, Stamp
+from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -359,6 +360,8 @@ class Executable:
     def _close(self) -> None:
         self.closed, self._short = True, False
         self._replicas.clear()
+
+    __reduce__ = refuse_copy
 
     def __repr__(self) -> str:
         names = ", ".join(param.name for param in self.params)

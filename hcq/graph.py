@@ -20,6 +20,7 @@ from hcq.errors import UsageError
 from hcq.executable import Executable
 from hcq.memory import Buffer
 from hcq.params import Expr, Param
+from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,6 +60,8 @@ class Segment:
 
 class Graph:
     """Command buffers and the order between them. Recording touches no hardware."""
+
+    __reduce__ = refuse_copy
 
     def __init__(self, *, label: str = "") -> None:
         self.label = label

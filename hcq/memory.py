@@ -15,6 +15,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Self
 
 from hcq.errors import OutOfMemoryError, UsageError
+from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -341,6 +342,8 @@ class Buffer:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    __reduce__ = refuse_copy
 
     def __repr__(self) -> str:
         label = f" {self.label!r}" if self.label else ""

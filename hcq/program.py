@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from hcq.errors import UsageError
 from hcq.memory import Buffer
 from hcq.params import Expr
+from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from array import array
@@ -169,6 +170,8 @@ class Program:
             self.closed = True
             self._make = _refuse_closed
             self.device.retire_program(self.loaded, wait=True)
+
+    __reduce__ = refuse_copy
 
     def __repr__(self) -> str:
         return f"<Program {self.name} on {self.device.name}{' (closed)' if self.closed else ''}>"

@@ -25,6 +25,7 @@ from hcq.prebuilt import Arena, Prebuilt
 from hcq.profile import timed
 from hcq.signal import LOST, POLL_S, SLOT_VALUES, Point, Stamp, Timeline
 from hcq.stream import Stream
+from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -394,6 +395,8 @@ class Queue:
             raise self.refusal()
         self.end().wait(timeout_s=timeout_s)
         self.sweep()
+
+    __reduce__ = refuse_copy
 
     def __repr__(self) -> str:
         return f"<Queue {self.label}>"

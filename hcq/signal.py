@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from hcq.errors import SignalTimeout, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
+from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,6 +153,8 @@ class Signal:
         if self._words[self._index] + self.base > self.issued:  # read first: work may end meanwhile
             self.device.disbelieve(self)
 
+    __reduce__ = refuse_copy
+
     def __repr__(self) -> str:
         return f"<Signal {self.label or hex(self.va)}: {self.value}>"
 
@@ -262,6 +265,8 @@ class Stamp:
     """A 32-byte record that a device writes its time into. Made by `Device.stamp`."""
 
     __slots__ = ("__weakref__", "_index", "_slot", "_words", "va")
+
+    __reduce__ = refuse_copy
 
     def __init__(self) -> None:
         self._slot: Slot | None = None

@@ -8,27 +8,82 @@ Weights start uniform in ±1/sqrt(inputs) unless said otherwise.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
-from frontend.ops.arguments import repeated
+from frontend.nn.settings import number_within
+from frontend.ops.along import rows
+from frontend.ops.arguments import repeated, whole
+from frontend.ops.nnops import spatial_padding
+from frontend.parameters import shown
 from frontend.tensor import Tensor
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.ops.nnops import Sizes
+
+
+# -- what layers are given ------------------------------------------------------------------------------
+def _count(what: str, value: int) -> int:
+    """Return a whole number of at least 1."""
+    if whole(value, what) < 1:
+        raise UsageError(f"{what}: wanted at least 1, saw {value}")
+    return value
+
+
+def _counts(what: str, value: Sizes, count: int) -> tuple[int, ...]:
+    return tuple([_count(what, n) for n in repeated(value, count, what)])
+
+
+def _padding(what: str, value: Sizes) -> Sizes:
+    """Return padding that the convolution will take."""
+    spatial_padding(value, 2, what)
+    return value
+
+
+def _input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:
+    """Return what a layer is applied to; arrays and lists become a tensor on the device of its weights."""
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, (list, tuple)) or hasattr(x, "__array__"):
+        return Tensor(x, device=None if like is None else like.device)
+    raise UsageTypeError(
+        f"{type(layer).__name__} wants a tensor, an array or lists of numbers, saw {shown(x)}"
+    )
+
+
+def _axes_at_least(layer: object, x: Tensor, count: int) -> None:
+    if x.ndim < count:
+        raise UsageError(f"{type(layer).__name__} wants at least {count} axes, saw the shape {x.shape}")
+
+
+def _wants_channels(layer: object, x: Tensor, channels: int) -> None:
+    """Refuse an input whose axis 1 is not the channels of a layer."""
+    _axes_at_least(layer, x, 2)
+    if x.shape[1] != channels:
+        raise UsageError(
+            f"{type(layer).__name__} has {channels} channels, axis 1 of the input {x.shape} has {x.shape[1]}"
+        )
+
+
+# -- layers ---------------------------------------------------------------------------------------------
 
 
 class Linear:
     """x @ weight.T + bias, with a weight of (outputs, inputs)."""
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
-        bound = 1 / math.sqrt(in_features)
+        _count("Linear, out_features", out_features)
+        bound = 1 / math.sqrt(_count("Linear, in_features", in_features))
         self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound)
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
+        x = _input(self, x, self.weight)
+        inputs = self.weight.shape[1]
+        if x.shape[-1:] != (inputs,):
+            raise UsageError(f"Linear has {inputs} inputs, the last axis of {x.shape} is another")
         return x.linear(self.weight.transpose(), self.bias)
 
 
@@ -46,18 +101,25 @@ class Conv2d:
         groups: int = 1,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     ) -> None:
+        for name, value in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
+            _count(f"Conv2d, {name}", value)
         if in_channels % groups or out_channels % groups:
             raise UsageError(
                 f"Conv2d: {in_channels} inputs and {out_channels} outputs do not divide into {groups} groups"
             )
-        kernel = repeated(kernel_size, 2, "Conv2d, kernel_size")
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        kernel = _counts("Conv2d, kernel_size", kernel_size, 2)
+        _counts("Conv2d, stride", stride, 2)
+        _counts("Conv2d, dilation", dilation, 2)
+        self.stride, self.padding = stride, _padding("Conv2d", padding)
+        self.dilation, self.groups = dilation, groups
         bound = 1 / math.sqrt(in_channels // groups * math.prod(kernel))
         self.weight = Tensor.uniform(out_channels, in_channels // groups, *kernel, low=-bound, high=bound)
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
+        x = _input(self, x, self.weight)
+        _wants_channels(self, x, self.weight.shape[1] * self.groups)
         return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
 
 
@@ -79,8 +141,22 @@ class ConvTranspose2d:
         groups: int = 1,
         bias: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     ) -> None:
-        kernel = repeated(kernel_size, 2, "ConvTranspose2d, kernel_size")
-        self.stride, self.padding, self.output_padding = stride, padding, output_padding
+        for name, value in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
+            _count(f"ConvTranspose2d, {name}", value)
+        if in_channels % groups or out_channels % groups:
+            raise UsageError(
+                f"ConvTranspose2d: {in_channels} inputs and {out_channels} outputs do not divide into "
+                f"{groups} groups"
+            )
+        kernel = _counts("ConvTranspose2d, kernel_size", kernel_size, 2)
+        _counts("ConvTranspose2d, stride", stride, 2)
+        _counts("ConvTranspose2d, dilation", dilation, 2)
+        repeated(output_padding, 2, "ConvTranspose2d, output_padding")
+        self.stride, self.padding, self.output_padding = (
+            stride,
+            _padding("ConvTranspose2d", padding),
+            output_padding,
+        )
         self.dilation, self.groups = dilation, groups
         bound = 1 / math.sqrt(out_channels // groups * math.prod(kernel))
         self.weight = Tensor.uniform(in_channels, out_channels // groups, *kernel, low=-bound, high=bound)
@@ -88,6 +164,8 @@ class ConvTranspose2d:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
+        x = _input(self, x, self.weight)
+        _wants_channels(self, x, self.weight.shape[0])
         return x.conv_transpose2d(
             self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding, self.output_padding
         )
@@ -107,7 +185,10 @@ class BatchNorm:
         track_running_stats: bool = True,  # noqa: FBT001, FBT002 - as above
         momentum: float = 0.1,
     ) -> None:
-        self.eps, self.momentum, self.track_running_stats = eps, momentum, track_running_stats
+        self.num_features = _count("BatchNorm, num_features", num_features)
+        self.eps = number_within("BatchNorm, eps", eps, 0.0)
+        self.momentum = number_within("BatchNorm, momentum", momentum, 0.0, math.nextafter(1.0, 2.0))
+        self.track_running_stats = track_running_stats
         self.weight = Tensor.ones(num_features) if affine else None
         self.bias = Tensor.zeros(num_features) if affine else None
         self.num_batches_tracked = Tensor.zeros(1, dtype=dtypes.int32)
@@ -118,6 +199,8 @@ class BatchNorm:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
+        x = _input(self, x, self.running_mean)
+        _wants_channels(self, x, self.num_features)
         if not Tensor.training and self.track_running_stats:
             return x.batchnorm(
                 self.weight, self.bias, self.running_mean, (self.running_var + self.eps).rsqrt()
@@ -150,16 +233,16 @@ class LayerNorm:
         eps: float = 1e-5,
         elementwise_affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     ) -> None:
-        self.normalized_shape = (
-            (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        )
+        rank = len(normalized_shape) if isinstance(normalized_shape, (tuple, list)) else 1
+        self.normalized_shape = _counts("LayerNorm, normalized_shape", normalized_shape, rank)
         self.axes = tuple(range(-len(self.normalized_shape), 0))
-        self.eps = eps
+        self.eps = number_within("LayerNorm, eps", eps, 0.0)
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
+        x = _input(self, x, self.weight)
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
         y = x.layernorm(self.axes, self.eps)
@@ -172,11 +255,14 @@ class RMSNorm:
     """Division by the root mean square over the last axis, times a weight."""
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
-        self.eps = eps
-        self.weight = Tensor.ones(dim)
+        self.eps = number_within("RMSNorm, eps", eps, 0.0)
+        self.weight = Tensor.ones(_count("RMSNorm, dim", dim))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
+        x = _input(self, x, self.weight)
+        if x.shape[-1:] != self.weight.shape:
+            raise UsageError(f"RMSNorm over {self.weight.shape}: the last axis of {x.shape} is another")
         return x.rmsnorm(-1, self.eps) * self.weight
 
 
@@ -190,14 +276,17 @@ class GroupNorm:
         eps: float = 1e-5,
         affine: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     ) -> None:
-        if num_channels % num_groups:
+        if _count("GroupNorm, num_channels", num_channels) % _count("GroupNorm, num_groups", num_groups):
             raise UsageError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
-        self.num_groups, self.eps = num_groups, eps
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps = number_within("GroupNorm, eps", eps, 0.0)
         self.weight = Tensor.ones(num_channels) if affine else None
         self.bias = Tensor.zeros(num_channels) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
+        x = _input(self, x, self.weight)
+        _wants_channels(self, x, self.num_channels)
         y = x.reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
         if self.weight is None or self.bias is None:
             return y
@@ -206,24 +295,33 @@ class GroupNorm:
 
 
 class Embedding:
-    """Rows of a table, chosen by integers."""
+    """Rows of a table, chosen by integers: a tensor, an array or lists of them.
+
+    An integer outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else it gives
+    zeros.
+    """
 
     def __init__(self, vocab_size: int, embed_size: int) -> None:
-        self.weight = Tensor.glorot_uniform(vocab_size, embed_size)
+        rows, columns = (
+            _count("Embedding, vocab_size", vocab_size),
+            _count("Embedding, embed_size", embed_size),
+        )
+        self.weight = Tensor.glorot_uniform(rows, columns)
 
     def __call__(self, index: Tensor) -> Tensor:
         """Apply the layer."""
+        index = _input(self, index, self.weight)
         if not index.dtype.is_int:
-            raise UsageError(f"Embedding wants integers, saw {index.dtype.name}; cast the index")
-        return self.weight.take(index)
+            raise UsageTypeError(f"Embedding wants integers, saw {index.dtype.name}; cast the index")
+        return rows(self.weight, index)
 
 
 class Dropout:
     """See `Tensor.dropout`."""
 
     def __init__(self, p: float = 0.5) -> None:
-        self.p = p
+        self.p = number_within("Dropout, p", p, 0.0, math.nextafter(1.0, 2.0))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply the layer."""
-        return x.dropout(self.p)
+        return _input(self, x).dropout(self.p)

@@ -2,8 +2,8 @@
 
 `step()` computes everything in one launch: gradients, updates, the optimiser's state, all that is
 assigned but pending on its device (the running statistics of batch norms), and the loss whose `backward`
-gave the gradients. It takes the gradients away. The learning rate is a tensor: assign to it, also outside
-a captured step.
+gave the gradients. It takes the gradients away. The learning rate is a tensor: set it to a number or a tensor
+at any time, a captured step sees it. Other settings are numbers, fixed once a step was captured.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from frontend import marks
+from frontend.nn.settings import Setting, number_within
+from frontend.plan import CAPTURE
 from frontend.realize import pending, realize_many
 from frontend.tensor import Tensor
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +28,8 @@ class Optimizer:
     """What all optimisers share; subclasses say how one parameter moves."""
 
     def __init__(self, params: Sequence[Tensor], lr: float) -> None:
-        every = list({id(p): p for p in params}.values())
+        rate = number_within(f"{type(self).__name__}, lr", lr, 0.0)
+        every = list({id(p): p for p in _tensors(params)}.values())
         if not every:
             raise UsageError("an optimiser wants at least one tensor")
         undecided = [p for p in every if p.requires_grad is None and p.dtype.is_float]
@@ -45,7 +48,25 @@ class Optimizer:
                 f"an optimiser wants its parameters on one device, saw {', '.join(sorted(devices))}"
             )
         self.device = self.params[0].device
-        self.lr = Tensor([float(lr)], device=self.device, requires_grad=False)
+        self._lr = Tensor([float(rate)], device=self.device, requires_grad=False)
+        self.captured = False
+        """Whether a step was captured: settings are fixed from then on."""
+
+    @property
+    def lr(self) -> Tensor:
+        """The learning rate, of shape (1,); a number or a tensor of one element may be set."""
+        return self._lr
+
+    @lr.setter
+    def lr(self, value: Tensor | float) -> None:
+        if value is self._lr:  # as after `optimiser.lr *= 0.5`
+            return
+        if isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise UsageError(f"lr: wanted one number, saw the shape {value.shape}")
+            self._lr.assign(value.detach().to(self.device).cast(self._lr.dtype).reshape(1))
+            return
+        self._lr.assign(float(number_within(f"{type(self).__name__}, lr", value, 0.0)))
 
     def zero_grad(self) -> None:
         """Drop gradients that were not used."""
@@ -57,6 +78,8 @@ class Optimizer:
 
         Return every tensor that is to be realized together.
         """
+        if CAPTURE.now is not None:
+            self.captured = True
         grads: list[Tensor] = []
         losses: dict[int, Tensor] = {}
         missing = [i for i, p in enumerate(self.params) if p.grad is None]
@@ -96,12 +119,24 @@ class Optimizer:
         return made
 
 
+def _tensors(params: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors given as a list; a single one, or anything else, is no list of them."""
+    every = [] if isinstance(params, Tensor) else list(params)
+    if isinstance(params, Tensor) or not all(isinstance(p, Tensor) for p in every):
+        kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or "one tensor"
+        raise UsageTypeError(f"an optimiser wants a list of tensors, saw {kinds}")
+    return every
+
+
 def _wide(p: Tensor) -> dtypes.float32.__class__:  # type: ignore[name-defined]
     return dtypes.float32 if p.dtype.bits == 16 else p.dtype
 
 
 class SGD(Optimizer):
     """Gradient descent with momentum, Nesterov's variant, and weight decay added to the gradient."""
+
+    momentum = Setting()
+    weight_decay = Setting()
 
     def __init__(
         self,
@@ -133,6 +168,10 @@ class SGD(Optimizer):
 class AdamW(Optimizer):
     """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019)."""
 
+    b1 = Setting(high=1.0)
+    b2 = Setting(high=1.0)
+    eps = Setting()
+    weight_decay = Setting()
     decoupled = True
 
     def __init__(

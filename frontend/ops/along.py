@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
-from frontend.limits import refuse_known
+from frontend.limits import Limit, limited, refuse_known
 from frontend.ops.arguments import Shape, axis_of
 from frontend.ops.comparison import gt
 from frontend.ops.elementwise import add, sub, where
 from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.placing import last_named, placed
-from frontend.ops.sources import Number, constant, suited
+from frontend.ops.sources import Number, constant, convert, suited
 from frontend.parameters import read
 from frontend.picking import PICK
 from frontend.spelling import spelled
@@ -56,6 +56,21 @@ def take(self: Tensor, index: Tensor, axis: int = 0) -> Tensor:
 def _take(self: Tensor, index: Tensor, axis: int) -> Tensor:
     a = axis_of(axis, self.expr.shape, "take")
     return apply(Ops.GATHER, a, self, wrapped(index, self.expr.shape[a], "take", a))
+
+
+def rows(weight: Tensor, index: Tensor) -> Tensor:
+    """Return the rows of a table that integers name, from 0 on: negative ones lie outside."""
+    limit = Limit("Embedding", 0, weight.expr.shape[0])
+    refuse_known(index, limit)
+    return _rows(weight, index, limit)
+
+
+@composite
+def _rows(self: Tensor, index: Tensor, limit: Limit) -> Tensor:
+    index = limited(index, limit)
+    if index.expr.dtype not in {dtypes.int32, dtypes.int64}:
+        index = convert(index, dtypes.int64 if index.expr.dtype.bits >= 32 else dtypes.int32)
+    return apply(Ops.GATHER, 0, self, index)
 
 
 @spelled

@@ -75,7 +75,8 @@ DEVICE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "scatter": (lambda x: x.scatter(0, moved([[3]]), 1.0), r"scatter, axis 0: index 3"),
     "scatter_add": (lambda x: x.scatter_add(0, moved([[3]]), Tensor(X)), r"scatter_add, axis 0: index 3"),
     "one_hot": (lambda _: moved([3]).one_hot(3), r"one_hot: index 3 is outside the 3"),
-    "an embedding": (lambda _: nn.Embedding(10, 4)(moved([12])), r"take, axis 0: index 12 is outside the 10"),
+    "an embedding": (lambda _: nn.Embedding(10, 4)(moved([12])), r"Embedding: index 12 is outside the 10"),
+    "a negative one of an embedding": (lambda _: nn.Embedding(10, 4)(moved([-1])), r"Embedding: index -1"),
     "a label": (
         lambda _: Tensor(LOGITS).cross_entropy(moved([0, -1])),
         r"classes: index -1 is outside the 3",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.dtype import by_name, promote
-from tests.house.random_program import FLOATS, INTS, Array, Maker
+from tests.house.random_program import FLOATS, INTS, Array, Maker, Value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 def promoted(a: str, b: str) -> str:
     return promote(by_name(a), by_name(b)).name
+
+
+def joint(a: Value, b: Value) -> str:
+    """Return the dtype of two operands: one of shape () does not widen the other within its category."""
+    if (a.data.ndim == 0) == (b.data.ndim == 0):
+        return promoted(a.dtype, b.dtype)
+    wide, scalar = (a, b) if a.data.ndim else (b, a)
+    return scalar.dtype if "bif".index(scalar.kind) > "bif".index(wide.kind) else wide.dtype
 
 
 def _as_float(dtype: str) -> str:
@@ -141,7 +149,7 @@ def binary(m: Maker) -> None:
     if pair is None:
         return
     a, b = (m.values[i] for i in pair)
-    dtype = promoted(a.dtype, b.dtype)
+    dtype = joint(a, b)
     name, t, n = m.r.choice(
         [
             ("add", lambda x, y: x + y, np.add),
@@ -209,7 +217,7 @@ def where(m: Maker) -> None:
     except ValueError:
         return
     a, b = (m.values[i] for i in pair)
-    dtype = promoted(a.dtype, b.dtype)
+    dtype = joint(a, b)
     m.add(
         "where",
         (c, *pair),

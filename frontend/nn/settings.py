@@ -1,0 +1,54 @@
+"""Settings of optimisers: numbers that are checked when they are set, and that a capture holds on to.
+
+A step under `TinyJit` is captured with the numbers that it was made with. Setting one later could have no
+effect on replays, so it is refused from then on. The learning rate is a tensor instead (`nn.optim`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, overload
+
+from frontend.parameters import scalar_of
+from hcq.errors import UsageError, UsageTypeError
+
+
+def number_within(what: str, value: Any, low: float, high: float = math.inf) -> float:
+    """Return a number, low <= value < high; refuse anything else."""
+    found = scalar_of(value)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise UsageTypeError(f"{what}: wanted a number, saw {found!r}")
+    if not low <= found < high:
+        upper = "" if high == math.inf else f" and below {high:g}"
+        raise UsageError(f"{what}: wanted at least {low:g}{upper}, saw {found}")
+    return found
+
+
+class Setting:
+    """A number of an optimiser, low <= value < high, as an attribute."""
+
+    def __init__(self, low: float = 0.0, high: float = math.inf) -> None:
+        self.low, self.high = low, high
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Setting: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> float: ...
+    def __get__(self, instance: object, owner: type) -> Setting | float:
+        if instance is None:
+            return self
+        found: float = vars(instance)[self.name]
+        return found
+
+    def __set__(self, instance: Any, value: float) -> None:
+        what = f"{type(instance).__name__}, {self.name}"
+        if vars(instance).get("captured"):
+            raise UsageError(
+                f"{what}: a captured step holds {vars(instance)[self.name]}, and would go on with it\n"
+                "hint: make another optimiser, and capture its step; the learning rate may be set at any time"
+            )
+        vars(instance)[self.name] = number_within(what, value, self.low, self.high)
