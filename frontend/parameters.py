@@ -11,10 +11,9 @@ reads it itself (dtypes, devices).
 
 from __future__ import annotations
 
-from operator import index
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from frontend.ops.arguments import number_dtype
+from frontend.ops.arguments import number_dtype, whole_or_none
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -57,7 +56,8 @@ def _flag(value: Any, _like: Any) -> Any:
 
 
 def _whole(value: Any, _like: Any) -> Any:
-    return index(value) if isinstance(value, SupportsIndex) and not isinstance(value, bool) else NO
+    found = whole_or_none(value)
+    return NO if found is None else found
 
 
 def _number(value: Any, _like: Any) -> Any:

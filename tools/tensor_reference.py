@@ -71,8 +71,10 @@ def _unlike(calls: list[str]) -> str:
 
 
 def _first(text: str | None) -> str:
-    """Return the first paragraph of a docstring in one line."""
-    return " ".join((text or "").strip().split("\n\n")[0].split()).replace("|", "\\|")
+    """Return the first paragraph of a docstring in one line, and what it says of PyTorch further on."""
+    first, *more = [" ".join(part.split()) for part in (text or "").strip().split("\n\n")]
+    apart = [part[part.index("Unlike PyTorch") :] for part in more if "Unlike PyTorch" in part]
+    return " ".join([first, *apart]).replace("|", "\\|")
 
 
 def page() -> str:

@@ -18,9 +18,20 @@ Axes = int | tuple[int, ...] | list[int] | None
 
 def whole(value: object, what: str) -> int:
     """Return a whole number, or say what was wanted."""
-    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+    found = whole_or_none(value)
+    if found is None:
         raise UsageTypeError(f"{what}: wanted a whole number, saw {value!r}")
-    return index(value)
+    return found
+
+
+def whole_or_none(value: object) -> int | None:
+    """Return a whole number, None for anything else; most arrays have `__index__` and are none."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return index(value)
+    except TypeError:
+        return None
 
 
 def sizes(args: Sequence[Any], what: str) -> Shape:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
 from frontend.limits import Limit, limited, refuse_known
-from frontend.ops.arguments import Shape, broadcast, whole
+from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
 from frontend.ops.comparison import gt, lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.moving import take_moving
@@ -86,11 +86,11 @@ def _cut(p: Any, n: int, axis: int) -> Cut:
             raise UsageError(f"axis {axis}: the step of a slice must not be 0")
         begin, end, step = p.indices(n)
         return Cut(begin, len(range(begin, end, step)), step, drop=False)
-    if isinstance(p, bool) or not isinstance(p, SupportsIndex):
+    index = whole_or_none(p)
+    if index is None:
         raise UsageIndexError(
             f"index of axis {axis}: wanted a whole number, slice, None, ... or integer tensor, saw {p!r}"
         )
-    index = whole(p, "index")
     if not -n <= index < n:
         raise UsageIndexError(f"index {index} of axis {axis} is outside its {n} elements")
     return Cut(index % n, 1, 1, drop=True)

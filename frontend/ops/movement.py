@@ -89,6 +89,8 @@ def flip(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
 def shrink(self: Tensor, bounds: tuple[tuple[int, int] | None, ...]) -> Tensor:
     """Return the part begin <= i < end of each axis; None keeps an axis whole."""
     shape = self.expr.shape
+    if any(b is not None and not _is_pair(b) for b in bounds):
+        raise UsageTypeError(f"shrink of {shape}: wanted (begin, end) or None for each axis, saw {bounds}")
     if len(bounds) != len(shape):
         raise UsageError(f"shrink of {shape}: wanted one (begin, end) for each axis, saw {bounds}")
     full = tuple(
@@ -102,11 +104,15 @@ def shrink(self: Tensor, bounds: tuple[tuple[int, int] | None, ...]) -> Tensor:
     return apply(Ops.SHRINK, full, self)
 
 
+def _is_pair(value: object) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) == 2
+
+
 def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...]:
     """Read ((before, after), ...) for all axes, or the field's flat (last before, last after, ...)."""
     rank = len(shape)
     if all(p is None or isinstance(p, (tuple, list)) for p in padding):
-        if len(padding) != rank:
+        if len(padding) != rank or not all(p is None or _is_pair(p) for p in padding):
             raise UsageError(
                 f"pad of {shape}: wanted one (before, after) for each axis, saw {tuple(padding)}"
             )
@@ -247,7 +253,7 @@ def meshgrid(
     every = several(self, others, "meshgrid")
     if any(len(t.expr.shape) != 1 for t in every):
         raise UsageError(f"meshgrid wants vectors, saw shapes {[t.expr.shape for t in every]}")
-    if indexing not in {"ij", "xy"}:
+    if indexing not in ("ij", "xy"):
         raise UsageError(f'meshgrid: indexing is "ij" or "xy", saw {indexing!r}')
     shape = tuple([t.expr.shape[0] for t in every])
     rank = len(every)

@@ -56,7 +56,7 @@ def step(choose: random.Random, shape: tuple[int, ...]) -> Any:
         "shrink": (lambda t: t[bounds], lambda a: a[bounds]),
         "sum": (lambda t: t.sum(axis, keepdim=keep), lambda a: a.sum(axis, keepdims=keep)),
         "prod": (lambda t: t.prod(axis, keepdim=keep), lambda a: a.prod(axis, keepdims=keep)),
-        "max": (lambda t: t.max(axis, keepdim=keep), lambda a: a.max(axis, keepdims=keep)),
+        "max": (lambda t: t.amax(axis, keepdim=keep), lambda a: a.max(axis, keepdims=keep)),
         "any": (lambda t: t.any(axis).cast("int32"), lambda a: a.any(axis).astype(np.int32)),
         "cat": (lambda t: t.cat(t, axis=axis), lambda a: np.concatenate([a, a], axis)),
         "expand": (lambda t: t.expand(*wide), lambda a: np.broadcast_to(a, wide)),

@@ -102,7 +102,7 @@ for _name in ("sum", "mean", "amax", "amin", "logsumexp", "prod"):
 for _name in ("max", "min"):
     _reductions(
         _name,
-        lambda x, n=_name: getattr(x, n)(1),
+        lambda x, n=_name: getattr(x, n)(1).values,
         lambda t, x, n=_name: getattr(t, n)(x, dim=1).values,
         "rows",
     )
@@ -111,7 +111,7 @@ for _name in ("max", "min"):
             _name,
             "two axes",
             given([[[1.0, 3.0], [3.0, 3.0]], [[NAN, 1.0], [0.0, 1.0]]]),
-            lambda x, n=_name: getattr(x, n)((0, 2)),
+            lambda x, n=_name: getattr(x, "a" + n)((0, 2)),
             lambda t, x, n=_name: getattr(t, "a" + n)(x, dim=(0, 2)),
         )
     )
