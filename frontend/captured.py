@@ -70,10 +70,12 @@ class Captured:
         with LOCK:
             if PENDING:
                 settle()
+            changed: list[Tensor] = []
             if self.writes:
                 self.apart(tensors)
-                self._guard(given)
-                self._guard_arguments(tensors, given)
+                changed = self._guard(given)
+                if self.assigned:
+                    changed += self._guard_arguments(tensors, given)
             alloc = self.device.hcq.alloc
             for used in self.draws:
                 words = GENERATOR.next()
@@ -87,8 +89,8 @@ class Captured:
                     self.executable.forget()
             stats.kernels += self.kernels
             stats.launches += 1
-            if self.writes:
-                self._write_rest(tensors)
+            if changed:
+                self._write_rest(changed)
             if self.plain is not None:
                 return Tensor.of_part((self.plain, (Leaf(outs[0]),)))
             leaves = [Leaf(b) for b in outs]
@@ -130,8 +132,12 @@ class Captured:
                     "also uses it from outside\nhint: use it in one of the two ways"
                 )
 
-    def _guard(self, given: list[hcq.Buffer]) -> None:
-        """Keep the old contents of what is written in place for those who still mean them."""
+    def _guard(self, given: list[hcq.Buffer]) -> list[Tensor]:
+        """Keep the old contents of what is written in place for those who still mean them.
+
+        Return the tensors that others may share elements with.
+        """
+        shared: list[Tensor] = []
         for t, buffer in self.states:
             if t.expr.op is not PARAM or t.leaves[0].buffer is not buffer:
                 raise UsageError(
@@ -141,11 +147,17 @@ class Captured:
                 copied = self._advance(t)
                 if copied is not None:
                     given[:] = [copied if b is buffer else b for b in given]
+                if t.used:
+                    shared.append(t)
         if not self.written.isdisjoint(given):
             given[:] = [self.device.copied(b) if b in self.written else b for b in given]
+        return shared
 
-    def _guard_arguments(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> None:
-        """Give arguments that are assigned to memory of their own, and what means old contents a copy."""
+    def _guard_arguments(self, tensors: Sequence[Tensor], given: list[hcq.Buffer]) -> list[Tensor]:
+        """Give arguments that are assigned to memory of their own, and what means old contents a copy.
+
+        Return these arguments.
+        """
         for i in self.assigned:
             t, at = tensors[i], self.inputs.index(i)
             if owns(t):
@@ -156,6 +168,7 @@ class Captured:
                 t.leaves = (Leaf(self.device.copied(t.leaves[0].buffer)),)
             t.recipe = Rebound(None)  # what was built from it means the old contents
             given[at] = t.leaves[0].buffer
+        return [tensors[i] for i in self.assigned]
 
     def _advance(self, t: Tensor) -> hcq.Buffer | None:
         """Let a tensor go on to the next contents of its memory; return a copy of those before if needed."""
@@ -167,12 +180,10 @@ class Captured:
         t.used = t.used or bool(others(t))
         return keep(before, self.device)
 
-    def _write_rest(self, tensors: Sequence[Tensor]) -> None:
+    def _write_rest(self, changed: list[Tensor]) -> None:
         """Write what the launch assigned to the other tensors that share elements with it."""
-        changed = [t for t, _ in self.states if t.used]
-        changed += [tensors[i] for i in self.assigned]
         if any(link_of(t) is not None for t in changed):
-            known = {id(t) for t in changed}
+            known = {*[id(t) for t, _ in self.states], *[id(t) for t in changed]}
             for t in changed:
                 write_rest(t, known)
 
