@@ -249,8 +249,9 @@ def _folder_is_file(scene: Scene) -> None:
 
 
 def _folder_is_closed(scene: Scene) -> None:
-    """Take this user's own rights to a folder (root needs none)."""
-    scene.rng.choice(scene.folders).chmod(scene.rng.choice((0, 0o500, 0o300)))
+    """Take this user's own rights to a folder (root needs none); what others may do there stays."""
+    folder = scene.rng.choice(scene.folders)
+    folder.chmod(folder.stat().st_mode & 0o077 | scene.rng.choice((0, 0o500, 0o300)))
 
 
 def _folder_is_gone(scene: Scene) -> None:
