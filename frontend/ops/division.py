@@ -1,4 +1,8 @@
-"""Division: the true quotient, rounded ones, and remainders."""
+"""Division: the true quotient, rounded ones, and remainders.
+
+An integer divisor that is 0 is a `ZeroDivisionError` where it is a constant, or under `HCQ_VALIDATE=1`
+(`frontend.limits`); else the result is 0. PyTorch always raises.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, operator
+from frontend.limits import Divisor, limited
 from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, ruled
 from hcq.errors import UsageError
@@ -75,7 +80,7 @@ def _floordiv(x: Tensor, y: Tensor) -> Tensor:
         return convert(_float_floordiv(convert(x, wide), convert(y, wide)), dtype)
     if x.expr.dtype is dtypes.bool:
         x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
-    return apply(Ops.FLOORDIV, None, x, y)
+    return apply(Ops.FLOORDIV, None, x, limited(y, Divisor("floordiv")))
 
 
 def _mod(x: Tensor, y: Tensor) -> Tensor:
@@ -84,19 +89,19 @@ def _mod(x: Tensor, y: Tensor) -> Tensor:
         return apply(Ops.WHERE, None, opposed, apply(Ops.ADD, None, rest, y), rest)
     if x.expr.dtype is dtypes.bool:
         x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
-    return apply(Ops.MOD, None, x, y)
+    return apply(Ops.MOD, None, x, limited(y, Divisor("mod")))
 
 
 @operator
 def floordiv(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return the quotient rounded down, in the promoted dtype. Integers by zero give 0."""
+    """Return the quotient rounded down, in the promoted dtype. An integer divisor 0: see the module."""
     x, y = agree("floordiv", self, other)
     return ruled("zero", _floordiv(x, y), x, y)
 
 
 @operator
 def truncdiv(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return the quotient rounded towards zero, in the promoted dtype. Integers by zero give 0."""
+    """Return the quotient rounded towards zero, in the promoted dtype (by 0: see the module)."""
     x, y = agree("div", self, other)
     if x.expr.dtype.is_float:
         return ruled("zero", apply(Ops.TRUNC, None, apply(Ops.DIV, None, x, y)), x, y)
@@ -120,7 +125,7 @@ def rfloordiv(self: Tensor, other: Tensor | Number) -> Tensor:
 
 @operator
 def mod(self: Tensor, other: Tensor | Number) -> Tensor:
-    """Return the remainder, with the sign of the divisor. Integers by zero give 0."""
+    """Return the remainder, with the sign of the divisor. An integer divisor 0: see the module."""
     x, y = agree("mod", self, other)
     return ruled("remainder", _mod(x, y), x, y)
 

@@ -47,9 +47,10 @@ def sort(
     descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
 ) -> Sorted:
-    """Return the values in order along an axis, and where each was; equals keep their order, a NaN is last.
+    """Return the values in order along an axis, and where each was; equals keep their order.
 
-    Descending, a NaN is first. Realized together, both are computed once.
+    A NaN is the greatest of all, as in PyTorch: last, or first when descending. Realized together, both are
+    computed once.
     """
     order = argsort(self, axis, descending)
     return Sorted(_sorted(self, order, axis_of(axis, self.expr.shape, "sort")), order)

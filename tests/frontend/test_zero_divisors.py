@@ -1,0 +1,49 @@
+"""An integer divisor 0 raises: at once where it is a constant, under validation where the device knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from frontend import Tensor
+from hcq.config import override
+from hcq.errors import UsageZeroDivisionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CALLS: tuple[Callable[[Any, Any], Any], ...] = (
+    lambda x, y: x // y,
+    lambda x, y: x % y,
+    lambda x, y: x.div(y, rounding_mode="trunc"),
+    lambda x, y: x.div(y, rounding_mode="floor"),
+)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("zero", [0, False, Tensor(0), Tensor.zeros(3, dtype="int32")], ids=repr)
+def test_a_constant_divisor_raises_at_once(call: Callable[[Any, Any], Any], zero: Any):
+    with pytest.raises(ZeroDivisionError) as caught:
+        call(Tensor([1, 2, 3]), zero)
+    assert isinstance(caught.value, UsageZeroDivisionError)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_divisor_of_the_device_raises_under_validation(call: Callable[[Any, Any], Any]):
+    x, y = Tensor([7, -7, 7]), Tensor([1, 0, 2])
+    with override(validate=True), pytest.raises(UsageZeroDivisionError, match="an integer divisor is 0"):
+        call(x, y).realize()
+    with override(validate=True), pytest.raises(UsageZeroDivisionError):
+        call(5, y).realize() if call is CALLS[0] else call(x, y).realize()
+    with override(validate=False):
+        assert call(x, y).tolist()[1] == 0
+
+
+def test_floats_divide_by_zero():
+    assert (Tensor([1.0, -1.0]) // 0).tolist() == [float("inf"), float("-inf")]
+    assert (Tensor([0.0]) % 0).isnan().item()
+
+
+def test_nothing_divided_by_zero_is_nothing():
+    assert (Tensor.zeros(0, dtype="int32") // 0).shape == (0,)
