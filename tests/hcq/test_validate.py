@@ -141,6 +141,18 @@ def test_an_older_point_orders_only_what_was_before_it(device: Device, abc: list
         device.copies[0].submit(device.copies[0].record().copy(b, a), after=[early])
 
 
+def test_how_far_the_device_has_come_does_not_decide_what_is_refused(
+    device: Device, fake: FakeDevice, abc: list[Buffer]
+):
+    a, b, _ = abc
+    early = device.compute.submit(device.compute.record())
+    device.compute.submit(device.compute.record().fill(a, 1))
+    fake.run()  # both are done by now, but nobody has seen the second
+    early.wait(timeout_s=HANG_S)
+    with pytest.raises(UsageError, match="hazard"):
+        device.copies[0].submit(device.copies[0].record().copy(b, a), after=[early])
+
+
 def test_a_signal_set_in_the_middle_orders_what_was_before_it(device: Device, abc: list[Buffer]):
     a, b, _ = abc
     middle = device.signal(label="middle").at(1)
@@ -242,6 +254,33 @@ def test_a_cycle_of_waits_is_told_with_both_sides_when_the_host_waits(device: De
     assert right.startswith("  copy 0 of fake:0: right waits for third >= 1, now 0; raised by left on ")
     other = device.computes[1]
     other.submit(other.record().signal(fourth.at(3)))  # the host that is told may still end it
+    device.sync(timeout_s=HANG_S)
+
+
+def test_order_that_comes_by_a_signal_recorded_later_counts(device: Device, abc: list[Buffer]):
+    """Third waits for second, which is submitted last and comes after first: so third comes after first."""
+    a, b, _ = abc
+    compute, other, copies = device.compute, device.computes[1], device.copies[0]
+    done = device.signal(label="done")
+    first = compute.submit(compute.record(label="first").fill(a, 1))
+    third = copies.submit(copies.record(label="third").wait(done, 1).copy(b, a))
+    other.submit(other.record(label="second").signal(done, 1), after=[first])
+    compute.submit(compute.record(label="fourth").fill(b, 2), after=[third]).wait()
+
+
+def test_a_hazard_of_what_waits_for_a_later_signal_is_told_when_that_is_submitted(
+    device: Device, abc: list[Buffer]
+):
+    a, b, _ = abc
+    compute, other, copies = device.compute, device.computes[1], device.copies[0]
+    done = device.signal(label="done")
+    first = compute.submit(compute.record(label="first").fill(a, 1))
+    copies.submit(copies.record(label="third").wait(done, 1).copy(b, a))
+    before = other.timeline.last
+    with pytest.raises(UsageError, match=r"hazard: copy reads <Buffer 'a'.* on copy 0 of fake:0"):
+        other.submit(other.record(label="second").signal(done, 1))
+    assert other.timeline.last == before  # nothing was sent
+    other.submit(other.record(label="second").signal(done, 1), after=[first])
     device.sync(timeout_s=HANG_S)
 
 
