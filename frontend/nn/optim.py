@@ -10,6 +10,7 @@ at any time, a captured step sees it. Other settings are numbers, fixed once a s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
@@ -121,9 +122,9 @@ class Optimizer:
 
 def _tensors(params: Sequence[Tensor]) -> list[Tensor]:
     """Return tensors given as a list; a single one, or anything else, is no list of them."""
-    every = [] if isinstance(params, Tensor) else list(params)
-    if isinstance(params, Tensor) or not all(isinstance(p, Tensor) for p in every):
-        kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or "one tensor"
+    every = [] if isinstance(params, Tensor) or not isinstance(params, Iterable) else list(params)
+    if isinstance(params, Tensor) or params is None or not all(isinstance(p, Tensor) for p in every):
+        kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or type(params).__name__
         raise UsageTypeError(f"an optimiser wants a list of tensors, saw {kinds}")
     return every
 

@@ -255,7 +255,7 @@ def one_hot(self: Tensor, classes: int) -> Tensor:
     An integer outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else it names no
     place. Unlike PyTorch's, `classes` is always given.
     """
-    count = shape_of((classes,), "one_hot, classes")[0]
+    count = shape_of((whole(classes, "one_hot, classes"),), "one_hot, classes")[0]
     if not self.expr.dtype.is_int:
         raise UsageTypeError(f"one_hot wants integers, saw {self.expr.dtype.name}; cast it")
     limit = Limit("one_hot", 0, count)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.ops import Ops
@@ -201,7 +201,7 @@ def lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
 
 
 @composite
-def _lerp(self: Tensor, end: Tensor, weight: Any) -> Tensor:
+def _lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     """Start from the end that is nearer, so that a weight of 1 gives the end exactly."""
     x, y = agree("lerp", self, end, floats=True)
     x, w = agree("lerp", x, weight)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from compiler.dtype import dtypes
@@ -24,12 +25,12 @@ from frontend.ops.linalg import matmul
 from frontend.ops.movement import pad, permute, reshape, transpose
 from frontend.ops.promotion import result_dtype
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
-from frontend.parameters import read
+from frontend.parameters import read, scalar_of, shown
 from frontend.spelling import spelled
-from hcq.errors import UsageError
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from frontend.tensor import Tensor
 
@@ -410,6 +411,9 @@ def dropout(self: Tensor, p: float = 0.5) -> Tensor:
 
     Self itself outside training.
     """
+    p = scalar_of(p)
+    if not isinstance(p, (int, float)):
+        raise UsageTypeError(f"dropout: wanted a number, saw {shown(p)}")
     if not 0 <= p <= 1:
         raise UsageError(f"dropout: the share must be in 0..1, saw {p}")
     if not self.training or p == 0:
@@ -466,7 +470,10 @@ def scaled_dot_product_attention(
 
 def sequential(self: Tensor, layers: Iterable[Callable[[Any], Any]]) -> Tensor:
     """Return self passed through each layer in turn."""
+    every = list(layers) if isinstance(layers, Iterable) else [None]
+    if not all(callable(layer) for layer in every):
+        raise UsageTypeError(f"sequential wants a list of layers, saw {shown(layers)}")
     x = self
-    for layer in layers:
+    for layer in every:
         x = layer(x)
     return x

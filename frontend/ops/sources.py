@@ -13,7 +13,8 @@ from compiler.ops import Ops
 from compiler.scalar import convert as converted
 from frontend.expr import RULED, constant_of, float_dtype, source_expr
 from frontend.lazy import apply, make
-from hcq.errors import UsageError
+from frontend.parameters import scalar_of, shown
+from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.ops.arguments import Shape
@@ -31,6 +32,9 @@ def constant(like: Tensor, value: Number, dtype: DType, shape: tuple[int, ...]) 
 
 def suited(value: Number, dtype: DType) -> Number:
     """Return a number as a dtype's constants have it: truncated for integers, which must hold it."""
+    value = scalar_of(value)
+    if not isinstance(value, (int, float)):
+        raise UsageTypeError(f"wanted a number, saw {shown(value)}")
     if dtype.is_float:
         return float(value)
     if dtype is dtypes.bool:

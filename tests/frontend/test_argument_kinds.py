@@ -85,6 +85,13 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "a number as flag": (lambda x: x.sum(0, 1), "sum: keepdim wants True or False, saw 1"),
     "a formula": (lambda x: Tensor.einsum(3, x), "einsum wants a formula"),
     "a set in einsum": (lambda x: Tensor.einsum("ij,jk->ik", x, {1}), "wants a tensor"),
+    "None as value": (lambda x: x.full_like(None), "wanted a number, saw None"),
+    "None as weight": (lambda x: x.lerp(x, None), "lerp: weight wants"),
+    "a list as classes": (lambda _: Tensor([1]).one_hot([]), "one_hot, classes: wanted a whole number"),
+    "None as share": (lambda x: x.dropout(None), "dropout: wanted a number"),
+    "None as layers": (lambda x: x.sequential(None), "sequential wants a list of layers"),
+    "an array as axis": (lambda x: x.sum(np.zeros(2)), "sum: axis wants an axis"),
+    "numbers as bounds": (lambda x: x.shrink((0, 0)), "shrink"),
     "a number in cat": (lambda x: x.cat(3), "cat: wanted tensors"),
 }
 
