@@ -55,8 +55,8 @@ class Queue:
         "_ending",
         "_inflight",
         "_most",
-        "_needs",
         "_patience",
+        "_sending",
         "_stall",
         "_stream",
         "device",
@@ -95,10 +95,10 @@ class Queue:
         self._arguments.start(self._stream)
         self._patience: float | None = None
         """How many seconds the running submission may wait for room."""
-        self._needs = 0
-        """Words of what was handed to the ring last."""
-        self._stall: tuple[float, float] | None = None
-        """Since when the running submission waits for room, and when to look next at why."""
+        self._sending = self._stream
+        """What was handed to the ring last."""
+        self._stall = -1, 0.0, 0.0
+        """Which value of the timeline waits for room, since when, and when to look next at why."""
         self.ring.stalled = _weakly(self)
         self._most = self.ring.words - _ENDING_WORDS
         """Words of commands that a submission may have in the ring."""
@@ -170,7 +170,6 @@ class Queue:
     ) -> Point:
         """Encode and ring `todo` and the timeline's next value. The lock is held."""
         self._patience = timeout_s
-        self._sweep()
         stream, arguments = self._stream, self._arguments
         stream.clear()  # at the start: what an interrupt left there is of no use
         if arguments.extra:
@@ -190,31 +189,8 @@ class Queue:
             arguments.finish(stream)
             self._refused()
             raise
-        self._ring(stream, point, kept)
+        self.submit_prebuilt(stream, point, kept, timeout_s)
         return point
-
-    def _ring(self, stream: Stream, point: Point, kept: Sequence[object]) -> None:
-        """Hand words that raise `point`, the timeline's newest, to the ring. The lock is held.
-
-        Interrupted, the words may be on their way: what they use is kept, and the value is not used again.
-        """
-        inflight = self._inflight
-        inflight.append((point, kept, self._stream.at))
-        self._needs = len(stream.words)
-        try:
-            self.ring.submit(stream)
-        except _NOTHING_SENT:
-            inflight.pop()
-            self.timeline.undo(point)
-            self._refused()
-            raise
-        finally:
-            if self._stall is not None:
-                self._stall = None
-                self.device.woke()
-        if self.watch is not None:
-            self.watch.sent(self, point, self._needs)
-        self.timeline.last = point
 
     def _refused(self) -> None:
         if self.watch is not None:
@@ -223,16 +199,17 @@ class Queue:
     def _stalled(self) -> None:
         """Look, while a submission waits for room: raise when none can come, or the time is over."""
         now = time.monotonic()
-        if self._stall is None:
-            self._stall = now, now
-        start, look = self._stall
+        value = self.timeline.value
+        if self._stall[0] != value:
+            self._stall = value, now, now
+        _, start, look = self._stall
         patience = self._patience
         if patience is not None and now - start >= patience:
             raise self._timeout(now - start)
         if now < look:
             return
-        self._stall = start, now + POLL_S
-        self.device.poll_room(self, self._needs, timed=patience is not None)
+        self._stall = value, start, now + POLL_S
+        self.device.poll_room(self, len(self._sending.words), timed=patience is not None)
 
     def _timeout(self, waited_s: float) -> SignalTimeout:
         """Return the error of a submission for which there was no room in time."""
@@ -292,10 +269,24 @@ class Queue:
     def submit_prebuilt(
         self, stream: Stream, point: Point, kept: Sequence[object], timeout_s: float | None = None
     ) -> None:
-        """Ring words that an Executable made; they raise `point`, the timeline's newest. The lock is held."""
-        self._patience = timeout_s
+        """Ring words that raise `point`, the timeline's newest. The lock is held.
+
+        Interrupted, the words may be on their way: what they use is kept, and the value is not used again.
+        """
         self._sweep()
-        self._ring(stream, point, kept)
+        self._patience, self._sending = timeout_s, stream
+        inflight = self._inflight
+        inflight.append((point, kept, self._stream.at))
+        try:
+            self.ring.submit(stream)
+        except _NOTHING_SENT:
+            inflight.pop()
+            self.timeline.undo(point)
+            self._refused()
+            raise
+        if self.watch is not None:
+            self.watch.sent(self, point, len(stream.words))
+        self.timeline.last = point
 
     @property
     def ending_words(self) -> int:

@@ -88,6 +88,7 @@ class Watch:
             draft = self._drafts.pop(queue, None) or _SHARED.ledger.draft(queue, "", [], {})
             _SHARED.ledger.commit(draft, point.signal, point.value - point.signal.base)
             _SHARED.waits.commit(draft, point, words)
+            _SHARED.waits.unblock()  # it may have waited for room
 
     def ended(self, queues: Sequence[Queue]) -> None:
         """Forget what was in flight in the rings of a device: it recovered, or is closed."""
@@ -189,6 +190,7 @@ class Watch:
         """Forget the submission that was judged last on this queue: it was not sent."""
         with _SHARED.lock:
             self._drafts.pop(queue, None)
+            _SHARED.waits.unblock()
 
     def allocated(self, buffer: Buffer) -> None:
         """Remember a buffer, and where it is dropped, for fault reports."""
