@@ -24,6 +24,7 @@ from drivers.nv.layouts.cubin import (
     OSABI_13,
     InfoAttribute,
     InfoFormat,
+    InfoKparam,
     InfoParamCbank,
     InfoRecord,
     InfoSymbolValue,
@@ -39,7 +40,7 @@ from tools.nv_script import Script
 from tools.nv_scripted import ScriptedKernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from hcq.program import Program
     from tools.nv_scripted_bell import Bell
@@ -48,12 +49,26 @@ _HOST: Final = re.compile(r"0x[1-9a-f][0-9a-f]{10,11}\b")
 """Addresses of this process; those that the driver chooses have ten digits."""
 
 
-def small_cubin(name: str, sm: int, parameters: int, *, registers: int = 8, stack: int = 0) -> bytes:
-    """Return a cubin with one kernel of 128 empty bytes: enough for a launch that nobody runs."""
+def small_cubin(
+    name: str,
+    sm: int,
+    parameters: int,
+    *,
+    registers: int = 8,
+    stack: int = 0,
+    placed: Sequence[tuple[int, int]] = (),
+) -> bytes:
+    """Return a cubin with one kernel of 128 empty bytes: enough for a launch that nobody runs.
+
+    `placed` has the offset and bytes of each parameter that its records tell of, in order.
+    """
     base = BANK0[f"sm_{sm}"].SIZE
     info = _record(InfoAttribute.REGCOUNT, InfoSymbolValue.pack(symbol=1, value=registers))
     info += _record(InfoAttribute.MIN_STACK_SIZE, InfoSymbolValue.pack(symbol=1, value=stack))
     own = _record(InfoAttribute.PARAM_CBANK, InfoParamCbank.pack(symbol=1, offset=base, size=parameters))
+    for ordinal, (at, size) in reversed(tuple(enumerate(placed))):
+        one = InfoKparam(index=0, ordinal=ordinal, offset=at, size=size)
+        own += _record(InfoAttribute.KPARAM_INFO, one.to_bytes())
     strings = f"\0{name}\0".encode()
     symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0x10, 5, 0, 128)
     alloc = 2
@@ -91,14 +106,14 @@ def _elf(sm: int, parts: list[tuple[str, int, int, bytes, int, int, int, int]]) 
     return bytes(body) + b"".join(heads)
 
 
-def sample(arch: str, sm: int, *, name: str = "axpy", **facts: int) -> KernelImage:
+def sample(arch: str, sm: int, *, name: str = "axpy", registers: int = 8, stack: int = 0) -> KernelImage:
     """Return an image of three arguments: two pointers and a number."""
     args = (
         ArgSlot("out", ArgKind.POINTER, 0, 8, "w"),
         ArgSlot("x", ArgKind.POINTER, 8, 8, "r"),
         ArgSlot("n", ArgKind.INT, 16, 4),
     )
-    code = small_cubin(name, sm, 20, **facts)
+    code = small_cubin(name, sm, 20, registers=registers, stack=stack)
     return KernelImage(name=name, arch=arch, code=code, args=args, kernarg_size=24)
 
 

@@ -22,6 +22,7 @@ from drivers.nv.layouts.cubin import (
     CallAbs55,
     InfoAttribute,
     InfoFormat,
+    InfoKparam,
     InfoParamCbank,
     InfoRecord,
     InfoSymbolValue,
@@ -63,6 +64,8 @@ class Kernel:
     parameter_base: int
     """Where the parameters start in constant bank 0."""
     parameter_bytes: int
+    parameters: tuple[InfoKparam, ...]
+    """Ordinal, offset behind `parameter_base`, and bytes of each, by offset; empty where no record tells."""
     code: int
     """Bytes from the start of the image to the entry."""
     code_bytes: int
@@ -104,6 +107,7 @@ def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
         clustered=InfoAttribute.CTA_PER_CLUSTER in own or InfoAttribute.EXPLICIT_CLUSTER in own,
         parameter_base=parameters.offset,
         parameter_bytes=parameters.size,
+        parameters=_records(own.get(InfoAttribute.KPARAM_INFO, [])),
         code=placement.offsets[text.index] + elf.symbols[symbol].value,
         code_bytes=text.size,
         banks={number: (placement.offsets[s.index], s.size) for number, s in banks.items()},
@@ -119,6 +123,11 @@ def _parameters(elf: Elf, name: str, records: list[bytes] | None) -> InfoParamCb
     if bank0 is None:
         raise UsageError(f"{name} is no kernel that ptxas made: it has no {Section.CONSTANT0}{name}")
     return InfoParamCbank(offset=bank0.size, size=0)
+
+
+def _records(payloads: list[bytes]) -> tuple[InfoKparam, ...]:
+    """Return the records of the parameters, by offset: a file has the last parameter first."""
+    return tuple(sorted(map(InfoKparam.from_bytes, payloads), key=lambda record: record.offset))
 
 
 def _banks(elf: Elf, kernel: str) -> Iterator[tuple[int, ElfSection]]:

@@ -31,6 +31,8 @@ _SHAPES_KEPT: Final = 256
 _GROUP_COUNTS: Final = ("nctaid", "nclusterid", "cga1_nclusterid")
 """Words of constant bank 0 that hold the grid's shape; a grid without clusters is one of clusters of one."""
 _FIRST_SM_WITH_RESERVE: Final = 90
+_SLOT_SIZES: Final = (1, 2, 4, 8)
+"""Bytes that a slot may have (`hcq.program.ArgSlot`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +213,47 @@ def check(image: KernelImage, kernel: Kernel, gpu: Gpu) -> type[Struct]:
             f"kernel {image.name}: the code reads {kernel.parameter_bytes} bytes of arguments, "
             f"its image declares {image.kernarg_size}"
         )
+    if kernel.parameters:
+        _check_slots(image, kernel)
     if kernel.registers > MAX_REGISTERS:
         raise UsageError(
             f"kernel {image.name}: {kernel.registers} registers a thread, at most {MAX_REGISTERS} exist"
         )
     return layout
+
+
+def _check_slots(image: KernelImage, kernel: Kernel) -> None:
+    """Refuse argument slots that contradict the parameters which the code was assembled with.
+
+    A parameter of 1, 2, 4 or 8 bytes is one slot; any other, passed by value, is filled by the slots in it.
+    """
+    left = {record.offset: record for record in kernel.parameters}
+    for ordinal, slot in enumerate(image.args):
+        record = max(
+            (one for one in kernel.parameters if one.offset <= slot.offset),
+            key=lambda one: one.offset,
+            default=None,
+        )
+        seen = f"{slot.size} bytes at {slot.offset}"
+        what = f"kernel {image.name}, argument slot {ordinal} ({slot.name})"
+        if record is None or slot.offset >= record.offset + record.size:
+            raise UsageError(f"{what}: seen {seen}, where the code has no parameter\n{_hint(kernel)}")
+        within = slot.offset + slot.size <= record.offset + record.size
+        same = slot.offset == record.offset and slot.size == record.size
+        if not (within if record.size not in _SLOT_SIZES else same):
+            raise UsageError(
+                f"{what}: wanted parameter {record.ordinal} of the code, {record.size} bytes at "
+                f"{record.offset}, seen {seen}\n{_hint(kernel)}"
+            )
+        left.pop(record.offset, None)
+    if left:
+        record = next(iter(left.values()))
+        raise UsageError(
+            f"kernel {image.name}: wanted an argument slot for parameter {record.ordinal} of the code, "
+            f"{record.size} bytes at {record.offset}, seen none\n{_hint(kernel)}"
+        )
+
+
+def _hint(kernel: Kernel) -> str:
+    layout = ", ".join(f"{one.size} at {one.offset}" for one in kernel.parameters)
+    return f"hint: the code takes these bytes: {layout}"
