@@ -176,8 +176,9 @@ class Launcher:
         return self
 
     def local(self, per_tpc: int) -> None:
-        """Back local memory."""
-        self.backing = self.client.memory(per_tpc * self.client.machine.profile.tpcs)
+        """Back local memory, for all the TPCs of the full die."""
+        profile = self.client.machine.profile
+        self.backing = self.client.memory(per_tpc * profile.gpcs * profile.tpcs_per_gpc)
         words = set_pair(M.SET_SHADER_LOCAL_MEMORY_A, self.backing.va)
         words += method(
             1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, per_tpc >> 32, per_tpc & 0xFFFF_FFFF, 0xFF

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -93,12 +93,6 @@ def write(bench: Rig, va: int, value: int, who: str) -> None:
         memory.view[va - memory.va : va - memory.va + 4] = struct.pack("<I", value)
 
 
-def advice(bench: Rig) -> Sequence[str]:
-    """Return what was advised; nothing else may have been told."""
-    assert all(report.kind is Kind.ADVICE for report in bench.client.kernel.reports)
-    return bench.told(Kind.ADVICE)
-
-
 WRITERS = {
     "host": "the host",
     "copy": "transfer on",
@@ -181,13 +175,55 @@ def test_a_bank_that_reads_as_before_is_not_told(bench: Rig):
     assert bench.client.kernel.reports == []
 
 
-def test_a_bank_that_only_the_action_invalidates_gets_advice(bench: Rig):
+ALONE = "by the launch's own action"
+"""How a report says that one source alone stands for what a launch leans on."""
+
+
+@pytest.mark.parametrize("action", [3, 0xA])
+@pytest.mark.parametrize("who", WRITERS)
+def test_a_rewritten_bank_that_only_the_action_invalidates_is_told(bench: Rig, who: str, action: int):
+    first = bank(bench)
+    write(bench, first + PARAM_AT + 8, 9, who)
+    text = fails(bench, bench.launch("store", bank0=first, action=action, **QUIET))
+    assert f"constant bank 0 of kernel store at {first + PARAM_AT + 8:#x}" in text
+    assert ALONE in text
+    assert "one source" in text
+    assert "CONSTANT_BUFFER_INVALIDATE[0]" in text
+
+
+def test_a_rewritten_bank_of_a_dependent_launch_that_only_its_action_invalidates_is_told(bench: Rig):
     first = bank(bench)
     write(bench, first + PARAM_AT + 8, 9, "host")
-    run(bench, bench.launch("store", bank0=first, action=0xA, **QUIET))
-    (text,) = advice(bench)
-    assert "constant bank 0" in text
-    assert "one source" in text
+    launcher = bench.launcher
+    second = launcher.qmd(launcher.descriptor(bench.code, "store", bench.params(), bank0=first, **QUIET))
+    dependent = {
+        "DEPENDENT_QMD_ENABLE": (True,),
+        "DEPENDENT_QMD_ACTION": (3,),
+        "DEPENDENT_QMD0_POINTER": second >> 8,
+    }
+    text = fails(bench, bench.launch("store", **dependent, **QUIET))
+    assert "constant bank 0 of kernel store" in text
+    assert ALONE in text
+
+
+def test_an_action_does_not_empty_a_cache_for_the_launches_after_it(bench: Rig):
+    first = bank(bench)
+    run(bench, bench.launch("increment", action=0xA, **QUIET))
+    write(bench, first + PARAM_AT + 8, 9, "host")
+    assert ALONE not in fails(bench, bench.launch("store", bank0=first, **QUIET))
+
+
+@pytest.mark.parametrize("action", [3, 0xA])
+def test_where_nobody_asked_a_bank_that_only_the_action_invalidates_gets_advice(make: Make, action: int):
+    bench = rig(make().up())
+    first = bank(bench)
+    for value in (9, 10):
+        write(bench, first + PARAM_AT + 8, value, "host")
+        run(bench, bench.launch("store", bank0=first, action=action, **QUIET))
+    assert bench.data.view[0] == 10
+    (text,) = bench.told(Kind.ADVICE)
+    assert "constant bank 0 of kernel store" in text
+    assert ALONE in text
 
 
 # ---- code
@@ -214,6 +250,28 @@ def test_code_over_code_without_an_invalidation_is_told(bench: Rig, at: int):
     assert "the code of kernel increment" in text
     assert "as old as when kernel store read it" in text
     assert "INVALIDATE_INSTRUCTION_CACHE" in text
+
+
+@pytest.mark.parametrize("action", [3, 0xA])
+@pytest.mark.parametrize("at", [0, 128])
+def test_code_over_code_that_only_the_action_invalidates_is_told(bench: Rig, at: int, action: int):
+    run(bench, bench.launch("store"))
+    overwrite(bench, at)
+    text = fails(bench, over(bench, at, action=action))
+    assert "the code of kernel increment" in text
+    assert "as old as when kernel store read it" in text
+    assert ALONE in text
+    assert "INVALIDATE_INSTRUCTION_CACHE" in text
+
+
+def test_where_nobody_asked_code_that_only_the_action_invalidates_gets_advice(make: Make):
+    bench = rig(make().up())
+    run(bench, bench.launch("store"))
+    overwrite(bench, 0)
+    run(bench, over(bench, 0, action=0xA))
+    (text,) = bench.told(Kind.ADVICE)
+    assert "the code changed since store ran there" in text
+    assert ALONE in text
 
 
 @pytest.mark.parametrize("how", ["descriptor", "method", "method that does not wait"])
@@ -325,12 +383,13 @@ def test_a_kernel_with_a_fence_is_left_alone(bench: Rig):
     assert bench.client.kernel.reports == []
 
 
-def test_a_load_that_only_the_action_invalidates_gets_advice(bench: Rig):
+@pytest.mark.parametrize("action", [3, 0xA])
+def test_a_load_that_only_the_action_invalidates_is_told(bench: Rig, action: int):
     run(bench, bench.launch("fetch"))
     write(bench, bench.data.va, 9, "host")
-    run(bench, bench.launch("fetch", action=3))
-    (text,) = advice(bench)
+    text = fails(bench, bench.launch("fetch", action=action))
     assert "through the L1" in text
+    assert ALONE in text
 
 
 @pytest.mark.parametrize("cached", [True, False])

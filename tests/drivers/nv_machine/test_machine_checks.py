@@ -313,7 +313,9 @@ def test_local_memory_must_be_mapped_for_all_tpcs(launcher: Any):
     code = upload(launcher.client, cubin("sm_90", STACK))
     launcher.local(0x200 * 32 * 64 * 2)
     assert launcher.backing is not None
-    launcher.ring.push(set_pair(M.SET_SHADER_LOCAL_MEMORY_A, launcher.backing.va + 0x10000), ring=False)
+    spare = launcher.backing.size - 66 * 0x200 * 32 * 64 * 2
+    at = launcher.backing.va + spare + 0x10000
+    launcher.ring.push(set_pair(M.SET_SHADER_LOCAL_MEMORY_A, at), ring=False)
     launcher.fails(code, "stack", bytes(12), low=0x200, words={"stack_pointer": 0x200})
     assert launcher.ring.error() == RcCode.MMU_FAULT
 

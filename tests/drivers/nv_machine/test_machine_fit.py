@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from drivers.elf import Elf
+from drivers.emu.library import Sanitizers
 from drivers.nv.emu.machine import Kind
 from drivers.nv.emu.machine.cubins import Cubin
 from drivers.nv.layouts.compute import ComputeMethod as M
@@ -217,6 +218,72 @@ def test_local_memory_is_mapped_to_its_rounded_end(hopper: Launcher) -> None:
     params = struct.pack("<QI", hopper.client.memory(4096).va, 1)
     assert "local memory of stack touches" in hopper.fails(code, "stack", params, **LOCAL)
     assert hopper.ring.error() == RcCode.MMU_FAULT
+
+
+LITTER = {"sm_80": (8, 8), "sm_90": (8, 9), "sm_120": (12, 8)}
+"""GPCs of the full die, and TPCs of each."""
+IN_USE = {"sm_80": 54, "sm_90": 66, "sm_120": 85}
+
+
+PER_TPC = 0x20_0000
+
+
+def strict(make: Make, profile: str) -> Launcher:
+    """Return a launcher of a machine that judges what is in doubt."""
+    return Launcher.make(make(profile, checks=Sanitizers(caches=True)).up())
+
+
+def back(launcher: Launcher, parts: int) -> None:
+    """Back local memory with a part for each of so many TPCs."""
+    backing = launcher.client.memory(PER_TPC * parts)
+    launcher.ring.push(set_pair(M.SET_SHADER_LOCAL_MEMORY_A, backing.va), ring=False)
+    launcher.ring.push(method(1, M.SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_A, 0, PER_TPC, 0xFF), ring=False)
+
+
+def launch_stack(launcher: Launcher) -> dict[str, Any]:
+    """Return the launch of a kernel with local memory."""
+    code = upload(launcher.client, cubin(launcher.profile, STACK))
+    data = launcher.client.memory(4096)
+    return {"code": code, "name": "stack", "params": struct.pack("<QI", data.va, 1)} | LOCAL
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("parts", ["in use", "all but one"])
+def test_local_memory_is_backed_for_the_full_die(make: Make, profile: str, parts: str) -> None:
+    launcher = strict(make, profile)
+    gpcs, tpcs = LITTER[profile]
+    number = IN_USE[profile] if parts == "in use" else gpcs * tpcs - 1
+    back(launcher, number)
+    text = launcher.fails(**launch_stack(launcher))
+    assert f"backing of local memory of stack has {PER_TPC * number:#x} bytes" in text
+    assert f"wanted {PER_TPC * gpcs * tpcs:#x}: {PER_TPC:#x} per TPC x {gpcs * tpcs} TPCs" in text
+    assert launcher.ring.error() == RcCode.GR_EXCEPTION
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_backing_for_the_full_die_is_enough(make: Make, profile: str) -> None:
+    launcher = strict(make, profile)
+    gpcs, tpcs = LITTER[profile]
+    back(launcher, gpcs * tpcs)
+    launcher.run(**launch_stack(launcher))
+    assert launcher.client.kernel.reports == []
+
+
+def test_memory_behind_a_backing_is_no_part_of_it(make: Make) -> None:
+    launcher = strict(make, "sm_90")
+    client = launcher.client
+    back(launcher, 66)
+    client.next_va -= 64 << 10  # the hole that is left behind every allocation
+    client.memory(PER_TPC * 6)
+    assert "backing of local memory of stack has" in launcher.fails(**launch_stack(launcher))
+
+
+def test_a_backing_for_the_tpcs_in_use_gets_advice_where_nobody_asked(hopper: Launcher) -> None:
+    back(hopper, 66)
+    hopper.run(**launch_stack(hopper))
+    (report,) = hopper.client.kernel.reports
+    assert report.kind is Kind.ADVICE
+    assert "backing of local memory of stack has" in report.message
 
 
 def test_hopper_may_count_further_with_local_memory(hopper: Launcher) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -298,6 +299,32 @@ def test_what_the_gpu_says_about_itself(up: Client):
     caps = up.control(up.subdevice, Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS)
     assert caps.present == 0x3F
     assert [cap[0] & 1 for cap in caps.capsTbl[:6]] == [1, 1, 0, 0, 0, 0]
+
+
+DIES = {"sm_80": (8, 8, 7, 54), "sm_90": (8, 9, 8, 66), "sm_120": (12, 8, 11, 85)}
+"""GPCs of the full die, TPCs of each; GPCs in use, TPCs in use."""
+
+
+@pytest.mark.parametrize("profile", DIES)
+def test_numbers_on_the_die_have_gaps_and_logical_ones_have_none(make: Any, profile: str):
+    """The bit of a mask is the number on the die; the order of SMs counts what is in use (ctrl2080gr.h)."""
+    up = make(profile).up()
+    gpcs, tpcs, gpcs_used, tpcs_used = DIES[profile]
+    present = up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK).gpcMask
+    masks = [
+        up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK, gpcId=i).tpcMask
+        for i in range(gpcs)
+    ]
+    assert present.bit_count() == gpcs_used
+    assert [bool(mask) for mask in masks] == [bool(present >> i & 1) for i in range(gpcs)]
+    numbers = [i * tpcs + bit for i, mask in enumerate(masks) for bit in range(tpcs) if mask >> bit & 1]
+    assert len(numbers) == tpcs_used
+    assert numbers[-1] == gpcs * tpcs - 1
+    order = up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
+    sms = order.globalSmId[: order.numSm]
+    assert [sm.globalTpcId for sm in sms] == [i // 2 for i in range(2 * tpcs_used)]
+    counts = Counter(sm.gpcId for sm in sms)
+    assert [counts[i] for i in range(gpcs_used)] == [2 * mask.bit_count() for mask in masks if mask]
 
 
 def test_gr_information_is_answered_in_the_callers_list(up: Client):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from drivers.nv.emu.machine.cached import PAGE, Cached, Changed, Fill, Stale, cut
 from drivers.nv.emu.machine.loads import Loads, may_invalidate
@@ -36,6 +36,12 @@ _BANK = (
     + _METHODS.format("CONSTANT")
 )
 
+ACTION_ALONE: Final = (
+    "but by the launch's own action (SEND_SIGNALING_PCAS2_B or a dependent launch), of which one source alone"
+    " says that it invalidates more than the descriptor (nv-caches.md)"
+)
+"""Why a launch that only its action saves is not to be relied on."""
+
 
 class _Done(NamedTuple):
     number: int
@@ -50,7 +56,6 @@ class Caches:
         self.code = Cached()
         self.loads = Cached(_L1_PAGES)
         self._done: deque[_Done] = deque(maxlen=_REMEMBERED)
-        self._advised: set[str] = set()
         self._number = 0
 
     def count(self) -> int:
@@ -81,12 +86,6 @@ class Caches:
                     return name
         return "no engine work that is remembered (so the host, as a rule)"
 
-    def advise(self, run: ChannelRun, message: str) -> None:
-        """Give advice, the same once."""
-        if message not in self._advised:
-            self._advised.add(message)
-            run.machine.advise(message)
-
 
 @dataclass(slots=True, kw_only=True)
 class GridCaches:
@@ -97,7 +96,7 @@ class GridCaches:
     one: Descriptor
     loaded: Loaded
     fresh: bool
-    """The launch's own action invalidates something: shader caches too, if one source is right."""
+    """The launch's own action invalidates something: shader caches too, if one source is right. None here."""
     loads: Loads | None = None
     _old: dict[int, Changed] = field(default_factory=dict)
     """Pages of which the L1 holds something else than memory."""
@@ -116,8 +115,6 @@ class GridCaches:
         self._judge_code()
         self._judge_banks()
         self._old = caches.loads.changed(self._space.number, self._page)
-        if self.fresh:
-            caches.invalidate(instructions=True, constants=True, data=True)
         self._fill()
 
     def watch(self, instructions: Sequence[str]) -> Loads:
@@ -212,13 +209,9 @@ class GridCaches:
         return f"what {who} loads through the L1 at {stale.va:#x}, in {mapping},"
 
     def _tell(self, what: str, stale: Stale, wanted: str) -> None:
+        but = f" {ACTION_ALONE}" if self.fresh else ""
         text = (
             f"{what} may be as old as when {stale.fill.reader} read it: written since by "
-            f"{self.caches.writer(self.run, stale)}, and the cache was not invalidated; wanted {wanted}"
+            f"{self.caches.writer(self.run, stale)}, and the cache was not invalidated{but}; wanted {wanted}"
         )
-        if not self.fresh:
-            raise launch_error(text, Kind.COHERENCE)
-        self.caches.advise(
-            self.run,
-            f"{text}. The launch's own action alone stands between: one source says that it suffices",
-        )
+        raise launch_error(text, Kind.COHERENCE)

@@ -205,20 +205,15 @@ def _context_size(
     kind.store(block, totalBufferSize=machine.profile.context_bytes)
 
 
-def _tpc_counts(machine: Machine) -> list[int]:
-    one = machine.profile
-    return [one.tpcs // one.gpcs + (i < one.tpcs % one.gpcs) for i in range(one.gpcs)]
-
-
 def _sm_order(
     machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     _route(block, kind.offset_of("grRouteInfo"))
     entries = []
     if kind is layout.NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS:
-        tpc = 0
-        for gpc, count in enumerate(_tpc_counts(machine)):
-            for local in range(count):
+        tpc = 0  # logical numbers: those of the units in use, without gaps (ctrl2080gr.h)
+        for gpc, mask in enumerate(filter(None, machine.profile.tpc_masks)):
+            for local in range(mask.bit_count()):
                 entries += [
                     layout.NV2080_CTRL_GR_GLOBAL_SM_ID(
                         gpcId=gpc,
@@ -240,7 +235,7 @@ def _gpc_mask(
     machine: Machine, _client: Client, _target: Subdevice, kind: type[Struct], block: bytearray
 ) -> None:
     _route(block, kind.offset_of("grRouteInfo"))
-    kind.store(block, gpcMask=(1 << machine.profile.gpcs) - 1)
+    kind.store(block, gpcMask=machine.profile.gpc_mask)
 
 
 def _tpc_mask(
@@ -248,10 +243,10 @@ def _tpc_mask(
 ) -> None:
     _route(block, kind.offset_of("grRouteInfo"))
     gpc = layout.NV2080_CTRL_GR_GET_TPC_MASK_PARAMS.from_bytes(block).gpcId
-    counts = _tpc_counts(machine)
-    if gpc >= len(counts):
+    masks = machine.profile.tpc_masks
+    if gpc >= len(masks):
         raise Refused(_WRONG, f"there is no GPC {gpc}")
-    kind.store(block, tpcMask=(1 << counts[gpc]) - 1)
+    kind.store(block, tpcMask=masks[gpc])
 
 
 def _fb_info(

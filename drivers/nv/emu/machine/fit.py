@@ -197,6 +197,28 @@ def _check_local(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
         )
     total = _rounded(windows.per_tpc * tpcs, layout.LOCAL_TOTAL_ALIGN)
     run.space.reach(windows.backing, total, MmuAccess.WRITE, f"local memory of {name}")
+    _check_backing(run, windows.backing, windows.per_tpc, name)
+
+
+def _check_backing(run: ChannelRun, backing: int, per_tpc: int, name: str) -> None:
+    """Judge a backing that ends before the part of the highest TPC number: numbers have gaps (nv.md 2.8)."""
+    profile = run.machine.profile
+    highest = profile.tpc_numbers[-1]
+    last = _rounded(per_tpc * (highest + 1), layout.LOCAL_TOTAL_ALIGN)
+    mapping = run.space.map.find(backing)
+    seen = 0 if mapping is None else mapping.end - backing
+    if seen >= last:
+        return
+    dies = profile.gpcs * profile.tpcs_per_gpc
+    wanted = _rounded(per_tpc * dies, layout.LOCAL_TOTAL_ALIGN)
+    run.machine.doubt(
+        f"the backing of local memory of {name} has {seen:#x} bytes, wanted {wanted:#x}: "
+        f"{per_tpc:#x} per TPC x {dies} TPCs of the full die "
+        f"({profile.gpcs} GPCs x {profile.tpcs_per_gpc}, the litter counts). {profile.tpcs} TPCs are in use, "
+        f"with gaps between their numbers; the highest is {highest}. One source alone says that a part for "
+        "each TPC in use suffices",
+        launch_error,
+    )
 
 
 def _rounded(size: int, step: int) -> int:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import hashlib
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.emu.engine import engine
 from drivers.emu.launch import Options
 from drivers.emu.slices import SlicedLaunch
 from drivers.nv.emu import ptx
 from drivers.nv.emu.machine.backing import HeldPages
-from drivers.nv.emu.machine.caches import GridCaches
+from drivers.nv.emu.machine.caches import ACTION_ALONE, GridCaches
 from drivers.nv.emu.machine.fit import bank_bytes, judge
 from drivers.nv.emu.machine.images import check_bank
 from drivers.nv.emu.machine.kernel_faults import kernel_error
@@ -103,6 +103,23 @@ def _check_unchanged(run: ChannelRun, one: Descriptor, loaded: Loaded, before: b
         )
 
 
+class Invalidation(NamedTuple):
+    """What a launch did for one cache, where missing maintenance is judged always."""
+
+    known: bool
+    """The descriptor invalidated it; or `caches` judges that, more exactly."""
+    by_action: bool
+    """The launch's own action did, if the one source that says so is right."""
+
+    def tell(self, run: ChannelRun, what: str, va: int, missing: str) -> None:
+        """Judge that memory has changed under a cache."""
+        if self.known:
+            return
+        if not self.by_action:
+            raise launch_error(f"{what} at {va:#x} {missing}", Kind.COHERENCE)
+        run.machine.lint(f"{what} {missing} {ACTION_ALONE}")  # without the address: once for each kernel
+
+
 class Grids:
     """What one machine keeps between launches: modules by image, what its caches have seen."""
 
@@ -132,36 +149,31 @@ class Grids:
     ) -> Iterator[SlicedLaunch]:
         """Run a grid to its end, a slice a step; `fresh`: the launch itself invalidated caches."""
         judging = run.machine.caches  # more exact than what is always judged
-        anew = fresh or judging is not None
-        loaded = self._find(run, one, fresh=anew or one.invalidates_instructions)
+        judged = judging is not None
+        loaded = self._find(run, one, Invalidation(judged or one.invalidates_instructions, fresh))
         caches = None
         if judging is not None:
             caches = GridCaches(run=run, caches=judging, one=one, loaded=loaded, fresh=fresh)
             caches.begin()
-        banks = self._banks(run, one, loaded, fresh=anew or one.invalidates_constants)
+        banks = self._banks(run, one, loaded, Invalidation(judged or one.invalidates_constants, fresh))
         params = judge(run, windows, one, loaded, banks.get(0, b""))
         yield from self._execute(run, windows, one, loaded, params, caches=caches)
         _check_unchanged(run, one, loaded, banks[0])
 
-    def _find(self, run: ChannelRun, one: Descriptor, *, fresh: bool) -> Loaded:
+    def _find(self, run: ChannelRun, one: Descriptor, done: Invalidation) -> Loaded:
         """Return the kernel at the program address; what the banks tell of it holds for this launch alone."""
-        found = self._cached(run, one, fresh=fresh)
+        found = self._cached(run, one, done)
         return replace(found, bases=dict(found.bases))
 
-    def _cached(self, run: ChannelRun, one: Descriptor, *, fresh: bool) -> Loaded:
+    def _cached(self, run: ChannelRun, one: Descriptor, done: Invalidation) -> Loaded:
         key = (run.space.number, one.program)
         known = self._loaded.get(key)
         if known is not None:
             code = run.space.read(one.program, len(known.kernel.code), "instruction fetch")
             if hashlib.blake2b(code, digest_size=16).digest() == known.digest:
                 return known
-            if not fresh:
-                raise launch_error(
-                    f"the code at {one.program:#x} changed since {known.kernel.name} ran there, and no "
-                    "instruction cache "
-                    "was invalidated",
-                    Kind.COHERENCE,
-                )
+            missing = f"changed since {known.kernel.name} ran there, and no instruction cache was invalidated"
+            done.tell(run, "the code", one.program, missing)
         found = run.machine.images.find(run.space, one.program)
         if found.cubin.arch != int(run.machine.profile.name[3:]):
             raise launch_error(f"the image of {found.kernel.name} is for sm_{found.cubin.arch}")
@@ -174,7 +186,9 @@ class Grids:
         self._loaded[key] = found
         return found
 
-    def _banks(self, run: ChannelRun, one: Descriptor, loaded: Loaded, *, fresh: bool) -> dict[int, bytes]:
+    def _banks(
+        self, run: ChannelRun, one: Descriptor, loaded: Loaded, done: Invalidation
+    ) -> dict[int, bytes]:
         out = {}
         for index, bank in one.banks.items():
             used = bank_bytes(run, loaded, index)
@@ -182,12 +196,10 @@ class Grids:
             key = (run.space.number, bank.va)
             cached = self._constants.get(key, b"")
             common = min(len(content), len(cached), used)
-            if not (fresh or bank.invalidate) and content[:common] != cached[:common]:
-                raise launch_error(
-                    f"constant bank {index} at {bank.va:#x} changed since it was last read, and nothing "
-                    "invalidated the constant cache",
-                    Kind.COHERENCE,
-                )
+            if not bank.invalidate and content[:common] != cached[:common]:
+                what = f"constant bank {index} of kernel {loaded.kernel.name}"
+                missing = "changed since it was last read, and nothing invalidated the constant cache"
+                done.tell(run, what, bank.va, missing)
             self._constants[key] = content
             if index and index not in loaded.kernel.banks:
                 raise launch_error(f"constant bank {index} is bound, the image has none")

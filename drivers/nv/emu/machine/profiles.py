@@ -32,10 +32,13 @@ class Profile:
     gpu_name: str
     device_id: int
     vram_bytes: int
-    gpcs: int
-    """Litter count of GPCs; `tpcs` of gpcs * tpcs_per_gpc are not floor-swept."""
     tpcs_per_gpc: int
-    tpcs: int
+    """Litter count of TPCs in a GPC: how many the full die has."""
+    tpc_masks: tuple[int, ...]
+    """For each GPC of the full die the TPCs that are not floor-swept; 0 is a GPC that is.
+
+    How many there are is what NVIDIA says of the board, which ones is made up: boards of a kind differ.
+    """
     copy_engines: int
     """Copy engines present."""
     graphics_copy_engines: int
@@ -46,6 +49,31 @@ class Profile:
     """What GR_GET_CTX_BUFFER_SIZE answers."""
     assembler_arch: str
     """The architecture whose PTX features it has."""
+
+    @property
+    def gpcs(self) -> int:
+        """Litter count of GPCs: how many the full die has."""
+        return len(self.tpc_masks)
+
+    @property
+    def gpc_mask(self) -> int:
+        """The GPCs that are not floor-swept."""
+        return sum(1 << gpc for gpc, mask in enumerate(self.tpc_masks) if mask)
+
+    @property
+    def tpcs(self) -> int:
+        """TPCs in use."""
+        return sum(mask.bit_count() for mask in self.tpc_masks)
+
+    @property
+    def tpc_numbers(self) -> tuple[int, ...]:
+        """The numbers on the die of the TPCs in use, in order, with gaps where some are floor-swept."""
+        return tuple(
+            gpc * self.tpcs_per_gpc + local
+            for gpc, mask in enumerate(self.tpc_masks)
+            for local in range(self.tpcs_per_gpc)
+            if mask >> local & 1
+        )
 
     @property
     def sms(self) -> int:
@@ -118,9 +146,8 @@ PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
                 gpu_name="Emulated A100",
                 device_id=0x20B2,
                 vram_bytes=16 * GIB,
-                gpcs=8,
                 tpcs_per_gpc=8,
-                tpcs=54,
+                tpc_masks=(0xFF, 0xFE, 0xFF, 0, 0xFF, 0xDF, 0xFF, 0xFF),
                 copy_engines=5,
                 graphics_copy_engines=2,
                 va_bits=47,
@@ -133,9 +160,8 @@ PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
                 gpu_name="Emulated H200",
                 device_id=0x2335,
                 vram_bytes=16 * GIB,
-                gpcs=8,
                 tpcs_per_gpc=9,
-                tpcs=66,
+                tpc_masks=(0x1FE, 0x1FB, 0x1FF, 0x1EF, 0x1FD, 0x1BF, 0x0FF, 0x1FF),
                 copy_engines=6,
                 graphics_copy_engines=2,
                 va_bits=56,
@@ -148,9 +174,8 @@ PROFILES: Final[Mapping[str, Profile]] = MappingProxyType(
                 gpu_name="Emulated RTX 5090",
                 device_id=0x2B85,
                 vram_bytes=16 * GIB,
-                gpcs=12,
                 tpcs_per_gpc=8,
-                tpcs=85,
+                tpc_masks=(0xFF, 0xFF, 0xFD, 0xFF, 0, 0xFF, 0xBF, 0xFF, 0xFF, 0xFE, 0xFF, 0xFF),
                 copy_engines=4,
                 graphics_copy_engines=1,
                 va_bits=56,
