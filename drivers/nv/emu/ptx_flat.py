@@ -30,6 +30,7 @@ from drivers.nv.emu.ptx_statements import (
     Sym,
     Vec,
 )
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -363,5 +364,5 @@ def flatten(source: Source, name: str) -> Flat:
     kernel = source.functions.get(name)
     if kernel is None or not kernel.entry:
         known = [f.name for f in source.functions.values() if f.entry]
-        raise PtxError(0, f"no kernel {name!r} in this module; it has {known}")
+        raise UsageError(f"no kernel {name!r} in this module; it has {known}")
     return _Flattener(source, kernel).run()
