@@ -1,0 +1,58 @@
+"""`python -m tools.mutants.planted [--only TEXT] [--device NAME] [--json FILE] [--minimum SHARE]`.
+
+Plants each bug of the catalogue in a copy of the driver, runs the program on it in a child process and prints
+one line: `named`, or what was seen instead. Exits non-zero when a smaller share than `--minimum` is named, or
+when the unchanged driver does not pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from tools.mutants.planted.catalog import BUGS
+from tools.mutants.planted.run import judge, unchanged
+
+
+def main() -> int:
+    """Parse the command line, judge, print."""
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants.planted", description=__doc__)
+    parser.add_argument("--only", default="", metavar="TEXT", help="only bugs whose name holds TEXT")
+    parser.add_argument("--device", metavar="NAME", help="on this device instead of each bug's own")
+    parser.add_argument("--minimum", type=float, default=0.96, metavar="SHARE", help="(default 0.96)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every verdict with its message")
+    options = parser.parse_args()
+    chosen = [bug for bug in BUGS if options.only in bug.name]
+    if not chosen:
+        parser.error(
+            f"no bug's name holds {options.only!r}; there are: {'; '.join(bug.name for bug in BUGS)}"
+        )
+    for device in sorted({options.device or bug.device for bug in chosen}):
+        seen = unchanged(device)
+        if seen.outcome != "passed":
+            sys.stderr.write(f"the unchanged driver on {device}: {seen.outcome} {seen.text}\n")
+            return 2
+    verdicts = []
+    for number, bug in enumerate(chosen, 1):
+        verdict = judge(bug, device=options.device)
+        verdicts.append(verdict)
+        first = next((line for line in verdict.text.splitlines() if line.strip()), "")
+        sys.stdout.write(f"{verdict.word:8} {bug.name}: {verdict.type} {first[:160]}\n")
+        sys.stdout.flush()
+        sys.stderr.write(f"\r{number} of {len(chosen)}")
+    named = sum(verdict.word == "named" for verdict in verdicts)
+    sys.stderr.write("\n")
+    sys.stdout.write(f"{named} of {len(chosen)} named\n")
+    if options.json is not None:
+        rows = [
+            {"bug": bug.name, "verdict": verdict.word, "type": verdict.type, "text": verdict.text}
+            for bug, verdict in zip(chosen, verdicts, strict=True)
+        ]
+        options.json.write_text(json.dumps(rows, indent=1))
+    return 0 if named >= options.minimum * len(chosen) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,294 @@
+"""The program that every planted bug must survive or be named in: `python program.py DEVICE`.
+
+Uses each part of the driver once: memory, code, arguments, launches of every shape, local and shared memory,
+copies, fills, waits between queues, timestamps, a graph, a ring that wraps, teardown. Prints one JSON object:
+`passed`, or the error that ended it. Wrong bytes without an error are `wrong`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import pairwise
+from typing import Final
+
+import hcq
+from compiler.cubin import assemble
+from hcq.program import ArgKind, ArgSlot, KernelImage
+from tools.nv_kernels import TOKEN, image
+
+SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
+VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)
+WAIT_S: Final = 120.0
+ONE: Final = (1, 1, 1)
+_LAPS: Final = 4200
+"""Submissions: more than a ring has entries."""
+
+_AXES: Final = """.version {version}
+.target {arch}
+.address_size 64
+.visible .entry axes(.param .u64 out) {{
+ .reg .b64 %rd<4>;
+ .reg .b32 %r<12>;
+ ld.param.u64 %rd1, [out];
+ mov.u32 %r1, %ctaid.x;
+ mov.u32 %r2, %ctaid.y;
+ mov.u32 %r3, %ctaid.z;
+ mov.u32 %r4, %nctaid.x;
+ mov.u32 %r5, %nctaid.y;
+ mad.lo.u32 %r6, %r3, %r5, %r2;
+ mad.lo.u32 %r6, %r6, %r4, %r1;
+ mul.wide.u32 %rd2, %r6, 4;
+ add.u64 %rd2, %rd1, %rd2;
+ shl.b32 %r7, %r3, 16;
+ shl.b32 %r8, %r2, 8;
+ or.b32 %r7, %r7, %r8;
+ or.b32 %r7, %r7, %r1;
+ st.global.u32 [%rd2], %r7;
+ ret;
+}}
+"""
+_GENERIC: Final = """.version {version}
+.target {arch}
+.address_size 64
+.visible .entry generic(.param .u64 out) {{
+ .shared .align 4 .b8 room[128];
+ .local .align 4 .b8 own[64];
+ .reg .b64 %rd<8>;
+ .reg .b32 %r<8>;
+ .reg .pred %p<2>;
+ ld.param.u64 %rd1, [out];
+ mov.u32 %r1, %tid.x;
+ mul.wide.u32 %rd2, %r1, 4;
+ mov.u64 %rd3, room;
+ cvta.shared.u64 %rd3, %rd3;
+ mov.u64 %rd4, own;
+ cvta.local.u64 %rd4, %rd4;
+ add.u64 %rd5, %rd3, %rd2;
+ setp.lt.u32 %p1, %r1, 16;
+ selp.b64 %rd6, %rd5, %rd4, %p1;
+ st.u32 [%rd6], %r1;
+ bar.sync 0;
+ ld.u32 %r2, [%rd6];
+ add.u64 %rd7, %rd1, %rd2;
+ st.global.u32 [%rd7], %r2;
+ ret;
+}}
+"""
+
+
+def _image(name: str, text: str, arch: str) -> KernelImage:
+    slots = (ArgSlot("out", ArgKind.POINTER, 0, 8, "w"),)
+    version = "8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0"
+    code = assemble(text.format(arch=arch, version=version), arch)
+    return KernelImage(name=name, arch=arch, code=code, args=slots, kernarg_size=8)
+
+
+class Wrong(Exception):  # noqa: N818 - an outcome, not an error of the project
+    """The program went through, and other bytes than it should have left were seen."""
+
+
+class Program:
+    """One run on one device."""
+
+    def __init__(self, name: str) -> None:
+        self.device = hcq.open(name, validate=True)
+        self.arch = {"sm_90": "sm_90a", "sm_120": "sm_120a"}.get(self.device.info.arch, self.device.info.arch)
+        self.programs = {
+            n: self.device.load(image(n, self.arch)) for n in ("store", "grid", "count", "local")
+        }
+        self.wrong: list[str] = []
+        """What holds other bytes than it should: the program goes on, for a report says more."""
+        self.programs["shared"] = self.device.load(image("shared", self.arch, shared_bytes=4096))
+
+    def words(self, count: int, value: int = 0) -> hcq.Buffer:
+        """Return a buffer that the host sees."""
+        buffer = self.device.alloc(4 * count, SHARED)
+        buffer.host().cast("I")[:] = memoryview(value.to_bytes(4, "little") * count).cast("I")
+        return buffer
+
+    def expect(self, what: str, buffer: hcq.Buffer, wanted: list[int]) -> None:
+        """Compare the first words."""
+        seen = list(buffer.host().cast("I")[: len(wanted)])
+        if seen != wanted:
+            self.wrong.append(f"{what}: {seen[:8]} instead of {wanted[:8]}")
+
+    def launches(self) -> None:
+        """One thread; three dimensions; shared and local memory; addresses of any kind."""
+        queue, programs = self.device.compute, self.programs
+        one, grid, shared, local = self.words(4), self.words(1024), self.words(256), self.words(256)
+        commands = queue.record().exec(
+            programs["store"], programs["store"].args(one), groups=ONE, threads=ONE
+        )
+        commands.exec(programs["grid"], programs["grid"].args(grid, 5), groups=(3, 1, 1), threads=(64, 1, 1))
+        commands.exec(
+            programs["shared"], programs["shared"].args(shared, 2048), groups=ONE, threads=(256, 1, 1)
+        )
+        commands.exec(programs["local"], programs["local"].args(local, 5), groups=ONE, threads=(64, 1, 1))
+        queue.submit(commands).wait(timeout_s=WAIT_S)
+        self.expect("store", one, [TOKEN, 0])
+        self.expect("shared", shared, [255 - i for i in range(256)])
+        for text, name, shape, threads, wanted in (
+            (
+                _AXES,
+                "axes",
+                (2, 3, 4),
+                1,
+                [z << 16 | y << 8 | x for z in range(4) for y in range(3) for x in range(2)],
+            ),
+            (_GENERIC, "generic", ONE, 32, list(range(32))),
+        ):
+            out = self.words(64)
+            program = self.device.load(_image(name, text, self.arch))
+            commands = queue.record().exec(program, program.args(out), groups=shape, threads=(threads, 1, 1))
+            queue.submit(commands).wait(timeout_s=WAIT_S)
+            self.expect(name, out, wanted)
+
+    def reloads(self) -> None:
+        """Code where other code was: a program goes, another comes to its place."""
+        queue = self.device.compute
+        for name in ("store", "count", "store", "count"):
+            program = self.device.load(image(name, self.arch))
+            out, seen = self.words(4), self.words(4, 41)
+            args = program.args(out) if name == "store" else program.args(out, seen)
+            queue.submit(queue.record().exec(program, args, groups=ONE, threads=ONE)).wait(timeout_s=WAIT_S)
+            self.expect(f"{name}, loaded again", out, [TOKEN if name == "store" else 42])
+            program.close()
+
+    def dependent(self) -> None:
+        """Kernels that read what the one before wrote; in one submission and in several."""
+        queue, count = self.device.compute, self.programs["count"]
+        cells = [self.words(4) for _ in range(9)]
+        commands = queue.record()
+        for source, target in pairwise(cells[:5]):
+            commands.exec(count, count.args(target, source), groups=ONE, threads=ONE).barrier()
+        queue.submit(commands)
+        for source, target in pairwise(cells[4:9]):
+            point = queue.submit(
+                queue.record().exec(count, count.args(target, source), groups=ONE, threads=ONE)
+            )
+        point.wait(timeout_s=WAIT_S)
+        self.expect("a chain of kernels", cells[-1], [8])
+
+    def copies(self) -> None:
+        """Fill, copy through video memory and back, on a copy queue and on the compute queue."""
+        device = self.device
+        for queue in (device.copies[0], device.copies[-1], device.compute):
+            size = 3 << 20
+            there, back = device.alloc(size, VRAM), device.alloc(size, SHARED)
+            commands = queue.record().fill(there, 0x11223344, size).barrier().copy(back, there, size)
+            queue.submit(commands).wait(timeout_s=WAIT_S)
+            if bytes(back.host()) != b"\x44\x33\x22\x11" * (size // 4):
+                self.wrong.append(f"a copy on {queue}")
+            if queue is device.compute:
+                out = self.words(4)
+                commands = queue.record().copy(back, there, size).barrier()
+                commands.exec(
+                    self.programs["count"], self.programs["count"].args(out, back), groups=ONE, threads=ONE
+                )
+                queue.submit(commands).wait(timeout_s=WAIT_S)
+                self.expect("a kernel after a copy on its queue", out, [0x11223345])
+            fresh = device.alloc(1 << 16, VRAM)
+            queue.submit(queue.record().copy(back, fresh, 1 << 16)).wait(timeout_s=WAIT_S)
+            if any(back.host()[: 1 << 16]):
+                self.wrong.append("new memory is not zero")
+
+    def between_queues(self) -> None:
+        """Copy, count, copy back, held by a gate; the copies and kernels of two queues."""
+        device, count = self.device, self.programs["count"]
+        first, middle, last, back = (self.words(1024, n) for n in (7, 0, 0, 0))
+        gate = device.signal(host_set=True)
+        compute, other, copies = device.compute, device.computes[-1], device.copies[0]
+        begun = copies.submit(copies.record().wait(gate, 1).copy(middle, first, 4096))
+        commands = compute.record().exec(count, count.args(last, middle), groups=ONE, threads=ONE)
+        counted = compute.submit(commands, after=[begun])
+        again = other.record().exec(count, count.args(middle, last), groups=ONE, threads=ONE)
+        counted = other.submit(again, after=[counted])
+        done = copies.submit(copies.record().copy(back, middle, 4096), after=[counted])
+        gate.value = 2
+        done.wait(timeout_s=WAIT_S)
+        self.expect("work of three queues", back, [9, 7])
+
+    def stamps(self) -> None:
+        """Two timestamps around a kernel, on both kinds of queue; the clock of the host between them."""
+        device, count = self.device, self.programs["count"]
+        target, source = self.words(4), self.words(4, 1)
+        for queue in (device.compute, device.copies[0]):
+            before, after = device.stamp(), device.stamp()
+            commands = queue.record().timestamp(before)
+            if queue is device.compute:
+                commands.exec(count, count.args(target, source), groups=ONE, threads=ONE).barrier()
+            queue.submit(commands.timestamp(after)).wait(timeout_s=WAIT_S)
+            if not 0 < before.ticks <= after.ticks:
+                self.wrong.append(f"timestamps {before.ticks} and {after.ticks} on {queue}")
+
+    def graph(self) -> None:
+        """A chain of kernels with an open argument, replayed with two inputs."""
+        queue, count = self.device.compute, self.programs["count"]
+        cells = [self.words(4) for _ in range(5)]
+        graph = hcq.Graph()
+        start = graph.param("start")
+        commands = queue.record()
+        for i in range(4):
+            args = count.args(cells[i + 1], start if i == 0 else cells[i])
+            commands.exec(count, args, groups=ONE, threads=ONE).barrier()
+        graph.add(queue, commands)
+        executable = graph.compile()
+        inputs = [self.words(4, 10), self.words(4, 20)]
+        for source in inputs * 6:
+            executable.submit({start: source}).wait(timeout_s=WAIT_S)
+            self.expect("a replayed chain", cells[-1], [source.host().cast("I")[0] + 4])
+        executable.close()
+
+    def laps(self) -> None:
+        """More submissions than the ring has entries, held by a gate in the middle of the first lap."""
+        device = self.device
+        copies, cell = device.copies[0], self.words(4)
+        gate = device.signal(host_set=True)
+        point = copies.submit(copies.record().wait(gate, 1).fill(cell, 1, 4))
+        for lap in range(64):
+            point = copies.submit(copies.record().fill(cell, lap, 4))
+        gate.value = 1
+        for lap in range(_LAPS):
+            point = copies.submit(copies.record().fill(cell, lap, 4))
+        point.wait(timeout_s=WAIT_S)
+        self.expect("the last of many fills", cell, [_LAPS - 1])
+
+    def play(self) -> None:
+        """Do everything, then close."""
+        self.launches()
+        self.reloads()
+        self.dependent()
+        self.copies()
+        self.between_queues()
+        self.stamps()
+        self.graph()
+        self.laps()
+        self.device.close()
+        if self.wrong:
+            raise Wrong("; ".join(self.wrong))
+
+
+def main() -> int:
+    """Run on the device that the command line names and print what came of it."""
+    try:
+        Program(sys.argv[1]).play()
+    except hcq.DeviceFault as error:
+        # What the kernel's side reported; the code of the fault alone names nothing.
+        text = "\n".join(error.reports) or str(error)
+        told = {"outcome": "error" if error.reports else "bare", "type": "DeviceFault", "text": text}
+    except hcq.HcqError as error:
+        told = {"outcome": "error", "type": type(error).__name__, "text": str(error)}
+    except Wrong as error:
+        told = {"outcome": "wrong", "type": "", "text": str(error)}
+    except Exception as error:  # noqa: BLE001 - an error that is not the project's own is an outcome, too
+        told = {"outcome": "untyped", "type": type(error).__name__, "text": str(error)}
+    else:
+        told = {"outcome": "passed", "type": "", "text": ""}
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""Plant a bug in a copy of the driver and run the program on it in a child process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from tools.mutants.planted.catalog import Bug
+
+ROOT: Final = Path(__file__).resolve().parents[3]
+_LIMIT_S: Final = 900.0
+"""Ends a child that hangs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of one run."""
+
+    outcome: str
+    """`passed`, `error`, `wrong`, `untyped`, or `hung`."""
+    type: str
+    text: str
+    word: str = ""
+    """`named`, or the outcome where the report did not name the bug."""
+
+
+def patched(bug: Bug, source: str) -> str:
+    """Return the file's text with the bug in it. Raises `UsageError` unless `old` occurs exactly once."""
+    count = source.count(bug.old)
+    if count != 1:
+        raise UsageError(
+            f"planted bug {bug.name!r}: its text occurs {count} times in drivers/nv/{bug.file}, wanted once\n"
+            "hint: the driver has changed; write the bug's `old` and `new` anew"
+        )
+    return source.replace(bug.old, bug.new)
+
+
+def unchanged(device: str) -> Verdict:
+    """Run the driver as it is."""
+    return _run(ROOT, device)
+
+
+def judge(bug: Bug, *, device: str | None = None) -> Verdict:
+    """Run one bug on its device, or on `device`."""
+    with tempfile.TemporaryDirectory() as folder:
+        drivers = Path(folder) / "drivers"
+        shutil.copytree(ROOT / "drivers", drivers, ignore=shutil.ignore_patterns("__pycache__"))
+        file = drivers / "nv" / bug.file
+        file.write_text(patched(bug, file.read_text()))
+        seen = _run(Path(folder), device or bug.device)
+    named = seen.outcome == "error" and re.search(bug.names, seen.text, re.IGNORECASE)
+    return Verdict(seen.outcome, seen.type, seen.text, "named" if named else seen.outcome)
+
+
+def _run(first: Path, device: str) -> Verdict:
+    path = os.pathsep.join((str(first), str(ROOT)))
+    program = Path(__file__).with_name("program.py")
+    try:
+        done = subprocess.run(
+            [sys.executable, str(program), device],
+            env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Verdict("hung", "", f"no answer in {_LIMIT_S:.0f} s")
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        return Verdict("untyped", f"exit {done.returncode}", done.stderr[-2000:])
+    told = json.loads(lines[-1])
+    return Verdict(told["outcome"], told["type"], told["text"])
