@@ -1,0 +1,68 @@
+"""Random tensor programs on fixed seeds, and the tool itself; more by `python -m tools.fuzz.tensors`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tools.fuzz.tensor_programs import Line, Maker
+from tools.fuzz.tensor_values import cast, near, same_bits, total
+from tools.fuzz.tensors import as_test, failure, oracle, program, shrunk
+
+BATCH = 25
+FIRST = {"eager": 0, "jit": 20_000, "threads": 40_000, "views": 60_000}
+
+
+@pytest.mark.parametrize("mode", FIRST)
+@pytest.mark.parametrize("chunk", range(3))
+def test_programs_agree_with_numpy(mode: str, chunk: int) -> None:
+    first = FIRST[mode] + BATCH * chunk
+    for seed in range(first, first + (BATCH if mode != "threads" else 5)):
+        made = program(seed, mode)
+        text = failure(made, mode)
+        assert not text, as_test(made, mode, text)
+
+
+def test_a_seed_is_one_program() -> None:
+    assert [program(7, "eager").lines for _ in range(2)] == [Maker(7).program.lines] * 2
+
+
+def test_a_wrong_line_is_found_and_the_program_cut_down_to_it() -> None:
+    made = program(3, "eager")
+    first = made.leaves[0].makes
+    wrong = Line(
+        "w", (first,), f"w = {first}.reshape(-1)", f"w = np.append({first}.reshape(-1), {first}.reshape(-1))"
+    )
+    broken = replace(made, lines=(*made.lines, wrong))
+    assert "wanted" in failure(broken, "eager")
+    least = shrunk(broken, lambda one: failure(one, "eager") if wrong in one.lines else "")
+    assert [line.makes for line in least.lines] == [first, "w"]
+    assert f"w = {first}.reshape(-1)" in as_test(least, "eager", "")
+
+
+def test_casts_of_the_oracle_saturate_and_round() -> None:
+    x = np.array([-1.5, 300.0, np.nan, np.inf, -np.inf], "float32")
+    assert cast(x, "uint8").tolist() == [0, 255, 0, 255, 0]
+    assert cast(x, "int64").tolist() == [-1, 300, 0, 2**63 - 1, -(2**63)]
+    assert cast(np.array([-1, 300]), "uint8").tolist() == [255, 44]
+    assert cast(x, "bool").tolist() == [True] * 5
+
+
+def test_bits_are_compared_with_the_sign_of_zero_and_any_nan() -> None:
+    zero, nan = np.array([0.0, np.nan]), np.array([-0.0, -np.nan])
+    assert not same_bits(zero, nan)
+    assert same_bits(zero[1:], nan[1:])
+    assert not same_bits(zero, zero.astype("float32"))
+
+
+def test_sums_are_compared_within_their_bound() -> None:
+    x = np.full(1000, 0.1, "float32")
+    assert near(np.asarray(x.sum()), *total(x, None))
+    assert not near(np.asarray(np.float32(101.0)), *total(x, None))
+
+
+def test_the_oracle_runs_every_line() -> None:
+    made = program(11, "eager")
+    assert set(made.names()) <= set(oracle(made.lines))
