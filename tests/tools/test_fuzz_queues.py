@@ -1,0 +1,58 @@
+"""Random queue programs on fixed seeds, and every kind of fault; more by `python -m tools.fuzz.queues`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tools.fuzz.queue_faults import FAULTS
+from tools.fuzz.queue_programs import Maker, apply, conflict, start, touched
+from tools.fuzz.queues import describe, differing, unnamed
+
+
+@pytest.mark.parametrize("first", range(0, 150, 25))
+def test_programs_of_one_device_agree_with_a_sequential_run(first: int) -> None:
+    assert not differing(first, 25, ["cpu"])
+
+
+@pytest.mark.parametrize("first", range(1000, 1050, 25))
+def test_programs_of_two_devices_agree_with_a_sequential_run(first: int) -> None:
+    assert not differing(first, 25, ["cpu", "cpu"])
+
+
+def test_programs_of_the_emulated_gpu_agree_with_a_sequential_run() -> None:
+    assert not differing(2000, 10, ["nv-emu"])
+
+
+@pytest.mark.parametrize("number", range(len(FAULTS)), ids=[fault.name for fault in FAULTS])
+def test_a_planted_fault_is_named(number: int) -> None:
+    assert not unnamed(number, 1, ["cpu"])
+
+
+def test_the_order_of_submitting_keeps_what_points_ask_for() -> None:
+    for seed in range(200):
+        program = Maker(seed, (True, True, False)).program
+        place = {n: i for i, n in enumerate(program.order)}
+        for n, one in enumerate(program.submissions):
+            assert all(place[m] < place[n] for m in one.after)
+            same = [place[m] for m, other in enumerate(program.submissions) if other.queue == one.queue]
+            assert same == sorted(same)
+
+
+def test_conflicts_between_queues_are_ordered() -> None:
+    for seed in range(200):
+        program = Maker(seed, (True, True, False)).program
+        for n, one in enumerate(program.submissions):
+            alone = not (one.after or one.awaits) and not any(s.host_waits for s in program.submissions[:n])
+            others = [s for s in program.submissions[:n] if s.queue != one.queue]
+            assert not (
+                alone and n and all(s.queue != one.queue for s in program.submissions[:n])
+            ) or not any(conflict(touched(s), touched(one)) for s in others)
+
+
+def test_a_program_is_described_and_changes_memory() -> None:
+    program = Maker(3, (True, False)).program
+    assert describe(program).count("submission") == len(program.submissions)
+    memory = start(program.seed)
+    for one in program.submissions:
+        apply(one.commands, memory)
+    assert any((a != b).any() for a, b in zip(memory, start(program.seed), strict=True))

@@ -1,0 +1,75 @@
+"""The one kernel of the queue fuzzer: out[x] = out[x] * 3 + a[x] + term, for the host and for NVIDIA GPUs."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Final
+
+from compiler.cubin import assemble
+from compiler.llvm import emit_object, host
+from hcq import ArgKind, ArgSlot, KernelImage, UnsupportedError
+
+if TYPE_CHECKING:
+    from hcq import DeviceInfo
+
+SLOTS: Final = (
+    ArgSlot("out", ArgKind.POINTER, 0, 8, "rw"),
+    ArgSlot("a", ArgKind.POINTER, 8, 8, "r"),
+    ArgSlot("term", ArgKind.INT, 16, 4),
+)
+_HOST: Final = """
+define void @mix(i64 %args, i64 %x, i64 %y, i64 %z) {
+  %base = inttoptr i64 %args to ptr
+  %outp = load ptr, ptr %base
+  %asite = getelementptr i8, ptr %base, i64 8
+  %ap = load ptr, ptr %asite
+  %tsite = getelementptr i8, ptr %base, i64 16
+  %term = load i32, ptr %tsite
+  %o = getelementptr i32, ptr %outp, i64 %x
+  %i = getelementptr i32, ptr %ap, i64 %x
+  %old = load i32, ptr %o
+  %a = load i32, ptr %i
+  %three = mul i32 %old, 3
+  %sum = add i32 %three, %a
+  %v = add i32 %sum, %term
+  store i32 %v, ptr %o
+  ret void
+}
+"""
+_PTX: Final = """.version {version}
+.target {arch}
+.address_size 64
+.visible .entry mix(.param .u64 out, .param .u64 a, .param .u32 term) {{
+ .reg .b64 %rd<6>;
+ .reg .b32 %r<6>;
+ ld.param.u64 %rd1, [out];
+ ld.param.u64 %rd2, [a];
+ ld.param.u32 %r1, [term];
+ mov.u32 %r2, %ctaid.x;
+ mul.wide.u32 %rd3, %r2, 4;
+ add.u64 %rd4, %rd1, %rd3;
+ add.u64 %rd5, %rd2, %rd3;
+ ld.global.u32 %r3, [%rd4];
+ ld.global.u32 %r4, [%rd5];
+ mad.lo.u32 %r5, %r3, 3, %r4;
+ add.u32 %r5, %r5, %r1;
+ st.global.u32 [%rd4], %r5;
+ ret;
+}}
+"""
+
+
+@functools.cache
+def _code(arch: str) -> bytes:
+    if arch.startswith("sm_"):
+        version = "8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0"
+        return assemble(_PTX.format(arch=arch, version=version), arch)
+    if arch.startswith("gfx"):
+        raise UnsupportedError(f"the queue fuzzer has no kernel for {arch}; add one to {__file__}")
+    return emit_object(_HOST, host())
+
+
+def image(info: DeviceInfo) -> KernelImage:
+    """Return the kernel for a device; a workgroup has one thread, and handles one word."""
+    arch = {"sm_90": "sm_90a", "sm_120": "sm_120a"}.get(info.arch, info.arch)
+    return KernelImage(name="mix", arch=arch, code=_code(arch), args=SLOTS, kernarg_size=24)

@@ -1,0 +1,267 @@
+"""`python -m tools.fuzz.queues [--cases 200] [--first 0] [--device NAME] [--faults] [--show SEED]`.
+
+Random programs for queues against a sequential run, each with validation and without: a legal one gives no
+report and the right bytes. `--faults` plants one fault in each program instead, of the kinds in
+`queue_faults`, and asks that validation names it. Prints what differs; exits non-zero when something does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import sys
+import time
+import traceback
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+import hcq
+from tools.fuzz.queue_faults import FAULTS, named
+from tools.fuzz.queue_kernels import image
+from tools.fuzz.queue_programs import WORDS, Command, Maker, Program, Range, apply, freed_fill, start
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
+WAIT_S: Final = 120.0
+_CHUNK: Final = 25
+
+
+class Differs(AssertionError):  # noqa: N818 - what a program does, not an error of the tool
+    """Memory holds other bytes than after the sequential run."""
+
+
+class Stage:
+    """Opened devices, their queues, and the kernel on each."""
+
+    def __init__(self, names: Sequence[str], *, validate: bool, seed: int = 0) -> None:
+        self.devices = [hcq.open(name, validate=validate, seed=seed) for name in names]
+        self.queues = [queue for device in self.devices for queue in device.queues]
+        self.mix = {device: device.load(image(device.info)) for device in self.devices}
+        self.compute = tuple(queue.kind is hcq.QueueKind.COMPUTE for queue in self.queues)
+
+    def close(self) -> None:
+        """Close the devices."""
+        self.mix.clear()
+        for device in self.devices:
+            device.close()
+
+
+class Run:
+    """One program on a stage."""
+
+    def __init__(self, program: Program, stage: Stage) -> None:
+        self.program, self.stage = program, stage
+        self.memory = start(program.seed)
+        self.buffers = [self._buffer(data) for data in self.memory]
+        self.points: dict[int, hcq.Point] = {}
+        self.signals = {
+            n: stage.devices[0].signal(label=f"end of {n}")
+            for n, s in enumerate(program.submissions)
+            if s.raises
+        }
+        self.kept: list[Any] = []
+
+    def _buffer(self, data: np.ndarray[Any, Any]) -> hcq.Buffer:
+        first, *others = self.stage.devices
+        buffer = first.alloc(4 * WORDS, SHARED)
+        for device in others:
+            buffer.map_to(device)
+        buffer.host()[:] = data.tobytes()
+        return buffer
+
+    def view(self, where: Range) -> hcq.Buffer:
+        """Return the part of a buffer that a range names."""
+        return self.buffers[where.buffer].view(4 * where.begin, 4 * (where.end - where.begin))
+
+    def record(
+        self, number: int, commands: hcq.CommandBuffer, *, term: hcq.Param | None = None
+    ) -> hcq.CommandBuffer:
+        """Record the commands of a submission."""
+        one = self.program.submissions[number]
+        mix = self.stage.mix[self.stage.queues[one.queue].device]
+        for n in one.awaits:
+            commands.wait(self.signals[n], 1)
+        for command in one.commands:
+            self._command(commands, command, mix, term)
+        if one.raises:
+            commands.signal(self.signals[number], 1)
+        return commands
+
+    def _command(
+        self, commands: hcq.CommandBuffer, command: Command, mix: hcq.Program, term: hcq.Param | None
+    ) -> None:
+        dst, src = command.dst, command.src
+        if dst is None:
+            commands.barrier()
+        elif command.kind == "fill":
+            commands.fill(self.view(dst), command.value)
+        elif command.kind == "write":
+            commands.write(self.view(dst), command.value)
+        elif src is not None and command.kind == "copy":
+            commands.copy(self.view(dst), self.view(src))
+        elif src is not None:
+            value = command.value if term is None else term + command.value
+            arguments = mix.args(self.view(dst), self.view(src), value)
+            commands.exec(mix, arguments, groups=(dst.end - dst.begin, 1, 1), threads=(1, 1, 1))
+
+    def submit(self, number: int) -> None:
+        """Submit one, wait and look where the program says so."""
+        one = self.program.submissions[number]
+        queue = self.stage.queues[one.queue]
+        after = [self.points[n] for n in one.after]
+        if one.graph:
+            graph = hcq.Graph(label=f"graph {number}")
+            term = graph.param("term", bits=32)
+            graph.add(queue, self.record(number, queue.record(), term=term))
+            executable = graph.compile()
+            self.kept.append(executable)
+            for lap in range(one.graph):
+                point = executable.submit({term: lap}, after=after if lap == 0 else [])
+        else:
+            point = queue.submit(self.record(number, queue.record(label=f"submission {number}")), after=after)
+        self.points[number] = point
+        if one.host_waits:
+            point.wait(timeout_s=WAIT_S)
+        if one.frees >= 0:
+            self.buffers[one.frees].close()
+            fresh = np.full(WORDS, freed_fill(number), np.uint32)
+            self.buffers[one.frees] = self._buffer(fresh)
+
+    def play(self) -> None:
+        """Submit everything, wait for everything, compare with the sequential run."""
+        for number in self.program.order:
+            self.submit(number)
+        for point in self.points.values():
+            point.wait(timeout_s=WAIT_S)
+        for number, one in enumerate(self.program.submissions):
+            for lap in range(max(1, one.graph)):
+                apply(one.commands, self.memory, lap=lap)
+            if one.frees >= 0:
+                self.memory[one.frees][:] = freed_fill(number)
+        for index, (buffer, wanted) in enumerate(zip(self.buffers, self.memory, strict=True)):
+            found = np.frombuffer(buffer.host(), np.uint32)
+            if not np.array_equal(found, wanted):
+                at = int(np.flatnonzero(found != wanted)[0])
+                raise Differs(
+                    f"buffer {index}, word {at}: {int(found[at]):#x} instead of {int(wanted[at]):#x}"
+                )
+
+    def close(self) -> None:
+        """Let everything go that the run made."""
+        for executable in self.kept:
+            executable.close()
+        for buffer in self.buffers:
+            buffer.close()
+
+
+def describe(program: Program) -> str:
+    """Return a program in words, a line a submission, in the order of submitting."""
+    lines = []
+    for n in program.order:
+        one = program.submissions[n]
+        facts = [f"queue {one.queue}"]
+        facts += [f"after {one.after}"] if one.after else []
+        facts += [f"waits for the signals of {one.awaits}"] if one.awaits else []
+        facts += ["raises its signal"] if one.raises else []
+        facts += [f"graph, {one.graph} replays"] if one.graph else []
+        facts += ["the host waits"] if one.host_waits else []
+        facts += [f"buffer {one.frees} is freed"] if one.frees >= 0 else []
+        lines.append(f"submission {n}: {', '.join(facts)}")
+        lines += [f"    {_shown(command)}" for command in one.commands]
+    return "\n".join(lines)
+
+
+def _shown(command: Command) -> str:
+    def text(where: Range | None) -> str:
+        return "" if where is None else f"b{where.buffer}[{where.begin}:{where.end}]"
+
+    source = f" from {text(command.src)}" if command.src else ""
+    return f"{command.kind} {text(command.dst)}{source} {command.value:#x}"
+
+
+def differing(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
+    """Run the programs of some seeds, validated and not; return those that went wrong."""
+    found: dict[int, str] = {}
+    for validate in (True, False):
+        stage = Stage(names, validate=validate, seed=first + 1 if validate else 0)
+        for seed in range(first, first + count):
+            program = Maker(seed, stage.compute).program
+            run = None
+            try:
+                run = Run(program, stage)
+                run.play()
+                run.close()
+            except Exception:  # noqa: BLE001 - whatever is raised is a finding: the programs are legal
+                what = "validated" if validate else "not validated"
+                found[seed] = f"seed {seed}, {what}:\n{describe(program)}\n{traceback.format_exc(limit=-4)}"
+                stage = Stage(names, validate=validate, seed=first + 1 if validate else 0)
+        stage.close()
+    return found
+
+
+def unnamed(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
+    """Plant a fault behind each program; return those that validation did not name."""
+    found = {}
+    for seed in range(first, first + count):
+        stage = Stage(names, validate=True)
+        run = Run(Maker(seed, stage.compute).program, stage)
+        run.play()
+        text = named(seed, stage, SHARED)
+        if text:
+            found[seed] = text
+        with suppress(hcq.HcqError):  # the fault once more: a queue that waits for ever, say
+            run.close()
+            stage.close()
+    return found
+
+
+def main() -> int:
+    """Parse the command line, run, print."""
+    parser = argparse.ArgumentParser(prog="python -m tools.fuzz.queues", description=__doc__)
+    parser.add_argument("--cases", type=int, default=200, metavar="N")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
+    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="worker processes (default 2)")
+    parser.add_argument(
+        "--device", action="append", metavar="NAME", help="open this device; may be repeated (default cpu)"
+    )
+    parser.add_argument("--faults", action="store_true", help=f"plant faults, of {len(FAULTS)} kinds")
+    parser.add_argument("--show", type=int, metavar="SEED", help="print the program of one seed and stop")
+    options = parser.parse_args()
+    names = options.device or ["cpu"]
+    if options.show is not None:
+        stage = Stage(names, validate=True)
+        sys.stdout.write(describe(Maker(options.show, stage.compute).program) + "\n")
+        stage.close()
+        return 0
+    judge = unnamed if options.faults else differing
+    began, found, done = time.perf_counter(), 0, 0
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        end = options.first + options.cases
+        chunks = [
+            pool.submit(judge, at, min(_CHUNK, end - at), names) for at in range(options.first, end, _CHUNK)
+        ]
+        for future in as_completed(chunks):
+            wrong = future.result()
+            for seed in sorted(wrong):
+                sys.stdout.write(f"{wrong[seed]}\n")
+            sys.stdout.flush()
+            found, done = found + len(wrong), done + _CHUNK
+            sys.stderr.write(f"\r{min(done, options.cases)} of {options.cases}, {found} wrong")
+            sys.stderr.flush()
+    sys.stderr.write("\n")
+    what = "faults are named" if options.faults else "programs agree"
+    took = time.perf_counter() - began
+    sys.stdout.write(
+        f"{options.cases - found} of {options.cases} {what}, seeds {options.first} to {end - 1}, "
+        f"{took:.0f} s\n"
+    )
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
