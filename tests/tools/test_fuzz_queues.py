@@ -38,15 +38,19 @@ def test_the_order_of_submitting_keeps_what_points_ask_for() -> None:
             assert same == sorted(same)
 
 
-def test_conflicts_between_queues_are_ordered() -> None:
+def test_conflicts_between_submissions_are_ordered() -> None:
     for seed in range(200):
         program = Maker(seed, (True, True, False)).program
+        before: list[set[int]] = []
+        seen: set[int] = set()
         for n, one in enumerate(program.submissions):
-            alone = not (one.after or one.awaits) and not any(s.host_waits for s in program.submissions[:n])
-            others = [s for s in program.submissions[:n] if s.queue != one.queue]
-            assert not (
-                alone and n and all(s.queue != one.queue for s in program.submissions[:n])
-            ) or not any(conflict(touched(s), touched(one)) for s in others)
+            direct = {*one.after, *one.awaits, *seen}
+            direct |= {m for m in range(n) if program.submissions[m].queue == one.queue}
+            before.append(direct.union(*(before[m] for m in direct)))
+            conflicting = {m for m in range(n) if conflict(touched(program.submissions[m]), touched(one))}
+            assert conflicting <= before[n]
+            if one.host_waits:
+                seen |= {n, *before[n]}
 
 
 def test_a_program_is_described_and_changes_memory() -> None:

@@ -12,6 +12,7 @@ import multiprocessing
 import sys
 import time
 import traceback
+import warnings
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -214,7 +215,9 @@ def unnamed(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
         text = named(seed, stage, SHARED)
         if text:
             found[seed] = text
-        with suppress(hcq.HcqError):  # the fault once more: a queue that waits for ever, say
+        with suppress(hcq.HcqError), warnings.catch_warnings():
+            # The fault once more: a queue that waits for ever, say, is closed with a warning.
+            warnings.simplefilter("ignore", ResourceWarning)
             run.close()
             stage.close()
     return found
