@@ -275,7 +275,7 @@ TWICE: dict[str, Callable[[Tensor], Tensor]] = {
     "remainder": lambda x: (x % 0.7) * x,
     "lerp": lambda x: x.lerp(x.sin(), x.cos()),
     "product": lambda x: x.prod(1),
-    "greatest": lambda x: x.max(1) * x.max(),
+    "greatest": lambda x: x.max(1)[0] * x.max(),
     "pool": lambda x: x.max_pool2d((2, 2), 1) * 2,
     "part": lambda x: x.cat(x[:0], axis=0).exp(),
     "binary_crossentropy": lambda x: x.sigmoid().binary_crossentropy(x.cos().square()),
