@@ -129,6 +129,7 @@ def replace(self: Kind, other: Tensor) -> Kind:
 
     Views that were taken of self before do not follow: they keep the old value.
     """
+    arguments.tensor(other, "replace, other", self)
     if other.expr.shape != self.expr.shape or other.expr.dtype is not self.expr.dtype:
         raise UsageError(
             f"replace: wanted {self.expr.dtype.name}{list(self.expr.shape)} as this tensor has, saw "

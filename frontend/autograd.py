@@ -24,6 +24,7 @@ from frontend.error_function import ERF
 from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import BORROWED, EPOCH, Rebound, apply, make, method, refresh, traced
 from frontend.marks import state_of, wanting
+from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant, ruled
 from frontend.picking import PICK, PLACE
 from frontend.storage import Leaf, behind
@@ -155,6 +156,8 @@ def gradient(self: Tensor, *targets: Tensor, gradient: Tensor | None = None) -> 
     With `gradient`, the gradient of self, self may have any shape. Targets are tensors that self was
     computed from, pending or realized. Raises `UsageError` when self does not depend on one of them.
     """
+    for t in targets:
+        tensor(t, "gradient, targets", self)
     found = gradients_or_none(self, targets, gradient)
     for i, (g, t) in enumerate(zip(found, targets, strict=True)):
         if g is None:
@@ -172,6 +175,8 @@ def gradients_or_none(
     """Return the gradient for each target, None where self does not depend on it."""
     if not self.expr.dtype.is_float:
         raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}; cast it with .float()")
+    if seed is not None:
+        tensor(seed, "gradient=", self)
     if seed is None and self.expr.shape != ():
         raise UsageError(
             f"the gradient of a tensor of shape {self.expr.shape} wants gradient=..., of that shape\n"

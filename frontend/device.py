@@ -13,7 +13,8 @@ import weakref
 from typing import TYPE_CHECKING, Final
 
 from frontend import expr
-from hcq.errors import HcqError, UsageError
+from frontend.parameters import shown
+from hcq.errors import HcqError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -179,15 +180,18 @@ class Devices:
         return self._default
 
     def canonical(self, name: str) -> str:
-        """Return the one name of a device: "cpu:0" is "cpu". Raises `UsageError` that lists what exists."""
+        """Return the one name of a device: "cpu:0" is "cpu". Raises `UsageError` that lists what exists.
+
+        What is no string is a `UsageTypeError`.
+        """
+        if not isinstance(name, str):
+            raise UsageTypeError(f"a device is named, as in 'cpu' or 'nv:1', saw {shown(name)}")
         found = self._names.get(name)
         if found is None:
             from hcq.registry import parse  # noqa: PLC0415 - as above
 
             if name == "auto":
                 return self.DEFAULT
-            if not isinstance(name, str):
-                raise UsageError(f"a device is named, as in 'cpu' or 'nv:1', saw {name!r}")
             try:
                 entry, index, variant = parse(name)
             except UsageError as error:
@@ -205,7 +209,10 @@ class Devices:
 
     def __getitem__(self, name: str) -> OpenDevice:
         """Return a device, opened at first use."""
-        found = self._open.get(name)
+        try:
+            found = self._open.get(name)
+        except TypeError:  # no name: it cannot even be hashed
+            found = None
         if found is not None:
             return found
         with self._lock:
@@ -215,7 +222,7 @@ class Devices:
         import hcq  # noqa: PLC0415 - as above
 
         _hook_forks()
-        if name != "auto":
+        if not isinstance(name, str) or name != "auto":
             name = self.canonical(name)
             if name in self._open:
                 return self._open[name]

@@ -169,6 +169,22 @@ def read(fn: Any, name: str, value: Any, like: Any) -> Any:
     raise UsageTypeError(message)
 
 
+def flag(value: Any, what: str) -> bool:
+    """Return True or False, NumPy's too; `UsageTypeError` for anything else, as numbers and arrays."""
+    found: bool | _Refused = _flag(value, None)
+    if isinstance(found, _Refused):
+        raise UsageTypeError(f"{what}: wanted True or False, saw {shown(value)}")
+    return found
+
+
+def number(value: Any, what: str) -> float:
+    """Return a Python number, of NumPy's scalars too; `UsageTypeError` for anything else, as flags."""
+    found = scalar_of(value)
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise UsageTypeError(f"{what}: wanted a number, saw {shown(value)}")
+    return found
+
+
 def shown(value: Any) -> str:
     """Return a value for a message: as it prints when that is short, else its class."""
     text = repr(value)

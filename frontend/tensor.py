@@ -24,6 +24,7 @@ from frontend.lazy import EPOCH, Rebound, same
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
+from frontend.parameters import flag
 from frontend.plan import CAPTURE, aliased
 from frontend.realize import check_concrete, realize_many, realize_one
 from frontend.spelling import spelled
@@ -178,9 +179,11 @@ class Tensor(Methods, Operators):
     def realize(self, *others: Tensor) -> Self:
         """Compute the value, and those of others in the same launch; return self.
 
-        The device may still be at work.
+        The device may still be at work. What is no tensor is a `UsageTypeError`, and nothing is computed.
         """
         if others:
+            for t in others:
+                arguments.tensor(t, "realize", self)
             realize_many((self, *others))
         else:
             realize_one(self)
@@ -235,7 +238,7 @@ class Tensor(Methods, Operators):
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
-        marks.want((self,), wanted)
+        marks.want((self,), wanted if wanted is None else flag(wanted, "requires_grad"))
 
     def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
         """Set requires_grad; return self."""
@@ -272,7 +275,7 @@ class Tensor(Methods, Operators):
     def train(cls, mode: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002 - the field's signature
         """Train inside a `with` block: dropout drops, batch norms use and learn the batch's statistics."""
         before = Tensor.training
-        Tensor.training = mode
+        Tensor.training = flag(mode, "train, mode")
         try:
             yield
         finally:

@@ -15,7 +15,7 @@ from frontend.nn.settings import number_within
 from frontend.ops.along import rows
 from frontend.ops.arguments import repeated, whole
 from frontend.ops.nnops import spatial_padding
-from frontend.parameters import shown
+from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
@@ -76,6 +76,7 @@ class Linear:
         _count("Linear, out_features", out_features)
         bound = 1 / math.sqrt(_count("Linear, in_features", in_features))
         self.weight = Tensor.uniform(out_features, in_features, low=-bound, high=bound)
+        bias = flag(bias, "Linear, bias")
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -114,6 +115,7 @@ class Conv2d:
         self.dilation, self.groups = dilation, groups
         bound = 1 / math.sqrt(in_channels // groups * math.prod(kernel))
         self.weight = Tensor.uniform(out_channels, in_channels // groups, *kernel, low=-bound, high=bound)
+        bias = flag(bias, "Conv2d, bias")
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -160,6 +162,7 @@ class ConvTranspose2d:
         self.dilation, self.groups = dilation, groups
         bound = 1 / math.sqrt(out_channels // groups * math.prod(kernel))
         self.weight = Tensor.uniform(in_channels, out_channels // groups, *kernel, low=-bound, high=bound)
+        bias = flag(bias, "ConvTranspose2d, bias")
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -188,7 +191,8 @@ class BatchNorm:
         self.num_features = _count("BatchNorm, num_features", num_features)
         self.eps = number_within("BatchNorm, eps", eps, 0.0)
         self.momentum = number_within("BatchNorm, momentum", momentum, 0.0, math.nextafter(1.0, 2.0))
-        self.track_running_stats = track_running_stats
+        self.track_running_stats = flag(track_running_stats, "BatchNorm, track_running_stats")
+        affine = flag(affine, "BatchNorm, affine")
         self.weight = Tensor.ones(num_features) if affine else None
         self.bias = Tensor.zeros(num_features) if affine else None
         self.num_batches_tracked = Tensor.zeros(1, dtype=dtypes.int32)
@@ -237,6 +241,7 @@ class LayerNorm:
         self.normalized_shape = _counts("LayerNorm, normalized_shape", normalized_shape, rank)
         self.axes = tuple(range(-len(self.normalized_shape), 0))
         self.eps = number_within("LayerNorm, eps", eps, 0.0)
+        elementwise_affine = flag(elementwise_affine, "LayerNorm, elementwise_affine")
         self.weight = Tensor.ones(*self.normalized_shape) if elementwise_affine else None
         self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
 
@@ -280,6 +285,7 @@ class GroupNorm:
             raise UsageError(f"GroupNorm: {num_channels} channels do not divide into {num_groups} groups")
         self.num_groups, self.num_channels = num_groups, num_channels
         self.eps = number_within("GroupNorm, eps", eps, 0.0)
+        affine = flag(affine, "GroupNorm, affine")
         self.weight = Tensor.ones(num_channels) if affine else None
         self.bias = Tensor.zeros(num_channels) if affine else None
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import dtypes
 from frontend import marks
 from frontend.nn.settings import Setting, number_within
+from frontend.parameters import flag
 from frontend.plan import CAPTURE
 from frontend.realize import pending, realize_many
 from frontend.tensor import Tensor
@@ -147,6 +148,7 @@ class SGD(Optimizer):
         weight_decay: float = 0.0,
         nesterov: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     ) -> None:
+        nesterov = flag(nesterov, "SGD, nesterov")
         super().__init__(params, lr)
         if nesterov and not momentum:
             raise UsageError("Nesterov's variant wants a momentum above 0")

@@ -34,6 +34,12 @@ def whole_or_none(value: object) -> int | None:
         return None
 
 
+def tensor(value: object, what: str, like: object) -> None:
+    """Refuse what is no tensor as `like` is: arrays and numbers, too, where the tensor itself is meant."""
+    if not isinstance(value, like.__class__):
+        raise UsageTypeError(f"{what}: wanted a tensor, saw a value of type {type(value).__name__}")
+
+
 def sizes(args: Sequence[Any], what: str) -> Shape:
     """Return a shape given as `f(2, 3)` or `f((2, 3))`."""
     if len(args) == 1 and isinstance(args[0], (tuple, list)):
@@ -128,7 +134,7 @@ def element_type(wanted: DType | str | None) -> DType | None:
     """Return the dtype that is wanted by itself or by name; None where none is."""
     found = by_name(wanted) if isinstance(wanted, str) else wanted
     if found is not None and found.__class__ is not DType:
-        raise UsageTypeError(f"wanted a dtype such as dtypes.float32, or its name, saw {wanted!r}")
+        raise UsageTypeError(f"dtype: wanted a dtype such as dtypes.float32, or its name, saw {wanted!r}")
     if found is dtypes.index or found is dtypes.void:
         names = ", ".join([t.name for t in dtypes.all()])
         raise UsageError(f"{found.name} exists only inside kernels; tensors are of {names}")

@@ -6,6 +6,7 @@ Host data is copied to the device at once; constants and coordinates own no memo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes
@@ -19,7 +20,7 @@ from frontend.ops.comparison import lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.movement import reshape
 from frontend.ops.sources import constant, convert, coordinate, suited
-from frontend.parameters import scalar_of
+from frontend.parameters import number
 from frontend.plan import CAPTURE
 from frontend.spelling import spelled
 from frontend.storage import allocate, dtype_of, flatten, from_numpy, of_bytes, pack
@@ -29,8 +30,6 @@ KNOWN_LIMIT: Final = 1 << 16
 """Integers of an array whose least and greatest are looked at when it is copied: see `Leaf.known`."""
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from frontend.tensor import Tensor
 
 
@@ -98,7 +97,7 @@ def full(
     """Return one number in a shape; the dtype follows the number unless given."""
     found = element_type(dtype) or default_dtype(value)
     scalar = _scalar(cls, suited(value, found), found, device)
-    sizes = shape_of((shape,) if isinstance(shape, int) else shape, "full")
+    sizes = shape_of(shape if isinstance(shape, Sequence) else (shape,), "full")
     return _marked(constant(scalar, scalar.expr.arg, found, sizes), requires_grad)
 
 
@@ -116,7 +115,7 @@ def zeros(
     requires_grad: bool | None = None,
 ) -> Tensor:
     """Return zeros, float32 unless said otherwise."""
-    sizes, found = shape_of(shape, "zeros"), dtype or dtypes.float32
+    sizes, found = shape_of(shape, "zeros"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 0, dtype=found, device=device, requires_grad=requires_grad)
 
 
@@ -128,7 +127,7 @@ def ones(
     requires_grad: bool | None = None,
 ) -> Tensor:
     """Return ones, float32 unless said otherwise."""
-    sizes, found = shape_of(shape, "ones"), dtype or dtypes.float32
+    sizes, found = shape_of(shape, "ones"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 1, dtype=found, device=device, requires_grad=requires_grad)
 
 
@@ -177,10 +176,8 @@ def arange(
 
 def _finite(what: str, *numbers: float) -> list[Any]:
     """Return Python numbers that are finite; refuse anything else."""
-    found = [scalar_of(n) for n in numbers]
+    found = [number(n, what) for n in numbers]
     for n in found:
-        if isinstance(n, bool) or not isinstance(n, (int, float)):
-            raise UsageTypeError(f"{what}: wanted numbers, saw {n!r}")
         if not math.isfinite(n):
             raise UsageError(f"{what}: wanted finite numbers, saw {n}")
     return found

@@ -6,7 +6,7 @@ An integer divisor that is 0 is a `ZeroDivisionError` where it is a constant, or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from compiler.dtype import dtypes
 from compiler.ops import Ops
@@ -14,7 +14,7 @@ from frontend.lazy import apply, operator
 from frontend.limits import Divisor, limited
 from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, ruled
-from hcq.errors import UsageError
+from frontend.parameters import read
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -33,11 +33,10 @@ def div(
     """Return the quotient: the true one, a float, or rounded towards zero or down, in the promoted dtype."""
     if rounding_mode is None:
         return true_div(self, other)
-    if rounding_mode == "floor":
-        return floordiv(self, other)
-    if rounding_mode != "trunc":
-        raise UsageError(f'div: rounding_mode is None, "trunc" or "floor", saw {rounding_mode!r}')
-    return truncdiv(self, other)
+    rounding: Any = rounding_mode
+    if rounding.__class__ is not str or rounding not in {"trunc", "floor"}:
+        rounding = read(div, "rounding_mode", rounding, self)
+    return floordiv(self, other) if rounding == "floor" else truncdiv(self, other)
 
 
 @operator

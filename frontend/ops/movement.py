@@ -25,6 +25,7 @@ from frontend.ops.arguments import (
 )
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant, spread
+from frontend.parameters import read
 from frontend.views import viewing
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 
@@ -253,8 +254,7 @@ def meshgrid(
     every = several(self, others, "meshgrid")
     if any(len(t.expr.shape) != 1 for t in every):
         raise UsageError(f"meshgrid wants vectors, saw shapes {[t.expr.shape for t in every]}")
-    if indexing not in ("ij", "xy"):
-        raise UsageError(f'meshgrid: indexing is "ij" or "xy", saw {indexing!r}')
+    indexing = read(meshgrid, "indexing", indexing, every[0])
     shape = tuple([t.expr.shape[0] for t in every])
     rank = len(every)
     grids = [expand(reshape(t, (1,) * i + (-1,) + (1,) * (rank - i - 1)), shape) for i, t in enumerate(every)]

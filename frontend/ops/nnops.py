@@ -25,7 +25,7 @@ from frontend.ops.linalg import matmul
 from frontend.ops.movement import pad, permute, reshape, transpose
 from frontend.ops.promotion import result_dtype
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
-from frontend.parameters import read, scalar_of, shown
+from frontend.parameters import flag, read, scalar_of, shown
 from frontend.spelling import spelled
 from hcq.errors import UsageError, UsageTypeError
 
@@ -293,6 +293,8 @@ def sparse_categorical_crossentropy(
     `ignore_index` counts for nothing. Another class outside is an `IndexError` where the host knows it, or
     under `HCQ_VALIDATE=1`; else its loss is NaN.
     """
+    if ignore_index.__class__ is not int:
+        ignore_index = whole(ignore_index, "sparse_categorical_crossentropy, ignore_index")
     target = _labels("sparse_categorical_crossentropy", self, target, -1, ignore_index)
     return _labelled(self, target, ignore_index, label_smoothing, reduction)
 
@@ -330,6 +332,8 @@ def cross_entropy(
     is NaN.
     """
     axis = 0 if len(self.expr.shape) < 2 else 1
+    if ignore_index.__class__ is not int:
+        ignore_index = whole(ignore_index, "cross_entropy, ignore_index")
     target = _labels("cross_entropy", self, target, axis, ignore_index)
     return _cross_entropy(self, target, reduction, label_smoothing, ignore_index)
 
@@ -433,6 +437,10 @@ def _dropped(self: Tensor, chance: Tensor, p: float) -> Tensor:
 
 @composite
 def _scores(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:  # noqa: FBT001 - internal
+    if not query.expr.shape or not query.expr.shape[-1]:
+        raise UsageError(
+            f"scaled_dot_product_attention wants (..., tokens, depth), saw the shape {query.expr.shape}"
+        )
     scale = 1 / math.sqrt(query.expr.shape[-1])
     scores = mul(matmul(query, transpose(key, -2, -1)), scale)
     if is_causal:
@@ -462,6 +470,7 @@ def scaled_dot_product_attention(
 
     A bool mask says what may be seen; another one is added to the scores.
     """
+    is_causal = flag(is_causal, "scaled_dot_product_attention, is_causal")
     if is_causal and attn_mask is not None:
         raise UsageError("scaled_dot_product_attention: give a mask or is_causal, not both")
     weights = _scores(self, key, attn_mask, is_causal)

@@ -23,6 +23,7 @@ from frontend.ops.casts import cast
 from frontend.ops.elementwise import add, minimum, mul, neg
 from frontend.ops.functions import cos, log, sqrt
 from frontend.ops.sources import constant, convert, coordinate, spread
+from frontend.parameters import number
 from frontend.plan import CAPTURE
 from frontend.storage import Leaf
 from hcq.errors import UsageError
@@ -219,6 +220,7 @@ def uniform(
     """Return numbers uniform in [low, high)."""
     found = element_type(dtype) or dtypes.float32
     wide = found if found.is_float else dtypes.float32
+    low, high = number(low, "uniform, low"), number(high, "uniform, high")
     if not (low <= high and math.isfinite(high - low)):
         raise UsageError(f"uniform: wanted low <= high, both finite, saw {low} and {high}")
     result = add(mul(rand(cls, *shape, dtype=wide, device=device), high - low), low)
@@ -243,6 +245,7 @@ def normal(
     device: str | None = None,
 ) -> Tensor:
     """Return numbers of the normal distribution with a mean and a standard deviation."""
+    mean, std = number(mean, "normal, mean"), number(std, "normal, std")
     if not std >= 0:
         raise UsageError(f"normal: wanted a standard deviation that is not negative, saw {std}")
     return add(mul(randn(cls, *shape, dtype=dtype, device=device), std), mean)
@@ -289,6 +292,7 @@ def kaiming_uniform(
 ) -> Tensor:
     """Return numbers uniform in ±sqrt(6 / (1 + a²) / inputs)."""
     sizes = shape_of(shape, "kaiming_uniform")
+    a = number(a, "kaiming_uniform, a")
     bound = math.sqrt(6 / (1 + a * a) / max(1, _fans(sizes)[0]))
     return uniform(cls, sizes, low=-bound, high=bound, dtype=dtype, device=device)
 
@@ -302,18 +306,18 @@ def kaiming_normal(
 ) -> Tensor:
     """Return normal numbers with the standard deviation sqrt(2 / (1 + a²) / inputs)."""
     sizes = shape_of(shape, "kaiming_normal")
-    return normal(
-        cls, sizes, std=math.sqrt(2 / (1 + a * a) / max(1, _fans(sizes)[0])), dtype=dtype, device=device
-    )
+    a = number(a, "kaiming_normal, a")
+    std = math.sqrt(2 / (1 + a * a) / max(1, _fans(sizes)[0]))
+    return normal(cls, sizes, std=std, dtype=dtype, device=device)
 
 
 def rand_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
     """Return uniform numbers in the shape and on the device of self."""
     own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
-    return rand(self.__class__, self.expr.shape, dtype=dtype or own, device=self.expr.device)
+    return rand(self.__class__, self.expr.shape, dtype=element_type(dtype) or own, device=self.expr.device)
 
 
 def randn_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
     """Return normal numbers in the shape and on the device of self."""
     own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
-    return randn(self.__class__, self.expr.shape, dtype=dtype or own, device=self.expr.device)
+    return randn(self.__class__, self.expr.shape, dtype=element_type(dtype) or own, device=self.expr.device)

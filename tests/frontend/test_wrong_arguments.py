@@ -1,0 +1,284 @@
+"""Every public method of tensors and every layer, called with what it does not take, raises errors of ours.
+
+The methods come from the product: a new one is judged as soon as it has a name.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from frontend import Device, Tensor, nn
+from frontend.methods import Methods
+from hcq.errors import HcqError, UsageError, UsageTypeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SKIPPED = {"of_part", "train", "manual_seed", "device_name"}
+"""No operations: the constructor from parts, a context, the seed of all later numbers, names of devices."""
+
+
+CHANGING = {"assign", "replace", "realize", "requires_grad_"}
+"""What changes the tensor itself."""
+OPERATORS = [
+    *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"),
+    *("lshift", "rshift", "lt", "ge", "eq", "getitem"),
+]
+
+
+def function_of(member: Any) -> Any:
+    return inspect.unwrap(getattr(member, "__func__", member))
+
+
+METHODS = {
+    name: function_of(member)
+    for cls in (Tensor, Methods)
+    for name, member in vars(cls).items()
+    if not name.startswith("_") and name not in SKIPPED and inspect.isfunction(function_of(member))
+}
+LAYERS = {name: member for name, member in vars(nn).items() if inspect.isclass(member)}
+OPTIMISERS = {
+    name: member
+    for name, member in vars(nn.optim).items()
+    if inspect.isclass(member) and issubclass(member, nn.optim.Optimizer) and member is not nn.optim.Optimizer
+}
+
+
+def wrong() -> tuple[Any, ...]:
+    """Return values of every kind, of which a parameter takes few."""
+    return (
+        None,
+        "text",
+        b"bytes",
+        {},
+        {1, 2},
+        object(),
+        1j,
+        True,
+        -1,
+        0,
+        7,
+        1 << 70,
+        2.5,
+        math.nan,
+        [],
+        [None],
+        ["a"],
+        (1, "a"),
+        (0, 0),
+        [[1], [2, 3]],
+        np.zeros((2, 2), dtype=complex),
+        np.array(["a"]),
+        slice(0, 1),
+        len,
+        Tensor([[True, False]]),
+        Tensor([0.5, 1.5, 2.5, 3.5, 4.5]),
+        Tensor([3, -3]),
+        Tensor(1),
+    )
+
+
+def selves() -> tuple[Tensor, ...]:
+    """Return tensors of several dtypes and ranks, one of no elements."""
+    return (
+        Tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),
+        Tensor([2, 3]),
+        Tensor([True]),
+        Tensor(1.5),
+        Tensor.zeros(0, 3),
+    )
+
+
+def good(annotation: str) -> Any:
+    """Return an argument that fits, so that the others are reached."""
+    fitting: dict[str, Any] = {
+        "Tensor": Tensor([[1, 0, 1], [0, 1, 1]]),
+        "int": 1,
+        "float": 0.5,
+        "str": "text",
+        "Sequence[Any]": (1, 1),
+        "Sizes": 1,
+        "Axes": 0,
+    }
+    return next((value for name, value in fitting.items() if name in annotation), 1)
+
+
+def calls(fn: Any, first: int) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Yield arguments of which one is wrong, and all of one wrong value."""
+    parameters = list(inspect.signature(fn).parameters.values())[first:]
+    needed = [p for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+    fitting = {p.name: good(str(p.annotation)) for p in needed}
+    for p, value in itertools.product(parameters, wrong()):
+        if p.kind is p.VAR_KEYWORD:
+            continue
+        args = [value if q is p else fitting[q.name] for q in needed]
+        if p.kind is p.VAR_POSITIONAL:
+            yield [*args, value], {}
+        elif p in needed:
+            yield args, {}
+        else:
+            yield args, {p.name: value}
+    for value in wrong():
+        yield [value] * len(needed), {}
+
+
+def tensors_of(result: Any) -> list[Tensor]:
+    if isinstance(result, Tensor):
+        return [result]
+    return [t for part in result for t in tensors_of(part)] if isinstance(result, tuple) else []
+
+
+def refused_or_right(call: Callable[[], Any], shown: str) -> None:
+    """Call; anything that is raised must be an error of ours, at once or when it is computed."""
+    try:
+        for t in tensors_of(call()):
+            if t.numel() < 1 << 16:
+                t.realize()
+    except Exception as error:
+        if not isinstance(error, HcqError) or not str(error) or "unhashable" in str(error):
+            raise AssertionError(f"{shown}: {type(error).__name__}: {error}") from error
+
+
+def cases(name: str) -> Iterator[tuple[int, list[Any], dict[str, Any]]]:
+    """Yield numbered arguments for a method, as `calls` does."""
+    member = vars(Tensor).get(name, vars(Methods).get(name))
+    found = calls(METHODS[name], 0 if isinstance(member, staticmethod) else 1)
+    return ((i, args, names) for i, (args, names) in enumerate(found))
+
+
+def judge(own: Tensor, name: str, args: list[Any], names: dict[str, Any]) -> None:
+    """Call a method of a tensor; those that change it are called on a copy."""
+    method = getattr(own.clone() if name in CHANGING else own, name)
+    refused_or_right(lambda: method(*args, **names), f"{own!r}.{name}(*{args!r}, **{names!r})")
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_raise_errors_of_ours(name: str):
+    every = selves()
+    for i, args, names in cases(name):
+        judge(every[i % len(every)], name, args, names)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_of_all_tensors_raise_errors_of_ours(name: str):
+    every = selves()
+    for _, args, names in cases(name):
+        for own in every:
+            judge(own, name, args, names)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_raise_errors_of_ours(name: str):
+    made = LAYERS[name]
+    for args, names in calls(made, 0):
+        refused_or_right(lambda a=args, n=names: made(*a, **n), f"{name}(*{args!r}, **{names!r})")
+    needed = [p for p in inspect.signature(made).parameters.values() if p.default is p.empty]
+    layer = made(*[2 for _ in needed])
+    for value in wrong():
+        refused_or_right(lambda v=value: layer(v), f"{name}()({value!r})")
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_optimisers_raise_errors_of_ours(name: str):
+    made = OPTIMISERS[name]
+    parameters = list(inspect.signature(made).parameters)
+    for value in wrong():
+        refused_or_right(lambda v=value: made(v), f"{name}({value!r})")
+        for other in parameters[1:]:
+            t = Tensor([1.0], requires_grad=True)
+            refused_or_right(lambda v=value, o=other, t=t: made([t], **{o: v}), f"{name}({other}={value!r})")
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_raise_errors_of_ours(name: str):
+    for value, own in itertools.product(wrong(), selves()):
+        for method in (f"__{name}__", f"__r{name}__"):
+            fn = getattr(own, method, None)
+            if fn is not None:
+                refused_or_right(lambda f=fn, v=value: f(v), f"{own!r}.{method}({value!r})")
+
+
+def test_stores_raise_errors_of_ours():
+    for value, own in itertools.product(wrong(), selves()):
+        refused_or_right(lambda t=own, v=value: t.clone().__setitem__(v, 1), f"{own!r}[{value!r}] = 1")
+        refused_or_right(lambda t=own, v=value: t.clone().__setitem__(0, v), f"{own!r}[0] = {value!r}")
+
+
+def test_the_lists_are_not_empty():
+    assert len(METHODS) > 150
+    assert len(LAYERS) >= 9
+    assert len(OPTIMISERS) >= 3
+
+
+WRONG_TYPES = [
+    ("device", lambda x: x.to({})),
+    ("device", lambda _: Tensor.zeros(2, device=["cpu"])),
+    ("device", lambda _: Device[{}]),
+    ("dtype", lambda _: Tensor.zeros(2, dtype=np.zeros(2))),
+    ("dtype", lambda _: Tensor.ones(2, dtype=0)),
+    ("dtype", lambda x: x.rand_like(dtype=np.zeros(2))),
+    ("bias", lambda _: nn.Linear(2, 2, bias=np.zeros(2))),
+    ("affine", lambda _: nn.BatchNorm(2, affine=np.zeros(2))),
+    ("track_running_stats", lambda _: nn.BatchNorm(2, track_running_stats=np.zeros(2))),
+    ("elementwise_affine", lambda _: nn.LayerNorm(2, elementwise_affine="no")),
+    ("nesterov", lambda x: nn.optim.SGD([x], momentum=0.9, nesterov=np.zeros(2))),
+    ("is_causal", lambda x: x.scaled_dot_product_attention(x, x, is_causal=np.zeros(2))),
+    ("requires_grad", lambda x: x.requires_grad_(np.zeros(2))),
+    ("requires_grad", lambda _: Tensor.zeros(2, requires_grad="yes")),
+    ("mode", lambda _: Tensor.train(np.zeros(2)).__enter__()),
+    ("rounding_mode", lambda x: x.div(2, rounding_mode=np.zeros(2))),
+    ("indexing", lambda x: x[0].meshgrid(x[1], indexing=np.zeros(2))),
+    ("ignore_index", lambda x: x.cross_entropy([0, 1], ignore_index=np.zeros(2))),
+    ("low", lambda _: Tensor.uniform(2, low=None)),
+    ("high", lambda _: Tensor.uniform(2, high="a")),
+    ("mean", lambda _: Tensor.normal(2, mean=None)),
+    ("std", lambda _: Tensor.normal(2, std=None)),
+    ("a:", lambda _: Tensor.kaiming_uniform(2, a=None)),
+    ("a:", lambda _: Tensor.kaiming_normal(2, a=None)),
+    ("full", lambda _: Tensor.full(None, 1)),
+    ("realize", lambda x: x.realize(None)),
+    ("replace", lambda x: x.replace(None)),
+    ("gradient", lambda x: x.sum().gradient(x, gradient="text")),
+    ("gradient", lambda x: x.sum().gradient(None)),
+    ("gradient", lambda x: x.sum().backward(gradient="text")),
+]
+
+
+@pytest.mark.parametrize(
+    ("named", "call"), WRONG_TYPES, ids=[f"{i} {n}" for i, (n, _) in enumerate(WRONG_TYPES)]
+)
+def test_a_wrong_type_is_named(named: str, call: Callable[[Tensor], Any]):
+    with pytest.raises(UsageTypeError, match=named):
+        call(Tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True))
+
+
+def test_a_refused_realize_computes_nothing():
+    x = Tensor([1.0, 2.0]) + 1
+    with pytest.raises(UsageTypeError, match="realize"):
+        x.realize(None)
+    assert not x.is_realized
+
+
+def test_a_refused_mode_leaves_the_mode():
+    before = Tensor.training
+    with pytest.raises(UsageTypeError, match="mode"), Tensor.train("yes"):
+        pass
+    assert Tensor.training is before
+
+
+def test_attention_without_depth_is_refused():
+    for x in (Tensor(1.0), Tensor.zeros(2, 0)):
+        with pytest.raises(UsageError, match="scaled_dot_product_attention"):
+            x.scaled_dot_product_attention(Tensor.zeros(2, 2), Tensor.zeros(2, 2))
+
+
+def test_flags_of_numpy_are_flags():
+    assert nn.Linear(2, 2, bias=np.False_).bias is None
+    assert Tensor([1.0]).requires_grad_(np.True_).requires_grad is True
