@@ -47,7 +47,8 @@ def test_conflicts_between_submissions_are_ordered() -> None:
             direct = {*one.after, *one.awaits, *seen}
             direct |= {m for m in range(n) if program.submissions[m].queue == one.queue}
             before.append(direct.union(*(before[m] for m in direct)))
-            conflicting = {m for m in range(n) if conflict(touched(program.submissions[m]), touched(one))}
+            own = [entry for command in one.commands for entry in command.touches()]
+            conflicting = {m for m in range(n) if conflict(touched(program.submissions[m]), own)}
             assert conflicting <= before[n]
             if one.host_waits:
                 seen |= {n, *before[n]}
