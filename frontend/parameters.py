@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from frontend.ops.arguments import number_dtype, whole_or_none
+from frontend.ops.arguments import number_dtype, representable, whole_or_none
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ def number(value: Any, what: str) -> float:
     found = scalar_of(value)
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise UsageTypeError(f"{what}: wanted a number, saw {shown(value)}")
-    return found
+    return representable(found)
 
 
 def shown(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.dtype import dtypes
 from frontend.nn.settings import number_within
 from frontend.ops.along import rows
-from frontend.ops.arguments import repeated, whole
+from frontend.ops.arguments import repeated, representable, whole
 from frontend.ops.nnops import spatial_padding
 from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # -- what layers are given ------------------------------------------------------------------------------
 def _count(what: str, value: int) -> int:
     """Return a whole number of at least 1."""
-    if whole(value, what) < 1:
+    if representable(whole(value, what)) < 1:
         raise UsageError(f"{what}: wanted at least 1, saw {value}")
     return value
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 from typing import Any, overload
 
-from frontend.parameters import scalar_of
-from hcq.errors import UsageError, UsageTypeError
+from frontend.parameters import number
+from hcq.errors import UsageError
 
 
 def number_within(what: str, value: Any, low: float, high: float = math.inf) -> float:
     """Return a number, low <= value < high; refuse anything else."""
-    found = scalar_of(value)
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise UsageTypeError(f"{what}: wanted a number, saw {found!r}")
+    found = number(value, what)
     if not low <= found < high:
         upper = "" if high == math.inf else f" and below {high:g}"
         raise UsageError(f"{what}: wanted at least {low:g}{upper}, saw {found}")

@@ -116,6 +116,16 @@ def repeated(value: int | Sequence[int], count: int, what: str) -> Shape:
     return tuple([whole(n, what) for n in value])
 
 
+def representable(value: float) -> float:
+    """Return a number that a float64 can hold, if only rounded; `UsageError` for whole numbers beyond."""
+    try:
+        float(value)
+    except OverflowError:
+        bits = int(value).bit_length()
+        raise UsageError(f"wanted a number below 2**1024, as floats hold, saw one of {bits} bits") from None
+    return value
+
+
 def number_dtype(value: object, beside: DType) -> DType:
     """Return the dtype that a Python number takes beside a tensor.
 
@@ -124,6 +134,8 @@ def number_dtype(value: object, beside: DType) -> DType:
     if isinstance(value, float):
         return beside if beside.is_float else dtypes.float32
     if isinstance(value, int) and not isinstance(value, bool):
+        if beside.is_float:
+            representable(value)
         return dtypes.int32 if beside is dtypes.bool else beside
     if isinstance(value, bool):
         return beside

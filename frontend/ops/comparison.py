@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from compiler.dtype import dtypes, promote
 from compiler.ops import Ops
 from frontend.lazy import apply, composite, operator
-from frontend.ops.arguments import broadcast
+from frontend.ops.arguments import broadcast, representable
 from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, spread
 
@@ -141,7 +141,7 @@ def isclose(
     x, y = convert(x, wide), convert(y, wide)
 
     def number(value: float) -> Tensor:
-        return constant(x, value, wide, shape)
+        return constant(x, representable(value), wide, shape)
 
     distance = apply(Ops.ABS, None, apply(Ops.SUB, None, x, y))
     share = apply(Ops.MUL, None, apply(Ops.ABS, None, y), number(rtol))

@@ -9,6 +9,7 @@ from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.expr import float_dtype
 from frontend.lazy import apply, operator
+from frontend.ops.arguments import representable
 from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, ruled
 from hcq.errors import UsageError
@@ -82,7 +83,7 @@ def pow(self: Tensor, exponent: Tensor | Number) -> Tensor:
             )
         return _whole(x, exponent) if exponent else constant(x, 1, x.expr.dtype, x.expr.shape)
     x = convert(self, float_dtype(dtype))
-    cheap = _CHEAP.get(float(exponent))
+    cheap = _CHEAP.get(float(representable(exponent)))
     if cheap is not None:
         return cheap(x)
     return apply(Ops.POW, None, x, constant(x, float(exponent), x.expr.dtype, x.expr.shape))

@@ -13,6 +13,7 @@ from compiler.ops import Ops
 from compiler.scalar import convert as converted
 from frontend.expr import RULED, constant_of, float_dtype, source_expr
 from frontend.lazy import apply, make
+from frontend.ops.arguments import representable
 from frontend.parameters import scalar_of, shown
 from hcq.errors import UsageError, UsageTypeError
 
@@ -36,10 +37,10 @@ def suited(value: Number, dtype: DType) -> Number:
     if not isinstance(value, (int, float)):
         raise UsageTypeError(f"wanted a number, saw {shown(value)}")
     if dtype.is_float:
-        return float(value)
+        return float(representable(value))
     if dtype is dtypes.bool:
         return bool(value)
-    if not math.isfinite(value) or not dtype.min <= int(value) <= dtype.max:
+    if (isinstance(value, float) and not math.isfinite(value)) or not dtype.min <= int(value) <= dtype.max:
         raise UsageError(f"{value} does not fit {dtype.name}: {dtype.min}..{dtype.max}")
     return int(value)
 

@@ -13,7 +13,7 @@ from compiler.dtype import dtypes
 from compiler.ops import Ops
 from frontend.lazy import apply, composite
 from frontend.ops.along import written as written_along
-from frontend.ops.arguments import Shape, broadcast
+from frontend.ops.arguments import Shape, broadcast, representable
 from frontend.ops.comparison import eq, gt, lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.indexing import (
@@ -85,7 +85,7 @@ def _value(x: Tensor, value: Any) -> Tensor:
     """Return what is written as a tensor of x's dtype."""
     given = x.operand(value)
     if given.__class__ is not x.__class__:
-        return constant(x, given, x.expr.dtype, ())
+        return constant(x, representable(given) if x.expr.dtype.is_float else given, x.expr.dtype, ())
     if given.expr.dtype is not x.expr.dtype:
         raise UsageError(f"writing {given.expr.dtype.name} into {x.expr.dtype.name}; cast the value first")
     return given

@@ -282,3 +282,31 @@ def test_attention_without_depth_is_refused():
 def test_flags_of_numpy_are_flags():
     assert nn.Linear(2, 2, bias=np.False_).bias is None
     assert Tensor([1.0]).requires_grad_(np.True_).requires_grad is True
+
+
+HUGE = 10**400
+"""A whole number that no float holds."""
+TOO_LARGE: dict[str, Callable[[Tensor], Any]] = {
+    "add": lambda x: x + HUGE,
+    "lt": lambda x: x < HUGE,
+    "pow": lambda x: x**HUGE,
+    "clip": lambda x: x.clip(0, HUGE),
+    "where": lambda x: (x > 1).where(x, HUGE),
+    "store": lambda x: x.__setitem__(0, HUGE),
+    "isclose": lambda x: x.isclose(x, rtol=HUGE),
+    "tensor": lambda _: Tensor(HUGE, dtype="float32"),
+    "full": lambda _: Tensor.full((2,), HUGE, dtype="float32"),
+    "full_like": lambda x: x.full_like(HUGE),
+    "arange": lambda _: Tensor.arange(HUGE),
+    "linspace": lambda _: Tensor.linspace(0, HUGE, 3),
+    "uniform": lambda _: Tensor.uniform(2, high=HUGE),
+    "normal": lambda _: Tensor.normal(2, std=HUGE),
+    "linear": lambda _: nn.Linear(HUGE, 2),
+    "optimiser": lambda x: nn.optim.SGD([x], lr=HUGE),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_whole_numbers_beyond_floats_are_refused(name: str):
+    with pytest.raises(UsageError, match="1024"):
+        TOO_LARGE[name](Tensor([[1.0, 2.0], [3.0, 4.0]]))
