@@ -86,8 +86,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="segment one word short",
         file="ring.py",
-        old="entries[put % ENTRIES] = va + 4 * (at + start) + (count - start) * _ONE_WORD",
-        new="entries[put % ENTRIES] = va + 4 * (at + start) + (count - start - 1) * _ONE_WORD",
+        old="entries[put % ENTRIES] = entry0 + 4 * (at + start) + (count - start) * _ONE_WORD",
+        new="entries[put % ENTRIES] = entry0 + 4 * (at + start) + (count - start - 1) * _ONE_WORD",
         names=r"method|header|segment|truncat|data word|words",
         seen="length fields that count from zero in other engines",
     ),
@@ -170,7 +170,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         name="no shared-memory window",
         file="push.py",
         old="        header(COMPUTE, method.SET_SHADER_SHARED_MEMORY_WINDOW_A, 2),\n"
-        "        vaspace.SHARED_WINDOW >> 32,\n        vaspace.SHARED_WINDOW & _LOW,\n",
+        "        shared >> 32,\n        shared & _LOW,\n",
         new="",
         names=r"shared.{0,20}window|window.{0,20}shared",
         seen="generic addresses of shared memory: nothing else uses the window",
@@ -178,8 +178,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="windows differ between method and constant bank",
         file="program.py",
-        old='            "local_window": vaspace.LOCAL_WINDOW,',
-        new='            "local_window": vaspace.LOCAL_WINDOW >> 1,',
+        old='            "local_window": self._windows[1],',
+        new='            "local_window": self._windows[1] >> 1,',
         names=r"local.{0,20}window|window.{0,20}local|local_window",
         seen="two places hold the same number",
     ),
@@ -276,8 +276,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="compute channel not registered",
         file="channel.py",
-        old="        context.uvm.register_channel(self.handle, base, size)\n"
-        "        stack.callback(context.uvm.unregister_channel, self.handle)",
+        old="        context.space.register_channel(self.handle, base, size)\n"
+        "        stack.callback(context.space.unregister_channel, self.handle)",
         new="        assert base + size >= 0",
         names=r"regist|context buffer",
         seen="UVM owns the address space: context buffers are mapped by this call alone",
@@ -285,8 +285,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="context window of one megabyte",
         file="channel.py",
-        old="CONTEXT_WINDOW: Final = 256 << 20",
-        new="CONTEXT_WINDOW: Final = 1 << 20",
+        old="            size = choices.context_window << 20",
+        new="            size = 1 << 20",
         names=r"window|context buffer",
         seen="UVM_REGISTER_CHANNEL refuses what does not hold all buffers",
     ),
