@@ -89,6 +89,8 @@ class Channel:
         self._context = context
         self._undo = contextlib.ExitStack()
         self._fence = context.rm.kernel.fence
+        self.diagnostics = context.rm.kernel.diagnostics
+        """What the kernel's side knows of work that makes no end; see `drivers.kernel.Kernel`."""
         self._write = context.doorbell.write32
         self.entry_level = GpfifoEntry.pack(
             ADDRESS=0, LENGTH=0, LEVEL=int(context.choices.gp_level == "subroutine")

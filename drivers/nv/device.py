@@ -338,7 +338,7 @@ class NvDevice:
                 memory=self.memories.map,
                 programs=tuple(self._programs),
                 launched=tuple(self._launched),
-                stuck=ring.stuck(),
+                stuck=ring.position(),
             )
         text = ring.overshot()
         if not text:

@@ -183,7 +183,15 @@ class NvRing:
         )
 
     def stuck(self) -> str:
-        """Say what the ring is doing; empty when all was fetched."""
+        """Say what the ring is doing, and why where the kernel's side knows; empty when all was fetched."""
+        text = self.position()
+        if not text or self._fault() is not None:  # reports of a fault belong to the fault
+            return text
+        mine = f"channel {self.channel.handle:#x}"
+        return text + "".join(f"; {known}" for known in self.channel.diagnostics() if mine in known)
+
+    def position(self) -> str:
+        """Say how far the ring was fetched; empty when all was."""
         reached = self.reclaim()
         if reached == self.sequence or self.retired:
             return ""
@@ -203,7 +211,7 @@ class NvRing:
         """Give the channel up; one that is not done is taken off the run list first; idempotent."""
         if self.retired:
             return
-        if self.stuck():
+        if self.position():
             # Freeing ends a hung channel as well; stopping it first only makes that quick (nv.md 6.4).
             with contextlib.suppress(DriverError):
                 self.channel.stop()

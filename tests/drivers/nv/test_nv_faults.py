@@ -91,7 +91,7 @@ def test_the_report_names_kernel_address_and_nearest_allocation():
 PTX = """.version 8.0
 .target sm_90a
 .address_size 64
-.visible .entry storing(.param .u64 out)
+.visible .entry storing(.param .u64 out, .param .u64 x, .param .u32 n)
 {
  .reg .b64 %rd<2>; .reg .b32 %r<2>;
  ld.param.u64 %rd1, [out];

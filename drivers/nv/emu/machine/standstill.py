@@ -98,7 +98,9 @@ def standing(channel: Channel) -> list[str]:
         if run.waiting is not None:
             seen = run.space.word(run.waiting.va, run.waiting.bits, _WHAT)
             if not run.waiting.satisfied(seen):
-                out.append(f"{run.name} waits: {run.waiting}, seen {seen:#x}; at {run.at}")
+                above = run.waiting.operation is SemOperation.ACQUIRE and seen > run.waiting.payload
+                why = ": it ends when both are equal, and the value has passed" if above else ""
+                out.append(f"{run.name} waits: {run.waiting}, seen {seen:#x}; at {run.at}{why}")
         if run.busy and not channel.runs:
             why = "was disabled" if channel.disabled else "is not scheduled"
             out.append(f"{run.name} has work and {why}")
