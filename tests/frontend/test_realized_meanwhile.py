@@ -105,6 +105,6 @@ def test_gradients_are_right_or_refused_when_the_root_is_realized_meanwhile(way:
             assert np.allclose(found.numpy(), FULL * 2 + 1), f"realized at call {at}"
         if not reached:
             assert at > 10
-            assert refused <= 4
+            assert refused <= 8  # the calls that look at the arguments
             return
     raise AssertionError(f"refused {refused} of 200 times")

@@ -26,10 +26,18 @@ def stepped(t: Tensor, optimiser: nn.optim.Optimizer) -> None:
 
 
 @pytest.mark.parametrize(
-    "rate", [0.0, 0.25, np.float32(0.5), Tensor(0.25), Tensor([0.5], dtype="float64")], ids=str
+    "made",
+    [
+        lambda: 0.0,
+        lambda: 0.25,
+        lambda: np.float32(0.5),
+        lambda: Tensor(0.25),
+        lambda: Tensor([0.5], dtype="float64"),
+    ],
+    ids=["zero", "number", "of numpy", "tensor", "float64 tensor"],
 )
-def test_a_learning_rate_is_set_at_any_time(rate: Any):
-    t = weight()
+def test_a_learning_rate_is_set_at_any_time(made: Callable[[], Any]):
+    t, rate = weight(), made()
     optimiser = nn.optim.SGD([t], 0.1)
     optimiser.lr = rate
     stepped(t, optimiser)
@@ -143,15 +151,15 @@ def test_classes_that_mean_nothing_are_refused_when_they_are_given(make: Callabl
     ("make", "message"),
     [
         (
-            nn.BatchNorm2d(3),
+            lambda x: nn.BatchNorm2d(3)(x),
             r"BatchNorm has 3 channels, axis 1 of the input \(2, 4, 5, 5\) has 4",
         ),
-        (nn.GroupNorm(3, 3), "GroupNorm has 3 channels"),
-        (nn.Conv2d(3, 4, 3), "Conv2d has 3 channels"),
-        (nn.ConvTranspose2d(3, 4, 3), "ConvTranspose2d has 3 channels"),
-        (nn.Linear(3, 4), "Linear has 3 inputs"),
-        (nn.LayerNorm(3), "LayerNorm over"),
-        (nn.RMSNorm(3), "RMSNorm over"),
+        (lambda x: nn.GroupNorm(3, 3)(x), "GroupNorm has 3 channels"),
+        (lambda x: nn.Conv2d(3, 4, 3)(x), "Conv2d has 3 channels"),
+        (lambda x: nn.ConvTranspose2d(3, 4, 3)(x), "ConvTranspose2d has 3 channels"),
+        (lambda x: nn.Linear(3, 4)(x), "Linear has 3 inputs"),
+        (lambda x: nn.LayerNorm(3)(x), "LayerNorm over"),
+        (lambda x: nn.RMSNorm(3)(x), "RMSNorm over"),
         (lambda x: nn.BatchNorm2d(3)(x[0, 0, 0]), "at least 2 axes"),
         (lambda x: x.batchnorm(None, None, Tensor.zeros(3), Tensor.ones(3)), "axis 1 of .* has 4 channels"),
         (lambda x: x.conv2d(Tensor.ones(4, 3, 3, 3)), "3 input channels"),
