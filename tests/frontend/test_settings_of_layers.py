@@ -1,5 +1,7 @@
 """What layers and optimisers are made with: checked when set; a captured step sees a new learning rate."""
 
+# ruff: noqa: PLW0108 - a layer made while tests are collected would open the device
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
