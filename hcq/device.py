@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Self
 
 from hcq.blame import graph_text, impossible, nearest_pages, overshot, stuck_text, timeout_text, with_kernel
 from hcq.driver import BufferSpec, QueueKind
-from hcq.errors import DeviceFault, SignalTimeout, UnsupportedError, UsageError
+from hcq.errors import DeviceFault, OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from hcq.heap import Heap
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Buffer
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hcq.driver import Allocation, DeviceInfo, DriverDevice, DriverProgram
     from hcq.errors import FaultReport
     from hcq.graph import Executable
-    from hcq.memory import Block
+    from hcq.memory import Block, Home, Pool
     from hcq.profile import Clock, Span
     from hcq.program import KernelImage
     from hcq.signal import Refusal
@@ -124,10 +124,24 @@ class Device:
         if self.refusal is not None:
             raise self.refusal()
         pool = self._default_pool if spec is DEFAULT else self.heap.pool(spec)
-        block, home = pool.take(size)
-        buffer = Buffer(self, block, home, size, spec, label)
         if self.watch is not None:
-            self.watch.allocated(buffer)
+            return self._watched(self.watch, pool, size, label)
+        block, home = pool.take(size)
+        return Buffer(self, block, home, size, spec, label)
+
+    def _watched(self, watch: Watch, pool: Pool, size: int, label: str) -> Buffer:
+        """Return a buffer that the validation layer knows, with a guard zone where there is room for it."""
+        guard = watch.guard_bytes if isinstance(size, int) and size > 0 else 0
+        try:
+            block, free = pool.take(size + guard if guard else size)
+        except OutOfMemoryError:
+            if not guard:
+                raise
+            guard = 0  # what fits without validation fits with it
+            block, free = pool.take(size)
+        home = watch.guards.plant(block, free, size, label) if guard else free
+        buffer = Buffer(self, block, home, size, pool.spec, label)
+        watch.allocated(buffer)
         return buffer
 
     def forget_bindings(self) -> None:
@@ -165,7 +179,7 @@ class Device:
         return [point for point in newest if not point.passed()]
 
     def retire_block(
-        self, block: Block | None, home: list[Block], peers: Iterable[Device], after: Point | None
+        self, block: Block | None, home: Home, peers: Iterable[Device], after: Point | None
     ) -> None:
         """Take the memory of a closed buffer back when all that runs now is done."""
         for device in (self, *peers):
@@ -176,6 +190,8 @@ class Device:
         if after is not None:
             points.append(after)
         self.heap.bury(points, block, home)
+        if self.watch is not None:
+            self.watch.tell()
 
     def map_peer(self, allocation: Allocation, owner: Device) -> None:
         """Make another device's memory visible here; `Buffer.map_to` is the way to say it."""
@@ -259,6 +275,8 @@ class Device:
         for queue in self.queues:
             queue.sync(timeout_s=timeout_s)
         self.sweep()
+        if self.watch is not None:
+            self.watch.look()
 
     def wait_slot(self, va: int, value: int, timeout_s: float) -> bool:
         """Sleep until a signal slot is >= `value` or the time is over; see `DriverDevice.wait`."""
@@ -275,6 +293,8 @@ class Device:
         """Note, for the validation layer, that the host saw a signal's slot at `value`."""
         if self.watch is not None:
             self.watch.saw(signal, value)
+            if not self._closing:
+                self.watch.tell()
 
     def disbelieve(self, signal: Signal) -> None:
         """Raise: a timeline of this device holds a value above the last one submitted.
@@ -408,14 +428,20 @@ class Device:
         """Wait for work in flight, then give everything back; idempotent.
 
         Work that is not done after `timeout_s` seconds is stopped, and a `ResourceWarning` says what it was.
+        Raises `UsageError`, once all is given back, when validation found a buffer that was run past.
         """
+        if self._shut(timeout_s) and self.watch is not None and self._report is None:
+            self.watch.tell()
+
+    def _shut(self, timeout_s: float) -> bool:
+        """Close; return whether this call did it."""
         if self._stopped:
-            return
+            return False
         me = threading.get_ident()
         try:
             with self._recovery, self._lock:  # a recovery under way finishes first
                 if self._closing not in {0, me} or self._stopped:
-                    return
+                    return False
                 self._closing = me
             stuck = self._close(timeout_s)
         except BaseException:
@@ -424,7 +450,8 @@ class Device:
             raise
         if stuck:
             text = f"{self.name} was closed while work was in flight: {stuck}"
-            warnings.warn(text, ResourceWarning, stacklevel=2)
+            warnings.warn(text, ResourceWarning, stacklevel=3)
+        return True
 
     def _close(self, timeout_s: float) -> str:
         """Refuse, drain, stop; return what the queues were stuck on."""
@@ -435,6 +462,8 @@ class Device:
                 with queue.lock:  # who is submitting finishes first
                     queue.refusal = queue.refusal or refusal
             stuck = self._drain(timeout_s)
+            if self.watch is not None and not stuck and self._report is None:
+                self.watch.guards.look()
             self.closed = True
         self.refuse(refusal)
         self._stop()
@@ -469,6 +498,7 @@ class Device:
         OPEN.discard(self)
         if self.watch is not None:
             self.watch.ended(self.queues)
+            self.watch.guards.end()
         with ExitStack() as undo:  # in reverse: rings first, the device last
             undo.callback(self.driver.close)
             undo.callback(SIGNALS.detach, self.driver)
@@ -506,4 +536,4 @@ class Device:
     def __del__(self) -> None:
         if not getattr(self, "closed", True):
             warnings.warn(f"{self!r} was never closed", ResourceWarning, stacklevel=2, source=self)
-            self.close()
+            self._shut(CLOSE_S)

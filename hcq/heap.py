@@ -12,7 +12,7 @@ from hcq.memory import Pool
 if TYPE_CHECKING:
     from hcq.device import Device
     from hcq.driver import BufferSpec
-    from hcq.memory import Block
+    from hcq.memory import Block, Home
     from hcq.signal import Point
 
 
@@ -23,7 +23,7 @@ class Heap:
         self._device = device
         self._lock = threading.RLock()
         self._pools: dict[BufferSpec, Pool] = {}
-        self.graves: deque[tuple[list[Point], Block, list[Block]]] = deque()
+        self.graves: deque[tuple[list[Point], Block, Home]] = deque()
         """Memory of closed buffers that work in flight may still touch."""
 
     def pool(self, spec: BufferSpec) -> Pool:
@@ -52,7 +52,7 @@ class Heap:
             pool.trim()
         return True
 
-    def bury(self, points: list[Point], block: Block, home: list[Block]) -> None:
+    def bury(self, points: list[Point], block: Block, home: Home) -> None:
         """Let a block be taken again when all points are reached, or lost."""
         if all(point.over() for point in points):
             home.append(block)

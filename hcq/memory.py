@@ -12,7 +12,7 @@ What `alloc` returns holds whatever the memory held before; only pages fresh fro
 from __future__ import annotations
 
 import weakref
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from hcq.errors import OutOfMemoryError, UsageError
 from hcq.uncopied import refuse_copy
@@ -52,6 +52,14 @@ class Block:
         self.offset = offset
         self.size = size
         self.va = chunk.allocation.va + offset
+
+
+class Home(Protocol):
+    """Where a block goes back to: the list of free ones, perhaps behind a last look at it."""
+
+    def append(self, block: Block, /) -> None:
+        """Let the block be taken again."""
+        ...
 
 
 class Chunk:
@@ -220,7 +228,7 @@ class Buffer:
     va: int
 
     def __init__(  # noqa: PLR0917 - positional: one is made an operation
-        self, device: Device, block: Block, home: list[Block], size: int, spec: BufferSpec, label: str
+        self, device: Device, block: Block, home: Home, size: int, spec: BufferSpec, label: str
     ) -> None:
         self._home = home
         self._block: Block | None = block  # after `_home`: from here on `__del__` gives it back

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from hcq.commands import Command, Copy, Exec, Fill, Indirect, Write, operands
 from hcq.errors import UsageError
+from hcq.guards import GUARD_BYTES, Guards
 from hcq.hazards import Access, Draft, Ledger, accesses, number, resolved
 from hcq.waitgraph import HostWait, RoomWait, WaitGraph
 
@@ -62,6 +63,10 @@ class Watch:
         self._live: dict[weakref.ref[Buffer], tuple[int, int, str]] = {}
         """(address, size, label) by buffer: an address may be had anew before its last one is forgotten."""
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
+        self.guards = Guards()
+        """The guard zones behind the device's buffers."""
+        self.guard_bytes = GUARD_BYTES if check else 0
+        """How much larger than asked for a buffer's block is."""
 
     def submission(
         self,
@@ -72,18 +77,22 @@ class Watch:
     ) -> list[Command]:
         """Refuse what is wrong with a submission; return its commands, reordered where they may be."""
         if self.check:
+            self.guards.retire()
+            self.tell()
             values = values or {}
             with _SHARED.lock:
                 for command in todo:
                     self._lifetimes(queue, command)
                     self._limits(queue, command, values)
                 self._drafts[queue] = _SHARED.ledger.draft(queue, label, todo, values)
+            self.guards.judged(queue, todo, values)
         return self.reorder(todo)
 
     def sent(self, queue: Queue, point: Point, words: int) -> None:
         """Enter the submission that was judged last on this queue: so many words, which end at `point`."""
         if not self.check:
             return
+        self.guards.sent(queue, point)
         with _SHARED.lock:
             draft = self._drafts.pop(queue, None) or _SHARED.ledger.draft(queue, "", [], {})
             _SHARED.ledger.commit(draft, point.signal, point.value - point.signal.base)
@@ -95,6 +104,7 @@ class Watch:
         with _SHARED.lock:
             for queue in queues:
                 self._drafts.pop(queue, None)
+            self.guards.recovered()
             _SHARED.ledger.recovered(queues)
             _SHARED.waits.recovered(queues)
 
@@ -180,6 +190,16 @@ class Watch:
         if self.check:
             with _SHARED.lock:
                 _SHARED.ledger.host_saw(signal, value)
+            self.guards.retire()
+
+    def look(self) -> None:
+        """Raise `UsageError` when a buffer of the device was run past."""
+        self.guards.look()
+        self.tell()
+
+    def tell(self) -> None:
+        """Raise `UsageError` with the overruns that were found and not told yet."""
+        self.guards.tell()
 
     def wait_graph(self) -> list[str]:
         """Return in words which queues cannot go on, and why."""
@@ -188,6 +208,7 @@ class Watch:
 
     def refused(self, queue: Queue) -> None:
         """Forget the submission that was judged last on this queue: it was not sent."""
+        self.guards.refused(queue)
         with _SHARED.lock:
             self._drafts.pop(queue, None)
             _SHARED.waits.unblock()

@@ -229,3 +229,12 @@ def test_closed_device_refuses_everything(name: str) -> None:
         with pytest.raises(hcq.UsageError, match="closed"):
             refused()
     assert point.done()
+
+
+def test_a_kernel_that_overruns_its_buffer_is_named(lab: Lab):
+    source = lab.words(8)
+    out = lab.words(4, label="short")
+    commands = lab.run(lab.queue.record(), "copy", out, source, groups=(8, 1, 1))
+    with pytest.raises(hcq.UsageError, match=r"overrun: .*'short' of 16 bytes.*past the end(.|\n)*copy"):
+        lab.queue.submit(commands).wait(timeout_s=HANG_S)
+    lab.device.sync()
