@@ -236,8 +236,8 @@ def _same_memory(leaves: Leaves) -> Leaves:
 
 def _runner(plan: Plan, nbytes: int) -> Callable[[Leaves], Leaves]:
     alloc = plan.device.hcq.alloc
-    inputs, count = plan.inputs, len(plan.kernels)
-    replay = None if plan.executable is None else plan.replay if plan.large else plan.executable.replay
+    inputs, count, large = plan.inputs, len(plan.kernels), plan.large
+    replay = None if plan.executable is None else plan.replay if large else plan.executable.replay
 
     def run(leaves: Leaves) -> Leaves:
         out = alloc(nbytes)
@@ -245,14 +245,14 @@ def _runner(plan: Plan, nbytes: int) -> Callable[[Leaves], Leaves]:
             given = [leaves[i].buffer for i in inputs]
             given.append(out)
             replay(given)
-            if not plan.large:
+            if not large:
                 stats.kernels += count
                 stats.launches += 1
-        if CAPTURE.now is not None:
-            CAPTURE.now.record(plan, [leaf.buffer for leaf in leaves], [out])
         leaf = Leaf(out)
-        if CAPTURE.now is not None:
-            CAPTURE.now.made(leaf)
+        seen = CAPTURE.now
+        if seen is not None:
+            seen.record(plan, [leaf.buffer for leaf in leaves], [out])
+            seen.made(leaf)
         return (leaf,)
 
     return run

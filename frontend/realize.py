@@ -70,14 +70,14 @@ def realize_one(t: Tensor) -> None:
             check_concrete(t)
             run = build_run(e)
         old = t.leaves  # not let go of between the two lines, so that no other thread sees only the first
-        t.leaves = run(old)
+        t.leaves = new = run(old)
         t.expr = e.leaf
         if t.recipe.__class__ is Rebound:
             PENDING.pop(id(t), None)
-            t.recipe = Rebound(None, BORROWED if t.leaves is old else 0)
+            t.recipe = Rebound(None, BORROWED if new is old else 0)
             follow(t)
         else:
-            t.recipe = None if t.leaves is not old else Rebound(None, BORROWED)
+            t.recipe = None if new is not old else Rebound(None, BORROWED)
         if t.used:
             EPOCH[0] += 1
             t.epoch = EPOCH[0]

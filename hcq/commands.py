@@ -8,7 +8,7 @@ whole starts after the effects of the queue's previous one are visible.
 from __future__ import annotations
 
 import enum
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -192,15 +192,17 @@ class CommandBuffer:
             raise UsageError(
                 f"kernel {program.name} recorded for a {self.kind.value} queue; record it for a compute queue"
             )
-        shape: Any = (groups, threads)
-        for one in shape:
-            if one.__class__ is not tuple or len(one) != 3:
-                groups, threads = _three(program, "groups", groups), _three(program, "threads", threads)
-        if 0 in groups:
-            raise UsageError(f"kernel {program.name}: {groups} groups, wanted at least 1 along each axis")
+        try:
+            gx, gy, gz = groups
+            tx, ty, tz = threads
+        except (TypeError, ValueError):
+            raise _not_three(program, groups, threads) from None
+        shape = gx, gy, gz
+        if 0 in shape:
+            raise UsageError(f"kernel {program.name}: {shape} groups, wanted at least 1 along each axis")
         if args.epoch != self.epoch:
             self.epoch = -1
-        self.commands.append(Exec(program, args, groups, threads))
+        self.commands.append(Exec(program, args, shape, (tx, ty, tz)))
         return self
 
     def copy(self, dst: Pointer, src: Pointer, size: Word | None = None) -> Self:
@@ -297,18 +299,16 @@ def _of_signal(signal: Point | Signal, value: Word) -> tuple[Signal, Word]:
     return signal, number  # type: ignore[return-value]  # it has a base: a Signal
 
 
-def _three(program: Program, what: str, value: Any) -> Any:
-    """Return three numbers as a tuple, or say what was given instead."""
-    try:
-        found = tuple(value)
-    except TypeError:
-        found = ()
-    if len(found) != 3:
-        raise UsageError(
-            f"kernel {program.name}: {what}={value!r}, wanted three, along x, y and z\n"
-            f"hint: {what}=({value if isinstance(value, int) else 4}, 1, 1)"
-        )
-    return found
+def _not_three(program: Program, groups: Any, threads: Any) -> UsageError:
+    """Return the error of a launch whose groups or threads are not three numbers."""
+    what, value = "groups", groups
+    with suppress(TypeError):
+        if len(tuple(groups)) == 3:
+            what, value = "threads", threads
+    return UsageError(
+        f"kernel {program.name}: {what}={value!r}, wanted three, along x, y and z\n"
+        f"hint: {what}=({value if isinstance(value, int) else 4}, 1, 1)"
+    )
 
 
 def _aligned(pointer: Pointer, align: int, what: str) -> None:

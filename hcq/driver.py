@@ -117,10 +117,10 @@ class Ring(Protocol):
     """Most words that one submission may have."""
     submissions: int
     """Most submissions that can be in the ring at once."""
-    stalled: Callable[[], None]
-    """Called while `submit` waits for room, at least every few milliseconds; the queue sets it.
+    stalled: Callable[[int], None]
+    """Called with the number of words while `submit` waits for room, at least every few milliseconds.
 
-    What it raises ends `submit`, with nothing sent.
+    The queue sets it. What it raises ends `submit`, with nothing sent.
     """
 
     @property

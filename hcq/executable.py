@@ -47,6 +47,7 @@ class Executable:
         "_epochs",
         "_limit",
         "_pointers",
+        "_queue",
         "_replicas",
         "_short",
         "_tails",
@@ -79,7 +80,8 @@ class Executable:
         self._pointers = pointer_params(params, segments)
         self._tails: dict[Queue, Point] = {}
         """Where the last replay ends in each queue."""
-        queue = segments[0].queue
+        self._queue = queue = segments[0].queue
+        """The queue of the first segment."""
         quiet = queue.watch is None and not queue.device.trace and not queue.device.profile
         self._short = len(segments) == 1 and quiet
         """Whether replays may take the short way: one queue, nobody watches."""
@@ -174,8 +176,7 @@ class Executable:
         """
         if after or not self._short or timeout_s is not None:
             return self._replay(given, after, timeout_s)
-        (segment,) = self.segments
-        queue = segment.queue
+        queue = self._queue
         if queue.refusal is not None:  # before the lock too: after a fork nobody releases it
             raise queue.refusal()
         with queue.lock:
@@ -190,7 +191,7 @@ class Executable:
             signal = point.signal
             prebuilt = replica.prebuilt[0]
             if prebuilt is None or prebuilt.signals[0] is not signal:
-                prebuilt = replica.ring_words(segment, ())
+                prebuilt = replica.ring_words(self.segments[0], ())
             if prebuilt.single >= 0:
                 prebuilt.stream.words[prebuilt.single] = point.value - signal.base
             else:

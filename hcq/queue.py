@@ -56,7 +56,6 @@ class Queue:
         "_inflight",
         "_most",
         "_patience",
-        "_sending",
         "_stall",
         "_stream",
         "device",
@@ -93,10 +92,8 @@ class Queue:
         self._arguments = ArgumentRing(device, self.retire_oldest, label=self.label)
         self._stream = Stream(device.info.word_bits, self._arguments)
         self._arguments.start(self._stream)
-        self._patience: float | None = None
-        """How many seconds the running submission may wait for room."""
-        self._sending = self._stream
-        """What was handed to the ring last."""
+        self._patience = -1, 0.0
+        """A value of the timeline, and how many seconds its submission may wait for room."""
         self._stall = -1, 0.0, 0.0
         """Which value of the timeline waits for room, since when, and when to look next at why."""
         self.ring.stalled = _weakly(self)
@@ -169,12 +166,13 @@ class Queue:
         timeout_s: float | None = None,
     ) -> Point:
         """Encode and ring `todo` and the timeline's next value. The lock is held."""
-        self._patience = timeout_s
         stream, arguments = self._stream, self._arguments
         stream.clear()  # at the start: what an interrupt left there is of no use
         if arguments.extra:
             arguments.finish(stream)
         point = self.timeline.next()
+        if timeout_s is not None:
+            self._patience = point.value, timeout_s
         try:
             self._encoder.encode(todo, stream)
             if stream.patches:
@@ -189,27 +187,33 @@ class Queue:
             arguments.finish(stream)
             self._refused()
             raise
-        self.submit_prebuilt(stream, point, kept, timeout_s)
+        self.submit_prebuilt(stream, point, kept)
         return point
 
     def _refused(self) -> None:
+        self._patience = -1, 0.0  # the value is handed out again
         if self.watch is not None:
             self.watch.refused(self)
 
-    def _stalled(self) -> None:
+    def _stalled(self, words: int) -> None:
         """Look, while a submission waits for room: raise when none can come, or the time is over."""
         now = time.monotonic()
         value = self.timeline.value
         if self._stall[0] != value:
             self._stall = value, now, now
         _, start, look = self._stall
-        patience = self._patience
+        patience = self._limit()
         if patience is not None and now - start >= patience:
             raise self._timeout(now - start)
         if now < look:
             return
         self._stall = value, start, now + POLL_S
-        self.device.poll_room(self, len(self._sending.words), timed=patience is not None)
+        self.device.poll_room(self, words, timed=patience is not None)
+
+    def _limit(self) -> float | None:
+        """Return how many seconds the running submission may wait for room; None: as long as it takes."""
+        value, seconds = self._patience
+        return seconds if value == self.timeline.value else None
 
     def _timeout(self, waited_s: float) -> SignalTimeout:
         """Return the error of a submission for which there was no room in time."""
@@ -274,7 +278,8 @@ class Queue:
         Interrupted, the words may be on their way: what they use is kept, and the value is not used again.
         """
         self._sweep()
-        self._patience, self._sending = timeout_s, stream
+        if timeout_s is not None:
+            self._patience = point.value, timeout_s
         inflight = self._inflight
         inflight.append((point, kept, self._stream.at))
         try:
@@ -330,7 +335,7 @@ class Queue:
         point = self._inflight[0][0]
         if point.value > self.timeline.last.value:
             return False  # all that is in flight was interrupted and may never have been sent
-        point.wait(timeout_s=self._patience)
+        point.wait(timeout_s=self._limit())
         self._sweep()
         return True
 
@@ -393,13 +398,13 @@ class Queue:
         return f"<Queue {self.label}>"
 
 
-def _weakly(queue: Queue) -> Callable[[], None]:
+def _weakly(queue: Queue) -> Callable[[int], None]:
     """Return what a ring calls when it has no room: drivers outlive devices that were dropped."""
     ref = weakref.ref(queue)
 
-    def stalled() -> None:
+    def stalled(words: int) -> None:
         found = ref()
         if found is not None:
-            found._stalled()  # noqa: SLF001 - of this module
+            found._stalled(words)  # noqa: SLF001 - of this module
 
     return stalled

@@ -54,7 +54,8 @@ class Stream:
 
         `align` is a power of two, at least 8. A number that does not fit u64 is a `UsageError`.
         """
-        size = 8 * len(qwords)
+        count = len(qwords)
+        size = 8 * count
         at = (self.at + align - 1) & -align
         if at + size > self.limit:
             self.memory.room(self, size + align)
@@ -65,7 +66,7 @@ class Stream:
                 qwords = array("Q", qwords)
             except (OverflowError, TypeError) as error:
                 raise UsageError(f"argument memory takes u64 words: {error}") from None
-        self.view[first : first + len(qwords)] = qwords
+        self.view[first : first + count] = qwords
         self.at = at + size
         return self.base + at
 

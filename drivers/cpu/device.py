@@ -86,7 +86,7 @@ CONTROL_TIMES = 2048
 """Where its timespecs lie."""
 
 
-def nothing() -> None:
+def nothing(_words: int) -> None:
     """Do nothing."""
 
 
@@ -101,7 +101,7 @@ class CpuRing:
         self._write = 0
         self._read = 0
         """What `queue.read` was when last looked at."""
-        self.stalled: Callable[[], None] = nothing
+        self.stalled: Callable[[int], None] = nothing
         """See `hcq.driver.Ring`; the two below, too."""
         self.words = _RING_WORDS
         self.submissions = RING_PACKETS
@@ -152,7 +152,7 @@ class CpuRing:
         while queue.read < needed:
             device.native_space(self._state, wanted, device.poll_va)
             if queue.read < needed:
-                self.stalled()
+                self.stalled(size // 8)
             report = device.fault()
             if report is not None:
                 raise DeviceFault(report)

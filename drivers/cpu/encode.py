@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from drivers.cpu import layouts
 from drivers.cpu.layouts import PACKET_WORDS
-from drivers.cpu.program import CpuProgram
 from hcq.commands import (
     Barrier,
     Copy,
@@ -25,6 +24,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from drivers.cpu.program import CpuProgram
     from hcq.bits import BitStruct
     from hcq.commands import Command
     from hcq.params import Word
@@ -94,8 +94,7 @@ def _barrier(_command: Barrier, out: Stream) -> None:
 
 
 def _exec(command: Exec, out: Stream) -> None:
-    program, args = command.program.loaded, command.args
-    assert isinstance(program, CpuProgram)  # the queue's device loaded it
+    program, args = cast("CpuProgram", command.program.loaded), command.args
     if command.threads != ONE_THREAD:
         raise UsageError(
             f"kernel {program.image.name}: a workgroup here has one thread, {command.threads} were given"

@@ -38,7 +38,7 @@ _TAIL_WORDS: Final = push.SEM_WORDS
 """What the ring adds to a submission: the release of its number."""
 
 
-def _nothing() -> None:
+def _nothing(_words: int) -> None:
     """Do nothing."""
 
 
@@ -58,7 +58,7 @@ class NvRing:
         self._setup = setup
         self._refresh = refresh
         self._fault = fault
-        self.stalled: Callable[[], None] = _nothing
+        self.stalled: Callable[[int], None] = _nothing
         """See `hcq.driver.Ring`; `words` and `submissions`, too."""
         self.memory: Memory = memories.push(_PUSH_START + PUSH_BYTES, label=f"push buffer of {channel.label}")
         view = self.memory.view
@@ -158,7 +158,7 @@ class NvRing:
             report = self._fault()
             if report is not None:
                 raise DeviceFault(report)
-            self.stalled()
+            self.stalled(count)
             time.sleep(_NAP_S)
 
     def reclaim(self) -> int:

@@ -122,7 +122,7 @@ class FakeRing:
     packets: deque[tuple[int, ...]] = field(default_factory=deque)
     submits: int = 0
     closed: bool = False
-    stalled: Callable[[], None] = lambda: None
+    stalled: Callable[[int], None] = lambda _words: None
     submissions: int = 1 << 20
 
     @property
@@ -138,7 +138,7 @@ class FakeRing:
             self.device.interrupt = False
             raise KeyboardInterrupt
         while self.device.full:
-            self.stalled()
+            self.stalled(len(stream.words))
             time.sleep(0.0001)
         if len(stream.words) > self.device.ring_words:
             raise UsageError(f"{len(stream.words)} words do not fit a ring of {self.device.ring_words}")
