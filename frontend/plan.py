@@ -10,6 +10,7 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler import graph
@@ -50,6 +51,7 @@ MOST_BYTES: Final = (1 << 63) - 1
 LARGE_BYTES: Final = 1 << 20
 """From so many bytes on, an executable lets go of the buffers that it was bound to at once."""
 
+_BUFFER: Final = attrgetter("buffer")
 Part = tuple[Expr, tuple[int, ...]]
 
 
@@ -191,7 +193,7 @@ def build_run(e: Expr) -> Callable[[Leaves], Leaves]:
         return e.run
     device = Device[e.device]
     plan = build([(e, tuple(range(e.n)))], (-1,), device)
-    run = e.run = _runner(plan, prod(e.shape) * e.dtype.itemsize or 1)
+    run = e.run = _runner(plan, e.n, prod(e.shape) * e.dtype.itemsize or 1)
     if plan.limits is not None:
         run = e.run = partial(_checked, plan, run)
     PLANS.add(e, plan, _forget_run)
@@ -234,17 +236,16 @@ def _same_memory(leaves: Leaves) -> Leaves:
     return leaves
 
 
-def _runner(plan: Plan, nbytes: int) -> Callable[[Leaves], Leaves]:
+def _runner(plan: Plan, leaf_count: int, nbytes: int) -> Callable[[Leaves], Leaves]:
     alloc = plan.device.hcq.alloc
     inputs, count, large = plan.inputs, len(plan.kernels), plan.large
+    whole = tuple(inputs) == tuple(range(leaf_count))
     replay = None if plan.executable is None else plan.replay if large else plan.executable.replay
 
     def run(leaves: Leaves) -> Leaves:
         out = alloc(nbytes)
         if replay is not None:
-            given = [leaves[i].buffer for i in inputs]
-            given.append(out)
-            replay(given)
+            replay([*map(_BUFFER, leaves if whole else [leaves[i] for i in inputs]), out])
             if not large:
                 stats.kernels += count
                 stats.launches += 1

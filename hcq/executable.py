@@ -185,6 +185,8 @@ class Executable:
             if self.closed:
                 return self._replay(given, after, None)  # closed meanwhile: it says so
             replica = self._next()
+            if self._epochs[0] != queue.device.closes:
+                self._verify()
             if given != replica.kept.given:
                 self._bind(replica, given)
             point = queue.timeline.next()
@@ -242,8 +244,6 @@ class Executable:
             for queue, point in zip(self.queues, points, strict=False):
                 queue.cover(point)
                 point.wait(timeout_s=timeout_s)
-        if self._epochs[0] != self.devices[0].closes or len(self._epochs) > 1:
-            self._verify()
         return replica
 
     def _verify(self) -> None:
@@ -273,6 +273,7 @@ class Executable:
         if refused is not None:
             raise refused
         replica = self._next(timeout_s)
+        self._verify()
         if given != replica.kept.given:
             self._bind(replica, given)
         tails = dict(self._tails)
