@@ -223,7 +223,10 @@ class Program:
                 self.wrong.append(f"timestamps {before.ticks} and {after.ticks} on {queue}")
 
     def graph(self) -> None:
-        """A chain of kernels with an open argument, replayed with two inputs."""
+        """A chain of kernels with an open argument, replayed with three inputs by turns.
+
+        An executable has two sets of argument memory: with three inputs each set is rebound at every use.
+        """
         queue, count = self.device.compute, self.programs["count"]
         cells = [self.words(4) for _ in range(5)]
         graph = hcq.Graph()
@@ -234,8 +237,8 @@ class Program:
             commands.exec(count, args, groups=ONE, threads=ONE).barrier()
         graph.add(queue, commands)
         executable = graph.compile()
-        inputs = [self.words(4, 10), self.words(4, 20)]
-        for source in inputs * 6:
+        inputs = [self.words(4, 10), self.words(4, 20), self.words(4, 30)]
+        for source in inputs * 4:
             executable.submit({start: source}).wait(timeout_s=WAIT_S)
             self.expect("a replayed chain", cells[-1], [source.host().cast("I")[0] + 4])
         executable.close()
