@@ -1,4 +1,4 @@
-"""Run what CI checks besides the tests: lint, types, layering, and what the wheel holds.
+"""Run what CI checks besides the tests: lint, types, types as users see them, layering, and the wheel.
 
 `python -m tools.check` runs everything; `python -m tools.check ruff mypy` only those. Exits non-zero when one
 failed.
@@ -31,6 +31,11 @@ def mypy() -> bool:
     return _command("mypy")
 
 
+def users() -> bool:
+    """Check the programs of users, strictly: what the public names are to a type checker."""
+    return _command("mypy", "--strict", "tests/house/typed_program.py", "examples/digits.py")
+
+
 def layers() -> bool:
     """Check who imports whom."""
     program = Path(sys.executable).with_name("lint-imports")
@@ -59,7 +64,7 @@ def wheel() -> bool:
     return seen == PACKAGES
 
 
-CHECKS = {"ruff": ruff, "mypy": mypy, "layers": layers, "wheel": wheel}
+CHECKS = {"ruff": ruff, "mypy": mypy, "users": users, "layers": layers, "wheel": wheel}
 
 
 def main() -> int:
