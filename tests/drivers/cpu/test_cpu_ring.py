@@ -11,7 +11,7 @@ from drivers.cpu import layouts
 from drivers.cpu.device import RING_PACKETS, CpuDevice
 from drivers.cpu.layouts import Op
 from hcq.errors import DeviceFault, UsageError
-from tests.drivers.cpu.rig import COMPUTE, Box, finish, send, set_, until, wait_
+from tests.drivers.cpu.rig import COMPUTE, Box, finish, rest, send, set_, until, wait_
 
 
 def test_full_ring_sleeps_until_there_is_room(device: CpuDevice) -> None:
@@ -55,6 +55,20 @@ def test_a_ring_asked_between_two_packets_looks_at_no_signal(device: CpuDevice) 
         queue.stuck, queue.first, queue.second, queue.op = begun, operand, 3, Op.WAIT
         assert (told in ring.stuck()) if told else not ring.stuck()
     queue.stuck = queue.op = 0
+
+
+@pytest.mark.parametrize(
+    ("behind", "told"),
+    [(0, "it is 0"), (1, "it is 0, 1 packet behind it"), (2, "it is 0, 2 packets behind it")],
+)
+def test_a_stuck_ring_counts_the_packets_behind(device: CpuDevice, behind: int, told: str) -> None:
+    ring, box = device.ring(COMPUTE, 0), Box(device)
+    send(ring, wait_(box.va, 7), *[set_(box.va + 64, k + 1) for k in range(behind)])
+    until(ring.stuck)
+    assert ring.stuck().endswith(told)
+    box.words[0] = 7
+    device.signal_written(box.va)
+    rest(ring)
 
 
 def test_stream_larger_than_the_ring_is_refused(device: CpuDevice) -> None:

@@ -1,0 +1,30 @@
+"""Tests that interrupt themselves also pass where interrupts are ignored, as in a run under `nohup`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+INTERRUPTED = (
+    "tests/hcq/test_process.py::test_ctrl_c_ends_a_wait",
+    "tests/drivers/cpu/test_cpu_process.py::test_ctrl_c_ends_a_wait_at_once",
+    "tests/conformance/test_contract_process.py::test_ctrl_c_ends_a_wait_at_once[cpu]",
+)
+IGNORING = 'trap "" HUP INT; exec "$@"'
+
+
+def test_tests_that_interrupt_pass_where_interrupts_are_ignored():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *INTERRUPTED]
+    done = subprocess.run(
+        ["/bin/sh", "-c", IGNORING, "sh", *command],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(INTERRUPTED)} passed" in done.stdout
