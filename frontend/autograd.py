@@ -23,7 +23,7 @@ from frontend.device import LOCK
 from frontend.error_function import ERF
 from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
 from frontend.lazy import BORROWED, EPOCH, Rebound, apply, make, method, refresh, traced
-from frontend.marks import state_of, wanting
+from frontend.marks import Past, state_of, wanting
 from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant, ruled
 from frontend.picking import PICK, PLACE
@@ -101,21 +101,21 @@ def between(root: Node, wanted: set[Node]) -> list[Node]:
         if node in reaches:
             stack.pop()
             continue
-        sources = _sources(node)
-        waiting = [s for s in sources if s not in reaches]
+        under = sources(node)
+        waiting = [s for s in under if s not in reaches]
         if waiting:
             stack += waiting
             continue
         stack.pop()
-        reaches[node] = node in wanted or any(reaches[s] for s in sources)
+        reaches[node] = node in wanted or any(reaches[s] for s in under)
         if reaches[node]:
             order.append(node)
     order.reverse()
     return order
 
 
-def _sources(node: Node) -> list[Node]:
-    """Return the sources through which gradients flow.
+def sources(node: Node) -> list[Node]:
+    """Return the sources of a node through which gradients flow.
 
     Floats, under an operation that has a rule and is not constant; not the values that a rule stands for.
     """
@@ -137,12 +137,12 @@ def _vjp(like: Tensor, root: Node, seed: Node, wanted: Sequence[Node]) -> list[N
         e = node[0]
         if g is None or not e.src or e.op not in RULES:
             continue
-        sources = [inside(node, i) for i in range(len(e.src))]
-        flowing = _sources(node)
+        given = [inside(node, i) for i in range(len(e.src))]
+        flowing = sources(node)
         if not flowing:
             continue
-        found = RULES[e.op](g, make(like, node), tuple([make(like, s) for s in sources]))
-        for source, part in zip(sources, found, strict=True):
+        found = RULES[e.op](g, make(like, node), tuple([make(like, s) for s in given]))
+        for source, part in zip(given, found, strict=True):
             if part is not None and source in flowing:
                 before = gradients_of.get(source)
                 gradients_of[source] = part if before is None else before + part
@@ -163,8 +163,8 @@ def gradient(self: Tensor, *targets: Tensor, gradient: Tensor | None = None) -> 
         if g is None:
             raise UsageError(
                 f"gradient: target {i} ({t!r}) is not part of what {self!r} was computed from\n"
-                "hint: a tensor realized in between is a fresh start: keep it pending, or name it; "
-                "one on another device wants requires_grad before it is moved"
+                "hint: a tensor realized in between is a fresh start: keep it pending, or name it; a "
+                "target wants requires_grad before what leads to it is moved, or its value asked for"
             )
     return [g for g in found if g is not None]
 
@@ -210,6 +210,13 @@ def _across(
         new = _gradients(root, [*targets, *stands], start)
         found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
         for leaf, g in zip(here, new[len(targets) :], strict=True):
+            if g is not None and leaf.origin.spent:
+                raise UsageError(
+                    f"backward of {self!r}: it was computed from a {leaf.origin.there.dtype.name} tensor of "
+                    f"shape {leaf.origin.there.shape} whose backward has run and whose value was asked for: "
+                    "what that was computed from is gone\n"
+                    "hint: detach() it, or call backward once, on the sum"
+                )
             total = _sum(waiting.get(leaf), g)
             if total is not None:
                 waiting[leaf] = total
@@ -229,7 +236,11 @@ def _leading(moved: list[Leaf], targets: Sequence[Tensor]) -> set[Leaf]:
     useful: set[Leaf] = set()
     for leaf in moved:
         leaves = set(leaf.origin.leaves)
-        if not useful.isdisjoint(leaves) or any(t.leaves and leaves.issuperset(t.leaves) for t in targets):
+        if (
+            leaf.origin.spent
+            or not useful.isdisjoint(leaves)
+            or any(t.leaves and leaves.issuperset(t.leaves) for t in targets)
+        ):
             useful.add(leaf)
     return useful
 
@@ -292,7 +303,9 @@ def carried(self: Tensor) -> Tensor:
 def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
     """Add the gradient of self to `.grad` of every tensor with requires_grad that it depends on; return self.
 
-    Call it before self is realized: a realized tensor no longer knows what it came from.
+    Its value may be asked for before (`item`, `numpy`, ...), but `realize()` is a fresh start: a realized
+    tensor no longer knows what it came from. It has let go of that, too, when its backward has run and its
+    value was asked for.
     """
     with LOCK:
         _add_gradients(self, gradient)
@@ -307,7 +320,7 @@ def _add_gradients(self: Tensor, gradient: Tensor | None) -> None:
     if e.op is PARAM and not moved and not any(t is self for t in targets):
         raise UsageError(
             f"backward of {self!r}: it is realized and no longer knows what it was computed from\n"
-            "hint: call backward() first, then item() or realize()"
+            "hint: call backward() first, then realize(); item() and numpy() may come before"
         )
     found = gradients_or_none(self, targets, gradient)
     if all(g is None for g in found):
@@ -320,3 +333,8 @@ def _add_gradients(self: Tensor, gradient: Tensor | None) -> None:
             state = state_of(t)
             state.value = g if state.value is None else state.value + g
             state.of = weakref.ref(self)
+            state_of(state.value).past = Past.CUT
+    if e.op is not PARAM:
+        state_of(self).past = Past.SPENT
+    elif self.leaves[0].origin is not None and self.leaves[0].origin.looked:
+        self.leaves[0].origin = self.leaves[0].origin.after()

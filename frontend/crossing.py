@@ -7,8 +7,7 @@ was moved from (`frontend.storage.Origin`), with the memory under it, so that gr
 
 from __future__ import annotations
 
-from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType
 from frontend.autograd import between
@@ -19,13 +18,11 @@ from frontend.marks import wanting
 from frontend.ops.casts import cast
 from frontend.plan import CAPTURE
 from frontend.realize import realize_one
-from frontend.storage import Origin, bytes_of, of_bytes
+from frontend.storage import NUMBERS, Origin, bytes_of, of_bytes
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
-
-_NUMBERS: Final = count()
 
 
 def to(self: Tensor, device: str | DType | None) -> Tensor:
@@ -49,7 +46,7 @@ def to(self: Tensor, device: str | DType | None) -> Tensor:
     new = of_bytes(self.__class__, bytes_of(source), source.expr.shape, source.expr.dtype, name)
     if differentiable is not None:
         expr, leaves = differentiable
-        new.leaves[0].origin = Origin(next(_NUMBERS), new.expr, expr, leaves)
+        new.leaves[0].origin = Origin(next(NUMBERS), new.expr, expr, leaves)
     return new
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,19 +17,31 @@ if TYPE_CHECKING:
     from frontend.tensor import Tensor
 
 
+class Past(Enum):
+    """What a pending tensor keeps of what it was computed from when its value is looked at."""
+
+    KEPT = auto()
+    """All that its gradient needs."""
+    SPENT = auto()
+    """Nothing, as its backward has run; a gradient that would flow through it is refused."""
+    CUT = auto()
+    """Nothing: it is a gradient that `backward` gave."""
+
+
 class Gradient:
     """What a tensor that takes part in differentiation keeps.
 
     Whether it wants a gradient, and the gradient.
     """
 
-    __slots__ = ("of", "value", "wanted")
+    __slots__ = ("of", "past", "value", "wanted")
 
     def __init__(self) -> None:
         self.wanted: bool | None = None
         self.value: Tensor | None = None
         self.of: weakref.ref[Tensor] | None = None
         """The tensor whose backward gave the value."""
+        self.past = Past.KEPT
 
 
 _wanting: Final[dict[int, weakref.ref[Any]]] = {}
@@ -69,6 +82,11 @@ def state_of(t: Tensor) -> Gradient:
     except AttributeError:
         t.state = Gradient()
         return t.state
+
+
+def anyone() -> bool:
+    """Return whether any tensor has requires_grad."""
+    return bool(_wanting)
 
 
 def wanting() -> list[Tensor]:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import struct
 import weakref
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,7 +59,7 @@ class Leaf:
     home: Home | None
     """The buffer as a target of assigns, made by the first one; None before, and for a copy."""
     origin: Any
-    """What it was moved from, an `Origin`; None when no gradient flows back."""
+    """What it was moved or computed from, an `Origin`; None when no gradient flows back."""
 
     def __init__(self, buffer: hcq.Buffer) -> None:
         self.buffer = buffer
@@ -120,9 +121,16 @@ UNDERWAY: Final[set[Leaf]] = set()
 """Leaves that tensors already have while the launch that writes them is being submitted, under `LOCK`."""
 
 
+NUMBERS: Final = count()
+"""Of origins."""
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a leaf was moved from: a part on another device, kept so that gradients flow back to it."""
+    """What a leaf came from, kept so that gradients flow back to it.
+
+    A part on another device, from which it was moved; or, `looked`, the part whose value was looked at.
+    """
 
     number: int
     """Grows: what a leaf came from has only leaves with lesser numbers."""
@@ -130,10 +138,17 @@ class Origin:
     """The leaf's own expression."""
     expr: Expr
     leaves: Leaves
+    looked: bool = False
+    spent: bool = False
+    """Backward has run: `leaves` are gone, and a gradient that would flow there is refused."""
+
+    def after(self) -> Origin:
+        """Return what is left of it when backward has run."""
+        return replace(self, expr=self.there, leaves=(), spent=True)
 
 
 def behind(leaves: Iterable[Leaf]) -> list[Leaf]:
-    """Return every moved leaf among some leaves and what they came from, oldest first."""
+    """Return every leaf with an origin among some leaves and what they came from, oldest first."""
     found: set[Leaf] = set()
     stack = list(leaves)
     while stack:

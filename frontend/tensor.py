@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from frontend import assignment, autograd, copies, crossing, marks
 from frontend.device import Device
 from frontend.expr import PARAM, Expr, Leaves, Part, leaf_expr
+from frontend.history import look
 from frontend.lazy import EPOCH, Rebound, same
 from frontend.methods import Methods
 from frontend.operators import Operators
@@ -200,7 +201,7 @@ class Tensor(Methods, Operators):
                 "hint: return the tensor and ask outside"
             )
         if self.recipe.__class__ is Rebound or not aliased(self.expr):
-            realize_one(self)
+            look(self)
         else:
             check_concrete(self)
         return bytes_of(self)

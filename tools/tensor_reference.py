@@ -21,6 +21,8 @@ Every method of `frontend.Tensor`, by the file that says what it does. Operators
 Values and gradients at kinks, ties, zeros and infinities are PyTorch's unless a method says otherwise.
 Slices and what only moves elements are views: a write to one changes the tensor that it was taken from
 ([ADR 12](../adr/0012-views-share-elements-writes-copy-by-versions.md) says what is a view and what is not).
+Asking for a value (`item`, `numpy`, ...) takes no gradient away; `realize()` is a fresh start
+([ADR 14](../adr/0014-a-look-at-a-value-keeps-its-gradient.md)).
 Written by `python -m tools.reference`.
 """
 NAMES = """## Other names of arguments

@@ -1,0 +1,101 @@
+"""What a tensor keeps of its past when its value is looked at: `item`, `numpy`, ... before `backward`.
+
+Looking at a value computes it, and the tensor is a leaf from then on. Where a gradient would flow through it
+to a tensor with requires_grad, the leaf keeps what it was computed from (`frontend.storage.Origin`, as a leaf
+does that was moved from another device), so that `backward` finds its way. `realize()` keeps nothing: it is a
+fresh start.
+
+A past is let go of with the leaf; when `backward` of its tensor has run; and when no tensor with
+requires_grad has the value any more that it was computed from, as after a step of an optimiser. So the pasts
+of a loop's steps do not become a chain. Tensors that were assigned to keep none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from frontend.autograd import sources
+from frontend.device import LOCK, Device
+from frontend.expr import PARAM, TABLE, Expr
+from frontend.lazy import EPOCH, Rebound, refresh
+from frontend.marks import Past, anyone, wanting
+from frontend.realize import check_concrete, realize_one
+from frontend.storage import NUMBERS, Leaf, Origin, behind
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+def look(t: Tensor) -> None:
+    """Compute a pending tensor so that its value can be read; gradients still flow through it."""
+    if not anyone() or not t.expr.dtype.is_float:
+        realize_one(t)
+        return
+    with LOCK:
+        recipe = t.recipe
+        if t.expr.op is PARAM or (recipe.__class__ is Rebound and recipe.home is not None):
+            realize_one(t)
+            return
+        check_concrete(t)
+        if t.epoch != EPOCH[0]:
+            refresh(t)
+        e, leaves = t.expr, t.leaves
+        past = _past(t)
+        kept = _kept(e, leaves) if past is Past.KEPT else ()
+        origin = Origin(next(NUMBERS), e.leaf, e, kept, looked=True) if kept else None
+        if past is Past.SPENT:
+            origin = Origin(next(NUMBERS), e.leaf, e, (), looked=True).after()
+        realize_one(t)
+        if t.leaves[0] not in leaves:
+            t.leaves[0].origin = origin
+
+
+def _past(t: Tensor) -> Past:
+    try:
+        return t.state.past
+    except AttributeError:
+        return Past.KEPT
+
+
+def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the leaves to keep so that a gradient reaches a tensor that wants one; none if it cannot.
+
+    Those through which no gradient flows are kept without their own past.
+    """
+    current = {leaf for t in wanting() for leaf in t.leaves}
+    for leaf in behind(leaves):  # oldest first
+        origin = leaf.origin
+        if not current.isdisjoint(origin.leaves) or origin.spent:
+            current.add(leaf)
+        elif origin.looked:
+            leaf.origin = None  # no tensor wants a gradient any more that would flow there
+    flowing = _flowing(e)
+    if not any(leaves[i] in current for i in flowing):
+        return ()
+    device = Device[e.device]
+    return tuple(
+        [
+            leaf if i in flowing or leaf.origin is None else Leaf(device.copied(leaf.buffer))
+            for i, leaf in enumerate(leaves)
+        ]
+    )
+
+
+def _flowing(e: Expr) -> frozenset[int]:
+    """Return the leaves, by number, that a gradient of an expression flows to."""
+    key = ("flowing", e)
+    found: frozenset[int] | None = TABLE.get(key)
+    if found is None:
+        seen = set()
+        stack: list[Any] = [(e, tuple(range(e.n)))]
+        numbers = set()
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node[0].op is PARAM:
+                numbers.add(node[1][0])
+            stack += sources(node)
+        found = TABLE[key] = frozenset(numbers)
+    return found

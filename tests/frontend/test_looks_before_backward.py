@@ -1,0 +1,208 @@
+"""`item`, `numpy`, ... before `backward`: looking at a value takes no gradient away, as in PyTorch."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from frontend import Tensor, nn
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LOOKS: dict[str, Callable[[Tensor], Any]] = {
+    "item": Tensor.item,
+    "numpy": Tensor.numpy,
+    "tolist": Tensor.tolist,
+    "data": Tensor.data,
+    "float": float,
+}
+
+
+def leaf(*numbers: float) -> Tensor:
+    return Tensor(list(numbers), requires_grad=True)
+
+
+def grad(t: Tensor) -> Any:
+    return None if t.grad is None else t.grad.tolist()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_value_may_be_asked_for_before_backward(look: str) -> None:
+    x = leaf(1.0, 2.0)
+    loss = (x * x).sum()
+    LOOKS[look](loss)
+    loss.backward()
+    assert grad(x) == [2.0, 4.0]
+
+
+def test_asking_twice_changes_nothing() -> None:
+    x = leaf(1.0, 2.0)
+    loss = (x * x).sum()
+    assert loss.item() == loss.item() == 5.0
+    loss.backward()
+    assert loss.item() == 5.0
+    assert grad(x) == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_gradients_flow_through_a_tensor_in_the_middle_that_was_looked_at(late: bool) -> None:  # noqa: FBT001 - a case
+    x = leaf(1.0, 2.0)
+    h = x * 3
+    if not late:
+        h.numpy()
+    loss = (h * h + x).sum()
+    h.numpy()
+    loss.item()
+    loss.backward()
+    assert grad(x) == [19.0, 37.0]
+
+
+def test_gradient_gives_the_same_before_and_after_a_look() -> None:
+    x = leaf(1.0, 2.0)
+    loss = (x.exp() * x).sum()
+    before = loss.gradient(x)[0].tolist()
+    loss.item()
+    assert loss.gradient(x)[0].tolist() == before
+    assert loss.gradient(x)[0].square().sum().gradient(x)[0].shape == (2,)
+
+
+def test_a_look_at_a_cast_to_the_same_dtype_or_a_copy_takes_nothing_away() -> None:
+    for same in (lambda y: y.cast(y.dtype), lambda y: y.to(y.device), lambda y: y.contiguous()):
+        x = leaf(1.0, 2.0)
+        y = (x * x).sum()
+        same(y).numpy()
+        y.backward()
+        assert grad(x) == [2.0, 4.0]
+
+
+def test_what_was_detached_before_a_look_is_constant_after_it() -> None:
+    x = leaf(1.0, 2.0)
+    h = x * 3
+    h.numpy()
+    y = (h.detach() * x).sum()
+    y.item()
+    y.backward()
+    assert grad(x) == [3.0, 6.0]
+
+
+def test_realize_is_a_fresh_start() -> None:
+    x = leaf(1.0, 2.0)
+    loss = (x * x).sum().realize()
+    with pytest.raises(UsageError, match="no longer knows"):
+        loss.backward()
+
+
+def test_in_place_work_on_a_computed_tensor_keeps_its_gradient() -> None:
+    x = leaf(1.0, 2.0)
+    y = x * 2
+    y *= x
+    y.numpy()
+    y.sum().backward()
+    assert grad(x) == [4.0, 8.0]
+
+
+def test_a_second_backward_after_a_look_is_refused_as_what_it_needs_is_gone() -> None:
+    x = leaf(1.0, 2.0)
+    for looks in (("before",), ("after",), ("before", "after")):
+        loss = (x * x).sum()
+        if "before" in looks:
+            loss.item()
+        loss.backward()
+        if "after" in looks:
+            loss.item()
+        with pytest.raises(UsageError, match="backward has run"):
+            loss.backward()
+        with pytest.raises(UsageError, match="backward has run"):
+            (loss * 2 + x.sum()).backward()
+        (loss.detach() * 2 + x.sum()).backward()
+
+
+def train(look: bool) -> tuple[list[float], Any]:  # noqa: FBT001 - a case
+    """Return losses and weights of some steps."""
+    w = leaf(1.0, -1.0)
+    opt = nn.optim.SGD([w], lr=0.1)
+    seen: list[float] = []
+    kept: list[Tensor] = []
+    for step in range(4):
+        opt.zero_grad()
+        loss = ((w * Tensor([1.0 + step, 2.0])).sum() - 1).square()
+        if look:
+            seen.append(loss.item())
+        loss.backward()
+        opt.step()
+        kept.append(loss)
+    return seen or [t.item() for t in kept], w.tolist()
+
+
+def test_steps_that_look_at_the_loss_first_are_the_same_steps() -> None:
+    assert train(look=True) == train(look=False)
+
+
+def past(t: Tensor) -> Any:
+    return t.leaves[0].origin
+
+
+def test_what_backward_used_is_let_go_of() -> None:
+    x = leaf(1.0, 2.0)
+    batch = Tensor([3.0, 4.0])
+    loss = (x * batch).sum()
+    loss.item()
+    memory = weakref.ref(batch.leaves[0])
+    loss.backward()
+    x.grad = None
+    del batch
+    gc.collect()
+    assert memory() is None
+
+
+def test_pasts_of_steps_do_not_become_a_chain() -> None:
+    w = leaf(1.0, 2.0)
+    total = Tensor([0.0, 0.0])
+    leaves = []
+    for step in range(4):
+        total = total * 0.5 + w * (step + 1)
+        total.numpy()
+        leaves.append(weakref.ref(total.leaves[0]))
+        w.assign(w * 0.5).realize()
+    gc.collect()
+    assert [ref() is not None for ref in leaves] == [False, False, True, True]
+    assert total.numpy().shape == (2,)
+
+
+def test_what_was_detached_is_kept_without_its_past() -> None:
+    w = leaf(1.0, 2.0)
+    h = w * 1
+    leaves = []
+    for _ in range(4):
+        h = h.detach() * 0.5 + w
+        h.numpy()
+        leaves.append(weakref.ref(h.leaves[0]))
+    gc.collect()
+    assert [ref() is not None for ref in leaves] == [False, False, False, True]
+    h.sum().backward()
+    assert grad(w) == [1.0, 1.0]
+
+
+def test_nothing_is_kept_where_no_gradient_is_wanted() -> None:
+    x, w = Tensor([1.0, 2.0]), leaf(1.0, 2.0)
+    for y in (x * 2, w.detach() * 2, (w > 1).float(), w.argmax().float()):
+        y.numpy()
+        assert past(y) is None
+    loss = (w * x).sum()
+    loss.backward()
+    assert w.grad is not None
+    w.grad.numpy()
+    assert past(w.grad) is None
+
+
+def test_an_assigned_tensor_keeps_no_past() -> None:
+    w, state = leaf(1.0, 2.0), Tensor([0.0, 0.0])
+    for _ in range(2):
+        state.assign(state * 0.5 + w)
+        state.numpy()
+        assert past(state) is None
