@@ -1,6 +1,6 @@
 """Views: tensors that share their elements with the tensor that they were taken from.
 
-What indexing by slices and whole numbers, reshape, permute, transpose, flip, expand, shrink, ... give is a
+What indexing by slices and whole numbers, reshape, permute, transpose, expand, shrink, ... give is a
 view: a write to it changes the tensor that it was taken from and all other views of that, and a write to that
 changes the view. A tensor stays an expression over leaves, so nothing is shared in memory: a write builds the
 new whole (`put_back`), and every other tensor of the family is derived anew (`frontend.assignment`).

@@ -115,7 +115,10 @@ def _take(x: Tensor, cuts: list[Cut]) -> Tensor:
 
 
 def getitem(self: Tensor, key: Any) -> Tensor:
-    """Return self[key]: see the module for what a key may hold; without tensors in the key, a view."""
+    """Return self[key]: see the module for what a key may hold.
+
+    A view, unless the key holds tensors or a slice with a negative step.
+    """
     found, view = _item(self, key)
     if view and self.epoch:
         share(self, found, item, (key,))
@@ -128,7 +131,7 @@ def item(self: Tensor, key: Any) -> Tensor:
 
 
 def _item(self: Tensor, key: Any) -> tuple[Tensor, bool]:
-    """Return self[key], and whether its elements are some of self whatever the values."""
+    """Return self[key], and whether it is a view: its elements are some of self, in order, at any values."""
     key = with_tensors(self, key)
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
         raise UnsupportedError(
@@ -138,7 +141,8 @@ def _item(self: Tensor, key: Any) -> tuple[Tensor, bool]:
     entries, tensors = entries_of(key, x.expr.shape, self.__class__)
     if tensors:
         refuse_outside("index", x.expr.shape, entries, tensors)
-    return part_of(x, tuple(entries), *tensors), not tensors
+    backwards = any(e.__class__ is Cut and e.step < 0 for e in entries)
+    return part_of(x, tuple(entries), *tensors), not tensors and not backwards
 
 
 def with_tensors(x: Tensor, key: Any) -> Any:

@@ -1,6 +1,7 @@
 """Movement methods: the same values in another shape or order. No arithmetic, no copy.
 
-What they return is a view (`frontend.views`), but for `pad`, `repeat`, `repeat_interleave` and `contiguous`.
+What they return is a view (`frontend.views`), but for `flip`, `pad`, `repeat`, `repeat_interleave` and
+`contiguous`.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ def expand(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
     return spread(self, full)
 
 
-@viewing
+@method
 def flip(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
-    """Return the axes reversed, all of them when none is named: a view, as in NumPy (PyTorch copies)."""
+    """Return the axes reversed, all of them when none is named: no view (NumPy gives one)."""
     shape = self.expr.shape
     named = sizes(axes, "flip") if axes else None
     found = tuple([a for a in axes_of(named, shape, "flip") if shape[a] > 1])

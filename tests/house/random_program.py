@@ -8,6 +8,7 @@ moved but never computed with.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -26,7 +27,7 @@ FLOATS = ("float32", "float32", "float32", "float16", "float64")
 INTS = ("int32", "int32", "int64", "int16", "uint8")
 MOST = 4000
 """Elements of a value."""
-VIEWS = ("reshape", "permute", "flip", "shrink", "expand", "slice", "split")
+VIEWS = ("reshape", "permute", "shrink", "expand", "slice", "split")
 """Names, in front, of the steps whose results share elements with their source."""
 LARGE = 80_000
 """The same where kernels are to be cut up among threads, at ragged sizes."""
@@ -110,7 +111,8 @@ def ideal(x: Array) -> Array:
 
 def shares(name: str, source: str, dtype: str) -> bool:
     """Return whether a step of a name gives what shares elements with its source, by the dtypes of both."""
-    return name.startswith(VIEWS) or (name == f"cast {dtype}" and source == dtype)
+    backwards = re.search(r"slice\([^)]*, -\d\)", name)  # what has a negative step is no view
+    return (name.startswith(VIEWS) and not backwards) or (name == f"cast {dtype}" and source == dtype)
 
 
 class Maker:

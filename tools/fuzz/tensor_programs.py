@@ -350,7 +350,7 @@ def move(m: Maker) -> None:
         m.add((a,), f"{{0}}.permute({order})", f"{{0}}.transpose({order})", view=True)
     elif what == "flip":
         axes = tuple(sorted(r.sample(range(x.ndim), r.randint(1, x.ndim))))
-        m.add((a,), f"{{0}}.flip({axes})", f"np.flip({{0}}, {axes})", view=True)
+        m.add((a,), f"{{0}}.flip({axes})", f"np.flip({{0}}, {axes})")
     elif what == "pad":
         pads = tuple((r.randint(0, 2), r.randint(0, 2)) for _ in x.shape)
         m.add((a,), f"{{0}}.pad({pads})", f"np.pad({{0}}, {pads})")
