@@ -235,5 +235,5 @@ def disagreements(first: int, count: int, *, relations: bool) -> dict[int, str]:
         except Exception as error:  # noqa: BLE001 - whatever a case raises is its result
             wrong = f"{type(error).__name__}: {error}"
         if wrong:
-            found[seed] = wrong
+            found[seed] = f"{seed}: {wrong}"
     return found

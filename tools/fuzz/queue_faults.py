@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import hcq
+from hcq.guards import GUARD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 BYTES: Final = 256
 _ONE: Final = (1, 1, 1)
 _WAIT_S: Final = 60.0
+_GUARD_WORDS: Final = GUARD_BYTES // 4
 _NEVER_S: Final = 0.2
 """For waits that nothing ends: the error comes at once, or names what was waited for after this."""
 
@@ -278,6 +280,13 @@ def _wrong_slots(s: Scene) -> None:
     s.device.load(replace(image, args=slots, kernarg_size=20))
 
 
+def _overrun(s: Scene) -> None:
+    words = BYTES // 4 + 1 + s.r.randrange(_GUARD_WORDS)
+    source = s.device.alloc(4 * words, s.spec)
+    s.compute.submit(s.exec(s.compute.record(), s.a, source, words)).wait(timeout_s=_WAIT_S)
+    s.device.sync()
+
+
 FAULTS: Final = (
     Fault("copy of what another queue writes", _read_after_write, hcq.UsageError, "hazard"),
     Fault("kernel over what another queue reads", _write_after_read, hcq.UsageError, "hazard"),
@@ -320,6 +329,7 @@ FAULTS: Final = (
     Fault("a number too wide for its slot", _number_too_wide, hcq.UsageError, "term"),
     Fault("a buffer of another device", _foreign_buffer, hcq.UsageError, "see|another device|opened"),
     Fault("a point where a list of them is wanted", _point_for_a_list, hcq.UsageError, "after="),
+    Fault("a kernel that overruns its buffer", _overrun, hcq.UsageError, "past the end"),
     Fault("slots that are not the image's", _wrong_slots, hcq.UsageError, "slot|term|argument|kernarg"),
 )
 

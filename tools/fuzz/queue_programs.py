@@ -70,9 +70,9 @@ class Submission:
     graph: int = 0
     """Replayed so often as a graph of its own, the kernels' terms being parameters; 0: submitted."""
     host_waits: bool = False
-    """The host waits for it, and looks at all memory that nothing in flight writes."""
+    """The host waits for it."""
     frees: int = -1
-    """A buffer that is closed after it was submitted, and allocated and filled anew."""
+    """A buffer that is closed once it was submitted, in flight or not, and allocated and filled anew."""
 
 
 @dataclass(slots=True)
@@ -189,7 +189,6 @@ class Maker:
         new.host_waits = self.r.random() < 0.25
         if self.r.random() < 0.15:
             new.frees = self.r.randrange(_BUFFERS)
-            new.host_waits = True
         self._known.append(known | {number})
         if new.host_waits:
             self.done |= known | {number}
@@ -212,6 +211,9 @@ class Maker:
             if n >= number:
                 return True
             other = self.submissions[n]
+            # A name is another buffer before than after it is freed.
+            if other.frees >= 0 or one.frees >= 0:
+                return False
             # The host goes on after it only when it waited; what it waits for must all have been submitted.
             if other.queue == one.queue or n in one.after or other.host_waits or one.host_waits:
                 return False

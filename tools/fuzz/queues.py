@@ -7,19 +7,17 @@ report and the right bytes. `--faults` plants one fault in each program instead,
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import sys
-import time
 import traceback
 import warnings
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 import hcq
+from tools.fuzz import campaign
 from tools.fuzz.queue_faults import FAULTS, named
 from tools.fuzz.queue_kernels import image
 from tools.fuzz.queue_programs import WORDS, Command, Maker, Program, Range, apply, freed_fill, start
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
 SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 WAIT_S: Final = 120.0
-_CHUNK: Final = 25
 
 
 class Differs(AssertionError):  # noqa: N818 - what a program does, not an error of the tool
@@ -225,15 +222,11 @@ def unnamed(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
 
 def main() -> int:
     """Parse the command line, run, print."""
-    parser = argparse.ArgumentParser(prog="python -m tools.fuzz.queues", description=__doc__)
-    parser.add_argument("--cases", type=int, default=200, metavar="N")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="worker processes (default 2)")
+    parser = campaign.parser("tools.fuzz.queues", __doc__)
     parser.add_argument(
         "--device", action="append", metavar="NAME", help="open this device; may be repeated (default cpu)"
     )
     parser.add_argument("--faults", action="store_true", help=f"plant faults, of {len(FAULTS)} kinds")
-    parser.add_argument("--show", type=int, metavar="SEED", help="print the program of one seed and stop")
     options = parser.parse_args()
     names = options.device or ["cpu"]
     if options.show is not None:
@@ -241,29 +234,9 @@ def main() -> int:
         sys.stdout.write(describe(Maker(options.show, stage.compute).program) + "\n")
         stage.close()
         return 0
-    judge = unnamed if options.faults else differing
-    began, found, done = time.perf_counter(), 0, 0
-    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        end = options.first + options.cases
-        chunks = [
-            pool.submit(judge, at, min(_CHUNK, end - at), names) for at in range(options.first, end, _CHUNK)
-        ]
-        for future in as_completed(chunks):
-            wrong = future.result()
-            for seed in sorted(wrong):
-                sys.stdout.write(f"{wrong[seed]}\n")
-            sys.stdout.flush()
-            found, done = found + len(wrong), done + _CHUNK
-            sys.stderr.write(f"\r{min(done, options.cases)} of {options.cases}, {found} wrong")
-            sys.stderr.flush()
-    sys.stderr.write("\n")
-    what = "faults are named" if options.faults else "programs agree"
-    took = time.perf_counter() - began
-    sys.stdout.write(
-        f"{options.cases - found} of {options.cases} {what}, seeds {options.first} to {end - 1}, "
-        f"{took:.0f} s\n"
-    )
-    return 1 if found else 0
+    judge = partial(unnamed if options.faults else differing, names=names)
+    said = "faults are named" if options.faults else "programs agree"
+    return campaign.run(judge, options, f"{said} on {' '.join(names)}")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,9 @@ non-zero when there is one. The device is `HCQ_DEVICE`'s.
 
 from __future__ import annotations
 
-import argparse
-import multiprocessing
 import random
 import sys
-import time
 import traceback
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import partial
 from threading import Thread
@@ -22,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tools.fuzz import campaign
 from tools.fuzz.tensor_programs import Line, Maker, Program, namespace
 from tools.fuzz.tensor_values import leaf, near, same_bits
 
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 MODES: Final = ("eager", "jit", "threads", "views")
 CALLS: Final = 4
 """Calls of a captured function: it runs, is captured, and is replayed twice."""
-_CHUNK: Final = 25
 _THREADS: Final = 4
 
 
@@ -199,36 +195,13 @@ def differing(first: int, count: int, mode: str) -> dict[int, str]:
 
 def main() -> int:
     """Parse the command line, run, print."""
-    parser = argparse.ArgumentParser(prog="python -m tools.fuzz.tensors", description=__doc__)
-    parser.add_argument("--cases", type=int, default=200, metavar="N")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="worker processes (default 2)")
+    parser = campaign.parser("tools.fuzz.tensors", __doc__)
     parser.add_argument("--mode", choices=MODES, default="eager")
-    parser.add_argument("--show", type=int, metavar="SEED", help="print the program of one seed and stop")
     options = parser.parse_args()
     if options.show is not None:
         sys.stdout.write(as_test(program(options.show, options.mode), options.mode, ""))
         return 0
-    began, found, done = time.perf_counter(), 0, 0
-    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        end = options.first + options.cases
-        starts = range(options.first, end, _CHUNK)
-        chunks = [pool.submit(differing, at, min(_CHUNK, end - at), options.mode) for at in starts]
-        for future in as_completed(chunks):
-            wrong = future.result()
-            for seed in sorted(wrong):
-                sys.stdout.write(f"{wrong[seed]}\n")
-            sys.stdout.flush()
-            found, done = found + len(wrong), done + _CHUNK
-            sys.stderr.write(f"\r{min(done, options.cases)} of {options.cases}, {found} differ")
-            sys.stderr.flush()
-    took = time.perf_counter() - began
-    sys.stderr.write("\n")
-    sys.stdout.write(
-        f"{options.mode}: {options.cases - found} of {options.cases} agree, "
-        f"seeds {options.first} to {end - 1}, {took:.0f} s\n"
-    )
-    return 1 if found else 0
+    return campaign.run(partial(differing, mode=options.mode), options, f"{options.mode} programs agree")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,64 @@
+"""What the command lines of fuzzers share: options, worker processes, progress, the verdict.
+
+A judge is a function of a module (worker processes import it): from the first seed and how many to a text
+for each seed that failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHUNK: Final = 25
+"""Seeds that a worker judges at a time."""
+
+
+def parser(name: str, doc: str | None, *, cases: int = 200) -> argparse.ArgumentParser:
+    """Return a command line with `--cases`, `--first`, `--jobs`, `--show` and `--json`."""
+    made = argparse.ArgumentParser(prog=f"python -m {name}", description=doc)
+    made.add_argument("--cases", type=int, default=cases, metavar="N", help=f"(default {cases})")
+    made.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
+    made.add_argument("--jobs", type=int, default=2, metavar="N", help="worker processes (default 2)")
+    made.add_argument("--show", type=int, metavar="SEED", help="print the case of one seed and stop")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write what failed, by seed")
+    return made
+
+
+def run(judge: Callable[[int, int], dict[int, str]], options: argparse.Namespace, said: str) -> int:
+    """Judge the seeds that the options ask for; print what failed and the verdict; return the exit status.
+
+    The verdict is "190 of 200 SAID, seeds 0 to 199, 7 s". A case that kills its process ends the run with
+    `BrokenProcessPool`.
+    """
+    failed: dict[int, str] = {}
+    began, end, done = time.perf_counter(), options.first + options.cases, 0
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        starts = range(options.first, end, CHUNK)
+        counts = {pool.submit(judge, at, min(CHUNK, end - at)): min(CHUNK, end - at) for at in starts}
+        for future in as_completed(counts):
+            found = future.result()
+            for seed in sorted(found):
+                sys.stdout.write(f"{found[seed]}\n")
+            sys.stdout.flush()
+            failed |= found
+            done += counts[future]
+            sys.stderr.write(f"\r{done} of {options.cases}, {len(failed)} failed")
+            sys.stderr.flush()
+    took = time.perf_counter() - began
+    sys.stderr.write("\n")
+    if options.json is not None:
+        options.json.write_text(json.dumps(failed, indent=1))
+    passed = options.cases - len(failed)
+    sys.stdout.write(
+        f"{passed} of {options.cases} {said}, seeds {options.first} to {end - 1}, {took:.0f} s\n"
+    )
+    return 1 if failed else 0
