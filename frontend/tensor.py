@@ -112,7 +112,7 @@ class Tensor(Methods, Operators):
         if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and not hasattr(value, "expr"):
             return value.item()
         if hasattr(value, "scalar"):
-            return value.scalar(self)
+            return casts.cast(value.scalar(self), arguments.number_dtype(0, self.expr.dtype))
         if isinstance(value, (list, tuple, range)) or hasattr(value, "__array__"):
             return self.__class__(value, device=self.expr.device)
         raise UsageTypeError(f"wanted a tensor, a number, lists or an array, saw {type(value).__name__}")

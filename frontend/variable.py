@@ -118,6 +118,10 @@ def _symbol(value: Variable | UOp | int) -> UOp | int:
     return value.symbol if isinstance(value, Variable) else value
 
 
+def _is_tensor(value: object) -> bool:
+    return hasattr(value, "operand")
+
+
 @dataclass(frozen=True, slots=True)
 class Bound:
     """A bound variable times a number plus a number; made by `Variable.bind` and by arithmetic."""
@@ -139,14 +143,20 @@ class Bound:
         return max(self.variable.low * self.factor, self.variable.high * self.factor) + self.offset
 
     def __add__(self, number: int) -> Bound:
+        if _is_tensor(number):
+            return NotImplemented  # its __radd__ knows; so below
         return replace(self, offset=self.offset + whole(number, self.variable.name))
 
     __radd__ = __add__
 
     def __sub__(self, number: int) -> Bound:
+        if _is_tensor(number):
+            return NotImplemented
         return self + -whole(number, self.variable.name)
 
     def __mul__(self, number: int) -> Bound:
+        if _is_tensor(number):
+            return NotImplemented
         by = whole(number, self.variable.name)
         return replace(self, factor=self.factor * by, offset=self.offset * by)
 

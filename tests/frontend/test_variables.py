@@ -92,3 +92,14 @@ def test_binding_inside_a_captured_function_is_refused():
     f(Tensor(X))
     with pytest.raises(UsageError, match="bind it outside"):
         f(Tensor(X))
+
+
+@pytest.mark.parametrize("shape", [(), (3,)])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "uint32", "uint64", "float16", "float64"])
+def test_a_bound_variable_changes_dtypes_as_a_python_number_does(dtype: str, shape: tuple[int, ...]):
+    x, b = Tensor(np.ones(shape, dtype)), Variable("v", 0, 9).bind(4) * 2 + 1
+    for with_variable, with_number in (
+        (x + b, x + 9), (b * x, 9 * x), (b + x, 9 + x), (x < b, x < 9), (x.maximum(b), x.maximum(9)),
+    ):  # fmt: skip
+        assert with_variable.dtype is with_number.dtype
+        np.testing.assert_array_equal(with_variable.numpy(), with_number.numpy())
