@@ -18,7 +18,9 @@ too big: expressions in use stay usable, their plans are found again by structur
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
 from compiler import graph
 from compiler.dtype import DType, dtypes
@@ -61,6 +63,7 @@ class Expr:
     """
 
     __slots__ = (
+        "__weakref__",
         "arg",
         "device",
         "dtype",
@@ -96,20 +99,31 @@ class Expr:
 
 
 TABLE: Final[dict[Any, Any]] = {}
-"""Structures (primitive and composite) to expressions; the keys of `join` and of `frontend.lazy`."""
-LEAVES: Final[dict[tuple[Shape, DType, str], Expr]] = {}
+"""Structures (primitive and composite) to expressions, and how many numbers were seen at a place.
+
+The keys are those of `join` and of `frontend.lazy`.
+"""
+LEAVES: Final[WeakValueDictionary[tuple[Shape, DType, str], Expr]] = WeakValueDictionary()
+"""The leaf expressions that something refers to: one each, since captured functions know them by identity."""
+_FIRST: Final = threading.Lock()
+"""Held while a leaf expression is made."""
 
 
 def leaf_expr(shape: Shape, dtype: DType, device: str) -> Expr:
     """Return the expression of a realized tensor: parameter 0 itself."""
-    found = LEAVES.get((shape, dtype, device))
-    if found is None:
-        e = found = _new(Expr)
-        e.op, e.src, e.maps, e.arg, e.n, e.run = PARAM, (), (), None, 1, None
-        e.shape, e.dtype, e.device = shape, dtype, device
-        e.leaf = e
-        e.params = (e,)
-        found = LEAVES.setdefault((shape, dtype, device), e)  # one for all threads
+    key = (shape, dtype, device)
+    found = LEAVES.get(key)
+    if found is not None:
+        return found
+    with _FIRST:  # one for all threads
+        found = LEAVES.get(key)
+        if found is None:
+            e = found = _new(Expr)
+            e.op, e.src, e.maps, e.arg, e.n, e.run = PARAM, (), (), None, 1, None
+            e.shape, e.dtype, e.device = shape, dtype, device
+            e.leaf = e
+            e.params = (e,)
+            LEAVES[key] = e
     return found
 
 

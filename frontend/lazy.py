@@ -43,12 +43,8 @@ CONSTANT_LIMIT: Final = 4
 """Values of a number at one place that become part of the structure."""
 PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
-_sites: Final[dict[Any, int]] = {}
 _depth: Final = [0]
 """How many traces are under way: inside one, every number is part of the structure."""
-SITE_LIMIT: Final = 100_000
-
-
 BORROWED: Final = -1
 
 
@@ -294,12 +290,11 @@ def varies(fn: Any, e: Expr, value: float) -> bool:
         return False
     if e.dtype.is_int and isinstance(value, int) and not e.dtype.min <= value <= e.dtype.max:
         return False
-    if len(_sites) > SITE_LIMIT:
-        _sites.clear()
-    count = _sites.get((fn, e), 0)
+    site = (varies, fn, e)  # forgotten with the structures: it keeps its expression alive
+    count: int = TABLE.get(site, 0)
     if count >= CONSTANT_LIMIT:
         return True
-    _sites[fn, e] = count + 1
+    TABLE[site] = count + 1
     return False
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from frontend import Tensor, expr, lazy
+from frontend import Tensor, expr
 from frontend.plans import PLANS
 from hcq.config import override
 
@@ -20,10 +20,8 @@ ROOM = 10_000
 
 @pytest.fixture(autouse=True)
 def room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let a test keep its plans, expressions and sites of numbers, however many others left."""
-    kept = max(len(expr.TABLE), len(lazy._sites))
-    for module, name in ((expr, "TABLE_LIMIT"), (lazy, "SITE_LIMIT")):
-        monkeypatch.setattr(module, name, max(getattr(module, name), kept + ROOM))
+    """Let a test keep its plans and expressions, however many others left."""
+    monkeypatch.setattr(expr, "TABLE_LIMIT", max(expr.TABLE_LIMIT, len(expr.TABLE) + ROOM))
     with override(plan_bytes=PLANS.nbytes + (1 << 30)):
         yield
 

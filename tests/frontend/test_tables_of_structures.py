@@ -1,0 +1,40 @@
+"""What is kept of structures that no tensor has any more: as many as the table takes, and no leaf."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from frontend import Tensor, expr
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def alive() -> int:
+    gc.collect()
+    return sum(isinstance(one, expr.Expr) for one in gc.get_objects())
+
+
+def test_numbers_beside_tensors_keep_no_structure_that_the_table_forgot(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(expr, "TABLE_LIMIT", 50)
+    counts = []
+    for batch in range(6):
+        for size in range(3 + 20 * batch, 23 + 20 * batch):
+            (Tensor(np.ones(size, "f")) * 3.25 + 7.5).sqrt()
+        counts.append(alive())
+    assert max(counts) < counts[0] + 100
+
+
+def test_leaves_of_shapes_that_no_tensor_has_are_forgotten():
+    gc.collect()
+    before = len(expr.LEAVES)
+    for size in range(20_001, 20_101):
+        Tensor(np.ones(size, "b"))
+    gc.collect()
+    assert len(expr.LEAVES) <= before
+    kept = Tensor(np.ones(20_001, "b"))
+    gc.collect()
+    assert Tensor(np.zeros(20_001, "b")).expr is kept.expr
