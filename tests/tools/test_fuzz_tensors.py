@@ -7,26 +7,34 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tools.fuzz.slopes import duals, greatest, lesser, parts, positive
+from tools.fuzz.tensor_kinds import KINDS
 from tools.fuzz.tensor_programs import Line, Maker
-from tools.fuzz.tensor_values import cast, near, same_bits, total
+from tools.fuzz.tensor_values import brief, cast, near, same_bits, total
 from tools.fuzz.tensors import as_test, failure, oracle, program, shrunk
 
-BATCH = 25
-FIRST = {"eager": 0, "jit": 20_000, "threads": 40_000, "views": 60_000}
+SHARES = {
+    "eager": (0, 25),
+    "jit": (20_000, 20),
+    "threads": (40_000, 5),
+    "views": (60_000, 20),
+    "gradients": (80_000, 12),
+}
+"""By mode: the first seed, and the programs of each of two parts."""
 
 
-@pytest.mark.parametrize("mode", FIRST)
-@pytest.mark.parametrize("chunk", range(3))
-def test_programs_agree_with_numpy(mode: str, chunk: int) -> None:
-    first = FIRST[mode] + BATCH * chunk
-    for seed in range(first, first + (BATCH if mode != "threads" else 5)):
+@pytest.mark.parametrize("mode", SHARES)
+@pytest.mark.parametrize("part", range(2))
+def test_programs_agree_with_the_oracle(mode: str, part: int) -> None:
+    first, count = SHARES[mode]
+    for seed in range(first + count * part, first + count * (part + 1)):
         made = program(seed, mode)
         text = failure(made, mode)
         assert not text, as_test(made, mode, text)
 
 
 def test_a_seed_is_one_program() -> None:
-    assert [program(7, "eager").lines for _ in range(2)] == [Maker(7).program.lines] * 2
+    assert [program(7, "eager").lines for _ in range(2)] == [Maker(7, KINDS).program.lines] * 2
 
 
 def test_a_wrong_line_is_found_and_the_program_cut_down_to_it() -> None:
@@ -61,6 +69,27 @@ def test_sums_are_compared_within_their_bound() -> None:
     x = np.full(1000, 0.1, "float32")
     assert near(np.asarray(x.sum()), *total(x, None))
     assert not near(np.asarray(np.float32(101.0)), *total(x, None))
+
+
+def test_bfloat16_of_the_oracle_rounds_to_even():
+    x = np.array([1.00390625, 1.01171875, -3.4e38, np.nan, np.inf, 1e-45], "float32")
+    np.testing.assert_array_equal(brief(x), np.array([1.0, 1.015625, -np.inf, np.nan, np.inf, 0.0], "f"))
+
+
+def test_a_wrong_gradient_is_found():
+    made = program(4, "gradients")
+    name = made.leaves[0].makes
+    wrong = Line("w", (name,), f"w = {name} * 2.0", f"w = {name} * 2.0 + held({name})")
+    slope = Line("w", (name,), f"w = {name} * 2.0", f"w = {name} + held({name})")
+    assert "the loss" in failure(replace(made, lines=(*made.lines, wrong)), "gradients")
+    assert f": {name}: " in failure(replace(made, lines=(*made.lines, slope)), "gradients")
+
+
+def test_slopes_are_those_of_the_chain_rule():
+    x = duals({"x": np.array([2.0, -1.0, 2.0])})["x"]
+    y = greatest(x * x - x, 0) + lesser(x, x[::-1]).sum() + positive(x)[1]
+    assert parts(y)[0] == 2.0 + 3.0
+    np.testing.assert_array_equal(parts(y)[1], [1.0 + 1.0, -1.0 + 1.0, 1.0 + 1.0])
 
 
 def test_the_oracle_runs_every_line() -> None:

@@ -51,6 +51,15 @@ def cast(x: Array, dtype: str) -> Array:
         return np.asarray(np.where(inside | zero, np.where(inside, whole, 0).astype(dtype), limits))
 
 
+def brief(x: Array) -> Array:
+    """Return x rounded to the nearest bfloat16, ties to even, as float32; float32 must hold x."""
+    with np.errstate(all="ignore"):
+        wide = np.asarray(x).astype(np.float32)
+    bits = wide.view(np.uint32).astype(np.uint64)
+    kept = (bits + 0x7FFF + (bits >> 16 & 1) & 0xFFFF0000).astype(np.uint32).view(np.float32)
+    return np.asarray(np.where(np.isnan(wide), wide, kept))
+
+
 def total(x: Array, axis: int | tuple[int, ...] | None) -> tuple[Array, Array]:
     """Return the float64 sum of x, and how far a sum in x's dtype, in any order, may be from it."""
     with np.errstate(all="ignore"):

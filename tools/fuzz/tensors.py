@@ -1,9 +1,9 @@
 """`python -m tools.fuzz.tensors [--cases 200] [--first 0] [--jobs 2] [--mode MODE] [--show SEED]`.
 
 Random tensor programs against NumPy, bit for bit, wherever they are realized: at the end alone, after each
-line, and at random lines; as a captured function over changing inputs; in four threads at once; with writes
-through views. Prints each program that differs as a test, cut down to the lines that matter, and exits
-non-zero when there is one. The device is `HCQ_DEVICE`'s.
+line, and at random lines; as a captured function over changing inputs and variables; in four threads at once;
+with writes through views; differentiated, captured and not. Prints each program that differs as a test, cut
+down to the lines that matter, and exits non-zero when there is one. The device is `HCQ_DEVICE`'s.
 """
 
 from __future__ import annotations
@@ -18,17 +18,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tools.fuzz import campaign
+from tools.fuzz import campaign, slopes
+from tools.fuzz.tensor_kinds import KINDS, SMOOTH
 from tools.fuzz.tensor_programs import Line, Maker, Program, namespace
 from tools.fuzz.tensor_values import leaf, near, same_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-MODES: Final = ("eager", "jit", "threads", "views")
+MODES: Final = ("eager", "jit", "threads", "views", "gradients")
 CALLS: Final = 4
 """Calls of a captured function: it runs, is captured, and is replayed twice."""
 _THREADS: Final = 4
+_WHOLE: Final = 2.0**12
+"""Values in programs that are differentiated are no greater; they are whole numbers, or halves and so on."""
+_STEEP: Final = 2.0**18
+"""Programs with greater slopes are left out: sums round in float32."""
+_NEAR: Final = 2.0**-20
+"""Of the greatest slope: what thirds, of three that tie, may lose."""
 
 
 class Differs(AssertionError):  # noqa: N818 - what a program does, not an error of the tool
@@ -37,7 +44,20 @@ class Differs(AssertionError):  # noqa: N818 - what a program does, not an error
 
 def program(seed: int, mode: str) -> Program:
     """Return the program of a seed."""
-    return Maker(seed, views=mode == "views").program
+    if mode != "gradients":
+        return Maker(seed, KINDS, views=mode == "views").program
+    return Maker(seed, SMOOTH, dtypes=("float32", "float64"), most=_WHOLE).program
+
+
+def loss_of(program: Program) -> Line:
+    """Return the line that adds up every value, each element with a weight of its own."""
+    env = oracle(program.lines)
+    terms, same = [], []
+    for name in program.names():
+        weights = f"arange({np.size(env[name])}) % 5 - 1).reshape({np.shape(env[name])})"
+        terms.append(f"({name}.cast('float64') * (Tensor.{weights}).sum()")
+        same.append(f"np.sum({name} * (np.{weights})")
+    return Line("loss", program.names(), f"loss = {' + '.join(terms)}", f"loss = {' + '.join(same)}")
 
 
 def oracle(lines: Sequence[Line], given: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -45,14 +65,14 @@ def oracle(lines: Sequence[Line], given: dict[str, Any] | None = None) -> dict[s
     env = namespace() | (given or {})
     with np.errstate(all="ignore"):
         for line in lines:
-            if given is None or line.kind != "leaf":
+            if given is None or not line.given:
                 exec(line.numpy, env)  # noqa: S102 - lines made by the tool
     return env
 
 
 def check(program: Program, env: dict[str, Any], wanted: dict[str, Any], what: str) -> None:
     """Compare every name that is bound."""
-    kinds = {line.makes: line.kind for line in program.lines if line.kind != "write"}
+    kinds = {line.makes: line.kind for line in program.lines if line.kind not in {"write", "bound"}}
     for name in program.names():
         found = env[name].numpy()
         if kinds[name] == "sum":
@@ -67,13 +87,13 @@ def run(
     program: Program, realize: Callable[[int], bool], given: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Run the tensor dialect; after line number i what it made is realized where `realize(i)`."""
-    from frontend import Tensor  # noqa: PLC0415 - `--show` needs none
+    from frontend import Tensor, Variable  # noqa: PLC0415 - `--show` needs none
 
-    env = namespace() | {"Tensor": Tensor} | (given or {})
+    env = namespace() | {"Tensor": Tensor, "Variable": Variable} | (given or {})
     for number, line in enumerate(program.lines):
-        if given is None or line.kind != "leaf":
+        if given is None or not line.given:
             exec(line.tensor, env)  # noqa: S102 - lines made by the tool
-        if realize(number):
+        if line.kind != "bound" and realize(number):
             env[line.makes].realize()
     return env
 
@@ -91,35 +111,98 @@ def eager(program: Program) -> None:
         check(program, run(program, realize), wanted, what)
 
 
+def inputs(program: Program, call: int) -> dict[str, Any]:
+    """Return what NumPy gets as inputs in one call; those of the program itself in the first."""
+    first = oracle(program.leaves)
+    if call == 0:
+        return {line.makes: first[line.makes] for line in program.leaves}
+    rng = np.random.default_rng((program.seed, call))
+    found: dict[str, Any] = {}
+    for line in program.leaves:
+        x = first[line.makes]
+        found[line.makes] = (
+            int(rng.integers(0, line.bounds[1] + 1)) if line.kind == "bound"
+            else leaf(rng, x.shape, str(x.dtype))
+        )  # fmt: skip
+    return found
+
+
+def passed(program: Program, data: dict[str, Any]) -> list[Any]:
+    """Return inputs as tensors and bound variables."""
+    from frontend import Tensor, Variable  # noqa: PLC0415 - as above
+
+    return [
+        Variable(line.makes, *line.bounds).bind(data[line.makes])
+        if line.kind == "bound"
+        else Tensor(data[line.makes].copy())
+        for line in program.leaves
+    ]
+
+
 def jit(program: Program) -> None:
-    """Compare a captured function of the leaves with NumPy, over changing inputs.
+    """Compare a captured function of the inputs with NumPy, over changing inputs.
 
     What is written in place inside are results: an argument must not be assigned.
     """
-    from frontend import Tensor, TinyJit  # noqa: PLC0415 - as above
+    from frontend import TinyJit  # noqa: PLC0415 - as above
 
-    leaves = [line.makes for line in program.leaves]
-    body = tuple(line for line in program.body if not (line.kind == "write" and line.makes in leaves))
+    given = [line.makes for line in program.leaves]
+    body = tuple(line for line in program.body if not (line.kind == "write" and line.makes in given))
     inner = replace(program, lines=(*program.leaves, *body))
     made = list(dict.fromkeys(line.makes for line in body))
     if not made:
         return
 
     @TinyJit
-    def captured(*given: Any) -> list[Any]:
-        env = run(inner, lambda _: False, dict(zip(leaves, given, strict=True)))
+    def captured(*values: Any) -> list[Any]:
+        env = run(inner, lambda _: False, dict(zip(given, values, strict=True)))
         return [env[name] for name in made]
 
-    first = oracle(program.leaves)
     for call in range(CALLS):
-        rng = np.random.default_rng((program.seed, call))
-        data = {
-            n: leaf(rng, first[n].shape, str(first[n].dtype)) if call else first[n].copy() for n in leaves
-        }
-        wanted = oracle(body, {n: x.copy() for n, x in data.items()})
-        found = captured(*[Tensor(data[n]) for n in leaves])
-        env = dict(zip(made, found, strict=True))
+        data = inputs(program, call)
+        wanted = oracle(body, {n: x if isinstance(x, int) else x.copy() for n, x in data.items()})
+        env = dict(zip(made, captured(*passed(program, data)), strict=True))
         check(replace(program, lines=body), env, wanted, f"call {call}")
+
+
+def gradients(program: Program) -> None:
+    """Compare a loss and its gradients with forward differentiation, captured and not; inputs change."""
+    from frontend import TinyJit  # noqa: PLC0415 - as above
+
+    names = [line.makes for line in program.leaves if line.kind == "leaf"]
+    given = [line.makes for line in program.leaves]
+    if not names:
+        return
+    loss_line = loss_of(program)
+    program = replace(program, lines=(*program.lines, loss_line))
+
+    def found(*values: Any) -> list[Any]:
+        env = run(program, lambda _: False, dict(zip(given, values, strict=True)))
+        return [env["loss"], *env["loss"].gradient(*[env[n] for n in names])]
+
+    captured = TinyJit(found)
+    for call in range(CALLS):
+        data = inputs(program, call)
+        if call:
+            rng = np.random.default_rng((program.seed, call))
+            data |= {n: slopes.leaf(rng, data[n].shape, str(data[n].dtype)) for n in names}
+        loss = oracle(program.lines, data | slopes.duals({n: data[n] for n in names}))["loss"]
+        value, slope = slopes.parts(loss)
+        most = max(1.0, abs(value), float(np.abs(slope).max(initial=0)))
+        if most > _STEEP:
+            continue
+        wanted, at = [np.asarray(value)], 0
+        slope = np.broadcast_to(slope, sum(data[n].size for n in names))
+        for n in names:
+            size = data[n].size
+            wanted.append(slope[at : at + size].reshape(data[n].shape))
+            at += size
+        for what, function in (("computed", found), ("captured", captured)):
+            results = function(*passed(program, data))
+            for name, one, right in zip(["the loss", *names], results, wanted, strict=True):
+                if one.shape != right.shape or (abs(one.numpy() - right) > most * _NEAR).any():
+                    told = f"{loss_line.tensor}\ncall {call}, {what}: {name}: {one.numpy()!r}"
+                    raise Differs(f"{told}\nwanted {right!r}")
 
 
 def threads(program: Program) -> None:
@@ -144,7 +227,7 @@ def threads(program: Program) -> None:
 
 
 RUNS: Final[dict[str, Callable[[Program], None]]] = {
-    "eager": eager, "jit": jit, "threads": threads, "views": eager,
+    "eager": eager, "jit": jit, "threads": threads, "views": eager, "gradients": gradients,
 }  # fmt: skip
 
 

@@ -1,0 +1,49 @@
+"""Which lines tensor programs are made of, and how often."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tools.fuzz import tensor_elementwise as elementwise
+from tools.fuzz import tensor_movement as movement
+from tools.fuzz import tensor_reductions as reductions
+from tools.fuzz import tensor_smooth as smooth
+from tools.fuzz import tensor_writes as writes
+
+if TYPE_CHECKING:
+    from tools.fuzz.tensor_programs import Kinds
+
+KINDS: Final[Kinds] = (
+    (elementwise.binary, 5),
+    (elementwise.compare, 1),
+    (elementwise.unary, 3),
+    (elementwise.choose, 1),
+    (elementwise.convert, 4),
+    (elementwise.through_bfloat16, 1),
+    (elementwise.beside_variable, 1),
+    (movement.same, 2),
+    (movement.reshape, 3),
+    (movement.move, 5),
+    (movement.join, 2),
+    (movement.at_variable, 2),
+    (movement.at_index, 1),
+    (reductions.reduce, 2),
+    (reductions.along, 2),
+    (writes.write, 4),
+    (writes.write_at_variable, 1),
+)
+SMOOTH: Final[Kinds] = (
+    (smooth.binary, 6),
+    (smooth.unary, 4),
+    (smooth.convert, 1),
+    (smooth.reduce, 4),
+    (smooth.gather, 1),
+    (movement.same, 1),
+    (movement.reshape, 2),
+    (movement.move, 5),
+    (movement.join, 2),
+    (movement.at_variable, 1),
+    (writes.write, 3),
+    (writes.write_at_variable, 1),
+)
+"""Of programs that are differentiated: what keeps small whole numbers exact, and their slopes."""

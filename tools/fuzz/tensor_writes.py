@@ -1,0 +1,45 @@
+"""Lines of tensor programs that write in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tools.fuzz.tensor_movement import key
+
+if TYPE_CHECKING:
+    from tools.fuzz.tensor_programs import Maker
+
+
+def write(m: Maker) -> None:
+    """Assign the whole, add to it, or write a part."""
+    a = m.pick()
+    if a is None or not m.writable(a):
+        return
+    x = m.env[a]
+    like = [
+        n
+        for n in m.alias
+        if n not in m.frozen
+        and m.env[n].dtype == x.dtype
+        and m.env[n].shape == x.shape
+        and m.alias[n] != m.alias[a]
+    ]
+    draw = m.r.random()
+    if draw < 0.4 and like:
+        b = m.r.choice(like)
+        m.write(a, (b,), "{0}.assign({1})", "{0}[...] = {1}")
+    elif draw < 0.7 and like and x.dtype.kind != "b":
+        b = m.r.choice(like)
+        op = m.r.choice(("+", "-", "*"))
+        m.write(a, (b,), f"{{0}} {op}= {{1}}", f"np.copyto({{0}}, {{0}} {op} {{1}})" if not m.views else "")
+    elif x.ndim and x.dtype.kind != "b":
+        number = m.r.choice((0, 1, 5))
+        m.write(a, (), f"{{0}}[{key(m, x.shape)}] = {number}")
+
+
+def write_at_variable(m: Maker) -> None:
+    """Write a place that a variable tells."""
+    a = m.pick("iuf", rank=1, nonempty=True)
+    if a is not None and m.writable(a):
+        k = m.bound(len(m.env[a]) - 1)
+        m.write(a, (k,), f"{{0}}[{{1}}] = {m.r.choice((0, 1, 5))}")
