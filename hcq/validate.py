@@ -154,30 +154,24 @@ class Watch:
         """Note that this thread waits for a signal's slot; raise `UsageError` when nothing can raise it."""
         if not self.check:
             return
-        with _SHARED.lock:
-            graph = _SHARED.waits
-            wait = HostWait(signal, value)
-            graph.block(wait)
-            outcome = graph.play()
-            if not graph.ends(outcome, wait) and not graph.may_come(outcome):
-                raise UsageError(
-                    f"the host waits for {wait}, and nothing can raise it: all that could is waiting itself"
-                    f"{_lines(graph.text(outcome))}"
-                )
+        wait = HostWait(signal, value)
+        self._block(wait, f"the host waits for {wait}, and nothing can raise it")
 
     def stalled(self, queue: Queue, words: int) -> None:
         """Note that this thread waits for room in a ring; raise `UsageError` when none can come."""
         if not self.check:
             return
+        self._block(RoomWait(queue, words), f"{queue.label} has no room for a submission, and none can come")
+
+    def _block(self, wait: HostWait | RoomWait, what: str) -> None:
+        """Note a wait of this thread; raise `UsageError` with the wait graph when nothing can end it."""
         with _SHARED.lock:
             graph = _SHARED.waits
-            wait = RoomWait(queue, words)
             graph.block(wait)
             outcome = graph.play()
             if not graph.ends(outcome, wait) and not graph.may_come(outcome):
                 raise UsageError(
-                    f"{queue.label} has no room for a submission, and none can come: all that could make it "
-                    f"go on is waiting itself{_lines(graph.text(outcome))}"
+                    f"{what}: all that could end this wait is waiting itself{_lines(graph.text(outcome))}"
                 )
 
     def woke(self) -> None:

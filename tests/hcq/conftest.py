@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hcq.device import Device
+    from hcq.memory import Buffer
 
 
 @pytest.fixture(params=[(64, False), (32, True)], ids=["u64", "u32-calls"])
@@ -26,3 +27,8 @@ def device(fake: FakeDevice) -> Iterator[Device]:
     with wrap(fake, validate=True, seed=1) as device:
         yield device
         fake.hold = False
+
+
+@pytest.fixture
+def abc(device: Device) -> list[Buffer]:
+    return [device.alloc(64, label=name) for name in "abc"]

@@ -1,0 +1,83 @@
+"""What the validation layer knows of devices and buffers, and forgets when they are gone."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING
+
+from hcq.hazards import _DEAD_KEPT
+from hcq.memory import Buffer
+from hcq.registry import wrap
+from hcq.validate import _SHARED
+from tests.hcq.fake import HANG_S, FakeDevice
+
+if TYPE_CHECKING:
+    from hcq.device import Device
+
+
+def work(device: Device) -> None:
+    """Let two queues depend on each other, and the host on both."""
+    a, b = device.alloc(64), device.alloc(64)
+    point = device.compute.submit(device.compute.record().fill(a, 1))
+    device.copies[0].submit(device.copies[0].record().copy(b, a), after=[point]).wait(timeout_s=HANG_S)
+
+
+def test_a_device_that_is_closed_is_let_go():
+    fake = FakeDevice()
+    device = wrap(fake, validate=True)
+    gone = weakref.ref(device)
+    work(device)
+    device.close()
+    del device
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_is_known_of_queues_does_not_grow_with_those_that_are_gone():
+    for _ in range(150):
+        with wrap(FakeDevice(), validate=True) as device:
+            work(device)
+        del device
+        gc.collect()
+    with wrap(FakeDevice(), validate=True) as device:
+        work(device)
+        clocks = _SHARED.ledger.clocks
+        assert len(clocks[device.copies[0]]) <= len(clocks) + _DEAD_KEPT + len(device.queues)
+
+
+def test_the_nearest_buffer_is_named_also_when_it_was_freed(device: Device):
+    kept = device.alloc(64, label="kept")
+    assert device.nearest(kept.va + 3) == f"inside {kept.va:#x} to {kept.va + 64:#x}, 64 bytes, 'kept'"
+    assert device.nearest(kept.va + 70).startswith("7 bytes after the end of ")
+    va = device.alloc(4096, label="gone").va
+    assert "'gone', dropped at " in device.nearest(va)
+    assert __file__ in device.nearest(va)
+    kept.close()
+    assert f"'kept', closed at {__file__}" in device.nearest(kept_va(kept, device))
+
+
+def kept_va(buffer: Buffer, device: Device) -> int:
+    return next(va for ref, (va, _, label) in device.watch._live.items() if ref() is buffer)
+
+
+def test_buffers_that_had_one_address_in_turn_are_forgotten_each_by_itself(device: Device):
+    """A thread drops a buffer; before it has forgotten it, another has its memory anew, and drops that."""
+    first = device.alloc(64, label="first")
+    second, third = (Buffer(device, first._block, [], 64, first.spec, label) for label in ("second", "third"))
+    for buffer in (second, third):
+        device.watch.allocated(buffer)
+    forget = {ref(): ref for ref in device.watch._live}
+    for gone in (second, first):
+        forget[gone].__callback__(forget[gone])
+    assert device.nearest(third.va).endswith("'third'")
+    assert [ref() for ref in device.watch._live if ref() in {first, second, third}] == [third]
+
+
+def test_the_new_buffer_at_an_address_is_named_before_the_closed_one(device: Device):
+    closed = device.alloc(64, label="closed")
+    va = closed.va
+    closed.close()
+    new = device.alloc(64, label="new")
+    assert new.va == va
+    assert device.nearest(va).endswith("'new'")

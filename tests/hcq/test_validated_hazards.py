@@ -1,0 +1,197 @@
+"""The validation layer on hazards: barriers inside a queue, points between queues."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from hcq.errors import UsageError
+from hcq.graph import Graph
+from hcq.program import ArgKind, ArgSlot, KernelImage
+from tests.hcq.fake import ADD, HANG_S, ONE, FakeDevice
+
+if TYPE_CHECKING:
+    from hcq.commands import CommandBuffer
+    from hcq.device import Device
+    from hcq.memory import Buffer
+
+
+def adding(device: Device, commands: CommandBuffer, out: Buffer, a: Buffer, b: Buffer) -> CommandBuffer:
+    program = device.load(ADD)
+    return commands.exec(program, program.args(out, a, b), groups=(8, 1, 1), threads=ONE)
+
+
+def test_a_kernel_that_reads_what_the_one_before_writes_needs_a_barrier(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = adding(device, adding(device, device.compute.record(label="step"), b, a, a), c, b, b)
+    with pytest.raises(UsageError) as caught:
+        device.compute.submit(commands)
+    assert str(caught.value) == (
+        f"missing barrier in step: kernel add, argument out, writes {b!r} "
+        f"and kernel add, argument a, reads it; nothing orders the two\nhint: record .barrier() between them"
+    )
+
+
+def test_a_barrier_between_them_is_enough(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = adding(device, device.compute.record(), b, a, a).barrier()
+    device.compute.submit(adding(device, commands, c, b, b)).wait()
+
+
+def test_a_kernel_that_overwrites_what_the_one_before_reads_needs_a_barrier(
+    device: Device, abc: list[Buffer]
+):
+    a, b, c = abc
+    commands = adding(device, adding(device, device.compute.record(), b, a, a), a, c, c)
+    with pytest.raises(UsageError, match=r"argument b, reads <Buffer 'a' .* argument out, writes it"):
+        device.compute.submit(commands)
+
+
+def test_two_kernels_that_write_one_place_need_a_barrier(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = adding(device, adding(device, device.compute.record(), b, a, a), b.view(63), c, c)
+    with pytest.raises(UsageError, match=r"argument out, writes <Buffer 'b' .* argument out, writes it"):
+        device.compute.submit(commands)
+
+
+def test_kernels_on_different_parts_or_only_reading_need_no_barrier(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = adding(device, device.compute.record(), b.view(0, 32), a, a)
+    device.compute.submit(adding(device, adding(device, commands, b.view(32, 32), a, a), c, a, a)).wait()
+
+
+def test_everything_but_kernels_is_ordered_without_barriers(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    commands = device.compute.record().fill(a, 1).copy(b, a).fill(a, 2)
+    device.compute.submit(adding(device, commands, c, a, b).copy(a, c).fill(c, 0)).wait()
+
+
+def test_a_kernel_in_a_graph_needs_barriers_too(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    graph, program = Graph(label="g"), device.load(ADD)
+    x = graph.param("x")
+    commands = device.compute.record().exec(program, program.args(b, x, x), groups=ONE, threads=ONE)
+    commands.exec(program, program.args(c, a, a), groups=ONE, threads=ONE)
+    graph.add(device.compute, commands)
+    executable = graph.compile()
+    executable.replay([a]).wait()
+    with pytest.raises(UsageError, match="missing barrier in g"):
+        executable.replay([c])
+
+
+def test_queues_that_share_memory_need_a_point_between_them(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    device.compute.submit(device.compute.record().fill(a, 1))
+    with pytest.raises(UsageError) as caught:
+        device.copies[0].submit(device.copies[0].record().copy(b, a))
+    assert str(caught.value) == (
+        f"hazard: copy reads {a!r} on copy 0 of fake:0, and nothing orders it after fill, which writes it on "
+        f"compute 0 of fake:0\nhint: submit with after=[the point of that submission], or wait for it"
+    )
+
+
+@pytest.mark.parametrize("how", ["after", "host wait", "host looks", "sync", "chain", "recorded wait"])
+def test_what_orders_two_queues(device: Device, fake: FakeDevice, abc: list[Buffer], how: str):
+    a, b, c = abc
+    copies, other = device.copies[0], device.computes[1]
+    point = device.compute.submit(device.compute.record().fill(a, 1))
+    after, commands = [], copies.record()
+    if how == "after":
+        after = [point]
+    elif how == "host wait":
+        point.wait()
+    elif how == "host looks":
+        fake.run()
+        assert point.done()
+    elif how == "sync":
+        device.sync()
+    elif how == "chain":
+        after = [other.submit(other.record().fill(c, 1), after=[point])]
+    else:
+        commands.wait(point)
+    copies.submit(commands.copy(b, a), after=after).wait()
+
+
+def test_an_older_point_orders_only_what_was_before_it(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    early = device.compute.submit(device.compute.record())
+    device.compute.submit(device.compute.record().fill(a, 1))
+    with pytest.raises(UsageError, match="hazard"):
+        device.copies[0].submit(device.copies[0].record().copy(b, a), after=[early])
+
+
+def test_how_far_the_device_has_come_does_not_decide_what_is_refused(
+    device: Device, fake: FakeDevice, abc: list[Buffer]
+):
+    a, b, _ = abc
+    early = device.compute.submit(device.compute.record())
+    device.compute.submit(device.compute.record().fill(a, 1))
+    fake.run()  # both are done by now, but nobody has seen the second
+    early.wait(timeout_s=HANG_S)
+    with pytest.raises(UsageError, match="hazard"):
+        device.copies[0].submit(device.copies[0].record().copy(b, a), after=[early])
+
+
+def test_a_signal_set_in_the_middle_orders_what_was_before_it(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    middle = device.signal(label="middle").at(1)
+    device.compute.submit(device.compute.record().fill(a, 1).signal(middle).fill(b, 1))
+    copies = device.copies[0]
+    copies.submit(copies.record().wait(middle).fill(a, 2)).wait()
+    with pytest.raises(UsageError, match="fill writes <Buffer 'b'"):
+        copies.submit(copies.record().wait(middle).fill(b, 2))
+
+
+def test_a_wait_submitted_before_the_signal_is_order_too(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    copies, ready = device.copies[0], device.signal().at(1)
+    raising = device.compute.record().fill(a, 1).signal(ready)
+    copies.submit(copies.record().wait(ready).copy(b, a))
+    device.compute.submit(raising)
+    device.sync()
+
+
+def test_a_write_after_an_unordered_read_is_a_hazard(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    device.copies[0].submit(device.copies[0].record().copy(b, a))
+    with pytest.raises(UsageError, match=r"fill writes .* after copy, which reads it"):
+        device.compute.submit(device.compute.record().fill(a, 1))
+
+
+def test_two_queues_may_read_one_buffer(device: Device, abc: list[Buffer]):
+    a, b, c = abc
+    device.copies[0].submit(device.copies[0].record().copy(b, a))
+    device.compute.submit(device.compute.record().copy(c, a))
+    device.sync()
+
+
+def test_two_queues_may_write_two_parts_of_one_buffer(device: Device, abc: list[Buffer]):
+    a = abc[0]
+    device.copies[0].submit(device.copies[0].record().fill(a.view(0, 32), 1))
+    device.compute.submit(device.compute.record().fill(a.view(32, 32), 2))
+    device.sync()
+
+
+def test_a_refused_submission_is_forgotten(device: Device, abc: list[Buffer]):
+    a, b, _ = abc
+    first = device.compute.submit(device.compute.record().fill(a, 1))
+    with pytest.raises(UsageError, match="hazard"):
+        device.copies[0].submit(device.copies[0].record().copy(b, a))
+    device.computes[1].submit(device.computes[1].record().fill(b, 1))
+    device.copies[0].submit(device.copies[0].record().copy(device.alloc(64), a), after=[first])
+    device.sync()
+
+
+@pytest.mark.parametrize("slot", [ArgSlot("p", ArgKind.POINTER, 0, 8, access) for access in ("r", "w", "rw")])
+def test_hazards_go_by_the_declared_access(device: Device, abc: list[Buffer], slot: ArgSlot):
+    image = KernelImage(name="k", arch="fake1", code=b"add", args=(slot,), kernarg_size=8)
+    program, a = device.load(image), abc[0]
+    commands = device.compute.record()
+    for _ in range(2):
+        commands.exec(program, program.args(a), groups=ONE, threads=ONE)
+    if slot.access == "r":
+        device.watch.submission(device.compute, "", commands.commands, None)
+    else:
+        with pytest.raises(UsageError, match="missing barrier"):
+            device.watch.submission(device.compute, "", commands.commands, None)
