@@ -100,7 +100,8 @@ class FaultKind(enum.Enum):
     """What sort of fault a device reported."""
 
     PAGE_FAULT = enum.auto()
-    ILLEGAL_INSTRUCTION = enum.auto()
+    ENGINE_EXCEPTION = enum.auto()
+    """The engine that runs kernels stopped: an instruction, an access, a launch or a method was refused."""
     BAD_PACKET = enum.auto()
     QUEUE_ERROR = enum.auto()
     HANG = enum.auto()
@@ -109,7 +110,10 @@ class FaultKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultReport:
-    """What the hardware said, decoded, and where the queues stood."""
+    """What the hardware said, decoded, and where the queues stood.
+
+    As text it leads with the first of `reports`, where there are any: that names what happened.
+    """
 
     device: str
     kind: FaultKind
@@ -130,7 +134,11 @@ class FaultReport:
     raw: tuple[BitStruct, ...] = ()
 
     def __str__(self) -> str:
-        lines = [f"{self.device}: {self.kind.name.lower().replace('_', ' ')}: {self.message}"]
+        kind = f"{self.kind.name.lower().replace('_', ' ')}: {self.message}"
+        indented = [report.replace("\n", "\n    ") for report in self.reports]
+        lines = [f"{self.device}: {head}" for head in (indented or [kind])[:1]]
+        lines += [f"  report: {report}" for report in indented[1:]]
+        lines += [f"  {kind}"] * bool(indented)
         if self.va is not None:
             lines.append(f"  address: {self.va:#x}" + (f" ({self.access})" if self.access else ""))
         for label, value in (
@@ -143,7 +151,6 @@ class FaultReport:
             if value:
                 lines.append(f"  {label}: {value}")
         lines += [f"  argument: {argument}" for argument in self.arguments]
-        lines += ["  report: " + report.replace("\n", "\n    ") for report in self.reports]
         lines += [f"  raw: {word!r}" for word in self.raw]
         return "\n".join(lines)
 

@@ -47,7 +47,7 @@ _KINDS: dict[int, FaultKind] = {
     RcCode.MMU_FAULT: FaultKind.PAGE_FAULT,
     RcCode.PBDMA_ERROR: FaultKind.BAD_PACKET,
     RcCode.GR_CLASS_ERROR: FaultKind.BAD_PACKET,
-    RcCode.GR_EXCEPTION: FaultKind.ILLEGAL_INSTRUCTION,
+    RcCode.GR_EXCEPTION: FaultKind.ENGINE_EXCEPTION,
     RcCode.CONTEXT_SWITCH_TIMEOUT: FaultKind.HANG,
     RcCode.OFF_THE_BUS: FaultKind.RESET,
 }

@@ -44,7 +44,7 @@ def device(kernel: ScriptedKernel):
     ("code", "kind", "word"),
     [
         (31, FaultKind.PAGE_FAULT, "MMU fault"),
-        (13, FaultKind.ILLEGAL_INSTRUCTION, "graphics engine exception"),
+        (13, FaultKind.ENGINE_EXCEPTION, "graphics engine exception"),
         (32, FaultKind.BAD_PACKET, "host error"),
         (109, FaultKind.HANG, "context switch timeout"),
         (79, FaultKind.RESET, "bus"),
