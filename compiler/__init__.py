@@ -1,8 +1,8 @@
 """From tensor graphs to machine code. Opens no device.
 
-`compiler.schedule` turns tensor graphs (`compiler.graph`) into kernels (`compiler.ops` says what nodes mean),
-`compiler.compile` turns a kernel into an image for one architecture. Names load on first use: importing this
-package loads nothing.
+`compiler.schedule` turns tensor graphs (`compiler.ir.graph`) into kernels (`compiler.ir.ops` says what nodes
+mean), `compiler.compile` turns a kernel into an image for one architecture. Names load on first use:
+importing this package loads nothing.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from compiler.dtype import DType as DType
     from compiler.dtype import dtypes as dtypes
-    from compiler.schedule import ScheduleItem as ScheduleItem
-    from compiler.symbolic import Variable as Variable
-    from compiler.uop import Ops as Ops
-    from compiler.uop import UOp as UOp
-    from compiler.view import ShapeTracker as ShapeTracker
-    from compiler.view import View as View
+    from compiler.ir.index import Variable as Variable
+    from compiler.ir.uop import Ops as Ops
+    from compiler.ir.uop import UOp as UOp
+    from compiler.ir.view import ShapeTracker as ShapeTracker
+    from compiler.ir.view import View as View
+    from compiler.schedule.scheduler import ScheduleItem as ScheduleItem
 
 _HOMES = {
     "DType": "compiler.dtype",
-    "Ops": "compiler.uop",
-    "ScheduleItem": "compiler.schedule",
-    "ShapeTracker": "compiler.view",
-    "UOp": "compiler.uop",
-    "Variable": "compiler.symbolic",
-    "View": "compiler.view",
+    "Ops": "compiler.ir.uop",
+    "ScheduleItem": "compiler.schedule.scheduler",
+    "ShapeTracker": "compiler.ir.view",
+    "UOp": "compiler.ir.uop",
+    "Variable": "compiler.ir.index",
+    "View": "compiler.ir.view",
     "dtypes": "compiler.dtype",
 }
 

@@ -23,7 +23,7 @@ def sources_digest() -> str:
     """Digest of this package's sources and of what turns a kernel into its image's bytes."""
     folder = Path(__file__).parent
     parts: list[str | bytes] = []
-    for path in sorted((*folder.glob("*.py"), *folder.glob("targets/*.py"))):
+    for path in sorted(folder.rglob("*.py")):
         parts += [str(path.relative_to(folder)), path.read_bytes()]
     return _key_of(*parts)
 

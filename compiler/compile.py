@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 from compiler import cache, stats
 from compiler.image import CompiledKernel, MalformedError, from_bytes, slots, to_bytes
+from compiler.ir.serialize import kernel_key
 from compiler.recent import Recent
 from compiler.targets import target_of
-from compiler.text import kernel_key
 from hcq.config import config
 from hcq.errors import CompileError, HcqError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compiler.plan import Plan
+    from compiler.ir.uop import UOp
+    from compiler.kernel.plan import Plan
     from compiler.targets.base import Target
-    from compiler.uop import UOp
     from hcq.program import KernelImage
 
 OPT_LEVEL = 0
@@ -177,7 +177,7 @@ def _compile(ast: UOp, target: Target, text: str) -> CompiledKernel:
 
 
 def _lower(ast: UOp, target: Target, text: str) -> tuple[str, Plan]:
-    from compiler.codegen import lower  # noqa: PLC0415  # a hit must not load it
+    from compiler.pipeline import lower  # noqa: PLC0415  # a hit must not load it
 
     stats.count_lowered()
     try:
@@ -189,8 +189,8 @@ def _lower(ast: UOp, target: Target, text: str) -> tuple[str, Plan]:
 
 
 def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
-    from compiler.codegen import arguments  # noqa: PLC0415  # as above
-    from compiler.naming import kernel_name  # noqa: PLC0415  # as above
+    from compiler.kernel.naming import kernel_name  # noqa: PLC0415  # as above
+    from compiler.pipeline import arguments  # noqa: PLC0415  # as above
     from hcq.program import KernelImage  # noqa: PLC0415
 
     code = target.emit(ir, target.machine(), OPT_LEVEL)

@@ -11,7 +11,7 @@ from hcq.objectfile import is_whole
 from hcq.program import ArgKind, ArgSlot, Dim3, KernelImage
 
 if TYPE_CHECKING:
-    from compiler.codegen import Arguments
+    from compiler.pipeline import Arguments
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ def compile_texts(
 def serve(arch: str) -> None:
     """The worker's side: answer requests on stdin until it ends. Whatever else prints goes to stderr."""
     from compiler.compile import compile_uncached  # noqa: PLC0415  # the worker's own imports
-    from compiler.text import parse_kernel  # noqa: PLC0415
+    from compiler.ir.serialize import parse_kernel  # noqa: PLC0415
 
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -13,16 +13,16 @@ import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from compiler.dtype import dtypes
-from frontend.autograd import carried
+from frontend.autograd.engine import carried
 from frontend.device import LOCK
 from frontend.expr import PARAM
-from frontend.lazy import BORROWED, PLAIN, Rebound, become
 from frontend.ops import arguments, movement
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant
 from frontend.plan import CAPTURE
 from frontend.realize import PENDING
 from frontend.storage import home_of
+from frontend.trace import BORROWED, PLAIN, Rebound, become
 from frontend.views import derived, leave, link_of, others, owns, written
 from hcq.errors import UsageError
 

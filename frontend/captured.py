@@ -12,12 +12,12 @@ from frontend.assignment import write_rest
 from frontend.capture import filled
 from frontend.device import LOCK, OpenDevice
 from frontend.expr import PARAM, Expr
-from frontend.lazy import Rebound
 from frontend.ops.random import GENERATOR
 from frontend.realize import PENDING, pending, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf, home_of, keep
 from frontend.tensor import Tensor
+from frontend.trace import Rebound
 from frontend.views import follow, link_of, others, owns
 from hcq.errors import UsageError
 

@@ -12,7 +12,7 @@ import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from compiler.dtype import by_name
-from frontend.autograd import detach
+from frontend.autograd.engine import detach
 from frontend.device import Device
 from frontend.expr import PARAM
 from frontend.ops import casts, movement

@@ -22,19 +22,19 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
-from compiler import graph
 from compiler.dtype import DType, dtypes
-from compiler.ops import BINARY, UNARY, Ops
-from compiler.uop import const, uop
-from frontend import convolution, error_function, picking, segments
-from frontend.error_function import ERF
-from frontend.picking import LAST, PICK, PLACE
+from compiler.ir import graph
+from compiler.ir.ops import BINARY, UNARY, Ops
+from compiler.ir.uop import const, uop
+from frontend.primitives import convolution, erf, gather_scatter, segments
+from frontend.primitives.erf import ERF
+from frontend.primitives.gather_scatter import LAST, PICK, PLACE
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 Shape = tuple[int, ...]
 Leaves = tuple[Any, ...]
@@ -43,13 +43,13 @@ Part = tuple["Expr", Leaves]
 
 PARAM: Final = Ops.PARAM
 CONV: Final = "CONV"
-"""A convolution that knows its own gradient: see `frontend.convolution`."""
+"""A convolution that knows its own gradient: see `frontend.primitives.convolution`."""
 STOP: Final = "STOP"
 """The same values, constant to differentiation."""
 RULED: Final = "RULED"
-"""The values of its first source, the gradients of the others by a rule of its own: see `frontend.rules`."""
+"""The values of its first source, the gradients of the others by a rule (`frontend.autograd.rules`)."""
 LIMIT: Final = "LIMIT"
-"""The same integers, of which something is asked: see `frontend.limits`."""
+"""The same integers, of which something is asked: see `frontend.primitives.limits`."""
 TABLE_LIMIT: Final = 100_000
 """Structures kept at a time: about 600 bytes each."""
 
@@ -101,7 +101,7 @@ class Expr:
 TABLE: Final[dict[Any, Any]] = {}
 """Structures (primitive and composite) to expressions, and how many numbers were seen at a place.
 
-The keys are those of `join` and of `frontend.lazy`.
+The keys are those of `join` and of `frontend.trace`.
 """
 LEAVES: Final[WeakValueDictionary[tuple[Shape, DType, str], Expr]] = WeakValueDictionary()
 """The leaf expressions that something refers to: one each, since captured functions know them by identity."""
@@ -173,8 +173,8 @@ def merge(first: Leaves, second: Leaves) -> tuple[Leaves, tuple[int, ...]]:
 def join(op: str, arg: Any, *parts: Part, key: Hashable = None) -> Part:
     """Return the primitive `op` of some parts: the interned expression and the leaves that it is over.
 
-    Shapes and dtypes must already agree, as the constructors of `compiler.graph` demand. `key` stands for an
-    argument that cannot be hashed by value.
+    Shapes and dtypes must already agree, as the constructors of `compiler.ir.graph` demand. `key` stands for
+    an argument that cannot be hashed by value.
     """
     simple = _simplify(op, arg, parts)
     if simple is not None:
@@ -306,13 +306,13 @@ _SIMPLER: Final[dict[str, Callable[[str, Any, tuple[Part, ...]], Part | None]]] 
 # -- to the compiler's tensor graph -------------------------------------------------------------------
 def _last_of_places(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
     if len(src) == 1:
-        return picking.lower_last(src[0], axis, n)
+        return gather_scatter.lower_last(src[0], axis, n)
     return segments.lower_last(src[0], src[1], axis, n)
 
 
 def _sum_of_places(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
     if len(src) == 2:
-        return picking.lower_sum(src[0], src[1], axis, n)
+        return gather_scatter.lower_sum(src[0], src[1], axis, n)
     return segments.lower_sum(src[0], src[1], src[2], axis, n)
 
 
@@ -338,8 +338,8 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     RULED: lambda _, src, __: src[0],
     LIMIT: lambda _, src, __: src[0],
     CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
-    ERF: lambda _, src, __: error_function.lower(src[0]),
-    PICK: lambda _, src, arg: picking.lower(src[0], src[1], arg[0]),
+    ERF: lambda _, src, __: erf.lower(src[0]),
+    PICK: lambda _, src, arg: gather_scatter.lower(src[0], src[1], arg[0]),
     PLACE: lambda _, src, arg: _sum_of_places(src, *arg),
     LAST: lambda _, src, arg: _last_of_places(src, *arg),
 }

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from frontend.autograd import sources
+from frontend.autograd.engine import sources
+from frontend.autograd.state import Past, anyone, wanting
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM, TABLE, Expr
-from frontend.lazy import EPOCH, Rebound, refresh
-from frontend.marks import Past, anyone, wanting
 from frontend.realize import check_concrete, realize_one
 from frontend.storage import NUMBERS, Leaf, Origin, behind
+from frontend.trace import EPOCH, Rebound, refresh
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from compiler.planner import place
+from compiler.schedule.memory import place
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

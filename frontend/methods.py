@@ -25,7 +25,7 @@ from frontend.ops import (
     powers,
     random,
     reduce,
-    running,
+    scan,
     sorting,
 )
 
@@ -175,8 +175,8 @@ class Methods:
     logsumexp = reduce.logsumexp
     argmax = reduce.argmax
     argmin = reduce.argmin
-    cumsum = running.cumsum
-    cumprod = running.cumprod
+    cumsum = scan.cumsum
+    cumprod = scan.cumprod
     sort = sorting.sort
     argsort = sorting.argsort
     topk = sorting.topk

@@ -1,6 +1,6 @@
 """What the parameters of a method take, by their annotations: arguments are read here before a trace.
 
-A memoised method (`frontend.lazy`) finds its result by its arguments. Only when it finds none are they read:
+A memoised method (`frontend.trace`) finds its result by its arguments. Only when it finds none are they read:
 lists and arrays where a tensor is wanted become one on the device of the first argument, NumPy's scalars
 become numbers, nests become tuples; what fits no annotation is a `UsageTypeError` that names the method, the
 parameter and what it takes. A call whose arguments are known pays nothing for it.

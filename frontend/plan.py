@@ -13,14 +13,14 @@ from math import prod
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from compiler import graph
-from compiler.ops import Ops
-from compiler.uop import trim_table
+from compiler.ir import graph
+from compiler.ir.ops import Ops
+from compiler.ir.uop import trim_table
 from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, STOP, Expr, Leaves, uops
 from frontend.launch import Kernel, assemble
-from frontend.limits import Checks, limits_of
 from frontend.plans import PLANS
+from frontend.primitives.limits import Checks, limits_of
 from frontend.stats import stats
 from frontend.storage import Leaf
 from hcq.config import config
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     import hcq
-    from compiler.item import BufRef
+    from compiler.schedule.item import BufRef
 
 
 class _Under(threading.local):
@@ -103,7 +103,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
     Homes[i] >= 0 says which leaf output i is stored into.
     """
     from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
-    from compiler.schedule import schedule  # noqa: PLC0415 - as above
+    from compiler.schedule.scheduler import schedule  # noqa: PLC0415 - as above
 
     for e, _ in parts:
         if prod(e.shape) * e.dtype.itemsize > MOST_BYTES:
@@ -133,7 +133,7 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
 
 def _key(ref: BufRef) -> tuple[str, int]:
     """Return what names a scheduled buffer in a plan."""
-    from compiler.item import OutRef, ParamRef  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
+    from compiler.schedule.item import OutRef, ParamRef  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
 
     if isinstance(ref, ParamRef):
         return "in", ref.slot

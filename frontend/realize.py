@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM
-from frontend.lazy import BORROWED, EPOCH, Rebound, become, refresh
 from frontend.plan import CAPTURE, Plan, build_run, plan_of, verify
 from frontend.plans import PLANS
 from frontend.storage import UNDERWAY, Home, Leaf, keep
+from frontend.trace import BORROWED, EPOCH, Rebound, become, refresh
 from frontend.views import follow
 from hcq.errors import HcqError, UsageError
 

@@ -253,7 +253,7 @@ def pack(numbers: list[Any], dtype: DType) -> bytes:
     """Return Python numbers as elements; those that do not fit are refused."""
     try:
         if dtype is dtypes.bfloat16:
-            from compiler.uop import round_to  # noqa: PLC0415 - for one dtype only
+            from compiler.ir.uop import round_to  # noqa: PLC0415 - for one dtype only
 
             words = [
                 struct.unpack("<I", struct.pack("<f", round_to(float(x), dtype)))[0] >> 16 for x in numbers

@@ -17,19 +17,21 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from frontend import assignment, autograd, copies, crossing, marks
+from frontend import assignment, copies, transfer
+from frontend.arg_aliases import spelled
+from frontend.autograd import engine
+from frontend.autograd import state as marks
 from frontend.device import Device
 from frontend.expr import PARAM, Expr, Leaves, Part, leaf_expr
 from frontend.history import look
-from frontend.lazy import EPOCH, Rebound, same
 from frontend.methods import Methods
 from frontend.operators import Operators
 from frontend.ops import arguments, casts, creation, indexing, movement
 from frontend.parameters import flag
 from frontend.plan import CAPTURE, aliased
 from frontend.realize import check_concrete, realize_many, realize_one
-from frontend.spelling import spelled
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
+from frontend.trace import EPOCH, Rebound, same
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -224,7 +226,7 @@ class Tensor(Methods, Operators):
         """Return the same value in a buffer of its own, once realized."""
         return movement.contiguous(self)
 
-    to = crossing.to
+    to = transfer.to
     assign = assignment.assign
     replace = assignment.replace
 
@@ -267,9 +269,9 @@ class Tensor(Methods, Operators):
         if value is not None or hasattr(self, "state"):
             marks.state_of(self).value = value
 
-    detach = autograd.detach
-    gradient = autograd.gradient
-    backward = autograd.backward
+    detach = engine.detach
+    gradient = engine.gradient
+    backward = engine.backward
 
     @classmethod
     @contextlib.contextmanager

@@ -18,18 +18,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from compiler import symbolic
 from compiler.dtype import dtypes
+from compiler.ir import index
 from frontend.device import Device
 from frontend.expr import leaf_expr
-from frontend.lazy import make
 from frontend.ops.arguments import whole
 from frontend.plan import CAPTURE
 from frontend.storage import Leaf, pack
+from frontend.trace import make
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
     from frontend.expr import Part
     from frontend.tensor import Tensor
 
@@ -50,7 +50,7 @@ class Variable:
     @property
     def symbol(self) -> UOp:
         """The unbound variable in the compiler's index arithmetic."""
-        return symbolic.Variable(self.name, self.low, self.high)
+        return index.Variable(self.name, self.low, self.high)
 
     @property
     def min(self) -> int:

@@ -19,11 +19,11 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
+from compiler.ir.ops import Ops
 from frontend.device import LOCK
 from frontend.expr import PARAM, Expr, leaf_expr
-from frontend.lazy import BORROWED, Rebound, abstract, apply, become, composite, method
 from frontend.ops.sources import constant
+from frontend.trace import BORROWED, Rebound, abstract, apply, become, composite, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def follow(root: Tensor) -> None:
 
 
 def viewing(fn: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:
-    """Memoise a method whose results are views of its tensor: see `frontend.lazy.method`."""
+    """Memoise a method whose results are views of its tensor: see `frontend.trace.method`."""
     return method(fn, share)
 
 

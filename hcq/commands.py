@@ -153,8 +153,8 @@ class CommandBuffer:
         self.commands: list[Command] = []
         self.spans: tuple[tuple[str, Stamp, Stamp], ...] = ()
         """What `span` recorded: name, begin, end."""
-        self.epoch = -1 if device is None else device.closes
-        """`Device.closes` when all that is recorded was known to be open."""
+        self.epoch = -1 if device is None else device.close_epoch
+        """`Device.close_epoch` when all that is recorded was known to be open."""
 
     def wait(self, point: Point | Signal, value: Word | None = None) -> Self:
         """Go on when a point is reached, or a signal is >= `value`."""
@@ -245,14 +245,14 @@ class CommandBuffer:
         if isinstance(pointer, (Param, Expr)):
             return
         pointer.live()
-        if pointer.device.closes != self.epoch:
+        if pointer.device.close_epoch != self.epoch:
             self.epoch = -1
         if isinstance(size, int) and not 0 <= size <= pointer.size:
             raise UsageError(f"{what} {pointer!r}: it has {pointer.size} bytes, {size} were asked for")
 
     def verify(self, device: Device) -> None:
         """Raise `UsageError` when something recorded was closed since, or is not `device`'s to use."""
-        epoch = device.closes
+        epoch = device.close_epoch
         for command in self.commands:
             for buffer in operands(command):
                 buffer.live()

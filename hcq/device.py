@@ -19,9 +19,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from hcq.blame import graph_text, impossible, nearest_pages, overshot, stuck_text, timeout_text, with_kernel
 from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
+from hcq.faults.messages import (
+    graph_text,
+    impossible,
+    nearest_pages,
+    overshot,
+    stuck_text,
+    timeout_text,
+    with_kernel,
+)
 from hcq.heap import Heap
 from hcq.hostpool import SIGNALS, STAMPS
 from hcq.memory import Buffer
@@ -42,7 +50,7 @@ if TYPE_CHECKING:
     from hcq.profile import Clock, Span
     from hcq.program import KernelImage
     from hcq.signal import Refusal
-    from hcq.validate import Watch
+    from hcq.validate.validator import Validator
 
 DEFAULT = BufferSpec()
 CLOSE_S = 10.0
@@ -54,7 +62,7 @@ class Device:
     """An open device; made by `hcq.open`, or around a driver's device by hand."""
 
     def __init__(
-        self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "", profile: bool = False
+        self, driver: DriverDevice, *, watch: Validator | None = None, trace: str = "", profile: bool = False
     ) -> None:
         self.closed = False
         self._closing = 0
@@ -74,7 +82,7 @@ class Device:
         """The file that the spans of all submissions are written to at close; empty: none."""
         self.profile = profile
         """Whether each kernel, copy and fill has a span of its own."""
-        self.closes = next(_EPOCHS) << 32
+        self.close_epoch = next(_EPOCHS) << 32
         """Grows whenever a buffer or a program is closed: what was checked before may have to be checked
         again."""
         self.refusal: Refusal | None = None
@@ -129,7 +137,7 @@ class Device:
         block, home = pool.take(size)
         return Buffer(self, block, home, size, spec, label)
 
-    def _watched(self, watch: Watch, pool: Pool, size: int, label: str) -> Buffer:
+    def _watched(self, watch: Validator, pool: Pool, size: int, label: str) -> Buffer:
         """Return a buffer that the validation layer knows, with a guard zone where there is room for it."""
         guard = watch.guard_bytes if isinstance(size, int) and size > 0 else 0
         try:
@@ -183,13 +191,13 @@ class Device:
     ) -> None:
         """Take the memory of a closed buffer back when all that runs now is done."""
         for device in (self, *peers):
-            device.closes += 1
+            device.close_epoch += 1
         if block is None or self.closed:
             return
         points = self._in_flight(peers)
         if after is not None:
             points.append(after)
-        self.heap.bury(points, block, home)
+        self.heap.defer_free(points, block, home)
         if self.watch is not None:
             self.watch.tell()
 
@@ -248,7 +256,7 @@ class Device:
 
     def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
         """Unload a program when all that runs now is done; from a finaliser, at the next `sweep`."""
-        self.closes += wait
+        self.close_epoch += wait
         if not self.closed:
             self._dead_programs.append((self._in_flight() if wait else [], loaded))
             self.leftovers = True
@@ -296,7 +304,7 @@ class Device:
             if not self._closing:
                 self.watch.tell()
 
-    def disbelieve(self, signal: Signal) -> None:
+    def raise_overrun(self, signal: Signal) -> None:
         """Raise: a timeline of this device holds a value above the last one submitted.
 
         The device has faulted, and none of its points counts as reached by such a value.
@@ -330,16 +338,16 @@ class Device:
             raise UsageError(f"{self.name} is closed")
         self._poll_awaited()
         if LOST:
-            from hcq.recovery import doom  # noqa: PLC0415 - only after a fault
+            from hcq.faults.recovery import waits_on_lost  # noqa: PLC0415 - only after a fault
 
-            if (reason := doom(queue)) is not None:
+            if (reason := waits_on_lost(queue)) is not None:
                 raise reason()
         if self.watch is not None and not timed:
             self.watch.stalled(queue, words)
 
     def _poll_awaited(self) -> None:
         """Raise when this device, or one that its queues wait for, is faulted or closed."""
-        from hcq.inflight import awaited  # noqa: PLC0415 - only when a wait takes long
+        from hcq.faults.inflight import awaited  # noqa: PLC0415 - only when a wait takes long
 
         seen: set[Device] = set()
         todo: list[Device] = [self]
@@ -356,7 +364,7 @@ class Device:
     def poll_lost(self, signal: Signal, value: int) -> None:
         """Raise when the slot of `signal` was to reach `value` by lost work, or behind such work."""
         if LOST:
-            from hcq.recovery import check  # noqa: PLC0415 - only after a fault
+            from hcq.faults.recovery import check  # noqa: PLC0415 - only after a fault
 
             check(signal, value)
 
@@ -393,7 +401,7 @@ class Device:
         Raises `UsageError` for a device without a fault, `UnsupportedError` where the driver cannot do it;
         after any error the device is as faulted as before.
         """
-        from hcq.recovery import recover  # noqa: PLC0415 - only after a fault
+        from hcq.faults.recovery import recover  # noqa: PLC0415 - only after a fault
 
         if self.closed and self.refusal is not None:  # before the lock: after a fork nobody releases it
             raise self.refusal()

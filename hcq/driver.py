@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hcq.errors import FaultReport
     from hcq.profile import Clock
     from hcq.program import KernelImage
-    from hcq.stream import Stream
+    from hcq.pushbuffer import PushBuffer
 
 
 class QueueKind(enum.Enum):
@@ -99,7 +99,7 @@ class DriverProgram(Protocol):
 class Encoder(Protocol):
     """Turns neutral commands into the words of one kind of queue."""
 
-    def encode(self, commands: Sequence[Command], out: Stream) -> None:
+    def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands` to `out`, in order.
 
         Argument blocks and launch descriptors go to `out.place`; a value that is a Param or Expr leaves a
@@ -132,8 +132,8 @@ class Ring(Protocol):
         """
         ...
 
-    def submit(self, stream: Stream) -> None:
-        """Make the words of `stream` visible to the device, in order, and ring the bell.
+    def submit(self, pushbuffer: PushBuffer) -> None:
+        """Make the words of `pushbuffer` visible to the device, in order, and ring the bell.
 
         Sleeps while the ring is full, polling `DriverDevice.fault` and calling `stalled`. A stream of more
         than `words` words is a `UsageError`; the queue above sends it from memory of its own.

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from hcq.bits import BitStruct
+    from hcq.layout import BitStruct
     from hcq.signal import Point
 
 

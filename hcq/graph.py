@@ -7,7 +7,7 @@
     executable.replay([buffer]).wait()
 
 Nodes of one queue run in the order they were added, each after the effects of the one before; between queues
-only `after=` orders. See `hcq.executable` for what a replay does.
+only `after=` orders. See `hcq.replay.executable` for what a replay does.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 from hcq.commands import Barrier, Command, Copy, Exec, Fill, Scope, Write
 from hcq.errors import UsageError
-from hcq.executable import Executable
 from hcq.memory import Buffer
 from hcq.params import Expr, Param
+from hcq.replay.executable import Executable
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:

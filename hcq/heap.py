@@ -23,7 +23,7 @@ class Heap:
         self._device = device
         self._lock = threading.RLock()
         self._pools: dict[BufferSpec, Pool] = {}
-        self.graves: deque[tuple[list[Point], Block, Home]] = deque()
+        self.deferred_frees: deque[tuple[list[Point], Block, Home]] = deque()
         """Memory of closed buffers that work in flight may still touch."""
 
     def pool(self, spec: BufferSpec) -> Pool:
@@ -52,19 +52,19 @@ class Heap:
             pool.trim()
         return True
 
-    def bury(self, points: list[Point], block: Block, home: Home) -> None:
+    def defer_free(self, points: list[Point], block: Block, home: Home) -> None:
         """Let a block be taken again when all points are reached, or lost."""
         if all(point.over() for point in points):
             home.append(block)
         else:
-            self.graves.append((points, block, home))
+            self.deferred_frees.append((points, block, home))
             self._device.leftovers = True
 
     def sweep(self) -> None:
         """Let go of what waited for points that are over now."""
         with self._lock:
-            for _ in range(len(self.graves)):  # one at a time: threads add to it without the lock
-                self.bury(*self.graves.popleft())
+            for _ in range(len(self.deferred_frees)):  # one at a time: threads add to it without the lock
+                self.defer_free(*self.deferred_frees.popleft())
 
     def close(self) -> None:
         """Give everything back to the driver."""

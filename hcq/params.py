@@ -87,7 +87,7 @@ class Patch:
 
     target: Literal["words", "memory"]
     offset: int
-    """Bytes from the first word of the stream, or a device address when `target` is "memory"."""
+    """Bytes from the first word of the push buffer, or a device address when `target` is "memory"."""
     lo: int
     width: int
     expr: Expr

@@ -85,7 +85,7 @@ def _orphan_all() -> None:
     OPEN.clear()
     SIGNALS.forget()
     STAMPS.forget()
-    if "hcq.validate" in sys.modules:
-        from hcq.validate import forget  # noqa: PLC0415 - only where it was loaded
+    if "hcq.validate.validator" in sys.modules:
+        from hcq.validate.validator import forget  # noqa: PLC0415 - only where it was loaded
 
         forget()

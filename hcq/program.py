@@ -116,8 +116,8 @@ class KernArgs:
         """What was given, one a slot; keeps the buffers alive."""
         self.patches = patches
         """(byte offset, bits, expression) of every open place."""
-        self.epoch = program.device.closes
-        """`Device.closes` when the buffers were known to be open."""
+        self.epoch = program.device.close_epoch
+        """`Device.close_epoch` when the buffers were known to be open."""
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -145,7 +145,7 @@ class Program:
     __slots__ = ("__weakref__", "_make", "closed", "device", "image", "loaded", "name")
 
     def __init__(self, device: Device, image: KernelImage, loaded: DriverProgram) -> None:
-        from hcq.argpack import compile_args  # noqa: PLC0415 - the generator imports this module
+        from hcq.kernargs import compile_args  # noqa: PLC0415 - the generator imports this module
 
         self.closed = False
         self.device = device

@@ -15,16 +15,16 @@ from array import array
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hcq.arguments import ARGUMENTS, ArgumentRing
 from hcq.binding import check_reach, look_up, piece, reaches, resolve
-from hcq.blame import room_text
 from hcq.commands import Command, CommandBuffer, Indirect, Timestamp, Wait
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
+from hcq.faults.messages import room_text
+from hcq.kernarg_ring import ARGUMENTS, ArgumentRing
 from hcq.locks import unless_taken
-from hcq.prebuilt import Arena, Prebuilt
 from hcq.profile import timed
+from hcq.pushbuffer import PushBuffer
+from hcq.replay.template import Arena, SubmitTemplate
 from hcq.signal import LOST, POLL_S, SLOT_VALUES, Point, Stamp, Timeline
-from hcq.stream import Stream
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hcq.memory import Buffer
     from hcq.params import Param
     from hcq.signal import Refusal
-    from hcq.validate import Watch
+    from hcq.validate.validator import Validator
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)
 """Errors after which a ring has not taken the words."""
@@ -56,8 +56,8 @@ class Queue:
         "_inflight",
         "_most",
         "_patience",
+        "_pushbuffer",
         "_stall",
-        "_stream",
         "device",
         "index",
         "kind",
@@ -70,7 +70,7 @@ class Queue:
         "watch",
     )
 
-    def __init__(self, device: Device, kind: QueueKind, index: int, *, watch: Watch | None) -> None:
+    def __init__(self, device: Device, kind: QueueKind, index: int, *, watch: Validator | None) -> None:
         self.device = device
         self.kind = kind
         self.index = index
@@ -90,8 +90,8 @@ class Queue:
         self.ring = device.driver.ring(kind, index)
         self._encoder = device.driver.encoder(kind)
         self._arguments = ArgumentRing(device, self.retire_oldest, label=self.label)
-        self._stream = Stream(device.info.word_bits, self._arguments)
-        self._arguments.start(self._stream)
+        self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
+        self._arguments.start(self._pushbuffer)
         self._patience = -1, 0.0
         """A value of the timeline, and how many seconds its submission may wait for room."""
         self._stall = -1, 0.0, 0.0
@@ -99,7 +99,7 @@ class Queue:
         self.ring.stalled = _weakly(self)
         self._most = self.ring.words - _ENDING_WORDS
         """Words of commands that a submission may have in the ring."""
-        self._ending: Prebuilt | None = None
+        self._ending: SubmitTemplate | None = None
         """What ends a direct submission; None before the first one."""
 
     def record(self, *, label: str = "") -> CommandBuffer:
@@ -131,7 +131,7 @@ class Queue:
             if self.refusal is not None:
                 raise self.refusal()
             device = self.device
-            if commands.epoch != device.closes:
+            if commands.epoch != device.close_epoch:
                 commands.verify(device)
             todo: list[Command] = [*self._waits(after), *commands.commands] if after else commands.commands[:]
             if commands.spans or device.trace or device.profile:
@@ -152,7 +152,7 @@ class Queue:
             if signal is not self.timeline.signal and (self.watch is not None or not point.passed()):
                 waits.append(Wait(signal, point.value - signal.base))
         for wait in waits:
-            wait.signal.believe()
+            wait.signal.check_overrun()
         if waits and LOST:
             for point in after:
                 self.device.poll_lost(point.signal, point.value - point.signal.base)
@@ -166,28 +166,28 @@ class Queue:
         timeout_s: float | None = None,
     ) -> Point:
         """Encode and ring `todo` and the timeline's next value. The lock is held."""
-        stream, arguments = self._stream, self._arguments
-        stream.clear()  # at the start: what an interrupt left there is of no use
+        pushbuffer, arguments = self._pushbuffer, self._arguments
+        pushbuffer.clear()  # at the start: what an interrupt left there is of no use
         if arguments.extra:
-            arguments.finish(stream)
+            arguments.finish(pushbuffer)
         point = self.timeline.next()
         if timeout_s is not None:
             self._patience = point.value, timeout_s
         try:
-            self._encoder.encode(todo, stream)
-            if stream.patches:
-                kept = [*kept, *self._apply(stream, values)]
-            if len(stream.words) > self._most:
-                kept = [*kept, self._moved(stream)]
-            stream.words += self._raising(point)
+            self._encoder.encode(todo, pushbuffer)
+            if pushbuffer.patches:
+                kept = [*kept, *self._apply(pushbuffer, values)]
+            if len(pushbuffer.words) > self._most:
+                kept = [*kept, self._moved(pushbuffer)]
+            pushbuffer.words += self._raising(point)
             if arguments.extra:
-                kept = [*kept, *arguments.finish(stream)]
+                kept = [*kept, *arguments.finish(pushbuffer)]
         except _NOTHING_SENT:
             self.timeline.undo(point)
-            arguments.finish(stream)
+            arguments.finish(pushbuffer)
             self._refused()
             raise
-        self.submit_prebuilt(stream, point, kept)
+        self.submit_template(pushbuffer, point, kept)
         return point
 
     def _refused(self) -> None:
@@ -221,31 +221,31 @@ class Queue:
         text = f"{self.label} had no room for a submission for {waited_s:.1f} s"
         return SignalTimeout(text + room_text(self), point=point, seen=point.signal.value, waited_s=waited_s)
 
-    def _moved(self, stream: Stream) -> Buffer:
+    def _moved(self, pushbuffer: PushBuffer) -> Buffer:
         """Move more words than the ring takes to memory of their own, and call that; return it."""
-        bits = stream.word_bits
-        words = array("I" if bits == 32 else "Q", stream.words)
+        bits = pushbuffer.word_bits
+        words = array("I" if bits == 32 else "Q", pushbuffer.words)
         data = words.tobytes()
         label = f"a large submission to {self.label}"
         buffer = self.device.alloc((len(data) + 7) // 8 * 8, ARGUMENTS, label=label)
         buffer.host()[: len(data)] = data
-        stream.clear()
-        self._encoder.encode([Indirect(buffer, len(words))], stream)
+        pushbuffer.clear()
+        self._encoder.encode([Indirect(buffer, len(words))], pushbuffer)
         return buffer
 
     def _raising(self, point: Point) -> Sequence[int]:
         """Return the words that raise a point when everything before is done."""
         signal, ending = point.signal, self._ending
         if ending is None or ending.signals[0] is not signal:
-            scratch = Stream(self._stream.word_bits, Arena(self.device, self.label))
-            ending = self._ending = Prebuilt(self, scratch)
+            scratch = PushBuffer(self._pushbuffer.word_bits, Arena(self.device, self.label))
+            ending = self._ending = SubmitTemplate(self, scratch)
         ending.fill((point.value - signal.base,))
-        return ending.stream.words
+        return ending.pushbuffer.words
 
-    def _apply(self, stream: Stream, values: Mapping[Param, Value] | None) -> list[object]:
-        """Write the values of Params into a stream; return the values, which must stay alive."""
+    def _apply(self, pushbuffer: PushBuffer, values: Mapping[Param, Value] | None) -> list[object]:
+        """Write the values of Params into a push buffer; return the values, which must stay alive."""
         given = []
-        for patch, reach in zip(stream.patches, reaches(stream.patches), strict=True):
+        for patch, reach in zip(pushbuffer.patches, reaches(pushbuffer.patches), strict=True):
             value = look_up(patch.expr.param, values)
             number = resolve(patch.expr.param, value, self.device)
             check_reach(patch, reach, number)
@@ -254,7 +254,7 @@ class Queue:
             if patch.target == "memory":
                 self._arguments.write(patch.offset, patch.lo, patch.width, bits)
             else:
-                stream.words[8 * patch.offset // stream.word_bits] |= bits << patch.lo
+                pushbuffer.words[8 * patch.offset // pushbuffer.word_bits] |= bits << patch.lo
         return list(given)
 
     def _timed(self, commands: CommandBuffer, todo: list[Command]) -> list[Command]:
@@ -270,8 +270,8 @@ class Queue:
         self.device.span_log.expect(self, spans)
         return todo
 
-    def submit_prebuilt(
-        self, stream: Stream, point: Point, kept: Sequence[object], timeout_s: float | None = None
+    def submit_template(
+        self, pushbuffer: PushBuffer, point: Point, kept: Sequence[object], timeout_s: float | None = None
     ) -> None:
         """Ring words that raise `point`, the timeline's newest. The lock is held.
 
@@ -281,26 +281,26 @@ class Queue:
         if timeout_s is not None:
             self._patience = point.value, timeout_s
         inflight = self._inflight
-        inflight.append((point, kept, self._stream.at))
+        inflight.append((point, kept, self._pushbuffer.at))
         try:
-            self.ring.submit(stream)
+            self.ring.submit(pushbuffer)
         except _NOTHING_SENT:
             inflight.pop()
             self.timeline.undo(point)
             self._refused()
             raise
         if self.watch is not None:
-            self.watch.sent(self, point, len(stream.words))
+            self.watch.sent(self, point, len(pushbuffer.words))
         self.timeline.last = point
 
     @property
     def ending_words(self) -> int:
         """How many words end a direct submission."""
-        return 0 if self._ending is None else len(self._ending.stream.words)
+        return 0 if self._ending is None else len(self._ending.pushbuffer.words)
 
-    def encode(self, commands: Sequence[Command], stream: Stream) -> None:
-        """Append the words of commands to a stream of one's own. The lock is held by the caller."""
-        self._encoder.encode(commands, stream)
+    def encode(self, commands: Sequence[Command], pushbuffer: PushBuffer) -> None:
+        """Append the words of commands to a push buffer of the caller's. The lock is held by the caller."""
+        self._encoder.encode(commands, pushbuffer)
 
     def send(self, commands: list[Command], values: Mapping[Param, Value] | None = None) -> Point:
         """Submit bare commands, seen by no validation. The lock is held."""
@@ -380,8 +380,8 @@ class Queue:
         for point, _ in lost:
             LOST[point.signal] = (SLOT_VALUES, reason)
         self._inflight.clear()
-        self._stream.clear()
-        self._arguments.restart(self._stream)
+        self._pushbuffer.clear()
+        self._arguments.restart(self._pushbuffer)
         self.timeline.renew(reason)
         return [kept for _, kept in lost]
 

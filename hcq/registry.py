@@ -108,9 +108,9 @@ def wrap(
 
     watch = None
     if validate or seed:
-        from hcq.validate import Watch  # noqa: PLC0415 - only when wanted
+        from hcq.validate.validator import Validator  # noqa: PLC0415 - only when wanted
 
-        watch = Watch(check=validate, seed=seed)
+        watch = Validator(check=validate, seed=seed)
     return Device(driver, watch=watch, trace=trace, profile=profile)
 
 

@@ -54,7 +54,7 @@ class Waiter(Protocol):
         """Note, for the validation layer, that the host saw the slot at `value`."""
         ...
 
-    def disbelieve(self, signal: Signal) -> None:
+    def raise_overrun(self, signal: Signal) -> None:
         """Raise: the signal holds a value above `Signal.issued`, which nobody submitted."""
         ...
 
@@ -127,7 +127,7 @@ class Signal:
         words, index = self._words, self._index
         if words[index] < target:
             self._sleep(value, target, timeout_s)
-        self.believe()
+        self.check_overrun()
         self.device.saw(self, target)
 
     def _sleep(self, value: int, target: int, timeout_s: float | None) -> None:
@@ -148,10 +148,10 @@ class Signal:
         finally:
             self.device.woke()
 
-    def believe(self) -> None:
+    def check_overrun(self) -> None:
         """Raise `DeviceFault` when it holds more than was ever handed out: then it says nothing."""
         if self._words[self._index] + self.base > self.issued:  # read first: work may end meanwhile
-            self.device.disbelieve(self)
+            self.device.raise_overrun(self)
 
     __reduce__ = refuse_copy
 
@@ -177,7 +177,7 @@ class Point:
     def done(self) -> bool:
         """Return whether the point is reached; what the host does next is then ordered after it."""
         if not self.passed():
-            self.signal.believe()
+            self.signal.check_overrun()
             return False
         self.signal.device.saw(self.signal, self.value - self.signal.base)
         return True

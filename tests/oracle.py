@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.dtype import DType, dtypes
-from compiler.item import OutRef, ParamRef, ScheduleItem
-from compiler.ops import ELEMENTWISE, Ops
-from compiler.text import postorder
+from compiler.ir.ops import ELEMENTWISE, Ops
+from compiler.ir.serialize import postorder
+from compiler.schedule.item import OutRef, ParamRef, ScheduleItem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 Array = np.ndarray[Any, Any]
 
@@ -63,7 +63,7 @@ def rounded(x: Array, dtype: DType) -> Array:
 
 # -- elementwise -----------------------------------------------------------------------------------
 def cast(x: Array, source: DType, dtype: DType) -> Array:
-    """CAST by the rules of compiler.ops."""
+    """CAST by the rules of compiler.ir.ops."""
     if dtype is dtypes.bool:
         return x != 0
     if source.is_float and dtype.is_int:
@@ -187,7 +187,7 @@ def evaluate_all(
 
 
 def _index(node: UOp | int, variables: Mapping[str, int]) -> int:
-    from compiler import symbolic as sy
+    from compiler.ir import index as sy
 
     if isinstance(node, int):
         return node

@@ -27,7 +27,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tools.hardware_stage import REPOSITORY, Run, Stage
+from tools.hardware.stage import REPOSITORY, Run, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,7 +76,7 @@ def wheels(run: Run) -> None:
 
 def box(run: Run, name: str, limit_s: float) -> None:
     """Say what the box is; CUDA's library is asked first, which makes device nodes that are missing."""
-    stage = run.run(Stage(name, [sys.executable, "-m", "tools.hardware_box"], limit_s))
+    stage = run.run(Stage(name, [sys.executable, "-m", "tools.hardware.box"], limit_s))
     log = run.logs / f"{name}.log"
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     for line in lines:
@@ -95,7 +95,7 @@ def packages(run: Run) -> None:
         f"seen = {{n: look(n) for n in {_NEEDED!r}}}\n"
         "wanted = ('torch', 'nvidia', 'cuda', 'triton', 'pip')\n"
         "seen |= {d.name: d.version for d in m.distributions() if (d.name or '').startswith(wanted)}\n"
-        "from compiler.cubin import available\n"
+        "from compiler.targets.nvptx.assembler import available\n"
         "seen['assembler'] = available() or 'absent'\n"
         "print(json.dumps(seen))\n"
         f"raise SystemExit(any(seen[n].startswith('absent') for n in {_NEEDED!r}))\n"
@@ -121,7 +121,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     out = run.logs / f"{name}.json"
     # It ends by itself before it is ended, its last child included.
     budget = min(limit_s * run.patience, run.left_s() - 5 - run.reserve_s) - 20
-    command = [sys.executable, "-m", "tools.bringup_nv", "--from", str(first), "--to", str(last)]
+    command = [sys.executable, "-m", "tools.bringup", "--from", str(first), "--to", str(last)]
     command += ["--device", str(run.options.device), "--choices", run.choices, "--variants", variants]
     command += ["--report", str(out), "--traces", str(run.logs / name), "--budget", f"{max(budget, 0):.0f}"]
     command += ["--dry"] * run.options.dry

@@ -10,12 +10,12 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 
-from drivers.emu import jit
-from drivers.emu.library import Library, Sanitizers
-from drivers.nv.emu.ptx_flat import flatten
-from drivers.nv.emu.ptx_statements import PtxError
-from drivers.nv.emu.ptx_syntax import parse
-from drivers.nv.emu.ptx_translate import translate
+from drivers.emu.simt import jit
+from drivers.emu.simt.library import Library, Sanitizers
+from drivers.nv.emu.ptx.flat import flatten
+from drivers.nv.emu.ptx.statements import PtxError
+from drivers.nv.emu.ptx.syntax import parse
+from drivers.nv.emu.ptx.translate import translate
 
 HEAD = """.version 8.8
 .target {arch}

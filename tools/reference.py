@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from hcq.bits import BitStruct, Struct
+from hcq.layout import BitStruct, Struct
 from tools import ptx_forms, tensor_reference
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,8 +10,8 @@ import re
 from importlib import import_module
 from typing import Any
 
+from frontend.arg_aliases import SAME
 from frontend.methods import Methods
-from frontend.spelling import SAME
 from frontend.tensor import Tensor
 from tools.gradients.cases import CASES
 

@@ -17,7 +17,7 @@ def target_of(arch: str) -> Target:
 
         return host.target(arch)
     if arch.startswith("sm_"):
-        from compiler.targets import nvptx  # noqa: PLC0415
+        from compiler.targets.nvptx import target  # noqa: PLC0415
 
-        return nvptx.target(arch)
+        return target.target(arch)
     raise UnsupportedError(f"no compiler target for arch {arch!r}; there are x86_64-*, aarch64-*, sm_*")

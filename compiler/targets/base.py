@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from compiler.codegen.llvm_ir import Dialect
     from compiler.llvm import Machine
-    from compiler.render import Dialect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ import platform
 from pathlib import Path
 
 from compiler import llvm
-from compiler.render import Dialect
+from compiler.codegen.llvm_ir import Dialect
 from compiler.targets.base import Target
 from hcq.errors import UnsupportedError
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from drivers.cpu.driver import CpuDriver
     from hcq.driver import BufferSpec, DriverDevice
     from hcq.program import KernelImage
-    from hcq.stream import Stream
+    from hcq.pushbuffer import PushBuffer
 
 RING_PACKETS = 4096
 RING_BYTES = RING_PACKETS * PACKET
@@ -113,9 +113,9 @@ class CpuRing:
         """Bytes ever written to the ring; see `hcq.driver.Ring`."""
         return self._write
 
-    def submit(self, stream: Stream) -> None:
+    def submit(self, pushbuffer: PushBuffer) -> None:
         """Copy the words into the ring and ring the bell; sleep while there is no room."""
-        words = stream.words
+        words = pushbuffer.words
         if words.__class__ is not array:  # prebuilt words are one
             try:
                 words = array("Q", words)

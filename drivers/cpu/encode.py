@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivers.cpu.program import CpuProgram
-    from hcq.bits import BitStruct
     from hcq.commands import Command
+    from hcq.layout import BitStruct
     from hcq.params import Word
-    from hcq.stream import Stream
+    from hcq.pushbuffer import PushBuffer
 
 ONE_THREAD = (1, 1, 1)
 PACKET_SHIFT = PACKET_WORDS.bit_length() - 1
 
 
-def _emit(out: Stream, layout: type[BitStruct], **words: Word) -> None:
+def _emit(out: PushBuffer, layout: type[BitStruct], **words: Word) -> None:
     """Append a packet; a word that is open leaves a patch."""
     closed = {name: word if isinstance(word, int) else 0 for name, word in words.items()}
     index = len(out.words)
@@ -50,7 +50,7 @@ class CpuEncoder:
     def __init__(self, kind: QueueKind, foreign: Callable[[object], bool]) -> None:
         self._foreign = foreign
         """Whether something else than a cpu device or the host may raise a signal."""
-        self._encoders: dict[type[Any], Callable[[Any, Stream], None]] = {
+        self._encoders: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
             Wait: self._wait,
             SetSignal: _set_signal,
             Timestamp: _timestamp,
@@ -62,13 +62,13 @@ class CpuEncoder:
             Indirect: _indirect,
         }
 
-    def encode(self, commands: Sequence[Command], out: Stream) -> None:
+    def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands` to `out`; see `hcq.driver.Encoder`."""
         encoders = self._encoders
         for command in commands:
             encoders[command.__class__](command, out)
 
-    def _wait(self, command: Wait, out: Stream) -> None:
+    def _wait(self, command: Wait, out: PushBuffer) -> None:
         signal, value = command.signal, command.value
         foreign = int(self._foreign(signal.device))
         if value.__class__ is int:
@@ -77,7 +77,7 @@ class CpuEncoder:
             _emit(out, layouts.Wait, signal=signal.va, value=value, foreign=foreign)
 
 
-def _set_signal(command: SetSignal, out: Stream) -> None:
+def _set_signal(command: SetSignal, out: PushBuffer) -> None:
     value = command.value
     if value.__class__ is int:
         out.words += layouts.SetSignal.pack(signal=command.signal.va, value=value)
@@ -85,15 +85,15 @@ def _set_signal(command: SetSignal, out: Stream) -> None:
         _emit(out, layouts.SetSignal, signal=command.signal.va, value=value)
 
 
-def _timestamp(command: Timestamp, out: Stream) -> None:
+def _timestamp(command: Timestamp, out: PushBuffer) -> None:
     out.words += layouts.Timestamp.pack(at=command.stamp.ticks_va)
 
 
-def _barrier(_command: Barrier, out: Stream) -> None:
+def _barrier(_command: Barrier, out: PushBuffer) -> None:
     out.words += layouts.Barrier.pack()
 
 
-def _exec(command: Exec, out: Stream) -> None:
+def _exec(command: Exec, out: PushBuffer) -> None:
     program, args = cast("CpuProgram", command.program.loaded), command.args
     if command.threads != ONE_THREAD:
         raise UsageError(
@@ -113,23 +113,23 @@ def _exec(command: Exec, out: Stream) -> None:
         out.patch_memory(va + offset, expr, width=bits)
 
 
-def _refuse_exec(command: Exec, _out: Stream) -> None:
+def _refuse_exec(command: Exec, _out: PushBuffer) -> None:
     raise UsageError(f"kernel {command.program.image.name}: a copy queue runs no kernels")
 
 
-def _copy(command: Copy, out: Stream) -> None:
+def _copy(command: Copy, out: PushBuffer) -> None:
     _emit(out, layouts.Copy, dst=address(command.dst), src=address(command.src), size=command.size)
 
 
-def _fill(command: Fill, out: Stream) -> None:
+def _fill(command: Fill, out: PushBuffer) -> None:
     _emit(out, layouts.Fill, dst=address(command.dst), pattern=command.value, size=command.size)
 
 
-def _write(command: Write, out: Stream) -> None:
+def _write(command: Write, out: PushBuffer) -> None:
     _emit(out, layouts.Write, dst=address(command.dst), value=command.value, width=command.bits // 8)
 
 
-def _indirect(command: Indirect, out: Stream) -> None:
+def _indirect(command: Indirect, out: PushBuffer) -> None:
     if command.words % PACKET_WORDS:
         raise UsageError(f"{command.words} words are no whole packets of {PACKET_WORDS}")
     out.words += layouts.Indirect.pack(packets=command.buffer.va, count=command.words >> PACKET_SHIFT)

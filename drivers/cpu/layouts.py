@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from drivers.kernel import view_at
-from hcq.bits import BitStruct, bits, const, optional
+from hcq.layout import BitStruct, bits, const, optional
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -18,7 +18,7 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from drivers.cpu.layouts import Record, place_of
-from hcq.bits import BitStruct
+from hcq.layout import BitStruct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from drivers.cpu.layouts import Record
-from hcq.bits import BitStruct
+from hcq.layout import BitStruct
 
 u64 = int
 """Every value of the subset: 64 bits without a sign. Pointers are numbers, too."""

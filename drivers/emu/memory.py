@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass, field
 
-from drivers.emu.state import MAP_ATOMIC, MAP_ENTRY, MAP_READ, MAP_WRITE
+from drivers.emu.simt.state import MAP_ATOMIC, MAP_ENTRY, MAP_READ, MAP_WRITE
 from drivers.kernel import MAP_NORESERVE
 from hcq.errors import UsageError
 

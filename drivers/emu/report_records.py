@@ -6,15 +6,15 @@ import struct
 from typing import TYPE_CHECKING
 
 from drivers.emu.report import Report, ReportKind
-from drivers.emu.shadow_global import race_place
-from drivers.emu.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
+from drivers.emu.sanitizers.shadow_global import race_place
+from drivers.emu.simt.state import MAP_ATOMIC, MAP_WRITE, REPORT, REPORT_LIMIT, REPORTS_HEAD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.emu.engine import Program
-    from drivers.emu.launch import Work
     from drivers.emu.memory import AddressSpace
+    from drivers.emu.simt.engine import Program
+    from drivers.emu.simt.launch import Work
 
 
 def decode(program: Program, work: Work, memory: AddressSpace, raw: bytes) -> list[Report]:

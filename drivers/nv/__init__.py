@@ -55,7 +55,7 @@ def _emulated(variant: str | None) -> Kernel:
     kernel whose ioctls are not filtered, and "checked" for one that runs kernels with all sanitizers, joined
     by "+". Default: "sm_90+580".
     """
-    from drivers.emu.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
+    from drivers.emu.simt.library import Sanitizers  # noqa: PLC0415 - heavy, and not part of real hardware
     from drivers.nv.emu.machine import open_machine  # noqa: PLC0415 - the same
 
     profile, branch, native, checked = check_variant(variant)

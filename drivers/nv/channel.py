@@ -41,8 +41,8 @@ from hcq.errors import DriverError
 
 if TYPE_CHECKING:
     from drivers.kernel import Mmio
-    from drivers.nv.choices import Choices
     from drivers.nv.memory import Memories, Memory
+    from drivers.nv.quirks import Choices
     from drivers.nv.rm import Rm
     from drivers.nv.space import Space
     from drivers.nv.topology import Gpu, Handles

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from drivers.elf import Formula, Site
     from drivers.elf import Relocation as ElfRelocation
     from drivers.elf import Section as ElfSection
-    from hcq.bits import BitStruct
+    from hcq.layout import BitStruct
 
 BANK_ALIGN: Final = 256
 _BANK: Final = re.compile(rf"{re.escape(Section.CONSTANT)}([1-{CONSTANT_BANKS - 1}])(?:\.(.*))?")

@@ -15,7 +15,7 @@ from drivers.nv.show import fields_text
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hcq.bits import BitStruct
+    from hcq.layout import BitStruct
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,21 +17,21 @@ from drivers.kernel import PAGE, view_at
 from drivers.nv import cubin, push
 from drivers.nv import faults as faults_
 from drivers.nv.channel import Channel, ChannelKind, Context
-from drivers.nv.choices import DEFAULT, Choices
 from drivers.nv.doorbell import Doorbell
 from drivers.nv.encode import NvEncoder
 from drivers.nv.layouts.cubin import RESERVED_SHARED
 from drivers.nv.layouts.host import SEM_ADDRESS_BITS
 from drivers.nv.layouts.qmd import CARVEOUTS_KIB
 from drivers.nv.layouts.rm_classes import EngineType
-from drivers.nv.local import LocalMemory
 from drivers.nv.memory import Memories, Memory
 from drivers.nv.program import NvProgram
+from drivers.nv.quirks import DEFAULT, Choices
 from drivers.nv.ring import NvRing
 from drivers.nv.rm import Rm
-from drivers.nv.service import Service
+from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
 from drivers.nv.topology import Gpu, Handles, ask, open_objects
+from drivers.nv.uploader import Service
 from drivers.nv.vaspace import VaSpace
 from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
 from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError

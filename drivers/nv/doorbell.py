@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from drivers.nv.choices import DEFAULT
 from drivers.nv.layouts.families import USERMODE_WITH_PARAMS
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES, UsermodeRegister
 from drivers.nv.layouts.rm_classes import NV_HOPPER_USERMODE_A_PARAMS
+from drivers.nv.quirks import DEFAULT
 
 if TYPE_CHECKING:
     from drivers.kernel import Mmio
-    from drivers.nv.choices import Choices
+    from drivers.nv.quirks import Choices
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Gpu, Handles
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from drivers.kernel import Kernel
-    from drivers.nv.choices import Choices
     from drivers.nv.device import NvDevice
+    from drivers.nv.quirks import Choices
     from drivers.nv.rm import Card
     from hcq.driver import DeviceInfo
 
@@ -79,8 +79,8 @@ class NvDriver:
 
     def open(self, index: int, variant: str | None, *, choices: Choices | None = None) -> NvDevice:
         """Open GPU `index`. Raises `UnsupportedError` or `DriverError` that say what to do."""
-        from drivers.nv.choices import DEFAULT, parse  # noqa: PLC0415 - heavy
         from drivers.nv.device import NvDevice  # noqa: PLC0415 - heavy
+        from drivers.nv.quirks import DEFAULT, parse  # noqa: PLC0415 - heavy
         from drivers.nv.rm import Rm  # noqa: PLC0415 - heavy
 
         if choices is None:

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Sequence
 
-    from drivers.nv.choices import Choices
+    from drivers.nv.quirks import Choices
     from hcq.commands import Command
     from hcq.params import Expr, Param, Word
-    from hcq.stream import Stream
+    from hcq.pushbuffer import PushBuffer
 
 _LOW = 0xFFFF_FFFF
 
@@ -64,7 +64,7 @@ class NvEncoder:
         self._copy_refusal = graphics_copy_refusal
         self._level = int(choices.gp_level == "subroutine")
         self._pcas_a, _, self._pcas_b, self._action = push.launch(0, choices.pcas)
-        self._table: dict[type[Any], Callable[[Any, Stream], None]] = {
+        self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
             Wait: self._wait,
             SetSignal: self._signal if kind is QueueKind.COMPUTE else self._copy_signal,
             Timestamp: self._timestamp,
@@ -76,7 +76,7 @@ class NvEncoder:
             Indirect: self._indirect,
         }
 
-    def encode(self, commands: Sequence[Command], out: Stream) -> None:
+    def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
         table = self._table
         for command in commands:
@@ -84,7 +84,7 @@ class NvEncoder:
 
     # --- order
 
-    def _semaphore(self, out: Stream, va: int, value: Word, execute: int) -> None:
+    def _semaphore(self, out: PushBuffer, va: int, value: Word, execute: int) -> None:
         if va >> SEM_ADDRESS_BITS:
             va = self._reach(va)
         if isinstance(value, int):
@@ -103,16 +103,16 @@ class NvEncoder:
         if execute not in push.HALF_WIDTH:
             out.patch_word(at + 4, value >> 32, width=32)
 
-    def _wait(self, command: Wait, out: Stream) -> None:
+    def _wait(self, command: Wait, out: PushBuffer) -> None:
         self._semaphore(out, command.signal.va, command.value, push.ACQUIRE)
 
-    def _signal(self, command: SetSignal, out: Stream) -> None:
+    def _signal(self, command: SetSignal, out: PushBuffer) -> None:
         self._semaphore(out, command.signal.va, command.value, push.RELEASE_WFI)
 
-    def _copy_signal(self, command: SetSignal, out: Stream) -> None:
+    def _copy_signal(self, command: SetSignal, out: PushBuffer) -> None:
         self._engine_store(out, command.signal.va, command.value)
 
-    def _engine_store(self, out: Stream, va: int, value: Word) -> None:
+    def _engine_store(self, out: PushBuffer, va: int, value: Word) -> None:
         if isinstance(value, int):
             if value >> 32:
                 raise UsageError(f"copy engines store 32 bits, {value:#x} does not fit")
@@ -122,14 +122,14 @@ class NvEncoder:
         out.words += push.copy_signal(va, 0)
         out.patch_word(at + push.COPY_SIGNAL_VALUE, value, width=32)
 
-    def _timestamp(self, command: Timestamp, out: Stream) -> None:
+    def _timestamp(self, command: Timestamp, out: PushBuffer) -> None:
         va = command.stamp.va
         if self.kind is QueueKind.COPY:
             out.words += push.copy_signal(va, 0, push.LAUNCH_TIME)
         else:
             self._semaphore(out, va, 0, push.RELEASE_WFI_TIME)
 
-    def _barrier(self, _command: Barrier, out: Stream) -> None:
+    def _barrier(self, _command: Barrier, out: PushBuffer) -> None:
         # Every scope is reached: grids end with a system barrier.
         if self.kind is QueueKind.COMPUTE:
             out.words.append(push.WAIT_FOR_IDLE)
@@ -137,7 +137,7 @@ class NvEncoder:
 
     # --- work
 
-    def _exec(self, command: Exec, out: Stream) -> None:
+    def _exec(self, command: Exec, out: PushBuffer) -> None:
         program = command.program.loaded
         if not isinstance(program, NvProgram):
             raise UsageError(f"kernel {command.program.name} was loaded by another driver")
@@ -162,7 +162,7 @@ class NvEncoder:
             for place in program.group_counts[axis]:
                 out.patch_memory(bank + place, word, width=32)
 
-    def _copy(self, command: Copy, out: Stream) -> None:
+    def _copy(self, command: Copy, out: PushBuffer) -> None:
         self._before_copies(out)
         dst, src, size = address(command.dst), address(command.src), command.size
         if isinstance(size, int):
@@ -173,7 +173,7 @@ class NvEncoder:
             self._piece(out, dst, src, size)
         self._after_copies(out)
 
-    def _piece(self, out: Stream, dst: Word, src: Word, size: Word) -> None:
+    def _piece(self, out: PushBuffer, dst: Word, src: Word, size: Word) -> None:
         at = len(out.words)
         out.words += push.copy(_known(dst), _known(src), size if isinstance(size, int) else 1)
         for word, (upper, lower) in ((src, push.COPY_SITES_SRC), (dst, push.COPY_SITES_DST)):
@@ -182,7 +182,7 @@ class NvEncoder:
             out.words[at + push.COPY_SITE_SIZE] = 0
             out.patch_word(at + push.COPY_SITE_SIZE, size, width=32)
 
-    def _fill(self, command: Fill, out: Stream) -> None:
+    def _fill(self, command: Fill, out: PushBuffer) -> None:
         self._before_copies(out)
         dst, value, size = address(command.dst), command.value, command.size
         sizes = range(0, size, MAX_COPY_BYTES) if isinstance(size, int) else range(1)
@@ -200,7 +200,7 @@ class NvEncoder:
                 out.patch_word(at + push.FILL_SITE_SIZE, size >> 2, width=32)
         self._after_copies(out)
 
-    def _before_copies(self, out: Stream) -> None:
+    def _before_copies(self, out: PushBuffer) -> None:
         if self.kind is not QueueKind.COMPUTE:
             return
         if self._copy_refusal:
@@ -212,11 +212,11 @@ class NvEncoder:
         # The copy engine does not know what kernels are running.
         out.words.append(push.HOST_WFI)
 
-    def _after_copies(self, out: Stream) -> None:
+    def _after_copies(self, out: PushBuffer) -> None:
         if self.kind is QueueKind.COMPUTE:
             out.words += push.graphics_copy_end(out.place((0,), align=8))
 
-    def _write(self, command: Write, out: Stream) -> None:
+    def _write(self, command: Write, out: PushBuffer) -> None:
         dst, value = address(command.dst), command.value
         wide = command.bits == 64
         if isinstance(value, int) and not -(1 << command.bits - 1) <= value < 1 << command.bits:
@@ -241,7 +241,7 @@ class NvEncoder:
             at = first + piece * step
             _open_address(out, _add(dst, shift // 8), at + 1, at + 2)
 
-    def _indirect(self, command: Indirect, out: Stream) -> None:
+    def _indirect(self, command: Indirect, out: PushBuffer) -> None:
         # Ring entries, not packets, call prebuilt words.
         at, va, end = len(out.words), command.buffer.va, command.words
         for start in range(0, end, MAX_SEGMENT_WORDS):
@@ -258,7 +258,7 @@ def _add(word: Word, k: int) -> Word:
     return word + k if k else word
 
 
-def _open_address(out: Stream, word: Word, upper: int, lower: int) -> None:
+def _open_address(out: PushBuffer, word: Word, upper: int, lower: int) -> None:
     if not isinstance(word, int):
         # The lowest piece first, and the next one right behind it: so the model sees one number of 64 bits.
         out.patch_word(lower, word, width=32)

@@ -31,7 +31,7 @@ from drivers.nv.vaspace import HUGE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.choices import Choices
+    from drivers.nv.quirks import Choices
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Handles
     from drivers.nv.vaspace import VaSpace

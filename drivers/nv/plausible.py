@@ -33,7 +33,7 @@ def implausible(rm: Rm, name: str, what: str) -> BringUpError:
     return BringUpError(
         f"{name or 'the GPU'}: what driver {rm.version} says of it cannot be true: {what}\n"
         f"hint: does this build of the driver lay its structures out otherwise than branch {rm.branch}? "
-        "`python -m tools.bringup_nv --to 5 --json` shows what was said; "
+        "`python -m tools.bringup --to 5 --json` shows what was said; "
         'opening it as "nv:plausible=false" believes it all the same'
     )
 

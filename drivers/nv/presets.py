@@ -1,8 +1,8 @@
 """Presets: sets of choices under which some public driver has launched kernels, and on which GPUs.
 
 One value at a time, or two, cannot get from our defaults to what another driver does. The ladder tries these
-when a rung fails, then goes back towards the default as far as it can (`tools.nv_ladder`); a device is opened
-with one as "nv:hopper-launch". `docs/sources.md` says how good the evidence is.
+when a rung fails, then goes back towards the default as far as it can (`tools.bringup.ladder`); a device is
+opened with one as "nv:hopper-launch". `docs/sources.md` says how good the evidence is.
 """
 
 from __future__ import annotations

@@ -19,11 +19,11 @@ from hcq.errors import UnsupportedError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.choices import Choices
     from drivers.nv.cubin import Kernel
     from drivers.nv.memory import Memory
+    from drivers.nv.quirks import Choices
     from drivers.nv.topology import Gpu
-    from hcq.bits import Struct
+    from hcq.layout import Struct
     from hcq.params import Word
     from hcq.program import Dim3, KernelImage
 

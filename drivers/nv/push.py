@@ -31,7 +31,7 @@ from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SetObject
 
 if TYPE_CHECKING:
-    from drivers.nv.choices import Choices
+    from drivers.nv.quirks import Choices
     from drivers.nv.topology import Gpu
 
 Words = tuple[int, ...]

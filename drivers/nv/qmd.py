@@ -33,9 +33,9 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.choices import Choices
+    from drivers.nv.quirks import Choices
     from drivers.nv.topology import Gpu
-    from hcq.bits import BitStruct
+    from hcq.layout import BitStruct
 
 _WORD = 0xFFFF_FFFF
 

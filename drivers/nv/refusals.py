@@ -53,7 +53,7 @@ def unknown_branch(version: str) -> UnsupportedError:
     known = ", ".join(str(branch) for branch in BRANCHES)
     return UnsupportedError(
         f"NVIDIA driver {version or '(no version)'} is not supported: its structures are not known here\n"
-        f"hint: install a driver of branch {known}; `python -m tools.bringup_nv --to 3` shows what it says"
+        f"hint: install a driver of branch {known}; `python -m tools.bringup --to 3` shows what it says"
     )
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from drivers.nv.memory import Memories, Memory
     from hcq.errors import FaultReport
-    from hcq.stream import Stream
+    from hcq.pushbuffer import PushBuffer
 
 PUSH_BYTES: Final = 1 << 20
 _PUSH_START: Final = 4096
@@ -107,17 +107,17 @@ class NvRing:
         """Entries ever written; see `hcq.driver.Ring`."""
         return self._put
 
-    def submit(self, stream: Stream) -> None:
-        """Make the words of `stream` visible and ring the bell; see `hcq.driver.Ring`."""
+    def submit(self, pushbuffer: PushBuffer) -> None:
+        """Make the words of `pushbuffer` visible and ring the bell; see `hcq.driver.Ring`."""
         if self.stale:
             self.stale = False
             before = self._refresh(self)
             if before:
                 self.send(before, ())
-        self.send(stream.words, stream.calls)
+        self.send(pushbuffer.words, pushbuffer.calls)
 
     def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
-        """Send words as they are, with calls of prebuilt ones between them; see `Stream.calls`."""
+        """Send words as they are, with calls of prebuilt ones between them; see `PushBuffer.calls`."""
         count = len(words) + _TAIL_WORDS
         put = self._put
         if self._head + count > self._head_limit or put + 1 + 2 * len(calls) > self._put_limit:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.kernel import Kernel, Mapping, Mmio
-    from hcq.bits import Struct
+    from hcq.layout import Struct
 
 _S = TypeVar("_S", bound="Struct")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
-from hcq.bits import MISSING, BitStruct
+from hcq.layout import MISSING, BitStruct
 
 if TYPE_CHECKING:
-    from hcq.bits import Struct
+    from hcq.layout import Struct
 
 
 def fields_text(value: BitStruct | Struct) -> str:

@@ -21,8 +21,8 @@ from drivers.nv.uvm import Uvm
 if TYPE_CHECKING:
     import contextlib
 
-    from drivers.nv.choices import Choices
     from drivers.nv.memory import Mapper
+    from drivers.nv.quirks import Choices
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Gpu, Handles
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import address_of
-from drivers.nv.choices import DEFAULT
 from drivers.nv.layouts.controls import (
     GID_BINARY_SHA1,
     GID_BYTES,
@@ -39,13 +38,14 @@ from drivers.nv.layouts.rm_classes import (
     copy_engine,
 )
 from drivers.nv.plausible import CLASSES, doubts, implausible
+from drivers.nv.quirks import DEFAULT
 from drivers.nv.refusals import mig_mode, unsupported_gpu
 from hcq.errors import DriverError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.nv.choices import Choices
+    from drivers.nv.quirks import Choices
     from drivers.nv.rm import Card, Rm
 
 _ARCH_SUFFIX = {90: "a", 100: "a", 120: "a"}

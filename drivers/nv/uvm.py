@@ -18,7 +18,7 @@ from hcq.errors import DriverError
 
 if TYPE_CHECKING:
     from drivers.nv.rm import Rm
-    from hcq.bits import Struct
+    from hcq.layout import Struct
 
 NODE = "/dev/nvidia-uvm"
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from frontend import marks
+from frontend.autograd import state as marks
 from frontend.nn.settings import Setting, number_within
 from frontend.parameters import flag
 from frontend.plan import CAPTURE

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-from compiler.ops import Ops
-from frontend.lazy import apply, method
+from compiler.ir.ops import Ops
 from frontend.ops.elementwise import add, clip, maximum, mul
 from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import erf, exp, expm1, log1p, tanh
 from frontend.ops.sources import constant, narrowed, ruled, widened
+from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Elements along one axis that an integer tensor names: read, added up, written.
 
 Negative numbers count from the end, which PyTorch refuses in all but `take`. What lies outside is an
-`IndexError` where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.limits`); else it reads 0 and is
-written nowhere. Sums and writing
+`IndexError` where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); else it
+reads 0 and is written nowhere. Sums and writing
 compare every place with every index of its row where that is the shorter way, in one kernel, else they bring
 the indices in order (`frontend.ops.placing`).
 """
@@ -12,9 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from frontend.lazy import apply, composite
-from frontend.limits import Limit, limited, refuse_known
+from compiler.ir.ops import Ops
+from frontend.arg_aliases import spelled
 from frontend.ops.arguments import Shape, axis_of
 from frontend.ops.comparison import gt
 from frontend.ops.elementwise import add, sub, where
@@ -22,8 +21,9 @@ from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.placing import last_named, placed
 from frontend.ops.sources import Number, constant, convert, suited
 from frontend.parameters import read
-from frontend.picking import PICK
-from frontend.spelling import spelled
+from frontend.primitives.gather_scatter import PICK
+from frontend.primitives.limits import Limit, limited, refuse_known
+from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageIndexError
 
 if TYPE_CHECKING:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
-from compiler.ops import Ops
-from frontend.lazy import apply, method
+from compiler.ir.ops import Ops
 from frontend.ops.arguments import element_type
 from frontend.ops.sources import convert
+from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ import math
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes, promote
-from compiler.ops import Ops
-from frontend.lazy import apply, composite, operator
+from compiler.ir.ops import Ops
 from frontend.ops.arguments import broadcast, representable
 from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, spread
+from frontend.trace import apply, composite, operator
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from compiler.dtype import DType, dtypes
-from compiler.ops import Ops
+from compiler.ir.ops import Ops
+from frontend.arg_aliases import spelled
 from frontend.expr import source_expr
-from frontend.lazy import apply, composite
-from frontend.limits import Limit, limited, refuse_known
 from frontend.ops.arguments import element_type, shape_of, whole
 from frontend.ops.casts import cast
 from frontend.ops.comparison import lt
@@ -22,8 +21,9 @@ from frontend.ops.movement import reshape
 from frontend.ops.sources import constant, convert, coordinate, suited
 from frontend.parameters import number
 from frontend.plan import CAPTURE
-from frontend.spelling import spelled
+from frontend.primitives.limits import Limit, limited, refuse_known
 from frontend.storage import allocate, dtype_of, flatten, from_numpy, of_bytes, pack
+from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageTypeError
 
 KNOWN_LIMIT: Final = 1 << 16

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from compiler.ops import Ops
-from frontend.lazy import apply, method
+from compiler.ir.ops import Ops
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.sources import constant, coordinate
+from frontend.trace import apply, method
 from frontend.views import viewing
 from hcq.errors import UsageError
 

@@ -1,7 +1,7 @@
 """Division: the true quotient, rounded ones, and remainders.
 
 An integer divisor that is 0 is a `ZeroDivisionError` where it is a constant, or under `HCQ_VALIDATE=1`
-(`frontend.limits`); else the result is 0. PyTorch always raises.
+(`frontend.primitives.limits`); else the result is 0. PyTorch always raises.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from frontend.lazy import apply, operator
-from frontend.limits import Divisor, limited
+from compiler.ir.ops import Ops
 from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, ruled
 from frontend.parameters import read
+from frontend.primitives.limits import Divisor, limited
+from frontend.trace import apply, operator
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor

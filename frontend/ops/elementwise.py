@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
+from compiler.ir.ops import Ops
 from frontend.expr import float_dtype
-from frontend.lazy import apply, composite, method, operator
 from frontend.ops.arguments import broadcast
 from frontend.ops.promotion import result_dtype
 from frontend.ops.sources import Number, constant, convert, ruled, spread, suited
+from frontend.trace import apply, composite, method, operator
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

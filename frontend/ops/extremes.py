@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
-from frontend.lazy import method
+from frontend.arg_aliases import spelled
 from frontend.ops import reduce
 from frontend.ops.elementwise import maximum, minimum
-from frontend.spelling import spelled
+from frontend.trace import method
 from hcq.errors import UsageTypeError
 
 if TYPE_CHECKING:

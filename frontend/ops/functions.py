@@ -6,14 +6,14 @@ import math
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from frontend.error_function import ERF
+from compiler.ir.ops import Ops
 from frontend.expr import float_dtype
-from frontend.lazy import apply, method
 from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import mul, sub, where
 from frontend.ops.sources import convert, ruled
+from frontend.primitives.erf import ERF
+from frontend.trace import apply, method
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor

@@ -3,7 +3,7 @@
 `x[key]` becomes flips, shrinks and reshapes; integer tensors become one GATHER. Several of them mean what
 they mean in PyTorch: a whole number or a tensor of shape () takes its axis away first, so `x[0, :, [0, 1]]`
 is `x[0][:, [0, 1]]`; NumPy counts it among the index arrays instead. An index outside is an `IndexError`
-where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.limits`); else it reads 0. Writing is
+where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); else it reads 0. Writing is
 `frontend.ops.writing`.
 """
 
@@ -14,14 +14,14 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from frontend.lazy import apply, composite
-from frontend.limits import Limit, limited, refuse_known
+from compiler.ir.ops import Ops
 from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
 from frontend.ops.comparison import gt, lt
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.moving import take_moving
 from frontend.ops.sources import convert, spread
+from frontend.primitives.limits import Limit, limited, refuse_known
+from frontend.trace import apply, composite
 from frontend.views import share
 from hcq.errors import UnsupportedError, UsageError, UsageIndexError
 

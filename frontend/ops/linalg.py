@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes, promote
-from compiler.ops import Ops
-from frontend.lazy import apply, composite
+from compiler.ir.ops import Ops
 from frontend.ops.arguments import Shape, broadcast
 from frontend.ops.diagonals import diagonal
 from frontend.ops.elementwise import add, mul
 from frontend.ops.movement import reshape
 from frontend.ops.sources import convert
 from frontend.parameters import read, shown
+from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:

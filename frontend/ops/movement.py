@@ -10,8 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from frontend.lazy import apply, method
+from compiler.ir.ops import Ops
 from frontend.ops.arguments import (
     Axes,
     Shape,
@@ -27,6 +26,7 @@ from frontend.ops.arguments import (
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant, spread
 from frontend.parameters import read
+from frontend.trace import apply, method
 from frontend.views import viewing
 from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 

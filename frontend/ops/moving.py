@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from compiler.ops import Ops
-from frontend.lazy import apply, composite
+from compiler.ir.ops import Ops
 from frontend.ops.comparison import lt
 from frontend.ops.elementwise import add, mul, sub, where
 from frontend.ops.sources import constant, coordinate
+from frontend.trace import apply, composite
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

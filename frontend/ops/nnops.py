@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
+from compiler.ir.ops import Ops
+from frontend.arg_aliases import spelled
 from frontend.expr import CONV, float_dtype
-from frontend.lazy import apply, composite, method
-from frontend.limits import Limit, limited, refuse_known
 from frontend.ops import reduce
 from frontend.ops.arguments import Axes, axes_of, axis_of, repeated, whole
 from frontend.ops.comparison import eq, ge, lt, ne
@@ -26,7 +25,8 @@ from frontend.ops.movement import pad, permute, reshape, transpose
 from frontend.ops.promotion import result_dtype
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
 from frontend.parameters import flag, read, scalar_of, shown
-from frontend.spelling import spelled
+from frontend.primitives.limits import Limit, limited, refuse_known
+from frontend.trace import apply, composite, method
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Final
 
-from frontend.lazy import apply
 from frontend.ops.sorting import BLOCK, argsort
-from frontend.picking import LAST, PLACE
+from frontend.primitives.gather_scatter import LAST, PLACE
+from frontend.trace import apply
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor

@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
+from compiler.ir.ops import Ops
 from frontend.expr import float_dtype
-from frontend.lazy import apply, operator
 from frontend.ops.arguments import representable
 from frontend.ops.elementwise import agree
 from frontend.ops.sources import Number, constant, convert, ruled
+from frontend.trace import apply, operator
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

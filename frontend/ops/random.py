@@ -13,11 +13,10 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import DType, dtypes
-from compiler.ops import Ops
-from compiler.uop import round_to
+from compiler.ir.ops import Ops
+from compiler.ir.uop import round_to
 from frontend.device import Device
 from frontend.expr import leaf_expr
-from frontend.lazy import apply, method
 from frontend.ops.arguments import Shape, element_type, shape_of, whole
 from frontend.ops.casts import cast
 from frontend.ops.elementwise import add, minimum, mul, neg
@@ -26,6 +25,7 @@ from frontend.ops.sources import constant, convert, coordinate, spread
 from frontend.parameters import number
 from frontend.plan import CAPTURE
 from frontend.storage import Leaf
+from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

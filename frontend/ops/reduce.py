@@ -8,9 +8,9 @@ from math import prod as product
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
-from compiler.ops import Ops
+from compiler.ir.ops import Ops
+from frontend.arg_aliases import spelled
 from frontend.expr import STOP, float_dtype
-from frontend.lazy import apply, method
 from frontend.ops.arguments import Axes, Shape, axes_of, axis_of
 from frontend.ops.comparison import ne
 from frontend.ops.division import div
@@ -19,7 +19,7 @@ from frontend.ops.functions import abs as absolute
 from frontend.ops.functions import exp, log, sqrt
 from frontend.ops.powers import pow as power
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
-from frontend.spelling import spelled
+from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

@@ -14,13 +14,13 @@ from math import prod
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from frontend.lazy import apply, composite, method
+from compiler.ir.ops import Ops
+from frontend.arg_aliases import spelled
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant, convert, coordinate
-from frontend.picking import PICK
-from frontend.spelling import spelled
+from frontend.primitives.gather_scatter import PICK
+from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

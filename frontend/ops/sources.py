@@ -9,12 +9,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import DType, dtypes
-from compiler.ops import Ops
-from compiler.scalar import convert as converted
+from compiler.ir.ops import Ops
+from compiler.ir.scalar import convert as converted
 from frontend.expr import RULED, constant_of, float_dtype, source_expr
-from frontend.lazy import apply, make
 from frontend.ops.arguments import representable
 from frontend.parameters import scalar_of, shown
+from frontend.trace import apply, make
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def convert(x: Tensor, dtype: DType) -> Tensor:
 
 
 def ruled(rule: str, value: Tensor, *sources: Tensor, about: tuple[Any, ...] = ()) -> Tensor:
-    """Return a value whose gradients one rule of `frontend.rules` gives, not what the value is made of.
+    """Return a value whose gradients one rule of `frontend.autograd.rules` gives.
 
     The rule gets the sources; `about` says the rest that it must know, hashable. Integers have no gradient.
     """

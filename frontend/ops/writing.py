@@ -10,8 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from frontend.lazy import apply, composite
+from compiler.ir.ops import Ops
 from frontend.ops.along import written as written_along
 from frontend.ops.arguments import Shape, broadcast, representable
 from frontend.ops.comparison import eq, gt, lt
@@ -28,6 +27,7 @@ from frontend.ops.indexing import (
 )
 from frontend.ops.moving import moving_parts, only_at, place_at
 from frontend.ops.sources import constant, coordinate, spread
+from frontend.trace import apply, composite
 from frontend.views import BACK, link_of
 from hcq.errors import UnsupportedError, UsageError
 

@@ -11,7 +11,7 @@ from compiler import llvm
 from tests.compiler.host_kernel import HostKernel
 
 if TYPE_CHECKING:
-    from compiler.expansion import Expansion
+    from compiler.targets.nvptx.expansion import Expansion
 
 TYPES = {"float32": "float", "float64": "double", "uint64": "i64", "int64": "i64"}
 STARTS = {"rcp": "fdiv double 1.0, %d", "rsqrt": "fdiv double 1.0, %root"}

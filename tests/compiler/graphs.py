@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING
 
-from compiler import graph as g
 from compiler.dtype import DType, dtypes
-from compiler.ops import Ops
-from compiler.uop import _table, trim_table
+from compiler.ir import graph as g
+from compiler.ir.ops import Ops
+from compiler.ir.uop import _table, trim_table
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Iterator, Sequence
 
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 F32 = dtypes.float32
 

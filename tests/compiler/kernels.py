@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compiler.codegen import arguments, lower
 from compiler.dtype import DType, dtypes
-from compiler.ops import Ops
-from compiler.symbolic import loop
+from compiler.ir.index import loop
+from compiler.ir.ops import Ops
+from compiler.ir.uop import UOp, const, uop
+from compiler.pipeline import arguments, lower
 from compiler.targets import target_of
-from compiler.uop import UOp, const, uop
 from tests.compiler.host_kernel import ARCH, HostKernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compiler.plan import Plan
+    from compiler.kernel.plan import Plan
 
 GUARD = 64
 """Bytes around every buffer that a kernel must not change."""

@@ -8,9 +8,9 @@ import pytest
 
 from compiler import cache, llvm, stats
 from compiler.compile import compile_kernel, compile_many, forget
-from compiler.ops import Ops
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import kernel_key
 from compiler.recent import Recent
-from compiler.text import kernel_key
 from hcq.config import override
 from hcq.errors import UnsupportedError
 from hcq.program import ArgKind
@@ -37,10 +37,10 @@ def files(folder):
 
 
 def test_image_describes_the_argument_block(folder):
-    from compiler import symbolic
+    from compiler.ir import index
 
     i, r = loop(0, 8), loop(1, 9)
-    start = symbolic.Variable("start", 0, 5)
+    start = index.Variable("start", 0, 5)
     ast = sink(store(0, i, reduce(op("MUL", load(0, i), load(1, i * 9 + r + start)), "ADD", r)))
     image = compile_kernel(ast, ARCH).image
     assert [(a.name, a.kind, a.offset, a.size, a.access) for a in image.args] == [
@@ -165,8 +165,8 @@ def test_a_key_depends_on_the_compilers_sources_and_on_llvm(folder):
 
 
 def test_a_key_depends_on_the_assembler(folder):
-    from compiler.cubin import identity
     from compiler.targets import target_of
+    from compiler.targets.nvptx.assembler import identity
 
     assert target_of("sm_90a").settings == identity()
     assert "nvJitLink" in identity()
@@ -195,13 +195,13 @@ import sys
 from pathlib import Path
 from hcq.config import override
 from compiler.compile import compile_kernel
-from compiler.text import parse_kernel
+from compiler.ir.serialize import parse_kernel
 from compiler import stats
 with override(cache=Path({str(folder)!r})):
     kernel = compile_kernel(parse_kernel({kernel_key(add_number(5.0))!r}), {ARCH!r})
 assert stats.lowered == 0 and stats.hits == 1
 assert kernel.image.code[:4] == b"\\x7fELF"
-heavy = ("llvmlite", "cffi", "numpy", "compiler.codegen", "compiler.linearize")
+heavy = ("llvmlite", "cffi", "numpy", "compiler.pipeline", "compiler.kernel.linearize")
 loaded = [m for m in heavy if m in sys.modules]
 assert not loaded, loaded
 with open("/proc/self/maps") as maps:
@@ -222,7 +222,8 @@ def test_many_kernels_are_compiled_once_each(folder):
 def test_code_does_not_depend_on_the_process(folder):
     ast = add_number(6.0)
     text = (
-        "import sys; from compiler.compile import compile_uncached; from compiler.text import parse_kernel;"
+        "import sys; from compiler.compile import compile_uncached;"
+        "from compiler.ir.serialize import parse_kernel;"
         f"sys.stdout.buffer.write(compile_uncached(parse_kernel({kernel_key(ast)!r}), {ARCH!r}).image.code)"
     )
     other = subprocess.run([sys.executable, "-c", text], check=True, capture_output=True).stdout
@@ -244,9 +245,9 @@ def test_code_needs_nothing_from_outside(folder):
 
 
 def test_a_mask_operation_without_a_range_is_legal(folder):
-    from compiler import symbolic
+    from compiler.ir import index
 
-    ast = sink(store(0, symbolic.ZERO, op(Ops.EXP, load(1, symbolic.ZERO))))
+    ast = sink(store(0, index.ZERO, op(Ops.EXP, load(1, index.ZERO))))
     kernel = compile_kernel(ast, ARCH)
     x, y = np.ones(1, np.float32), np.zeros(1, np.float32)
     HostKernel(kernel.image.code).run([y.ctypes.data, x.ctypes.data], [], 1)

@@ -3,7 +3,7 @@ import pytest
 
 from compiler import workers
 from compiler.compile import CompiledKernel, compile_kernel, compile_many, forget
-from compiler.text import kernel_key
+from compiler.ir.serialize import kernel_key
 from hcq.config import override
 from hcq.errors import CompileError
 from tests.compiler.kernels import ARCH, load, loop, number, op, sink, store

@@ -12,12 +12,12 @@ import random
 import numpy as np
 import pytest
 
-from compiler import graph as g
 from compiler.dtype import dtypes
-from compiler.item import OutRef, ParamRef
-from compiler.ops import Ops
-from compiler.schedule import schedule
-from compiler.text import postorder
+from compiler.ir import graph as g
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import postorder
+from compiler.schedule.item import OutRef, ParamRef
+from compiler.schedule.scheduler import schedule
 from tests import oracle
 from tests.compiler import graphs
 from tests.compiler.kernels import ARCH, GUARD, build

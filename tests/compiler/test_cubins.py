@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler import cubin, ops
+from compiler.codegen.transcendental import DECOMPOSITIONS
 from compiler.compile import compile_uncached
 from compiler.dtype import dtypes
-from compiler.schedule import schedule
-from compiler.symbolic import Variable
-from compiler.targets.nvptx import ROWS
-from compiler.transcendental import DECOMPOSITIONS
+from compiler.ir import ops
+from compiler.ir.index import Variable
+from compiler.schedule.scheduler import schedule
+from compiler.targets.nvptx import assembler
+from compiler.targets.nvptx.target import ROWS
 from drivers.elf import Elf
 from drivers.nv.cubin import read
 from drivers.nv.layouts.cubin import InfoAttribute, InfoFormat, InfoKparam, InfoRecord, Relocation
@@ -28,10 +29,10 @@ from tests.compiler.test_elementwise_ops import ALL, BINARY, UNARY, applies
 if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.image import CompiledKernel
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 pytestmark = pytest.mark.skipif(
-    not cubin.available(), reason="neither nvJitLink nor ptxas is installed: there is nothing to look at"
+    not assembler.available(), reason="neither nvJitLink nor ptxas is installed: there is nothing to look at"
 )
 HELPED = ("DIV", "RECIP", "SQRT", "FLOORDIV", "MOD")
 REGISTERS_OF_A_PROCESSOR = 65536
@@ -72,7 +73,7 @@ def calls_nothing(kernel: CompiledKernel, *, table: bool) -> None:
     elf = Elf(kernel.image.code)
     own = read(kernel.image.code, kernel.image.name)[2]
     functions = {s.name.removeprefix(".text.") for s in elf.sections if s.name.startswith(".text.")}
-    shuffles = own.sm < 90 and "shfl.sync.bfly" in cubin.ptx_of(kernel.image.code)
+    shuffles = own.sm < 90 and "shfl.sync.bfly" in assembler.ptx_of(kernel.image.code)
     assert functions == {kernel.image.name, *([UNCALLED] if shuffles else [])}
     changed = [r for r in elf.relocations() if elf.sections[r.section].name.startswith(".text")]
     tables = (
@@ -102,7 +103,7 @@ def records(kernel: CompiledKernel, attribute: InfoAttribute) -> list[bytes]:
 def attributes_say_what_was_asked_for(kernel: CompiledKernel) -> None:
     image = kernel.image
     own = read(image.code, image.name)[2]
-    ptx = cubin.ptx_of(image.code)
+    ptx = assembler.ptx_of(image.code)
     assert own.sm == int(re.sub(r"\D", "", image.arch))
     assert 0 < own.registers <= min(MOST_REGISTERS, REGISTERS_OF_A_PROCESSOR // image.max_threads)
     limit = b"".join(n.to_bytes(4, "little") for n in kernel.threads)
@@ -137,7 +138,7 @@ def test_division_and_roots_of_every_dtype_call_nothing(arch: str):
 def test_dividing_by_such_constants_is_a_multiplication(name: str, divisor: float, dtype: DType):
     i = loop(0, 300)
     value = op(name, load(1, i, dtype), number(divisor, dtype), dtype=dtype)
-    text = cubin.ptx_of(good(sink(store(0, i, value)), "sm_90a").image.code)
+    text = assembler.ptx_of(good(sink(store(0, i, value)), "sm_90a").image.code)
     assert not re.search(r"\b(rcp|div|rem)\.", text)
 
 

@@ -14,12 +14,12 @@ import random
 import numpy as np
 import pytest
 
-from compiler import division, quotient, root
-from compiler.expansion import Expansion
+from compiler.targets.nvptx import float_division, int_division, sqrt
+from compiler.targets.nvptx.expansion import Expansion
 from tests.compiler.expanded import run
 
-DIVIDE = {np.float32: division.divide_float32, np.float64: division.divide_float64}
-ROOT = {np.float32: root.root_float32, np.float64: root.root_float64}
+DIVIDE = {np.float32: float_division.divide_float32, np.float64: float_division.divide_float64}
+ROOT = {np.float32: sqrt.root_float32, np.float64: sqrt.root_float64}
 DIGITS = {np.float32: 24, np.float64: 53}
 WORD = {np.float32: np.uint32, np.float64: np.uint64}
 MOVED = (-4, -1, 0, 1, 4)
@@ -127,14 +127,14 @@ def test_float32_quotients_on_both_sides_of_the_last_ordinary_divisor():
         y = np.full_like(x, np.float32(2.0 - k * 2.0**-23))
         want = x / y
         for offset in (-2, 0, 2):
-            np.testing.assert_array_equal(run(division.divide_float32(), x, y, offset=offset), want)
+            np.testing.assert_array_equal(run(float_division.divide_float32(), x, y, offset=offset), want)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", range(-5, 6))
 def test_every_float32_root_with_every_start_value(offset: int):
     x = np.arange(127 << 23, 129 << 23, dtype=np.uint32).view(np.float32)
-    np.testing.assert_array_equal(run(root.root_float32(), x, offset=offset), np.sqrt(x))
+    np.testing.assert_array_equal(run(sqrt.root_float32(), x, offset=offset), np.sqrt(x))
 
 
 @pytest.mark.parametrize("offset", MOVED)
@@ -171,7 +171,7 @@ def test_roots_beside_midpoints(offset: int):
     x = squares_of_midpoints(400)
     assert x.size > 500
     for part in (x, x * 2.0**-40, x * 2.0**900):
-        same(run(root.root_float64(), part, offset=offset), np.sqrt(part))
+        same(run(sqrt.root_float64(), part, offset=offset), np.sqrt(part))
 
 
 def integers(kind: type) -> tuple[np.ndarray, np.ndarray]:
@@ -195,7 +195,7 @@ def integers(kind: type) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("offset", MOVED)
 def test_unsigned_quotients(offset: int):
     x, y = integers(np.uint64)
-    np.testing.assert_array_equal(run(quotient.divide_unsigned(), x, y, offset=offset), x // y)
+    np.testing.assert_array_equal(run(int_division.divide_unsigned(), x, y, offset=offset), x // y)
 
 
 @pytest.mark.parametrize("offset", MOVED)
@@ -203,7 +203,7 @@ def test_signed_quotients_round_towards_zero_and_the_least_by_minus_one_wraps(of
     x, y = integers(np.int64)
     want = (np.abs(x).view(np.uint64) // np.abs(y).view(np.uint64)).view(np.int64)
     want = np.where((x < 0) != (y < 0), -want, want)
-    np.testing.assert_array_equal(run(quotient.divide_signed(), x, y, offset=offset), want)
+    np.testing.assert_array_equal(run(int_division.divide_signed(), x, y, offset=offset), want)
 
 
 def test_names_of_an_expansion_are_its_own():

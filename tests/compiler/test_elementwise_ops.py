@@ -1,6 +1,6 @@
 """Every elementwise operation of every dtype.
 
-Through the real object, against NumPy under the rules of compiler.ops.
+Through the real object, against NumPy under the rules of compiler.ir.ops.
 """
 
 # ruff: noqa: ANN001, ANN002  # parametrised arguments: their values are listed at the test
@@ -8,8 +8,8 @@ Through the real object, against NumPy under the rules of compiler.ops.
 import numpy as np
 import pytest
 
-from compiler import ops
 from compiler.dtype import dtypes
+from compiler.ir import ops
 from tests.compiler.kernels import ARCH, elementwise, stored_as
 
 INTS = [d for d in dtypes.all() if d.is_int]
@@ -152,7 +152,7 @@ def test_where_picks_by_condition(dtype):
 
 
 def cast_by_rule(x, source, target):
-    """CAST as compiler.ops defines it, in memory form."""
+    """CAST as compiler.ir.ops defines it, in memory form."""
     value = from_memory(x, source)
     if target is dtypes.bool:
         return value != 0

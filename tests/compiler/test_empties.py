@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from compiler import graph as g
 from compiler.dtype import dtypes
-from compiler.empties import without_empties
-from compiler.ops import Ops
-from compiler.schedule import schedule
-from compiler.text import postorder
+from compiler.ir import graph as g
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import postorder
+from compiler.schedule.empties import without_empties
+from compiler.schedule.scheduler import schedule
 
 EMPTY = g.param(0, (0, 3), dtypes.float32)
 FULL = g.param(1, (3,), dtypes.float32)

@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from compiler import fold
-from compiler import symbolic as sy
 from compiler.dtype import DType, dtypes
-from compiler.ops import BINARY, COMPARE, FLOAT_ONLY, INT_ONLY, NUMBER_ONLY, TRANSCENDENTAL, UNARY, Ops
-from compiler.scalar import compute, convert
-from compiler.uop import UOp, const, uop
+from compiler.ir import fold
+from compiler.ir import index as sy
+from compiler.ir.ops import BINARY, COMPARE, FLOAT_ONLY, INT_ONLY, NUMBER_ONLY, TRANSCENDENTAL, UNARY, Ops
+from compiler.ir.scalar import compute, convert
+from compiler.ir.uop import UOp, const, uop
 from tests import oracle
 
 F32, I32 = dtypes.float32, dtypes.int32

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler import graph as g
 from compiler.dtype import dtypes, promote
-from compiler.ops import Ops
-from compiler.symbolic import Variable
-from compiler.uop import const, trim_table, uop
+from compiler.ir import graph as g
+from compiler.ir.index import Variable
+from compiler.ir.ops import Ops
+from compiler.ir.uop import const, trim_table, uop
 from hcq.errors import UsageError
 from tests.compiler.graphs import empty_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 F32 = dtypes.float32
 X = g.param(0, (2, 3, 4), F32)

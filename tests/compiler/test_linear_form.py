@@ -2,16 +2,17 @@
 
 import pytest
 
-from compiler import linear, symbolic
-from compiler.builder import Builder
-from compiler.codegen import arguments, lower, to_lines
 from compiler.dtype import dtypes
-from compiler.linear import POINTER
-from compiler.merge import flatten_pictures, merge_ranges
-from compiler.ops import Ops
-from compiler.opt import choose
+from compiler.ir import index
+from compiler.ir.ops import Ops
+from compiler.ir.walk import ordered
+from compiler.kernel import linear
+from compiler.kernel.builder import Builder
+from compiler.kernel.linear import POINTER
+from compiler.kernel.merge import flatten_pictures, merge_ranges
+from compiler.kernel.tiling import choose
+from compiler.pipeline import arguments, lower, to_lines
 from compiler.targets import target_of
-from compiler.walk import ordered
 from hcq.errors import CompileError
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, sink, store
 
@@ -109,7 +110,7 @@ def picture(size: int):
     """A 3x3 sum with padding over a square picture."""
     y, x, ky, kx = loop(0, size), loop(1, size), loop(2, 3), loop(3, 3)
     iy, ix = y + ky - 1, x + kx - 1
-    inside = symbolic.both(iy >= 0, iy < size, ix >= 0, ix < size)
+    inside = index.both(iy >= 0, iy < size, ix >= 0, ix < size)
     value = reduce(load(1, iy * size + ix, mask=inside), "ADD", ky, kx)
     return sink(store(0, y * size + x, value))
 
@@ -122,7 +123,7 @@ def test_a_padded_picture_can_be_walked_as_one_range():
 
 def test_a_picture_read_at_another_width_stays_two_ranges():
     y, x = loop(0, 7), loop(1, 7)
-    masked = load(1, y * 9 + x, mask=symbolic.both(y < 6, x < 6))
+    masked = load(1, y * 9 + x, mask=index.both(y < 6, x < 6))
     assert flatten_pictures(sink(store(0, y * 7 + x, masked))) is None
 
 

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from compiler import graph
 from compiler.dtype import dtypes
-from compiler.naming import kernel_name
-from compiler.schedule import schedule
-from compiler.uop import UOp
+from compiler.ir import graph
+from compiler.ir.uop import UOp
+from compiler.kernel.naming import kernel_name
+from compiler.schedule.scheduler import schedule
 
 
 def _name(output: UOp) -> str:

@@ -12,22 +12,22 @@ import struct
 import numpy as np
 import pytest
 
-from compiler import cubin
-from compiler.codegen import arguments, lower
 from compiler.compile import compile_uncached
 from compiler.dtype import dtypes
-from compiler.item import OutRef, ParamRef
-from compiler.naming import kernel_name
-from compiler.ops import Ops
-from compiler.schedule import schedule
-from compiler.symbolic import Variable
+from compiler.ir.index import Variable
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import postorder
+from compiler.ir.uop import uop
+from compiler.kernel.naming import kernel_name
+from compiler.pipeline import arguments, lower
+from compiler.schedule.item import OutRef, ParamRef
+from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
-from compiler.targets.nvptx import ROWS, ptx
-from compiler.text import postorder
-from compiler.uop import uop
-from drivers.emu.engine import Settings
+from compiler.targets.nvptx import assembler
+from compiler.targets.nvptx.target import ROWS, ptx
 from drivers.emu.memory import AddressSpace
-from drivers.nv.emu.ptx import launch, load_ptx
+from drivers.emu.simt.engine import Settings
+from drivers.nv.emu.ptx.module import launch, load_ptx
 from hcq.config import config
 from hcq.errors import UnsupportedError
 from tests import oracle
@@ -92,14 +92,14 @@ def elementwise(name, arrays, kinds, result):
 
 @pytest.mark.parametrize("arch", ROWS)
 def test_every_arch_assembles(arch):
-    if not cubin.available():
+    if not assembler.available():
         pytest.skip("neither nvJitLink nor ptxas is installed")
     i, r = loop(0, 64), loop(1, 1000)
     value = op("EXP", op("MUL", load(1, i * 1000 + r), number(0.5)))
     kernel = compile_uncached(sink(store(0, i, reduce(value, "ADD", r))), arch)
     assert kernel.image.code[:4] == b"\x7fELF"
     assert kernel.threads[0] == kernel.image.max_threads
-    assert f".target {arch}" in cubin.ptx_of(kernel.image.code)
+    assert f".target {arch}" in assembler.ptx_of(kernel.image.code)
 
 
 def test_an_unknown_arch_names_the_known_ones():

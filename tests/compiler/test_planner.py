@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from compiler.planner import ALIGNMENT, place
+from compiler.schedule.memory import ALIGNMENT, place
 
 
 def test_a_chain_needs_two_places() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiler.dtype import dtypes
-from compiler.scalar import compute
+from compiler.ir.scalar import compute
 from tests.compiler.kernels import ARCH, elementwise, load, loop, number, op, run, sink, store
 from tests.compiler.test_transcendental import error_in_ulps
 

@@ -5,10 +5,10 @@
 import numpy as np
 import pytest
 
-from compiler import symbolic
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from compiler.uop import UOp, uop
+from compiler.ir import index as symbolic
+from compiler.ir.ops import Ops
+from compiler.ir.uop import UOp, uop
 from tests.compiler.kernels import ARCH, load, loop, number, op, reduce, run, sink, store, stored_as
 
 ARCHES = [ARCH, "x86_64-v3"]
@@ -201,7 +201,7 @@ def test_layernorm_in_one_kernel(n):
 
 
 def test_reductions_over_the_same_range_share_a_loop():
-    from compiler.codegen import lower
+    from compiler.pipeline import lower
     from compiler.targets import target_of
 
     i, r = loop(0, 8), loop(1, 640)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.dtype import dtypes
-from compiler.scalar import compute
+from compiler.ir.scalar import compute
 from tests.compiler.kernels import ARCH, elementwise
 
 FLOATS = [dtypes.float16, dtypes.float32, dtypes.float64]

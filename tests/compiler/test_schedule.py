@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from compiler import graph as g
 from compiler.dtype import dtypes
-from compiler.item import OutRef, ParamRef, TempRef
-from compiler.ops import Ops
-from compiler.schedule import Limits, schedule
-from compiler.symbolic import Variable
-from compiler.text import kernel_key, postorder
+from compiler.ir import graph as g
+from compiler.ir.index import Variable
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import kernel_key, postorder
+from compiler.schedule.item import OutRef, ParamRef, TempRef
+from compiler.schedule.scheduler import Limits, schedule
 from tests import oracle
 from tests.compiler.graphs import (
     F32,
@@ -33,8 +33,8 @@ from tests.compiler.graphs import (
 )
 
 if TYPE_CHECKING:
-    from compiler.schedule import ScheduleItem
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
+    from compiler.schedule.scheduler import ScheduleItem
 
 
 def p(slot: int, *shape: int) -> UOp:

@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compiler import graph as g
-from compiler import opt
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from compiler.schedule import schedule
+from compiler.ir import graph as g
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import kernel_key, postorder
+from compiler.ir.uop import table_size
+from compiler.kernel import tiling
+from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
-from compiler.text import kernel_key, postorder
-from compiler.uop import table_size
 from tests.compiler.graphs import F32, add, conv2d, empty_table, matmul, mean, relu
 from tests.compiler.host_kernel import ARCH
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 I32 = dtypes.int32
 ROOT = Path(__file__).parents[2]
@@ -133,7 +133,8 @@ def test_importing_the_package_loads_nothing() -> None:
 
 def test_scheduling_loads_neither_numpy_nor_llvm() -> None:
     heavy = ("numpy", "llvmlite", "ctypes")
-    program = f"import sys, compiler.schedule, compiler.view; print([m for m in {heavy} if m in sys.modules])"
+    program = "import sys, compiler.schedule.scheduler, compiler.ir.view\n"
+    program += f"print([m for m in {heavy} if m in sys.modules])"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT
     )
@@ -162,7 +163,7 @@ def test_planning_what_is_read_where_reading_says_costs_as_much_each_time() -> N
     for depth in (10, 20, 40):
         (item,) = schedule([pointers(depth)])
         ast = item.ast
-        counts.append(calls_of(lambda ast=ast: opt.choose(ast, target_of(ARCH))))
+        counts.append(calls_of(lambda ast=ast: tiling.choose(ast, target_of(ARCH))))
     assert counts[2] <= 2.5 * counts[1]
 
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from compiler.schedule import Limits, schedule
-from compiler.text import postorder
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import postorder
+from compiler.schedule.scheduler import Limits, schedule
 from tests import oracle
 from tests.compiler.graphs import Program
 
 if TYPE_CHECKING:
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 
 def agrees(outputs: list[UOp], seed: int, limits: Limits) -> None:

@@ -7,9 +7,9 @@ import math
 import pytest
 
 from compiler.dtype import DType, dtypes
-from compiler.ops import Ops
-from compiler.text import kernel_key, parse_kernel
-from compiler.uop import const, uop
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import kernel_key, parse_kernel
+from compiler.ir.uop import const, uop
 from tests.compiler.kernels import loop, run, sink, store
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler import symbolic as sy
-from compiler.symbolic import Variable
-from compiler.text import node_text
+from compiler.ir import index as sy
+from compiler.ir.index import Variable
+from compiler.ir.serialize import node_text
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 Env = dict["UOp", int]
 
@@ -88,7 +88,7 @@ def test_the_order_of_a_sum_is_structural() -> None:
 
 def test_equal_arithmetic_has_equal_text_in_every_process() -> None:
     program = (
-        "from compiler import symbolic as sy\n"
+        "from compiler.ir import index as sy\n"
         "a, i, j = sy.Variable('a', 0, 9), sy.loop({0}, 31), sy.loop({1}, 31)\n"
         "x = {2}\n"
         "print(sy.both(x // 3 % 5 + i // 4 * 7 + j % 6 < 9, i % 5 < 2, j // 3 < 4).render())\n"

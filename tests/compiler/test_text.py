@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler.schedule import schedule
-from compiler.text import kernel_key, parse_kernel
+from compiler.ir.serialize import kernel_key, parse_kernel
+from compiler.schedule.scheduler import schedule
 from hcq.errors import UsageError
 from tests.compiler.graphs import Program
 
@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import random, sys
 sys.path.insert(0, "")
-from compiler.schedule import schedule
-from compiler.text import kernel_key
+from compiler.schedule.scheduler import schedule
+from compiler.ir.serialize import kernel_key
 from tests.compiler.graphs import Program
 noise = random.Random(int(sys.argv[1]))
 for _ in range(int(sys.argv[1])):

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler import graph as g
-from compiler import symbolic as sy
 from compiler.dtype import dtypes
-from compiler.ops import Ops
-from compiler.schedule import schedule
-from compiler.uop import const, uop
-from compiler.verify import verify_kernel, verify_tensor
+from compiler.ir import graph as g
+from compiler.ir import index as sy
+from compiler.ir.ops import Ops
+from compiler.ir.uop import const, uop
+from compiler.ir.verify import verify_kernel, verify_tensor
+from compiler.schedule.scheduler import schedule
 from hcq.config import override
 from hcq.errors import CompileError
 from tests.compiler.graphs import F32, Program
@@ -21,7 +21,7 @@ from tests.compiler.graphs import F32, Program
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 R0, R1 = sy.loop(0, 4), sy.loop(1, 5)
 

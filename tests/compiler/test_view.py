@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler import graph as g
-from compiler import symbolic as sy
 from compiler.dtype import dtypes
-from compiler.view import ShapeTracker, View, base_view
+from compiler.ir import graph as g
+from compiler.ir import index as sy
+from compiler.ir.view import ShapeTracker, View, base_view
 from hcq.errors import UsageError
 
 

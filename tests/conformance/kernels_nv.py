@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from compiler.cubin import assemble
+from compiler.targets.nvptx.assembler import assemble
 
 _PARAMS = {
     "add": "u64 out, u64 a, u64 b",

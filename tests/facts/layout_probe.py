@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hcq.bits import BitStruct, Struct
+from hcq.layout import BitStruct, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hcq.bitstruct import Field
+    from hcq.layout.bitstruct import Field
 
 
 class Leaf(NamedTuple):

@@ -6,8 +6,8 @@ from itertools import pairwise
 import pytest
 
 from drivers.cpu import layouts
-from hcq.bits import BitStruct
 from hcq.hostpool import SIGNALS, STAMPS, HostPool
+from hcq.layout import BitStruct
 from tests.facts import cpu_packets as facts
 
 

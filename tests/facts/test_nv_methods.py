@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from drivers.nv.layouts import compute, dma, gpfifo, host
-from hcq.bits import BitStruct
+from hcq.layout import BitStruct
 from tests.facts import nv_methods as facts
 from tests.facts.layout_probe import bit_range, bit_ranges
 

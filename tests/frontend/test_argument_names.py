@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor
-from frontend.spelling import SAME
+from frontend.arg_aliases import SAME
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:

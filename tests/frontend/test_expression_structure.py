@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.ops import Ops
+from compiler.ir.ops import Ops
 from frontend import Device, Tensor, TinyJit, dtypes, stats
 from frontend.expr import TABLE, constant_of, join, leaf_expr, merge, uops
-from frontend.lazy import composite
 from frontend.plans import PLANS
+from frontend.trace import composite
 from hcq.config import override
 from hcq.errors import UsageError
 

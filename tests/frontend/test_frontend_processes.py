@@ -36,7 +36,8 @@ def test_importing_loads_neither_numpy_nor_llvm_nor_a_device(tmp_path: Path):
     code = """
 import sys
 import frontend
-heavy = {"numpy", "llvmlite", "cffi", "drivers.cpu", "compiler.schedule", "compiler.codegen", "hcq.device"}
+heavy = {"numpy", "llvmlite", "cffi", "drivers.cpu", "compiler.pipeline", "hcq.device"}
+heavy |= {"compiler.schedule.scheduler"}
 print(sorted(heavy & set(sys.modules)))
 """
     assert run("-c", code, cache=tmp_path).stdout.strip() == "[]"
@@ -76,7 +77,7 @@ def test_a_second_process_lowers_nothing(tmp_path: Path):
 LOADED = """
 import sys
 from frontend import Device
-lowering = {"compiler.codegen", "compiler.cubin"} & set(sys.modules)
+lowering = {"compiler.pipeline", "compiler.targets.nvptx.assembler"} & set(sys.modules)
 print(sorted(lowering), "llvmlite" in sys.modules and "emu" not in Device.DEFAULT)
 """
 

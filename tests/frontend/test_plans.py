@@ -50,7 +50,7 @@ def test_new_shapes_stay_under_the_bound():
 def test_what_a_plan_holds_is_counted():
     (Tensor(np.ones(1301, "f")) * 2).realize()
     plan, _, size = list(PLANS._kept.values())[-1]
-    words = sum(b.size for r in plan.executable._replicas for b in r.kept.memories)
+    words = sum(b.size for slot in plan.executable._slots for b in slot.kept.memories)
     assert size >= words + 2 * len(plan.kernels[0].program.image.code) + OBJECTS
     assert words >= 2 * 4096  # two copies, each with a block of arguments
 

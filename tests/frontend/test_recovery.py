@@ -10,7 +10,7 @@ import hcq
 from drivers.cpu import layouts
 from frontend import Device, Tensor, TinyJit
 from frontend.device import OpenDevice
-from hcq.stream import Stream
+from hcq.pushbuffer import PushBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +21,7 @@ NAME = "cpu:8"
 class NoArguments:
     """These streams place nothing."""
 
-    def room(self, _stream: Stream, _size: int) -> None:
+    def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError
 
 
@@ -37,9 +37,9 @@ class Faulty:
         self.opened.queue.submit(self.opened.queue.record().wait(gate, 1))
 
     def fault(self) -> None:
-        stream = Stream(64, NoArguments())
-        stream.words += (0x4D, *layouts.Nop.pack()[1:])
-        self.opened.hcq.copies[0].ring.submit(stream)
+        pushbuffer = PushBuffer(64, NoArguments())
+        pushbuffer.words += (0x4D, *layouts.Nop.pack()[1:])
+        self.opened.hcq.copies[0].ring.submit(pushbuffer)
         queue = self.opened.hcq.copies[0]
         with pytest.raises(hcq.DeviceFault):
             queue.submit(queue.record()).wait(timeout_s=100)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.ops import Ops
-from compiler.schedule import schedule
-from compiler.text import postorder
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import postorder
+from compiler.schedule.scheduler import schedule
 from frontend import Tensor, dtypes
 from frontend.expr import uops
 from frontend.nn import Embedding

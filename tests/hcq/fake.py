@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hcq.params import Word
-    from hcq.stream import Stream
+    from hcq.pushbuffer import PushBuffer
 
 HANG_S = 100
 """What no wait takes that ends at all, however loaded the machine is."""
@@ -63,11 +63,11 @@ class FakeEncoder:
     def __init__(self, device: FakeDevice) -> None:
         self.device = device
 
-    def encode(self, commands: Sequence[Command], out: Stream) -> None:
+    def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         for command in commands:
             self._one(command, out)
 
-    def _one(self, command: Command, out: Stream) -> None:
+    def _one(self, command: Command, out: PushBuffer) -> None:
         self.device.encoded.append(type(command).__name__)
         if self.device.interrupt_encoder == self.device.encoded[-1]:
             self.device.interrupt_encoder = ""
@@ -100,7 +100,7 @@ class FakeEncoder:
                 else:
                     self._emit(out, INDIRECT, buffer.va, words)
 
-    def _emit(self, out: Stream, *words: Word) -> None:
+    def _emit(self, out: PushBuffer, *words: Word) -> None:
         for word in (*words, *(0,) * (WORDS - len(words))):
             opened = isinstance(word, (Param, Expr))
             if out.word_bits == 64:
@@ -133,18 +133,18 @@ class FakeRing:
     def taken(self) -> int:
         return self.submits
 
-    def submit(self, stream: Stream) -> None:
+    def submit(self, pushbuffer: PushBuffer) -> None:
         if self.device.interrupt:
             self.device.interrupt = False
             raise KeyboardInterrupt
         while self.device.full:
-            self.stalled(len(stream.words))
+            self.stalled(len(pushbuffer.words))
             time.sleep(0.0001)
-        if len(stream.words) > self.device.ring_words:
-            raise UsageError(f"{len(stream.words)} words do not fit a ring of {self.device.ring_words}")
+        if len(pushbuffer.words) > self.device.ring_words:
+            raise UsageError(f"{len(pushbuffer.words)} words do not fit a ring of {self.device.ring_words}")
         at = 0
-        for position, entry in [*stream.calls, (len(stream.words), 0)]:
-            self.packets += self._cut(stream.words[at:position])
+        for position, entry in [*pushbuffer.calls, (len(pushbuffer.words), 0)]:
+            self.packets += self._cut(pushbuffer.words[at:position])
             at = position
             if entry:
                 self.packets.append((INDIRECT, entry >> 32, entry & 0xFFFF_FFFF, 0, 0, 0, 0, 0))

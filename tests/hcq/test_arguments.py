@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hcq.arguments import RING_BYTES, ArgumentRing
+from hcq.kernarg_ring import RING_BYTES, ArgumentRing
 from tests.hcq.fake import ADD, ONE, STORE, FakeDevice
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def test_the_argument_ring_never_hands_out_what_is_in_flight(device: Device):
     """A small ring, submissions of random sizes, retirement at random: no live block is overwritten."""
     import random
 
-    from hcq.stream import Stream
+    from hcq.pushbuffer import PushBuffer
 
     rnd = random.Random(5)
     live: list[tuple[int, list[tuple[int, int]]]] = []
@@ -60,18 +60,18 @@ def test_the_argument_ring_never_hands_out_what_is_in_flight(device: Device):
         return True
 
     ring = ArgumentRing(device, retire, label="test", size=4096)
-    stream = Stream(64, ring)
-    ring.start(stream)
+    pushbuffer = PushBuffer(64, ring)
+    ring.start(pushbuffer)
     for step in range(3000):
         blocks = []
         for _ in range(rnd.randint(1, 4)):
             size = 8 * rnd.randint(1, 100)
-            va = stream.place([step] * (size // 8), align=rnd.choice([8, 64, 256]))
+            va = pushbuffer.place([step] * (size // 8), align=rnd.choice([8, 64, 256]))
             for _, others in live:
                 assert all(va + size <= start or end <= va for start, end in others)
             assert all(va + size <= start or end <= va for start, end in blocks)
             blocks.append((va, va + size))
-        ring.finish(stream)
-        live.append((stream.at, blocks))
+        ring.finish(pushbuffer)
+        live.append((pushbuffer.at, blocks))
         while live and rnd.random() < 0.5:
             retire()

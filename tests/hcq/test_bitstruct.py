@@ -1,4 +1,4 @@
-"""`hcq.bits.BitStruct`: one declaration builds, packs, decodes, checks and documents."""
+"""`hcq.layout.BitStruct`: one declaration builds, packs, decodes, checks and documents."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcq.bits import BitStruct, Field, Site, bits, const, optional, removed, reserved, split
 from hcq.errors import UsageError
+from hcq.layout import BitStruct, Field, Site, bits, const, optional, removed, reserved, split
 
 
 class Operation(enum.IntEnum):

@@ -1,4 +1,4 @@
-"""`hcq.bits.Struct`: fields at byte offsets, as in C."""
+"""`hcq.layout.Struct`: fields at byte offsets, as in C."""
 
 from __future__ import annotations
 
@@ -11,8 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcq.bits import BitStruct, Struct, Violation, bits, blob, chars, i32, nested, optional, u8, u16, u32, u64
 from hcq.errors import UsageError
+from hcq.layout import (
+    BitStruct,
+    Struct,
+    Violation,
+    bits,
+    blob,
+    chars,
+    i32,
+    nested,
+    optional,
+    u8,
+    u16,
+    u32,
+    u64,
+)
 
 
 class Status(enum.IntEnum):

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hcq.device import Device
-    from hcq.executable import Executable
     from hcq.memory import Buffer
     from hcq.queue import Queue
+    from hcq.replay.executable import Executable
 
 
 def full(device: Device, byte: int, size: int = 64) -> Buffer:
@@ -93,8 +93,8 @@ def test_an_unchanged_replay_writes_nothing(fake: FakeDevice):
         for _ in range(2):
             executable.replay([a, a]).wait()
         bound: list[object] = []
-        for replica in executable._replicas:
-            replica.bind = lambda *args: bound.append(args)
+        for slot in executable._slots:
+            slot.bind = lambda *args: bound.append(args)
         for _ in range(4):
             executable.replay([a, a]).wait()
         assert bound == []

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hcq.errors import UsageError
-from hcq.guards import GUARD_BYTES
 from hcq.registry import wrap
+from hcq.validate.guards import GUARD_BYTES
 from tests.hcq.fake import ADD, ONE, FakeDevice
 
 if TYPE_CHECKING:

@@ -114,7 +114,7 @@ def test_what_a_thread_closes_while_another_sweeps_is_freed_by_the_next_sweep(
     """A thread has read where to note it, and notes it when the other thread has looked there."""
     point = device.compute.timeline.last
     buffer, program, stamp = device.alloc(64), device.load(ADD), device.stamp()
-    notes = device.heap.graves.append, device._dead_programs.append, device.span_log.pending.append
+    notes = device.heap.deferred_frees.append, device._dead_programs.append, device.span_log.pending.append
     device.sweep()
     assert device.spans() == []
     notes[0](([point], buffer._block, buffer._home))

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from hcq.binding import check_reach, reaches
 from hcq.errors import UsageError
-from hcq.intervals import Intervals
 from hcq.params import Expr, Param, Patch
-from hcq.patchplan import Placed, compile_bind, elements, write_all
 from hcq.registry import wrap
+from hcq.replay.relocations import Placed, compile_bind, elements, write_all
+from hcq.validate.intervals import Intervals
 from tests.hcq.fake import FakeDevice
 
 SIZE = 8

@@ -167,7 +167,7 @@ def test_a_forked_childs_signals_are_not_its_parents():
 def test_a_child_validates_although_a_thread_of_its_parent_did_at_the_fork():
     done = child("""
         import warnings
-        from hcq.validate import _SHARED
+        from hcq.validate.validator import _SHARED
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12+ tells of threads at each fork
         device.close()
         validated = wrap(FakeDevice(), validate=True)

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcq.argpack import pack_values
 from hcq.errors import UnsupportedError, UsageError
+from hcq.kernargs import pack_values
 from hcq.params import Param
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from hcq.registry import wrap

@@ -13,7 +13,7 @@ from hcq.device import Device
 from hcq.errors import DeviceFault, DriverError, FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.graph import Graph
 from hcq.registry import wrap
-from hcq.validate import Watch
+from hcq.validate.validator import Validator
 from tests.hcq.fake import ADD, HANG_S, ONE, WILD, FakeDevice
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def test_a_wait_that_is_judged_while_the_device_recovers_gets_the_fault():
     """It has looked for faults and found none; then work is lost, and the validation layer forgets it."""
     fake = FakeDevice()
 
-    class Slow(Watch):
+    class Slow(Validator):
         def waiting(self, signal: Signal, value: int) -> None:
             if fake.report is None:
                 fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")

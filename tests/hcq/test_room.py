@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hcq.blame import waits_of
 from hcq.errors import DeviceFault, FaultKind, FaultReport, SignalTimeout, UsageError
+from hcq.faults.messages import waits_of
 from hcq.graph import Graph
 from hcq.registry import wrap
 from tests.hcq.fake import HANG_S, FakeDevice

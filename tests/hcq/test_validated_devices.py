@@ -6,10 +6,10 @@ import gc
 import weakref
 from typing import TYPE_CHECKING
 
-from hcq.hazards import _DEAD_KEPT
 from hcq.memory import Buffer
 from hcq.registry import wrap
-from hcq.validate import _SHARED
+from hcq.validate.validator import _SHARED
+from hcq.validate.hazards import _DEAD_KEPT
 from tests.hcq.fake import HANG_S, FakeDevice
 
 if TYPE_CHECKING:

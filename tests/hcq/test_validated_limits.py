@@ -11,7 +11,7 @@ from hcq.graph import Graph
 from hcq.params import Param
 from hcq.program import KernelImage
 from hcq.registry import wrap
-from hcq.validate import Watch
+from hcq.validate.validator import Validator
 from tests.hcq.fake import ADD, ONE, FakeDevice
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ def seen(*_):
 sys.setprofile(seen)
 import frontend
 sys.setprofile(None)
-heavy = {"numpy", "llvmlite", "cffi", "ctypes", "hcq.device", "drivers.cpu", "compiler.codegen"}
+heavy = {"numpy", "llvmlite", "cffi", "ctypes", "hcq.device", "drivers.cpu", "compiler.pipeline"}
 print(events, *sorted(heavy & set(sys.modules)))
 """
 MOST = 150_000

@@ -120,7 +120,8 @@ def test_ctrl_c_ends_launches_that_wait_for_earlier_ones() -> None:
 def test_interrupts_at_any_time_leave_right_results() -> None:
     done = child("""
         import random
-        from compiler import codegen, llvm, schedule
+        from compiler import llvm, pipeline
+        from compiler.schedule import scheduler
         llvm.host()  # an interrupted import of somebody else's package may leave it in halves
         r = random.Random(7)
         small = np.random.default_rng(1).standard_normal((60, 60), "f") / 8

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from compiler import compile as compiling
-from compiler import graph
 from compiler.dtype import dtypes
-from compiler.schedule import schedule
-from compiler.uop import const, table_size
-from frontend import Tensor, expr, lazy, plan, stats
+from compiler.ir import graph
+from compiler.ir.uop import const, table_size
+from compiler.schedule.scheduler import schedule
+from frontend import Tensor, expr, plan, stats, trace
 from tests.compiler.host_kernel import ARCH
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_changing_numbers_are_a_few_structures() -> None:
     for i in range(300):
         found = (x * (1 + i * 1e-3) + (i + 0.5)).sum()
         assert np.isclose(found.item(), 120 * (1 + i * 1e-3) + 16 * (i + 0.5))
-    assert stats.plans - before <= 4 * lazy.CONSTANT_LIMIT
+    assert stats.plans - before <= 4 * trace.CONSTANT_LIMIT
     assert len(expr.TABLE) - size < 200
 
 

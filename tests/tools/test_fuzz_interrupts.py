@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hcq.heap import Heap
-from hcq.intervals import Intervals
+from hcq.validate.intervals import Intervals
 from tools.fuzz.interrupt_probes import PROBES, free
 from tools.fuzz.interrupts import KINDS, Run, Tracer
 

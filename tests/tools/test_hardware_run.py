@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tools import hardware_box, hardware_run, hardware_stage
-from tools.hardware_stage import REPOSITORY, Run, Stage
+from tools import hardware_run
+from tools.hardware import box
+from tools.hardware import stage as hardware_stage
+from tools.hardware.stage import REPOSITORY, Run, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,9 +108,10 @@ def test_a_stage_that_hangs_dies_or_fails_leaves_the_others_their_report(
 def test_a_run_that_is_killed_leaves_the_report_of_the_stage_that_ran(tmp_path: Path):
     out, work = tmp_path / "out", tmp_path / "work"
     code = f"""
-from tools import hardware_run, hardware_stage
-from tools.hardware_stage import Run, Stage
-hardware_stage.BEAT_S = 0.1
+from tools import hardware_run
+from tools.hardware import stage
+from tools.hardware.stage import Run, Stage
+stage.BEAT_S = 0.1
 run = Run(hardware_run.parse(["--dry", "--out", {str(out)!r}, "--work", {str(work)!r}]))
 run.run(Stage("long", ["sh", "-c", "echo $$; exec sleep 600"], 500))
 """
@@ -241,14 +244,14 @@ def test_nothing_is_written_beside_the_two_folders(tmp_path: Path, made: Callabl
 
 
 def test_tools_of_the_first_rungs_need_no_package():
-    code = "import tools.hardware_run, tools.hardware_box, tools.bringup_nv, tools.nv_ladder"
+    code = "import tools.hardware_run, tools.hardware.box, tools.bringup.command, tools.bringup.ladder"
     subprocess.run([sys.executable, "-S", "-c", code], cwd=REPOSITORY, env={"PYTHONPATH": "."}, check=True)
 
 
 def test_a_box_without_a_gpu_tells_what_it_can(capsys: pytest.CaptureFixture[str]):
-    assert hardware_box.main() == 0
+    assert box.main() == 0
     told = dict(item for line in capsys.readouterr().out.splitlines() for item in json.loads(line).items())
-    assert list(told) == [name for name, _ in hardware_box.FACTS]
+    assert list(told) == [name for name, _ in box.FACTS]
     assert told["system"]["uid"] == os.getuid()
 
 

@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from drivers.emu.engine import Settings, engine
-from drivers.emu.launch import Options
-from drivers.emu.library import Sanitizers
 from drivers.emu.memory import AddressSpace
-from drivers.nv.emu.ptx import launch, load_ptx
+from drivers.emu.simt.engine import Settings, engine
+from drivers.emu.simt.launch import Options
+from drivers.emu.simt.library import Sanitizers
+from drivers.nv.emu.ptx.module import launch, load_ptx
 from hcq.config import config
 from hcq.errors import HcqError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.nv.emu.ptx import Kernel
+    from drivers.nv.emu.ptx.module import Kernel
     from tools.bench.rows import Bench
 
 _HEAD = """.version 7.8

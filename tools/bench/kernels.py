@@ -22,7 +22,7 @@ def empty(info: DeviceInfo) -> KernelImage:
     """A kernel that takes one pointer and does nothing."""
     args = (ArgSlot("first", ArgKind.POINTER, 0, 8),)
     if info.arch.startswith("sm_"):
-        from compiler.cubin import assemble  # noqa: PLC0415 - needs the [nv] extra
+        from compiler.targets.nvptx.assembler import assemble  # noqa: PLC0415 - needs the [nv] extra
 
         code = assemble(_PTX_EMPTY.format(arch=info.arch), info.arch)
     elif info.word_bits == 64:

@@ -13,8 +13,8 @@ from drivers.nv.driver import NvDriver
 from hcq.device import Device
 from hcq.driver import QueueKind
 from hcq.graph import Graph
-from tools.nv_golden import sample
-from tools.nv_scripted import ScriptedKernel
+from tools.nv.golden import sample
+from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable

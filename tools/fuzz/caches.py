@@ -29,16 +29,16 @@ from compiler import cache
 from compiler.compile import compile_kernel, compile_uncached, forget
 from compiler.dtype import dtypes
 from compiler.image import to_bytes
-from compiler.ops import Ops
-from compiler.symbolic import loop
+from compiler.ir.index import loop
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import kernel_key
+from compiler.ir.uop import const, uop
 from compiler.targets import target_of
-from compiler.text import kernel_key
-from compiler.uop import const, uop
 from drivers.cpu.image import compile_object, nothing_from_outside, processor_code, processor_key
 from drivers.cpu.link import HostImage
 from drivers.cpu.native import translate
 from drivers.cpu.processor import FUNCTIONS
-from drivers.emu import jit
+from drivers.emu.simt import jit
 from drivers.kernel import LinuxKernel
 from hcq.config import override
 from hcq.errors import CacheWarning
@@ -48,7 +48,7 @@ from tools.fuzz.damages import DAMAGES, Entry, Scene
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from compiler.uop import UOp
+    from compiler.ir.uop import UOp
 
 ARCH: Final = f"{os.uname().machine}-00000000"
 HANG_S: Final = 120.0

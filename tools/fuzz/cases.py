@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.llvm import Machine, emit_assembly
-from drivers.emu import jit
-from drivers.emu.engine import Settings
-from drivers.emu.launch import Options
 from drivers.emu.memory import AddressSpace
-from drivers.nv.emu.ptx import launch, load_ptx
+from drivers.emu.simt import jit
+from drivers.emu.simt.engine import Settings
+from drivers.emu.simt.launch import Options
+from drivers.nv.emu.ptx.module import launch, load_ptx
 from tools.fuzz.exchange import BINS, MOST, Exchange, State
 from tools.fuzz.exchanges_memory import Atomics, Leave, SharedSwap
 from tools.fuzz.exchanges_warp import DivergentReduction, Shuffle, ThinningLoop, Vote

@@ -29,8 +29,8 @@ from frontend import Tensor, TinyJit, nn
 from hcq.config import override
 from hcq.errors import DeviceFault
 from hcq.graph import Graph
+from hcq.pushbuffer import PushBuffer
 from hcq.store import Store
-from hcq.stream import Stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,7 +114,7 @@ def open_and_close() -> None:
 class _NoArguments:
     """What the faulty packet needs of argument memory: nothing."""
 
-    def room(self, _stream: Stream, _size: int) -> None:
+    def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError
 
 
@@ -123,10 +123,10 @@ def fault_and_recover() -> None:
     with hcq.open("cpu", validate=False) as device:
         kept = device.alloc(4096)
         device.compute.submit(device.compute.record().fill(kept, 3)).wait()
-        stream = Stream(64, _NoArguments())
-        stream.words += (_UNKNOWN_PACKET, *layouts.Nop.pack()[1:])
+        pushbuffer = PushBuffer(64, _NoArguments())
+        pushbuffer.words += (_UNKNOWN_PACKET, *layouts.Nop.pack()[1:])
         queue = device.copies[0]
-        queue.ring.submit(stream)
+        queue.ring.submit(pushbuffer)
         try:
             queue.submit(queue.record()).wait(timeout_s=_FAULT_S)
         except DeviceFault:

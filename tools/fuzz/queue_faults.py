@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import hcq
-from hcq.guards import GUARD_BYTES
+from hcq.validate.guards import GUARD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Final
 
-from compiler.cubin import assemble
 from compiler.llvm import emit_object, host
+from compiler.targets.nvptx.assembler import assemble
 from hcq import ArgKind, ArgSlot, KernelImage, UnsupportedError
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tools.mutants.contents import WHAT, Contents, launches
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.machine.machine import Machine
     from tools.mutants.sites import Mutant, Runs
 

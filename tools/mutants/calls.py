@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from drivers.nv.emu.machine.kernel import EmulatedKernel
-    from hcq.bits import Struct
+    from hcq.layout import Struct
     from tools.mutants.sites import Mutant, Runs
 
 Arguments = dict[str, int]

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from drivers.nv.emu.machine import descriptor
-from drivers.nv.emu.machine.images import Images
+from drivers.nv.emu.engines import descriptor
+from drivers.nv.emu.engines.images import Images
 from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.cubin import BANK0
 from drivers.nv.layouts.dma import DmaMethod
@@ -22,8 +22,8 @@ from tools.mutants import sites
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from drivers.nv.emu.machine.channel import ChannelRun
-    from drivers.nv.emu.machine.cubins import KernelInfo
+    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.cubins import KernelInfo
     from tools.mutants.sites import Mutant
 
 WHAT: Final = "mutant"

@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from compiler.compile import compile_kernel
-from compiler.schedule import schedule
-from drivers.emu.engine import Settings
-from drivers.emu.launch import Options
-from drivers.emu.library import Sanitizers
+from compiler.schedule.scheduler import schedule
 from drivers.emu.memory import AddressSpace
-from drivers.nv.emu import ptx
-from drivers.nv.emu.machine.cubins import Cubin
+from drivers.emu.simt.engine import Settings
+from drivers.emu.simt.launch import Options
+from drivers.emu.simt.library import Sanitizers
+from drivers.nv.emu.engines.cubins import Cubin
+from drivers.nv.emu.ptx import module as ptx
 from frontend import Tensor
 from frontend.expr import uops
 from hcq.config import config
 from hcq.errors import HcqError
-from tools import nv_kernels
 from tools.bench import emu as bench
+from tools.bringup.nv import kernels
 from tools.mutants.handmade import LAST_BLOCK, PIPELINE
 from tools.mutants.verdicts import CAUGHT, SEEDS, Outcome, Verdict, overall
 
@@ -91,7 +91,7 @@ def compiled() -> Iterator[Case]:
 def written() -> Iterator[Case]:
     """Yield the kernels written as PTX."""
     yield Case(
-        name="ladder shared", text=nv_kernels.ptx("shared", ARCH), entry="shared", grid=(1, 1, 1),
+        name="ladder shared", text=kernels.ptx("shared", ARCH), entry="shared", grid=(1, 1, 1),
         block=(256, 1, 1), sizes=((256, False),), words=(2048,), shared=4096,
     )  # fmt: skip
     yield Case(

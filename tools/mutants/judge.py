@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from drivers.emu.library import Sanitizers
+from drivers.emu.simt.library import Sanitizers
 from drivers.nv.driver import NvDriver
 from drivers.nv.emu.machine import open_machine
 from drivers.nv.emu.machine.reports import Kind

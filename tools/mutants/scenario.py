@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.graph import Graph
-from tools.nv_kernels import image
+from tools.bringup.nv.kernels import image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -15,7 +15,7 @@ from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Method, Met
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hcq.bits import BitStruct, Struct
+    from hcq.layout import BitStruct, Struct
 
 Space = Literal[
     "word",

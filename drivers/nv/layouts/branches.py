@@ -12,7 +12,7 @@ from drivers.nv.layouts import controls, debugger, fault, gpfifo, rm, rm_classes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hcq.bits import Struct
+    from hcq.layout import Struct
 
 SOURCE = "open-gpu-kernel-modules 570.211.01, 580.142, 590.48.01, 595.45.04 (nv.md 1.5)"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from hcq.bits import Struct, blob, chars, nested, u8, u16, u32, u64
+from hcq.layout import Struct, blob, chars, nested, u8, u16, u32, u64
 
 SOURCE = "open-gpu-kernel-modules 580.142, ctrl*.h (nv.md 1.6)"
 SOURCE_570 = "open-gpu-kernel-modules 570.211.01, ctrl*.h (nv.md 1.5)"

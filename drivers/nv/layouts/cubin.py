@@ -9,7 +9,7 @@ import enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from hcq.bits import BitStruct, Struct, bits, split, u8, u16, u32, u64
+from hcq.layout import BitStruct, Struct, bits, split, u8, u16, u32, u64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

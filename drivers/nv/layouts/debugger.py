@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from hcq.bits import Struct, chars, nested, u8, u32, u64
+from hcq.layout import Struct, chars, nested, u8, u32, u64
 
 SOURCE = "open-gpu-kernel-modules 580.142, ctrl83de.h and ctrl906f.h (nv.md 1.6, 6.2)"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.nv.layouts.compute import Upper17, Upper25
 from drivers.nv.layouts.gpfifo import Method
 from drivers.nv.layouts.host import SetObject
-from hcq.bits import BitStruct, bits, optional
+from hcq.layout import BitStruct, bits, optional
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -11,7 +11,7 @@ import enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from hcq.bits import Struct, nested, u16, u32
+from hcq.layout import Struct, nested, u16, u32
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

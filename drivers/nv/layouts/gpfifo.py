@@ -10,7 +10,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-from hcq.bits import BitStruct, Struct, bits, const, optional, u32
+from hcq.layout import BitStruct, Struct, bits, const, optional, u32
 
 SOURCE = "NVIDIA open-gpu-doc, clc56f.h to clca6f.h (nv.md 3.1, 3.2)"
 

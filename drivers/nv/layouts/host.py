@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from drivers.nv.layouts.gpfifo import Method
-from hcq.bits import BitStruct, bits, optional
+from hcq.layout import BitStruct, bits, optional
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

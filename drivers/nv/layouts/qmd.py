@@ -16,7 +16,7 @@ from drivers.nv.layouts.qmd_v05 import QmdV05
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hcq.bits import BitStruct
+    from hcq.layout import BitStruct
 
 QMDS: Final[Mapping[str, type[BitStruct]]] = MappingProxyType({"V03": QmdV03, "V04": QmdV04, "V05": QmdV05})
 """Version -> layout."""

@@ -19,7 +19,7 @@ from drivers.nv.layouts.qmd_values import (
     SamplerIndex,
     SemaphoreSize,
 )
-from hcq.bits import BitStruct, bits, optional
+from hcq.layout import BitStruct, bits, optional
 
 SOURCE = "NVIDIA open-gpu-doc, QMD V03_00 of clc6c0qmd.h (nv.md 4.4)"
 

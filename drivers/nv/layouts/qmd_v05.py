@@ -22,7 +22,7 @@ from drivers.nv.layouts.qmd_values import (
     SemaphoreSize,
     TrapType,
 )
-from hcq.bits import BitStruct, bits, optional
+from hcq.layout import BitStruct, bits, optional
 
 SOURCE = "NVIDIA open-gpu-doc, QMD V05_00 of clcdc0qmd.h (nv.md 4.4)"
 

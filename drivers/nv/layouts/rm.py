@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from drivers.nv.layouts.status import NvStatus
-from hcq.bits import BitStruct, Struct, bits, chars, const, i32, nested, optional, u8, u16, u32, u64
+from hcq.layout import BitStruct, Struct, bits, chars, const, i32, nested, optional, u8, u16, u32, u64
 
 SOURCE = "open-gpu-kernel-modules 580.142, nvos.h and nv-ioctl.h (nv.md 1.2, 1.6)"
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from hcq.bits import BitStruct, Struct, chars, nested, optional, u8, u32, u64
+from hcq.layout import BitStruct, Struct, chars, nested, optional, u8, u32, u64
 
 SOURCE = "open-gpu-kernel-modules 580.142, nvos.h and the class headers (nv.md 1.6, 2)"
 

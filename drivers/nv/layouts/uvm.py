@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final
 
 from drivers.nv.layouts.status import NvStatus
-from hcq.bits import Struct, blob, i32, nested, u8, u32, u64
+from hcq.layout import Struct, blob, i32, nested, u8, u32, u64
 
 SOURCE = "open-gpu-kernel-modules 580.142, uvm_ioctl.h (nv.md 1.2, 1.6)"
 SOURCE_590 = "open-gpu-kernel-modules 590.48.01, uvm_ioctl.h (nv.md 1.5)"

@@ -9,7 +9,7 @@ from drivers.cpu import layouts
 from drivers.cpu.layouts import Slot
 from drivers.cpu.primitives import acquire, fetch_add, pause, u64, view
 from hcq.driver import BufferSpec, QueueKind
-from hcq.stream import Stream
+from hcq.pushbuffer import PushBuffer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ KERNELS = (count, weigh, spin)
 class NoArguments:
     """These streams place nothing."""
 
-    def room(self, _stream: Stream, _size: int) -> None:
+    def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError
 
 
@@ -69,10 +69,10 @@ class Box:
 
 
 def send(ring: CpuRing, *packets: Words) -> None:
-    stream = Stream(64, NoArguments())
+    pushbuffer = PushBuffer(64, NoArguments())
     for packet in packets:
-        stream.words += packet
-    ring.submit(stream)
+        pushbuffer.words += packet
+    ring.submit(pushbuffer)
 
 
 def until(condition: Callable[[], object], told: Callable[[], object] = str) -> None:

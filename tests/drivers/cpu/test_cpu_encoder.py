@@ -12,13 +12,13 @@ from drivers.cpu.driver import DRIVER
 from drivers.cpu.encode import CpuEncoder
 from drivers.cpu.layouts import LAYOUTS, Op, decode
 from hcq.commands import Indirect
-from hcq.stream import Stream
+from hcq.pushbuffer import PushBuffer
 from tests.conformance.kernels import image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hcq.bits import BitStruct
+    from hcq.layout import BitStruct
     from hcq.params import Patch
 
 ONE = (1, 1, 1)
@@ -31,8 +31,8 @@ class Shelf:
     def __init__(self) -> None:
         self.memory = memoryview(bytearray(1 << 16)).cast("Q")
 
-    def room(self, stream: Stream, _size: int) -> None:
-        stream.view, stream.base, stream.at, stream.limit = self.memory, 0x10000, 0, 1 << 16
+    def room(self, pushbuffer: PushBuffer, _size: int) -> None:
+        pushbuffer.view, pushbuffer.base, pushbuffer.at, pushbuffer.limit = self.memory, 0x10000, 0, 1 << 16
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +43,13 @@ def device() -> Iterator[hcq.Device]:
 
 def encoded(
     commands: hcq.CommandBuffer, kind: hcq.QueueKind = COMPUTE
-) -> tuple[list[BitStruct], list[Patch], Stream]:
-    stream = Stream(64, Shelf())
-    CpuEncoder(kind, DRIVER.foreign).encode(list(commands), stream)
-    packets = decode(stream.words)
+) -> tuple[list[BitStruct], list[Patch], PushBuffer]:
+    pushbuffer = PushBuffer(64, Shelf())
+    CpuEncoder(kind, DRIVER.foreign).encode(list(commands), pushbuffer)
+    packets = decode(pushbuffer.words)
     assert [packet.check() for packet in packets] == [[]] * len(packets)
-    assert stream.calls == []
-    return packets, stream.patches, stream
+    assert pushbuffer.calls == []
+    return packets, pushbuffer.patches, pushbuffer
 
 
 def test_each_command_is_the_packet_it_means(device: hcq.Device) -> None:
@@ -79,10 +79,10 @@ def test_launch_names_code_arguments_grid_and_cost(device: hcq.Device) -> None:
     commands = device.compute.record().exec(
         program, program.args(out, 5, 6, 7), groups=(2, 3, 4), threads=ONE
     )
-    (packet,), _, stream = encoded(commands)
+    (packet,), _, pushbuffer = encoded(commands)
     entry = program.loaded.entry  # type: ignore[attr-defined]  # a CpuProgram
     assert packet == layouts.Exec(function=entry, args=0x10000, x=2, y=3, z=4, group_ns=2)
-    assert stream.view[:3].tolist() == [out.va, 5 | 6 << 32, 7]
+    assert pushbuffer.view[:3].tolist() == [out.va, 5 | 6 << 32, 7]
 
 
 def test_open_numbers_leave_their_bits_zero_and_a_patch(device: hcq.Device) -> None:
@@ -92,10 +92,10 @@ def test_open_numbers_leave_their_bits_zero_and_a_patch(device: hcq.Device) -> N
     args = program.args(out + 16, 5, width, 7)
     commands = device.compute.record().exec(program, args, groups=(width, 3, width), threads=ONE)
     commands.copy(out, source, size)
-    packets, patches, stream = encoded(commands)
+    packets, patches, pushbuffer = encoded(commands)
     assert [getattr(packets[0], name) for name in ("x", "y", "z")] == [0, 3, 0]
     assert (packets[1].dst, packets[1].src, packets[1].size) == (0, source.va, 0)  # type: ignore[attr-defined]
-    assert stream.view[:2].tolist() == [0, 5]
+    assert pushbuffer.view[:2].tolist() == [0, 5]
     shown = {(p.target, p.offset, p.lo, p.width, p.expr.param.name, p.expr.add) for p in patches}
     assert shown == {
         ("words", 24, 0, 31, "width", 0),
@@ -112,11 +112,11 @@ def test_grid_beyond_its_bits_is_refused_and_nothing_appended(
     device: hcq.Device, grid: tuple[int, int, int]
 ) -> None:
     program = device.load(image("count", device.info))
-    stream = Stream(64, Shelf())
+    pushbuffer = PushBuffer(64, Shelf())
     commands = device.compute.record().exec(program, program.args(device.alloc(4)), groups=grid, threads=ONE)
     with pytest.raises(hcq.UsageError, match="does not fit"):
-        CpuEncoder(COMPUTE, DRIVER.foreign).encode(list(commands), stream)
-    assert (stream.words, stream.patches) == ([], [])
+        CpuEncoder(COMPUTE, DRIVER.foreign).encode(list(commands), pushbuffer)
+    assert (pushbuffer.words, pushbuffer.patches) == ([], [])
 
 
 def test_workgroups_of_several_threads_are_refused(device: hcq.Device) -> None:

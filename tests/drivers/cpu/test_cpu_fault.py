@@ -6,21 +6,21 @@ import pytest
 
 import hcq
 from drivers.cpu import layouts
-from hcq.stream import Stream
+from hcq.pushbuffer import PushBuffer
 
 
 class NoArguments:
     """These streams place nothing."""
 
-    def room(self, _stream: Stream, _size: int) -> None:
+    def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError
 
 
 def test_fault_is_raised_by_the_wait_and_by_every_later_call() -> None:
     device = hcq.open("cpu", validate=False)
-    stream = Stream(64, NoArguments())
-    stream.words += (0x4D, *layouts.Nop.pack()[1:])
-    device.compute.ring.submit(stream)
+    pushbuffer = PushBuffer(64, NoArguments())
+    pushbuffer.words += (0x4D, *layouts.Nop.pack()[1:])
+    device.compute.ring.submit(pushbuffer)
     point = device.compute.submit(device.compute.record(label="behind it"))
     seen = []
     for refused in (
@@ -41,10 +41,10 @@ def test_fault_is_raised_by_the_wait_and_by_every_later_call() -> None:
         again.compute.submit(again.compute.record()).wait(timeout_s=10)
 
 
-def bad_packet() -> Stream:
-    stream = Stream(64, NoArguments())
-    stream.words += (0x4D, *layouts.Nop.pack()[1:])
-    return stream
+def bad_packet() -> PushBuffer:
+    pushbuffer = PushBuffer(64, NoArguments())
+    pushbuffer.words += (0x4D, *layouts.Nop.pack()[1:])
+    return pushbuffer
 
 
 def test_a_device_goes_on_after_a_bad_packet() -> None:
@@ -92,9 +92,9 @@ def test_a_word_that_overwrites_a_queues_signal_faults_the_device_and_is_recover
         kept.host()[:4] = b"kept"
         gate = device.signal(host_set=True)
         held = device.compute.submit(device.compute.record().wait(gate, 1).fill(kept, 0))
-        stream = Stream(64, NoArguments())
-        stream.words += layouts.SetSignal.pack(signal=held.signal.va, value=1 << 40)
-        device.copies[0].ring.submit(stream)
+        pushbuffer = PushBuffer(64, NoArguments())
+        pushbuffer.words += layouts.SetSignal.pack(signal=held.signal.va, value=1 << 40)
+        device.copies[0].ring.submit(pushbuffer)
         with pytest.raises(
             hcq.DeviceFault, match=rf"compute 0 of cpu:0 holds {1 << 40}, .* submitted is 1\b"
         ):

@@ -146,10 +146,10 @@ def test_exit_without_close_is_clean_while_queues_are_busy() -> None:
     text = (
         "from drivers.cpu import DRIVER, layouts\n"
         "from hcq.driver import QueueKind, BufferSpec\n"
-        "from hcq.stream import Stream\n"
+        "from hcq.pushbuffer import PushBuffer\n"
         "d = DRIVER.open(0, None)\n"
         "a = d.alloc(1 << 24, BufferSpec())\n"
-        "s = Stream(64, None)\n"
+        "s = PushBuffer(64, None)\n"
         "s.words += layouts.Copy.pack(dst=a.va, src=a.va + (1 << 23), size=1 << 23) * 2000\n"
         "d.ring(QueueKind.COMPUTE, 0).submit(s)\n"
         "s.words[:] = layouts.Wait.pack(signal=a.va, value=1)\n"

@@ -17,7 +17,7 @@ from drivers.cpu.primitives import fetch_add, load64, stack, store64, u64, view
 from drivers.kernel import LinuxKernel
 from hcq.config import override
 from hcq.driver import BufferSpec, QueueKind
-from hcq.stream import Stream
+from hcq.pushbuffer import PushBuffer
 
 SMALL = 64 << 10
 """What some C libraries and containers give a thread."""
@@ -48,12 +48,12 @@ def run_deep_kernels() -> None:
         device = CpuDriver().open(0, None)
     memory = device.alloc(4096, BufferSpec())
     assert memory.host is not None
-    stream = Stream(64, None)  # type: ignore[arg-type]  # these packets place nothing
-    stream.words += layouts.Exec.pack(
+    pushbuffer = PushBuffer(64, None)  # type: ignore[arg-type]  # these packets place nothing
+    pushbuffer.words += layouts.Exec.pack(
         function=code.address["deep"], args=memory.va, x=200, y=1, z=1, group_ns=0
     )
-    stream.words += layouts.SetSignal.pack(signal=memory.va + 64, value=1)
-    device.ring(QueueKind.COMPUTE, 0).submit(stream)
+    pushbuffer.words += layouts.SetSignal.pack(signal=memory.va + 64, value=1)
+    device.ring(QueueKind.COMPUTE, 0).submit(pushbuffer)
     while not device.wait(memory.va + 64, 1, 0.005):
         pass
     print(memory.host.cast("Q")[0])  # noqa: T201 - read by the test

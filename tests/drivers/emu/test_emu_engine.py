@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.emu import access, dispatch, jit
-from drivers.emu.blocks import Block
-from drivers.emu.engine import Program, Settings, engine
-from drivers.emu.launch import Arena, Options, Work, launch, prepare
-from drivers.emu.library import Library, Sanitizers
 from drivers.emu.memory import AddressSpace
-from drivers.emu.simt import WarpFunction
+from drivers.emu.simt import access, dispatch, jit
+from drivers.emu.simt.blocks import Block
+from drivers.emu.simt.engine import Program, Settings, engine
+from drivers.emu.simt.launch import Arena, Options, Work, launch, prepare
+from drivers.emu.simt.library import Library, Sanitizers
+from drivers.emu.simt.warp_function import WarpFunction
 from hcq.config import config
 from hcq.errors import UsageError
 

@@ -7,7 +7,7 @@ import sys
 
 _CODE_IN_A_SMALL_HOLE = """
 import ctypes, mmap
-from drivers.emu import jit
+from drivers.emu.simt import jit
 from drivers.kernel import MAP_ANONYMOUS, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE, LinuxKernel
 
 ENTRIES, FAR = 64, 1 << 33

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drivers.emu.memory import AddressSpace
-from drivers.emu.state import MAP_ENTRY
+from drivers.emu.simt.state import MAP_ENTRY
 from hcq.errors import UsageError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from drivers.emu.schedule import Node, liveness, order
+from drivers.emu.simt.schedule import Node, liveness, order
 
 
 def nodes(*successors: Any) -> list[Node]:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 import pytest
 
 import hcq
-from compiler import cubin as assembler
+from compiler.targets.nvptx import assembler
 from drivers.nv import cubin
 from drivers.nv.program import check
 from hcq.errors import UsageError
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tools.nv_golden import small_cubin
-from tools.nv_kernels import ARCHES
+from tools.bringup.nv.kernels import ARCHES
+from tools.nv.golden import small_cubin
 
 needs_assembler = pytest.mark.skipif(
     not assembler.available(), reason="neither nvJitLink nor ptxas is installed"
@@ -42,7 +42,7 @@ class Gpu:
 
 GPU = Gpu()
 PLACED = ((0, 8), (8, 8), (16, 4))
-"""Offset and bytes of the parameters of `tools.nv_golden.sample`."""
+"""Offset and bytes of the parameters of `tools.nv.golden.sample`."""
 
 
 def recorded(placed: tuple[tuple[int, int], ...], end: int):

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from drivers.nv.choices import parse
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import NV2080_CTRL_FB_INFO, Control, FbInfo, GrInfo
 from drivers.nv.layouts.status import NvStatus
+from drivers.nv.quirks import parse
 from drivers.nv.refusals import BringUpError
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, HcqError, OutOfMemoryError, UnsupportedError, UsageError
-from tools.nv_golden import sample
-from tools.nv_script import Script
-from tools.nv_scripted import ScriptedKernel
+from tools.nv.golden import sample
+from tools.nv.script import Script
+from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,7 +275,7 @@ def test_an_emulated_gpu_that_is_not_known_is_refused_with_those_that_are(name: 
 
 def test_a_variant_of_the_real_driver_names_choices():
     from drivers.nv import DRIVER
-    from drivers.nv.choices import DEFAULT, describe
+    from drivers.nv.quirks import DEFAULT, describe
 
     with pytest.raises(UsageError, match=r"stack=high\|low"):
         DRIVER.open(0, "sm_90")

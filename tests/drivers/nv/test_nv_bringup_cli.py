@@ -1,4 +1,4 @@
-"""What `tools.bringup_nv` says: to wrong arguments, of variants, at the end; and what its rungs repeat."""
+"""What `tools.bringup` says: to wrong arguments, of variants, at the end; and what its rungs repeat."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.nv.choices import ALTERNATIVES, DEFAULT, parse, spelt
 from drivers.nv.layouts.compute import PcasAction
-from tools import bringup_nv
-from tools.nv_evidence import memory
-from tools.nv_expected import EXPECTED, expected
-from tools.nv_ladder import ONE, Ladder, Result
-from tools.nv_rungs_bench import REPEATS, Bench, RungError
-from tools.nv_rungs_compute import _device, _load, judge
-from tools.nv_scripted import ScriptedKernel
+from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse, spelt
+from tools.bringup import command
+from tools.bringup.evidence import memory
+from tools.bringup.ladder import ONE, Ladder, Result
+from tools.bringup.nv.bench import REPEATS, Bench, RungError
+from tools.bringup.nv.expected import EXPECTED, expected
+from tools.bringup.nv.rungs_compute import _device, _load, judge
+from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ def test_wrong_arguments_are_refused_before_anything_runs(
     arguments: list[str], words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        bringup_nv.main(arguments)
+        command.main(arguments)
     said = capsys.readouterr().err
     assert ended.value.code == 2
     assert all(word in said for word in words), said
@@ -45,11 +45,11 @@ def test_wrong_arguments_are_refused_before_anything_runs(
 
 
 def test_emulate_alone_is_the_default_gpu() -> None:
-    assert bringup_nv.parse(["--emulate"]).emulate == ""
-    assert bringup_nv.parse(["--emulate", "--verbose"]).emulate == ""
-    assert bringup_nv.parse(["--emulate", "sm_80+570"]).emulate == "sm_80+570"
-    assert bringup_nv.parse([]).emulate is None
-    assert bringup_nv.parse(["--choices", "hopper-launch"]).choices == "hopper-launch"
+    assert command.parse(["--emulate"]).emulate == ""
+    assert command.parse(["--emulate", "--verbose"]).emulate == ""
+    assert command.parse(["--emulate", "sm_80+570"]).emulate == "sm_80+570"
+    assert command.parse([]).emulate is None
+    assert command.parse(["--choices", "hopper-launch"]).choices == "hopper-launch"
 
 
 def result(*, passed: bool, variant: str = ONE, **more: object) -> Result:
@@ -61,7 +61,7 @@ def result(*, passed: bool, variant: str = ONE, **more: object) -> Result:
 
 
 def told(capsys: pytest.CaptureFixture[str], one: Result, *, verbose: bool = False) -> str:
-    bringup_nv.Teller(verbose=verbose)(one)
+    command.Teller(verbose=verbose)(one)
     return capsys.readouterr().err
 
 
@@ -96,13 +96,13 @@ def test_a_failure_shows_its_error_and_where_the_raw_evidence_is(capsys: pytest.
 
 
 def test_the_last_lines_count_the_variants() -> None:
-    ladder = Ladder((), bringup_nv.parse([]), lambda _: None)
-    assert bringup_nv.summary(ladder) == "no rung passed"
+    ladder = Ladder((), command.parse([]), lambda _: None)
+    assert command.summary(ladder) == "no rung passed"
     ladder.results += [
         result(passed=True, variant=""), result(passed=True), result(passed=False),
         result(passed=False, expected="why"), result(passed=False, offered=False),
     ]  # fmt: skip
-    assert bringup_nv.summary(ladder) == (
+    assert command.summary(ladder) == (
         "highest rung passed: 18; choices that work: default\n"
         "4 variants tried: 1 work, 1 do not, as expected, 1 do not, 1 are not offered here"
     )

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.nv.choices import ALTERNATIVES, DEFAULT, changes, describe, parse, spelt
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.presets import PRESETS
+from drivers.nv.quirks import ALTERNATIVES, DEFAULT, changes, describe, parse, spelt
 from drivers.nv.refusals import BringUpError
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DriverError, UnsupportedError, UsageError
 from hcq.graph import Graph
-from tools.nv_golden import sample
-from tools.nv_script import Script
-from tools.nv_scripted import ScriptedKernel
+from tools.nv.golden import sample
+from tools.nv.script import Script
+from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from drivers.nv.device import NvDevice

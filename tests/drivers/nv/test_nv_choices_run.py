@@ -6,13 +6,13 @@ import contextlib
 
 import pytest
 
-from compiler import cubin as assembler
+from compiler.targets.nvptx import assembler
 from drivers.nv import EMULATED
-from drivers.nv.choices import ALTERNATIVES, parse, spelt
+from drivers.nv.quirks import ALTERNATIVES, parse, spelt
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, UnsupportedError
-from tools.nv_kernels import TOKEN, image
+from tools.bringup.nv.kernels import TOKEN, image
 
 pytestmark = pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
 HANG_S = 100

@@ -6,10 +6,10 @@ import contextlib
 
 import pytest
 
-from drivers.nv.choices import parse
 from drivers.nv.driver import NvDriver
-from tools.nv_script import RefusedError, Script
-from tools.nv_scripted import ScriptedKernel
+from drivers.nv.quirks import parse
+from tools.nv.script import RefusedError, Script
+from tools.nv.scripted import ScriptedKernel
 
 HOPPER, BLACKWELL, AMPERE = 0xCBC0, 0xCEC0, 0xC6C0
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler import cubin as assembler
+from compiler.targets.nvptx import assembler
 from drivers.elf import Elf
 from drivers.kernel import view_at
 from drivers.nv.driver import NvDriver
@@ -19,9 +19,9 @@ from drivers.nv.memory import Memory, MemoryMap
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, FaultKind
-from tools.nv_golden import sample
-from tools.nv_script import Script
-from tools.nv_scripted import ScriptedKernel
+from tools.nv.golden import sample
+from tools.nv.script import Script
+from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from hcq.errors import FaultReport

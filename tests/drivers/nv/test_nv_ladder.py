@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.nv.choices import ALTERNATIVES, describe, parse, spelt
 from drivers.nv.presets import PRESETS, fitting
-from tools import bringup_nv, nv_ladder
-from tools.nv_ladder import Ladder, Result, Rung
-from tools.nv_rungs_bench import EMULATED_PATIENCE
-from tools.nv_script import Script
-from tools.nv_scripted import ScriptedKernel
+from drivers.nv.quirks import ALTERNATIVES, describe, parse, spelt
+from tools.bringup import command
+from tools.bringup import ladder as nv_ladder
+from tools.bringup.ladder import Ladder, Result, Rung
+from tools.bringup.nv.bench import EMULATED_PATIENCE
+from tools.nv.script import Script
+from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +35,7 @@ printf '{{"rung": %s, "name": "n", "choices": "%s", "passed": %s, "seconds": 0, 
  "$rung" "$choices" $passed "$facts"
 """
 Told = list[tuple[int, str, bool]]
-RUNGS = {rung.number: rung for rung in bringup_nv.RUNGS}
+RUNGS = {rung.number: rung for rung in command.RUNGS}
 
 
 @pytest.fixture
@@ -43,13 +44,13 @@ def climb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
     monkeypatch.setattr(nv_ladder, "START_S", 100.0)
     monkeypatch.setattr(nv_ladder, "PAIRS_S", 1e6)
 
-    def run(cases: str, *arguments: str, rungs: tuple[Rung, ...] = bringup_nv.RUNGS) -> tuple[Ladder, Told]:
+    def run(cases: str, *arguments: str, rungs: tuple[Rung, ...] = command.RUNGS) -> tuple[Ladder, Told]:
         fake = tmp_path / "python"
         fake.write_text(ANSWER.format(cases=cases))
         fake.chmod(0o755)
         monkeypatch.setattr(sys, "executable", str(fake))
         told: Told = []
-        options = bringup_nv.parse(["--dry", *arguments])
+        options = command.parse(["--dry", *arguments])
         ladder = Ladder(rungs, options, lambda result: told.append(_short(result)))
         ladder.climb()
         return ladder, told
@@ -79,8 +80,8 @@ def test_a_rung_that_fails_leaves_out_only_those_that_need_it(climb: Callable[..
 
 
 def test_every_need_stands_below_what_needs_it():
-    order = [rung.number for rung in bringup_nv.RUNGS]
-    for rung in bringup_nv.RUNGS:
+    order = [rung.number for rung in command.RUNGS]
+    for rung in command.RUNGS:
         assert all(order.index(need) < order.index(rung.number) for need in rung.needs)
 
 
@@ -171,7 +172,7 @@ def test_rungs_that_pass_try_other_values_after_all_others_and_before_the_fault(
     others = [(number, how) for number, how, _ in told[8:-2]]
     assert sorted(others) == sorted(
         (rung.number, f"{name}={spelt(value)}")
-        for rung in bringup_nv.RUNGS if rung.number in {16, 17, 18, 19, 20, 21, 22}
+        for rung in command.RUNGS if rung.number in {16, 17, 18, 19, 20, 21, 22}
         for name in rung.doubts for value in ALTERNATIVES[name][1:]
     )  # fmt: skip
 
@@ -179,7 +180,7 @@ def test_rungs_that_pass_try_other_values_after_all_others_and_before_the_fault(
 def test_only_other_values_are_tried_on_request(climb: Callable[..., tuple[Ladder, Told]]):
     ladder, told = climb('"21 "*) passed=false;;', "--to", "24", "--variants", "only")
     assert ladder.passed
-    doubts = [name for rung in bringup_nv.RUNGS for name in rung.doubts]
+    doubts = [name for rung in command.RUNGS for name in rung.doubts]
     assert len(told) == sum(len(ALTERNATIVES[name]) - 1 for name in doubts)
     assert "default" not in {how for _, how, _ in told}
 
@@ -230,7 +231,7 @@ def test_a_child_that_cannot_be_ended_is_left_behind():
         def kill(self) -> None:
             self.killed += 1
 
-    ladder, child = Ladder((), bringup_nv.parse([]), lambda _: None), Stuck()
+    ladder, child = Ladder((), command.parse([]), lambda _: None), Stuck()
     text = ladder._wait(child, 0.1)  # type: ignore[arg-type]  # a child that hangs in the kernel
     assert "hangs in the kernel: process 4711" in text
     assert child.killed == 1
@@ -261,9 +262,9 @@ def test_a_rung_that_fails_leaves_its_calls_and_what_lies_in_its_rings(
         kernel.bell.deaf = True
         return kernel
 
-    monkeypatch.setattr(bringup_nv, "make_kernel", silent)
+    monkeypatch.setattr(command, "make_kernel", silent)
     trace = tmp_path / "trace.txt"
-    assert bringup_nv.run_child(bringup_nv.parse(["--child", "12", "--dry", "--trace", str(trace)])) == 1
+    assert command.run_child(command.parse(["--child", "12", "--dry", "--trace", str(trace)])) == 1
     told = json.loads(capsys.readouterr().out)
     assert "the semaphore holds 0x0, 0x12345678 was expected" in told["error"]
     seen = told["memory"]

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler import cubin as assembler
+from compiler.targets.nvptx import assembler
 from drivers.elf import Elf, ElfError
 from drivers.nv.layouts.cubin import INSTRUCTION_BYTES, Section
 from drivers.nv.lines import LineTable, ptx_line
-from tools.nv_golden import small_cubin
+from tools.nv.golden import small_cubin
 
 needs_assembler = pytest.mark.skipif(
     not assembler.available(), reason="neither nvJitLink nor ptxas is installed"

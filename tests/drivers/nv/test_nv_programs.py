@@ -6,10 +6,9 @@ import struct
 
 import pytest
 
-from compiler import cubin as assembler
+from compiler.targets.nvptx import assembler
 from drivers.elf import LOAD, Elf, Site
 from drivers.nv import cubin
-from drivers.nv.choices import parse
 from drivers.nv.layouts import cubin as layout
 from drivers.nv.layouts.cubin import BANK0, CallAbs47, CallAbs55, Relocation
 from drivers.nv.layouts.families import GENERATIONS
@@ -17,11 +16,12 @@ from drivers.nv.layouts.qmd import sm_config
 from drivers.nv.layouts.qmd_v04 import QmdV04
 from drivers.nv.program import check, thread_limit
 from drivers.nv.qmd import Descriptor, Launchable, carveouts, wanted_carveout
+from drivers.nv.quirks import parse
 from hcq.errors import CompileError, UnsupportedError, UsageError
 from hcq.program import KernelImage
 from tests.facts import nv_cubin
-from tools.nv_golden import sample, small_cubin
-from tools.nv_kernels import ARCHES, ptx
+from tools.bringup.nv.kernels import ARCHES, ptx
+from tools.nv.golden import sample, small_cubin
 
 needs_assembler = pytest.mark.skipif(
     not assembler.available(), reason="neither nvJitLink nor ptxas is installed"

@@ -7,7 +7,7 @@ import pytest
 from drivers.nv import push
 from drivers.nv.layouts.qmd import sass_version, sm_config
 from drivers.nv.layouts.rm_classes import OsDescriptorFlags, copy_engine
-from drivers.nv.local import sizes
+from drivers.nv.slm import sizes
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from compiler import cubin
+from compiler.targets.nvptx import assembler
 from drivers.nv import push
 from hcq.driver import BufferSpec, Place
-from hcq.stream import Stream
-from tools.nv_kernels import image, ptx
+from hcq.pushbuffer import PushBuffer
+from tools.bringup.nv.kernels import image, ptx
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hcq.memory import Buffer
 
-pytestmark = pytest.mark.skipif(not cubin.available(), reason="neither nvJitLink nor ptxas is installed")
+pytestmark = pytest.mark.skipif(not assembler.available(), reason="neither nvJitLink nor ptxas is installed")
 HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 ONE = (1, 1, 1)
 WILD = 0x7_0000_1000
@@ -47,7 +47,7 @@ def holding(device: hcq.Device, *words: int) -> Buffer:
 class NoArguments:
     """These streams place nothing."""
 
-    def room(self, _stream: Stream, _size: int) -> None:
+    def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError
 
 
@@ -58,10 +58,10 @@ def wild_kernel(device: hcq.Device) -> hcq.Point:
 
 
 def wild_copy(device: hcq.Device) -> hcq.Point:
-    stream = Stream(32, NoArguments())
-    stream.words += push.copy(WILD, holding(device, 1).va, 64)
+    pushbuffer = PushBuffer(32, NoArguments())
+    pushbuffer.words += push.copy(WILD, holding(device, 1).va, 64)
     queue = device.copies[0]
-    queue.ring.submit(stream)
+    queue.ring.submit(pushbuffer)
     return queue.submit(queue.record(label="behind the wild copy"))
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from compiler import cubin as assembler
+from compiler.targets.nvptx import assembler
 from drivers.nv.driver import NvDriver
 from hcq.errors import DeviceFault, FaultKind
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tools.nv_scripted import ScriptedKernel
+from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

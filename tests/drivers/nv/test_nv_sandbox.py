@@ -12,9 +12,9 @@ from drivers.nv.layouts.families import GENERATIONS
 from drivers.nv.layouts.rm import NVOS02_PARAMETERS, NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape, Request
 from hcq.device import Device
 from hcq.errors import DeviceFault, UnsupportedError
-from tools.nv_golden import sample
-from tools.nv_script import Script
-from tools.nv_scripted import ScriptedKernel
+from tools.nv.golden import sample
+from tools.nv.script import Script
+from tools.nv.scripted import ScriptedKernel
 
 ESCAPES = {200, 201, 210, 214, 212, 206, 207, 0x27, 0x2B, 0x29, 0x2A, 0x34, 0x35, 0x4A, 0x4E, 0x4F, 0x5E, 218}
 """CARD_INFO, REGISTER_FD, CHECK_VERSION_STR, SYS_PARAMS, ATTACH_GPUS, OS events, RM_ALLOC_MEMORY, RM_ALLOC,

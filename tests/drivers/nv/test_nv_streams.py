@@ -23,9 +23,9 @@ from hcq.errors import DeviceFault, UsageError
 from hcq.graph import Graph
 from hcq.params import Param
 from tools.bench.nv import FinishedGpu
-from tools.nv_golden import GOLDEN, sample
-from tools.nv_script import Script
-from tools.nv_scripted import ScriptedKernel
+from tools.nv.golden import GOLDEN, sample
+from tools.nv.script import Script
+from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,13 +38,13 @@ FOLDER = Path(__file__).parents[2] / "golden"
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """All streams, from a process of their own: where memory lies depends on what a process did before."""
     folder = tmp_path_factory.mktemp("golden")
-    subprocess.run([sys.executable, "-m", "tools.nv_golden", str(folder)], check=True, timeout=500)
+    subprocess.run([sys.executable, "-m", "tools.nv.golden", str(folder)], check=True, timeout=500)
     return folder
 
 
 @pytest.mark.parametrize("name", sorted(GOLDEN))
 def test_the_decoded_stream_is_the_golden_one(name: str, written: Path):
-    """`python -m tools.nv_golden tests/golden` writes them anew: read the difference before you commit it."""
+    """`python -m tools.nv.golden tests/golden` writes them anew: read the difference before you commit it."""
     assert (written / f"{name}.txt").read_text() == (FOLDER / f"{name}.txt").read_text()
 
 

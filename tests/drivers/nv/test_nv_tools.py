@@ -9,39 +9,39 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from drivers.nv.choices import ALTERNATIVES, DEFAULT, Choices, parse
+from drivers.nv.quirks import ALTERNATIVES, DEFAULT, Choices, parse
 from hcq.errors import UnsupportedError
-from tools import bringup_nv
 from tools.bench.cuda import cuda
 from tools.bench.rows import Bench
-from tools.nv_kernels import ARCHES, KERNELS, ptx
-from tools.nv_ladder import wanted
-from tools.nv_rungs_bench import Bench as LadderBench
-from tools.nv_rungs_compute import store_again
-from tools.nv_scripted import ScriptedKernel
+from tools.bringup import command
+from tools.bringup.ladder import wanted
+from tools.bringup.nv.bench import Bench as LadderBench
+from tools.bringup.nv.kernels import ARCHES, KERNELS, ptx
+from tools.bringup.nv.rungs_compute import store_again
+from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 def test_the_deliberate_fault_is_the_last_rung_but_for_the_proof_that_it_did_no_harm():
-    order = [rung.number for rung in bringup_nv.RUNGS]
+    order = [rung.number for rung in command.RUNGS]
     assert order[-2:] == [23, 25]
     assert sorted(order) == list(range(26))
 
 
 def test_every_doubtful_value_is_tried_by_some_rung():
-    tried = {name for rung in bringup_nv.RUNGS for name in rung.doubts}
+    tried = {name for rung in command.RUNGS for name in rung.doubts}
     assert tried == set(ALTERNATIVES) == set(Choices.__dataclass_fields__)
     for name, values in ALTERNATIVES.items():
         assert values[0] == getattr(DEFAULT, name)
         assert len(values) > 1
 
 
-@pytest.mark.parametrize("rung", [r for r in bringup_nv.RUNGS if r.number < 23], ids=lambda r: str(r.number))
-def test_each_rung_passes_against_the_script(rung: bringup_nv.Rung, capsys: pytest.CaptureFixture[str]):
-    options = bringup_nv.parse(["--child", str(rung.number), "--dry"])
-    status = bringup_nv.run_child(options)
+@pytest.mark.parametrize("rung", [r for r in command.RUNGS if r.number < 23], ids=lambda r: str(r.number))
+def test_each_rung_passes_against_the_script(rung: command.Rung, capsys: pytest.CaptureFixture[str]):
+    options = command.parse(["--child", str(rung.number), "--dry"])
+    status = command.run_child(options)
     told = json.loads(capsys.readouterr().out)
     assert (status, told["error"]) == (0, "")
 
@@ -49,16 +49,16 @@ def test_each_rung_passes_against_the_script(rung: bringup_nv.Rung, capsys: pyte
 def test_a_rung_that_fails_tells_the_status_and_the_last_calls(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    from tools.nv_script import Script
-    from tools.nv_scripted import ScriptedKernel
+    from tools.nv.script import Script
+    from tools.nv.scripted import ScriptedKernel
 
     def refusing(*, dry: bool, emulate: str | None = None) -> ScriptedKernel:
         assert dry
         assert emulate is None
         return ScriptedKernel(Script(refuse={"UVM_REGISTER_GPU_VASPACE": 0x5D}))
 
-    monkeypatch.setattr(bringup_nv, "make_kernel", refusing)
-    assert bringup_nv.run_child(bringup_nv.parse(["--child", "9", "--dry"])) == 1
+    monkeypatch.setattr(command, "make_kernel", refusing)
+    assert command.run_child(command.parse(["--child", "9", "--dry"])) == 1
     told = json.loads(capsys.readouterr().out)
     assert not told["passed"]
     assert "UVM_REGISTER_GPU_VASPACE" in told["error"]
@@ -68,16 +68,16 @@ def test_a_rung_that_fails_tells_the_status_and_the_last_calls(
 
 def test_the_second_process_gets_the_choices_and_kernels_of_the_first(tmp_path: Path):
     bench = LadderBench(ScriptedKernel(), parse("stack=low+pcas=3"), index=1, dry=True, kernels=tmp_path)
-    options = bringup_nv.parse(store_again(bench)[3:])
+    options = command.parse(store_again(bench)[3:])
     assert (options.child, options.device, options.kernels) == (18, 1, str(tmp_path))
     assert options.choices == "stack=low+pcas=3"
 
 
 def test_from_and_to_follow_the_order_in_which_rungs_run():
-    options = bringup_nv.parse(["--from", "22", "--to", "24"])
-    assert [r.number for r in bringup_nv.RUNGS if wanted(bringup_nv.RUNGS, r, options)] == [22, 24]
-    options = bringup_nv.parse(["--from", "23"])
-    assert [r.number for r in bringup_nv.RUNGS if wanted(bringup_nv.RUNGS, r, options)] == [23, 25]
+    options = command.parse(["--from", "22", "--to", "24"])
+    assert [r.number for r in command.RUNGS if wanted(command.RUNGS, r, options)] == [22, 24]
+    options = command.parse(["--from", "23"])
+    assert [r.number for r in command.RUNGS if wanted(command.RUNGS, r, options)] == [23, 25]
 
 
 def test_kernels_name_their_target():
@@ -96,7 +96,7 @@ def test_the_figures_beside_cuda_say_what_they_need():
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_the_ladder_climbs_an_emulated_gpu_and_recovers_from_its_fault(capsys: pytest.CaptureFixture[str]):
-    assert bringup_nv.main(["--emulate", "", "--variants", "none", "--json"]) == 0
+    assert command.main(["--emulate", "", "--variants", "none", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [r["rung"] for r in report["rungs"] if not r["passed"]] == []
     fault = next(r for r in report["rungs"] if r["rung"] == 23)

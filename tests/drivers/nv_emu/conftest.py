@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from drivers.emu.engine import Settings
-from drivers.emu.launch import Options
 from drivers.emu.memory import AddressSpace
-from drivers.nv.emu.ptx import launch, load_ptx
+from drivers.emu.simt.engine import Settings
+from drivers.emu.simt.launch import Options
+from drivers.nv.emu.ptx.module import launch, load_ptx
 from hcq.config import config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.emu.launch import LaunchResult
+    from drivers.emu.simt.launch import LaunchResult
 
 Array = np.ndarray
 

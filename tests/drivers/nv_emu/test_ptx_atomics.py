@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.nv.emu.ptx_statements import PtxError
+from drivers.nv.emu.ptx.statements import PtxError
 
 HEAD = ".version 8.7\n.target sm_90\n.address_size 64\n"
 REGS = ".reg .pred %p<8>; .reg .b16 %h<16>; .reg .b32 %r<32>; .reg .b64 %rd<16>; .reg .b128 %q<8>;\n"

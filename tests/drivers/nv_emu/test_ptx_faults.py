@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.emu.launch import Options
 from drivers.emu.report import ReportKind
-from drivers.nv.emu.ptx_statements import PtxError
+from drivers.emu.simt.launch import Options
+from drivers.nv.emu.ptx.statements import PtxError
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
 REGS = ".reg .pred %p<16>; .reg .b32 %r<64>; .reg .b64 %rd<32>;\n"
@@ -108,7 +108,7 @@ def test_good_lanes_of_a_faulting_instruction_are_not_written_elsewhere(bench: A
 def test_device_addresses_need_not_be_host_addresses(bench: Any):
     data = np.zeros(64, "u4")
     bench.memory.map(0x7_0000_0000, 256, data.ctypes.data, label="elsewhere")
-    from drivers.nv.emu.ptx import launch, load_ptx
+    from drivers.nv.emu.ptx.module import launch, load_ptx
 
     k = load_ptx(kernel("st.global.u32 [%rd1], %r0; ret;"), arch="sm_90", settings=bench.settings).kernel("k")
     assert (

@@ -10,7 +10,7 @@ PROGRAM = textwrap.dedent(
     """
     import os
     import signal
-    from drivers.emu.launch import Options
+    from drivers.emu.simt.launch import Options
     from drivers.emu.report import ReportKind
     from tests.drivers.nv_emu.conftest import Bench
 

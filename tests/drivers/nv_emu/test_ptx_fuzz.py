@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from drivers.emu.engine import Settings
+from drivers.emu.simt.engine import Settings
 from hcq.config import config
 from tools.fuzz.cases import Case, check, check_relations
 from tools.fuzz.functions import calls

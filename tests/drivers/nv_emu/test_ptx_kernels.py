@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.emu.engine import Settings
-from drivers.emu.launch import Options
+from drivers.emu.simt.engine import Settings
+from drivers.emu.simt.launch import Options
 from hcq.config import config
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"
@@ -276,7 +276,7 @@ def test_threads_of_the_host_share_atomics(bench: Any):
 
 
 def test_block_and_grid_shapes_reach_the_kernel(bench: Any):
-    from drivers.nv.emu.ptx import launch, load_ptx
+    from drivers.nv.emu.ptx.module import launch, load_ptx
 
     text = (
         HEAD

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.nv.emu.ptx_statements import PtxError
+from drivers.nv.emu.ptx.statements import PtxError
 
 LARGEST, SMALLEST = 2**31 - 1, -(2**31)
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.emu.engine import Settings
-from drivers.emu.launch import Options
-from drivers.emu.library import Sanitizers
 from drivers.emu.report import ReportKind
-from drivers.nv.emu.ptx_statements import PtxError
+from drivers.emu.simt.engine import Settings
+from drivers.emu.simt.launch import Options
+from drivers.emu.simt.library import Sanitizers
+from drivers.nv.emu.ptx.statements import PtxError
 from hcq.config import config
 
 HEAD = ".version 8.2\n.target sm_80\n.address_size 64\n"

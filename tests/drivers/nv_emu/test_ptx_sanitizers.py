@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from drivers.emu.engine import Settings
-from drivers.emu.library import Sanitizers
 from drivers.emu.report import ReportKind
+from drivers.emu.simt.engine import Settings
+from drivers.emu.simt.library import Sanitizers
 from hcq.config import config
 
 HEAD = ".version 8.0\n.target sm_80\n.address_size 64\n"

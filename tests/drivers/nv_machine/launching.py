@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from compiler.cubin import assemble
+from compiler.targets.nvptx.assembler import assemble
 from drivers.elf import ALLOC, Elf, Image, place_sections
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.cubin import BANK0, CallAbs47, CallAbs55, Relocation

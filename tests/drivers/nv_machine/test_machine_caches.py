@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drivers.emu.library import Sanitizers
+from drivers.emu.simt.library import Sanitizers
+from drivers.nv.emu.engines.loads import through_l1
 from drivers.nv.emu.machine import Kind
-from drivers.nv.emu.machine.loads import through_l1
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.host import HostMethod
 from tests.drivers.nv_machine.client import Client, method, sem, wait_word

@@ -133,7 +133,7 @@ def test_a_block_that_the_kernel_does_not_allow_is_refused(launcher: Launcher) -
 
 
 def test_what_the_sanitizers_find_stops_the_channel(make: Make) -> None:
-    from drivers.emu.library import Sanitizers
+    from drivers.emu.simt.library import Sanitizers
 
     text = REVERSE.replace("bar.sync 0;", "")
     for checks, found in ((None, False), (Sanitizers(shared_races=True), True)):

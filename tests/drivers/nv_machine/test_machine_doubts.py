@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.emu.library import Sanitizers
+from drivers.emu.simt.library import Sanitizers
 from drivers.nv.emu.machine import Kind
 from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.host import SemOperation

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from drivers.elf import Elf
-from drivers.emu.library import Sanitizers
+from drivers.emu.simt.library import Sanitizers
+from drivers.nv.emu.engines.cubins import Cubin
 from drivers.nv.emu.machine import Kind
-from drivers.nv.emu.machine.cubins import Cubin
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.cubin import InfoAttribute, InfoFormat, InfoRecord
 from drivers.nv.layouts.fault import RcCode

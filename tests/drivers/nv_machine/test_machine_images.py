@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drivers.nv.emu.machine.cubins import Cubin
+from drivers.nv.emu.engines.cubins import Cubin
 from drivers.nv.layouts.cubin import Relocation
 from tests.drivers.nv_machine.client import MIB, Client
 from tests.drivers.nv_machine.launching import (

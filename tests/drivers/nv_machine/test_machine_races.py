@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drivers.emu.library import Sanitizers
+from drivers.emu.simt.library import Sanitizers
 from drivers.nv.emu.machine import Kind
 from drivers.nv.emu.machine.releases import Known, Releases
 from drivers.nv.layouts.compute import ComputeMethod as M
@@ -23,7 +23,7 @@ from tests.drivers.nv_machine.launching import (
 from tests.drivers.nv_machine.rig import GEQ, Rig
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.machine.semaphore import Written
+    from drivers.nv.emu.engines.semaphore import Written
 
 MORE = """
 .visible .entry read(.param .u64 at) {

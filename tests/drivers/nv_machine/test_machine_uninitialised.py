@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from drivers.emu.library import Sanitizers
+from drivers.emu.simt.library import Sanitizers
 from drivers.nv.emu.machine import Kind
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.dma import DmaMethod, RemapComponents, RemapSource

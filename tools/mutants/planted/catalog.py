@@ -227,7 +227,7 @@ BUGS: Final[tuple[Bug, ...]] = (
     ),
     Bug(
         name="local memory a multiprocessor, not a TPC",
-        file="local.py",
+        file="slm.py",
         old="    tpc = _up(warp * gpu.max_warps * gpu.sms_per_tpc, LOCAL_TPC_ALIGN)",
         new="    tpc = _up(warp * gpu.max_warps, LOCAL_TPC_ALIGN)",
         names=r"local memory|per.?TPC|SHADER_LOCAL_MEMORY|slm",
@@ -235,7 +235,7 @@ BUGS: Final[tuple[Bug, ...]] = (
     ),
     Bug(
         name="local memory for the TPCs that are left",
-        file="local.py",
+        file="slm.py",
         old="    return tpc, _up(tpc * gpu.litter_tpcs, LOCAL_TOTAL_ALIGN)",
         new="    return tpc, _up(tpc * (gpu.sms // gpu.sms_per_tpc), LOCAL_TOTAL_ALIGN)",
         names=r"local memory|TPC|SHADER_LOCAL_MEMORY|slm",

@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Final
 
 import hcq
-from compiler.cubin import assemble
+from compiler.targets.nvptx.assembler import assemble
 from hcq.program import ArgKind, ArgSlot, KernelImage
-from tools.nv_kernels import TOKEN, image
+from tools.bringup.nv.kernels import TOKEN, image
 
 SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)
 VRAM: Final = hcq.BufferSpec(place=hcq.Place.VRAM)

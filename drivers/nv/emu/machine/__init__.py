@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from drivers.nv.emu.machine.reports import Kind, Report
 
 if TYPE_CHECKING:
-    from drivers.emu.library import Sanitizers
+    from drivers.emu.simt.library import Sanitizers
     from drivers.nv.emu.machine.kernel import EmulatedKernel
 
 __all__ = ["Kind", "Report", "open_machine"]
@@ -39,7 +39,7 @@ def open_machine(
     channel, its group or, where no channel did it, every channel is stopped, and the error notifier tells.
     `machine.refusals` says why ioctls were refused.
     """
-    from drivers.emu.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is wanted
+    from drivers.emu.simt.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is wanted
     from drivers.nv.emu.machine.kernel import EmulatedKernel  # noqa: PLC0415 - the same
     from drivers.nv.emu.machine.machine import Machine  # noqa: PLC0415 - the same
     from drivers.nv.emu.machine.profiles import find_profile, find_version  # noqa: PLC0415 - the same

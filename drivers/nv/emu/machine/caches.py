@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from drivers.nv.emu.engines.loads import Loads, may_invalidate
 from drivers.nv.emu.machine.cached import PAGE, Cached, Changed, Fill, Stale, cut
-from drivers.nv.emu.machine.loads import Loads, may_invalidate
 from drivers.nv.emu.machine.races import forget_cells
 from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.layouts.qmd_values import MembarType
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.emu.memory import Mapping
-    from drivers.nv.emu.machine.channel import ChannelRun
-    from drivers.nv.emu.machine.descriptor import Descriptor
-    from drivers.nv.emu.machine.images import Loaded
+    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.descriptor import Descriptor
+    from drivers.nv.emu.engines.images import Loaded
     from drivers.nv.emu.machine.races import Work
-    from drivers.nv.emu.machine.vaspace import VaSpace
+    from drivers.nv.emu.rm.vaspace import VaSpace
 
 _L1_PAGES = 4096
 _REMEMBERED = 64

@@ -17,8 +17,8 @@ from ctypes import string_at
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from drivers.nv.emu.machine.descriptor import banks_of, descriptor_bytes
-from drivers.nv.emu.machine.pushbuffer import values_of
+from drivers.nv.emu.engines.descriptor import banks_of, descriptor_bytes
+from drivers.nv.emu.engines.pushbuffer import values_of
 from drivers.nv.emu.machine.reports import ChannelError, Kind
 from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.fault import RcCode
@@ -27,7 +27,7 @@ from drivers.nv.layouts.gpfifo import GpfifoEntry
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.nv.emu.engines.channel import ChannelRun
 
 _LENGTH = GpfifoEntry.FIELDS["LENGTH"]
 _ADDRESS = GpfifoEntry.FIELDS["ADDRESS"]

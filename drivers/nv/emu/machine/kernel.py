@@ -21,13 +21,13 @@ from drivers.kernel import (
     Mapping,
     fail,
 )
-from drivers.nv.emu.machine import frontend, mapping, uvm
-from drivers.nv.emu.machine.backing import Backing, CpuMapping
-from drivers.nv.emu.machine.files import Node, OpenFile
-from drivers.nv.emu.machine.objects import Memory, Usermode
+from drivers.nv.emu.engines.usermode import Doorbell
 from drivers.nv.emu.machine.reports import Refused
-from drivers.nv.emu.machine.usermode import Doorbell
-from drivers.nv.emu.machine.uvm_space import Uvm
+from drivers.nv.emu.rm import ioctls, mapping, uvm
+from drivers.nv.emu.rm.backing import Backing, CpuMapping
+from drivers.nv.emu.rm.files import Node, OpenFile
+from drivers.nv.emu.rm.objects import Memory, Usermode
+from drivers.nv.emu.rm.uvm_space import Uvm
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
 from drivers.nv.layouts.rm_classes import RmClass
 
@@ -142,7 +142,7 @@ class EmulatedKernel:
         file = self._file("ioctl", fd)
         if file.node is Node.TEXT:
             fail("ioctl", errno.ENOTTY, file.path)
-        run = uvm.ioctl if file.node is Node.UVM else frontend.ioctl
+        run = uvm.ioctl if file.node is Node.UVM else ioctls.ioctl
         with self.machine.lock:
             if isinstance(argument, int):
                 block = bytearray(self.machine.user.read(argument, self._size(file, request)))

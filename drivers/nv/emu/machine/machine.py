@@ -13,10 +13,15 @@ from collections import Counter, deque
 from typing import TYPE_CHECKING
 
 from drivers.kernel import LinuxKernel
+from drivers.nv.emu.engines.grid import Grids
+from drivers.nv.emu.engines.images import Images
 from drivers.nv.emu.machine.caches import Caches
-from drivers.nv.emu.machine.grid import Grids
-from drivers.nv.emu.machine.images import Images
-from drivers.nv.emu.machine.objects import (
+from drivers.nv.emu.machine.races import Races
+from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report
+from drivers.nv.emu.machine.scheduler import Scheduler
+from drivers.nv.emu.machine.standstill import Words, standing
+from drivers.nv.emu.machine.turnlock import TurnLock
+from drivers.nv.emu.rm.objects import (
     Channel,
     Client,
     EngineObject,
@@ -27,12 +32,7 @@ from drivers.nv.emu.machine.objects import (
     VaSpaceObject,
     VirtualMemory,
 )
-from drivers.nv.emu.machine.races import Races
-from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report
-from drivers.nv.emu.machine.scheduler import Scheduler
-from drivers.nv.emu.machine.standstill import Words, standing
-from drivers.nv.emu.machine.turnlock import TurnLock
-from drivers.nv.emu.machine.user import UserMemory
+from drivers.nv.emu.rm.user import UserMemory
 from drivers.nv.layouts.branches import STRUCTS
 from drivers.nv.layouts.controls import EVENT_RC_ERROR
 from drivers.nv.layouts.fault import NOTIFIER_ERROR, NOTIFIER_POSTED, NvNotification, NvTimeStamp, RcCode
@@ -43,10 +43,10 @@ from drivers.nv.layouts.status import NvStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.emu.engine import Settings
-    from drivers.nv.emu.machine.backing import Backing, CpuMapping
-    from drivers.nv.emu.machine.channel import ChannelRun
+    from drivers.emu.simt.engine import Settings
+    from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.machine.profiles import Profile
+    from drivers.nv.emu.rm.backing import Backing, CpuMapping
 
 _FIRST_CLIENT = 0xC1D0_0001
 _FIRST_HANDLE = 0xCAF0_0000

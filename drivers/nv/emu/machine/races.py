@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 from mmap import PAGESIZE
 from typing import TYPE_CHECKING, NamedTuple
 
-from drivers.emu.group_order import STRONG_PARTY
 from drivers.emu.memory import RACE_BYTES_PER_DWORD
-from drivers.emu.shadow_global import RACE_CELL, race_place
+from drivers.emu.sanitizers.group_order import STRONG_PARTY
+from drivers.emu.sanitizers.shadow_global import RACE_CELL, race_place
 from drivers.nv.emu.machine.releases import RELEASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from drivers.emu.memory import AddressSpace, Mapping
-    from drivers.nv.emu.machine.loads import Loads
+    from drivers.nv.emu.engines.loads import Loads
     from drivers.nv.emu.machine.releases import Known, Stream
 
 _REMEMBERED = 64

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from drivers.nv.emu.machine.semaphore import Written
+    from drivers.nv.emu.engines.semaphore import Written
 
 Stream = tuple[int, str]
 """A channel's number and an engine."""

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from drivers.nv.emu.machine.operation import Outcome
+from drivers.nv.emu.engines.operation import Outcome
 from drivers.nv.emu.machine.reports import ChannelError, Kind, defect
 from drivers.nv.emu.machine.standstill import passed
 from drivers.nv.emu.machine.waitgraph import find_deadlock
@@ -22,7 +22,7 @@ from hcq.errors import HcqError
 
 if TYPE_CHECKING:
     from drivers.nv.emu.machine.machine import Machine
-    from drivers.nv.emu.machine.objects import Channel
+    from drivers.nv.emu.rm.objects import Channel
 
 _ASK_AGAIN_S = 0.0005
 _SLOWEST_S = 0.01

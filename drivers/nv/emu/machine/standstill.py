@@ -15,9 +15,9 @@ from drivers.nv.layouts.gpfifo import GpfifoEntry
 from drivers.nv.layouts.host import SemOperation
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.machine.channel import ChannelRun
-    from drivers.nv.emu.machine.objects import Channel
-    from drivers.nv.emu.machine.semaphore import Acquire, Written
+    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.semaphore import Acquire, Written
+    from drivers.nv.emu.rm.objects import Channel
 
 _REMEMBERED = 64
 _WHAT = "SEM_EXECUTE acquire"

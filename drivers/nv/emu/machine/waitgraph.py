@@ -11,9 +11,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING
 
-from drivers.nv.emu.machine.pushbuffer import decode
+from drivers.nv.emu.engines.pushbuffer import decode
+from drivers.nv.emu.engines.semaphore import Release
 from drivers.nv.emu.machine.reports import ChannelError
-from drivers.nv.emu.machine.semaphore import Release
 from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.dma import DmaMethod, DmaSemaphoreType, LaunchDma
 from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Subchannel
@@ -22,8 +22,8 @@ from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from drivers.nv.emu.machine.channel import ChannelRun
-    from drivers.nv.emu.machine.pushbuffer import MethodCall
+    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.pushbuffer import MethodCall
 
 
 def find_deadlock(blocked: list[ChannelRun]) -> dict[ChannelRun, str] | None:

@@ -1,0 +1,429 @@
+"""The renderer: a linear list to LLVM IR text, the same for every target.
+
+What targets spell differently (entry, arguments, workgroup numbers, barriers) comes from a `Dialect`, a row
+of a table in `compiler/targets`. No fast-math flag is ever written.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from compiler.dtype import DType, dtypes
+from compiler.kernel.linear import POINTER, Line
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from compiler.targets.nvptx.expansion import Expansion
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one target spells what LLVM IR leaves to it."""
+
+    entry: Callable[[str, int, int], str]
+    """(kernel name.
+
+    Pointer arguments, integer arguments) -> the function's head up to and with `{` and `entry:`.
+    """
+    pointer: Callable[[int, str], list[str]]
+    """(argument number, register) -> instructions that put the pointer there."""
+    variable: Callable[[int, int, str], list[str]]
+    """(integer argument number, pointer arguments, register) -> instructions that put the i64 there."""
+    group: Callable[[int, str], list[str]]
+    """(axis, register) -> the workgroup's number as i64."""
+    thread: Callable[[int, str], list[str]]
+    """(axis, register) -> the thread's number in its workgroup as i64."""
+    barrier: str = ""
+    exchange: Callable[[str, str, int, int], str] | None = None
+    """(register, word, distance, threads) -> the instruction that gets the other thread's word."""
+    shared_space: int = 0
+    """LLVM's address space of workgroup memory; 0 is a target without."""
+    expansions: Mapping[tuple[str, str], Callable[[], Expansion]] = field(default_factory=dict)
+    """(LLVM's instruction or intrinsic, dtype) -> what stands for it where it would become a call."""
+    footer: str = ""
+    """Text after the function.
+
+    Attributes and metadata, which must define #0 and !0 = !{i32 1}; THREADS stands for the threads of a
+    workgroup."""
+
+
+_SCALARS = {"bool": "i1", "float32": "float", "float64": "double", "float16": "half", "pointer": "ptr"}
+_TYPES: dict[tuple[DType, int], str] = {}
+
+
+def type_text(dtype: DType, lanes: int = 1) -> str:
+    """LLVM's type of a register."""
+    found = _TYPES.get((dtype, lanes))
+    if found is None:
+        scalar = _SCALARS.get(dtype.name) or f"i{dtype.bits}"
+        found = _TYPES[dtype, lanes] = scalar if lanes == 1 else f"<{lanes} x {scalar}>"
+    return found
+
+
+def suffix(dtype: DType, lanes: int) -> str:
+    """The type's part of an overloaded intrinsic's name."""
+    scalar = "p0" if dtype is POINTER else f"{'f' if dtype.is_float else 'i'}{dtype.bits}"
+    return scalar if lanes == 1 else f"v{lanes}{scalar}"
+
+
+def constant_text(dtype: DType, value: object) -> str:
+    """One constant value."""
+    if dtype.kind == "float":
+        assert isinstance(value, int | float)
+        if value != value:  # noqa: PLR0124  # the test for NaN
+            return "0x7FF8000000000000"
+        return f"0x{struct.unpack('<Q', struct.pack('<d', float(value)))[0]:016X}"
+    if dtype is dtypes.bool:
+        return "true" if value else "false"
+    assert isinstance(value, int)
+    return str(int(value))
+
+
+class Text:
+    """The text of one kernel while it is being rendered."""
+
+    __slots__ = ("declared", "dialect", "globals", "label", "lines", "names", "open", "top")
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.lines: list[str] = []
+        self.top: list[str] = []
+        self.globals: list[str] = []
+        self.declared: dict[str, None] = {}
+        self.names: dict[Line, str] = {}
+        self.label = "entry"
+        self.open: dict[Line, tuple[int, str, list[tuple[int, Line]]]] = {}
+
+    def name(self, line: Line) -> str:
+        """The register's name, or the constant itself."""
+        found = self.names.get(line)
+        if found is None:
+            found = self.names[line] = self._constant(line) if line.op == "const" else f"%v{line.id}"
+        return found
+
+    @staticmethod
+    def _constant(line: Line) -> str:
+        scalar = type_text(line.dtype)
+        if isinstance(line.arg, tuple):
+            return "<" + ", ".join([f"{scalar} {constant_text(line.dtype, v)}" for v in line.arg]) + ">"
+        text = constant_text(line.dtype, line.arg)
+        return text if line.lanes == 1 else f"splat ({scalar} {text})"
+
+    def typed(self, line: Line) -> str:
+        """`type name`."""
+        return f"{type_text(line.dtype, line.lanes)} {self.name(line)}"
+
+    def put(self, line: Line, text: str) -> None:
+        """Give the line's register a value."""
+        self.lines.append(f"  {self.name(line)} = {text}")
+
+    def intrinsic(self, result: str, name: str, arguments: Sequence[str]) -> str:
+        """A call of an intrinsic; `arguments` are typed operands. Declares it."""
+        kinds = ", ".join([a[: _type_end(a)] for a in arguments])
+        self.declared[f"declare {result} @{name}({kinds})"] = None
+        return f"call {result} @{name}({', '.join(arguments)})"
+
+    def start(self, label: str) -> None:
+        """Begin a basic block."""
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def expand(self, line: Line) -> bool:
+        """Write the target's own text for the line, if it has one."""
+        own = self.dialect.expansions.get((str(line.arg), line.dtype.name))
+        if own is None or _folds(line):
+            return False
+        operands = dict(zip("xy", [self.name(s) for s in line.src], strict=False))
+        text = own().written(f"v{line.id}.", {**operands, "result": self.name(line)}, self.label)
+        self.declared.update(dict.fromkeys(own().declared))
+        self.lines += text.splitlines()
+        if own().ends:
+            self.label = f"v{line.id}.{own().ends}"
+        return True
+
+
+def _folds(line: Line) -> bool:
+    """Whether LLVM needs no division: by a constant integer, or by a float whose inverse is exact."""
+    divisor = line.src[-1]
+    if divisor.op != "const" or len(line.src) != 2:
+        return False
+    value = divisor.arg
+    if isinstance(value, float):
+        return math.frexp(value)[0] in (0.5, -0.5) and 2.0**-100 < abs(value) < 2.0**100
+    return True
+
+
+def _type_end(operand: str) -> int:
+    """Where the type of a typed operand ends."""
+    return operand.index(">") + 1 if operand.startswith("<") else operand.index(" ")
+
+
+def _load(t: Text, line: Line) -> None:
+    t.put(
+        line, f"load {type_text(line.dtype, line.lanes)}, {t.typed(line.src[0])}, align {line.dtype.itemsize}"
+    )
+
+
+def _load_masked(t: Text, line: Line) -> None:
+    kind, mask = type_text(line.dtype, line.lanes), line.src[1]
+    arguments = [t.typed(line.src[0]), f"i32 {line.dtype.itemsize}", t.typed(mask), f"{kind} zeroinitializer"]
+    t.put(line, t.intrinsic(kind, f"llvm.masked.load.{suffix(line.dtype, line.lanes)}.p0", arguments))
+
+
+def _addresses(t: Text, pointer: Line, index: Line, dtype: DType, register: str) -> str:
+    t.lines.append(f"  {register} = getelementptr {type_text(dtype)}, {t.typed(pointer)}, {t.typed(index)}")
+    return f"<{index.lanes} x ptr> {register}"
+
+
+def _gather(t: Text, line: Line) -> None:
+    kind, code = type_text(line.dtype, line.lanes), suffix(line.dtype, line.lanes)
+    where = _addresses(t, line.src[0], line.src[1], line.dtype, f"%p{line.id}")
+    arguments = [where, f"i32 {line.dtype.itemsize}", t.typed(line.src[2]), f"{kind} zeroinitializer"]
+    t.put(line, t.intrinsic(kind, f"llvm.masked.gather.{code}.v{line.lanes}p0", arguments))
+
+
+def _store(t: Text, line: Line) -> None:
+    pointer, value = line.src
+    streamed = line.arg == "stream"
+    align = value.dtype.itemsize * value.lanes if streamed else value.dtype.itemsize
+    tail = ", !nontemporal !0" if streamed else ""
+    t.lines.append(f"  store {t.typed(value)}, {t.typed(pointer)}, align {align}{tail}")
+
+
+def _store_masked(t: Text, line: Line) -> None:
+    pointer, value, mask = line.src
+    arguments = [t.typed(value), t.typed(pointer), f"i32 {value.dtype.itemsize}", t.typed(mask)]
+    name = f"llvm.masked.store.{suffix(value.dtype, value.lanes)}.p0"
+    t.lines.append("  " + t.intrinsic("void", name, arguments))
+
+
+def _scatter(t: Text, line: Line) -> None:
+    pointer, index, value, mask = line.src
+    where = _addresses(t, pointer, index, value.dtype, f"%p{line.id}")
+    arguments = [t.typed(value), where, f"i32 {value.dtype.itemsize}", t.typed(mask)]
+    name = f"llvm.masked.scatter.{suffix(value.dtype, value.lanes)}.v{value.lanes}p0"
+    t.lines.append("  " + t.intrinsic("void", name, arguments))
+
+
+def _alu(t: Text, line: Line) -> None:
+    a, b = line.src
+    if not t.expand(line):
+        t.put(line, f"{line.arg} {t.typed(a)}, {t.name(b)}")
+
+
+def _cmp(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    instruction, predicate = line.arg
+    t.put(line, f"{instruction} {predicate} {t.typed(line.src[0])}, {t.name(line.src[1])}")
+
+
+def _select(t: Text, line: Line) -> None:
+    t.put(line, "select " + ", ".join([t.typed(s) for s in line.src]))
+
+
+def _call(t: Text, line: Line) -> None:
+    if t.expand(line):
+        return
+    kind = type_text(line.dtype, line.lanes)
+    t.put(
+        line,
+        t.intrinsic(
+            kind, f"llvm.{line.arg}.{suffix(line.dtype, line.lanes)}", [t.typed(s) for s in line.src]
+        ),
+    )
+
+
+def _convert(t: Text, line: Line) -> None:
+    t.put(line, f"{line.arg} {t.typed(line.src[0])} to {type_text(line.dtype, line.lanes)}")
+
+
+def _saturate(t: Text, line: Line) -> None:
+    s = line.src[0]
+    name = f"llvm.{line.arg}.sat.{suffix(line.dtype, line.lanes)}.{suffix(s.dtype, s.lanes)}"
+    t.put(line, t.intrinsic(type_text(line.dtype, line.lanes), name, [t.typed(s)]))
+
+
+def _splat(t: Text, line: Line) -> None:
+    kind = type_text(line.dtype, line.lanes)
+    t.lines.append(f"  %s{line.id} = insertelement {kind} poison, {t.typed(line.src[0])}, i32 0")
+    t.put(line, f"shufflevector {kind} %s{line.id}, {kind} poison, <{line.lanes} x i32> zeroinitializer")
+
+
+def _shuffle(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    picks = ", ".join([f"i32 {p}" for p in line.arg])
+    t.put(
+        line,
+        f"shufflevector {t.typed(line.src[0])}, {t.typed(line.src[1])}, <{len(line.arg)} x i32> <{picks}>",
+    )
+
+
+def _any(t: Text, line: Line) -> None:
+    s = line.src[0]
+    t.put(line, t.intrinsic("i1", f"llvm.vector.reduce.or.{suffix(s.dtype, s.lanes)}", [t.typed(s)]))
+
+
+def _scratch(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    dtype, count = line.arg[:2]
+    t.top.append(f"  {t.name(line)} = alloca [{count} x {type_text(dtype)}], align 64")
+
+
+def _table(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    dtype, values = line.arg
+    scalar = type_text(dtype)
+    items = ", ".join([f"{scalar} {constant_text(dtype, v)}" for v in values])
+    symbol = f"@table{len(t.globals)}"
+    t.globals.append(
+        f"{symbol} = private unnamed_addr constant [{len(values)} x {scalar}] [{items}], align 64"
+    )
+    t.names[line] = symbol
+
+
+def _shared(t: Text, line: Line) -> None:
+    """A static array of workgroup memory, used through a generic pointer."""
+    assert isinstance(line.arg, tuple)
+    dtype, count = line.arg
+    space, symbol = t.dialect.shared_space, f"@shared{len(t.globals)}"
+    t.globals.append(
+        f"{symbol} = internal addrspace({space}) global [{count} x {type_text(dtype)}] undef, align 16"
+    )
+    t.put(line, f"addrspacecast ptr addrspace({space}) {symbol} to ptr")
+
+
+def _prefetch(t: Text, line: Line) -> None:
+    t.lines.append(
+        "  " + t.intrinsic("void", "llvm.prefetch.p0", [t.typed(line.src[0]), "i32 0", "i32 2", "i32 1"])
+    )
+
+
+def _loop(t: Text, line: Line) -> None:
+    before, label = t.label, f"L{line.id}"
+    t.lines.append(f"  br label %{label}")
+    t.start(label)
+    t.open[line] = (len(t.lines), before, [])
+    t.lines.append("")
+
+
+def _phi(t: Text, line: Line) -> None:
+    loop = next(reversed(t.open))
+    t.open[loop][2].append((len(t.lines), line))
+    t.lines.append("")
+
+
+def _endloop(t: Text, line: Line) -> None:
+    loop, *following = line.src
+    at, before, phis = t.open.pop(loop)
+    first, end = loop.src
+    t.lines.append(f"  %n{line.id} = add nsw i64 {t.name(loop)}, {loop.arg}")
+    t.lines.append(f"  %c{line.id} = icmp slt i64 %n{line.id}, {t.name(end)}")
+    t.lines.append(f"  br i1 %c{line.id}, label %L{loop.id}, label %D{loop.id}")
+    t.lines[at] = f"  {t.name(loop)} = phi i64 [ {t.name(first)}, %{before} ], [ %n{line.id}, %{t.label} ]"
+    for (position, phi), value in zip(phis, following, strict=True):
+        kind = type_text(phi.dtype, phi.lanes)
+        sources = f"[ {t.name(phi.src[0])}, %{before} ], [ {t.name(value)}, %{t.label} ]"
+        t.lines[position] = f"  {t.name(phi)} = phi {kind} {sources}"
+    t.start(f"D{loop.id}")
+
+
+def _result(t: Text, line: Line) -> None:
+    t.names[line] = t.name(line.src[1])
+
+
+def _if(t: Text, line: Line) -> None:
+    t.lines.append(f"  br i1 {t.name(line.src[0])}, label %T{line.id}, label %F{line.id}")
+    t.open[line] = (0, t.label, [])
+    t.start(f"T{line.id}")
+
+
+def _endif(t: Text, line: Line) -> None:
+    head = line.src[0]
+    _, before, _ = t.open.pop(head)
+    t.lines.append(f"  br label %F{head.id}")
+    t.names[line] = f"{before} {t.label}"
+    t.start(f"F{head.id}")
+
+
+def _join(t: Text, line: Line) -> None:
+    before, inside = t.names[line.src[0]].split(" ")
+    value, otherwise = line.src[1:]
+    kind = type_text(line.dtype, line.lanes)
+    t.put(line, f"phi {kind} [ {t.name(value)}, %{inside} ], [ {t.name(otherwise)}, %{before} ]")
+
+
+def _exchange(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    if t.dialect.exchange is None:
+        raise CompileError("threads of this target exchange no registers")
+    t.lines.append("  " + t.dialect.exchange(t.name(line), t.name(line.src[0]), *line.arg))
+
+
+def _number(of: Callable[[Dialect], Callable[[int, str], list[str]]]) -> Callable[[Text, Line], None]:
+    def render(t: Text, line: Line) -> None:
+        assert isinstance(line.arg, int)
+        t.lines += of(t.dialect)(line.arg, t.name(line))
+
+    return render
+
+
+def _variable(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, tuple)
+    number, pointers = line.arg
+    t.lines += t.dialect.variable(number, pointers, t.name(line))
+
+
+RENDERERS: dict[str, Callable[[Text, Line], None]] = {
+    "load": _load, "load_masked": _load_masked, "gather": _gather,
+    "store": _store, "store_masked": _store_masked, "scatter": _scatter, "prefetch": _prefetch,
+    "alu": _alu, "cmp": _cmp, "select": _select, "call": _call, "convert": _convert, "saturate": _saturate,
+    "splat": _splat, "shuffle": _shuffle, "exchange": _exchange, "any": _any,
+    "scratch": _scratch, "shared": _shared, "table": _table,
+    "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
+    "if": _if, "endif": _endif, "join": _join, "variable": _variable,
+    "argument": _number(lambda d: d.pointer),
+    "group": _number(lambda d: d.group),
+    "thread": _number(lambda d: d.thread),
+    "token": lambda _t, _line: None,
+    "barrier": lambda t, _line: t.lines.append(f"  {t.dialect.barrier}"),
+    "fneg": lambda t, line: t.put(line, f"fneg {t.typed(line.src[0])}"),
+    "freeze": lambda t, line: t.put(line, f"freeze {t.typed(line.src[0])}"),
+    "offset": lambda t, line: t.put(
+        line, f"getelementptr {type_text(_element(line))}, {t.typed(line.src[0])}, {t.typed(line.src[1])}"
+    ),
+    "extract": lambda t, line: t.put(line, f"extractelement {t.typed(line.src[0])}, i32 {line.arg}"),
+}  # fmt: skip
+
+
+def _element(line: Line) -> DType:
+    assert isinstance(line.arg, DType)
+    return line.arg
+
+
+def render(
+    lines: Sequence[Line], name: str, pointers: int, variables: int, dialect: Dialect, *, threads: int = 1
+) -> str:
+    """The kernel's IR text. `lines` must have passed `linear.verify`."""
+    text = Text(dialect)
+    for line in lines:
+        renderer = RENDERERS.get(line.op)
+        if renderer is None:
+            raise CompileError(f"the renderer has no text for {line.op!r}")
+        renderer(text, line)
+    head = dialect.entry(name, pointers, variables)
+    parts = [
+        *text.globals,
+        head,
+        *text.top,
+        *text.lines,
+        "  ret void",
+        "}",
+        *text.declared,
+        dialect.footer.replace("THREADS", str(threads)),
+    ]
+    return "\n".join(parts) + "\n"

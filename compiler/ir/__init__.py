@@ -1,0 +1,1 @@
+"""The intermediate representation: nodes, index arithmetic, inference, verification."""

@@ -1,0 +1,249 @@
+"""The one node of the intermediate representation: interned, immutable, everything derived filled at birth.
+
+`uop(op, dtype, src, arg)` is the factory: the same arguments give the same object, so `is` compares whole
+graphs. What the operations mean stands in `compiler.ir.ops`; checked constructors are in `compiler.ir.graph`
+(tensors) and `compiler.ir.index` (index arithmetic). The factory itself checks nothing: `compiler.ir.verify`
+does.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any, Final, NoReturn
+
+from compiler.dtype import DType, dtypes
+from compiler.ir.infer import BOUNDS, LIMITS, ORDER, SHAPE
+from compiler.ir.ops import Ops
+from hcq.errors import UsageError
+
+__all__ = ["Ops", "Shape", "UOp", "const", "table_size", "trim_table", "uop"]
+
+Shape = tuple[int, ...]
+
+
+class UOp:
+    """One interned node. Never construct it: call `uop`, or a checked constructor.
+
+    `shape` is () in kernel ASTs. `vmin` and `vmax` are inclusive bounds of index, integer and bool nodes;
+    both are 0 for floats, where they mean nothing. `id` orders nodes by birth, for printing; it differs
+    between processes and must not reach a key; `order` is a structural number of index nodes, the same in
+    every process (of others 0 until an INDEXOF is made above them). Index nodes (dtype index) add, subtract,
+    multiply by numbers, and take `//`, `%`, `<`, `>=` of numbers.
+    """
+
+    __slots__ = ("arg", "dtype", "id", "op", "order", "shape", "src", "vmax", "vmin")
+
+    op: str
+    dtype: DType
+    src: tuple[UOp, ...]
+    arg: Any  # its type is the op's business: see compiler.ir.ops
+    shape: Shape
+    vmin: int
+    vmax: int
+    id: int
+    order: int
+
+    @property
+    def min(self) -> int:
+        """The inclusive lower bound."""
+        return self.vmin
+
+    @property
+    def max(self) -> int:
+        """The inclusive upper bound."""
+        return self.vmax
+
+    def render(self) -> str:
+        """Return index arithmetic as text, such as `((idx0*4)+idx1)`; other nodes as `kernel_key` does."""
+        from compiler.ir.serialize import node_text  # noqa: PLC0415 - text is built on this module
+
+        return node_text(self)
+
+    def __repr__(self) -> str:
+        if self.dtype is dtypes.index or self.op in (Ops.ILT, Ops.IAND):
+            return f"<{self.op} {self.render()}>"
+        arg = "" if self.arg is None else f" arg={self.arg!r}"
+        return f"<{self.op} {self.dtype.name} {self.shape}{arg} #{self.id}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            "nodes are interned per process and cannot be pickled; send kernel_key(ast) and parse it there"
+        )
+
+    def __add__(self, other: UOp | int) -> UOp:
+        if not isinstance(other, UOp | int):
+            return NotImplemented
+        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+
+        return index.add(index.as_index(self, "+"), index.as_index(other, "+"))
+
+    def __radd__(self, other: int) -> UOp:
+        return self + other
+
+    def __sub__(self, other: UOp | int) -> UOp:
+        if not isinstance(other, UOp | int):
+            return NotImplemented
+        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+
+        return index.add(index.as_index(self, "-"), index.mul(index.as_index(other, "-"), -1))
+
+    def __rsub__(self, other: int) -> UOp:
+        return (-self) + other
+
+    def __neg__(self) -> UOp:
+        return self * -1
+
+    def __mul__(self, other: int) -> UOp:
+        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+
+        return index.mul(index.as_index(self, "*"), index.as_number(other, "*"))
+
+    def __rmul__(self, other: int) -> UOp:
+        return self * other
+
+    def __floordiv__(self, other: int) -> UOp:
+        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+
+        return index.div(index.as_index(self, "//"), index.as_number(other, "//"))
+
+    def __mod__(self, other: int) -> UOp:
+        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+
+        return index.mod(index.as_index(self, "%"), index.as_number(other, "%"))
+
+    def __lt__(self, other: int) -> UOp:
+        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+
+        return index.lt(index.as_index(self, "<"), index.as_number(other, "<"))
+
+    def __ge__(self, other: int) -> UOp:
+        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+
+        return index.ge(index.as_index(self, ">="), index.as_number(other, ">="))
+
+
+_table: dict[tuple[str, DType, Any, tuple[UOp, ...]], UOp] = {}
+_births = 0
+
+
+def uop(op: str, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None) -> UOp:
+    """Return the node of these parts; it is made only when it does not exist yet. Nothing is checked."""
+    if op is Ops.CONST:  # by value, -0.0 would be found as 0.0
+        return const(arg, dtype)
+    key = (op, dtype, arg, src)
+    node = _table.get(key)
+    if node is None:
+        node = _table.setdefault(key, _birth(op, dtype, src, arg))  # one for all threads
+    return node
+
+
+def _birth(op: str, dtype: DType, src: tuple[UOp, ...], arg: Any) -> UOp:
+    global _births  # noqa: PLW0603 - the count of nodes of this process
+    node = UOp.__new__(UOp)
+    node.op = op
+    node.dtype = dtype
+    node.src = src
+    node.arg = arg
+    rule = SHAPE.get(op)
+    node.shape = () if rule is None else rule(src, arg)
+    bound = BOUNDS.get(op)
+    if bound is not None:
+        node.vmin, node.vmax = bound(dtype, src, arg)
+    elif dtype.kind == "float":
+        node.vmin = node.vmax = 0
+    else:
+        node.vmin, node.vmax = LIMITS[dtype]
+    order = ORDER.get(op)
+    node.order = 0 if order is None else order(src, arg)
+    _births += 1
+    node.id = _births
+    return node
+
+
+def const(value: float, dtype: DType) -> UOp:
+    """Return a scalar constant.
+
+    The value is converted to the dtype's Python class and, for floats, rounded to what the dtype holds
+    exactly. 0.0 and -0.0 are different constants; every NaN is the same one. An integer outside the dtype
+    raises UsageError.
+    """
+    exact = _exact(value, dtype)
+    name: Any = exact
+    if exact == 0 and dtype.kind == "float" and math.copysign(1.0, exact) < 0:
+        name = "-0.0"
+    key = (Ops.CONST, dtype, name, ())
+    node = _table.get(key)
+    if node is None:
+        node = _table.setdefault(key, _birth(Ops.CONST, dtype, (), exact))
+    return node
+
+
+def table_size() -> int:
+    """Return how many nodes are interned."""
+    return len(_table)
+
+
+def trim_table(limit: int) -> bool:
+    """Forget every node when there are more than `limit`; return whether that happened.
+
+    Nodes still referred to stay usable, but are no longer the same as equal ones made later: call it only
+    when no graph made before will be combined with one made after.
+    """
+    if len(_table) <= limit:
+        return False
+    _table.clear()
+    _table.update(_PINNED)
+    return True
+
+
+# -- constants -------------------------------------------------------------------------------------
+_NAN: Final = float("nan")
+_INF: Final = float("inf")
+
+
+def _exact(value: float, dtype: DType) -> float:
+    kind = dtype.kind
+    if kind == "float":
+        return round_to(float(value), dtype)
+    if kind == "bool":
+        return bool(value)
+    if not math.isfinite(value) or int(value) != value:
+        raise UsageError(f"{value!r} is no value of {dtype.name}; wanted a whole number")
+    low, high = LIMITS[dtype]
+    if not low <= value <= high:
+        raise UsageError(f"{value!r} does not fit {dtype.name}; wanted {low} to {high}")
+    return int(value)
+
+
+def round_to(value: float, dtype: DType) -> float:
+    """Round a Python float to the nearest value of a float dtype, ties to even; beyond it, infinity."""
+    if math.isnan(value):
+        return _NAN
+    if dtype is dtypes.float64 or math.isinf(value):
+        return value
+    if dtype is dtypes.bfloat16:
+        return _round_bfloat16(value)
+    form = "f" if dtype is dtypes.float32 else "e"
+    try:
+        rounded: float = struct.unpack(form, struct.pack(form, value))[0]
+    except OverflowError:
+        return math.copysign(_INF, value)
+    return rounded
+
+
+def _round_bfloat16(value: float) -> float:
+    """Round once from float64: through float32 would round twice."""
+    if value == 0:
+        return value
+    exponent = max(math.frexp(value)[1], -125)  # bfloat16 has 8 significant bits; subnormals end at 2**-133
+    scaled = math.ldexp(value, 8 - exponent)
+    rounded = math.copysign(math.ldexp(float(round(scaled)), exponent - 8), value)
+    return rounded if abs(rounded) < 2.0**128 else math.copysign(_INF, value)
+
+
+_PINNED: Final[dict[tuple[str, DType, Any, tuple[UOp, ...]], UOp]] = {
+    (Ops.CONST, dtype, value, ()): const(value, dtype)
+    for dtype in (dtypes.index, dtypes.bool)
+    for value in (0, 1)
+}

@@ -1,0 +1,53 @@
+"""Walks over kernel ASTs: order, and which ranges a node depends on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.ir.ops import Ops
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+
+
+def ranges_in(root: UOp) -> dict[UOp, frozenset[UOp]]:
+    """For every node under the root, the RANGEs it depends on from outside.
+
+    Those a REDUCE binds are not among its own.
+    """
+    free: dict[UOp, frozenset[UOp]] = {}
+    empty: frozenset[UOp] = frozenset()
+    for node in ordered(root):
+        if node.op is Ops.RANGE:
+            free[node] = frozenset((node,))
+            continue
+        got = empty
+        for s in node.src:
+            if free[s]:
+                got = got | free[s] if got else free[s]
+        if node.op is Ops.REDUCE:
+            numbers = node.arg[1]
+            got = frozenset([r for r in got if r.arg[0] not in numbers])
+        free[node] = got
+    return free
+
+
+def ordered(root: UOp) -> list[UOp]:
+    """Every node under the root once, sources first."""
+    seen: set[UOp] = set()
+    out: list[UOp] = []
+    stack: list[tuple[UOp, bool]] = [(root, False)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            out.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack += [(s, False) for s in node.src if s not in seen]
+    return out
+
+
+def bound_ranges(reduce: UOp, free: dict[UOp, frozenset[UOp]]) -> frozenset[UOp]:
+    """The RANGEs that a REDUCE runs over."""
+    return frozenset([r for r in free[reduce.src[0]] if r.arg[0] in reduce.arg[1]])

@@ -1,0 +1,1 @@
+"""One kernel: its loop nest, and its operations as a linear list."""

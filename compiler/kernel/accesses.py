@@ -1,0 +1,192 @@
+"""Loads and stores of the kernel AST.
+
+Rows, single elements, gathers and scatters, and squares transposed in registers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.kernel import indexing, isel
+
+if TYPE_CHECKING:
+    from compiler.dtype import DType
+    from compiler.ir.uop import UOp
+    from compiler.kernel.builder import Builder
+    from compiler.kernel.linear import Line
+    from compiler.kernel.linearize import Linearizer
+
+
+def transposed(b: Builder, rows: list[Line]) -> list[Line]:
+    """A square of registers, transposed by exchanging ever larger blocks."""
+    rows, width, step = list(rows), len(rows), 1
+    while step < width:
+        low = [j if not j & step else width + j - step for j in range(width)]
+        high = [j + step if not j & step else width + j for j in range(width)]
+        for i in range(width):
+            if not i & step:
+                x, y = rows[i], rows[i + step]
+                rows[i], rows[i + step] = b.shuffle(x, y, low), b.shuffle(x, y, high)
+        step *= 2
+    return rows
+
+
+class Memory:
+    """The accesses of one kernel."""
+
+    def __init__(self, owner: Linearizer) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.index = owner.index
+
+    def load(self, node: UOp) -> Line:
+        """LOAD.
+
+        Contiguous along the lanes, the same for all of them, or gathered; masked lanes are not read and are
+        0.
+        """
+        mask = self._mask(node.src[2] if len(node.src) > 2 else None, self.owner.free[node])
+        if mask is None:
+            turned = self._load_turned(node)
+            if turned is not None:
+                return turned
+        stored = self._read(node.src[0], node.src[1], mask)
+        return isel.unpack(self.b, stored, node.dtype)
+
+    def _load_turned(self, node: UOp) -> Line | None:
+        """A square of values whose rows lie along an unrolled range.
+
+        Read by rows, transposed in registers, all at once.
+        """
+        ix, b = self.index, self.b
+        p = ix.parts(ix.split(node.src[1]))
+        unit = next((u for u, c in p.units if c == 1 and u.arg[1] == p.lanes), None)
+        if unit is None or p.hard or p.stride in (-1, 0, 1):
+            return None
+        here = self.index.env[unit]
+        self.index.env[unit] = 0
+        terms = [(ix.leaf(a), c) for a, c in p.outer]
+        offset = p.constant + sum([c * self.index.env[u] for u, c in p.units])
+        kind = isel.storage_type(node.dtype)
+        base = b.offset(ix.buffer(node.src[0].arg), ix.sum(terms), kind)
+        rows = [
+            b.line("load", kind, p.lanes, (b.offset(base, b.index(offset + p.stride * lane), kind),))
+            for lane in range(p.lanes)
+        ]
+        for k, column in enumerate(transposed(b, rows)):
+            self.index.env[unit] = k
+            self.owner.values[(node, *[self.index.env[u] for u in self.owner.unit_keys[node]])] = (
+                isel.unpack(b, column, node.dtype)
+            )
+        self.index.env[unit] = here
+        return self.owner.values[(node, *[self.index.env[u] for u in self.owner.unit_keys[node]])]
+
+    def _mask(self, mask: UOp | None, free: frozenset[UOp]) -> Line | None:
+        """A node's own mask and the guards of the ranges it depends on."""
+        line = None if mask is None else self.index.mask(mask)
+        for r, guard in self.index.guards.items():
+            if r in free:
+                line = self.b.both(line, self.index.mask(guard))
+        return line
+
+    def _read(self, buffer: UOp, index: UOp, mask: Line | None) -> Line:
+        b, ix = self.b, self.index
+        kind = isel.storage_type(buffer.dtype)
+        pointer = ix.buffer(buffer.arg)
+        place = ix.place(index, strided=True)
+        if place.vector is not None:
+            lanes = place.vector.lanes
+            every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
+            return b.line("gather", kind, lanes, (pointer, place.vector, every))
+        if place.stride == 0:
+            return self._read_one(kind, pointer, place, mask)
+        address = ix.address(pointer, place, kind)
+        if place.stride == -1:
+            flipped = (
+                mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
+            )
+            row = self._read_row(kind, address, place.lanes, flipped)
+            return b.shuffle(row, row, range(place.lanes)[::-1])
+        if place.stride > 1:
+            return self._read_thinned(kind, address, place, mask)
+        return self._read_row(kind, address, place.lanes, mask)
+
+    def _read_thinned(self, kind: DType, address: Line, place: indexing.Place, mask: Line | None) -> Line:
+        """Lanes a few elements apart.
+
+        Read the rows they lie in and pick; no row reaches past the last lane.
+        """
+        b, lanes, stride = self.b, place.lanes, place.stride
+        starts = [lanes * k for k in range(stride - 1)] + [(lanes - 1) * (stride - 1)]
+        row_of = [min(i * stride // lanes, stride - 1) for i in range(lanes)]
+        never = b.const(dtypes.bool, False, lanes)
+        result: Line | None = None
+        for k, start in enumerate(starts):
+            mine = [i for i in range(lanes) if row_of[i] == k]
+            only = None
+            if mask is not None:
+                lane_of = {i * stride - start: i for i in mine}
+                only = b.shuffle(b.splat(mask, lanes), never, [lane_of.get(j, lanes) for j in range(lanes)])
+            row = self._read_row(kind, b.offset(address, b.index(start), kind), lanes, only)
+            picks = [i * stride - start if row_of[i] == k else 0 for i in range(lanes)]
+            if result is None:
+                result = b.shuffle(row, row, picks)
+            else:
+                result = b.shuffle(
+                    result, row, [lanes + picks[i] if row_of[i] == k else i for i in range(lanes)]
+                )
+        assert result is not None
+        return result
+
+    def _read_row(self, kind: DType, address: Line, lanes: int, mask: Line | None) -> Line:
+        if mask is None:
+            return self.b.line("load", kind, lanes, (address,))
+        return self.b.line("load_masked", kind, lanes, (address, self.b.splat(mask, lanes)))
+
+    def _read_one(self, kind: DType, pointer: Line, place: indexing.Place, mask: Line | None) -> Line:
+        """One element; where the mask is false the buffer's first is read instead, and dropped."""
+        b = self.b
+        if mask is None:
+            return b.line("load", kind, 1, (self.index.address(pointer, place, kind),))
+        some = b.line("any", dtypes.bool, 1, (mask,)) if mask.lanes > 1 else mask
+        where = b.select(some, b.add(place.base, b.index(place.offset)), b.index(0))
+        read = b.line("load", kind, 1, (b.offset(pointer, where, kind),))
+        return b.select(mask, read, b.const(kind, 0.0 if kind.is_float else 0))
+
+    def store(self, store: UOp, value: Line) -> None:
+        """STORE a value at the current position."""
+        b, ix = self.b, self.index
+        buffer, index = store.src[:2]
+        mask = self._mask(store.src[3] if len(store.src) > 3 else None, self.owner.free[store])
+        mask = self.b.both(mask, self._alone())
+        kind = isel.storage_type(buffer.dtype)
+        value = isel.pack(b, value, buffer.dtype)
+        pointer, place = ix.buffer(buffer.arg), ix.place(index)
+        if place.vector is not None:
+            lanes = place.vector.lanes
+            every = b.const(dtypes.bool, True, lanes) if mask is None else b.splat(mask, lanes)
+            b.line("scatter", kind, lanes, (pointer, place.vector, b.splat(value, lanes), every))
+            return
+        address = ix.address(pointer, place, kind)
+        if place.stride:
+            value = b.splat(value, place.lanes)
+        if place.stride == -1:
+            value = b.shuffle(value, value, range(place.lanes)[::-1])
+            mask = mask if mask is None or mask.lanes == 1 else b.shuffle(mask, mask, range(mask.lanes)[::-1])
+        if mask is None:
+            b.line(
+                "store", kind, value.lanes, (address, value), "stream" if self.owner.plan.streamed else None
+            )
+        elif place.stride:
+            b.line("store_masked", kind, value.lanes, (address, value, b.splat(mask, place.lanes)))
+        else:
+            branch = b.enter_branch(mask)
+            b.line("store", kind, 1, (address, value))
+            b.leave_branch(branch)
+
+    def _alone(self) -> Line | None:
+        """Which thread stores, when all of a workgroup have the same value: the first."""
+        if self.owner.plan.threads == 1 or any(a.lanes > 1 for a in self.owner.plan.axes):
+            return None
+        return self.b.cmp("eq", self.b.line("thread", dtypes.int64, 1, (), 0), self.b.index(0))

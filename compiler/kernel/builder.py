@@ -1,0 +1,244 @@
+"""The builder of the linear form: every line goes to the outermost block where its sources exist, once.
+
+Placing a line by its sources makes loop-invariant code leave its loops and equal lines become one while the
+kernel is written, so no pass has to do it later. Reads of memory never leave a branch (they may be guarded by
+it); effects stay where they are written. Constants fold only where index arithmetic needs it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.kernel.linear import EFFECTS, POINTER, READS, Arg, Block, Branch, Line, Loop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from compiler.dtype import DType
+
+Number = int | float | bool
+
+
+class Builder:
+    """Writes lines; `cursor` is the block where effects go."""
+
+    __slots__ = ("count", "cursor", "held", "root")
+
+    def __init__(self) -> None:
+        self.root = Block(None)
+        self.cursor = self.root
+        self.held = self.root
+        """Lines go no further out than here: the root, or a cold branch being written."""
+        self.count = 0
+
+    def line(self, op: str, dtype: DType, lanes: int, src: tuple[Line, ...] = (), arg: Arg = None) -> Line:
+        """Write one line, or find the equal one that already stands."""
+        if op in EFFECTS:
+            block = self.cursor
+        else:
+            block = self.cursor.floor if op in READS else self.held
+            for s in src:
+                if s.block.depth > block.depth:
+                    block = s.block
+            key = (op, dtype, lanes, src, arg)
+            found = block.cse.get(key)
+            if found is not None:
+                return found
+        self.count += 1
+        made = Line(op, dtype, lanes, src, arg, block, self.count)
+        block.body.append(made)
+        if op not in EFFECTS:
+            block.cse[key] = made
+        return made
+
+    def const(self, dtype: DType, value: Number | tuple[Number, ...], lanes: int = 1) -> Line:
+        """A constant: one value for all lanes, or a tuple with one for each."""
+        key = ("const", dtype, lanes, repr(value))
+        found = self.root.cse.get(key)
+        if found is None:
+            self.count += 1
+            found = self.root.cse[key] = Line("const", dtype, lanes, (), value, self.root, self.count)
+        return found
+
+    def index(self, value: int) -> Line:
+        """An index constant."""
+        return self.const(dtypes.int64, value)
+
+    def splat(self, value: Line, lanes: int) -> Line:
+        """The value in every lane."""
+        if value.lanes == lanes:
+            return value
+        assert value.lanes == 1, "only a single value can be spread"
+        if value.op == "const":
+            assert isinstance(value.arg, int | float)
+            return self.const(value.dtype, value.arg, lanes)
+        return self.line("splat", value.dtype, lanes, (value,))
+
+    def level(self, values: Sequence[Line]) -> tuple[Line, ...]:
+        """The values, all spread to the widest one's lanes."""
+        lanes = 1
+        for v in values:
+            lanes = max(lanes, v.lanes)
+        return tuple([v if v.lanes == lanes else self.splat(v, lanes) for v in values])
+
+    def alu(self, name: str, a: Line, b: Line) -> Line:
+        """LLVM's two-operand instruction `name`, spread to the wider operand's lanes."""
+        src = self.level((a, b))
+        return self.line("alu", a.dtype, src[0].lanes, src, name)
+
+    def call(self, name: str, *values: Line) -> Line:
+        """An intrinsic whose operands and result have one type."""
+        src = self.level(values)
+        return self.line("call", src[0].dtype, src[0].lanes, src, name)
+
+    def cmp(self, predicate: str, a: Line, b: Line) -> Line:
+        """A comparison: olt, oeq, une, ... for floats, slt, ult, eq, ... for integers and bools."""
+        src = self.level((a, b))
+        instruction = "fcmp" if a.dtype.kind == "float" else "icmp"
+        return self.line("cmp", dtypes.bool, src[0].lanes, src, (instruction, predicate))
+
+    def select(self, mask: Line, a: Line, b: Line) -> Line:
+        """`a` where the mask is true, else `b`."""
+        if a is b:
+            return a
+        src = self.level((mask, a, b))
+        return self.line("select", a.dtype, src[0].lanes, src)
+
+    def convert(self, name: str, value: Line, dtype: DType) -> Line:
+        """LLVM's cast instruction `name`."""
+        return self.line("convert", dtype, value.lanes, (value,), name)
+
+    def fma(self, a: Line, b: Line, c: Line) -> Line:
+        """Return a * b + c, rounded once."""
+        return self.call("fma", a, b, c)
+
+    def both(self, a: Line | None, b: Line | None) -> Line | None:
+        """Conjunction of two masks; None is true."""
+        if a is None or b is None:
+            return a if b is None else b
+        return a if a is b else self.alu("and", a, b)
+
+    def add(self, a: Line, b: Line) -> Line:
+        """Sum of two integers."""
+        for x, y in ((a, b), (b, a)):
+            if x.op == "const" and x.arg == 0:
+                return y
+        if a.op == "const" and b.op == "const" and isinstance(a.arg, int) and isinstance(b.arg, int):
+            return self.const(a.dtype, a.arg + b.arg)
+        return self.alu("add", a, b)
+
+    def mul(self, a: Line, factor: int) -> Line:
+        """An integer times a constant."""
+        if factor == 1:
+            return a
+        if a.op == "const" and isinstance(a.arg, int):
+            return self.const(a.dtype, a.arg * factor)
+        if factor > 0 and not factor & (factor - 1):
+            return self.alu("shl", a, self.const(a.dtype, factor.bit_length() - 1))
+        return self.alu("mul", a, self.const(a.dtype, factor))
+
+    def offset(self, pointer: Line, index: Line, dtype: DType) -> Line:
+        """Address of element `index` of an array of dtype."""
+        if index.op == "const" and index.arg == 0:
+            return pointer
+        return self.line("offset", POINTER, 1, (pointer, index), dtype)
+
+    def shuffle(self, a: Line, b: Line, lanes: Iterable[int]) -> Line:
+        """Chosen lanes of both."""
+        picked = tuple(lanes)
+        return self.line("shuffle", a.dtype, len(picked), (a, b), picked)
+
+    def enter_loop(self, first: Line, end: Line, step: int, within: Block) -> Loop:
+        """Open a loop inside `within`, an open block.
+
+        The loop variable is `loop.index`. At least one round must run.
+        """
+        parent = max((first.block, end.block, within), key=lambda b: b.depth)
+        body = Block(parent)
+        self.count += 1
+        loop = Loop(Line("loop", dtypes.int64, 1, (first, end), step, body, self.count), body)
+        self.cursor = body
+        return loop
+
+    def carry(self, loop: Loop, initial: Line) -> Line:
+        """A value carried from round to round."""
+        self.count += 1
+        phi = Line("phi", initial.dtype, initial.lanes, (initial,), None, loop.body, self.count)
+        loop.phis.append(phi)
+        return phi
+
+    def leave_loop(self, loop: Loop, following: Sequence[Line]) -> list[Line]:
+        """Close a loop: the next value of each carried one; returns the values after the last round."""
+        assert len(following) == len(loop.phis)
+        parent = loop.body.parent
+        assert parent is not None
+        self.count += 1
+        loop.end = Line("endloop", dtypes.int64, 1, (loop.index, *following), None, parent, self.count)
+        for value in following:
+            self.count += 1
+            loop.results.append(
+                Line("result", value.dtype, value.lanes, (loop.end, value), None, parent, self.count)
+            )
+        self._close(loop.body)
+        parent.body.append(loop)
+        self.cursor = parent
+        return loop.results
+
+    def enter_branch(self, condition: Line, *, cold: bool = False) -> Branch:
+        """Open a branch at the cursor that runs when the condition holds.
+
+        Nothing leaves a cold one, not even arithmetic.
+        """
+        body = Block(self.cursor, guards=True)
+        if cold:
+            assert self.held is self.root, "cold branches do not nest"
+            self.held = body
+        self.count += 1
+        branch = Branch(Line("if", dtypes.bool, 1, (condition,), None, self.cursor, self.count), body)
+        self.cursor = body
+        return branch
+
+    def leave_branch(self, branch: Branch, pairs: Sequence[tuple[Line, Line]] = ()) -> list[Line]:
+        """Close a branch; each pair is (value from inside, value otherwise)."""
+        parent = branch.body.parent
+        assert parent is not None
+        self.count += 1
+        branch.end = Line("endif", dtypes.bool, 1, (branch.head,), None, parent, self.count)
+        for inside, otherwise in pairs:
+            self.count += 1
+            branch.joins.append(
+                Line(
+                    "join",
+                    inside.dtype,
+                    inside.lanes,
+                    (branch.end, inside, otherwise),
+                    None,
+                    parent,
+                    self.count,
+                )
+            )
+        if self.held is branch.body:
+            self.held = self.root
+        self._close(branch.body)
+        parent.body.append(branch)
+        self.cursor = parent
+        return branch.joins
+
+    @staticmethod
+    def _close(block: Block) -> None:
+        block.open = False
+        block.cse.clear()
+
+
+def float_bits(value: float, dtype: DType) -> float:
+    """The value rounded to the dtype, as a Python float."""
+    if dtype is dtypes.float32 and not math.isinf(value) and not math.isnan(value):
+        import struct  # noqa: PLC0415
+
+        try:
+            return float(struct.unpack("<f", struct.pack("<f", value))[0])
+        except OverflowError:
+            return math.copysign(math.inf, value)
+    return value

@@ -1,0 +1,247 @@
+"""The cost model.
+
+Cycles of a kernel under a candidate split, from the machine's row and the kernel's accesses. No search on a
+device.
+
+A block of outputs costs the rounds of its reductions plus its own loads, arithmetic and stores. A round costs
+the larger of its arithmetic, its loads and the latency of its accumulator chains. Caches are not modelled;
+the memory bound is added by `opt`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from compiler.ir.ops import Ops
+from compiler.kernel.shape import kind_along
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.kernel.shape import Access, Family, Kernel, Kind
+    from compiler.targets.base import Target
+
+LATENCY = 4.0
+"""Cycles until an accumulator can be used again."""
+CHAINS = 8
+"""Independent accumulators that hide it."""
+OVERLAP = 0.15
+"""Share of the lesser of arithmetic and loads that is not hidden behind the greater."""
+WAYS = 8
+"""Rows of an operand that a first-level cache surely holds side by side, whatever their pitch."""
+STREAM = 3.0
+"""Cycles to start on another stretch of memory."""
+TEXT = 4000
+"""Operations that would double the price: short text wins where speed is alike."""
+LINES = 400
+"""Operations a round or a point may write out; more only costs compile time."""
+
+
+@dataclass(slots=True)
+class Split:
+    """A candidate: how many values of each output range a block has, and where vectors run."""
+
+    vector: UOp | None
+    lanes: int
+    upcast: dict[UOp, int] = field(default_factory=dict)
+    """Output range -> unrolled copies (of vectors, on the vector range)."""
+
+    def block(self, r: UOp) -> int:
+        """Values of a range in a block."""
+        return self.upcast.get(r, 1) * (self.lanes if r is self.vector else 1)
+
+    def aligned(self, r: UOp) -> bool:
+        """Whether blocks start at multiples of their size."""
+        size: int = r.arg[1]
+        return size % self.block(r) == 0 or size < self.block(r)
+
+
+@dataclass(slots=True)
+class Inner:
+    """How one family's reductions run under a split."""
+
+    vector: UOp | None
+    lanes: int
+    unroll: int
+    cycles: float
+    """For one block."""
+    lines: int
+
+
+class Model:
+    """Costs of one kernel on one target."""
+
+    def __init__(self, kernel: Kernel, target: Target, *, most_threads: int = 1 << 30) -> None:
+        self.kernel = kernel
+        self.target = target
+        self.threaded = target.threads > 1
+        self.exact = kernel.in_place or self.threaded
+        """Whether no value may be computed twice."""
+        self.width = max(1, target.vector_bytes // max(4, kernel.widest))
+        if self.threaded:
+            self.width = _workgroup(kernel, min(target.threads, most_threads))
+        self.vector_bytes = 4 * self.width if self.threaded else target.vector_bytes
+        self.kinds: dict[tuple[object, ...], Kind] = {}
+
+    def lanes(self, r: UOp) -> int:
+        """Lanes of vectors (or threads) that run along a range."""
+        return self.width if self.threaded else _narrow(self.width, r.arg[1])
+
+    def kind(self, access: Access, r: UOp | None, split: Split, lanes: int, *, aligned: bool) -> Kind:
+        """How an access looks along a range, remembered."""
+        if r is None or r not in access.free:
+            return "same"
+        block = split.block(r) if r is split.vector else lanes
+        key = (access.index, r, lanes, aligned, block if aligned else 0)
+        found = self.kinds.get(key)
+        if found is None:
+            found = self.kinds[key] = kind_along(
+                access.index, r, lanes, block, aligned=aligned, free=self.kernel.free
+            )
+        return found
+
+    def turned(self, access: Access, split: Split) -> UOp | None:
+        """The unrolled range along which a scattered load is read in rows, to be transposed in registers."""
+        if access.node.op is not Ops.LOAD or access.masked or split.vector is None or self.threaded:
+            return None
+        for r, n in split.upcast.items():
+            if n == split.lanes and r is not split.vector and r in access.free:
+                block_aligned = r.arg[1] % n == 0
+                if self.kind(access, r, Split(r, n), n, aligned=block_aligned) == "row":
+                    return r
+        return None
+
+    def access_cycles(self, access: Access, kind: Kind, lanes: int, split: Split | None = None) -> float:
+        """One load or store of `lanes` values."""
+        if kind == "scattered" and split is not None and self.turned(access, split) is not None:
+            return 5.0
+        whole = max(1.0, lanes * max(4, access.itemsize) / self.vector_bytes)
+        if kind == "row":
+            return whole * (1.5 if access.masked else 1.0) / self.target.loads_per_cycle
+        if kind == "strided" and access.node.op is Ops.LOAD:
+            return 4.0 * whole / self.target.loads_per_cycle
+        if kind == "same":
+            return 0.5 / self.target.loads_per_cycle
+        return lanes * (1.3 if self.target.gathers else 2.5)
+
+    def repeats(self, free: frozenset[UOp], split: Split) -> int:
+        """Copies in a block of what depends on these ranges."""
+        total = 1
+        for r, n in split.upcast.items():
+            if r in free:
+                total *= n
+        return total
+
+    def inner(self, family: Family, split: Split) -> Inner:
+        """The best way to run a family of reductions under a split."""
+        if split.vector is not None and split.vector in family.free:
+            return self._rounds(family, split, None, split.lanes)
+        best = self._rounds(family, split, None, 1)
+        for r in family.ranges:
+            if r.arg[1] >= (32 if self.threaded else 4) and self.width > 1:
+                candidate = self._rounds(family, split, r, self.lanes(r))
+                if candidate.cycles < best.cycles:
+                    best = candidate
+        return best
+
+    def _rounds(self, family: Family, split: Split, r: UOp | None, lanes: int) -> Inner:
+        """Cycles when lanes run along reduce range r.
+
+        Or (None) along the split's own vector range, or not at all.
+        """
+        along = None if lanes == 1 else r if r is not None else split.vector
+        aligned = r is not None or along is None or split.aligned(along)
+        copies = self.repeats(family.free, split)
+        accumulators = copies * len(family.nodes)
+        loads = streams = 0.0
+        registers = accumulators + 1
+        for load in family.loads:
+            kind = self.kind(load, along, split, lanes, aligned=aligned)
+            times = self.repeats(load.free, split)
+            loads += times * self.access_cycles(load, kind, lanes, split if r is None else None)
+            if kind == "same" and times > WAYS:
+                loads += times - WAYS
+            if kind == "row" and r is None:
+                streams += times / split.upcast.get(along, 1) if along is not None else 0
+            registers += times if kind == "row" and times < copies else 0
+        arithmetic = copies * (family.ops + family.fused) / self.target.fma_per_cycle
+        if lanes == 1 and family.loads:
+            arithmetic = max(arithmetic, loads)
+        unroll = self._unroll(accumulators, registers, family, r, lanes)
+        loads += STREAM * streams
+        cycles = max(arithmetic, loads, LATENCY / unroll) + OVERLAP * min(arithmetic, loads)
+        if registers > self.target.registers:
+            cycles += 1.5 * (registers - self.target.registers)
+        trips = float(family.trips)
+        if r is not None:
+            trips *= -(-r.arg[1] // lanes) / r.arg[1]
+        after = 12.0 * accumulators if r is not None else 2.0 * accumulators
+        lines = int(copies * (family.ops + family.fused + len(family.loads)) * unroll)
+        return Inner(
+            r,
+            lanes,
+            unroll,
+            trips * cycles + after + 4.0 * trips / unroll * (0.25 if copies > 8 else 0.5),
+            lines,
+        )
+
+    def _unroll(self, accumulators: int, registers: int, family: Family, r: UOp | None, lanes: int) -> int:
+        """Rounds written out in a row, a power of two: enough chains, no more registers than there are."""
+        last = r or max(family.ranges, key=lambda x: int(x.arg[1]))
+        rounds = last.arg[1] // lanes
+        unroll = 1
+        while (
+            unroll * 2 <= rounds
+            and accumulators * unroll < CHAINS
+            and registers + accumulators * (2 * unroll - 1) <= self.target.registers
+            and family.ops * unroll * 2 * accumulators <= LINES / 4
+        ):
+            unroll *= 2
+        return unroll
+
+    def total(self, split: Split) -> float:
+        """Cycles of the whole kernel."""
+        blocks = {r: -(-r.arg[1] // split.block(r)) for r in self.kernel.outputs}
+        cycles, lines = 0.0, 0.0
+        for family in self.kernel.families:
+            times = 1
+            for r in family.free:
+                times *= blocks.get(r, 1)
+            inner = self.inner(family, split)
+            cycles += times * inner.cycles
+            lines = max(lines, inner.lines)
+        point = 2.0
+        aligned = split.vector is None or split.aligned(split.vector)
+        for a in (*self.kernel.loads, *self.kernel.stores):
+            kind = self.kind(a, split.vector, split, split.lanes, aligned=aligned)
+            point += self.repeats(a.free, split) * self.access_cycles(
+                a, kind, split.lanes if kind != "same" else 1, split
+            )
+        copies = 1
+        for n in split.upcast.values():
+            copies *= n
+        point += copies * self.kernel.ops / self.target.fma_per_cycle
+        times = 1
+        for n in blocks.values():
+            times *= n
+        lines = max(lines, copies * (self.kernel.ops + len(self.kernel.loads)))
+        total = (cycles + times * point) * (1.0 + lines / TEXT + (max(0.0, lines / LINES - 1.0)))
+        if self.threaded:  # few workgroups leave processors idle
+            total *= 2 * self.target.cores / min(times, 2 * self.target.cores)
+        return total
+
+
+def _workgroup(kernel: Kernel, most: int) -> int:
+    """Threads of a workgroup: as many as the longest range can use."""
+    sizes = [r.arg[1] for r in kernel.outputs] + [r.arg[1] for f in kernel.families for r in f.ranges]
+    threads = 32
+    while threads < most and threads < max(sizes, default=1):
+        threads *= 2
+    return threads
+
+
+def _narrow(width: int, size: int) -> int:
+    """The vector width for a range: the machine's, or the power of two that covers a shorter range."""
+    while width > 2 and width // 2 >= size:
+        width //= 2
+    return width

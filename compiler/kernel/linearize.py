@@ -1,0 +1,334 @@
+"""Kernel AST and plan to the linear form.
+
+Values are asked for, not scheduled: `value(node)` writes the node's lines at the outermost loop where they
+can stand (the builder sees to it), so a reduction that depends on few ranges runs outside the loops over the
+others; this is all that makes a softmax one kernel. Unrolled positions are kept in `env` and exist nowhere in
+the graph: an index is affine, so they are integers added to an address.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir import index
+from compiler.ir.ops import BINARY, UNARY, Ops
+from compiler.ir.walk import bound_ranges, ordered, ranges_in
+from compiler.kernel import indexing, isel
+from compiler.kernel.accesses import Memory
+from compiler.kernel.builder import Builder
+from compiler.kernel.indexing import Indexer
+from compiler.kernel.linear import POINTER
+from compiler.kernel.reductions import Reducer
+from hcq.errors import CompileError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from compiler.ir.uop import UOp
+    from compiler.kernel.linear import Block, Line
+    from compiler.kernel.plan import Axis, Plan, Reduction, Row
+
+
+class Linearizer:
+    """Writes one kernel."""
+
+    def __init__(self, ast: UOp, plan: Plan, buffers: int) -> None:
+        self.ast = ast
+        self.plan = plan
+        self.b = Builder()
+        self.free = ranges_in(ast)
+        self.index = Indexer(self.b, self.value, buffers)
+        self.env = self.index.env
+        self.memory = Memory(self)
+        self.values: dict[tuple[object, ...], Line] = {}
+        self.extents: dict[UOp, tuple[Line, Line, int]] = {}
+        self.units: dict[UOp, UOp] = {}
+        self.lanes: dict[UOp, UOp] = {}
+        self.unit_keys: dict[UOp, tuple[UOp, ...]] = {}
+        self.siblings: dict[object, list[UOp]] = {}
+        self.twins = {row.twin: row for row in plan.rows}
+        self.tokens: dict[Row, Line] = {}
+        for node in self.free:
+            if node.op is Ops.REDUCE:
+                self.siblings.setdefault(self._family(node), []).append(node)
+
+    def _family(self, node: UOp) -> object:
+        """REDUCEs that one loop nest can serve: the same ranges, depending on the same others."""
+        return bound_ranges(node, self.free), self.free[node]
+
+    def run(self) -> Builder:
+        """Write the whole kernel; returns the builder that holds it."""
+        for axis in self.plan.axes:
+            self._open_axis(axis)
+        for reduction in self.plan.reductions.values():
+            self._open_reduction(reduction)
+        self._groups()
+        looped = {s.range for s in self.plan.steps if s.kind == "loop"}
+        for axis in self.plan.axes:
+            if axis.range not in looped:
+                self._enter(axis.range, self.extents[axis.range][0])
+        self._nest(0)
+        return self.b
+
+    def _open_axis(self, axis: Axis) -> None:
+        """Write an output range as block, unit and lane."""
+        ix = self.index
+        r, unit, lane = axis.range, ix.fresh(axis.upcast), ix.fresh(axis.lanes)
+        self._register(r, unit, lane)
+        if axis.edge == "overlap":
+            start = ix.fresh(axis.size - axis.block + 1)
+        else:
+            start = index.mul(ix.fresh(axis.count), axis.block)
+        ix.exprs[r] = index.dot((start, unit, lane), (1, axis.lanes, 1))
+        if axis.edge == "masked":
+            ix.guards[r] = index.lt(ix.exprs[r], axis.size)
+        self.extents[r] = (self.b.index(0), self.b.index(axis.count), axis.count)
+        ix.starts[r] = start
+
+    def _register(self, r: UOp, unit: UOp, lane: UOp) -> None:
+        if unit.op is Ops.RANGE:
+            self.units[r] = unit
+            self.index.unit_ranges.add(unit)
+        self.lanes[r] = lane
+        if lane.op is Ops.RANGE and self.plan.threads > 1:
+            self.index.bound[lane] = self.b.line("thread", dtypes.int64, 1, (), 0)
+        elif lane.op is Ops.RANGE:
+            self.index.lane_ranges[lane] = lane.arg[1]
+
+    def _open_reduction(self, reduction: Reduction) -> None:
+        ix = self.index
+        for r in reduction.ranges[:-1]:
+            ix.exprs[r] = ix.starts[r] = ix.fresh(r.arg[1])
+        last = reduction.ranges[-1]
+        unit, lane = ix.fresh(reduction.unroll), ix.fresh(reduction.lanes)
+        self._register(last, unit, lane)
+        step = reduction.unroll * reduction.lanes
+        start = ix.fresh(max(1, last.arg[1] // step))
+        ix.starts[last] = start
+        ix.exprs[last] = index.dot((start, unit, lane), (step, reduction.lanes, 1))
+
+    def bind(self, r: UOp, value: Line) -> None:
+        """Give the block counter of a range its register."""
+        start = self.index.starts[r]
+        atoms = [a for a in index.atoms_of((start,)) if a.op is Ops.RANGE]
+        if atoms:
+            self.index.bound[atoms[0]] = value
+
+    def _groups(self) -> None:
+        """Cut the axes' extents by workgroup: the flat number is decoded last axis fastest."""
+        b = self.b
+        groups = [s for s in self.plan.steps if s.kind == "group"]
+        if not groups:
+            return
+        rest = b.line("group", dtypes.int64, 1, (), 0)
+        for step in reversed(groups):
+            low, high, cap = self.extents[step.range]
+            pieces = -(-cap // step.size)
+            number = rest
+            if step is not groups[0]:
+                number = self.index.modulo(rest, pieces, signed=False)
+                rest = self.index.divide(rest, pieces, signed=False)
+            low = b.mul(number, step.size)
+            high = b.add(low, b.index(step.size))
+            if cap % step.size:
+                high = b.call("smin", high, b.index(cap))
+            self.extents[step.range] = (low, high, step.size)
+
+    def _nest(self, position: int) -> None:
+        """Open the loops from `position` inwards, then write the point."""
+        loops = [s for s in self.plan.steps if s.kind == "loop"]
+        if position == len(loops):
+            self._point()
+            return
+        b, step = self.b, loops[position]
+        r = step.range
+        saved = self.extents[r]
+        low, high, cap = saved
+        if step.size >= cap and step.size > 1:
+            self._nest(position + 1)
+            return
+        if cap == 1:
+            self._enter(r, low)
+            self._nest(position + 1)
+            return
+        loop = b.enter_loop(low, high, step.size, b.cursor)
+        if step.size == 1:
+            self._enter(r, loop.index)
+        else:
+            end = b.add(loop.index, b.index(step.size))
+            self.extents[r] = (
+                loop.index,
+                end if cap % step.size == 0 else b.call("smin", end, high),
+                step.size,
+            )
+        self._nest(position + 1)
+        b.leave_loop(loop, [])
+        self.extents[r] = saved
+
+    def _enter(self, r: UOp, number: Line) -> None:
+        """One block of an axis begins."""
+        axis = next(a for a in self.plan.axes if a.range is r)
+        if axis.edge == "overlap":
+            first = self.b.mul(number, axis.block)
+            number = self.b.call("smin", first, self.b.index(axis.size - axis.block))
+        self.bind(r, number)
+
+    def _point(self) -> None:
+        """All stores of one block: every value first, so that nothing is overwritten before it is read."""
+        units = [self.units[a.range] for a in self.plan.axes if a.range in self.units]
+        stores = self.ast.src
+        deep = [node for node in ordered(self.ast) if self._plain(node)] if len(self.free) > 150 else []
+        results: list[tuple[UOp, Line]] = []
+        for _ in self._positions(units):
+            for node in deep:
+                if not self._inside_reduction(node):
+                    self.value(node)
+            results += [(store, self.value(store.src[2])) for store in stores]
+        pending = iter(results)
+        for _ in self._positions(units):
+            for _store in stores:
+                self.memory.store(*next(pending))
+
+    @staticmethod
+    def _plain(node: UOp) -> bool:
+        """Whether a node is a value that can be asked for in advance, to keep recursion shallow."""
+        return node.op in UNARY or node.op in BINARY or node.op in (Ops.WHERE, Ops.CAST)
+
+    def _inside_reduction(self, node: UOp) -> bool:
+        """Whether the node depends on a range that only a reduction binds."""
+        outputs = {a.range for a in self.plan.axes}
+        return not self.free[node] <= outputs
+
+    def _positions(self, units: list[UOp]) -> Iterator[None]:
+        """Every combination of unrolled positions, set in `env` one after the other."""
+        for point in itertools.product(*[range(u.arg[1]) for u in units]):
+            self.env.update(zip(units, point, strict=True))
+            yield
+
+    def value(self, node: UOp) -> Line:
+        """The node's register at the current position."""
+        keys = self.unit_keys.get(node)
+        if keys is None:
+            mine = [self.units[r] for r in self.free[node] if r in self.units]
+            keys = self.unit_keys[node] = tuple(sorted(mine, key=lambda u: int(u.arg[0])))
+        env = self.env
+        key = (node, *[env[u] for u in keys])
+        found = self.values.get(key)
+        if found is None or not found.block.open:
+            found = self.values[key] = self._compute(node)
+        return found
+
+    def _compute(self, node: UOp) -> Line:
+        b, op = self.b, node.op
+        row = self.twins.get(node)
+        if row is not None:
+            return self._from_row(row)
+        if op in BINARY:
+            x, y = self.value(node.src[0]), self.value(node.src[1])
+            return isel.binary(b, op, node.dtype, x, y)
+        if op in UNARY:
+            return isel.unary(b, op, node.dtype, self.value(node.src[0]))
+        handler = _HANDLERS.get(op)
+        if handler is None:
+            raise CompileError(f"{op} is no value of a kernel")
+        return handler(self, node)
+
+    def constant(self, node: UOp) -> Line:
+        """CONST."""
+        return isel.constant(self.b, node.dtype, node.arg)
+
+    def where(self, node: UOp) -> Line:
+        """WHERE."""
+        mask, x, y = [self.value(s) for s in node.src]
+        return self.b.select(mask, x, y)
+
+    def cast(self, node: UOp) -> Line:
+        """CAST."""
+        return isel.cast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
+
+    def bitcast(self, node: UOp) -> Line:
+        """BITCAST."""
+        return isel.bitcast(self.b, self.value(node.src[0]), node.src[0].dtype, node.dtype)
+
+    def index_value(self, node: UOp) -> Line:
+        """IVALUE: an index or a mask as a value."""
+        source = node.src[0]
+        if index.is_mask(source):
+            mask = self.index.mask(source)
+            return self.b.const(dtypes.bool, True) if mask is None else mask
+        return indexing.resized(self.b, self.index.line(source), node.dtype)
+
+    def reduce(self, node: UOp) -> Line:
+        """REDUCE: write the loops for all unrolled positions and all sibling reductions at once."""
+        if not node.arg[1]:
+            return self.value(node.src[0])
+        family = self.siblings[self._family(node)]
+        units = [
+            self.units[r] for r in sorted(self.free[node], key=lambda r: int(r.arg[0])) if r in self.units
+        ]
+        here = {u: self.env[u] for u in units}
+        cursor = self.b.cursor
+        Reducer(self, family, units).run(self._home(self.free[node]))
+        self._keep_rows(node)
+        self.b.cursor = cursor
+        self.env.update(here)
+        return self.values[(node, *[self.env[u] for u in self.unit_keys[node]])]
+
+    def scratch(self, row: Row) -> Line:
+        """Private memory for a row, with room for a last vector."""
+        kind = isel.storage_type(isel.register_type(row.source.dtype))
+        count = row.inner.arg[1] + self.plan.widest()
+        return self.b.line("scratch", POINTER, 1, (), (kind, count, self.plan.rows.index(row)))
+
+    def keep(self, row: Row) -> None:
+        """Store the row's value at the current position of the reduction that runs over it."""
+        b, value = self.b, self.value(row.source)
+        kind = isel.storage_type(value.dtype)
+        place = self.index.place(row.inner)
+        address = self.index.address(self.scratch(row), place, kind)
+        b.line("store", kind, value.lanes, (address, isel.pack(b, value, value.dtype)))
+
+    def _keep_rows(self, node: UOp) -> None:
+        """After a reduction: what reads the rows that it filled must come behind it."""
+        for row in self.plan.rows:
+            if row.inner in bound_ranges(node, self.free):
+                self.tokens[row] = self.b.line("token", dtypes.bool, 1)
+
+    def _from_row(self, row: Row) -> Line:
+        """The row's value at the current output position."""
+        b = self.b
+        self.value(row.filler)
+        kind = isel.storage_type(isel.register_type(row.source.dtype))
+        place = self.index.place(row.outer)
+        lanes = place.lanes if place.stride else 1
+        address = self.index.address(self.scratch(row), place, kind)
+        stored = b.line("load", kind, lanes, (address, self.tokens[row]))
+        return isel.unpack(b, stored, isel.register_type(row.source.dtype))
+
+    def _home(self, free: frozenset[UOp]) -> Block:
+        """The outermost block where all these ranges have their values, and reads may stand."""
+        home = max((self.b.cursor.floor, self.b.held), key=lambda block: block.depth)
+        for r in free:
+            for atom in index.atoms_of((self.index.exprs[r],)):
+                line = self.index.bound.get(atom)
+                if line is not None and line.block.depth > home.depth:
+                    home = line.block
+        return home
+
+    def finish(self, node: UOp, total: Line) -> None:
+        """Remember a reduction's value at the current position."""
+        keys = self.unit_keys.get(node)
+        if keys is None:
+            mine = [self.units[r] for r in self.free[node] if r in self.units]
+            keys = self.unit_keys[node] = tuple(sorted(mine, key=lambda u: int(u.arg[0])))
+        self.values[(node, *[self.env[u] for u in keys])] = isel.rounded(self.b, total, node.dtype)
+
+
+_HANDLERS: dict[str, Callable[[Linearizer, UOp], Line]] = {
+    Ops.CONST: Linearizer.constant, Ops.WHERE: Linearizer.where, Ops.CAST: Linearizer.cast,
+    Ops.BITCAST: Linearizer.bitcast,
+    Ops.IVALUE: Linearizer.index_value,
+    Ops.LOAD: lambda writer, node: writer.memory.load(node), Ops.REDUCE: Linearizer.reduce,
+}  # fmt: skip

@@ -1,0 +1,125 @@
+"""Merging ranges.
+
+Two ranges that every index walks as one become one, so that loops are long and vectors full.
+
+`a*size_b*c + b*c` everywhere (and neither elsewhere) is `c * m` with m over size_a * size_b.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from compiler.ir import index as symbolic
+from compiler.ir.ops import INDEX, MASK, Ops
+from compiler.ir.uop import UOp, uop
+from compiler.ir.walk import bound_ranges, ordered, ranges_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def merge_ranges(ast: UOp) -> UOp:
+    """The same kernel with as few ranges as plain merging allows."""
+    while True:
+        pair = _mergeable(ast)
+        if pair is None:
+            return ast
+        a, b = pair
+        merged = symbolic.loop(b.arg[0], a.arg[1] * b.arg[1])
+        ast = replace_ranges(ast, {a: symbolic.ZERO, b: merged})
+
+
+def flatten_pictures(ast: UOp) -> UOp | None:
+    """The kernel with two output ranges walked as one although its masks tell them apart.
+
+    None when no pair allows it.
+
+    A convolution with same padding reads `y*width + x` plus a constant everywhere, so one range over the
+    whole picture fills vectors that a row of 7 or 14 does not; only the masks need `m // width` and `m %
+    width`, and those leave the inner loops.
+    """
+    free = ranges_in(ast)
+    outputs = sorted({r for s in ast.src for r in free[s]}, key=lambda r: int(r.arg[0]))
+    masks = {r for n in ordered(ast) if n.op is Ops.ILT for r in free[n]}
+    for a, b in pairwise(outputs):
+        if a in masks and b in masks:
+            whole = symbolic.loop(b.arg[0], a.arg[1] * b.arg[1])
+            flat = replace_ranges(ast, {a: symbolic.div(whole, b.arg[1]), b: symbolic.mod(whole, b.arg[1])})
+            if all(_plain(n.src[1]) for n in ordered(flat) if n.op in (Ops.LOAD, Ops.STORE)):
+                return flat
+    return None
+
+
+def _plain(index: UOp) -> bool:
+    return all(atom.op is Ops.RANGE or atom.op is Ops.VAR for atom in symbolic.terms_of(index)[0])
+
+
+def _mergeable(ast: UOp) -> tuple[UOp, UOp] | None:
+    nodes = ordered(ast)
+    ranges = [n for n in nodes if n.op is Ops.RANGE]
+    if len(ranges) < 2:
+        return None
+    reducers = _reducers(ast, nodes)
+    sums = [
+        n for n in nodes if n.op in (Ops.SUM, Ops.IVALUE, Ops.IDIV, Ops.IMOD, Ops.ILT, Ops.LOAD, Ops.STORE)
+    ]
+    uses = [_uses(n) for n in sums]
+    for a in ranges:
+        for b in ranges:
+            if a is not b and reducers.get(a) == reducers.get(b) and _walk_as_one(a, b, uses):
+                return a, b
+    return None
+
+
+def _reducers(ast: UOp, nodes: list[UOp]) -> dict[UOp, frozenset[UOp]]:
+    """RANGE -> the REDUCEs that bind it; output ranges have none."""
+    free = ranges_in(ast)
+    out: dict[UOp, frozenset[UOp]] = {}
+    for node in nodes:
+        if node.op is Ops.REDUCE:
+            for r in bound_ranges(node, free):
+                out[r] = out.get(r, frozenset()) | {node}
+    return out
+
+
+def _uses(node: UOp) -> dict[UOp, int]:
+    """The ranges a node uses directly, with coefficients.
+
+    An index that is a bare range counts as 1 * range.
+    """
+    if node.op is Ops.SUM:
+        return {a: c for a, c in zip(node.src, node.arg[0], strict=True) if a.op is Ops.RANGE}
+    return {s: 1 for s in node.src if s.op is Ops.RANGE}
+
+
+def _walk_as_one(a: UOp, b: UOp, uses: list[dict[UOp, int]]) -> bool:
+    size = b.arg[1]
+    return all(u.get(a, 0) == u.get(b, 0) * size for u in uses)
+
+
+def replace_ranges(ast: UOp, env: Mapping[UOp, UOp]) -> UOp:
+    """The kernel with ranges replaced by indices, through the canonical constructors.
+
+    REDUCEs keep the numbers of ranges that still exist under a replacement.
+    """
+    known = dict(env)
+    memo: dict[UOp, UOp] = {}
+    done: dict[UOp, UOp] = {}
+    gone = {
+        r.arg[0]: [a.arg[0] for a in symbolic.atoms_of((x,)) if a.op is Ops.RANGE] for r, x in env.items()
+    }
+    for node in ordered(ast):
+        if node.op is Ops.INDEXOF:
+            known[node] = done[node] = uop(Ops.INDEXOF, node.dtype, (done[node.src[0]],), node.arg)
+        elif node.op in INDEX or node.op in MASK:
+            done[node] = symbolic.substitute(node, known, memo)
+        else:
+            arg = node.arg
+            if node.op is Ops.REDUCE:
+                numbers: dict[int, None] = {}
+                for n in arg[1]:
+                    numbers.update(dict.fromkeys(gone.get(n, [n])))
+                arg = (arg[0], tuple(numbers))
+            done[node] = uop(node.op, node.dtype, tuple([done[s] for s in node.src]), arg)
+    return done[ast]

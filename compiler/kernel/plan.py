@@ -1,0 +1,135 @@
+"""A plan: how the ranges of one kernel are split and in which order its loops stand.
+
+Data only; `opt` chooses, `linearize` obeys.
+
+An output range becomes `block * o + lanes * u + lane`: o counts blocks in loops and workgroups, u is unrolled
+in the emitter, lane is a vector's lane. A reduction's ranges become loops of their own; the innermost may be
+cut the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from hcq.program import Dim3
+
+Edge = Literal["exact", "overlap", "masked"]
+"""What the last block does when the size is no multiple.
+
+Nothing is left over; it starts earlier and repeats some work; its lanes past the end are masked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One output range and its block."""
+
+    range: UOp
+    upcast: int = 1
+    lanes: int = 1
+    edge: Edge = "exact"
+
+    @property
+    def size(self) -> int:
+        """Values of the range."""
+        return int(self.range.arg[1])
+
+    @property
+    def block(self) -> int:
+        """Values a block covers."""
+        return self.upcast * self.lanes
+
+    @property
+    def count(self) -> int:
+        """Blocks."""
+        return -(-self.size // self.block)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One level of the nest over an axis: pieces of `size` blocks, each a workgroup or a round of a loop."""
+
+    kind: Literal["group", "loop"]
+    range: UOp
+    size: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """How the REDUCEs over one set of ranges run."""
+
+    ranges: tuple[UOp, ...]
+    """Outermost first; the last one is cut into lanes and unrolled."""
+    lanes: int = 1
+    """Lanes of the vector along the last range; 1 when lanes run along an output range or not at all."""
+    unroll: int = 1
+    """Rounds of the last range written out in a row, each with accumulators of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A value that a reduction computes along its range and the outputs need again along one of theirs.
+
+    Kept in scratch memory.
+    """
+
+    source: UOp
+    """The value inside the reduction."""
+    twin: UOp
+    """The same value over the output range."""
+    inner: UOp
+    outer: UOp
+    filler: UOp
+    """The REDUCE that fills the row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything `linearize` needs to know."""
+
+    axes: tuple[Axis, ...]
+    steps: tuple[Step, ...]
+    """Outermost first; groups before loops. An axis of a single block needs none."""
+    reductions: dict[frozenset[UOp], Reduction] = field(default_factory=dict)
+    rows: tuple[Row, ...] = ()
+    threads: int = 1
+    """Threads of a workgroup.
+
+    Above one, the lanes of axes and reductions (always this many) are threads, not vectors.
+    """
+    warp: int = 1
+    """Threads that exchange registers."""
+    streamed: bool = False
+    """Whether full-vector stores bypass the caches; the buffers must then be aligned to a vector."""
+    nanoseconds: float = 0.0
+    """Estimate for the whole kernel on one core."""
+
+    def widest(self) -> int:
+        """The most lanes any vector of the kernel has."""
+        return max([a.lanes for a in self.axes] + [r.lanes for r in self.reductions.values()], default=1)
+
+    def launch(self) -> tuple[Dim3, Dim3]:
+        """Workgroups and threads of a workgroup."""
+        counts = {a.range: a.count for a in self.axes}
+        groups = 1
+        for step in self.steps:
+            if step.kind == "group":
+                groups *= -(-counts[step.range] // step.size)
+        return (groups, 1, 1), (self.threads, 1, 1)
+
+    def text(self) -> str:
+        """The plan in one line a part, for people."""
+        lines = []
+        for axis in self.axes:
+            number, size = axis.range.arg
+            lines.append(f"r{number}[{size}]: upcast {axis.upcast} lanes {axis.lanes} {axis.edge}")
+        lines.append(
+            "nest: " + (" ".join([f"{s.kind}(r{s.range.arg[0]},{s.size})" for s in self.steps]) or "none")
+        )
+        for reduction in self.reductions.values():
+            order = " ".join([f"r{r.arg[0]}[{r.arg[1]}]" for r in reduction.ranges])
+            lines.append(f"reduce {order}: lanes {reduction.lanes} unroll {reduction.unroll}")
+        lines += [f"keep r{row.inner.arg[0]} as r{row.outer.arg[0]}" for row in self.rows]
+        return "\n".join(lines)

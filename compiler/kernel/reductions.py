@@ -1,0 +1,222 @@
+"""The loops of reductions: accumulators carried by loops, full rounds, then what is left over.
+
+A long run is added up in blocks: with n rounds, about sqrt(n) roundings lie on top of each other.
+
+One nest serves a whole family (REDUCEs over the same ranges that depend on the same others) and every
+unrolled output position at once. The order of additions depends on the plan alone, hence on shapes and
+target, never on how many workers run.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from compiler.codegen.workgroup_reduce import Total, over_threads
+from compiler.ir import index
+from compiler.ir.ops import Ops
+from compiler.ir.walk import bound_ranges
+from compiler.kernel import isel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from compiler.ir.uop import UOp
+    from compiler.kernel.linear import Block, Line
+    from compiler.kernel.linearize import Linearizer
+
+
+_MANY = 512
+"""Rounds that are added up in blocks, about as many as a block has rounds."""
+_FEW = 16
+"""Accumulators up to which there may be two sets of them."""
+
+
+class Reducer:
+    """The loops of one family of reductions."""
+
+    def __init__(self, owner: Linearizer, family: list[UOp], units: list[UOp]) -> None:
+        self.owner = owner
+        self.b = owner.b
+        self.family = family
+        self.units = units
+        self.plan = owner.plan.reductions[bound_ranges(family[0], owner.free)]
+        self.rows = [row for row in owner.plan.rows if row.filler in family]
+        self.points = list(itertools.product(*[range(u.arg[1]) for u in units]))
+
+    def run(self, home: Block) -> None:
+        """Write everything inside `home` and leave the results with the owner."""
+        self.b.cursor = home
+        totals = self._level(0, self._identities())
+        per = self.plan.unroll
+        places = list(itertools.product(self.family, self.points))
+        sums = (self._unrolled(node, totals[i * per : (i + 1) * per]) for i, (node, _) in enumerate(places))
+        for (node, point), total in zip(places, self._across(sums), strict=True):
+            self.owner.env.update(zip(self.units, point, strict=True))
+            self.owner.finish(node, total)
+
+    def _unrolled(self, node: UOp, parts: list[Line]) -> Total:
+        """The totals of one output's unrolled rounds, as a tree."""
+        while len(parts) > 1:
+            parts = [
+                isel.combine(self.b, node.arg[0], node.dtype, parts[i], parts[i + 1])
+                if i + 1 < len(parts)
+                else parts[i]
+                for i in range(0, len(parts), 2)
+            ]
+        return Total(node.arg[0], node.dtype, parts[0])
+
+    def _across(self, sums: Iterable[Total]) -> Iterable[Line]:
+        """What lanes or threads have found, combined."""
+        plan = self.owner.plan
+        if self.plan.lanes == 1:
+            return (total.value for total in sums)
+        if plan.threads > 1:
+            return over_threads(self.b, tuple(sums), plan.threads, plan.warp)
+        return (isel.across(self.b, *total) for total in sums)
+
+    def _identities(self) -> list[Line]:
+        lanes = self.plan.lanes
+        out: list[Line] = []
+        for node in self.family:
+            wide = lanes if lanes > 1 and self.owner.plan.threads == 1 else self._lanes_of(node)
+            out += [isel.identity(self.b, node.arg[0], node.dtype, wide)] * (
+                len(self.points) * self.plan.unroll
+            )
+        return out
+
+    def _lanes_of(self, node: UOp) -> int:
+        """Lanes of the value when they run along an output range."""
+        ix = self.owner.index
+        for r in self.owner.free[node]:
+            for atom in index.atoms_of((ix.exprs[r],)):
+                if atom in ix.lane_ranges:
+                    return ix.lane_ranges[atom]
+        return 1
+
+    def _level(self, depth: int, totals: list[Line]) -> list[Line]:
+        """The loop over one range, with the rest inside it."""
+        ranges = self.plan.ranges
+        if depth == len(ranges) - 1:
+            return self._innermost(totals)
+        r, b = ranges[depth], self.b
+        return self._loop(r, b.index(0), b.index(r.arg[1]), totals, lambda t: self._level(depth + 1, t))
+
+    def _loop(
+        self, r: UOp, low: Line, high: Line, totals: list[Line], body: Callable[[list[Line]], list[Line]]
+    ) -> list[Line]:
+        b = self.b
+        if high.arg == 1 and low.arg == 0:
+            self.owner.bind(r, low)
+            return body(totals)
+        loop = b.enter_loop(low, high, 1, b.cursor)
+        self.owner.bind(r, loop.index)
+        carried = [b.carry(loop, t) for t in totals]
+        return b.leave_loop(loop, body(carried))
+
+    def _innermost(self, totals: list[Line]) -> list[Line]:
+        """Full rounds, then what is left: whole vectors with the last one masked."""
+        plan = self.plan
+        r = plan.ranges[-1]
+        size, step = r.arg[1], plan.unroll * plan.lanes
+        rounds = size // step
+        if rounds:
+            totals = self._rounds(r, rounds, totals)
+        if size % step:
+            totals = self._tail(r, rounds * step, totals)
+        return totals
+
+    def _rounds(self, r: UOp, rounds: int, totals: list[Line]) -> list[Line]:
+        """The full rounds; many of them in blocks, each added up on its own, so that fewer roundings add up.
+
+        Register tiles stay whole: they have no room for two sets of accumulators.
+        """
+        b, unroll = self.b, self.plan.unroll
+
+        def block(low: Line, high: Line, start: list[Line]) -> list[Line]:
+            return self._loop(r, low, high, start, lambda t: self._round(t, unroll))
+
+        rounding = any(node.arg[0] == "ADD" and node.dtype.is_float for node in self.family)
+        if not rounding or rounds < _MANY or len(totals) > _FEW:
+            return block(b.index(0), b.index(rounds), totals)
+        size = 1 << (rounds.bit_length() + 1) // 2
+        whole = rounds // size * size
+        loop = b.enter_loop(b.index(0), b.index(whole), size, b.cursor)
+        carried = [b.carry(loop, t) for t in totals]
+        parts = block(loop.index, b.add(loop.index, b.index(size)), self._identities())
+        totals = b.leave_loop(loop, self._joined(carried, parts))
+        if rounds > whole:
+            totals = self._joined(totals, block(b.index(whole), b.index(rounds), self._identities()))
+        return totals
+
+    def _joined(self, totals: list[Line], parts: list[Line]) -> list[Line]:
+        """Two sets of accumulators, combined one by one."""
+        each = len(totals) // len(self.family)
+        return [
+            isel.combine(self.b, node.arg[0], node.dtype, totals[k], parts[k])
+            for i, node in enumerate(self.family)
+            for k in range(i * each, (i + 1) * each)
+        ]
+
+    def _tail(self, r: UOp, first: int, totals: list[Line]) -> list[Line]:
+        """The rounds after the full ones, one vector (or value) each."""
+        ix, b, plan = self.owner.index, self.b, self.plan
+        left = r.arg[1] - first
+        count = -(-left // plan.lanes)
+        saved = ix.exprs, ix.memo, self.owner.values, ix.starts[r], dict(ix.guards)
+        ix.exprs, ix.memo = dict(ix.exprs), {}
+        free = self.owner.free
+        self.owner.values = {k: v for k, v in self.owner.values.items() if r not in free[k[0]]}  # type: ignore[index]  # k[0] is a node
+        counter = ix.fresh(count)
+        lane = self.owner.lanes[r]
+        ix.starts[r] = counter
+        ix.exprs[r] = index.dot((counter, lane), (plan.lanes, 1), first)
+        guarded = left % plan.lanes != 0
+        if guarded:
+            ix.guards[r] = index.lt(ix.exprs[r], r.arg[1])
+        unit = self.owner.units.get(r)
+        if unit is not None:
+            self.owner.env[unit] = 0
+        totals = self._loop(
+            r, b.index(0), b.index(count), totals, lambda t: self._round(t, 1, guarded=guarded)
+        )
+        values = self.owner.values
+        ix.exprs, ix.memo, self.owner.values, ix.starts[r], ix.guards = saved
+        self.owner.values.update({k: v for k, v in values.items() if r not in free[k[0]]})  # type: ignore[index]  # as above
+        return totals
+
+    def _round(self, totals: list[Line], unroll: int, *, guarded: bool = False) -> list[Line]:
+        """One round: every accumulator takes its value."""
+        owner, per = self.owner, self.plan.unroll
+        totals = list(totals)
+        r = self.plan.ranges[-1]
+        unit = owner.units.get(r)
+        mask = owner.index.mask(owner.index.guards[r]) if guarded else None
+        for k in range(unroll):
+            if unit is not None:
+                owner.env[unit] = k
+            slot = k
+            for node in self.family:
+                for point in self.points:
+                    owner.env.update(zip(self.units, point, strict=True))
+                    totals[slot] = self._accumulate(node, totals[slot], mask)
+                    slot += per
+            for row in self.rows:
+                owner.keep(row)
+        return totals
+
+    def _accumulate(self, node: UOp, total: Line, mask: Line | None) -> Line:
+        owner, b = self.owner, self.b
+        value = node.src[0]
+        if node.arg[0] == "ADD" and value.op is Ops.MUL and node.dtype.is_float and value.dtype is node.dtype:
+            x, y = owner.value(value.src[0]), owner.value(value.src[1])
+            if mask is not None:  # a masked load is 0, but the other factor may be no number
+                x = b.select(mask, b.splat(x, mask.lanes), isel.zero(b, value.dtype, mask.lanes))
+                y = b.select(mask, b.splat(y, mask.lanes), isel.zero(b, value.dtype, mask.lanes))
+            return b.fma(*b.level((x, y, total)))
+        line = owner.value(value)
+        if mask is not None:
+            line = b.select(
+                mask, b.splat(line, total.lanes), isel.identity(b, node.arg[0], node.dtype, total.lanes)
+            )
+        return isel.combine(b, node.arg[0], node.dtype, total, line)

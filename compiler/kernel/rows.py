@@ -1,0 +1,54 @@
+"""Finding values that a kernel would compute twice.
+
+Inside a reduction over a range, and again for every output along a range as long.
+
+A softmax needs exp(x - max) for the sum and for the result. Where recomputing costs more than memory, the
+first is kept.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.ir.ops import TRANSCENDENTAL, Ops
+from compiler.kernel.merge import replace_ranges
+from compiler.kernel.plan import Row
+from compiler.kernel.shape import inner_nodes
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.kernel.cost import Split
+    from compiler.kernel.shape import Family, Kernel
+
+ROW_BYTES = 64 << 10
+"""Scratch memory that a row may take.
+
+It lives on a worker's stack and should stay in the first cache levels.
+"""
+_DEAR = TRANSCENDENTAL | {Ops.DIV, Ops.SQRT, Ops.RECIP, Ops.MOD, Ops.FLOORDIV, Ops.FMOD, Ops.POW}
+
+
+def find_rows(kernel: Kernel, split: Split) -> tuple[Row, ...]:
+    """The rows worth keeping under a split."""
+    wanted = {n for n in inner_nodes([s.src[2] for s in kernel.ast.src]) if n.op in _DEAR}
+    out: list[Row] = []
+    for family in kernel.families:
+        alone = split.vector not in family.free and not any(r in split.upcast for r in family.free)
+        if len(family.ranges) == 1 and alone:
+            out += _of_family(kernel, family, wanted - {row.twin for row in out})
+    return tuple(out)
+
+
+def _of_family(kernel: Kernel, family: Family, wanted: set[UOp]) -> list[Row]:
+    (k,) = family.ranges
+    outs = [r for r in kernel.outputs if r not in family.free and r.arg[1] == k.arg[1]]
+    found: list[Row] = []
+    for filler in family.nodes:
+        for node in inner_nodes(filler.src):
+            if node.op not in _DEAR or k not in kernel.free[node] or k.arg[1] * 8 > ROW_BYTES:
+                continue
+            for c in outs:
+                twin = replace_ranges(node, {k: c})
+                if twin in wanted and all(row.twin is not twin for row in found):
+                    found.append(Row(node, twin, k, c, filler))
+    return found

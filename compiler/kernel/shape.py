@@ -1,0 +1,202 @@
+"""What the planner knows about one kernel.
+
+Its ranges, memory accesses and reductions, and how an access looks along a range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from compiler.ir import index as symbolic
+from compiler.ir.ops import BINARY, TRANSCENDENTAL, UNARY, Ops
+from compiler.ir.walk import bound_ranges, ordered, ranges_in
+from compiler.kernel import isel
+from compiler.kernel.indexing import MOST_STRIDE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from compiler.ir.uop import UOp
+
+Kind = Literal["same", "row", "strided", "scattered"]
+"""Lanes of an access along a range: all alike, neighbours in memory, a few elements apart, anything else."""
+
+PROBE = 1 << 19
+"""Number of the ranges that probing makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One LOAD or STORE."""
+
+    node: UOp
+    index: UOp
+    free: frozenset[UOp]
+    itemsize: int
+    masked: bool
+
+
+@dataclass(slots=True)
+class Family:
+    """REDUCEs over one set of ranges that depend on the same others."""
+
+    ranges: frozenset[UOp]
+    free: frozenset[UOp]
+    nodes: list[UOp] = field(default_factory=list)
+    loads: list[Access] = field(default_factory=list)
+    ops: float = 0.0
+    fused: int = 0
+    """Multiply-adds among `nodes`."""
+
+    @property
+    def trips(self) -> int:
+        """Values each output takes."""
+        total = 1
+        for r in self.ranges:
+            total *= r.arg[1]
+        return total
+
+
+@dataclass(slots=True)
+class Kernel:
+    """One kernel taken apart."""
+
+    ast: UOp
+    free: dict[UOp, frozenset[UOp]]
+    outputs: list[UOp]
+    """Output ranges, by number."""
+    families: list[Family]
+    loads: list[Access]
+    """Loads outside reductions."""
+    stores: list[Access]
+    ops: float
+    """Weighted operations outside reductions."""
+    in_place: bool
+    masked_ranges: frozenset[UOp]
+    """Ranges that masks depend on."""
+    widest: int
+    """Bytes of the widest register value."""
+
+
+def weight(op: str) -> float:
+    """Vector instructions of an operation, about."""
+    if op in TRANSCENDENTAL:
+        return 22.0
+    if op is Ops.POW:
+        return 60.0
+    if op in (Ops.DIV, Ops.SQRT, Ops.RECIP):
+        return 8.0
+    if op in (Ops.FLOORDIV, Ops.MOD, Ops.FMOD):
+        return 20.0
+    return 1.0 if op in BINARY or op in UNARY or op in (Ops.WHERE, Ops.CAST) else 0.0
+
+
+def inner_nodes(roots: Iterable[UOp]) -> list[UOp]:
+    """The value nodes under the roots, once, not looking into REDUCEs.
+
+    Index arithmetic only where a value computes it.
+    """
+    seen: set[UOp] = set()
+    out: list[UOp] = []
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        out.append(node)
+        if node.op is not Ops.REDUCE:
+            stack += node.src
+    return out
+
+
+def access(node: UOp, free: dict[UOp, frozenset[UOp]]) -> Access:
+    """Describe a LOAD or STORE."""
+    at = 2 if node.op is Ops.LOAD else 3
+    size = isel.storage_type(node.src[0].dtype).itemsize
+    return Access(
+        node, node.src[1], free[node] if node.op is Ops.LOAD else free[node.src[1]], size, len(node.src) > at
+    )
+
+
+def analyse(ast: UOp) -> Kernel:
+    """Take a kernel apart."""
+    free = ranges_in(ast)
+    nodes = ordered(ast)
+    families: dict[tuple[frozenset[UOp], frozenset[UOp]], Family] = {}
+    for node in nodes:
+        if node.op is Ops.REDUCE and node.arg[1]:
+            key = bound_ranges(node, free), free[node]
+            families.setdefault(key, Family(*key)).nodes.append(node)
+    for family in families.values():
+        _fill(family, free)
+    outside = inner_nodes([s.src[2] for s in ast.src])
+    reads = {n.src[0].arg for n in nodes if n.op is Ops.LOAD}
+    writes = {s.src[0].arg for s in ast.src}
+    masks = frozenset([r for n in nodes if n.op is Ops.ILT for r in free[n]])
+    values = [
+        n
+        for n in nodes
+        if n.op in BINARY or n.op in UNARY or n.op in (Ops.LOAD, Ops.CAST, Ops.REDUCE, Ops.WHERE)
+    ]
+    outputs: dict[UOp, None] = {}
+    for s in ast.src:
+        outputs.update(dict.fromkeys(free[s]))
+    return Kernel(
+        ast,
+        free,
+        sorted(outputs, key=lambda r: int(r.arg[0])),
+        list(families.values()),
+        [access(n, free) for n in outside if n.op is Ops.LOAD],
+        [access(s, free) for s in ast.src],
+        sum([weight(n.op) for n in outside]),
+        bool(reads & writes),
+        masks,
+        max([isel.register_type(n.dtype).itemsize for n in values], default=4),
+    )
+
+
+def _fill(family: Family, free: dict[UOp, frozenset[UOp]]) -> None:
+    inside = inner_nodes([n.src[0] for n in family.nodes])
+    family.loads = [access(n, free) for n in inside if n.op is Ops.LOAD]
+    family.ops = sum([weight(n.op) for n in inside]) + len(family.nodes)
+    family.fused = sum(
+        1 for n in family.nodes if n.arg[0] == "ADD" and n.src[0].op is Ops.MUL and n.dtype.is_float
+    )
+    family.ops -= 2 * family.fused  # the multiplication and the addition
+
+
+def kind_along(
+    index: UOp, r: UOp, lanes: int, block: int, *, aligned: bool, free: dict[UOp, frozenset[UOp]]
+) -> Kind:
+    """How `lanes` neighbours along r look to an index.
+
+    When r is cut into blocks of `block` (that start anywhere if not aligned). `free` are the ranges on which
+    the kernel's nodes depend.
+    """
+    size = r.arg[1]
+    lane = symbolic.loop(PROBE, lanes)
+    if aligned:
+        start = symbolic.mul(symbolic.loop(PROBE + 1, -(-size // block)), block)
+    else:
+        start = symbolic.loop(PROBE + 1, max(1, size - block + 1))
+    unit = symbolic.loop(PROBE + 2, block // lanes)
+    x = symbolic.substitute(index, {r: symbolic.dot((start, unit, lane), (1, lanes, 1))}, {})
+    terms, _ = symbolic.terms_of(x)
+    stride = terms.pop(lane, 0)
+    for atom in terms:
+        if atom.op in (Ops.IDIV, Ops.IMOD, Ops.INDEXOF) and _depends(atom, lane, r, free):
+            return "scattered"
+    if stride == 0:
+        return "same"
+    return "row" if stride in (1, -1) else "strided" if 1 < stride <= MOST_STRIDE else "scattered"
+
+
+def _depends(atom: UOp, lane: UOp, r: UOp, free: dict[UOp, frozenset[UOp]]) -> bool:
+    """Whether an atom varies with the lane; a computed index varies when its value depends on the range."""
+    if atom.op is Ops.INDEXOF:
+        return r in free[atom]
+    return any(
+        a is lane or (a.op is Ops.INDEXOF and _depends(a, lane, r, free)) for a in symbolic.atoms_of(atom.src)
+    )

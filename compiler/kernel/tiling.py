@@ -1,0 +1,218 @@
+"""Choosing the plan of a kernel: vector range, block, loop order, workgroups.
+
+Analytic, deterministic, milliseconds.
+
+The candidates are few because the shape of the answer is known (facts: cost of registers, loads and chains):
+vectors run along an output range, or along a reduction when nothing else is contiguous; one more output range
+is unrolled where that reuses loads; the rest are loops, those that reductions depend on outermost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.kernel.cost import Model, Split
+from compiler.kernel.plan import Axis, Plan, Reduction, Step
+from compiler.kernel.rows import find_rows
+from compiler.kernel.shape import analyse
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.kernel.plan import Edge
+    from compiler.kernel.shape import Family, Kernel
+    from compiler.targets.base import Target
+
+GROUP_NS = 20_000
+"""A workgroup should take at least this long: handing one out costs about a hundredth of it."""
+GROUPS_PER_CORE = 4
+TILE = 16
+"""Squares along each side of a tile that is transposed as one."""
+ROWS = (2, 3, 4, 5, 6, 8, 12)
+COLUMNS = (1, 2, 3, 4, 8, 16)
+
+
+def choose(ast: UOp, target: Target) -> Plan:
+    """The plan for a kernel (with merged ranges) on a target."""
+    kernel = analyse(ast)
+    model = Model(kernel, target)
+    split = _best_split(kernel, model)
+    while model.threaded and (used := _used(kernel, model, split)) <= model.width // 2 and model.width > 32:
+        model = Model(kernel, target, most_threads=used)
+        split = _best_split(kernel, model)
+    axes = tuple([_axis(model, split, r) for r in kernel.outputs])
+    reductions = {}
+    for family in kernel.families:
+        reductions[family.ranges] = _reduction(kernel, family, model, split)
+    nanoseconds = max(model.total(split) / target.gigahertz, _bytes(kernel) / target.bytes_per_ns)
+    steps = _steps(model, split, axes, nanoseconds)
+    threads = model.width if model.threaded else 1
+    return Plan(
+        axes,
+        steps,
+        reductions,
+        () if model.threaded else find_rows(kernel, split),
+        threads,
+        target.warp,
+        nanoseconds=nanoseconds,
+    )
+
+
+def _bytes(kernel: Kernel) -> float:
+    """Bytes moved if every access touched its own elements once."""
+    total = 0.0
+    for access in (*kernel.loads, *kernel.stores, *[a for f in kernel.families for a in f.loads]):
+        size = float(access.itemsize)
+        for r in access.free:
+            size *= r.arg[1]
+        total += size
+    return total
+
+
+def _best_split(kernel: Kernel, model: Model) -> Split:
+    candidates = [Split(None, 1)]
+    if model.width > 1:
+        candidates += [Split(r, model.lanes(r)) for r in reversed(kernel.outputs)]
+    scored = sorted([(model.total(s), i) for i, s in enumerate(candidates)])
+    best_cost, best = scored[0][0], candidates[scored[0][1]]
+    main = max(kernel.families, key=_work, default=None)
+    for _, i in scored[:2]:
+        for tile in _tiles(model, main, candidates[i]):
+            cost = model.total(tile)
+            if cost < best_cost * 0.999:
+                best_cost, best = cost, tile
+    return best
+
+
+def _used(kernel: Kernel, model: Model, split: Split) -> int:
+    """The most threads of a workgroup that any range keeps busy."""
+    ranges = [split.vector] if split.vector is not None else []
+    ranges += [r for r in (model.inner(family, split).vector for family in kernel.families) if r is not None]
+    return max([r.arg[1] for r in ranges], default=1)
+
+
+def _work(family: Family) -> int:
+    total = family.trips
+    for r in family.free:
+        total *= r.arg[1]
+    return total
+
+
+def _tiles(model: Model, main: Family | None, base: Split) -> list[Split]:
+    """Blocks on top of a vector range.
+
+    Copies of the vector, rows of another range, or a square of two others.
+    """
+    kernel, v = model.kernel, base.vector
+    out: list[Split] = []
+    reuse = (
+        []
+        if main is None
+        else [r for r in kernel.outputs if r in main.free and r is not v and _reuses(main, r)]
+    )
+    if v is not None:
+        out += [
+            Split(v, base.lanes, {u: base.lanes})
+            for u in kernel.outputs
+            if u is not v and base.lanes > 1 and _fits(model, u, base.lanes) and _fits(model, v, base.lanes)
+        ]
+        columns = [n for n in COLUMNS if n == 1 or model.threaded or _fits(model, v, n * base.lanes)]
+        out += [Split(v, base.lanes, {v: n}) for n in columns if n > 1]
+        rows = reuse if main is None or v in main.free else []
+    else:
+        columns, rows = [1], reuse
+    for a in rows:
+        for m in ROWS:
+            if not _fits(model, a, m):
+                continue
+            if v is not None and columns != [1]:
+                out += [Split(v, base.lanes, {a: m, v: n}) for n in columns if n * m <= 32]
+                continue
+            out.append(Split(v, base.lanes, {a: m}))
+            if main is not None and (v is None or v not in main.free):
+                out += [
+                    Split(v, base.lanes, {a: m, c: n})
+                    for c in rows
+                    if c.arg[0] > a.arg[0]
+                    for n in (2, 3, 4)
+                    if _fits(model, c, n)
+                ]
+    return out
+
+
+def _reuses(family: Family, r: UOp) -> bool:
+    """Whether some load stays the same along r."""
+    return any(r not in load.free for load in family.loads)
+
+
+def _fits(model: Model, r: UOp, block: int) -> bool:
+    """Whether a block of that size is possible without masks."""
+    size = r.arg[1]
+    return size % block == 0 or (size >= block and not model.exact)
+
+
+def _axis(model: Model, split: Split, r: UOp) -> Axis:
+    upcast = split.upcast.get(r, 1)
+    lanes = split.lanes if r is split.vector else 1
+    size, block = r.arg[1], upcast * lanes
+    edge: Edge = "exact" if size % block == 0 else "masked" if size < block or model.exact else "overlap"
+    return Axis(r, upcast, lanes, edge)
+
+
+def _reduction(kernel: Kernel, family: Family, model: Model, split: Split) -> Reduction:
+    """Order of the ranges.
+
+    Those that masks depend on outermost (the masks then leave the rest), longest last.
+    """
+    inner = model.inner(family, split)
+    order = sorted(family.ranges, key=lambda r: (r not in kernel.masked_ranges, r.arg[1], r.arg[0]))
+    if inner.vector is not None:
+        order.remove(inner.vector)
+        order.append(inner.vector)
+    lanes = inner.lanes if inner.vector is not None else 1
+    unroll = inner.unroll
+    while unroll > 1 and unroll * lanes > order[-1].arg[1]:
+        unroll //= 2
+    return Reduction(tuple(order), lanes, unroll)
+
+
+def _steps(model: Model, split: Split, axes: tuple[Axis, ...], nanoseconds: float) -> tuple[Step, ...]:
+    """Workgroups, then loops.
+
+    Ranges of all reductions outside, the vector range outside the unrolled one inside them.
+    """
+    kernel, target = model.kernel, model.target
+    if model.threaded:
+        return tuple([Step("group", a.range) for a in axes if a.count > 1])
+    count = {a.range: a.count for a in axes}
+
+    def rank(r: UOp) -> tuple[int, int, int]:
+        missing = sum(r not in f.free for f in kernel.families)
+        tiled = (
+            2
+            if r in split.upcast and r is not split.vector
+            else 1
+            if r is split.vector and kernel.families
+            else 0
+        )
+        return missing, tiled, int(r.arg[0])
+
+    order = sorted(kernel.outputs, key=rank)
+    wanted = int(min(nanoseconds / GROUP_NS, GROUPS_PER_CORE * target.cores))
+    groups: list[Step] = []
+    shared = [r for r in order if all(r in f.free for f in kernel.families)]
+    for r in sorted(shared, key=lambda r: (r is split.vector and bool(kernel.families), order.index(r))):
+        if wanted <= 1:
+            break
+        pieces = min(count[r], wanted)
+        size = -(-count[r] // pieces)
+        pieces = -(-count[r] // size)
+        if pieces > 1:
+            groups.append(Step("group", r, size))
+            wanted = -(-wanted // pieces)
+    blocks = [Step("loop", r, TILE) for r in order if count[r] > TILE] if _turns(model, split) else []
+    return (*groups, *blocks, *[Step("loop", r) for r in order])
+
+
+def _turns(model: Model, split: Split) -> bool:
+    """Whether squares are transposed: then a tile of them should stay in the cache."""
+    return any(model.turned(load, split) is not None for load in model.kernel.loads)

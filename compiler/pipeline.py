@@ -1,0 +1,79 @@
+"""One kernel from AST to the text of its IR, step by step.
+
+What `compile` runs when no cache has the kernel.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compiler.codegen.llvm_ir import render
+from compiler.ir.ops import Ops
+from compiler.ir.walk import ordered
+from compiler.kernel import linear, tiling
+from compiler.kernel.linearize import Linearizer
+from compiler.kernel.merge import flatten_pictures, merge_ranges
+from compiler.kernel.naming import kernel_name
+from hcq.config import config
+
+if TYPE_CHECKING:
+    from compiler.ir.uop import UOp
+    from compiler.kernel.linear import Line
+    from compiler.kernel.plan import Plan
+    from compiler.targets.base import Target
+
+WORTH_FLATTENING = 0.95
+"""A flat picture pays for its masks when it saves at least this much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A kernel's arguments as its AST says."""
+
+    access: tuple[str, ...]
+    """For every buffer slot: r, w or rw."""
+    variables: tuple[str, ...]
+    """Names, in order."""
+
+
+def arguments(ast: UOp) -> Arguments:
+    """What a kernel is launched with."""
+    nodes = ordered(ast)
+    reads = {n.src[0].arg for n in nodes if n.op is Ops.LOAD}
+    writes = {s.src[0].arg for s in ast.src}
+    slots = {n.arg for n in nodes if n.op is Ops.BUFFER}
+    access = [
+        "rw" if k in reads and k in writes else "w" if k in writes else "r" for k in range(max(slots) + 1)
+    ]
+    return Arguments(tuple(access), tuple(sorted({n.arg[0] for n in nodes if n.op is Ops.VAR})))
+
+
+def to_lines(ast: UOp, plan: Plan, args: Arguments) -> list[Line]:
+    """The linear form under a plan, verified."""
+    writer = Linearizer(ast, plan, len(args.access))
+    writer.index.variables.update({name: k for k, name in enumerate(args.variables)})
+    lines = linear.prune(linear.flatten(writer.run().root))
+    linear.verify(lines)
+    if config().debug >= 3:
+        print(linear.dump(lines), file=sys.stderr)  # noqa: T201  # DEBUG talk goes to stderr
+    return lines
+
+
+def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan]:
+    """IR text of a kernel and the plan it follows. With a plan, the AST is taken as it is."""
+    args, name = arguments(ast), kernel_name(ast)
+    if plan is None:
+        ast = merge_ranges(ast)
+        plan = tiling.choose(ast, target)
+        flat = flatten_pictures(ast)
+        if flat is not None:
+            flat = merge_ranges(flat)
+            other = tiling.choose(flat, target)
+            if other.nanoseconds < WORTH_FLATTENING * plan.nanoseconds:
+                ast, plan = flat, other
+    lines = to_lines(ast, plan, args)
+    return render(
+        lines, name, len(args.access), len(args.variables), target.dialect, threads=plan.threads
+    ), plan

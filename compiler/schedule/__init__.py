@@ -1,0 +1,1 @@
+"""Scheduling: tensor graphs to kernel ASTs and the buffers they run on."""

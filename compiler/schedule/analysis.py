@@ -1,0 +1,240 @@
+"""What the scheduler knows of each tensor node before it groups: one pass, sources first.
+
+Costs are rough: a simple operation is 1, a load 2. They only decide whether a value that would be computed
+several times gets a buffer.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from compiler.ir.ops import ELEMENTWISE, MOVEMENT, TRANSCENDENTAL, Ops
+from compiler.ir.serialize import postorder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from compiler.ir.uop import UOp
+    from compiler.schedule.draft import Entry
+
+EXPENSIVE: Final = 16
+"""More than this is worth a buffer rather than being computed twice."""
+_LOAD: Final = 2
+_CAP: Final = 1000
+_WEIGHT: Final = {
+    **dict.fromkeys(TRANSCENDENTAL, 20),
+    **dict.fromkeys((Ops.SQRT, Ops.RECIP, Ops.DIV), 4),
+    **dict.fromkeys((Ops.FLOORDIV, Ops.MOD, Ops.FMOD), 6),
+    Ops.POW: 40,
+    Ops.GATHER: 20,
+}
+_HEAVY: Final = frozenset(_WEIGHT)
+_PRIME: Final = (1 << 61) - 1
+_FLOWS: Final = 4
+_SAME_ELEMENTS: Final = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.FLIP, Ops.SHRINK))
+_LEAF: Final = frozenset((Ops.CONST, Ops.IOTA, Ops.IVALUE))
+
+
+class Fact:
+    """What is known of one node.
+
+    `cost`, `heavy`, `rows`, `leaves` are what its users see, `own_...` and `inner` what the node itself is.
+
+    `users` counts distinct users, an output counting as one. `leaves` is a bit set of the buffers that its
+    users would have to load, `inner` the one its own computation loads. `flow` says how much of a reduction's
+    result passes through here, as a number modulo a prime: 1 means all of it, so the node can be the end of
+    that reduction's epilogue. `rows` marks a value that needs a reduction over its own trailing axes
+    (softmax, layer norm). `level` counts reductions below.
+    """
+
+    __slots__ = (
+        "barrier", "bit", "cost", "entries", "flow", "heavy", "inner", "leaves", "level", "node", "own_cost",
+        "own_heavy", "own_rows", "root", "rows", "size", "uniform", "users",
+    )  # fmt: skip
+
+    def __init__(self, node: UOp, users: int, size: int, *, root: bool) -> None:
+        self.node = node
+        self.users = users
+        self.size = size
+        self.root = root
+        self.barrier = root
+        self.bit = 0
+        self.cost = 0
+        self.heavy = False
+        self.inner = 0
+        self.leaves = 0
+        self.flow: dict[UOp, int] = {}
+        self.rows = False
+        self.own_cost = 0
+        self.own_heavy = False
+        self.own_rows = False
+        self.level = 0
+        self.uniform: UOp | None = None
+        self.entries: list[Entry] = []
+
+    @property
+    def closes(self) -> list[UOp]:
+        """The reductions whose whole result passes through here."""
+        return [r for r, share in self.flow.items() if share == 1]
+
+
+class Facts:
+    """The facts of a graph, in topological order."""
+
+    def __init__(self, outputs: Iterable[UOp], *, max_leaves: int) -> None:
+        roots = dict.fromkeys(outputs)
+        self.order = postorder(roots)
+        self.of: dict[UOp, Fact] = {}
+        self.leaf_sizes: list[int] = []
+        self._max_leaves = max_leaves
+        users: dict[UOp, int] = dict.fromkeys(roots, 1)
+        for node in self.order:
+            src = node.src
+            for s in dict.fromkeys(src) if len(src) > 1 else src:
+                users[s] = users.get(s, 0) + 1
+        for node in self.order:
+            root = node in roots or node.op is Ops.CONTIGUOUS or node.op is Ops.ASSIGN
+            fact = self.of[node] = Fact(node, users.get(node, 0), prod(node.shape), root=root)
+            self._fill(fact, [self.of[s] for s in dict.fromkeys(node.src)])
+
+    def _fill(self, fact: Fact, sources: list[Fact]) -> None:
+        node = fact.node
+        op = node.op
+        if op is Ops.CONST:
+            fact.uniform = node
+            return
+        if op in _LEAF:
+            fact.cost = 1
+            return
+        if op is Ops.PARAM:
+            fact.barrier = True
+        else:
+            self._limit_leaves(sources)
+            for s in sources:
+                fact.inner |= s.leaves
+                fact.cost += s.cost
+                fact.level = max(fact.level, s.level)
+            if op in ELEMENTWISE:
+                self._elementwise(fact, sources)
+            elif op in MOVEMENT:
+                self._movement(fact, sources[0])
+            elif op is Ops.REDUCE:
+                fact.barrier = True
+                fact.level += 1
+                fact.flow = {node: 1}
+            elif op is Ops.CONTIGUOUS or op is Ops.ASSIGN:
+                fact.heavy, fact.rows = sources[-1].heavy, sources[-1].rows
+                self._take_flow(fact, sources[-1])
+            elif op is Ops.GATHER:
+                fact.heavy = True
+                fact.cost = min(_CAP, fact.cost + _WEIGHT[op])
+        fact.own_cost, fact.own_heavy, fact.own_rows = fact.cost, fact.heavy, fact.rows
+        if fact.barrier:
+            self.make_barrier(fact)
+        else:
+            fact.leaves = fact.inner
+
+    def make_barrier(self, fact: Fact) -> None:
+        """Users of this node will load it from a buffer."""
+        fact.barrier = True
+        if not fact.bit:
+            fact.bit = 1 << len(self.leaf_sizes)
+            self.leaf_sizes.append(fact.size)
+        fact.leaves = fact.bit
+        fact.cost = _LOAD
+        fact.heavy = fact.rows = False
+
+    def _elementwise(self, fact: Fact, sources: list[Fact]) -> None:
+        op = fact.node.op
+        fact.cost = min(_CAP, fact.cost + _WEIGHT.get(op, 1))
+        fact.heavy = op in _HEAVY
+        for s in sources:
+            fact.heavy |= s.heavy
+            fact.rows |= s.rows
+            self._take_flow(fact, s)
+
+    def _movement(self, fact: Fact, source: Fact) -> None:
+        fact.heavy = source.heavy
+        fact.rows = source.rows
+        op = fact.node.op
+        if op is not Ops.PAD:
+            fact.uniform = source.uniform
+        if op in _SAME_ELEMENTS:
+            self._take_flow(fact, source)
+        elif op is Ops.EXPAND and any(back_over_rows(r, fact.node) for r in source.flow):
+            fact.rows = True
+
+    def _take_flow(self, fact: Fact, source: Fact) -> None:
+        """Each user of a node receives an equal share of what flows through it."""
+        if source.root or not source.flow:
+            return
+        part = pow(source.users, -1, _PRIME) if source.users > 1 else 1
+        for reduction, share in source.flow.items():
+            if reduction in fact.flow or len(fact.flow) < _FLOWS:
+                fact.flow[reduction] = (fact.flow.get(reduction, 0) + share * part) % _PRIME
+
+    def _limit_leaves(self, sources: Sequence[Fact]) -> None:
+        """Give the source with the most leaves a buffer while together they would need too many."""
+        while True:
+            union = 0
+            for s in sources:
+                union |= s.leaves
+            if union.bit_count() <= self._max_leaves:
+                return
+            widest = max(sources, key=lambda s: s.leaves.bit_count())
+            if widest.leaves.bit_count() == 1:
+                return
+            self._force(widest)
+
+    def _force(self, fact: Fact) -> None:
+        """Realize a node, or what a movement shows."""
+        chain = [fact]
+        while chain[-1].node.op in MOVEMENT and not chain[-1].root:
+            chain.append(self.of[chain[-1].node.src[0]])
+        chain[-1].root = True
+        self.make_barrier(chain[-1])
+        for moved in reversed(chain[:-1]):
+            moved.inner = moved.leaves = chain[-1].leaves
+            moved.cost = _LOAD
+            moved.heavy = moved.rows = False
+            moved.flow = {}
+
+
+def reduced_sizes(reduction: UOp) -> tuple[int, ...]:
+    """Return the sizes of the axes that a tensor's REDUCE removes."""
+    shape = reduction.src[0].shape
+    return tuple([shape[a] for a in reduction.arg[1]])
+
+
+def is_trailing(reduction: UOp) -> bool:
+    """Whether the reduced axes are the last ones, but for axes of size 1."""
+    shape = reduction.src[0].shape
+    axes = reduction.arg[1]
+    return all(shape[a] == 1 or a in axes for a in range(min(axes), len(shape)))
+
+
+def back_over_rows(reduction: UOp, expand: UOp) -> bool:
+    """Whether an EXPAND repeats a row's reduction along that same row."""
+    before, after = expand.src[0].shape, expand.shape
+    grown = [i for i, (n, m) in enumerate(zip(before, after, strict=True)) if n != m]
+    if not all(after[i] == 1 or i in grown for i in range(grown[0], len(after))):
+        return False
+    return is_trailing(reduction) and prod([after[i] for i in grown]) == prod(reduced_sizes(reduction))
+
+
+def is_contraction(reduction: UOp) -> bool:
+    """Whether a reduction sums products of operands repeated along kept axes: matmul, convolution."""
+    product = reduction.src[0]
+    while product.op is Ops.CAST:
+        product = product.src[0]
+    return product.op is Ops.MUL and all(_is_repeated(s) for s in product.src)
+
+
+def _is_repeated(x: UOp) -> bool:
+    while True:
+        if x.op is Ops.WINDOW or x.op is Ops.EXPAND:
+            return True
+        if x.op not in MOVEMENT and x.op is not Ops.CAST:
+            return False
+        x = x.src[0]

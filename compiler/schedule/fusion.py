@@ -1,0 +1,401 @@
+"""Grouping: which tensor nodes share a kernel, and at which index each is evaluated there.
+
+Users are visited before sources.
+
+Ranges are born at a kernel's output. A node is visited once all its users are placed, so all evaluations of
+it are known: `Entry` = (kernel, node, index, mask). Then it either stays inside those kernels, or becomes a
+*root*: it gets a buffer and a kernel, its own or a compatible one, and its users load it. What decides is
+written at `Grouping._stays`.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Final
+
+from compiler.dtype import dtypes
+from compiler.ir import index as sy
+from compiler.ir.movement import Index, push
+from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
+from compiler.ir.uop import UOp, uop
+from compiler.schedule.analysis import EXPENSIVE, Fact, Facts, is_contraction, is_trailing, reduced_sizes
+from compiler.schedule.draft import Entry, Kernel, Limits, Scope, param_of, squeezed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_LEAF: Final = frozenset((Ops.PARAM, Ops.CONST, Ops.IOTA, Ops.IVALUE))
+_SLACK: Final = 1.3
+"""A few evaluations more than elements (padding) do not count as computing twice."""
+_AMORTISED: Final = 32
+"""Repeated this often, even a division is worth a buffer."""
+
+
+class Grouping:
+    """All kernels of one graph."""
+
+    def __init__(self, outputs: Sequence[UOp], limits: Limits) -> None:
+        self.limits = limits
+        self.outputs = set(outputs)
+        self.facts = Facts(outputs, max_leaves=limits.buffers - 1)
+        self.kernels: list[Kernel] = []
+        self.down: list[int] = []
+        """For each kernel a bit set of the kernels that must run after it."""
+        self.edges: list[dict[int, None]] = []
+        """For each kernel the ones that directly wait for it."""
+        self._reached = 0
+        self._by_shape: dict[tuple[int, ...], list[Kernel]] = {}
+        self._contractions: dict[UOp, bool] = {}
+        for node in reversed(self.facts.order):
+            self._visit(self.facts.of[node])
+
+    # -- placing -----------------------------------------------------------------------------------
+    def _visit(self, fact: Fact) -> None:
+        node = fact.node
+        if fact.root:
+            if fact.size and (fact.entries or node.op is not Ops.CONTIGUOUS or node in self.outputs):
+                self._realize(fact)
+        elif not fact.entries:
+            return
+        elif node.op not in _LEAF and not self._stays(fact):
+            fact.root = True
+            self._realize(fact)
+        for entry in fact.entries:
+            if not entry.loaded:
+                self._expand(entry)
+
+    def _stays(self, fact: Fact) -> bool:
+        """Whether a node needs no buffer.
+
+        Reductions stay where nothing is computed twice: as the one accumulation of a kernel with everything
+        elementwise after it, beside a reduction over the very same elements, or inside a row. A node at which
+        the whole result of such a reduction arrives becomes a root in its place, so that the epilogue is
+        stored and not the sums. Elementwise nodes stay when cheap, or when computed once.
+        """
+        entries = fact.entries
+        if fact.node.op is Ops.REDUCE:
+            return len(entries) == 1 and self._place(entries[0], fact.node, claim=True)
+        if len(entries) > self.limits.places or len(entries[0].kernel.entries) > self.limits.nodes:
+            return False
+        closes = fact.closes
+        if closes:
+            if len(entries) > 1:
+                return False
+            closes.sort(key=self._weight, reverse=True)
+            if not self._place(entries[0], closes[0], claim=True):
+                return False
+        if fact.own_cost <= EXPENSIVE and not fact.own_rows and not fact.own_heavy:
+            return True
+        if not fact.inner:
+            return True
+        return not self._computed_twice(fact)
+
+    def _weight(self, reduction: UOp) -> tuple[bool, int]:
+        return self._is_contraction(reduction), prod(reduced_sizes(reduction))
+
+    def _is_contraction(self, reduction: UOp) -> bool:
+        found = self._contractions.get(reduction)
+        if found is None:
+            found = self._contractions[reduction] = is_contraction(reduction)
+        return found
+
+    def _computed_twice(self, fact: Fact) -> bool:
+        """Whether a costly value would be evaluated more often than it has elements, or in several kernels.
+
+        Elements of a row that stays with its worker may be evaluated once for every pass over the row.
+        """
+        kernel = fact.entries[0].kernel
+        costly = fact.own_cost > EXPENSIVE or fact.own_rows
+        if costly and any(e.kernel is not kernel for e in fact.entries):
+            return True
+        times = [self._evaluations(e) / fact.size for e in fact.entries]
+        if not costly:
+            return sum(times) >= _AMORTISED
+        if kernel.row is not None and max(times) <= _SLACK:
+            row = set(kernel.out[: kernel.row])
+            return not all(row <= self._ranges_of(e) for e in fact.entries)
+        return sum(times) > _SLACK
+
+    def _evaluations(self, entry: Entry) -> int:
+        """How often an entry is evaluated, given that it leaves every loop on which it does not depend."""
+        used = self._ranges_of(entry)
+        most = 0
+        for scope in entry.scopes:
+            times = inner = 1
+            for r in scope:
+                times *= r.arg[1]
+                if r in used:
+                    inner = times
+            most = max(most, inner)
+        return most
+
+    def _ranges_of(self, entry: Entry) -> set[UOp]:
+        """The loops on which an entry's index depends, through computed indices too."""
+        used: set[UOp] = set()
+        todo = list(sy.atoms_of((*entry.index, entry.mask)))
+        seen: set[UOp] = set()
+        while todo:
+            atom = todo.pop()
+            if atom.op is Ops.INDEXOF and atom not in seen:
+                seen.add(atom)
+                source, mask = entry.kernel.computed[atom]
+                todo += sy.atoms_of((*source.index, mask))
+            if atom.op is not Ops.VAR:
+                used.add(atom)
+        return used
+
+    def _place(self, entry: Entry, reduction: UOp, *, claim: bool) -> bool:
+        """Whether a reduction whose result arrives at this entry may run inside the entry's kernel.
+
+        As *main* reduction: evaluated once for each output element. As *row* reduction: it depends on leading
+        output ranges only, and every loop it is repeated over runs along the row that it reduces.
+        """
+        kernel = entry.kernel
+        used = self._ranges_of(entry)
+        prefix = len(used)
+        if used != set(kernel.out[:prefix]):
+            return False
+        rows = prod([r.arg[1] for r in kernel.out[:prefix]])
+        if rows > entry.fact.size * _SLACK:
+            return False
+        leaves = kernel.leaves & ~self.facts.of[reduction].bit | self.facts.of[reduction].inner
+        if leaves.bit_count() + len(kernel.stores) > self.limits.buffers:
+            return False
+        if prefix == len(kernel.out) and list(entry.scopes) == [kernel.out]:
+            fits = self._fits_main(kernel, reduction, prefix)
+            if fits and claim and kernel.main is None:
+                kernel.main = reduction
+        else:
+            fits = self._fits_row(entry, reduction, prefix, rows)
+            if fits and claim:
+                kernel.row = prefix
+        if fits and claim:
+            kernel.leaves = leaves
+        return fits
+
+    def _fits_main(self, kernel: Kernel, reduction: UOp, prefix: int) -> bool:
+        if kernel.row not in (None, prefix):
+            return False
+        return kernel.main is None or kernel.main is reduction or self._alike(kernel.main, reduction)
+
+    def _alike(self, a: UOp, b: UOp) -> bool:
+        """Whether two reductions can run in one loop over shared data: sums and sums of squares, say."""
+        if a.src[0].shape != b.src[0].shape or a.arg[1] != b.arg[1]:
+            return False
+        if self._is_contraction(a) or self._is_contraction(b):
+            return False
+        size = prod(a.src[0].shape)
+        return self._share(self.facts.of[a].inner, self.facts.of[b].inner, size)
+
+    def _share(self, a: int, b: int, size: int) -> bool:
+        """Whether two sets of leaves have one in common of at least that size."""
+        common = a & b
+        sizes = self.facts.leaf_sizes
+        while common:
+            low = common & -common
+            if sizes[low.bit_length() - 1] >= size:
+                return True
+            common ^= low
+        return False
+
+    def _fits_row(self, entry: Entry, reduction: UOp, prefix: int, rows: int) -> bool:
+        kernel = entry.kernel
+        length = prod(reduced_sizes(reduction))
+        limits = self.limits
+        if length > limits.row or (rows < limits.few_rows and length > limits.few_rows_row):
+            return False
+        if kernel.row not in (None, prefix) or self._is_contraction(reduction) or not is_trailing(reduction):
+            return False
+        if kernel.main is not None and kernel.main is not reduction:
+            along = prod(reduced_sizes(kernel.main)) == length
+            if prefix != len(kernel.out) or self._is_contraction(kernel.main) or not along:
+                return False
+        return all(prod([r.arg[1] for r in scope[prefix:]]) in (1, length) for scope in entry.scopes)
+
+    # -- roots -------------------------------------------------------------------------------------
+    def _realize(self, fact: Fact) -> None:
+        """Give a node a buffer, and a kernel to compute it."""
+        kernel = self._company(fact)
+        if kernel is None:
+            kernel = self._new_kernel(squeezed(fact.node.shape))
+        kernel.leaves |= fact.inner
+        kernel.rows |= fact.own_rows
+        if fact.node.op is Ops.ASSIGN:
+            kernel.assigned.add(param_of(fact.node).arg[0])
+        entry = self._entry(kernel, fact, kernel.index_of(fact.node.shape), sy.TRUE)
+        entry.scopes[kernel.out] = None
+        kernel.stores.append((fact, entry))
+        if fact.node.op not in _LEAF:
+            for other in fact.entries:
+                if other.kernel is not kernel:
+                    other.loaded = True
+                    self.order_after(kernel, other.kernel)
+        if fact.closes:
+            self._place(entry, max(fact.closes, key=self._weight), claim=True)
+
+    def _new_kernel(self, shape: tuple[int, ...]) -> Kernel:
+        kernel = Kernel(len(self.kernels), shape)
+        self.kernels.append(kernel)
+        self.down.append(0)
+        self.edges.append({})
+        self._by_shape.setdefault(shape, []).append(kernel)
+        return kernel
+
+    def copy_kernel(self, assign: UOp) -> Kernel:
+        """Return a kernel that copies an ASSIGN's value from its temporary buffer into the target."""
+        kernel = self._new_kernel(squeezed(assign.shape))
+        kernel.copies = assign
+        entry = self._entry(kernel, self.facts.of[assign], kernel.index_of(assign.shape), sy.TRUE)
+        entry.loaded = True
+        kernel.stores.append((self.facts.of[assign], entry))
+        return kernel
+
+    def order_after(self, first: Kernel, then: Kernel) -> None:
+        """Record that one kernel must run before another."""
+        self.edges[first.number][then.number] = None
+        bit = 1 << first.number
+        new = self.down[then.number] | 1 << then.number
+        self._reached |= new
+        if new & ~self.down[first.number]:
+            self.down[first.number] |= new
+            if self._reached & bit:
+                for number, after in enumerate(self.down):
+                    if after & bit:
+                        self.down[number] = after | new
+
+    def must_precede(self, first: Kernel, then: Kernel) -> bool:
+        """Whether one kernel is already known to run before another."""
+        return bool(self.down[first.number] >> then.number & 1)
+
+    def _company(self, fact: Fact) -> Kernel | None:
+        """Return a kernel that can store this node too: one that computes it anyway, or a sibling."""
+        users = dict.fromkeys([e.kernel for e in fact.entries])
+        if fact.node.op not in _LEAF:
+            for kernel in users:
+                if self._computes(kernel, fact) and self._may_join(kernel, fact, users):
+                    return kernel
+        for kernel in reversed(self._by_shape.get(squeezed(fact.node.shape), ())[-self.limits.siblings :]):
+            if kernel not in users and self._is_sibling(kernel, fact) and self._may_join(kernel, fact, users):
+                return kernel
+        return None
+
+    def _computes(self, kernel: Kernel, fact: Fact) -> bool:
+        """Whether a kernel evaluates a node exactly at its own output elements, once."""
+        if squeezed(fact.node.shape) != tuple([r.arg[1] for r in kernel.out]):
+            return False
+        here = [e for e in fact.entries if e.kernel is kernel]
+        if len(here) != 1 or here[0].mask is not sy.TRUE or here[0].index != kernel.index_of(fact.node.shape):
+            return False
+        if list(here[0].scopes) != [kernel.out]:
+            return False
+        closes = fact.closes
+        return not closes or self._place(here[0], max(closes, key=self._weight), claim=True)
+
+    def _is_sibling(self, kernel: Kernel, fact: Fact) -> bool:
+        """Whether a kernel reads the same data: elementwise both, or reducing the same elements."""
+        if kernel.copies is not None or kernel.row is not None or kernel.rows or fact.own_rows:
+            return False
+        if fact.closes:
+            main = max(fact.closes, key=self._weight)
+            return kernel.main is not None and self._alike(kernel.main, main)
+        return kernel.main is None and not fact.flow and self._share(kernel.leaves, fact.inner, kernel.size)
+
+    def _may_join(self, kernel: Kernel, fact: Fact, users: Iterable[Kernel]) -> bool:
+        """Whether a kernel can store a node without too many buffers or a circle among kernels."""
+        if (kernel.leaves & ~fact.bit | fact.inner).bit_count() + len(
+            kernel.stores
+        ) + 1 > self.limits.buffers:
+            return False
+        if fact.node.op is Ops.ASSIGN and param_of(fact.node).arg[0] in kernel.assigned:
+            return False
+        return not any(user is not kernel and self.must_precede(user, kernel) for user in users)
+
+    # -- pushing indices down ----------------------------------------------------------------------
+    def _entry(self, kernel: Kernel, fact: Fact, index: Index, mask: UOp) -> Entry:
+        key = (fact.node, index, mask)
+        entry = kernel.entries.get(key)
+        if entry is None:
+            entry = kernel.entries[key] = Entry(kernel, fact, index, mask)
+            fact.entries.append(entry)
+        return entry
+
+    def _use(
+        self, user: Entry, node: UOp, index: Index, mask: UOp, scopes: Iterable[Scope]
+    ) -> tuple[Entry, UOp]:
+        """Return the entry that gives a node at an index, and the mask beyond which the value must read as 0.
+
+        Movement is pushed through at once. `mask` says where the value is needed at all.
+        """
+        fact = self.facts.of[node]
+        padding = sy.TRUE
+        while node.op in MOVEMENT and not fact.root and fact.uniform is None and padding is not sy.FALSE:
+            source = node.src[0]
+            index, shown = push(node.op, node.arg, source.shape, node.shape, index)
+            if shown is not sy.TRUE:
+                padding, mask = sy.both(padding, shown), sy.both(mask, shown)
+            node, fact = source, self.facts.of[source]
+            if not fact.size:
+                padding = sy.FALSE
+        if fact.uniform is not None or padding is sy.FALSE:
+            constant = fact.uniform if fact.uniform is not None else node
+            entry = Entry(user.kernel, fact, (), sy.TRUE)
+            entry.value = constant if constant.op is Ops.CONST else uop(Ops.CONST, node.dtype, (), 0)
+            return entry, padding
+        entry = self._entry(user.kernel, fact, index, mask)
+        entry.scopes.update(dict.fromkeys(scopes))
+        return entry, padding
+
+    def _expand(self, entry: Entry) -> None:
+        """Place the sources of an entry."""
+        node = entry.node
+        op = node.op
+        if op in ELEMENTWISE or op is Ops.CONTIGUOUS:
+            entry.src = [self._use(entry, s, entry.index, entry.mask, entry.scopes) for s in node.src]
+        elif op is Ops.REDUCE:
+            self._expand_reduce(entry)
+        elif op in MOVEMENT:
+            source = node.src[0]
+            index, shown = push(op, node.arg, source.shape, node.shape, entry.index)
+            found, padding = self._use(entry, source, index, sy.both(entry.mask, shown), entry.scopes)
+            entry.src = [(found, sy.both(padding, shown))]
+        elif op is Ops.ASSIGN:
+            entry.src = [self._use(entry, node.src[1], entry.index, entry.mask, entry.scopes)]
+        elif op is Ops.GATHER:
+            self._expand_gather(entry)
+
+    def _expand_reduce(self, entry: Entry) -> None:
+        node = entry.node
+        kernel = entry.kernel
+        source = node.src[0]
+        axes = node.arg[1]
+        sizes = tuple([source.shape[a] for a in axes])
+        if 0 in sizes:
+            return
+        key = (entry.index, entry.mask, sizes, axes, entry.fact.level)
+        ranges = kernel.reduces.get(key)
+        if ranges is None:
+            first = kernel.next_range
+            ranges = kernel.reduces[key] = tuple([sy.loop(first + i, n) for i, n in enumerate(sizes)])
+            kernel.next_range += len(ranges)
+        outer, inner = iter(entry.index), iter(ranges)
+        index = tuple([next(inner) if i in axes else next(outer) for i in range(len(source.shape))])
+        entry.ranges = tuple([r for r in ranges if r.op is Ops.RANGE])
+        used = self._ranges_of(entry)
+        scopes = {tuple([r for r in scope if r in used]) + entry.ranges for scope in entry.scopes}
+        entry.src = [self._use(entry, source, index, entry.mask, scopes)]
+
+    def _expand_gather(self, entry: Entry) -> None:
+        node = entry.node
+        x, indices = node.src
+        axis = node.arg
+        kernel = entry.kernel
+        if x.shape[axis] == 0:
+            return
+        rank = len(indices.shape)
+        at, shown = self._use(entry, indices, entry.index[axis : axis + rank], entry.mask, entry.scopes)
+        atom = uop(Ops.INDEXOF, dtypes.index, (), (indices.vmin, indices.vmax, len(kernel.computed)))
+        kernel.computed[atom] = (at, shown)
+        inside = sy.both(sy.ge(atom, 0), sy.lt(atom, x.shape[axis]))
+        index = (*entry.index[:axis], atom, *entry.index[axis + rank :])
+        found, padding = self._use(entry, x, index, sy.both(entry.mask, inside), entry.scopes)
+        entry.src = [(found, sy.both(padding, inside)), (at, shown)]

@@ -1,0 +1,291 @@
+"""From a grouped kernel to its AST.
+
+Values are built once, sources first, through the folding constructors of `fold`. Before that, ranges that
+always move together become one (a contiguous 64x56x56 output is one loop of 200704), and all are numbered in
+order: output ranges first, then those of reductions in order of first use. Buffers are numbered by first use,
+stored ones first. So equal layers give equal ASTs.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from compiler.dtype import dtypes
+from compiler.ir import fold
+from compiler.ir import index as sy
+from compiler.ir.movement import Index, push
+from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
+from compiler.ir.serialize import postorder, unknown_under
+from compiler.ir.uop import UOp, const, uop
+from compiler.kernel import masks
+from compiler.schedule.item import BufRef, ParamRef, ScheduleItem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from compiler.schedule.draft import Entry, Kernel, Scope
+
+_ALIAS: Final = MOVEMENT | {Ops.CONTIGUOUS, Ops.ASSIGN}
+
+
+class Buffers:
+    """Where each realized node lives. ASSIGNs in `in_place` live in their target."""
+
+    def __init__(self, refs: Mapping[UOp, tuple[BufRef, ...]], in_place: Iterable[UOp]) -> None:
+        self.refs = refs
+        self.in_place = set(in_place)
+
+    def load(self, node: UOp, index: Index) -> tuple[BufRef, UOp]:
+        """Return the buffer that holds a node, and the element's offset in it."""
+        if node.op is Ops.PARAM:
+            slot, shape = node.arg
+            return ParamRef(slot, node.dtype, shape), sy.dot(index, sy.strides_of(shape))
+        if node in self.in_place:
+            return assigned_place(node, index)
+        return self.refs[node][0], sy.dot(index, sy.strides_of(node.shape))
+
+    def stores(self, kernel: Kernel) -> list[tuple[BufRef, UOp, Entry]]:
+        """Return what a kernel stores: buffer, offset, value."""
+        found: list[tuple[BufRef, UOp, Entry]] = []
+        for fact, entry in kernel.stores:
+            node = fact.node
+            index = kernel.index_of(node.shape)
+            if kernel.copies is node or node in self.in_place:
+                ref, at = assigned_place(node, index)
+                found.append((ref, at, entry))
+            if kernel.copies is not node:
+                at = sy.dot(index, sy.strides_of(node.shape))
+                found += [(ref, at, entry) for ref in self.refs.get(node, ())]
+        return found
+
+
+def assigned_place(assign: UOp, index: Index) -> tuple[BufRef, UOp]:
+    """Return the buffer and offset of an element of an ASSIGN's target."""
+    target = assign.src[0]
+    while target.op is not Ops.PARAM:
+        source = target.src[0]
+        index, _ = push(target.op, target.arg, source.shape, target.shape, index)
+        target = source
+    slot, shape = target.arg
+    return ParamRef(slot, target.dtype, shape), sy.dot(index, sy.strides_of(shape))
+
+
+def lower(kernel: Kernel, buffers: Buffers) -> ScheduleItem:
+    """Return the kernel as a schedule item."""
+    return _Lowering(kernel, buffers).item()
+
+
+class _Lowering:
+    def __init__(self, kernel: Kernel, buffers: Buffers) -> None:
+        self.kernel = kernel
+        self.buffers = buffers
+        self.stores = buffers.stores(kernel)
+        self.sequence = self._in_order([entry for _, _, entry in self.stores])
+        self.offsets: dict[Entry, tuple[BufRef, UOp]] = {
+            e: buffers.load(e.node, e.index)
+            for e in self.sequence
+            if e.value is None and (e.loaded or e.node.op is Ops.PARAM)
+        }
+        self.env: dict[UOp, UOp] = {}
+        self.ranges: dict[Scope, Scope] = {}
+        self.memo: dict[UOp, UOp] = {}
+        self.uses: dict[UOp, int] = {}
+        self.known: dict[UOp, masks.Known] = {}
+        self.slots: dict[BufRef, int] = {}
+
+    # -- order of evaluation -----------------------------------------------------------------------
+    def _in_order(self, roots: list[Entry]) -> list[Entry]:
+        """Return every entry under the roots, sources first."""
+        done: set[Entry] = set()
+        order: list[Entry] = []
+        stack = roots[::-1]
+        while stack:
+            entry = stack[-1]
+            if entry in done:
+                stack.pop()
+                continue
+            waiting = [s for s in self._needs(entry) if s not in done]
+            if waiting:
+                stack += waiting[::-1]
+            else:
+                stack.pop()
+                done.add(entry)
+                order.append(entry)
+        return order
+
+    def _needs(self, entry: Entry) -> list[Entry]:
+        found = [] if entry.loaded else [s for s, _ in entry.src]
+        computed = self.kernel.computed
+        if computed:
+            padding = [mask for _, mask in entry.src]
+            atoms = sy.atoms_of((*entry.index, entry.mask, *padding))
+            found += [computed[a][0] for a in atoms if a.op is Ops.INDEXOF]
+        return found
+
+    # -- ranges ------------------------------------------------------------------------------------
+    def _plan_ranges(self) -> None:
+        """Join ranges that always move together, and number all of them."""
+        roots = dict.fromkeys([at for _, at, _ in self.stores])
+        for e in self.sequence:
+            if e.value is not None:
+                continue
+            if e in self.offsets:
+                roots[self.offsets[e][1]] = None
+                roots[e.mask] = None
+            elif e.node.op is Ops.IOTA:
+                roots[e.index[e.node.arg[1]]] = None
+            roots.update(dict.fromkeys([mask for _, mask in e.src]))
+        alone, sums = _occurrences(roots)
+        number = 0
+        for scope in dict.fromkeys(
+            [self.kernel.out, *[e.ranges for e in self.sequence if e.ranges and not e.loaded]]
+        ):
+            joined: list[list[UOp]] = [[r] for r in scope[:1]]
+            for a, b in pairwise(scope):
+                if (
+                    a not in alone
+                    and b not in alone
+                    and all(s.get(a, 0) == s.get(b, 0) * b.arg[1] for s in sums)
+                ):
+                    joined[-1].append(b)
+                else:
+                    joined.append([b])
+            new = []
+            for run in joined:
+                size = 1
+                for r in run:
+                    size *= r.arg[1]
+                    self.env[r] = sy.ZERO
+                self.env[run[-1]] = r = sy.loop(number, size)
+                new.append(r)
+                number += 1
+            self.ranges[scope] = tuple(new)
+        if all(a is b for a, b in self.env.items()):
+            self.env.clear()
+
+    def _final(self, x: UOp) -> UOp:
+        """Return an index or a mask over the final ranges and computed indices."""
+        return sy.substitute(x, self.env, self.memo) if self.env else x
+
+    # -- values ------------------------------------------------------------------------------------
+    def item(self) -> ScheduleItem:
+        """Build the AST."""
+        self._plan_ranges()
+        for ref, _, _ in self.stores:
+            self.slots.setdefault(ref, len(self.slots))
+        written = tuple(range(len(self.slots)))
+        atoms: dict[Entry, list[tuple[UOp, UOp]]] = {}
+        for atom, (entry, mask) in self.kernel.computed.items():
+            atoms.setdefault(entry, []).append((atom, mask))
+        for entry in self.sequence:
+            if entry.value is None:
+                entry.value = self._value(entry)
+            for atom, mask in atoms.get(entry, ()):
+                self.env[atom] = fold.index_of(masks.masked(entry.value, self._final(mask), self.known))
+        stores = []
+        for ref, at, entry in self.stores:
+            assert entry.value is not None
+            buffer = uop(Ops.BUFFER, ref.dtype, (), self.slots[ref])
+            stores.append(uop(Ops.STORE, dtypes.void, (buffer, self._final(at), entry.value)))
+        ast = uop(Ops.SINK, dtypes.void, tuple(stores))
+        return _dense(ast, tuple(self.slots), written)
+
+    def _value(self, entry: Entry) -> UOp:
+        node = entry.node
+        op = node.op
+        if entry in self.offsets:
+            return self._load(entry)
+        if op is Ops.IOTA:
+            return fold.number(self._final(entry.index[node.arg[1]]), node.dtype)
+        if op is Ops.IVALUE:
+            return fold.number(node.src[0], node.dtype)
+        if op is Ops.CONST:
+            return node
+        values = [masks.masked(self._of(e), self._final(mask), self.known) for e, mask in entry.src]
+        if op in ELEMENTWISE:
+            return fold.alu(op, node.dtype, tuple(values))
+        if op is Ops.REDUCE:
+            if not values:
+                return fold.identity(node.arg[0], node.dtype)
+            ranges = self.ranges[entry.ranges] if entry.ranges else ()
+            return fold.combine(node.arg[0], values[0], ranges, self._ranges_used(values[0]) if ranges else 0)
+        if op is Ops.GATHER:
+            return values[0] if values else const(0, node.dtype)
+        assert op in _ALIAS, op
+        return values[0]
+
+    @staticmethod
+    def _of(entry: Entry) -> UOp:
+        assert entry.value is not None
+        return entry.value
+
+    def _load(self, entry: Entry) -> UOp:
+        ref, at = self.offsets[entry]
+        mask = self._final(entry.mask)
+        if mask is sy.FALSE:
+            return const(0, ref.dtype)
+        slot = self.slots.setdefault(ref, len(self.slots))
+        src = (uop(Ops.BUFFER, ref.dtype, (), slot), self._final(at))
+        return uop(Ops.LOAD, ref.dtype, src if mask is sy.TRUE else (*src, mask))
+
+    def _ranges_used(self, x: UOp) -> int:
+        """Return the numbers of the free ranges under a value, as a bit set."""
+        found = self.uses.get(x)
+        if found is None:
+            for node in unknown_under(x, self.uses):
+                bits = 1 << node.arg[0] if node.op is Ops.RANGE else 0
+                for s in node.src:
+                    bits |= self.uses[s]
+                if node.op is Ops.REDUCE:
+                    for number in node.arg[1]:
+                        bits &= ~(1 << number)
+                self.uses[node] = bits
+            found = self.uses[x]
+        return found
+
+
+def _occurrences(roots: Iterable[UOp]) -> tuple[set[UOp], list[dict[UOp, int]]]:
+    """Return the ranges that stand alone somewhere, and the coefficients of each sum."""
+    alone: set[UOp] = set()
+    sums: list[dict[UOp, int]] = []
+    seen: set[UOp] = set()
+    stack = list(roots)
+    alone.update([x for x in stack if x.op is Ops.RANGE])
+    while stack:
+        x = stack.pop()
+        if x in seen:
+            continue
+        seen.add(x)
+        if x.op is Ops.SUM:
+            sums.append(dict(zip(x.src, x.arg[0], strict=True)))
+        else:
+            alone.update([s for s in x.src if s.op is Ops.RANGE])
+        stack += x.src
+    return alone, sums
+
+
+def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> ScheduleItem:
+    """Return the item; when folding made loads or ranges vanish, number the rest anew."""
+    nodes = postorder((ast,))
+    used = {n.arg for n in nodes if n.op is Ops.BUFFER}
+    numbers = sorted(n.arg[0] for n in nodes if n.op is Ops.RANGE)
+    if len(used) == len(refs) and (not numbers or numbers[-1] == len(numbers) - 1):
+        return ScheduleItem(ast, refs, written)
+    slots = {slot: i for i, slot in enumerate(sorted(used))}
+    ranges = {number: i for i, number in enumerate(numbers)}
+    new: dict[UOp, UOp] = {}
+    env = {n: sy.loop(ranges[n.arg[0]], n.arg[1]) for n in nodes if n.op is Ops.RANGE}
+    for n in nodes:
+        src = tuple([new[s] for s in n.src])
+        if n.op is Ops.RANGE:
+            new[n] = env[n]
+        elif n.op is Ops.BUFFER:
+            new[n] = uop(Ops.BUFFER, n.dtype, (), slots[n.arg])
+        elif n.op is Ops.REDUCE:
+            new[n] = uop(n.op, n.dtype, src, (n.arg[0], tuple([ranges[r] for r in n.arg[1]])))
+        elif n.op in sy.REBUILD:
+            new[n] = sy.REBUILD[n.op](n, list(src))
+        else:
+            new[n] = uop(n.op, n.dtype, src, n.arg)
+    return ScheduleItem(new[ast], tuple([refs[slot] for slot in slots]), tuple([slots[s] for s in written]))

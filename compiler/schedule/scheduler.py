@@ -1,0 +1,164 @@
+"""Tensor graphs to kernels, in an order that respects what each reads and writes."""
+
+from __future__ import annotations
+
+import gc
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from compiler.ir.ops import Ops
+from compiler.schedule.draft import Kernel, Limits, param_of
+from compiler.schedule.empties import without_empties
+from compiler.schedule.fusion import Grouping
+from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
+from compiler.schedule.lower import Buffers, assigned_place, lower
+from compiler.schedule.split import split_reductions
+from hcq.config import config
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from compiler.ir.uop import UOp
+    from compiler.schedule.draft import Entry
+
+__all__ = ["BufRef", "Limits", "OutRef", "ParamRef", "ScheduleItem", "TempRef", "schedule"]
+
+_DEFAULT = Limits()
+
+
+def schedule(
+    outputs: Sequence[UOp], *, limits: Limits = _DEFAULT, verify: bool | None = None
+) -> list[ScheduleItem]:
+    """Return the kernels that compute the outputs, in an order in which they may run.
+
+    Output number i is stored to OutRef(i), whole and row-major; an ASSIGN stores in place instead and has no
+    OutRef. An output without elements needs no kernel. `verify` checks the graph and every kernel; by default
+    when DEBUG is set.
+    """
+    if verify is None:
+        verify = config().debug > 0
+    if verify:
+        from compiler.ir.verify import verify_tensor  # noqa: PLC0415 - loaded only when asked for
+
+        for output in outputs:
+            verify_tensor(output)
+    with _no_collector():
+        items = _schedule(outputs, limits)
+    if verify:
+        from compiler.ir.verify import verify_kernel  # noqa: PLC0415 - loaded only when asked for
+
+        for item in items:
+            verify_kernel(item.ast)
+    return items
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Keep Python's collector off: nodes form no cycles, and a full pass over them costs much."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
+    outputs = split_reductions(without_empties(outputs), limits)
+    grouping = Grouping([output for output in outputs if 0 not in output.shape], limits)
+    in_place = _assign_in_place(grouping)
+    kernels = _ordered(grouping)
+    refs: dict[UOp, tuple[BufRef, ...]] = {}
+    for n, output in enumerate(outputs):
+        if output.op is not Ops.ASSIGN:
+            refs[output] = (*refs.get(output, ()), OutRef(n, output.dtype, output.shape))
+    temps = 0
+    for kernel in kernels:
+        for fact, _ in kernel.stores:
+            node = fact.node
+            if node not in refs and node not in in_place and kernel.copies is not node:
+                refs[node] = (TempRef(temps, node.dtype, node.shape),)
+                temps += 1
+    buffers = Buffers(refs, in_place)
+    return _alive([lower(kernel, buffers) for kernel in kernels])
+
+
+# -- order -----------------------------------------------------------------------------------------
+def _ordered(grouping: Grouping) -> list[Kernel]:
+    """Sort kernels by the longest way that leads to them, so that what may run together stands together.
+
+    A kernel that waits for nothing (the cast of a weight) comes just before its first user, to keep buffers
+    short-lived.
+    """
+    edges = grouping.edges
+    level = [0] * len(edges)
+    waits = [False] * len(edges)
+    for number in sorted(range(len(edges)), key=lambda i: -grouping.down[i].bit_count()):
+        for user in edges[number]:
+            level[user] = max(level[user], level[number] + 1)
+            waits[user] = True
+    for number, users in enumerate(edges):
+        if users and not waits[number]:
+            level[number] = min([level[user] for user in users]) - 1
+    return sorted(grouping.kernels, key=lambda k: (level[k.number], -k.number))
+
+
+def _alive(items: list[ScheduleItem]) -> list[ScheduleItem]:
+    """Drop kernels whose results nobody reads, which folding can cause."""
+    wanted: set[BufRef] = set()
+    kept: list[ScheduleItem] = []
+    for item in reversed(items):
+        if any(not isinstance(ref, TempRef) or ref in wanted for ref in item.writes):
+            wanted.update(item.bufs)
+            kept.append(item)
+    kept.reverse()
+    return kept
+
+
+# -- in-place assignment ---------------------------------------------------------------------------
+def _assign_in_place(grouping: Grouping) -> set[UOp]:
+    """Order readers of old contents before each ASSIGN, and return the ASSIGNs that can store in place.
+
+    The others get a temporary buffer and a copy that runs after all readers: where the kernel reads its
+    target at other places than it writes, or where a reader of the old contents needs the new ones too.
+    """
+    assigns = [(k, fact.node) for k in grouping.kernels for fact, _ in k.stores if fact.node.op is Ops.ASSIGN]
+    if not assigns:
+        return set()
+    readers: dict[int, list[Entry]] = {}
+    for kernel in grouping.kernels:
+        for (node, _, _), entry in kernel.entries.items():
+            if node.op is Ops.PARAM:
+                readers.setdefault(node.arg[0], []).append(entry)
+    in_place: set[UOp] = set()
+    writers: dict[int, list[tuple[Kernel, UOp]]] = {}
+    assigns.sort(key=lambda pair: -grouping.down[pair[0].number].bit_count())
+    for kernel, assign in assigns:
+        slot = param_of(assign).arg[0]
+        old = dict.fromkeys([e.kernel for e in readers.get(slot, ()) if e.kernel is not kernel])
+        newer = dict.fromkeys([k for k, _ in writers.get(slot, ()) if k is not kernel])
+        for _, earlier in writers.get(slot, ()):
+            if earlier in in_place:
+                newer.update(
+                    dict.fromkeys([e.kernel for e in grouping.facts.of[earlier].entries if e.loaded])
+                )
+        before = [*old, *newer]
+        late = any(k is kernel or grouping.must_precede(kernel, k) for k in before)
+        if late or _reads_elsewhere(kernel, assign, readers.get(slot, ())):
+            writer = grouping.copy_kernel(assign)
+            grouping.order_after(kernel, writer)
+        else:
+            writer = kernel
+            in_place.add(assign)
+        for k in before:
+            grouping.order_after(k, writer)
+        writers.setdefault(slot, []).append((writer, assign))
+    return in_place
+
+
+def _reads_elsewhere(kernel: Kernel, assign: UOp, readers: Sequence[Entry]) -> bool:
+    """Whether a kernel reads the buffer that it assigns at another place than it stores to."""
+    ref, at = assigned_place(assign, kernel.index_of(assign.shape))
+    own = Buffers({}, ())
+    return any(own.load(e.node, e.index) != (ref, at) for e in readers if e.kernel is kernel)

@@ -1,0 +1,68 @@
+"""Large reductions to few elements, cut in two: first many partial results, then those.
+
+One kernel could share such a reduction among workers only by synchronising them. How it is cut depends on the
+shape alone, so the rounding of a sum never depends on the number of workers.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING
+
+from compiler.ir import graph
+from compiler.ir.ops import Ops
+from compiler.ir.serialize import postorder
+from compiler.ir.uop import UOp, uop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from compiler.schedule.draft import Limits
+
+_PARTS = 256
+_LEAST = 1024
+"""Elements that a partial result combines at least, where the reduction is long enough."""
+
+
+def split_reductions(outputs: Sequence[UOp], limits: Limits) -> list[UOp]:
+    """Return the outputs with every large reduction to few elements cut in two."""
+    order = postorder(outputs)
+    cuts = {x: cut for x in order if x.op is Ops.REDUCE and (cut := _cut(x, limits)) is not None}
+    if not cuts:
+        return list(outputs)
+    new: dict[UOp, UOp] = {}
+    for x in order:
+        src = tuple([new[s] for s in x.src])
+        node = x if all(a is b for a, b in zip(src, x.src, strict=True)) else uop(x.op, x.dtype, src, x.arg)
+        cut = cuts.get(x)
+        new[x] = node if cut is None else _in_two(node, *cut)
+    return [new[x] for x in outputs]
+
+
+def _cut(x: UOp, limits: Limits) -> tuple[int, int] | None:
+    """Return the axis to cut and the number of parts, or None when the reduction stays whole."""
+    shape = x.src[0].shape
+    axes = x.arg[1]
+    if not shape or prod(x.shape) >= limits.few_rows:
+        return None
+    length = prod([shape[a] for a in axes])
+    if length < limits.split:
+        return None
+    most = min(_PARTS, max(2, length // _LEAST))
+    parts, axis = max([(_divisor(shape[a], most), -a) for a in axes])
+    return (-axis, parts) if parts > 1 else None
+
+
+def _divisor(n: int, most: int) -> int:
+    """Return the largest divisor of n that is at most `most`."""
+    return next(d for d in range(min(n, most), 0, -1) if n % d == 0)
+
+
+def _in_two(x: UOp, axis: int, parts: int) -> UOp:
+    """Cut one reduced axis into (parts, rest), reduce all but the parts, then the parts."""
+    source = x.src[0]
+    op, axes = x.arg
+    shape = source.shape
+    cut = graph.reshape(source, (*shape[:axis], parts, shape[axis] // parts, *shape[axis + 1 :]))
+    partial = graph.reduce(cut, op, [a + (a >= axis) for a in axes])
+    return graph.reduce(graph.contiguous(partial), op, (axis - sum(1 for a in axes if a < axis),))

@@ -1,0 +1,1 @@
+"""NVIDIA targets: PTX by LLVM, assembled to cubins."""

@@ -1,0 +1,135 @@
+"""NVIDIA targets: LLVM writes PTX, `compiler.targets.nvptx.assembler` assembles it.
+
+Lanes are threads, so kernels are scalar code.
+
+Parameters are passed by value in the order of the argument block: a pointer a buffer, then an i64 a variable.
+An arch is a row of the table; LLVM dies on what an arch lacks, so nothing here goes beyond what every row
+has.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from compiler import llvm
+from compiler.codegen.llvm_ir import Dialect
+from compiler.targets.base import Target
+from compiler.targets.nvptx import float_division, int_division, sqrt
+from hcq.errors import UnsupportedError
+
+ROWS = {
+    # arch: (multiprocessors of its largest device, gigahertz, bytes a nanosecond of one multiprocessor)
+    "sm_80": (108, 1.4, 14.0),
+    "sm_86": (84, 1.7, 11.0),
+    "sm_89": (128, 2.2, 7.5),
+    "sm_90": (132, 1.7, 30.0),
+    "sm_90a": (132, 1.7, 30.0),
+    "sm_100a": (148, 1.8, 50.0),
+    "sm_120a": (170, 2.2, 10.0),
+}
+"""Known archs; the figures only steer the cost model."""
+THREADS = 256
+WARP = 32
+SHARED_SPACE = 3
+
+_FOOTER = """
+declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()
+declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()
+declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)
+declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)
+attributes #0 = { nounwind "nvvm.maxntid"="THREADS" "no-jump-tables"="true" }
+!0 = !{i32 1}"""
+
+
+def _entry(name: str, pointers: int, variables: int) -> str:
+    parts = [f"ptr addrspace(1) %p{k}" for k in range(pointers)] + [
+        f"i64 %n{k}.value" for k in range(variables)
+    ]
+    return f"define ptx_kernel void @{name}({', '.join(parts)}) #0 {{\nentry:"
+
+
+def _special(name: str, register: str) -> list[str]:
+    """A special register, zero-extended."""
+    return [
+        f"  {register}.narrow = call i32 @llvm.nvvm.read.ptx.sreg.{name}()",
+        f"  {register} = zext i32 {register}.narrow to i64",
+    ]
+
+
+def _exchange(register: str, word: str, distance: int, threads: int) -> str:
+    """The butterfly exchange: mask of the threads that take part, word, distance, last lane."""
+    members = -1 if threads == WARP else (1 << threads) - 1
+    words = f"i32 {members}, i32 {word}, i32 {distance}, i32 {WARP - 1}"
+    return f"{register} = call i32 @llvm.nvvm.shfl.sync.bfly.i32({words})"
+
+
+EXPANSIONS = {
+    ("fdiv", "float32"): float_division.divide_float32,
+    ("fdiv", "float64"): float_division.divide_float64,
+    ("sqrt", "float32"): sqrt.root_float32,
+    ("sqrt", "float64"): sqrt.root_float64,
+    ("udiv", "uint64"): int_division.divide_unsigned,
+    ("sdiv", "int64"): int_division.divide_signed,
+}
+"""What the assembler would call a helper for, and link it in: a call stack, relocations and more registers.
+
+Its division of 32-bit integers has no call."""
+
+DIALECT = Dialect(
+    entry=_entry,
+    pointer=lambda number, register: [f"  {register} = addrspacecast ptr addrspace(1) %p{number} to ptr"],
+    variable=lambda number, _pointers, register: [f"  {register} = add i64 %n{number}.value, 0"],
+    group=lambda axis, register: _special(f"ctaid.{'xyz'[axis]}", register),
+    thread=lambda axis, register: _special(f"tid.{'xyz'[axis]}", register),
+    barrier="call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
+    exchange=_exchange,
+    shared_space=SHARED_SPACE,
+    expansions=EXPANSIONS,
+    footer=_FOOTER,
+)
+
+
+def ptx(ir: str, machine: llvm.Machine, level: int) -> str:
+    """The PTX of a kernel."""
+    return llvm.emit_assembly(ir, machine, level=level)
+
+
+def _emit(ir: str, machine: llvm.Machine, level: int) -> bytes:
+    from compiler.targets.nvptx.assembler import assemble  # noqa: PLC0415  # loads the assembler
+
+    return assemble(ptx(ir, machine, level), machine.cpu)
+
+
+def _machine(arch: str) -> llvm.Machine:
+    return llvm.Machine("nvptx64-nvidia-cuda", arch)
+
+
+@functools.cache
+def target(arch: str) -> Target:
+    """The row of an arch; UnsupportedError when it is not in the table."""
+    from compiler.targets.nvptx.assembler import identity  # noqa: PLC0415  # only who compiles for NVIDIA pays for it
+
+    row = ROWS.get(arch)
+    if row is None:
+        raise UnsupportedError(f"no compiler target for {arch!r}; NVIDIA archs known are {', '.join(ROWS)}")
+    processors, gigahertz, bandwidth = row
+    return Target(
+        arch=arch,
+        dialect=DIALECT,
+        machine=functools.partial(_machine, arch),
+        vector_bytes=4 * THREADS,
+        registers=96,
+        fma_per_cycle=0.5,
+        loads_per_cycle=0.125,
+        gigahertz=gigahertz,
+        bytes_per_ns=bandwidth,
+        l1_bytes=128 << 10,
+        l2_bytes=40 << 20,
+        cores=processors,
+        gathers=True,
+        threads=THREADS,
+        warp=WARP,
+        may_abort=True,
+        settings=identity(),
+        emit=_emit,
+    )

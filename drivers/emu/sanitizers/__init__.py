@@ -1,0 +1,1 @@
+"""Sanitizers of emulated kernels: races, uninitialised reads, divergent barriers."""

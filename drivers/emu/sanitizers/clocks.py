@@ -1,0 +1,83 @@
+"""Vector clocks of a workgroup's warps: what each knows of the others, and the shadow memory that holds them.
+
+Behind the clocks lie the cells of shared memory, one a byte (`shadow_shared`).
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.simt.state import BARRIERS, GROUP, THREAD, WARP
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code, Value
+
+FENCES = BARRIERS
+"""The row of clocks that fences join."""
+CELL = 32
+"""Bytes of shadow of a byte of shared memory: stamps of a writer and of two readers, then where each did it."""
+PLACES = 16
+"""Where the places of a cell begin, in the order of their stamps."""
+STRONG_CLOCK = 1 << 23
+CLOCK = STRONG_CLOCK - 1
+
+
+def clocks_bytes(warps: int) -> int:
+    """Return the bytes that the clocks of a workgroup take."""
+    return -(-4 * warps * (warps + BARRIERS + 1) // 8) * 8
+
+
+def warps_of(c: Code, group: Value) -> Value:
+    """Return how many warps a workgroup has."""
+    return THREAD.load(c, GROUP.load(c, group, "thread"), "warps")
+
+
+def clock(c: Code, group: Value, row: Value, column: Value) -> Value:
+    """Return where one component of a clock lies; rows behind the warps' are those of barriers and of fences."""
+    warps = warps_of(c, group)
+    at = c.op("add", c.op("mul", row, warps), column)
+    return c.gep(GROUP.load(c, group, "shadow"), c.op("shl", c.resize(at, 64), 2))
+
+
+def cells(c: Code, group: Value) -> Value:
+    """Return where the cells of shared memory begin."""
+    warps = warps_of(c, group)
+    size = c.op("shl", c.op("mul", warps, c.op("add", warps, BARRIERS + 1)), 2)
+    size = c.op("and", c.op("add", size, 7), ~7)
+    return c.gep(GROUP.load(c, group, "shadow"), c.resize(size, 64))
+
+
+def join(lib: Library) -> str:
+    """`emu.join(group, to, from)`: make one row of clocks know all that another knows."""
+
+    def body(c: Code, group: Value, to: Value, source: Value) -> None:
+        with c.count(warps_of(c, group)) as column:
+            here, there = clock(c, group, to, column), clock(c, group, source, column)
+            c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
+        c.ret()
+
+    return lib.define("emu.join", "void", {"group": "ptr", "to": "i32", "source": "i32"}, body, core=True)
+
+
+def tick(c: Code, group: Value, index: Value) -> None:
+    """Let a warp begin a new stretch of its time."""
+    at = clock(c, group, index, index)
+    c.store(c.op("and", c.op("add", c.load("i32", at), 1), CLOCK), at)
+
+
+def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Value) -> None:
+    """A warp arrives at a barrier: the barrier learns what it knows."""
+    if not lib.checks.shared_races:
+        return
+    index = WARP.load(c, warp, "index")
+    c.call(join(lib), "void", group, c.op("add", number, warps_of(c, group)), index)
+    tick(c, group, index)
+
+
+def warp_released(lib: Library, c: Code, thread: Value, group: Value, number: Value, index: Value) -> None:
+    """A warp leaves a barrier: it learns what the barrier knows."""
+    if lib.checks.shared_races:
+        c.call(join(lib), "void", group, index, c.op("add", number, THREAD.load(c, thread, "warps")))

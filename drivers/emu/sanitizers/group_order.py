@@ -1,0 +1,151 @@
+"""Order between workgroups: who has released when, and whose strong writes each has seen, as in a vector clock.
+
+A row for each workgroup says how far it has seen the others: up to which of their strong writes (`known`). It learns by
+observing one, where it reads strongly what another wrote so, or replaces it: then it learns what that one knew,
+too. A release is passed on by strong writes that come after it, so that it is known to those who have seen
+one. What has order here may not have it on hardware: a release in another thread of the workgroup counts, a
+read that comes before the acquire counts as one through it, and what a writer learned since its write is
+passed on. The other way about there are no such gaps: what has none here has none.
+
+Above a number of workgroups they share one row, and what one has seen all have.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.emu.simt.addresses import search
+from drivers.emu.simt.findings import i32
+from drivers.emu.simt.state import GROUP, LAUNCH, MAP_ENTRY, RELEASE, RELEASE_BYTES, THREAD, WARP
+from drivers.emu.simt.vector import Spilled, Value
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code
+
+STRONG_PARTY: Final = 1 << 31
+"""Set in the number of a workgroup, from 1, that accessed a dword strongly."""
+_MOST_ROWS: Final = 1024
+
+
+def known_bytes(groups: int) -> tuple[int, int]:
+    """Return how many bytes the rows of a launch take, and how many lie between two of them."""
+    return (4 * groups * groups, 4 * groups) if groups <= _MOST_ROWS else (4 * groups, 0)
+
+
+def tick(c: Code, thread: Value) -> Value:
+    """Return a new time of the launch, as i32."""
+    sequence = LAUNCH.address(c, THREAD.load(c, thread, "launch"), "sequence")
+    return c.resize(c.op("add", c.let("i64", f"atomicrmw add {sequence}, i64 1 seq_cst"), 1), 32)
+
+
+def meet(c: Code, group: Value, what: str) -> None:
+    """Note that a workgroup releases ("released"), acquires ("acquired") or both ("fenced") now."""
+    thread = GROUP.load(c, group, "thread")
+    now = tick(c, thread)
+    if what != "acquired":
+        log = _release_of(c, thread, GROUP.load(c, group, "index"))
+        c.store(c.load("i32", c.gep(log, RELEASE["last"])), c.gep(log, RELEASE["before"]))
+        c.store(now, c.gep(log, RELEASE["last"]))
+    if what != "released":
+        GROUP.store(c, group, "acquired", now)
+    if what == "fenced":
+        GROUP.store(c, group, "fenced", 1)
+
+
+def unordered(c: Code, thread: Value, me: Value, other: Value, when: Value, acquired: Value) -> Value:
+    """Whether what a workgroup did at a time need not be seen by one (`me`) that last acquired at `acquired`.
+
+    Of many releases since, only the last two are known: an earlier one may have been in time.
+    """
+    log = _release_of(c, thread, other)
+    last, before = (c.load("i32", c.gep(log, RELEASE[name])) for name in ("last", "before"))
+    reached = c.intrinsic("umin", c.load("i32", _known(c, thread, me, other)), acquired)
+    never = c.op("or", c.icmp("ule", last, when), c.icmp("ule", reached, when))
+    late = c.op("and", c.icmp("ule", before, when), c.icmp("ugt", last, reached))
+    return c.op("or", never, late)
+
+
+def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value) -> None:
+    """Enter a strong write of a workgroup in the cell of a dword; it learns of the strong write that it replaces.
+
+    Whoever finds it there finds that learned: a read that follows must not come to less.
+    """
+    now = c.resize(tick(c, thread), 64)
+    mine = c.op("or", c.op("shl", now, 32), c.resize(c.op("or", c.op("add", me, 1), STRONG_PARTY), 64))
+    again, done = c.fresh("again"), c.fresh("done")
+    c.jump(again)
+    c.label(again)
+    before = c.load("i64", cell, volatile=True)
+    _learn_from(lib, c, thread, me, before)
+    pair = c.let("{ i64, i1 }", f"cmpxchg {cell}, {before}, {mine} seq_cst seq_cst, align 8")
+    c.branch(c.let("i1", f"extractvalue {pair}, 1"), done, again)
+    c.label(done)
+
+
+def observe(lib: Library) -> str:
+    """`emu.observe(warp, addresses, mask, size)`: a workgroup has read strongly; it learns of the strong writes there."""
+
+    def body(c: Code, warp: Value, addresses: Value, mask: Value, size: Value) -> None:
+        thread = WARP.load(c, warp, "thread")
+        me = GROUP.load(c, WARP.load(c, warp, "group"), "index")
+        all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
+        some = c.icmp("ne", THREAD.load(c, thread, "map_count"), 0)
+        with c.when(some), c.each_lane(mask) as lane:
+            entry = c.call(search(lib), "ptr", thread, all_in.get(lane))
+            offset = c.op("sub", all_in.get(lane), MAP_ENTRY.load(c, entry, "start"))
+            length, shadow = MAP_ENTRY.load(c, entry, "size"), MAP_ENTRY.load(c, entry, "touched")
+            inside = c.op(
+                "and", c.icmp("ult", offset, length), c.icmp("ule", c.op("add", offset, size64), length)
+            )
+            with (
+                c.when(c.op("and", inside, c.icmp("ne", shadow, 0))),
+                c.count(c.intrinsic("umax", c.op("lshr", size, 2), i32(1))) as dword,
+            ):
+                at = c.op("shl", c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64)), 5)
+                cell = c.let("ptr", f"inttoptr {c.op('add', shadow, at)} to ptr")
+                _learn_from(lib, c, thread, me, c.load("i64", cell, volatile=True))
+        c.ret()
+
+    parameters = {"warp": "ptr", "addresses": lib.v("i64"), "mask": lib.mask, "size": "i32"}
+    return lib.define("emu.observe", "void", parameters, body)
+
+
+def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value) -> None:
+    """Learn of the write that a cell tells, if it is a strong one."""
+    party = c.resize(written, 32)
+    other = c.op("sub", c.op("and", party, STRONG_PARTY - 1), 1)
+    with c.when(c.op("and", c.icmp("slt", party, 0), c.icmp("ne", other, me))):
+        c.call(_learn(lib), "void", thread, me, other, c.resize(c.op("lshr", written, 32), 32))
+
+
+def _learn(lib: Library) -> str:
+    """`emu.learn(thread, me, other, when)`: know of another's strong write at a time, and what the other knows."""
+
+    def body(c: Code, thread: Value, me: Value, other: Value, when: Value) -> None:
+        at = _known(c, thread, me, other)
+        own_rows = c.icmp("ne", THREAD.load(c, thread, "known_step"), 0)
+        with c.when(c.icmp("ult", c.load("i32", at), when)):
+            with c.when(own_rows), c.count(THREAD.load(c, thread, "groups")) as one:
+                here, there = (_known(c, thread, row, one) for row in (me, other))
+                c.store(c.intrinsic("umax", c.load("i32", here), c.load("i32", there)), here)
+            c.let("i32", f"atomicrmw umax {at}, {when} seq_cst")
+        c.ret()
+
+    parameters = {"thread": "ptr", "me": "i32", "other": "i32", "when": "i32"}
+    return lib.define("emu.learn", "void", parameters, body, core=True)
+
+
+def _known(c: Code, thread: Value, row: Value, column: Value) -> Value:
+    """Return where it stands how far one workgroup has seen another."""
+    first = c.op("mul", c.resize(row, 64), c.resize(THREAD.load(c, thread, "known_step"), 64))
+    at = c.op("add", first, c.op("shl", c.resize(column, 64), 2))
+    return c.gep(THREAD.load(c, thread, "known"), at)
+
+
+def _release_of(c: Code, thread: Value, number: Value) -> Value:
+    """Return where a workgroup's `state.RELEASE` lies."""
+    log = THREAD.load(c, thread, "releases")
+    return c.gep(log, c.op("mul", c.resize(number, 64), RELEASE_BYTES))

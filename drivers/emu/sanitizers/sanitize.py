@@ -1,0 +1,173 @@
+"""Opt-in checks in generated code: races, reads of memory nobody wrote, barriers that part of a warp reaches.
+
+What is remembered of shared memory is in `shadow_shared`, of global memory in `shadow_global`; who knows
+what of whom, in `clocks` for warps and in `group_order` for workgroups. Memory the CPU cannot write
+(`Mapping.tracked`) and shared memory remember which bytes were written. What is off costs nothing: no code is
+made for it.
+"""
+
+# ruff: noqa: PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.emu.sanitizers import clocks, group_order
+from drivers.emu.sanitizers.shadow_global import watch_global
+from drivers.emu.sanitizers.shadow_shared import COPY, LANDED, watch_shared
+from drivers.emu.simt.addresses import split_generic
+from drivers.emu.simt.findings import i32
+from drivers.emu.simt.state import GROUP, THREAD, WARP
+from drivers.emu.simt.vector import Value
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library, Sanitizers
+    from drivers.emu.simt.vector import Code
+    from drivers.emu.simt.warp_function import WarpFunction
+
+
+def shadow_bytes(checks: Sanitizers, warps: int, shared: int) -> int:
+    """Return the bytes of shadow that a resident workgroup needs."""
+    wanted = checks.shared_races or checks.uninitialised
+    return clocks.clocks_bytes(warps) + clocks.CELL * shared if wanted else 0
+
+
+def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
+    """Clear the shadow of a workgroup and start its warps' clocks."""
+    if not (lib.checks.shared_races or lib.checks.uninitialised):
+        return
+    warps = THREAD.load(c, thread, "warps")
+    first = clocks.cells(c, group)
+    length = c.op("mul", c.resize(THREAD.load(c, thread, "shared_bytes"), 64), clocks.CELL)
+    shadow = GROUP.load(c, group, "shadow")
+    for at, size in (
+        (
+            shadow,
+            c.op("sub", c.let("i64", f"ptrtoint {first} to i64"), c.let("i64", f"ptrtoint {shadow} to i64")),
+        ),
+        (first, length),
+    ):
+        c.call("llvm.memset.p0.i64", "void", at, Value("i8", "0"), size, Value("i1", "false"))
+    with c.count(warps) as index:
+        c.store(i32(1), clocks.clock(c, group, index, index))
+
+
+def _ordered(lib: Library, what: str, *, wide: bool) -> str:
+    """`emu.WHAT(warp)`: publish what a warp did ("released"), learn what others did ("acquired"), or both.
+
+    `wide`: to and from other workgroups, too.
+    """
+
+    def body(c: Code, warp: Value) -> None:
+        group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "index")
+        if lib.checks.shared_races:
+            row = c.op("add", clocks.warps_of(c, group), clocks.FENCES)
+            if what != "acquired":
+                c.call(clocks.join(lib), "void", group, row, index)
+            if what != "released":
+                c.call(clocks.join(lib), "void", group, index, row)
+            if what != "acquired":
+                clocks.tick(c, group, index)
+        if lib.checks.global_races and wide:
+            group_order.meet(c, group, what)
+        c.ret()
+
+    return lib.define(f"emu.{what}" + ("" if wide else ".narrow"), "void", {"warp": "ptr"}, body)
+
+
+def _order(wf: WarpFunction, what: str, *, wide: bool) -> None:
+    if wf.lib.checks.shared_races or (wf.lib.checks.global_races and wide):
+        wf.c.call(_ordered(wf.lib, what, wide=wide), "void", wf.warp)
+
+
+def fenced(wf: WarpFunction, *, wide: bool) -> None:
+    """The kernel executes a fence; `wide`: other workgroups are in its scope."""
+    _order(wf, "fenced", wide=wide)
+
+
+def released(wf: WarpFunction, *, wide: bool) -> None:
+    """What the kernel did so far is seen by those who acquire from now on."""
+    _order(wf, "released", wide=wide)
+
+
+def publish(lib: Library, c: Code, warp: Value) -> None:
+    """Append that what a warp did so far is seen by the others of its workgroup that acquire from now on."""
+    if lib.checks.shared_races:
+        c.call(_ordered(lib, "released", wide=False), "void", warp)
+
+
+def acquired(wf: WarpFunction, *, wide: bool) -> None:
+    """The kernel sees what was released before."""
+    _order(wf, "acquired", wide=wide)
+
+
+def after_atomic(wf: WarpFunction, space: str) -> None:
+    """The kernel executed an atomic: one that follows a fence acquires."""
+    if wf.lib.checks.global_races and space != "shared":
+        with wf.c.when(wf.c.icmp("ne", wf.of_group("fenced"), 0)):
+            group_order.meet(wf.c, wf.group, "acquired")
+
+
+def observed(wf: WarpFunction, space: str, address: Value, size: int) -> None:
+    """The kernel has read strongly, beyond the workgroup's scope: it may have seen what others wrote so."""
+    if not wf.lib.checks.global_races or space not in ("global", "generic"):
+        return
+    c, lanes = wf.c, wf.active
+    if space == "generic":
+        for part in ("shared", "local"):
+            _, inside = split_generic(wf.lib, c, wf.warp, address, part)
+            lanes = c.op("and", lanes, c.not_(c.mask_bits(inside)))
+    c.call(group_order.observe(wf.lib), "void", wf.warp, address, lanes, i32(size))
+
+
+def partial_barrier(wf: WarpFunction, site: int) -> None:
+    """The kernel is at a barrier that all lanes of a warp must reach together."""
+    if wf.lib.checks.partial_barriers:
+        away = wf.c.op("and", wf.live, wf.c.not_(wf.active))
+        with wf.c.when(wf.c.icmp("ne", away, 0), likely=False):
+            wf.report(ReportKind.PARTIAL_BARRIER, site, away)
+
+
+def watch(
+    lib: Library,
+    c: Code,
+    space: str,
+    warp: Value,
+    addresses: Value,
+    mask: Value,
+    site: Value,
+    size: int | Value,
+    access: int,
+) -> None:
+    """Append the checks of one access; its addresses are known to be good or reported."""
+    checks = lib.checks
+    size = i32(size) if isinstance(size, int) else size
+    if space == "generic" and checks.any:
+        offsets, inside = split_generic(lib, c, warp, addresses, "shared")
+        lanes = c.op("and", mask, c.mask_bits(inside))
+        watch(lib, c, "shared", warp, offsets, lanes, site, size, access)
+        _, local = split_generic(lib, c, warp, addresses, "local")
+        rest = c.op("and", c.op("and", mask, c.not_(lanes)), c.not_(c.mask_bits(local)))
+        watch(lib, c, "global", warp, addresses, rest, site, size, access)
+    elif space == "shared" and (checks.shared_races or checks.uninitialised):
+        c.call(watch_shared(lib), "void", warp, addresses, mask, site, size, i32(access))
+    elif space == "global" and checks.shadows:
+        c.call(watch_global(lib), "void", warp, addresses, mask, site, size, i32(access))
+
+
+def copy_begins(
+    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: int | Value
+) -> None:
+    """Append the checks of the shared bytes that an asynchronous copy will write some time."""
+    if lib.checks.shared_races or lib.checks.uninitialised:
+        bytes_ = i32(size) if isinstance(size, int) else size
+        c.call(watch_shared(lib), "void", warp, offsets, mask, site, bytes_, i32(COPY))
+
+
+def copy_landed(
+    lib: Library, c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value
+) -> None:
+    """Append the note that a warp has waited for its copy."""
+    if lib.checks.shared_races or lib.checks.uninitialised:
+        c.call(watch_shared(lib), "void", warp, offsets, mask, site, size, i32(LANDED))

@@ -1,0 +1,190 @@
+"""Shadows of global memory: who last wrote and last read each dword, and which bytes anybody wrote.
+
+An access is a race with that of another workgroup unless the other has released since and then written
+strongly, and this one has seen that write, itself or through others, and acquired (`group_order`). A workgroup
+that has fenced once acquires with each atomic too, as in the "last block" pattern. Strong accesses, whose scope
+is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not judged:
+neighbours may rightly share a dword.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.emu.sanitizers import group_order
+from drivers.emu.sanitizers.group_order import STRONG_PARTY
+from drivers.emu.simt.addresses import ATOMIC, NARROW, READ, STRONG, WRITE, search
+from drivers.emu.simt.findings import i32, tell, watch_parameters
+from drivers.emu.simt.state import GROUP, LAUNCH, MAP_ENTRY, THREAD, WARP
+from drivers.emu.simt.vector import Spilled, Value
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code
+
+RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_at": 24, "storer": 28}
+"""Where a cell of global memory keeps what: parties are numbers of workgroups, from 1, that of a strong access has
+the top bit set (`STRONG_PARTY`); behind `writer` and `reader` lies when. Places are those of the last read, strong
+write and plain store as `race_place` reads them, 0 is none; `storer` is the workgroup of the plain store."""
+_THREAD_BITS = 10
+
+
+def watch_global(lib: Library) -> str:
+    """`emu.watch.global(warp, addresses, mask, site, size, access)`: look at the shadows of each lane's allocation."""
+    checks = lib.checks
+
+    def body(
+        c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
+    ) -> None:
+        thread = WARP.load(c, warp, "thread")
+        all_in, size64 = Spilled(c, addresses), c.resize(size, 64)
+        some = c.icmp("ne", THREAD.load(c, thread, "map_count"), 0)
+        with c.when(some), c.each_lane(mask) as lane:
+            address = all_in.get(lane)
+            entry = c.call(search(lib), "ptr", thread, address)
+            offset = c.op("sub", address, MAP_ENTRY.load(c, entry, "start"))
+            length = MAP_ENTRY.load(c, entry, "size")
+            inside = c.op(
+                "and", c.icmp("ult", offset, length), c.icmp("ule", c.op("add", offset, size64), length)
+            )
+            with c.when(inside):
+                if checks.uninitialised:
+                    _note_initialised(
+                        lib,
+                        c,
+                        warp,
+                        MAP_ENTRY.load(c, entry, "initialised"),
+                        offset,
+                        lane,
+                        site,
+                        size,
+                        access,
+                        address,
+                    )
+                if checks.parties:
+                    told = c.op("or", c.icmp("uge", size, 4), _strong(c, access))
+                    with c.when(told), c.count(c.intrinsic("umax", c.op("lshr", size, 2), i32(1))) as dword:
+                        at = c.op("add", c.op("lshr", offset, 2), c.resize(dword, 64))
+                        _note_party(
+                            lib,
+                            c,
+                            warp,
+                            MAP_ENTRY.load(c, entry, "touched"),
+                            at,
+                            lane,
+                            site,
+                            size,
+                            access,
+                            address,
+                        )
+        c.ret()
+
+    return lib.define("emu.watch.global", "void", watch_parameters(lib, "i64"), body, core=True)
+
+
+def _note_initialised(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    shadow: Value,
+    offset: Value,
+    lane: Value,
+    site: Value,
+    size: Value,
+    access: Value,
+    address: Value,
+) -> None:
+    kind = c.op("and", access, STRONG - 1)
+    with c.when(c.icmp("ne", shadow, 0)), c.count(size) as byte:
+        at = c.let("ptr", f"inttoptr {c.op('add', c.op('add', shadow, offset), c.resize(byte, 64))} to ptr")
+        fresh = c.icmp("eq", c.load("i8", at), 0)
+        with c.when(c.op("and", fresh, c.icmp("ne", kind, WRITE))):
+            tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, address, size, kind, i32(0))
+        with c.when(c.icmp("ne", kind, READ)):
+            c.store(Value("i8", "1"), at)
+
+
+def place_of(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> Value:
+    """Return the word that names an instruction and a thread of its workgroup; it is never 0."""
+    thread = c.op("add", c.op("mul", WARP.load(c, warp, "index"), lib.lanes), lane)
+    return c.op("add", c.op("or", c.op("shl", site, _THREAD_BITS), thread), 1)
+
+
+def race_place(word: int) -> tuple[int, int]:
+    """Return the number of the instruction and the thread of its workgroup that a place of a `RACE_CELL` names."""
+    return (word - 1) >> _THREAD_BITS, (word - 1) & ((1 << _THREAD_BITS) - 1)
+
+
+def _strong(c: Code, access: Value) -> Value:
+    """Whether an access is strong beyond its workgroup."""
+    strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+    return c.op("and", strong, c.icmp("eq", c.op("and", access, NARROW), 0))
+
+
+def _note_party(
+    lib: Library,
+    c: Code,
+    warp: Value,
+    shadow: Value,
+    dword: Value,
+    lane: Value,
+    site: Value,
+    size: Value,
+    access: Value,
+    address: Value,
+) -> None:
+    group = WARP.load(c, warp, "group")
+    thread = WARP.load(c, warp, "thread")
+    launch = THREAD.load(c, thread, "launch")
+    now, acquired = (
+        c.resize(LAUNCH.load(c, launch, "sequence"), 32),
+        c.resize(GROUP.load(c, group, "acquired"), 32),
+    )
+    index = GROUP.load(c, group, "index")
+    me = c.op("add", index, 1)
+    kind, strong = c.op("and", access, STRONG - 1), _strong(c, access)
+    writes = c.icmp("ne", kind, READ)
+    mine = c.op("or", me, c.select(strong, c.const("i32", STRONG_PARTY), i32(0)))
+    cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 5))} to ptr")
+    lanes_before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
+    flat = c.op("add", lanes_before, c.resize(lane, 32))
+    place = c.op("add", c.op("or", c.op("shl", site, _THREAD_BITS), flat), 1)
+
+    def part(name: str) -> Value:
+        return c.gep(cell, RACE_CELL[name])
+
+    def judge(at: int) -> None:
+        if not lib.checks.global_races:
+            return
+        other, when = c.load("i32", c.gep(cell, at)), c.load("i32", c.gep(cell, at + 4))
+        party = c.op("and", other, STRONG_PARTY - 1)
+        foreign = c.op("and", c.icmp("ne", party, 0), c.icmp("ne", party, me))
+        both = c.op("and", strong, c.icmp("slt", other, 0))
+        quiet = c.op("or", both, c.icmp("ult", size, 4))
+        with c.when(c.op("and", foreign, c.not_(quiet))):
+            number = c.op("sub", party, 1)
+            with c.when(group_order.unordered(c, thread, index, number, when, acquired)):
+                tell(lib, c, warp, ReportKind.GLOBAL_RACE, site, lane, address, size, kind, number)
+
+    with c.when(c.icmp("ne", shadow, 0)):
+        judge(0)
+        with c.when(writes):
+            judge(8)
+            with c.when(strong):
+                if lib.checks.global_races:
+                    group_order.publish(lib, c, thread, index, cell)
+                else:
+                    c.store(mine, cell)
+                c.store(place, part("atomic_at"))
+            with c.otherwise(strong):
+                c.store(mine, cell)
+                c.store(now, c.gep(cell, 4))
+                c.store(place, part("stored_at"))
+                c.store(me, part("storer"))
+        with c.otherwise(writes):
+            c.store(mine, c.gep(cell, 8))
+            c.store(now, c.gep(cell, 12))
+            c.store(place, part("read_at"))

@@ -1,0 +1,101 @@
+"""Shadows of shared memory: each byte remembers its last writer and two readers with their clocks.
+
+An access is a race when the other party's clock is not known to the accessing warp. Lanes of one warp are
+taken to be in order. What an asynchronous copy writes is nobody's to use until its warp has waited for it;
+then it counts as that warp's write. Strong accesses do not race with one another.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.emu.sanitizers import clocks
+from drivers.emu.sanitizers.clocks import CELL, CLOCK, PLACES, STRONG_CLOCK
+from drivers.emu.sanitizers.shadow_global import place_of
+from drivers.emu.simt.addresses import ATOMIC, READ, STRONG
+from drivers.emu.simt.findings import i32, i64, tell, watch_parameters
+from drivers.emu.simt.state import THREAD, WARP
+from drivers.emu.simt.vector import Spilled, Value
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code
+
+COPY, LANDED = 8, 16
+"""Beside READ, WRITE and ATOMIC: an asynchronous copy that begins, and one that was waited for."""
+_IN_FLIGHT = CLOCK
+"""The clock of bytes that a copy is still to write: known to no warp."""
+
+
+def watch_shared(lib: Library) -> str:
+    """`emu.watch.shared(warp, offsets, mask, site, size, access)`: judge each byte of each lane, then note the access."""
+    checks = lib.checks
+
+    def body(
+        c: Code, warp: Value, offsets: Value, mask: Value, site: Value, size: Value, access: Value
+    ) -> None:
+        group, index = WARP.load(c, warp, "group"), WARP.load(c, warp, "index")
+        limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+        clock = c.load("i32", clocks.clock(c, group, index, index))
+        kind = c.op("and", access, STRONG - 1)
+        strong = c.icmp("ne", c.op("and", access, ATOMIC | STRONG), 0)
+        writes = c.icmp("ne", kind, READ)
+        uses = c.icmp("ne", kind, LANDED)
+        relies = c.icmp("eq", c.op("and", kind, READ | ATOMIC), kind)
+        clock = c.select(c.icmp("eq", kind, COPY), i32(_IN_FLIGHT), clock)
+        flag = c.select(strong, i32(STRONG_CLOCK), i32(0))
+        mine = c.op("or", c.op("or", c.op("shl", c.op("add", index, 1), 24), clock), flag)
+        cells, all_in = clocks.cells(c, group), Spilled(c, offsets)
+
+        def judge(cell: Value, at: int, lane: Value, offset: Value) -> None:
+            stamp = c.load("i32", c.gep(cell, at))
+            other = c.op("lshr", stamp, 24)
+            foreign = c.op("and", c.icmp("ne", other, 0), c.icmp("ne", other, c.op("add", index, 1)))
+            both = c.op("and", strong, c.icmp("ne", c.op("and", stamp, STRONG_CLOCK), 0))
+            away = c.icmp("eq", c.op("and", stamp, CLOCK), _IN_FLIGHT)
+            with c.when(c.op("and", away, uses)):
+                tell(lib, c, warp, ReportKind.COPY_IN_FLIGHT, site, lane, offset, size, kind, other)
+            quiet = c.op("or", both, c.op("or", away, c.not_(uses)))
+            with c.when(c.op("and", foreign, c.not_(quiet))):
+                party = c.op("sub", other, 1)
+                known = c.load("i32", clocks.clock(c, group, index, party))
+                with c.when(c.icmp("ugt", c.op("and", stamp, CLOCK), known)):
+                    place = c.load("i32", c.gep(cell, PLACES + at))
+                    tell(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, place)
+
+        def settled(stamp: Value) -> Value:
+            """Whether a reader is nobody, this warp, or one whose reading this warp knows of."""
+            other = c.op("lshr", stamp, 24)
+            mine_or_none = c.op("or", c.icmp("eq", other, 0), c.icmp("eq", other, c.op("add", index, 1)))
+            party = c.select(mine_or_none, index, c.op("sub", other, 1))
+            known = c.load("i32", clocks.clock(c, group, index, party))
+            return c.op("or", mine_or_none, c.icmp("ule", c.op("and", stamp, CLOCK), known))
+
+        with c.each_lane(mask) as lane:
+            offset = all_in.get(lane)
+            place = place_of(lib, c, warp, site, lane)
+            with c.when(c.icmp("ule", c.op("add", offset, size), limit)), c.count(size) as byte:
+                cell = c.gep(cells, c.op("mul", c.resize(c.op("add", offset, byte), 64), CELL))
+                last_write = c.load("i32", cell)
+                if checks.uninitialised:
+                    with c.when(c.op("and", c.icmp("eq", last_write, 0), relies)):
+                        tell(lib, c, warp, ReportKind.UNINITIALISED, site, lane, offset, size, kind, i32(0))
+                if checks.shared_races:
+                    judge(cell, 0, lane, offset)
+                    with c.when(writes):
+                        for reader in (4, 8):
+                            judge(cell, reader, lane, offset)
+                with c.when(writes):
+                    c.store(mine, cell)
+                    c.store(place, c.gep(cell, PLACES))
+                with c.otherwise(writes):
+                    first = c.load("i32", c.gep(cell, 4))
+                    at = c.select(settled(first), i64(4), i64(8))
+                    c.store(mine, c.gep(cell, at))
+                    c.store(place, c.gep(c.gep(cell, at), PLACES))
+        c.ret()
+
+    return lib.define("emu.watch.shared", "void", watch_parameters(lib, "i32"), body, core=True)

@@ -1,0 +1,271 @@
+"""Checked memory: loads and stores of every width, in every space.
+
+Lanes are taken in rows, whose addresses often follow one another or are one address; else lanes gather and scatter.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.emu.sanitizers import sanitize
+from drivers.emu.simt.addresses import READ, SPACES, WRITE, address_type, inside_shared, translate
+from drivers.emu.simt.findings import i32
+from drivers.emu.simt.ir_types import bits_of, lanes_of
+from drivers.emu.simt.library import iota
+from drivers.emu.simt.state import WARP
+from drivers.emu.simt.vector import Spilled, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code
+
+_ROW = 16
+"""Lanes that are looked at together: their addresses often follow one another, or are one address."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Where the rows of a warp's lanes begin, and which lanes follow the first of their row, or name the same place."""
+
+    bases: list[Value]
+    following: Value
+    same: Value
+
+
+def _contiguous(lib: Library, c: Code, hosts: Value, step: int) -> tuple[Value, Value]:
+    base = c.extract(hosts, 0)
+    wanted = c.op("add", c.splat(base, lib.lanes), c.ints(lib.v("i64"), iota(lib.lanes, step)))
+    return base, c.mask_bits(c.icmp("eq", hosts, wanted))
+
+
+def _rows(lib: Library, c: Code, places: Value, step: int) -> _Rows:
+    firsts = c.shuffle(places, None, [lane // _ROW * _ROW for lane in range(lib.lanes)])
+    wanted = c.op("add", firsts, c.ints(places.type, [lane % _ROW * step for lane in range(lib.lanes)]))
+    bases = [c.extract(places, row) for row in range(0, lib.lanes, _ROW)]
+    return _Rows(bases, c.mask_bits(c.icmp("eq", places, wanted)), c.mask_bits(c.icmp("eq", places, firsts)))
+
+
+def _row_mask(c: Code, mask: Value, row: int) -> Value:
+    return c.resize(c.op("lshr", mask, row * _ROW) if row else mask, _ROW)
+
+
+def _joined(c: Code, parts: list[Value]) -> Value:
+    while len(parts) > 1:
+        size = 2 * lanes_of(parts[0].type)
+        parts = [c.shuffle(low, high, range(size)) for low, high in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _load_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
+    """Load rows that each lie in one piece."""
+    return _joined(c, [
+        c.masked_load(f"<{_ROW} x i{bits}>", pointer, c.mask_lanes(_row_mask(c, mask, row)), bits // 8)
+        for row, pointer in enumerate(pointers)
+    ])  # fmt: skip
+
+
+def _spread_rows(c: Code, pointers: list[Value], mask: Value, bits: int) -> Value:
+    """Load one item a row for all its lanes; a row without active lanes loads nothing."""
+    type_, parts = f"<{_ROW} x i{bits}>", []
+    for row, pointer in enumerate(pointers):
+        some = c.resize(c.icmp("ne", _row_mask(c, mask, row), 0), _ROW)
+        item = c.masked_load(type_, pointer, c.mask_lanes(some), bits // 8)
+        parts.append(c.shuffle(item, None, [0] * _ROW))
+    return _joined(c, parts)
+
+
+def pick(lib: Library, bits: int) -> str:
+    """`emu.pick.BITS(hosts, mask) -> values`: one load a lane, where gathers are slow or do not exist."""
+
+    def body(c: Code, hosts: Value, mask: Value) -> None:
+        all_in, all_out = Spilled(c, hosts), Spilled(c, lib.v(f"i{bits}"))
+        with c.each_lane(mask) as lane:
+            pointer = c.let("ptr", f"inttoptr {all_in.get(lane)} to ptr")
+            all_out.set(lane, c.load(f"i{bits}", pointer))
+        c.ret(all_out.whole())
+
+    return lib.define(
+        f"emu.pick.{bits}", lib.v(f"i{bits}"), {"hosts": lib.v("i64"), "mask": lib.mask}, body, core=True
+    )
+
+
+def drop(lib: Library, bits: int) -> str:
+    """`emu.drop.BITS(hosts, values, mask)`: one store a lane, lowest lane first."""
+
+    def body(c: Code, hosts: Value, values: Value, mask: Value) -> None:
+        all_in, data = Spilled(c, hosts), Spilled(c, values)
+        with c.each_lane(mask) as lane:
+            pointer = c.let("ptr", f"inttoptr {all_in.get(lane)} to ptr")
+            c.store(data.get(lane), pointer)
+        c.ret()
+
+    parameters = {"hosts": lib.v("i64"), "values": lib.v(f"i{bits}"), "mask": lib.mask}
+    return lib.define(f"emu.drop.{bits}", "void", parameters, body, core=True)
+
+
+def _scattered(lib: Library, bits: int) -> bool:
+    return bits >= 32 and lib.target.gathers
+
+
+def _load_one(lib: Library, c: Code, hosts: Value, mask: Value, bits: int) -> Value:
+    if _scattered(lib, bits):
+        return c.gather(lib.v(f"i{bits}"), c.cast("inttoptr", hosts, "ptr"), c.mask_lanes(mask), bits // 8)
+    return c.call(pick(lib, bits), lib.v(f"i{bits}"), hosts, mask)
+
+
+def _store_one(lib: Library, c: Code, hosts: Value, value: Value, mask: Value) -> None:
+    bits = bits_of(value.type)
+    if _scattered(lib, bits):
+        c.scatter(value, c.cast("inttoptr", hosts, "ptr"), c.mask_lanes(mask), bits // 8)
+    else:
+        c.call(drop(lib, bits), "void", hosts, value, mask)
+
+
+def _named(lib: Library, stem: str, how: int) -> str:
+    """Return a helper's name: what is strong is a helper of its own where somebody asks."""
+    return f"{stem}.{how}" if how and lib.checks.any else stem
+
+
+def load(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
+    """`emu.load.SPACE.BITSxCOUNT(warp, addresses, mask, site) -> values` (a struct of vectors when COUNT > 1).
+
+    `how` is 0, STRONG or STRONG | NARROW.
+    """
+    one = lib.v(f"i{bits}")
+    result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
+    size = bits // 8 * count
+
+    def several(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
+        hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(READ))
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ | how)
+        base, same = _contiguous(lib, c, hosts, size)
+        c.branch(c.icmp("eq", c.op("and", same, mask), -1), "near", "far")
+        c.label("near")
+        pointer = c.let("ptr", f"inttoptr {base} to ptr")
+        block = c.load(f"<{lib.lanes * count} x i{bits}>", pointer, align=bits // 8)
+        c.ret(
+            _structure(
+                c, result, [c.shuffle(block, None, range(i, lib.lanes * count, count)) for i in range(count)]
+            )
+        )
+        c.label("far")
+        steps = [c.op("add", hosts, i * bits // 8) if i else hosts for i in range(count)]
+        c.ret(_structure(c, result, [_load_one(lib, c, step, mask, bits) for step in steps]))
+
+    def single(c: Code, warp: Value, addresses: Value, mask: Value, site: Value) -> None:
+        def rest(hosts: Value) -> None:
+            c.ret(_load_one(lib, c, hosts, mask, bits))
+
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, READ | how)
+        places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, READ, rest)
+        rows = _rows(lib, c, places, size)
+        idle = c.not_(mask)
+        c.branch(c.icmp("eq", c.op("or", rows.following, idle), -1), "near", "look")
+        c.label("near")
+        c.ret(_load_rows(c, [pointer(base) for base in rows.bases], mask, bits))
+        c.label("look")
+        c.branch(c.icmp("eq", c.op("or", rows.same, idle), -1), "spread", "far")
+        c.label("spread")
+        c.ret(_spread_rows(c, [pointer(base) for base in rows.bases], mask, bits))
+        c.label("far")
+        if _scattered(lib, bits):
+            c.ret(c.gather(one, far(), c.mask_lanes(mask), bits // 8))
+        else:
+            rest(c.cast("ptrtoint", far(), "i64"))
+
+    parameters = {"warp": "ptr", "addresses": address_type(lib, space), "mask": lib.mask, "site": "i32"}
+    hot = count == 1 and space == "global"
+    body = single if count == 1 else several
+    name = _named(lib, f"emu.load.{space}.{bits}x{count}", how)
+    return lib.define(name, result, parameters, body, core=True, hot=hot)
+
+
+def _structure(c: Code, type_: str, values: list[Value]) -> Value:
+    whole = Value(type_, "poison")
+    for i, value in enumerate(values):
+        whole = c.let(type_, f"insertvalue {whole}, {value}, {i}")
+    return whole
+
+
+def _placed(
+    lib: Library, c: Code, space: str, warp: Value, addresses: Value, mask: Value, site: Value, size: int, access: int,
+    rest: Callable[[Value], None],
+) -> tuple[Value, Callable[[Value], Value], Callable[[], Value]]:  # fmt: skip
+    """Check addresses; return them as places to compare, how one becomes a pointer, and how all do.
+
+    In shared memory places are offsets of 32 bits: half the work. There `rest` writes what is done when a lane strays.
+    """
+    if space != "shared":
+        hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(access))
+        return (
+            hosts,
+            lambda base: c.let("ptr", f"inttoptr {base} to ptr"),
+            lambda: c.cast("inttoptr", hosts, "ptr"),
+        )
+    shared = WARP.load(c, warp, "shared")
+    bad = c.op("and", mask, c.not_(inside_shared(lib, c, warp, addresses, size)))
+    c.emit(f"br {c.icmp('eq', bad, 0)}, label %good, label %astray, !prof !0")
+    c.label("astray")
+    rest(c.call(translate(lib, "shared", size), lib.v("i64"), warp, addresses, mask, site, i32(access)))
+    c.label("good")
+    return (
+        addresses,
+        lambda base: c.gep(shared, c.resize(base, 64)),
+        lambda: c.gep(shared, c.resize(addresses, 64, signed=True)),
+    )
+
+
+def store(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
+    """`emu.store.SPACE.BITSxCOUNT(warp, addresses, values..., mask, site)`; `how` as for `load`."""
+    size = bits // 8 * count
+
+    def several(c: Code, warp: Value, addresses: Value, *rest: Value) -> None:
+        values, mask, site = rest[:count], rest[count], rest[count + 1]
+        hosts = c.call(translate(lib, space, size), lib.v("i64"), warp, addresses, mask, site, i32(WRITE))
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE | how)
+        for i, value in enumerate(values):
+            _store_one(lib, c, c.op("add", hosts, i * bits // 8) if i else hosts, value, mask)
+        c.ret()
+
+    def single(c: Code, warp: Value, addresses: Value, value: Value, mask: Value, site: Value) -> None:
+        def rest(hosts: Value) -> None:
+            _store_one(lib, c, hosts, value, mask)
+            c.ret()
+
+        sanitize.watch(lib, c, space, warp, addresses, mask, site, size, WRITE | how)
+        places, pointer, far = _placed(lib, c, space, warp, addresses, mask, site, size, WRITE, rest)
+        rows = _rows(lib, c, places, size)
+        c.branch(c.icmp("eq", c.op("or", rows.following, c.not_(mask)), -1), "near", "far")
+        c.label("near")
+        for row, base in enumerate(rows.bases):
+            part = c.shuffle(value, None, range(row * _ROW, (row + 1) * _ROW))
+            c.masked_store(part, pointer(base), c.mask_lanes(_row_mask(c, mask, row)), size)
+        c.ret()
+        c.label("far")
+        if _scattered(lib, bits):
+            c.scatter(value, far(), c.mask_lanes(mask), size)
+            c.ret()
+        else:
+            rest(c.cast("ptrtoint", far(), "i64"))
+
+    parameters = {"warp": "ptr", "addresses": address_type(lib, space)}
+    parameters |= {f"value{i}": lib.v(f"i{bits}") for i in range(count)} | {"mask": lib.mask, "site": "i32"}
+    hot = count == 1 and space == "global"
+    body = single if count == 1 else several
+    name = _named(lib, f"emu.store.{space}.{bits}x{count}", how)
+    return lib.define(name, "void", parameters, body, core=True, hot=hot)
+
+
+def define_core(lib: Library) -> None:
+    """Write the loads and stores that kernels commonly use."""
+    for space in SPACES:
+        for bits in (8, 16, 32, 64):
+            for count in (1, 2, 4, 8):
+                if bits * count <= 256:
+                    load(lib, space, bits, count)
+                    store(lib, space, bits, count)

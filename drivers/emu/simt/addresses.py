@@ -1,0 +1,261 @@
+"""Device addresses to host addresses: in bounds, aligned and allowed, or reported.
+
+Each instruction keeps the allocation it last met (`state.SITE`), so a check is a subtraction, a rotation
+and a comparison a lane: the rotation by log2(size) makes a misaligned offset enormous, so one comparison
+refuses it too. What the site does not know goes to `emu.find`, which searches the map, reports what is
+wrong, and lets the bad lanes access a sink of their own.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.emu.simt.findings import i32, report, site_record
+from drivers.emu.simt.library import iota
+from drivers.emu.simt.state import MAP_ENTRY, SITE, THREAD, WARP
+from drivers.emu.simt.vector import Spilled, Value
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code
+
+SPACES = ("global", "shared", "local", "generic")
+READ, WRITE, ATOMIC = 1, 2, 4
+STRONG, NARROW = 32, 64
+"""Beside READ or WRITE: other threads may touch the same at the same time, as with ATOMIC; beside those and ATOMIC:
+those of other workgroups may not."""
+SHARED_WINDOW_BYTES = 1 << 32
+LOCAL_WINDOW_BYTES = 1 << 24
+
+
+def address_type(lib: Library, space: str) -> str:
+    """Return the type of addresses of a space: 32 bits a lane in shared and local memory, else 64."""
+    return lib.v("i32" if space in ("shared", "local") else "i64")
+
+
+def search(lib: Library) -> str:
+    """`emu.search(thread, address) -> ptr`: the last map entry that starts at or before an address, or the first."""
+
+    def body(c: Code, thread: Value, address: Value) -> None:
+        table = THREAD.load(c, thread, "map")
+        low, high = c.slot("i32"), c.slot("i32")
+        c.store(i32(0), low)
+        c.store(THREAD.load(c, thread, "map_count"), high)
+        c.jump("test")
+        c.label("test")
+        left, right = c.load("i32", low), c.load("i32", high)
+        c.branch(c.icmp("ult", c.op("add", left, 1), right), "halve", "found")
+        c.label("halve")
+        middle = c.op("lshr", c.op("add", left, right), 1)
+        entry = c.gep(table, c.op("mul", c.resize(middle, 64), MAP_ENTRY.size))
+        after = c.icmp("ugt", MAP_ENTRY.load(c, entry, "start"), address)
+        c.store(c.select(after, left, middle), low)
+        c.store(c.select(after, middle, right), high)
+        c.jump("test")
+        c.label("found")
+        c.ret(c.gep(table, c.op("mul", c.resize(left, 64), MAP_ENTRY.size)))
+
+    return lib.define("emu.search", "ptr", {"thread": "ptr", "address": "i64"}, body, core=True)
+
+
+def find(lib: Library) -> str:
+    """`emu.find(warp, addresses, mask, site, size, access) -> host addresses`: the slow way, lane by lane, through the map."""
+
+    def body(
+        c: Code, warp: Value, addresses: Value, mask: Value, site: Value, size: Value, access: Value
+    ) -> None:
+        thread = WARP.load(c, warp, "thread")
+        sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
+        record = site_record(c, warp, site)
+        size64, want = c.resize(size, 64), c.resize(access, 64)
+        shift = c.resize(c.call("llvm.cttz.i32", "i32", size, Value("i1", "true")), 64)
+        all_in, all_out = Spilled(c, addresses), Spilled(c, c.splat(sink, lib.lanes))
+        empty = c.icmp("eq", THREAD.load(c, thread, "map_count"), 0)
+        with c.each_lane(mask) as lane:
+            address = all_in.get(lane)
+            entry = c.call(search(lib), "ptr", thread, address)
+            offset = c.op("sub", address, MAP_ENTRY.load(c, entry, "start"))
+            length = MAP_ENTRY.load(c, entry, "size")
+            outside = c.icmp("ugt", c.op("add", offset, size64), length)
+            outside = c.op("or", c.op("or", outside, c.icmp("uge", offset, length)), empty)
+            allowed = c.icmp("eq", c.op("and", MAP_ENTRY.load(c, entry, "flags"), want), want)
+            aligned = c.icmp("eq", c.op("and", address, c.op("sub", size64, 1)), 0)
+            kind = c.select(c.not_(aligned), i32(ReportKind.MISALIGNED), i32(ReportKind.FORBIDDEN))
+            kind = c.select(outside, i32(ReportKind.OUT_OF_BOUNDS), kind)
+            good = c.op("and", c.op("and", allowed, aligned), c.not_(outside))
+            with c.when(good):
+                delta = MAP_ENTRY.load(c, entry, "delta")
+                all_out.set(lane, c.op("add", address, delta))
+                SITE.store(c, record, "start", MAP_ENTRY.load(c, entry, "start"))
+                SITE.store(c, record, "delta", delta)
+                SITE.store(
+                    c, record, "limit", c.op("add", c.op("lshr", c.op("sub", length, size64), shift), 1)
+                )
+            with c.otherwise(good):
+                c.call(report(lib), "void", warp, kind, site, lane, address, size, c.resize(access, 64))
+        c.ret(all_out.whole())
+
+    parameters = {
+        "warp": "ptr",
+        "addresses": lib.v("i64"),
+        "mask": lib.mask,
+        "site": "i32",
+        "size": "i32",
+        "access": "i32",
+    }
+    return lib.define("emu.find", lib.v("i64"), parameters, body, core=True)
+
+
+def stray(lib: Library, space: str) -> str:
+    """`emu.stray.SPACE(warp, offsets, mask, good, base, site, size, access) -> host`: report the bad lanes, send them to the sink."""
+    kind = ReportKind.SHARED_OUT_OF_BOUNDS if space == "shared" else ReportKind.LOCAL_OUT_OF_BOUNDS
+
+    def body(
+        c: Code,
+        warp: Value,
+        offsets: Value,
+        mask: Value,
+        good: Value,
+        hosts: Value,
+        site: Value,
+        size: Value,
+        access: Value,
+    ) -> None:
+        thread = WARP.load(c, warp, "thread")
+        sink = c.let("i64", f"ptrtoint {THREAD.load(c, thread, 'sink')} to i64")
+        all_in = Spilled(c, offsets)
+        with c.each_lane(c.op("and", mask, c.not_(good))) as lane:
+            offset = all_in.get(lane)
+            misaligned = c.icmp("ne", c.op("and", offset, c.op("sub", size, 1)), 0)
+            what = c.select(misaligned, i32(ReportKind.MISALIGNED), i32(kind))
+            c.call(
+                report(lib), "void", warp, what, site, lane, c.resize(offset, 64), size, c.resize(access, 64)
+            )
+        c.ret(c.select(c.mask_lanes(good), hosts, c.splat(sink, lib.lanes)))
+
+    parameters = {
+        "warp": "ptr",
+        "offsets": lib.v("i32"),
+        "mask": lib.mask,
+        "good": lib.mask,
+        "hosts": lib.v("i64"),
+        "site": "i32",
+        "size": "i32",
+        "access": "i32",
+    }
+    return lib.define(f"emu.stray.{space}", lib.v("i64"), parameters, body, core=True)
+
+
+def _rotated(c: Code, offset: Value, size: int) -> Value:
+    shift = size.bit_length() - 1
+    return c.intrinsic("fshr", offset, offset, c.const(offset.type, shift)) if shift else offset
+
+
+def _within(lib: Library, c: Code, offsets: Value, limit: Value, size: int) -> Value:
+    """Return which offsets are aligned and leave room for `size` bytes below `limit`."""
+    steps = c.op("lshr", c.op("sub", limit, size), size.bit_length() - 1)
+    steps = c.select(c.icmp("ult", limit, size), i32(0), c.op("add", steps, 1))
+    return c.mask_bits(c.icmp("ult", _rotated(c, offsets, size), c.splat(steps, lib.lanes)))
+
+
+def inside_shared(lib: Library, c: Code, warp: Value, offsets: Value, size: int) -> Value:
+    """Return which offsets leave room for `size` bytes in shared memory, aligned."""
+    limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+    return _within(lib, c, offsets, limit, size)
+
+
+def translate(lib: Library, space: str, size: int) -> str:
+    """`emu.at.SPACE.SIZE(warp, addresses, mask, site, access) -> host addresses`, every one of them safe to use."""
+
+    def at_global(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
+        record = site_record(c, warp, site)
+        offset = c.op("sub", addresses, c.splat(SITE.load(c, record, "start"), lib.lanes))
+        inside = c.icmp("ult", _rotated(c, offset, size), c.splat(SITE.load(c, record, "limit"), lib.lanes))
+        bad = c.op("and", mask, c.not_(c.mask_bits(inside)))
+        quick = c.op("add", addresses, c.splat(SITE.load(c, record, "delta"), lib.lanes))
+        c.emit(f"br {c.icmp('eq', bad, 0)}, label %good, label %look, !prof !0")
+        c.label("look")
+        slow = c.call(find(lib), lib.v("i64"), warp, addresses, mask, site, i32(size), access)
+        c.ret(slow)
+        c.label("good")
+        c.ret(quick)
+
+    def within(
+        c: Code,
+        warp: Value,
+        offsets: Value,
+        mask: Value,
+        site: Value,
+        access: Value,
+        hosts: Value,
+        limit: Value,
+    ) -> None:
+        inside = _within(lib, c, offsets, limit, size)
+        bad = c.op("and", mask, c.not_(inside))
+        c.emit(f"br {c.icmp('eq', bad, 0)}, label %good, label %stray, !prof !0")
+        c.label("stray")
+        c.ret(
+            c.call(
+                stray(lib, space), lib.v("i64"), warp, offsets, mask, inside, hosts, site, i32(size), access
+            )
+        )
+        c.label("good")
+        c.ret(hosts)
+
+    def at_shared(c: Code, warp: Value, offsets: Value, mask: Value, site: Value, access: Value) -> None:
+        base = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'shared')} to i64")
+        hosts = c.op("add", c.resize(offsets, 64), c.splat(base, lib.lanes))
+        limit = THREAD.load(c, WARP.load(c, warp, "thread"), "shared_bytes")
+        within(c, warp, offsets, mask, site, access, hosts, limit)
+
+    def at_local(c: Code, warp: Value, offsets: Value, mask: Value, site: Value, access: Value) -> None:
+        base = c.let("i64", f"ptrtoint {WARP.load(c, warp, 'local')} to i64")
+        limit = THREAD.load(c, WARP.load(c, warp, "thread"), "local_bytes")
+        lane = c.op("mul", c.ints(lib.v("i64"), iota(lib.lanes, 1)), c.splat(c.resize(limit, 64), lib.lanes))
+        hosts = c.op("add", c.op("add", c.resize(offsets, 64), lane), c.splat(base, lib.lanes))
+        within(c, warp, offsets, mask, site, access, hosts, limit)
+
+    body = {"global": at_global, "shared": at_shared, "local": at_local, "generic": _at_generic(lib, size)}[
+        space
+    ]
+    parameters = {
+        "warp": "ptr",
+        "addresses": address_type(lib, space),
+        "mask": lib.mask,
+        "site": "i32",
+        "access": "i32",
+    }
+    return lib.define(
+        f"emu.at.{space}.{size}", lib.v("i64"), parameters, body, core=True, hot=space == "global"
+    )
+
+
+def _at_generic(lib: Library, size: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - the body of one helper
+    def body(c: Code, warp: Value, addresses: Value, mask: Value, site: Value, access: Value) -> None:
+        result = c.slot(lib.v("i64"))
+        c.store(c.zero(lib.v("i64")), result)
+        rest = mask
+        for space in ("shared", "local"):
+            offset, inside = split_generic(lib, c, warp, addresses, space)
+            lanes = c.op("and", rest, c.mask_bits(inside))
+            with c.when(c.icmp("ne", lanes, 0)):
+                host = c.call(translate(lib, space, size), lib.v("i64"), warp, offset, lanes, site, access)
+                c.store(c.select(inside, host, c.load(lib.v("i64"), result)), result)
+            rest = c.op("and", rest, c.not_(c.mask_bits(inside)))
+        with c.when(c.icmp("ne", rest, 0)):
+            host = c.call(translate(lib, "global", size), lib.v("i64"), warp, addresses, rest, site, access)
+            c.store(c.select(c.mask_lanes(rest), host, c.load(lib.v("i64"), result)), result)
+        c.ret(c.load(lib.v("i64"), result))
+
+    return body
+
+
+def split_generic(lib: Library, c: Code, warp: Value, addresses: Value, space: str) -> tuple[Value, Value]:
+    """Return the offsets of generic addresses in a window, as i32, and which lanes lie in it."""
+    window = THREAD.load(c, WARP.load(c, warp, "thread"), f"{space}_window")
+    offset = c.op("sub", addresses, c.splat(window, lib.lanes))
+    inside = c.icmp("ult", offset, SHARED_WINDOW_BYTES if space == "shared" else LOCAL_WINDOW_BYTES)
+    return c.resize(offset, 32), inside

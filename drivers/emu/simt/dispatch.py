@@ -1,0 +1,339 @@
+"""The scheduler of warps and workgroups, in generated code: `emu.run(thread)` takes workgroups until there are none.
+
+One workgroup is resident at a time, unless all resident ones only spin (a barrier across the grid, a lock):
+then one more is taken, up to `slot_limit`. Within a workgroup warps run in turn until each waits at a
+barrier, spins or is done. A workgroup in which everybody waits is a barrier that cannot be met: reported,
+not waited for.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.emu.sanitizers import clocks, sanitize
+from drivers.emu.simt.findings import emit_report, i32, i64
+from drivers.emu.simt.state import (
+    BARRIER,
+    BARRIER_WAIT,
+    BARRIERS,
+    DONE,
+    FINISHED,
+    GROUP,
+    GROUP_HEAD,
+    LAUNCH,
+    READY,
+    THREAD,
+    WAITING,
+    WARP,
+    YIELDED,
+    warp_ids_at,
+    warp_registers_at,
+)
+from drivers.emu.simt.vector import Value
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code
+
+
+def memset(c: Code, at: Value, size: Value) -> None:
+    """Clear memory."""
+    c.call("llvm.memset.p0.i64", "void", at, Value("i8", "0"), c.resize(size, 64), Value("i1", "false"))
+
+
+def barrier_at(c: Code, group: Value, number: Value) -> Value:
+    """Return where a workgroup's barrier lies."""
+    return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), BARRIER.size), GROUP.size))
+
+
+def warp_at(c: Code, thread: Value, group: Value, number: Value) -> Value:
+    """Return where a workgroup's warp lies."""
+    step, first = (
+        c.resize(THREAD.load(c, thread, "warp_bytes"), 64),
+        c.resize(THREAD.load(c, thread, "warps_at"), 64),
+    )
+    return c.gep(group, c.op("add", c.op("mul", c.resize(number, 64), step), first))
+
+
+def _name_lanes(lib: Library) -> str:
+    """`emu.name(thread, warp, number)`: write the thread ids of a warp's lanes, once a slot."""
+
+    def body(c: Code, thread: Value, warp: Value, number: Value) -> None:
+        width, height = THREAD.load(c, thread, "block_x"), THREAD.load(c, thread, "block_y")
+        first = c.op("mul", number, lib.lanes)
+        with c.count(i32(lib.lanes)) as lane:
+            flat = c.op("add", first, lane)
+            row = c.op("udiv", flat, width)
+            for axis, value in enumerate(
+                (c.op("urem", flat, width), c.op("urem", row, height), c.op("udiv", row, height))
+            ):
+                c.store(
+                    value,
+                    c.gep(
+                        warp, c.op("add", c.op("mul", c.resize(lane, 64), 4), warp_ids_at(axis, lib.lanes))
+                    ),
+                )
+        c.ret()
+
+    return lib.define("emu.name", "void", {"thread": "ptr", "warp": "ptr", "number": "i32"}, body, core=True)
+
+
+def _begin(lib: Library) -> str:
+    """`emu.begin(thread, group, index)`: make a slot hold workgroup `index`, every warp at its start."""
+
+    def body(c: Code, thread: Value, group: Value, index: Value) -> None:
+        fresh = c.icmp("eq", GROUP.load(c, group, "thread"), Value("ptr", "null"))
+        memset(c, group, i64(GROUP_HEAD))
+        GROUP.store(c, group, "thread", thread)
+        for field, at in (("shared", "shared_at"), ("shadow", "shadow_at")):
+            GROUP.store(c, group, field, c.gep(group, c.resize(THREAD.load(c, thread, at), 64)))
+        width, height = THREAD.load(c, thread, "grid_x"), THREAD.load(c, thread, "grid_y")
+        row = c.op("udiv", index, width)
+        for field, value in (
+            ("index", index),
+            ("x", c.op("urem", index, width)),
+            ("y", c.op("urem", row, height)),
+            ("z", c.op("udiv", row, height)),
+            ("live_lanes", THREAD.load(c, thread, "threads")),
+            ("live_warps", THREAD.load(c, thread, "warps")),
+        ):
+            GROUP.store(c, group, field, value)
+        sanitize.begin_group(lib, c, thread, group)
+        shared = GROUP.load(c, group, "shared")
+        local = c.gep(group, c.resize(THREAD.load(c, thread, "local_at"), 64))
+        local_step = c.op("mul", c.resize(THREAD.load(c, thread, "local_bytes"), 64), lib.lanes)
+        keep = warp_registers_at(lib.lanes)
+        with c.count(THREAD.load(c, thread, "warps")) as number:
+            warp = warp_at(c, thread, group, number)
+            with c.when(fresh):
+                c.call(_name_lanes(lib), "void", thread, warp, number)
+            memset(c, warp, i64(WARP.size))
+            registers = c.op("sub", THREAD.load(c, thread, "warp_bytes"), keep)
+            memset(c, c.gep(warp, keep), registers)
+            left = c.op("sub", THREAD.load(c, thread, "threads"), c.op("mul", number, lib.lanes))
+            full = c.icmp("uge", left, lib.lanes)
+            part = c.op("sub", c.op("shl", i64(1), c.resize(c.select(full, i32(0), left), 64)), 1)
+            lanes = c.select(full, c.resize(c.const(lib.mask, -1), 64), part)
+            for field, item in (
+                ("thread", thread),
+                ("group", group),
+                ("shared", shared),
+                ("index", number),
+                ("live", lanes),
+                ("start", lanes),
+            ):
+                WARP.store(c, warp, field, item)
+            WARP.store(c, warp, "local", c.gep(local, c.op("mul", c.resize(number, 64), local_step)))
+        c.ret()
+
+    return lib.define("emu.begin", "void", {"thread": "ptr", "group": "ptr", "index": "i32"}, body, core=True)
+
+
+def _settle(lib: Library) -> str:
+    """`emu.settle(group, number)`: open a barrier if everybody it waits for has come."""
+
+    def body(c: Code, group: Value, number: Value) -> None:
+        thread = GROUP.load(c, group, "thread")
+        bar = barrier_at(c, group, number)
+        arrived, expected = BARRIER.load(c, bar, "arrived"), BARRIER.load(c, bar, "expected")
+        everybody = c.op("mul", GROUP.load(c, group, "live_warps"), lib.lanes)
+        need = c.select(c.icmp("eq", expected, 0), everybody, expected)
+        here = c.op("and", c.icmp("ne", arrived, 0), c.icmp("uge", arrived, need))
+        with c.when(here):
+            for last, vote in (("last_count", "count"), ("last_every", "every"), ("last_some", "some")):
+                BARRIER.store(c, bar, last, BARRIER.load(c, bar, vote))
+            for field in ("arrived", "expected", "waiting", "count", "every", "some"):
+                BARRIER.store(c, bar, field, 0)
+            with c.count(THREAD.load(c, thread, "warps")) as index:
+                warp = warp_at(c, thread, group, index)
+                waits = c.icmp("eq", WARP.load(c, warp, "status"), WAITING)
+                with c.when(c.op("and", waits, c.icmp("eq", WARP.load(c, warp, "barrier"), number))):
+                    WARP.store(c, warp, "status", READY)
+                    WARP.store(c, warp, "release", 1)
+                    clocks.warp_released(lib, c, thread, group, number, index)
+        c.ret()
+
+    return lib.define("emu.settle", "void", {"group": "ptr", "number": "i32"}, body, core=True)
+
+
+def arrive(lib: Library) -> str:
+    """`emu.arrive(warp, number, count, site)`: count this whole warp as arrived at a barrier; `count` 0 means everybody."""
+
+    def body(c: Code, warp: Value, number: Value, count: Value, site: Value) -> None:
+        group = WARP.load(c, warp, "group")
+        odd = c.icmp("ne", c.op("urem", count, lib.lanes), 0)
+        bad = c.op("or", c.icmp("uge", number, BARRIERS), odd)
+        safe = c.select(bad, i32(0), number)
+        bar = barrier_at(c, group, safe)
+        arrived, expected = BARRIER.load(c, bar, "arrived"), BARRIER.load(c, bar, "expected")
+        differs = c.op("and", c.icmp("ne", arrived, 0), c.icmp("ne", expected, count))
+        bad = c.op("or", bad, differs)
+        with c.when(bad):
+            emit_report(lib, c, warp, ReportKind.BAD_BARRIER, site, i32(0), other=c.resize(number, 64))
+        with c.otherwise(bad):
+            GROUP.store(c, group, "arrivals", 1)
+            BARRIER.store(c, bar, "expected", count)
+            BARRIER.store(c, bar, "arrived", c.op("add", arrived, lib.lanes))
+            clocks.barrier_arrive(lib, c, warp, group, safe)
+            c.call(_settle(lib), "void", group, safe)
+        c.ret()
+
+    return lib.define(
+        "emu.arrive", "void", {"warp": "ptr", "number": "i32", "count": "i32", "site": "i32"}, body, core=True
+    )
+
+
+def _step(lib: Library) -> str:
+    """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns and do what it asks for."""
+
+    def body(c: Code, thread: Value, group: Value, warp: Value) -> None:
+        before = WARP.load(c, warp, "live")
+        entry = THREAD.load(c, thread, "entry", volatile=True)
+        why = c.let("i32", f"call i32 {entry.ref}({warp})")
+        gone = c.op("sub", c.intrinsic("ctpop", before), c.intrinsic("ctpop", WARP.load(c, warp, "live")))
+        GROUP.store(
+            c, group, "live_lanes", c.op("sub", GROUP.load(c, group, "live_lanes"), c.resize(gone, 32))
+        )
+        done, waits = c.icmp("eq", why, DONE), c.icmp("eq", why, BARRIER_WAIT)
+        with c.when(done):
+            WARP.store(c, warp, "status", FINISHED)
+            GROUP.store(c, group, "live_warps", c.op("sub", GROUP.load(c, group, "live_warps"), 1))
+            used = c.icmp("ne", GROUP.load(c, group, "arrivals"), 0)
+            with c.when(used), c.count(i32(BARRIERS)) as number:
+                c.call(_settle(lib), "void", group, number)
+        with c.when(waits):
+            WARP.store(c, warp, "status", WAITING)
+            items = [WARP.load(c, warp, f) for f in ("barrier", "barrier_count", "barrier_site")]
+            c.call(arrive(lib), "void", warp, *items)
+        with c.otherwise(c.op("or", done, waits)):
+            WARP.store(c, warp, "status", YIELDED)
+        c.ret(c.resize(c.op("or", done, waits), 32))
+
+    return lib.define("emu.step", "i32", {"thread": "ptr", "group": "ptr", "warp": "ptr"}, body, core=True)
+
+
+def _turn(lib: Library) -> str:
+    """`emu.turn(thread, group) -> progressed`: let every warp that can run have a turn."""
+
+    def body(c: Code, thread: Value, group: Value) -> None:
+        launch, order = THREAD.load(c, thread, "launch"), THREAD.load(c, thread, "warp_order")
+        progressed, spinning = c.slot("i32"), c.slot("i32")
+        c.store(i32(0), progressed)
+        c.store(i32(0), spinning)
+        with c.count(THREAD.load(c, thread, "warps")) as turn:
+            index = c.load("i32", c.gep(order, c.op("mul", c.resize(turn, 64), 4)))
+            warp = warp_at(c, thread, group, index)
+            status = WARP.load(c, warp, "status")
+            runs = c.op("or", c.icmp("eq", status, READY), c.icmp("eq", status, YIELDED))
+            going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
+            with c.when(c.op("and", runs, going)):
+                moved = c.call(_step(lib), "i32", thread, group, warp)
+                c.store(c.op("or", c.load("i32", progressed), moved), progressed)
+                c.store(c.op("or", c.load("i32", spinning), c.op("xor", moved, 1)), spinning)
+        moved = c.load("i32", progressed)
+        stuck = c.icmp("eq", c.op("or", moved, c.load("i32", spinning)), 0)
+        alive = c.icmp("ne", GROUP.load(c, group, "live_warps"), 0)
+        going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
+        with c.when(c.op("and", c.op("and", stuck, alive), going)):  # noqa: SIM117 - two blocks of generated code
+            with c.count(THREAD.load(c, thread, "warps")) as index:
+                warp = warp_at(c, thread, group, index)
+                with c.when(c.icmp("eq", WARP.load(c, warp, "status"), WAITING)):
+                    site = WARP.load(c, warp, "barrier_site")
+                    emit_report(
+                        lib,
+                        c,
+                        warp,
+                        ReportKind.BARRIER_DEADLOCK,
+                        site,
+                        i32(0),
+                        other=c.resize(WARP.load(c, warp, "barrier"), 64),
+                    )
+        c.ret(moved)
+
+    return lib.define("emu.turn", "i32", {"thread": "ptr", "group": "ptr"}, body, core=True)
+
+
+def run(lib: Library) -> str:
+    """`emu.run(thread)`: run workgroups until there are none left, somebody stops the launch, or `fuel` turns are over.
+
+    Called again it goes on where it was.
+    """
+
+    def body(c: Code, thread: Value) -> None:
+        launch, queue, slots = (THREAD.load(c, thread, f) for f in ("launch", "queue", "slots"))
+        groups, limit = THREAD.load(c, thread, "groups"), THREAD.load(c, thread, "slot_limit")
+        kept = {name: c.slot("i32") for name in ("active", "stalled", "at")}
+        active, stalled, at = kept.values()
+        fuel = c.slot("i64")
+
+        def place(index: Value) -> Value:
+            return c.gep(queue, c.op("mul", c.resize(index, 64), 4))
+
+        def slot(index: Value) -> Value:
+            size = c.resize(THREAD.load(c, thread, "slot_bytes"), 64)
+            return c.gep(slots, c.op("mul", c.resize(c.load("i32", place(index)), 64), size))
+
+        c.store(THREAD.load(c, thread, "fuel"), fuel)
+        for name, where in kept.items():
+            c.store(THREAD.load(c, thread, name), where)
+        c.branch(c.icmp("eq", THREAD.load(c, thread, "begun"), 0), "first", "next")
+        c.label("first")
+        THREAD.store(c, thread, "begun", 1)
+        with c.count(limit) as i:
+            c.store(i, place(i))
+        c.store(i32(1), stalled)
+        c.jump("more")
+        c.label("more")
+        c.branch(c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0), "take", "end")
+        c.label("take")
+        now = c.load("i32", active)
+        room = c.op("and", c.icmp("ult", now, limit), c.icmp("ne", c.load("i32", stalled), 0))
+        left = c.icmp("ult", LAUNCH.load(c, launch, "next", volatile=True), groups)
+        with c.when(c.op("and", room, left)):
+            number = c.let("i32", f"atomicrmw add {LAUNCH.address(c, launch, 'next')}, i32 1 seq_cst")
+            with c.when(c.icmp("ult", number, groups)):
+                far = c.op("mul", c.resize(number, 64), c.resize(THREAD.load(c, thread, "group_step"), 64))
+                far = c.op("add", far, c.resize(THREAD.load(c, thread, "group_first"), 64))
+                index = c.resize(c.op("urem", far, c.resize(groups, 64)), 32)
+                c.call(_begin(lib), "void", thread, slot(now), index)
+                c.store(c.op("add", now, 1), active)
+        c.branch(c.icmp("eq", c.load("i32", active), 0), "end", "round")
+        c.label("round")
+        c.store(i32(1), stalled)
+        c.store(i32(0), at)
+        c.jump("next")
+        c.label("next")
+        c.branch(c.icmp("eq", c.load("i64", fuel), 0), "end", "fuelled")
+        c.label("fuelled")
+        i = c.load("i32", at)
+        c.branch(c.icmp("ult", i, c.load("i32", active)), "turn", "more")
+        c.label("turn")
+        c.store(c.op("sub", c.load("i64", fuel), 1), fuel)
+        group = slot(i)
+        moved = c.call(_turn(lib), "i32", thread, group)
+        with c.when(c.icmp("ne", moved, 0)):
+            c.store(i32(0), stalled)
+        finished = c.icmp("eq", GROUP.load(c, group, "live_warps"), 0)
+        going = c.icmp("eq", LAUNCH.load(c, launch, "stop", volatile=True), 0)
+        again = c.op("and", c.op("and", c.icmp("ne", moved, 0), c.not_(finished)), going)
+        c.branch(again, "next", "moved")
+        c.label("moved")
+        with c.when(finished):
+            last = c.op("sub", c.load("i32", active), 1)
+            mine, other = c.load("i32", place(i)), c.load("i32", place(last))
+            c.store(other, place(i))
+            c.store(mine, place(last))
+            c.store(last, active)
+            c.store(i32(1), stalled)
+        with c.otherwise(finished):
+            c.store(c.op("add", i, 1), at)
+        c.jump("next")
+        c.label("end")
+        for name, where in kept.items():
+            THREAD.store(c, thread, name, c.load("i32", where))
+        c.ret()
+
+    return lib.define("emu.run", "void", {"thread": "ptr"}, body, core=True)

@@ -1,0 +1,110 @@
+"""One configuration of the engine: the core library for a warp width and a machine, and programs made of translations."""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drivers.emu.simt import access, dispatch, jit
+from drivers.emu.simt.library import Library, Sanitizers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from drivers.emu.simt.blocks import Translation
+
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+QUICK, OPTIMISED = "quick", "optimised"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What decides generated code, apart from the kernel."""
+
+    lanes: int = 32
+    vector_bits: int = 0
+    """Width of host vectors; 0 is the widest this machine has."""
+    checks: Sanitizers = field(default_factory=Sanitizers)
+    cache: Path | None = None
+    """Folder for compiled code; None keeps nothing."""
+
+
+class Engine:
+    """The helper library of one `Settings`, compiled and loaded."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.library = self._new_library()
+        text, names = self.library.core_module()
+        self.library.sealed = True
+        self._cache = jit.Cache(settings.cache)
+        self._loaded = jit.load(self._cache.object(text, self.library.target, optimise=True), names, {})
+        self.run = _RUN(self._loaded.addresses["emu.run"])
+
+    def _new_library(self) -> Library:
+        library = Library(self.settings.lanes, jit.host(self.settings.vector_bits), self.settings.checks)
+        access.define_core(library)
+        dispatch.run(library)
+        return library
+
+    def link(self, translation: Translation, *, optimise: bool) -> jit.Loaded:
+        """Compile one kernel's warp function and link it against the core library."""
+        text, imports = self._module(translation, optimise=optimise)
+        code = self._cache.object(text, self.library.target, optimise=optimise)
+        wanted = {name: self._loaded.addresses[name] for name in imports}
+        return jit.load(code, [f"warp.{translation.name}"], wanted)
+
+    def compiled(self, translation: Translation, *, optimise: bool) -> bool:
+        """Say whether `link` would find its object on disk."""
+        return self._cache.has(
+            self._module(translation, optimise=optimise)[0], self.library.target, optimise=optimise
+        )
+
+    def _module(self, translation: Translation, *, optimise: bool) -> tuple[str, list[str]]:
+        return self.library.module(translation.text, translation.called, optimise=optimise)
+
+
+_making = threading.Lock()
+
+
+def engine(settings: Settings) -> Engine:
+    """Return the engine of some settings, made once a process: who asks meanwhile waits for it."""
+    with _making:
+        return _made(settings)
+
+
+@functools.lru_cache(maxsize=16)
+def _made(settings: Settings) -> Engine:
+    return Engine(settings)
+
+
+class Program:
+    """A translated kernel: compiled quickly when first wanted, well when it has shown that it runs long."""
+
+    def __init__(self, engine_: Engine, translation: Translation) -> None:
+        self.engine = engine_
+        self.translation = translation
+        self.seconds = 0.0
+        """Time spent running it so far."""
+        self._tiers: dict[str, jit.Loaded] = {}
+        self._lock = threading.Lock()
+
+    def has(self, tier: str) -> bool:
+        """Say whether a tier is loaded already."""
+        return tier in self._tiers
+
+    def on_disk(self, tier: str) -> bool:
+        """Say whether a tier's code is on disk, so that loading it costs next to nothing."""
+        return self.engine.compiled(self.translation, optimise=tier == OPTIMISED)
+
+    def entry(self, tier: str) -> int:
+        """Return the address of the warp function of a tier, compiling it if need be."""
+        with self._lock:
+            if tier not in self._tiers:
+                self._tiers[tier] = self.engine.link(self.translation, optimise=tier == OPTIMISED)
+            return self._tiers[tier].addresses[f"warp.{self.translation.name}"]

@@ -1,0 +1,389 @@
+"""Running a translated kernel over a grid: host threads, memory for resident workgroups, tiers."""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import queue
+import random
+import struct
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from drivers.emu.report_records import decode, hang, unflatten
+from drivers.emu.sanitizers.group_order import known_bytes
+from drivers.emu.sanitizers.sanitize import shadow_bytes
+from drivers.emu.simt.deadline import Deadline
+from drivers.emu.simt.engine import OPTIMISED, QUICK, Program
+from drivers.emu.simt.state import (
+    GROUP_HEAD,
+    LAUNCH,
+    MAP_ENTRY,
+    RELEASE_BYTES,
+    REPORT,
+    REPORT_LIMIT,
+    REPORTS_HEAD,
+    SITE,
+    THREAD,
+    warp_registers_at,
+)
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from drivers.emu.memory import AddressSpace
+    from drivers.emu.report import Report
+
+Dim3 = tuple[int, int, int]
+SHARED_WINDOW = 0x7294_0000_0000
+LOCAL_WINDOW = 0x7293_0000_0000
+
+_ARENA_BYTES = 256 << 20
+_MOST_RESIDENT = 2048
+_MAP_NORESERVE = 0x4000  # Linux; Python names it since 3.13
+_PROMOTE_AFTER_S = 0.05
+_WORTH_THREADS = 128
+"""Warps below which a launch stays on the caller's thread."""
+_ENDLESS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to run; none of it changes a result of a program without races."""
+
+    threads: int = 0
+    """Host threads; 0 is one a core."""
+    tier: Literal["auto", "quick", "optimised"] = "auto"
+    warp_order: Literal["forward", "reverse"] | int = "forward"
+    """The order in which the warps of a workgroup take turns; a number seeds a random one."""
+    group_seed: int = 0
+    """Not 0: workgroups are started in an order made from it."""
+    timeout_s: float = 60.0
+    """A kernel that takes longer is ended with a HANG report."""
+    shared_window: int = SHARED_WINDOW
+    local_window: int = LOCAL_WINDOW
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchResult:
+    """What a launch did."""
+
+    fault: Report | None
+    """What ended it early; memory then holds what was written until then."""
+    findings: tuple[Report, ...]
+    """What the sanitizers say."""
+    seconds: float
+    tier: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One launch: the grid and what each thread of it gets."""
+
+    grid: Dim3
+    block: Dim3
+    params: bytes
+    shared_bytes: int
+    """Shared memory a workgroup, static and dynamic together."""
+    dynamic_shared: int = 0
+    """How much of it is dynamic: what the kernel is told."""
+    local_bytes: int = 0
+    """Local memory a thread."""
+    told_grid: Dim3 | None = None
+    """What the kernel is told about the grid, where that may differ (constant bank 0); None is the truth."""
+    told_block: Dim3 | None = None
+    """The same about the workgroup."""
+
+    @property
+    def threads(self) -> int:
+        """Threads a workgroup."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def groups(self) -> int:
+        """Workgroups of the grid."""
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+
+class Arena:
+    """Memory for the resident workgroups of one host thread, kept between launches."""
+
+    def __init__(self) -> None:
+        self.memory = mmap.mmap(
+            -1, _ARENA_BYTES + mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
+        )
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
+        self._shape: tuple[object, ...] = ()
+        self._slots = 0
+        """How many slots of that shape were made to look new."""
+
+    def prepare(self, shape: tuple[object, ...], slot_bytes: int, slots: int) -> None:
+        """Make every slot look new when their shape changes, and those that had none of this shape."""
+        if shape != self._shape:
+            self._shape, self._slots = shape, 0
+        for i in range(self._slots, slots):
+            struct.pack_into("<Q", self.memory, i * slot_bytes, 0)
+        self._slots = max(self._slots, slots)
+
+
+_arenas: queue.SimpleQueue[Arena] = queue.SimpleQueue()
+
+
+def _take_arena() -> Arena:
+    try:
+        return _arenas.get_nowait()
+    except queue.Empty:
+        return Arena()
+
+
+_pool: list[ThreadPoolExecutor] = []
+_pool_lock = threading.Lock()
+
+
+def _executor() -> ThreadPoolExecutor:
+    with _pool_lock:
+        if not _pool:
+            _pool.append(
+                ThreadPoolExecutor(max_workers=max(os.cpu_count() or 1, 8), thread_name_prefix="hcq emu")
+            )
+        return _pool[0]
+
+
+@dataclass(slots=True)
+class Running:
+    """The memory of a launch in flight; everything generated code points to is held here."""
+
+    launch: ctypes.Array[ctypes.c_char]
+    reports: ctypes.Array[ctypes.c_char]
+    keep: list[object] = field(default_factory=list)
+    threads: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
+    """A record a host thread."""
+    sites: list[ctypes.Array[ctypes.c_char]] = field(default_factory=list)
+    """What each host thread's instructions last found, one after another."""
+    version: int = 0
+    """Of the map of allocations that the records point to."""
+    arenas: list[Arena] = field(default_factory=list)
+
+    def stop(self) -> None:
+        """Make every host thread return soon."""
+        struct.pack_into("<I", self.launch, LAUNCH.offsets["stop"], 1)
+
+    def use(self, entry: int) -> None:
+        """Let every warp's next turn run another translation of the same kernel."""
+        for record in self.threads:
+            struct.pack_into("<Q", record, THREAD.offsets["entry"], entry)
+
+    def look_again(self, memory: AddressSpace, *, shadows: bool) -> None:
+        """Take over a map of allocations that may have changed, while no host thread runs."""
+        if self.version == memory.version:
+            return
+        self.version = memory.version
+        entries, mapped = memory.snapshot(shadows=shadows)
+        table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
+        self.keep += [table, mapped]
+        for record in self.threads:
+            struct.pack_into("<Q", record, THREAD.offsets["map"], _at(table))
+            struct.pack_into("<I", record, THREAD.offsets["map_count"], len(entries) // MAP_ENTRY.size)
+        for sites in self.sites:
+            for at in range(0, len(sites), SITE.size):
+                struct.pack_into("<QQ", sites, at + SITE.offsets["start"], 0, 0)
+
+    def put_back(self) -> None:
+        """Let other launches have the memory of the workgroups."""
+        for arena in self.arenas:
+            _arenas.put(arena)
+        self.arenas.clear()
+
+
+def launch(
+    program: Program, work: Work, memory: AddressSpace, options: Options | None = None
+) -> LaunchResult:
+    """Run a kernel over its grid and return when every workgroup is done or one of them faulted."""
+    options = options or Options()
+    check(work)
+    began = time.perf_counter()
+    tier = first_tier(program, options)
+    count = host_threads(program, work, options)
+    if program.engine.settings.checks.parties:
+        memory.forget_parties()
+    running = prepare(program, work, memory, options, program.entry(tier), count)
+    started = time.perf_counter()
+    hung = _run(program, running, options, tier, count)
+    program.seconds += (time.perf_counter() - started) * count
+    running.put_back()
+    reports = decode(program, work, memory, running.reports.raw)
+    return sort_out(program, options, reports, hung=hung, seconds=time.perf_counter() - began, tier=tier)
+
+
+def host_threads(program: Program, work: Work, options: Options) -> int:
+    """Return how many host threads a launch is worth."""
+    if program.engine.settings.checks.parties:
+        return 1  # the shadows of global memory are not made for several writers
+    worth = work.groups * warps_of(program, work) >= _WORTH_THREADS
+    return min(options.threads or os.cpu_count() or 1, work.groups) if worth or options.threads else 1
+
+
+def warps_of(program: Program, work: Work) -> int:
+    """Return the warps a workgroup has."""
+    return -(-work.threads // program.engine.settings.lanes)
+
+
+def thread_named(work: Work, group: int, thread: int) -> str:
+    """Return how reports name a thread, given by numbers of its workgroup in the grid and of it therein."""
+    return f"thread {unflatten(thread, work.block)} of block {unflatten(group, work.grid)}"
+
+
+def sort_out(
+    program: Program, options: Options, reports: list[Report], *, hung: bool, seconds: float, tier: str
+) -> LaunchResult:
+    """Tell what ended a launch from what sanitizers found."""
+    fatal = [r for r in reports if r.kind.fatal]
+    if hung and not fatal:
+        fatal = [hang(program, options.timeout_s)]
+    findings = tuple(r for r in reports if not r.kind.fatal)
+    return LaunchResult(fault=fatal[0] if fatal else None, findings=findings, seconds=seconds, tier=tier)
+
+
+def check(work: Work) -> None:
+    """Refuse shapes that no device takes."""
+    if work.groups <= 0 or work.threads <= 0:
+        raise UsageError(f"a grid of {work.grid} blocks of {work.block} threads has no thread")
+    if work.groups >= 1 << 32 or work.threads > 1024:
+        raise UsageError(
+            f"a grid of {work.grid} blocks of {work.block} threads is too large: 2^32 blocks, 1024 threads a block"
+        )
+
+
+def first_tier(program: Program, options: Options) -> str:
+    """Return the translation to begin with."""
+    if options.tier != "auto":
+        return options.tier
+    if program.has(OPTIMISED) or program.seconds > _PROMOTE_AFTER_S:
+        return OPTIMISED
+    return QUICK if program.has(QUICK) or not program.on_disk(OPTIMISED) else OPTIMISED
+
+
+def prepare(
+    program: Program, work: Work, memory: AddressSpace, options: Options, entry: int, count: int
+) -> Running:
+    """Lay out a launch for `count` host threads."""
+    engine = program.engine
+    warps = warps_of(program, work)
+    lanes, checks = engine.settings.lanes, engine.settings.checks
+    version = memory.version
+    entries, mapped = memory.snapshot(shadows=checks.shadows)
+    table = ctypes.create_string_buffer(entries or bytes(MAP_ENTRY.size))
+    params = ctypes.create_string_buffer(work.params + bytes(64))
+    order = list(range(warps))
+    if options.warp_order == "reverse":
+        order.reverse()
+    elif options.warp_order != "forward":
+        random.Random(options.warp_order).shuffle(order)  # noqa: S311 - an order, not a secret
+    orders = (ctypes.c_uint32 * warps)(*order)
+    step, first = _group_order(work.groups, options.group_seed)
+    warp_bytes = _up(warp_registers_at(lanes) + program.translation.state_bytes, 64)
+    shared_at = _up(GROUP_HEAD + warps * warp_bytes, 1024)
+    local_bytes = _up(work.local_bytes, 16)
+    local_at = _up(shared_at + work.shared_bytes, 64)
+    shadow_at = _up(local_at + local_bytes * lanes * warps, 64)
+    slot_bytes = _up(shadow_at + shadow_bytes(checks, warps, work.shared_bytes), 1024)
+    slots = min(work.groups, _ARENA_BYTES // slot_bytes, _MOST_RESIDENT)
+    if not slots:
+        raise UsageError(
+            f"a workgroup of {slot_bytes} bytes of state does not fit the emulator's {_ARENA_BYTES} bytes"
+        )
+    running = Running(
+        ctypes.create_string_buffer(LAUNCH.size),
+        ctypes.create_string_buffer(REPORTS_HEAD + REPORT_LIMIT * REPORT.size),
+    )
+    running.keep += [table, mapped, params, orders]
+    releases, known, (bytes_known, known_step) = 0, 0, known_bytes(work.groups)
+    if checks.global_races:
+        releases, known = (_zeros(running, size) for size in (RELEASE_BYTES * work.groups, bytes_known))
+    running.version = version
+    shape = (lanes, work.block, warp_bytes, slot_bytes)
+    common = {
+        "launch": _at(running.launch), "entry": entry, "params": _at(params), "map": _at(table), "reports": _at(running.reports),
+        "warp_order": _at(orders), "shared_window": options.shared_window, "local_window": options.local_window,
+        "param_bytes": len(work.params), "map_count": len(entries) // MAP_ENTRY.size,
+        "grid_x": work.grid[0], "grid_y": work.grid[1], "grid_z": work.grid[2], "block_x": work.block[0], "block_y": work.block[1],
+        "block_z": work.block[2], "threads": work.threads, "warps": warps, "groups": work.groups, "group_step": step,
+        "group_first": first, "shared_bytes": work.shared_bytes, "local_bytes": local_bytes, "slot_bytes": slot_bytes,
+        "slot_limit": slots, "warp_bytes": warp_bytes, "warps_at": GROUP_HEAD, "shared_at": shared_at, "local_at": local_at,
+        "shadow_at": shadow_at, "dynamic_shared": work.dynamic_shared, "fuel": _ENDLESS, "releases": releases,
+        "known": known, "known_step": known_step,
+    }  # fmt: skip
+    for shape_of, told in (("grid", work.told_grid or work.grid), ("block", work.told_block or work.block)):
+        common |= {f"told_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}
+    for _ in range(count):
+        arena = _take_arena()
+        arena.prepare(shape, slot_bytes, slots)
+        running.arenas.append(arena)
+        sites = ctypes.create_string_buffer(max(len(program.translation.sites), 1) * SITE.size)
+        sink, places = ctypes.create_string_buffer(64), (ctypes.c_uint32 * slots)()
+        running.sites.append(sites)
+        running.keep += [sink, places]
+        own = {"sites": _at(sites), "slots": arena.address, "sink": _at(sink), "queue": _at(places)}
+        running.threads.append(ctypes.create_string_buffer(bytes(THREAD.pack(**common, **own)), THREAD.size))
+    return running
+
+
+def _zeros(running: Running, size: int) -> int:
+    """Return where zeros lie that last as long as a launch; their pages come when they are written."""
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+    running.keep.append(memory)
+    return ctypes.addressof(ctypes.c_char.from_buffer(memory))
+
+
+def _group_order(groups: int, seed: int) -> tuple[int, int]:
+    if not seed:
+        return 1, 0
+    chosen = random.Random(seed)  # noqa: S311 - an order, not a secret
+    step = chosen.randrange(1, groups + 1)
+    while _gcd(step, groups) != 1:
+        step += 1
+    return step, chosen.randrange(groups)
+
+
+def _gcd(a: int, b: int) -> int:
+    while b:
+        a, b = b, a % b
+    return a
+
+
+def _run(program: Program, running: Running, options: Options, tier: str, count: int) -> bool:
+    """Run all host threads to the end; returns whether the time limit ended them."""
+    run = program.engine.run
+    with Deadline(running.stop, options.timeout_s) as deadline:
+        if count == 1:
+            run(_at(running.threads[0]))
+            return deadline.passed
+        futures: list[Future[None]] = []
+        try:
+            futures.extend(_executor().submit(run, _at(record)) for record in running.threads)
+        except RuntimeError:  # the interpreter is ending: its pools take no more work
+            running.stop()
+            wait(futures)
+            return True
+        promotes = tier == QUICK and options.tier == "auto"
+        if promotes and wait(futures, timeout=_PROMOTE_AFTER_S).not_done:
+            running.use(program.entry(OPTIMISED))
+        wait(futures)
+        for future in futures:
+            future.result()
+        return deadline.passed
+
+
+def _at(buffer: ctypes.Array[ctypes.c_char] | ctypes.Array[ctypes.c_uint32]) -> int:
+    return ctypes.addressof(buffer)
+
+
+def _up(value: int, step: int) -> int:
+    return -(-value // step) * step

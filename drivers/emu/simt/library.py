@@ -1,0 +1,194 @@
+"""The functions that translated kernels call, written once as IR and kept by name.
+
+A helper is *core* when it belongs to the library that is compiled once a machine and kept on disk;
+translated kernels then call it by address. A *hot* helper is also inlined into optimised translations.
+Everything else goes into the module that asked for it.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import functools
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drivers.emu.simt.ir_types import vector
+from drivers.emu.simt.vector import Code, Declarations, Value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from drivers.emu.simt.jit import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Sanitizers:
+    """Checks that cost time and are asked for: off by default."""
+
+    shared_races: bool = False
+    global_races: bool = False
+    uninitialised: bool = False
+    partial_barriers: bool = False
+    caches: bool = False
+    """Missing cache maintenance, judged by the machine around the engine, which notes who touched what."""
+
+    @property
+    def parties(self) -> bool:
+        """Whether each dword of global memory remembers who touched it."""
+        return self.global_races or self.caches
+
+    @property
+    def shadows(self) -> bool:
+        """Whether global memory needs shadows."""
+        return self.parties or self.uninitialised
+
+    @property
+    def any(self) -> bool:
+        """Whether any is on."""
+        return self.shadows or self.shared_races or self.partial_barriers
+
+    @classmethod
+    def all(cls) -> Sanitizers:
+        """Every check."""
+        return cls(
+            shared_races=True, global_races=True, uninitialised=True, partial_barriers=True, caches=True
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Helper:
+    """One function: its IR, what it calls, and where it should live."""
+
+    name: str
+    text: str
+    calls: tuple[str, ...]
+    core: bool
+    hot: bool
+
+
+@dataclass(slots=True)
+class Library:
+    """The helpers for one warp width, one machine and one set of sanitizers."""
+
+    lanes: int
+    target: Host
+    checks: Sanitizers
+    sealed: bool = False
+    """Whether the core library is compiled: what is defined from now on lives in the modules that ask for it."""
+    helpers: dict[str, Helper] = field(default_factory=dict)
+    declarations: dict[str, str] = field(default_factory=dict)
+    _writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+    """Held while a helper is written: the machines of a process share the library, each with a thread."""
+
+    # ---- types of this warp width
+
+    @property
+    def mask(self) -> str:
+        """The type of a mask of lanes."""
+        return f"i{self.lanes}"
+
+    @property
+    def bits(self) -> str:
+        """The type of one bit a lane."""
+        return vector(self.lanes, "i1")
+
+    def v(self, type_: str) -> str:
+        """Return the type of one `type_` a lane."""
+        return vector(self.lanes, type_)
+
+    # ---- writing helpers
+
+    def define(
+        self,
+        name: str,
+        result: str,
+        parameters: dict[str, str],
+        body: Callable[..., None],
+        *,
+        core: bool = False,
+        hot: bool = False,
+        attributes: str = "",
+    ) -> str:
+        """Write a helper unless it is there already; `body(code, *parameters)` writes it. Returns its name."""
+        with self._writing:  # who wants it while another thread writes it gets it whole
+            if name in self.helpers:
+                return name
+            core = core and not self.sealed
+            hot = hot and self.target.gathers and not self.checks.any
+            declarations = Declarations()
+            code = Code(declarations)
+            values = [Value(type_, f"%{p}") for p, type_ in parameters.items()]
+            self.helpers[name] = Helper(name, "", (), core=core, hot=hot)
+            body(code, *values)
+            text = code.function(name, result, values, attributes or ("#1" if hot else "#0"))
+            self.helpers[name] = Helper(name, text, tuple(declarations.declared), core=core, hot=hot)
+            self.declarations.update(declarations.declared)
+            self.declarations[name] = f"declare {result} @{name}({', '.join(parameters.values())})"
+            return name
+
+    def closure(self, names: Iterable[str], *, optimise: bool) -> tuple[list[Helper], list[Helper]]:
+        """Return the helpers that a module calling `names` must contain, and those it may import from the core library."""
+        inside: dict[str, Helper] = {}
+        outside: dict[str, Helper] = {}
+        todo = [n for n in names if n in self.helpers]
+        while todo:
+            helper = self.helpers[todo.pop()]
+            if helper.name in inside or helper.name in outside:
+                continue
+            if helper.core and not (optimise and helper.hot):
+                outside[helper.name] = helper
+                continue
+            inside[helper.name] = helper
+            todo += [n for n in helper.calls if n in self.helpers]
+        return list(inside.values()), list(outside.values())
+
+    def module(self, bodies: str, called: dict[str, str], *, optimise: bool) -> tuple[str, list[str]]:
+        """Return a module's text and the core helpers it imports. `bodies`: its own functions; `called`: their declarations."""
+        inside, outside = self.closure(called, optimise=optimise)
+        declared = dict(called)
+        for helper in inside:
+            for name in helper.calls:
+                declared.setdefault(name, self.declarations[name])
+        for helper in inside:
+            declared.pop(helper.name, None)
+        for helper in outside:
+            declared[helper.name] = self.declarations[helper.name]
+        internal = [h.text.replace("define ", "define internal ", 1) for h in inside]
+        parts = ["\n".join(declared.values()), *internal, bodies, *self.tail()]
+        return "\n".join(parts), [h.name for h in outside]
+
+    def core_module(self) -> tuple[str, list[str]]:
+        """Return the text of the core library and the names it exports."""
+        core = [h for h in self.helpers.values() if h.core]
+        names = {h.name for h in core}
+        inside: dict[str, Helper] = {}
+        for helper in core:
+            for name in helper.calls:
+                if name in self.helpers and name not in names:
+                    inside[name] = self.helpers[name]
+        if inside:
+            raise AssertionError(f"core helpers call helpers outside the core: {sorted(inside)}")
+        declared = {n: self.declarations[n] for h in core for n in h.calls if n not in names}
+        text = "\n".join(
+            ["\n".join(declared.values()), *(h.text.replace(" #1 {", " #0 {") for h in core), *self.tail()]
+        )
+        return text, sorted(names)
+
+    def tail(self) -> list[str]:
+        """Return the attribute groups and metadata that every module ends with."""
+        base = self.target.attributes
+        return [
+            f"attributes #0 = {{ {base} }}",
+            f"attributes #1 = {{ alwaysinline {base} }}",
+            f"attributes #2 = {{ noinline strictfp {base} }}",
+            '!0 = !{!"branch_weights", i32 2000, i32 1}',
+            '!1 = !{!"branch_weights", i32 1, i32 2000}',
+        ]
+
+
+@functools.lru_cache(maxsize=32)
+def iota(lanes: int, step: int) -> tuple[int, ...]:
+    """Return 0, step, 2 step, ... one a lane."""
+    return tuple(step * i for i in range(lanes))

@@ -1,0 +1,208 @@
+"""A launch that is run a slice at a time, so that others get turns while a long kernel runs.
+
+A slice is a number of turns of workgroups, the same in every run, so an order made from a seed can be made
+again. A kernel that does not come back within the caller's patience (a long loop that waits for nobody) goes
+on without the caller, who asks again later.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import queue
+import struct
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from drivers.emu.report_records import decode
+from drivers.emu.simt import launch as launches
+from drivers.emu.simt.engine import OPTIMISED, QUICK
+from drivers.emu.simt.state import LAUNCH, THREAD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.emu.memory import AddressSpace
+    from drivers.emu.simt.engine import Program
+    from drivers.emu.simt.launch import LaunchResult, Options, Running, Work
+
+_STOPS_WITHIN_S = 1.0
+"""A kernel looks for the stop flag at every backward branch."""
+
+
+class SlicedLaunch:
+    """One launch in flight: made, advanced until it is over, asked for its result, closed.
+
+    By one thread at a time. Where races between workgroups are told, whoever advances it sees to it that the
+    shadows of global memory are those of this launch.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        work: Work,
+        memory: AddressSpace,
+        options: Options,
+        *,
+        on_end: Callable[[], None],
+    ) -> None:
+        """Lay it out; nothing runs. `on_end` is called once no host thread touches device memory any more."""
+        launches.check(work)
+        self._program, self._work, self._memory, self._options = program, work, memory, options
+        self._tier = launches.first_tier(program, options)
+        count = launches.host_threads(program, work, options)
+        self._running: Running = launches.prepare(
+            program, work, memory, options, program.entry(self._tier), count
+        )
+        self._shadows = program.engine.settings.checks.shadows
+        self._back = threading.Condition()
+        self._out = 0
+        self._began = 0.0
+        self._seconds = 0.0
+        self._hung = False
+        self._closed = False
+        self._on_end: Callable[[], None] | None = on_end
+
+    @property
+    def away(self) -> bool:
+        """Whether a slice is being run that the caller did not wait for.
+
+        Past its time limit it is told to stop.
+        """
+        with self._back:
+            if self._out and self._seconds + time.perf_counter() - self._began > self._options.timeout_s:
+                self._stop_hung()
+            return self._out > 0
+
+    def advance(self, *, turns: int, patience_s: float) -> bool:
+        """Run a slice of `turns` on each host thread; returns whether the launch is over.
+
+        While a slice is away nothing new is begun.
+        """
+        if self.away:
+            return False
+        if self._began:
+            self._settle()
+        if self._over:
+            return True
+        self._running.look_again(self._memory, shadows=self._shadows)
+        self._began = time.perf_counter()
+        self._out = len(self._running.threads)
+        for record in self._running.threads:
+            struct.pack_into("<Q", record, THREAD.offsets["fuel"], turns)
+        mine, *others = self._running.threads
+        for record in others:
+            _hands.give(partial(self._run, record))
+        if self._program.translation.loops:
+            _hands.give(partial(self._run, mine))
+        else:
+            self._run(mine)  # sure to come back, and a thread less to wait for Python's lock
+        with self._back:
+            self._back.wait_for(lambda: not self._out, patience_s)
+            if self._out:
+                return False
+        self._settle()
+        return self._over
+
+    def result(self) -> LaunchResult:
+        """Return what the launch did, once it is over."""
+        reports = decode(self._program, self._work, self._memory, self._running.reports.raw)
+        return launches.sort_out(
+            self._program, self._options, reports, hung=self._hung, seconds=self._seconds, tier=self._tier
+        )
+
+    @property
+    def instructions(self) -> list[str]:
+        """The texts of the instructions that are noted, by number."""
+        return [site.text for site in self._program.translation.sites]
+
+    def describe(self, instruction: int, group: int, thread: int) -> str:
+        """Return in words an instruction by number, and the thread of a workgroup that ran it."""
+        site = self._program.translation.sites[instruction]
+        return f"line {site.line}: {site.text} by {launches.thread_named(self._work, group, thread)}"
+
+    def close(self) -> None:
+        """Give back what it holds; one that still runs is stopped first."""
+        with self._back:
+            self._running.stop()
+            self._back.wait_for(lambda: not self._out, _STOPS_WITHIN_S)
+            self._closed = True
+            if self._out:
+                return  # the last host thread to come back ends it
+        self._end()
+
+    @property
+    def _over(self) -> bool:
+        stopped, taken = (LAUNCH.read(self._running.launch.raw, name) for name in ("stop", "next"))
+        resident = any(THREAD.read(record.raw, "active") for record in self._running.threads)
+        return bool(stopped) or (taken >= self._work.groups and not resident)
+
+    def _settle(self) -> None:
+        """Count the time of the slice that is back, and choose the translation for the next."""
+        count = len(self._running.threads)
+        spent, self._began = time.perf_counter() - self._began, 0.0
+        self._seconds += spent
+        self._program.seconds += spent * count
+        if self._seconds > self._options.timeout_s and not self._over:
+            self._stop_hung()
+        if self._tier == QUICK and self._options.tier == "auto" and not self._over:
+            self._tier = launches.first_tier(self._program, self._options)
+            if self._tier == OPTIMISED:
+                self._running.use(self._program.entry(OPTIMISED))
+
+    def _stop_hung(self) -> None:
+        self._hung = True
+        self._running.stop()
+
+    def _run(self, record: ctypes.Array[ctypes.c_char]) -> None:
+        self._program.engine.run(ctypes.addressof(record))
+        with self._back:
+            self._out -= 1
+            abandoned = self._closed and not self._out
+            self._back.notify_all()
+        if abandoned:
+            self._end()
+
+    def _end(self) -> None:
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            self._running.put_back()
+            on_end()
+
+
+class _Hands:
+    """Threads that run slices; more are made when all are busy, and none keeps the process alive."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = 0
+
+    def give(self, job: Callable[[], None]) -> None:
+        """Have a job done soon."""
+        if self._process != os.getpid():  # a forked child has none of its parent's threads
+            self._begin()
+        with self._lock:
+            fresh = self._idle == 0
+            self._idle -= not fresh
+        if fresh:
+            threading.Thread(target=self._work, args=(job,), name="hcq emu-slices", daemon=True).start()
+        else:
+            self._jobs.put(job)
+
+    def _work(self, job: Callable[[], None]) -> None:
+        while True:
+            job()
+            del job  # it holds a launch
+            with self._lock:
+                self._idle += 1
+            job = self._jobs.get()
+
+
+_hands = _Hands()

@@ -1,0 +1,168 @@
+"""The records that generated code and Python share: one a host thread, one a resident workgroup, one a warp, and their neighbours.
+
+Offsets exist here only. Generated code reads and writes fields through `Record.load` and `Record.store`;
+Python through `Record.pack`. Masks of lanes take 8 bytes whatever the warp's width.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from drivers.emu.simt.ir_types import bits_of
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.vector import Code, Value
+
+_FORMATS = {"ptr": "Q", "i64": "Q", "i32": "I"}
+_BYTES = {"ptr": 8, "i64": 8, "i32": 4}
+
+
+class Record:
+    """Named fields at fixed offsets."""
+
+    def __init__(self, name: str, /, **fields: str) -> None:
+        self.name = name
+        self.offsets: dict[str, int] = {}
+        self.types = fields
+        position = 0
+        for field, type_ in fields.items():
+            size = _BYTES[type_]
+            position = -(-position // size) * size
+            self.offsets[field] = position
+            position += size
+        self.size = -(-position // 64) * 64
+
+    def address(self, code: Code, base: Value, field: str) -> Value:
+        """Return where a field lies."""
+        return code.gep(base, self.offsets[field])
+
+    def load(self, code: Code, base: Value, field: str, *, volatile: bool = False) -> Value:
+        """Read a field."""
+        return code.load(self.types[field], self.address(code, base, field), volatile=volatile)
+
+    def store(self, code: Code, base: Value, field: str, value: Value | int) -> None:
+        """Write a field."""
+        type_ = self.types[field]
+        if isinstance(value, int):
+            value = code.const(type_, value)
+        if value.type != "ptr" and bits_of(value.type) < 8 * _BYTES[type_]:
+            value = code.resize(value, 8 * _BYTES[type_])
+        code.store(value, self.address(code, base, field))
+
+    def pack(self, **values: int) -> bytearray:
+        """Return the record with these fields set and the rest zero."""
+        raw = bytearray(self.size)
+        for field, value in values.items():
+            struct.pack_into("<" + _FORMATS[self.types[field]], raw, self.offsets[field], value)
+        return raw
+
+    def read(self, raw: bytes | bytearray | memoryview, field: str, at: int = 0) -> int:
+        """Read a field of a record in host memory."""
+        value: int = struct.unpack_from("<" + _FORMATS[self.types[field]], raw, at + self.offsets[field])[0]
+        return value
+
+
+LAUNCH = Record("launch", stop="i32", next="i32", sequence="i64")
+"""Shared by the host threads of one launch. `stop` not zero: everybody returns soon. `next`: workgroups taken so far."""
+
+THREAD = Record(
+    "thread",
+    launch="ptr", entry="ptr", params="ptr", sites="ptr", map="ptr", reports="ptr", slots="ptr", warp_order="ptr", sink="ptr", queue="ptr",
+    releases="ptr", known="ptr",
+    shared_window="i64", local_window="i64", sequence="i64", fuel="i64", begun="i32", active="i32", stalled="i32", at="i32",
+    param_bytes="i32", map_count="i32", grid_x="i32", grid_y="i32", grid_z="i32", block_x="i32", block_y="i32", block_z="i32",
+    threads="i32", warps="i32", groups="i32", group_step="i32", group_first="i32", shared_bytes="i32", local_bytes="i32",
+    slot_bytes="i32", slot_limit="i32", warp_bytes="i32", warps_at="i32", shared_at="i32", local_at="i32", shadow_at="i32",
+    dynamic_shared="i32", told_grid_x="i32", told_grid_y="i32", told_grid_z="i32", told_block_x="i32", told_block_y="i32",
+    told_block_z="i32", known_step="i32",
+)  # fmt: skip
+"""What one host thread needs to run workgroups: the launch's constants and its own memory.
+
+`fuel`: turns of workgroups before it returns. `begun` to `at` are how far it has come: whether it ever ran, workgroups resident,
+whether nobody moved in the round at hand, and whose turn it is. `releases`: a RELEASE for each
+workgroup of the grid, where races between them are judged; `known`: what each has seen of the others (`group_order`), `known_step`
+bytes from one to the next.
+"""
+
+GROUP = Record(
+    "group",
+    thread="ptr", shared="ptr", shadow="ptr", index="i32", x="i32", y="i32", z="i32", live_lanes="i32", live_warps="i32",
+    epoch="i32", released="i64", acquired="i64", fenced="i32", arrivals="i32",
+)  # fmt: skip
+"""A workgroup that is being run; `arrivals` not zero: some barrier has been reached."""
+
+RELEASE = {"last": 0, "before": 4}
+RELEASE_BYTES = 8
+"""When a workgroup last made known what it had done, and when before that, as u32; 0 is never."""
+
+BARRIER = Record(
+    "barrier",
+    arrived="i32",
+    expected="i32",
+    waiting="i32",
+    count="i32",
+    every="i32",
+    some="i32",
+    last_count="i32",
+    last_every="i32",
+    last_some="i32",
+)
+"""One of a workgroup's barriers: arrivals, and the votes of `bar.red`. `last_*` are the votes of the round just completed."""
+
+BARRIERS = 16
+GROUP_HEAD = GROUP.size + BARRIERS * BARRIER.size
+
+WARP = Record(
+    "warp",
+    thread="ptr", group="ptr", shared="ptr", local="ptr", start="i64", live="i64", blocked="i64", release="i64", index="i32",
+    status="i32", barrier="i32", barrier_count="i32", barrier_site="i32",
+)  # fmt: skip
+"""A warp: its lanes, why it last returned, and at which barrier it sleeps. Lane ids, pending masks and registers follow.
+
+`start`: lanes that enter the kernel now; `live`: lanes that have not left it; `blocked`: lanes at the barrier; `release` not zero:
+the barrier has opened since.
+"""
+
+
+def warp_ids_at(axis: int, lanes: int) -> int:
+    """Return where a warp keeps its lanes' thread ids of one axis (i32 a lane)."""
+    return WARP.size + axis * 4 * lanes
+
+
+def warp_registers_at(lanes: int) -> int:
+    """Return where the part of a warp begins that belongs to the translated kernel: pending masks, then registers."""
+    return WARP.size + 3 * 4 * lanes
+
+
+MAP_ENTRY = Record(
+    "map entry", start="i64", size="i64", delta="i64", flags="i64", initialised="i64", touched="i64"
+)
+"""One allocation as generated code sees it, sorted by `start`: host address = device address + `delta`.
+
+`initialised` and `touched` are host addresses of shadows (one byte a byte, 32 bytes a dword) or 0.
+"""
+
+MAP_READ, MAP_WRITE, MAP_ATOMIC = 1, 2, 4
+
+SITE = Record("site", start="i64", limit="i64", delta="i64", seen="i64")
+"""What an instruction last found: addresses a with (a - start) >> log2(size) < limit are good; `seen` has a bit for each report."""
+
+REPORT = Record(
+    "report",
+    kind="i32",
+    site="i32",
+    lane="i32",
+    group="i32",
+    warp="i32",
+    size="i32",
+    address="i64",
+    other="i64",
+)
+REPORT_LIMIT = 256
+REPORTS_HEAD = 64
+
+DONE, BARRIER_WAIT, YIELD = 0, 1, 2
+READY, WAITING, FINISHED, YIELDED = 0, 1, 2, 3

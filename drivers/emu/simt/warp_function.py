@@ -1,0 +1,471 @@
+"""A kernel as a function that runs one warp: registers that are vectors, blocks that run under masks of lanes.
+
+Every block has a mask of lanes that wait for it. The function visits blocks in order (`schedule.order`),
+runs each that is waited for with all of its lanes at once, and adds the lanes to the masks of where they go
+next; a backward branch returns to the earlier block at once. Any control flow works, divergent or
+irreducible, and lanes meet again where their ways join.
+
+Where lanes of a warp must meet (`Gathering`) those that come first stay in their mask while later blocks run;
+then the function begins again with its first block. When nobody moves any more the meeting cannot be.
+
+At a barrier lanes sleep; when nobody else of the warp can run the function saves what lives and returns,
+and the dispatcher calls it again when the barrier opens. Where a loop may wait for other threads, a warp
+that has gone round often yields the same way.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.emu.simt import access, dispatch
+from drivers.emu.simt.blocks import Block, Gathering, Site, Translation
+from drivers.emu.simt.findings import emit_report, i32
+from drivers.emu.simt.ir_types import bits_of, lanes_of
+from drivers.emu.simt.state import (
+    BARRIER_WAIT,
+    DONE,
+    GROUP,
+    LAUNCH,
+    THREAD,
+    WARP,
+    YIELD,
+    warp_ids_at,
+)
+from drivers.emu.simt.vector import Code, Declarations, Value
+from drivers.emu.simt.warp_layout import Place, lay_out
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from drivers.emu.simt.library import Library
+
+_FUEL = 64
+"""Times a warp goes round a loop that may wait for others before it lets them run."""
+_MASKS_IN_REGISTERS = 24
+"""Kernels with more blocks keep the masks of waiting lanes in memory: values that live everywhere cost more."""
+
+
+class WarpFunction:
+    """Builds the warp function of one kernel.
+
+    A front end makes `Block`s and calls `translate`; the blocks' `emit` functions call the methods below. `c` is the code being
+    written; registers are named by the front end and have a width in bits, 1 for a predicate; `spins` says that some loop may wait
+    for other threads, `reserve` asks for bytes of memory a warp.
+    """
+
+    def __init__(
+        self,
+        lib: Library,
+        name: str,
+        blocks: Sequence[Block],
+        registers: Mapping[str, int],
+        *,
+        spins: bool,
+        reserve: int = 0,
+    ) -> None:
+        self.lib = lib
+        self.lanes = lib.lanes
+        self.name = name
+        self.declarations = Declarations()
+        self.c = Code(self.declarations)
+        self.warp = Value("ptr", "%warp")
+        self.sites: list[Site] = []
+        self._registers = registers
+        self._spins = spins
+        self._layout = layout = lay_out(blocks, registers, self.lanes, spins=spins, reserve=reserve)
+        self._places = layout.places
+        self._now: dict[str, Value] = {}
+        self._dirty: set[str] = set()
+        self._place = self._places[0]
+        self._mask = Value(lib.mask, "0")
+        self._guard: Value | None = None
+
+    # ---- the whole function
+
+    def translate(self) -> Translation:
+        """Write the function and return it."""
+        c = self.c
+        mask = self.lib.mask
+        self._live, self._blocked = c.slot(mask, "live"), c.slot(mask, "blocked")
+        self._fuel, self._moved = c.slot("i32", "fuel"), c.slot("i1", "moved")
+        self._variables = {
+            r: c.slot(self._storage(r), f"R{i}") for i, r in enumerate(sorted(self._layout.across))
+        }
+        in_memory = len(self._places) > _MASKS_IN_REGISTERS
+        self._pending = [
+            c.gep(self.warp, self._layout.pending_at + i * self.lanes // 8) if in_memory else c.slot(mask, f"P{i}")
+            for i in range(len(self._places))
+        ]  # fmt: skip
+        self._enter(in_memory=in_memory)
+        for place in self._places:
+            self._write_block(place)
+        self._leave(in_memory=in_memory)
+        name = f"warp.{self.name}"
+        text = c.function(name, "i32", [self.warp])
+        called = {n: d for n, d in self.declarations.declared.items() if n != name}
+        loops = not self._spins and any(place.node.in_loop for place in self._places)
+        return Translation(
+            self.name,
+            text,
+            called,
+            self.sites,
+            self._layout.state_bytes,
+            len(self._places),
+            len(self.sites),
+            loops,
+        )
+
+    def _storage(self, register: str) -> str:
+        bits = self._registers[register]
+        return self.lib.mask if bits == 1 else self.lib.v(f"i{bits}")
+
+    def _enter(self, *, in_memory: bool) -> None:
+        c, mask = self.c, self.lib.mask
+        thread = WARP.load(c, self.warp, "thread")
+        launch = THREAD.load(c, thread, "launch")
+        self._stop = LAUNCH.address(c, launch, "stop")
+        self.thread, self.group = thread, WARP.load(c, self.warp, "group")
+        start = c.resize(WARP.load(c, self.warp, "start"), self.lanes)
+        open_ = c.let(mask, f"sext i1 {c.icmp('ne', WARP.load(c, self.warp, 'release'), 0).ref} to {mask}")
+        WARP.store(c, self.warp, "start", 0)
+        WARP.store(c, self.warp, "release", 0)
+        c.store(c.resize(WARP.load(c, self.warp, "live"), self.lanes), self._live)
+        blocked = c.resize(WARP.load(c, self.warp, "blocked"), self.lanes)
+        c.store(c.op("and", blocked, c.not_(open_)), self._blocked)
+        c.store(i32(_FUEL), self._fuel)
+        c.store(Value("i1", "false"), self._moved)
+        for i, pending in enumerate(self._pending):
+            waiting = c.load(mask, c.gep(self.warp, self._layout.pending_at + i * self.lanes // 8))
+            if i == 0:
+                waiting = c.op("or", waiting, start)
+            if i in self._layout.sleepers:
+                at = c.gep(self.warp, self._layout.sleeping_at + i * self.lanes // 8)
+                asleep = c.load(mask, at)
+                waiting = c.op("or", waiting, c.op("and", asleep, open_))
+                c.store(c.op("and", asleep, c.not_(open_)), at)
+            elif in_memory and i:
+                continue
+            c.store(waiting, pending)
+        for register, variable in self._variables.items():
+            type_ = self._storage(register)
+            saved = self._layout.saved.get(register)
+            c.store(c.load(type_, c.gep(self.warp, saved), align=64) if saved else c.zero(type_), variable)
+        c.jump("C0")
+
+    def _write_block(self, place: Place) -> None:
+        c, i = self.c, place.index
+        c.label(f"C{i}")
+        waiting = c.load(self.lib.mask, self._pending[i])
+        c.branch(c.icmp("eq", waiting, 0), self._next(place), f"B{i}")
+        c.label(f"B{i}")
+        c.store(c.zero(self.lib.mask), self._pending[i])
+        self._mask, self._guard, self._place = waiting, None, place
+        self._now, self._dirty = {}, set()
+        if place.block.gathers is not None:
+            self._gather(place, place.block.gathers)
+        if self._layout.gathering:
+            c.store(Value("i1", "true"), self._moved)
+        place.block.emit(self)
+
+    def _gather(self, place: Place, gathering: Gathering) -> None:
+        """Let those lanes go on whose masks name none that is still elsewhere; the others stay where they are."""
+        c, waiting = self.c, self._mask
+        apart, together = c.fresh("apart"), c.fresh("together")
+        going = c.slot(self.lib.mask)
+        c.store(waiting, going)
+        absent = c.op("and", self.live, c.not_(waiting))
+        c.emit(f"br {c.icmp('eq', absent, 0)}, label %{together}, label %{apart}, !prof !0")
+        c.label(apart)
+        missing = c.op("and", gathering.masks(self), c.splat(absent, self.lanes))
+        staying = c.op("and", c.mask_bits(c.icmp("ne", missing, 0)), waiting)
+        c.store(staying, self._pending[place.index])
+        c.store(c.op("xor", waiting, staying), going)
+        c.branch(c.icmp("eq", staying, waiting), self._next(place), together)
+        c.label(together)
+        self._mask, self._now = c.load(self.lib.mask, going), {}
+
+    def _leave(self, *, in_memory: bool) -> None:
+        c = self.c
+        c.label(f"C{len(self._places)}")
+        self._meet_again()
+        live, blocked = c.load(self.lib.mask, self._live), c.load(self.lib.mask, self._blocked)
+        WARP.store(c, self.warp, "live", live)
+        WARP.store(c, self.warp, "blocked", blocked)
+        c.branch(c.icmp("eq", live, 0), "done", "suspend")
+        c.label("suspend")
+        if not in_memory:
+            for i, pending in enumerate(self._pending):
+                c.store(
+                    c.load(self.lib.mask, pending),
+                    c.gep(self.warp, self._layout.pending_at + i * self.lanes // 8),
+                )
+        for register, at in self._layout.saved.items():
+            c.store(
+                c.load(self._storage(register), self._variables[register]), c.gep(self.warp, at), align=64
+            )
+        c.ret(c.select(c.icmp("eq", live, blocked), i32(BARRIER_WAIT), i32(YIELD)))
+        c.label("done")
+        c.ret(i32(DONE))
+        c.label("halt")
+        c.ret(i32(YIELD))
+
+    def _meet_again(self) -> None:
+        """Where lanes wait for others of their warp, begin again if somebody moved; else report that they wait in vain."""
+        if not self._layout.gathering:
+            return
+        c, mask = self.c, self.lib.mask
+        alone = c.zero(mask)
+        for place in self._layout.gathering:
+            alone = c.op("or", alone, c.load(mask, self._pending[place.index]))
+        c.emit(f"br {c.icmp('eq', alone, 0)}, label %leave, label %alone, !prof !0")
+        c.label("alone")
+        moved = c.load("i1", self._moved)
+        c.store(Value("i1", "false"), self._moved)
+        rested = c.icmp("sgt", c.load("i32", self._fuel), 0)
+        c.branch(c.op("and", moved, rested), "C0", "vain")
+        c.label("vain")
+        others = c.zero(mask)
+        for place in self._places:
+            if place.block.gathers is None:
+                others = c.op("or", others, c.load(mask, self._pending[place.index]))
+        c.branch(c.icmp("ne", others, 0), "leave", "stuck")
+        c.label("stuck")
+        for place in self._layout.gathering:
+            gathering, lanes = place.block.gathers, c.load(mask, self._pending[place.index])
+            assert gathering is not None
+            with c.when(c.icmp("ne", lanes, 0)):
+                self.report(ReportKind.ABSENT_LANE, self.site(gathering.line, gathering.text), lanes)
+        c.jump("halt")
+        c.label("leave")
+
+    # ---- registers and the mask of active lanes
+
+    @property
+    def active(self) -> Value:
+        """The lanes that execute here, as an integer."""
+        return (
+            self._mask if self._guard is None else self.c.op("and", self._mask, self.c.mask_bits(self._guard))
+        )
+
+    @property
+    def active_lanes(self) -> Value:
+        """The lanes that execute here, one bit a lane."""
+        return self.c.mask_lanes(self.active)
+
+    @property
+    def live(self) -> Value:
+        """The lanes of this warp that have not left the kernel."""
+        return self.c.load(self.lib.mask, self._live)
+
+    @contextmanager
+    def guarded(self, condition: Value) -> Iterator[None]:
+        """Run only the lanes for which `condition` (one bit a lane) holds."""
+        self._guard = condition
+        yield
+        self._guard = None
+
+    def read(self, register: str) -> Value:
+        """Return a register: integers of its width, or one bit a lane."""
+        if register not in self._now:
+            variable = self._variables.get(register)
+            if variable is None:
+                value = self.c.zero(self.lib.v(f"i{self._registers[register]}"))
+            else:
+                value = self.c.load(self._storage(register), variable)
+                if self._registers[register] == 1:
+                    value = self.c.mask_lanes(value)
+            self._now[register] = value
+        return self._now[register]
+
+    def write(self, register: str, value: Value) -> None:
+        """Write a register in the active lanes."""
+        bits = self._registers[register]
+        assert bits_of(value.type) == bits and lanes_of(value.type) == self.lanes, (register, bits, value)  # noqa: PT018
+        if self._guard is not None:
+            value = self.c.select(self._guard, value, self.read(register))
+        self._now[register] = value
+        self._dirty.add(register)
+
+    def _flush(self) -> None:
+        for register in sorted(self._dirty & self._place.node.live_out):
+            value, variable = self._now[register], self._variables[register]
+            if self._registers[register] == 1:
+                value = self.c.mask_bits(value)
+            if self._place.index and (self._place.index, register) not in self._layout.unmasked:
+                old = self.c.load(self._storage(register), variable)
+                if self._registers[register] == 1:
+                    kept = self.c.op("and", old, self.c.not_(self._mask))
+                    value = self.c.op("or", kept, self.c.op("and", value, self._mask))
+                else:
+                    value = self.c.select(self.c.mask_lanes(self._mask), value, old)
+            self.c.store(value, variable)
+
+    # ---- terminators: exactly one ends a block
+
+    def _next(self, place: Place) -> str:
+        return f"C{place.index + 1}"
+
+    def _send(self, number: int, lanes: Value) -> None:
+        pending = self._pending[self._layout.index[number]]
+        self.c.store(self.c.op("or", self.c.load(self.lib.mask, pending), lanes), pending)
+
+    def _go_back(self, target: int) -> None:
+        """Jump to an earlier block, unless the launch is being stopped or others deserve a turn."""
+        c, number = self.c, self._place.index
+        label = c.fresh("back")
+        stop = c.load("i32", self._stop, volatile=True)
+        c.emit(f"br {c.icmp('eq', stop, 0)}, label %{label}, label %halt, !prof !0")
+        c.label(label)
+        if not self._spins:
+            c.jump(f"C{target}")
+            return
+        c.emit('fence syncscope("singlethread") seq_cst')
+        fuel = c.op("sub", c.load("i32", self._fuel), 1)
+        c.store(fuel, self._fuel)
+        c.branch(c.icmp("sgt", fuel, 0), f"C{target}", f"C{number + 1}")
+
+    def jump(self, number: int) -> None:
+        """All lanes go to block `number`."""
+        self._flush()
+        self._send(number, self._mask)
+        target = self._layout.index[number]
+        if target <= self._place.index:
+            self._go_back(target)
+        else:
+            self.c.jump(self._next(self._place))
+
+    def branch(self, condition: Value, yes: int, no: int) -> None:
+        """Lanes where `condition` (one bit a lane) holds go to `yes`, the others to `no`."""
+        taken = self.c.op("and", self.c.mask_bits(condition), self._mask)
+        self.spread([(yes, taken), (no, self.c.op("xor", taken, self._mask))])
+
+    def spread(self, ways: Sequence[tuple[int, Value]]) -> None:
+        """Send disjoint masks of lanes to blocks."""
+        self._flush()
+        backward: dict[int, Value] = {}
+        for number, lanes in ways:
+            self._send(number, lanes)
+            target = self._layout.index[number]
+            if target <= self._place.index:
+                backward[target] = self.c.op("or", backward[target], lanes) if target in backward else lanes
+        for target in sorted(backward):
+            again, on = self.c.fresh("again"), self.c.fresh("on")
+            self.c.branch(self.c.icmp("ne", backward[target], 0), again, on)
+            self.c.label(again)
+            self._go_back(target)
+            self.c.label(on)
+        self.c.jump(self._next(self._place))
+
+    def exit(self, condition: Value | None = None, otherwise: int | None = None) -> None:
+        """Lanes (those where `condition` holds) leave the kernel; the others go on at `otherwise`."""
+        leaving = self._mask
+        if condition is not None:
+            leaving = self.c.op("and", leaving, self.c.mask_bits(condition))
+        self.c.store(self.c.op("and", self.live, self.c.not_(leaving)), self._live)
+        if otherwise is None:
+            self.c.jump(self._next(self._place))
+        else:
+            self.spread([(otherwise, self.c.op("xor", self._mask, leaving))])
+
+    def sleep(self, number: Value, count: Value, after: int, site: int) -> None:
+        """Lanes wait at barrier `number` for `count` threads (0: all) and go on at block `after`."""
+        c = self.c
+        self._flush()
+        blocked = c.load(self.lib.mask, self._blocked)
+        elsewhere = c.icmp("ne", WARP.load(c, self.warp, "barrier"), number)
+        with c.when(c.op("and", c.icmp("ne", blocked, 0), elsewhere), likely=False):
+            self.report(ReportKind.DIVERGENT_BARRIERS, site, self._mask, other=c.resize(number, 64))
+        for name, value in (("barrier", number), ("barrier_count", count), ("barrier_site", i32(site))):
+            WARP.store(c, self.warp, name, value)
+        at = c.gep(self.warp, self._layout.sleeping_at + self._layout.index[after] * self.lanes // 8)
+        c.store(c.op("or", c.load(self.lib.mask, at), self._mask), at)
+        c.store(c.op("or", blocked, self._mask), self._blocked)
+        c.jump(self._next(self._place))
+
+    def arrive(self, number: Value, count: Value, site: int) -> None:
+        """Count this warp as arrived at a barrier without waiting; nothing happens where no lane is active."""
+        with self.c.when(self.c.icmp("ne", self.active, 0)):
+            self.c.call(dispatch.arrive(self.lib), "void", self.warp, number, count, i32(site))
+
+    # ---- values of the machine
+
+    def uniform(self, scalar: Value) -> Value:
+        """Give every lane the same value."""
+        return self.c.splat(scalar, self.lanes)
+
+    def thread_id(self, axis: int) -> Value:
+        """Return the lanes' thread ids of an axis, as i32."""
+        return self.c.load(self.lib.v("i32"), self.c.gep(self.warp, warp_ids_at(axis, self.lanes)), align=64)
+
+    def lane_id(self) -> Value:
+        """Return the lanes' numbers, as i32."""
+        return self.c.ints(self.lib.v("i32"), range(self.lanes))
+
+    def of_thread(self, name: str) -> Value:
+        """Return a field of `state.THREAD`, a scalar."""
+        return THREAD.load(self.c, self.thread, name)
+
+    def of_group(self, name: str) -> Value:
+        """Return a field of `state.GROUP`, a scalar."""
+        return GROUP.load(self.c, self.group, name)
+
+    def of_warp(self, name: str) -> Value:
+        """Return a field of `state.WARP`, a scalar."""
+        return WARP.load(self.c, self.warp, name)
+
+    def reserved(self, warp: Value | None = None) -> Value:
+        """Return the memory of this warp, or another of its workgroup, that the front end asked for.
+
+        It is clear at first and outlives barriers.
+        """
+        return self.c.gep(warp or self.warp, self._layout.reserved_at)
+
+    # ---- memory and reports
+
+    def site(self, line: int, text: str) -> int:
+        """Number an instruction so that reports can name it."""
+        self.sites.append(Site(line, text))
+        return len(self.sites) - 1
+
+    def load(
+        self, space: str, bits: int, count: int, address: Value, site: int, *, how: int = 0
+    ) -> list[Value]:
+        """Load `count` integers of `bits` a lane from device memory; `how` is 0, STRONG or STRONG | NARROW."""
+        name = access.load(self.lib, space, bits, count, how)
+        one = self.lib.v(f"i{bits}")
+        result = one if count == 1 else "{ " + ", ".join([one] * count) + " }"
+        whole = self.c.call(name, result, self.warp, address, self.active, i32(site))
+        return (
+            [whole] if count == 1 else [self.c.let(one, f"extractvalue {whole}, {i}") for i in range(count)]
+        )
+
+    def store(self, space: str, address: Value, values: Sequence[Value], site: int, *, how: int = 0) -> None:
+        """Store one or more integers a lane to device memory; `how` as for `load`."""
+        name = access.store(self.lib, space, bits_of(values[0].type), len(values), how)
+        self.c.call(name, "void", self.warp, address, *values, self.active, i32(site))
+
+    def report(
+        self,
+        kind: ReportKind,
+        site: int,
+        lanes: Value,
+        *,
+        address: Value | None = None,
+        other: Value | None = None,
+    ) -> None:
+        """Report the lowest of some lanes (a mask that is not empty)."""
+        lane = self.c.call(f"llvm.cttz.{self.lib.mask}", self.lib.mask, lanes, Value("i1", "false"))
+        emit_report(
+            self.lib,
+            self.c,
+            self.warp,
+            kind,
+            i32(site),
+            self.c.resize(lane, 32),
+            address=address,
+            other=other,
+        )

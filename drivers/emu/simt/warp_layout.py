@@ -1,0 +1,87 @@
+"""How a warp's function is laid out: the order of its blocks, where what lives is kept while it sleeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.emu.simt import schedule
+from drivers.emu.simt.state import warp_registers_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from drivers.emu.simt.blocks import Block
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A block in the order chosen."""
+
+    index: int
+    node: schedule.Node
+    block: Block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpLayout:
+    """The places of blocks, and where the part of a warp's state lies that belongs to the kernel."""
+
+    places: list[Place]
+    index: dict[int, int]
+    """Number of a block -> its place."""
+    gathering: list[Place]
+    """Where lanes wait for others of their warp."""
+    unmasked: set[tuple[int, str]]
+    """(place, register) of writes that need not keep what other lanes have."""
+    across: frozenset[str]
+    """Registers that live from one block to another."""
+    sleepers: list[int]
+    """Places where lanes go on after a barrier."""
+    saved: dict[str, int]
+    """Where registers are kept while the warp sleeps."""
+    pending_at: int
+    sleeping_at: int
+    reserved_at: int
+    state_bytes: int
+
+
+def lay_out(
+    blocks: Sequence[Block], registers: Mapping[str, int], lanes: int, *, spins: bool, reserve: int
+) -> WarpLayout:
+    """Order blocks; place masks of waiting lanes, registers, and `reserve` bytes of the front end."""
+    nodes = [schedule.Node(b.successors, b.uses, b.defs) for b in blocks]
+    chosen = schedule.order(nodes)
+    schedule.liveness(nodes, chosen)
+    places = [Place(i, nodes[n], blocks[n]) for i, n in enumerate(chosen)]
+    index = {n: i for i, n in enumerate(chosen)}
+    across: frozenset[str] = frozenset().union(*(p.node.live_in for p in places))
+    resumes = {index[p.block.sleeps] for p in places if p.block.sleeps is not None}
+    kept = across if spins else frozenset().union(*(places[i].node.live_in for i in resumes))
+    pending_at, step = warp_registers_at(lanes), lanes // 8
+    at = -(-(pending_at + 2 * len(places) * step) // 64) * 64
+    saved: dict[str, int] = {}
+    for register in sorted(kept):
+        saved[register] = at
+        at += -(-max(registers[register], 8) * lanes // 8 // 64) * 64
+    return WarpLayout(
+        places=places,
+        index=index,
+        gathering=[p for p in places if p.block.gathers is not None],
+        unmasked=set() if resumes or spins else _single_definitions(places),
+        across=across,
+        sleepers=sorted(resumes),
+        saved=saved,
+        pending_at=pending_at,
+        sleeping_at=pending_at + len(places) * step,
+        reserved_at=at,
+        state_bytes=at + reserve - pending_at,
+    )
+
+
+def _single_definitions(places: list[Place]) -> set[tuple[int, str]]:
+    writers: dict[str, list[Place]] = {}
+    for place in places:
+        for register in place.node.defs:
+            writers.setdefault(register, []).append(place)
+    return {(p[0].index, r) for r, p in writers.items() if len(p) == 1 and not p[0].node.in_loop}

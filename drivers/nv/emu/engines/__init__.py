@@ -1,0 +1,1 @@
+"""The emulated engines: channels, push buffers, compute, copy, semaphores."""

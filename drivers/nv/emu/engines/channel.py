@@ -1,0 +1,467 @@
+"""One channel being run: doorbell, ring, push buffers, subchannels, work in flight (nv.md 3.1, 3.2).
+
+Engine work is put in flight and finishes in an order that the machine's seed decides, unless a method waits
+for it. Not here: the methods (`host`, `compute`, `copy`), who runs when (`scheduler`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import struct
+import threading
+import zlib
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.engines.compute import Compute
+from drivers.nv.emu.engines.copy import Copy
+from drivers.nv.emu.engines.faults import Faults
+from drivers.nv.emu.engines.host import Host
+from drivers.nv.emu.engines.operation import Operation, Outcome
+from drivers.nv.emu.engines.pushbuffer import decode
+from drivers.nv.emu.machine.combining import Combining
+from drivers.nv.emu.machine.races import Work
+from drivers.nv.emu.machine.releases import join
+from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
+from drivers.nv.emu.machine.stores import UnflushedStores
+from drivers.nv.layouts.fault import MmuAccess, RcCode
+from drivers.nv.layouts.gpfifo import (
+    HOST_METHODS_END,
+    GpfifoControl,
+    GpfifoEntry,
+    GpfifoOpcode,
+    HopperAControlGPFifo,
+)
+from drivers.nv.layouts.host import HostMethod, SetObject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from drivers.emu.simt.slices import SlicedLaunch
+    from drivers.nv.emu.engines.operation import Engine
+    from drivers.nv.emu.engines.pushbuffer import MethodCall
+    from drivers.nv.emu.engines.semaphore import Acquire, Written
+    from drivers.nv.emu.machine.machine import Machine
+    from drivers.nv.emu.machine.releases import Known
+    from drivers.nv.emu.rm.objects import Memory
+    from drivers.nv.emu.rm.vaspace import VaSpace
+
+_FINISH_CHANCE = 0.125
+"""How likely a step finishes work in flight although the channel could go on.
+
+Small, so that work overlaps.
+"""
+_TOLD = 0.75
+"""How many channels of a GPU whose user area may tell what was fetched do so."""
+_channels = itertools.count(1)
+_GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
+_GP_GET = HopperAControlGPFifo.offset_of("GPGet")
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What a channel was made with."""
+
+    cls: int
+    ring_va: int
+    entries: int
+    userd: tuple[Memory, int]
+    notifier: Memory | None
+    engine: int
+    subcontext: int
+    space: VaSpace
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A ring entry as the doorbell saw it."""
+
+    slot: int
+    raw: int
+    digest: int | None
+    """Of its segment; None where it is not mapped."""
+    known: Known
+    """What the host may have seen done when it rang."""
+
+
+@dataclass(slots=True, eq=False)
+class ChannelRun:
+    """The state of a channel."""
+
+    machine: Machine
+    name: str
+    setup: Setup
+    objects: set[int] = field(default_factory=set)
+    """Classes of the engine objects under the channel."""
+    dead: ChannelError | None = None
+    waiting: Acquire | None = None
+    """The semaphore that it waits for."""
+    draining: tuple[str | None, Callable[[], None]] | None = None
+    """The engine whose work must be done first (None is all of them), and what comes then."""
+    yielded: bool = False
+    inflight: list[Operation] = field(default_factory=list)
+    calls: deque[MethodCall] = field(default_factory=deque)
+    entries: deque[_Entry] = field(default_factory=deque)
+    bound: dict[int, Engine] = field(default_factory=dict)
+    """Subchannel -> what is bound to it."""
+    at: str = "nothing run yet"
+    acting: Operation | None = None
+    """The operation at hand, if it is an engine's."""
+    known: Known = field(default_factory=dict)
+    """What was done before the method at hand."""
+    faults: Faults = field(default_factory=Faults)
+    """What a debugger reads of it."""
+    unflushed: UnflushedStores = field(default_factory=UnflushedStores)
+    """What its engines stored and nobody need see; noted where missing cache maintenance is judged."""
+    _numbers: Counter[str] = field(default_factory=Counter)
+    _bell: threading.Lock = field(default_factory=threading.Lock)
+    number: int = field(default_factory=_channels.__next__)
+    """Tells this channel from all others, those of other machines and gone ones too."""
+    _put: int = 0
+    _slot: int = 0
+    _base: int = 0
+    _rung: dict[int, int] = field(default_factory=dict)
+    """Slot -> what the doorbell last told of it."""
+    tells_get: bool = field(init=False)
+    """Whether the user area says how far the ring was fetched: firmware may leave it 0 (docs/sources.md)."""
+    combining: Combining = field(init=False)
+    """Judges the host's fences."""
+    _told: memoryview = field(init=False, repr=False)
+    host: Host = field(init=False)
+    rng: random.Random = field(init=False)
+    """Of its own: how often other channels are asked depends on time, what it draws does not."""
+
+    def __post_init__(self) -> None:
+        self.host = Host(self)
+        memory, offset = self.setup.userd
+        self._told = memory.backing.view[offset + _GP_PUT : offset + _GP_PUT + 4].cast("I")
+        self.combining = Combining(self)
+        self.rng = random.Random(self.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
+        told = self.machine.leaves_get.random() < _TOLD
+        self.tells_get = told and self.machine.profile.generation.reports_get
+
+    def hold(self) -> None:
+        """Keep the pages that the hardware writes to, whatever becomes of their objects."""
+        for memory in self._memories():
+            memory.backing.take()
+
+    def release(self) -> None:
+        """Let go of them."""
+        for memory in self._memories():
+            memory.backing.drop()
+
+    def _memories(self) -> list[Memory]:
+        return [memory for memory in (self.setup.userd[0], self.setup.notifier) if memory is not None]
+
+    @property
+    def space(self) -> VaSpace:
+        """The address space."""
+        return self.setup.space
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is left to run."""
+        return self.dead is None and bool(
+            self.calls or self.entries or self.waiting or self.inflight or self.draining
+        )
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it can do nothing but wait for a semaphore."""
+        return not self.inflight and self.waiting is not None and not self._can_advance()
+
+    @property
+    def computing(self) -> bool:
+        """Whether it can do nothing but let kernels run on."""
+        ready = self._ready()
+        return bool(ready) and all(one.slice is not None for one in ready) and not self._can_advance()
+
+    # ---- the doorbell
+
+    def ring_bell(self) -> None:
+        """Take note of the entries up to GPPut, as the doorbell found them; nothing is run."""
+        put = self.told_put
+        if put >= self.setup.entries:
+            self.machine.stop(self, host_error(f"GPPut is {put}, the ring has {self.setup.entries} entries"))
+            return
+        try:
+            late = self.combining.ring(self._put, put)
+            if late is not None:
+                raise late
+            entries = []
+            while self._put != put:
+                raw = self._slot_value(self._put)
+                seen = self.machine.races.releases.host() if self.machine.races else {}
+                entry = _Entry(self._put, raw, self._digest(raw), seen)
+                entries.append(entry)
+                self._rung[self._put] = raw
+                self._put = (self._put + 1) % self.setup.entries
+            with self._bell:
+                self.entries.extend(entries)
+        except ChannelError as error:
+            self.machine.stop(self, error)
+
+    @property
+    def told_put(self) -> int:
+        """GPPut in the user area now."""
+        return self._told[0]
+
+    @property
+    def userd_combined(self) -> bool:
+        """Whether stores to the user area are write-combined."""
+        return self.setup.userd[0].backing.combined
+
+    @property
+    def ring_combined(self) -> bool:
+        """Whether stores to the ring are write-combined."""
+        ring = self.space.map.find(self.setup.ring_va)
+        return ring is not None and self.space.combined(ring)
+
+    def slot(self, number: int) -> int:
+        """Return what a slot of the ring holds now; the ring may not be mapped, which raises."""
+        return self._slot_value(number)
+
+    @property
+    def put(self) -> int:
+        """The GPPut that the doorbell last told of."""
+        return self._put
+
+    def stale(self, slot: int) -> int:
+        """Return what a slot of the ring held when the doorbell last told of it; 0 if it never did."""
+        return self._rung.get(slot, 0)
+
+    def pending(self) -> tuple[_Entry, ...]:
+        """Return the entries not fetched yet; the bell may ring meanwhile."""
+        with self._bell:
+            return tuple(self.entries)
+
+    def _slot_value(self, slot: int) -> int:
+        va = self.setup.ring_va + slot * GpfifoEntry.SIZE
+        return int.from_bytes(self.space.read(va, GpfifoEntry.SIZE, f"ring entry {slot}"), "little")
+
+    def _digest(self, raw: int) -> int | None:
+        entry = GpfifoEntry.from_int(raw)
+        found = self.space.map.find(entry.ADDRESS, max(entry.LENGTH * 4, 1))
+        return None if found is None else zlib.crc32(self.space.map.read(entry.ADDRESS, entry.LENGTH * 4))
+
+    # ---- running
+
+    def step(self) -> Outcome:
+        """Do a little: run one operation in flight, or one method, or fetch one entry."""
+        if self.dead is not None:
+            return Outcome.IDLE
+        self.yielded = False
+        rng = self.rng
+        ready = [operation for operation in self._ready() if not operation.away]
+        if ready and (not self._can_advance() or rng.random() < _FINISH_CHANCE):
+            return self._advance(rng.choice(ready))
+        if not self._can_advance():
+            return Outcome.BLOCKED if self.waiting or self.inflight else Outcome.IDLE
+        if self.draining is not None:
+            (engine, then), self.draining = self.draining, None
+            own = {(self.number, one): count for one, count in self._numbers.items() if engine in (None, one)}
+            join(self.known, own)
+            then()
+        elif self.waiting is not None:
+            self._acquired(self.waiting)
+            self.waiting = None
+        elif self.calls:
+            self._run_call(self.calls.popleft())
+        else:
+            self._fetch(self.entries.popleft())
+        return Outcome.PROGRESS
+
+    def _can_advance(self) -> bool:
+        """Say whether it can go on in its ring."""
+        if self.draining is not None:
+            engine = self.draining[0]
+            return not any(engine in (None, operation.engine) for operation in self.inflight)
+        if self.waiting is not None:
+            value = self.space.word(self.waiting.va, self.waiting.bits, "SEM_EXECUTE acquire")
+            return self.waiting.satisfied(value)
+        return bool(self.calls or self.entries)
+
+    def _ready(self) -> list[Operation]:
+        """Return the operations that may be done next."""
+        seen: set[str] = set()
+        out = []
+        for operation in self.inflight:
+            if not operation.ordered or operation.engine not in seen:
+                out.append(operation)
+            seen.add(operation.engine)
+        return out
+
+    def _advance(self, operation: Operation) -> Outcome:
+        at, self.at, self.acting = self.at, operation.at, operation
+        over = operation.advance()
+        if over:
+            self._judge(operation.work)
+        self.at, self.acting = at, None
+        if not over:
+            return Outcome.SLICE
+        if operation in self.inflight:
+            self.inflight.remove(operation)
+        return Outcome.PROGRESS
+
+    def released(self, written: Written) -> None:
+        """Take note, just before, that the work or the method at hand writes a semaphore."""
+        self.machine.words.note(written)
+        if self.machine.races is not None:
+            known = self.known if self.acting is None else self.acting.work.done()
+            self.machine.races.releases.note(self.number, written, known)
+
+    def _acquired(self, wait: Acquire) -> None:
+        """Learn what the release knew that ended a wait; remark on one of half of what was waited for."""
+        what = "SEM_EXECUTE acquire"
+        at = self.space.host(wait.va, wait.bits // 8, MmuAccess.READ, what)
+        if wait.bits == 64 and self.machine.words.width(at) == 32:
+            # Right as long as whoever counts takes another semaphore before 2^32, as timelines of 32 bits do.
+            self.machine.lint(
+                f"the semaphore at {wait.va:#x} is waited for with 64 bits and was released with 32: the "
+                "release is cut once the value passes 2^32"
+            )
+        if self.machine.races is None:
+            return
+        value = self.space.word(wait.va, wait.bits, what)
+        join(self.known, self.machine.races.releases.learn(at, value, wait.bits, wait.satisfied))
+
+    def touches(self, va: int, size: int, *, write: bool) -> None:
+        """Take note of an access by the operation at hand."""
+        if self.machine.notes and self.acting is not None:
+            self._touch(self.acting.work, va, size, write=write)
+
+    def wrote(self, engine: str, what: str, va: int, size: int) -> None:
+        """Take note of work that the method at hand has done itself: a write."""
+        if not self.machine.notes:
+            return
+        work = self._work(engine, what)
+        self._touch(work, va, size, write=True)
+        self._judge(work)
+        join(self.known, work.done())
+
+    def _work(self, engine: str, what: str) -> Work:
+        """Begin a piece of work that knows what the channel knows."""
+        self._numbers[engine] += 1
+        name = f"{what} on {self.name} ({self.at})"
+        return Work((self.number, engine), self._numbers[engine], name, dict(self.known))
+
+    def _touch(self, work: Work, va: int, size: int, *, write: bool) -> None:
+        for at, length in self.space.pieces(va, size):
+            mapping = self.space.map.find(at)
+            if mapping is not None:
+                work.touch(mapping, at, length, write=write)
+
+    def _judge(self, work: Work) -> None:
+        if self.machine.caches is not None:
+            self.machine.caches.wrote(work)
+        race = "" if self.machine.races is None else self.machine.races.judge(work)
+        if race:
+            code = RcCode.CE0_ERROR if work.stream[1].startswith("copy") else RcCode.GR_EXCEPTION
+            raise ChannelError(code, Kind.RACE, race)
+
+    def launch(
+        self, run: Callable[[], Iterator[SlicedLaunch] | None], engine: str, what: str, *, ordered: bool
+    ) -> None:
+        """Put engine work in flight."""
+        work = self._work(engine, what)
+        if ordered:
+            join(work.known, {work.stream: work.number - 1})
+        self.inflight.append(Operation(run, engine, ordered, what, self.at, work))
+
+    def when_idle(self, then: Callable[[], None], engine: str | None = None) -> None:
+        """Do something once all work of an engine, or of all engines, is done; until then the ring stands."""
+        self.draining = (engine, then)
+
+    def unbind(self, cls: int) -> None:
+        """Forget an engine object that was freed: no subchannel has it any more."""
+        self.objects.discard(cls)
+        self.bound = {at: engine for at, engine in self.bound.items() if engine.cls != cls}
+
+    def abandon(self) -> None:
+        """Drop all that is left to do."""
+        for operation in self.inflight:
+            operation.abandon()
+        self.inflight.clear()
+        self.calls.clear()
+        self.entries.clear()
+        self.waiting = self.draining = None
+
+    def _fetch(self, entry: _Entry) -> None:
+        self.at = f"ring entry {entry.slot}"
+        join(self.known, entry.known)
+        if self._slot_value(entry.slot) != entry.raw:
+            raise ChannelError(
+                RcCode.PBDMA_ERROR,
+                Kind.LIFETIME,
+                f"{self.at} was overwritten after its doorbell and before it was fetched",
+            )
+        decoded = GpfifoEntry.from_int(entry.raw)
+        if decoded.LENGTH == 0:
+            self._control(GpfifoControl.from_int(entry.raw))
+        else:
+            self._segment(decoded, entry)
+        self._slot = (entry.slot + 1) % self.setup.entries
+        if self.tells_get:
+            memory, offset = self.setup.userd
+            struct.pack_into("<I", memory.backing.view, offset + _GP_GET, self._slot)
+
+    def _control(self, entry: GpfifoControl) -> None:
+        violations = entry.check()
+        if violations:
+            raise host_error(f"{self.at}: {violations[0]}")
+        if entry.OPCODE is GpfifoOpcode.SET_PB_SEGMENT_EXTENDED_BASE and self.machine.profile.wide:
+            self._base = entry.OPERAND << 40
+        elif entry.OPCODE is not GpfifoOpcode.NOP:
+            raise host_error(f"{self.at}: control {entry.OPCODE.name} is not for this channel")
+        elif entry.OPERAND:
+            raise host_error(f"{self.at}: control NOP has operand {entry.OPERAND:#x}, wanted 0")
+
+    def _segment(self, decoded: GpfifoEntry, entry: _Entry) -> None:
+        violations = decoded.check()
+        if violations or decoded.FETCH:
+            raise host_error(
+                f"{self.at}: {violations[0] if violations else 'conditional fetch is not known'}"
+            )
+        va = self._base | decoded.ADDRESS
+        data = self.space.read(va, decoded.LENGTH * 4, f"{self.at}: its push buffer")
+        if entry.digest is not None and not self._base and zlib.crc32(data) != entry.digest:
+            raise ChannelError(
+                RcCode.PBDMA_ERROR,
+                Kind.LIFETIME,
+                f"the push buffer at {va:#x} changed after the doorbell and before it was fetched",
+            )
+        self.calls.extend(decode(struct.unpack(f"<{decoded.LENGTH}I", data)))
+
+    def _run_call(self, call: MethodCall) -> None:
+        self.at = (
+            f"ring entry {(self._slot - 1) % self.setup.entries}, word {call.word}, subchannel "
+            f"{call.subchannel}, "
+            f"method {call.address:#x} = {call.value:#x}"
+        )
+        if call.address == HostMethod.SET_OBJECT:
+            self._bind(call)
+        elif call.address < HOST_METHODS_END:
+            self.host.method(call)
+        elif call.subchannel not in self.bound:
+            raise host_error(f"method {call.address:#x} on subchannel {call.subchannel}, which has no object")
+        else:
+            self.bound[call.subchannel].method(call)
+
+    def _bind(self, call: MethodCall) -> None:
+        data = SetObject.from_int(call.value)
+        if data.check() or data.ENGINE:
+            raise host_error(f"SET_OBJECT {call.value:#x}: wanted a class in bits 15:0 and nothing else")
+        if data.CLASS not in self.objects:
+            raise host_error(f"SET_OBJECT {data.CLASS:#x}: the channel has no object of that class")
+        before = self.bound.get(call.subchannel)
+        if before is not None and before.cls == data.CLASS:
+            return  # the state is the channel's and stays
+        error = None if before is None else before.left_over()
+        if error is not None:
+            raise error
+        if self.machine.profile.generation.compute == data.CLASS:
+            self.bound[call.subchannel] = Compute(self)
+        else:
+            self.bound[call.subchannel] = Copy(self, data.CLASS)

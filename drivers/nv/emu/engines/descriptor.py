@@ -1,0 +1,338 @@
+"""Launch descriptors (QMDs) of all versions as one thing, judged bit by bit (nv.md 4).
+
+Not here: what the kernel in the image needs (`grid`), the layouts (`drivers.nv.layouts.qmd_*`).
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from drivers.nv.emu.engines import semaphore
+from drivers.nv.emu.machine.reports import ChannelError, Kind, launch_error
+from drivers.nv.layouts.qmd import CARVEOUTS_KIB, CONSTANT_BANKS, QMDS, sass_version, sm_config
+from drivers.nv.layouts.qmd_values import (
+    DependentAction,
+    InterruptType,
+    MembarType,
+    QmdType,
+    ReductionOp,
+    SemaphoreSize,
+)
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.profiles import Profile
+    from hcq.layout import Field
+
+Dim3 = tuple[int, int, int]
+
+_UNDERSTOOD = re.compile(
+    r"QMD_GROUP_ID|QMD_TYPE|IS_QUEUE|SM_GLOBAL_CACHING_ENABLE|INVALIDATE_\w+|CWD_MEMBAR_TYPE|API_VISIBLE_CALL_LIMIT"
+    r"|SAMPLER_INDEX|CTA_RASTER_(WIDTH|HEIGHT|DEPTH)|GRID_(WIDTH|HEIGHT|DEPTH)|CTA_THREAD_DIMENSION\d"
+    r"|DEPENDENT_QMD\d?_(POINTER|ENABLE|ACTION|PREFETCH)|SHARED_MEMORY_SIZE(_SHIFTED7)?|(MIN|MAX|TARGET)_SM_CONFIG_SHARED_MEM_SIZE"
+    r"|QMD_(MAJOR_|MINOR_)?VERSION|CONSTANT_BUFFER_\w+|REGISTER_COUNT(_V)?|BARRIER_COUNT|SHADER_LOCAL_MEMORY_\w+"
+    r"|RELEASE(?!_RESERVED)\w*|PROGRAM_\w+|SASS_VERSION|DEBUG_ID_\w+|CORRELATION_ID"
+)
+_CLUSTER_TYPES = (QmdType.GRID_GPC_CGA, QmdType.GRID_GPU_CGA, QmdType.GRID_GPU_GPC_CGA)
+_CLUSTER = re.compile(r"GPC_CGA_\w+|GPU_CGA_\w+|CGA_\w+|LARGE_GPC_CGA_\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """A constant bank."""
+
+    index: int
+    va: int
+    size: int
+    invalidate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GridRelease:
+    """A semaphore that the end of a grid writes."""
+
+    va: int
+    payload: int
+    size: SemaphoreSize
+    wide: bool
+    reduction: ReductionOp | None
+    signed: bool
+    trap: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """A launch."""
+
+    va: int
+    raw: bytes
+    grid: Dim3
+    block: Dim3
+    program: int
+    prefetch: tuple[int, int]
+    """Address and bytes of the code to be prefetched."""
+    registers: int
+    barriers: int
+    shared: int
+    configs: Dim3
+    """Codes of the least, the wanted and the greatest shared-memory carve-out."""
+    local: tuple[int, int]
+    """Bytes a thread: low and high."""
+    banks: dict[int, Bank]
+    releases: tuple[GridRelease, ...]
+    dependents: tuple[tuple[int, bool], ...]
+    """What this one starts when its grid ends: address, and whether the descriptor is invalidated first."""
+    membar: MembarType
+    """What the end of the grid flushes."""
+    invalidates_instructions: bool
+    invalidates_constants: bool
+    invalidates_data: bool
+    caches_loads: bool
+    """Whether loads from global memory go through the L1."""
+
+    @property
+    def threads(self) -> int:
+        """Threads a workgroup."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+def descriptor_bytes(profile: Profile) -> int:
+    """Return the size of the descriptors that a GPU takes."""
+    return QMDS[profile.generation.qmd].SIZE
+
+
+def banks_of(profile: Profile, raw: bytes) -> dict[int, Bank]:
+    """Return the constant banks that a descriptor names, judged by nobody; none where they are malformed."""
+    version = profile.generation.qmd
+    try:
+        return _banks(QMDS[version].from_bytes(raw), old=version == "V03")
+    except ChannelError:
+        return {}
+
+
+def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
+    """Decode and judge a descriptor; what is wrong with it alone is a launch error."""
+    version = profile.generation.qmd
+    qmd: Any = QMDS[version].from_bytes(raw)  # the versions differ in their fields
+    _judge(profile, qmd, version)
+    old, five = version == "V03", version == "V05"
+    if old:
+        grid = (qmd.CTA_RASTER_WIDTH, qmd.CTA_RASTER_HEIGHT, qmd.CTA_RASTER_DEPTH)
+    else:
+        grid = (qmd.GRID_WIDTH, qmd.GRID_HEIGHT, qmd.GRID_DEPTH)
+    low, high = ("SHADER_LOCAL_MEMORY_LOW_SIZE", "SHADER_LOCAL_MEMORY_HIGH_SIZE")
+    if five:
+        program = (qmd.PROGRAM_ADDRESS_UPPER_SHIFTED4 << 32 | qmd.PROGRAM_ADDRESS_LOWER_SHIFTED4) << 4
+        local = (getattr(qmd, low + "_SHIFTED4") << 4, getattr(qmd, high + "_SHIFTED4") << 4)
+    else:
+        program = qmd.PROGRAM_ADDRESS_UPPER << 32 | qmd.PROGRAM_ADDRESS_LOWER
+        local = (getattr(qmd, low), getattr(qmd, high))
+    prefetch = (qmd.PROGRAM_PREFETCH_ADDR_UPPER_SHIFTED << 32 | qmd.PROGRAM_PREFETCH_ADDR_LOWER_SHIFTED) << 8
+    configs = (
+        qmd.MIN_SM_CONFIG_SHARED_MEM_SIZE,
+        qmd.TARGET_SM_CONFIG_SHARED_MEM_SIZE,
+        qmd.MAX_SM_CONFIG_SHARED_MEM_SIZE,
+    )
+    descriptor = Descriptor(
+        va=va,
+        raw=raw,
+        grid=grid,
+        block=(qmd.CTA_THREAD_DIMENSION0, qmd.CTA_THREAD_DIMENSION1, qmd.CTA_THREAD_DIMENSION2),
+        program=program,
+        prefetch=(prefetch, qmd.PROGRAM_PREFETCH_SIZE << 8),
+        registers=qmd.REGISTER_COUNT_V if old else qmd.REGISTER_COUNT,
+        barriers=qmd.BARRIER_COUNT,
+        shared=qmd.SHARED_MEMORY_SIZE_SHIFTED7 << 7 if five else qmd.SHARED_MEMORY_SIZE,
+        configs=configs,
+        local=local,
+        banks=_banks(qmd, old=old),
+        releases=_releases(qmd, old=old),
+        dependents=_dependents(qmd, version),
+        invalidates_instructions=bool(qmd.INVALIDATE_INSTRUCTION_CACHE),
+        invalidates_constants=bool(qmd.INVALIDATE_SHADER_CONSTANT_CACHE),
+        invalidates_data=bool(qmd.INVALIDATE_SHADER_DATA_CACHE),
+        caches_loads=bool(qmd.SM_GLOBAL_CACHING_ENABLE) if old else True,
+        membar=MembarType(qmd.CWD_MEMBAR_TYPE),
+    )
+    _judge_shape(profile, descriptor)
+    return descriptor
+
+
+@functools.cache
+def _masks(version: str) -> tuple[int, tuple[Field, ...]]:
+    """Return the bits that a launch may set, and the fields among them whose values have names."""
+    layout = QMDS[version]
+    understood = [field for name, field in layout.FIELDS.items() if _UNDERSTOOD.fullmatch(name)]
+    named = tuple(field for field in understood if issubclass(field.type, enum.Enum))
+    return sum(field.mask() for field in understood), named
+
+
+def _judge_bits(qmd: Any, version: str) -> None:
+    """Refuse bits that no field declares, values without a name, and fields that nothing emulated sets."""
+    understood, named = _masks(version)
+    stray = int(qmd) & ~understood
+    if not stray and all(
+        field.extract(int(qmd), i) in field.type._value2member_map_
+        for field in named
+        for i in range(field.count)
+    ):
+        return
+    violations = qmd.check()
+    if violations:
+        raise launch_error(str(violations[0]))
+    name = next(name for name, field in qmd.FIELDS.items() if field.mask() & stray)
+    kind = Kind.UNSUPPORTED if _CLUSTER.fullmatch(name) else Kind.LAUNCH
+    raise launch_error(
+        f"{type(qmd).__name__}.{name} = {getattr(qmd, name)}: nothing that is emulated sets it", kind
+    )
+
+
+def _judge(profile: Profile, qmd: Any, version: str) -> None:
+    major = {"V03": 3, "V04": 4, "V05": 5}[version]
+    minor = qmd.QMD_VERSION if version == "V03" else qmd.QMD_MINOR_VERSION
+    if (qmd.QMD_MAJOR_VERSION, minor) != (major, 0):
+        raise launch_error(f"QMD version {qmd.QMD_MAJOR_VERSION}.{minor}: {profile.gpu_name} takes {major}.0")
+    if version != "V03" and qmd.QMD_TYPE in _CLUSTER_TYPES:
+        raise launch_error("cluster launches are not emulated", Kind.UNSUPPORTED)
+    _judge_bits(qmd, version)
+    if qmd.IS_QUEUE if version == "V03" else qmd.QMD_TYPE != QmdType.GRID_CTA:
+        raise launch_error("the descriptor launches no grid: wanted QMD_TYPE GRID_CTA, or IS_QUEUE 0")
+    wanted = sass_version(profile.generation.sm_version)
+    if qmd.SASS_VERSION not in (0, wanted):
+        raise launch_error(f"SASS_VERSION {qmd.SASS_VERSION:#x} is not {wanted:#x}")
+
+
+def _judge_shape(profile: Profile, one: Descriptor) -> None:
+    """Refuse shapes that no kernel can have; limits of blocks and widths are the CUDA programming guide's."""
+    if 0 in one.grid or 0 in one.block:
+        raise launch_error(f"grid {one.grid} or block {one.block} has a zero")
+    if one.grid[0] >= 1 << 31:
+        raise launch_error(f"grid {one.grid} is wider than 2^31 - 1")
+    if one.threads > 1024 or one.block[2] > 64:
+        raise launch_error(f"block {one.block}: at most 1024 threads, 64 in z")
+    step = 0x100 if profile.generation.qmd == "V04" else 0x80  # the others are launched so in public
+    if one.shared % step:
+        raise launch_error(f"SHARED_MEMORY_SIZE {one.shared:#x} is no multiple of {step:#x}")
+    if not one.shared and not any(one.configs):
+        return
+    known = {sm_config(kib): kib for kib in CARVEOUTS_KIB[profile.name]}
+    least, target, most = one.configs
+    for name, code in zip(("MIN", "TARGET", "MAX"), one.configs, strict=True):
+        if code not in known:
+            raise launch_error(
+                f"{name}_SM_CONFIG_SHARED_MEM_SIZE {code:#x} is no carve-out; known: "
+                f"{[hex(c) for c in known]}"
+            )
+    if not least <= target <= most:
+        raise launch_error(f"shared-memory carve-outs {one.configs} are not in order: min, target, max")
+    if known[least] << 10 < one.shared:
+        raise launch_error(
+            f"a workgroup of {one.shared:#x} bytes shared does not fit a carve-out of {known[least]} KiB"
+        )
+
+
+def _banks(qmd: Any, *, old: bool) -> dict[int, Bank]:
+    banks = {}
+    for i in range(CONSTANT_BANKS):
+        if not qmd.CONSTANT_BUFFER_VALID[i]:
+            continue
+        if old:
+            va = qmd.CONSTANT_BUFFER_ADDR_UPPER[i] << 32 | qmd.CONSTANT_BUFFER_ADDR_LOWER[i]
+        else:
+            va = (
+                qmd.CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6[i] << 32 | qmd.CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6[i]
+            ) << 6
+        if va % 256 and old:
+            raise launch_error(f"constant bank {i} at {va:#x} is not aligned to 256 bytes")
+        size = qmd.CONSTANT_BUFFER_SIZE_SHIFTED4[i] << 4
+        if not 0 < size <= 1 << 16:  # the field holds twice that, the PTX manual gives a bank 64 KiB
+            raise launch_error(f"constant bank {i} has {size:#x} bytes, wanted 0x10 to 0x10000")
+        banks[i] = Bank(i, va, size, bool(qmd.CONSTANT_BUFFER_INVALIDATE[i]))
+    return banks
+
+
+def _numbered(qmd: Any, i: int, name: str) -> Any:
+    return getattr(qmd, f"RELEASE{i}_{name}")
+
+
+def _indexed(qmd: Any, i: int, name: str) -> Any:
+    return getattr(qmd, f"RELEASE_{name}")[i]
+
+
+def _releases(qmd: Any, *, old: bool) -> tuple[GridRelease, ...]:
+    out = []
+    for i in range(3):
+        if old:
+            get = partial(_numbered, qmd, i)
+            va = get("ADDRESS_UPPER") << 32 | get("ADDRESS_LOWER")
+            low, high, trap = get("PAYLOAD_LOWER"), get("PAYLOAD_UPPER"), get("NON_BLOCKING_INTR_TYPE")
+        else:
+            get = partial(_indexed, qmd, i)
+            base = f"RELEASE_SEMAPHORE{i}_"
+            va = getattr(qmd, base + "ADDR_UPPER") << 32 | getattr(qmd, base + "ADDR_LOWER")
+            low, high, trap = (
+                getattr(qmd, base + "PAYLOAD_LOWER"),
+                getattr(qmd, base + "PAYLOAD_UPPER"),
+                get("TRAP_TYPE"),
+            )
+        if not get("ENABLE"):
+            continue
+        _judge_release(i, get, trap)
+        if get("MEMBAR_TYPE") == 0 and qmd.CWD_MEMBAR_TYPE == MembarType.L1_NONE:
+            raise launch_error(
+                f"release {i} without any membar: the grid's stores may not be seen", Kind.COHERENCE
+            )
+        wide = bool(get("PAYLOAD64B"))
+        reduction = ReductionOp(get("REDUCTION_OP")) if get("REDUCTION_ENABLE") else None
+        out.append(
+            GridRelease(
+                va,
+                high << 32 | low if wide else low,
+                get("STRUCTURE_SIZE"),
+                wide,
+                reduction,
+                bool(get("REDUCTION_FORMAT")),
+                bool(trap),
+            )
+        )
+    return tuple(out)
+
+
+def _judge_release(i: int, get: Any, trap: int) -> None:
+    """Refuse a release whose parts do not go together."""
+    reduces, size = bool(get("REDUCTION_ENABLE")), get("STRUCTURE_SIZE")
+    wrong = semaphore.misfit(size, wide=bool(get("PAYLOAD64B")))
+    if reduces and size is SemaphoreSize.SEMAPHORE_FOUR_WORDS:  # the facts give no place for the time
+        wrong = Kind.UNSUPPORTED, "a reduction of four words"
+    elif not reduces and (get("REDUCTION_OP") or get("REDUCTION_FORMAT")):
+        wrong = Kind.LAUNCH, "reduction bits without reduction"
+    elif trap > InterruptType.TRAP:
+        wrong = Kind.UNSUPPORTED, f"trap type {trap}, whose condition the facts do not give"
+    if wrong:
+        kind = Kind.LAUNCH if wrong[0] is Kind.METHOD else wrong[0]
+        raise launch_error(f"release {i}: {wrong[1]}", kind)
+
+
+def _dependents(qmd: Any, version: str) -> tuple[tuple[int, bool], ...]:
+    out = []
+    for i in range(2):
+        if version == "V04":
+            enable, action = qmd.DEPENDENT_QMD_ENABLE[i], qmd.DEPENDENT_QMD_ACTION[i]
+        else:
+            enable, action = (
+                getattr(qmd, f"DEPENDENT_QMD{i}_ENABLE"),
+                getattr(qmd, f"DEPENDENT_QMD{i}_ACTION"),
+            )
+        if not enable:
+            continue
+        pointer = f"DEPENDENT_QMD{i}_POINTER"
+        if pointer not in qmd.FIELDS:
+            raise launch_error(f"dependent descriptor {i} has no pointer in version {version}")
+        if action not in (DependentAction.QMD_SCHEDULE, DependentAction.QMD_INVALIDATE_COPY_SCHEDULE):
+            raise launch_error(f"dependent action {action!r} is not emulated", Kind.UNSUPPORTED)
+        out.append((getattr(qmd, pointer) << 8, action == DependentAction.QMD_INVALIDATE_COPY_SCHEDULE))
+    return tuple(out)

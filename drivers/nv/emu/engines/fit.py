@@ -1,0 +1,225 @@
+"""Whether a launch gives its kernel what the kernel's image asks for (nv.md 2.8, 4.2, 5).
+
+The machine code itself never runs, so everything that it would rely on is checked here: registers, barriers,
+stack, shared memory, and constant bank 0 at the offsets where the machine code reads it. Not here: the
+descriptor alone (`descriptor`), the content of the other banks (`images`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from drivers.nv.emu.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
+from drivers.nv.emu.machine.reports import launch_error
+from drivers.nv.layouts import compute as layout
+from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, STACK_POINTER_TOP
+from drivers.nv.layouts.fault import MmuAccess
+from drivers.nv.layouts.qmd import MAX_REGISTERS
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.compute import Windows
+    from drivers.nv.emu.engines.descriptor import Descriptor
+    from drivers.nv.emu.engines.images import Loaded
+
+
+def judge(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, bank0: bytes) -> bytes:
+    """Refuse a launch that does not fit; returns the parameters, then the dynamic shared size in 4 bytes."""
+    _check_prefetch(run, one)
+    _check_needs(one, loaded)
+    params = _check_bank0(run, windows, one, loaded, bank0)
+    windows.check(run.space, run.machine.profile.wide)
+    if any(one.local) or loaded.kernel.stack:
+        _check_local(run, windows, one, loaded)
+    return params
+
+
+def bank_bytes(run: ChannelRun, loaded: Loaded, index: int) -> int:
+    """Return how many bytes of a constant bank a kernel may read; 0 where its image has no such bank."""
+    kernel = loaded.kernel
+    if index == 0:
+        return max(BANK0[run.machine.profile.name].SIZE + kernel.param_bytes, kernel.constant0)
+    return kernel.banks[index].size if index in kernel.banks else 0
+
+
+def _check_prefetch(run: ChannelRun, one: Descriptor) -> None:
+    """Check that the code to be prefetched is the program's, and there."""
+    at, size = one.prefetch
+    if not size:
+        return
+    if not at <= one.program < at + size:
+        raise launch_error(
+            f"the code prefetched, [{at:#x}, +{size:#x}), is not the program at {one.program:#x}"
+        )
+    run.space.reach(at, size, MmuAccess.PREFETCH, "the prefetch of code")
+
+
+def _check_needs(one: Descriptor, loaded: Loaded) -> None:
+    """Compare the descriptor with what the image's info records ask for."""
+    kernel = loaded.kernel
+    if not kernel.registers <= one.registers <= MAX_REGISTERS:
+        raise launch_error(
+            f"{kernel.name} needs {kernel.registers} registers, the descriptor gives {one.registers}"
+        )
+    if one.barriers < kernel.barriers:
+        raise launch_error(
+            f"{kernel.name} needs {kernel.barriers} barriers, the descriptor gives {one.barriers}"
+        )
+    if one.shared < kernel.static_shared:
+        raise launch_error(
+            f"{kernel.name} needs {kernel.static_shared:#x} bytes shared, the descriptor gives "
+            f"{one.shared:#x}"
+        )
+    if max(one.local) < kernel.stack:
+        raise launch_error(
+            f"{kernel.name} needs {kernel.stack:#x} bytes of stack, the descriptor gives {one.local}"
+        )
+    per_warp = -(-one.registers * 32 // 256) * 256
+    most = 65536 // per_warp // 4 * 4 * 32
+    if one.threads > most:
+        raise launch_error(
+            f"a block of {one.threads} threads with {one.registers} registers each: {most} fit an SM"
+        )
+
+
+def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> bytes:
+    """Judge the driver's words of bank 0; return the parameters, then the dynamic shared size in 4 bytes."""
+    kernel, shape = loaded.kernel, BANK0[run.machine.profile.name]
+    if kernel.param_base and kernel.param_base != shape.SIZE:
+        raise launch_error(
+            f"the parameters of {kernel.name} start at {kernel.param_base:#x}, facts say {shape.SIZE:#x}"
+        )
+    if len(content) < bank_bytes(run, loaded, 0):
+        raise launch_error(
+            f"constant bank 0 has {len(content):#x} bytes, {kernel.name} reads "
+            f"{bank_bytes(run, loaded, 0):#x}"
+        )
+    words: Any = shape.from_bytes(content)  # the three layouts have these fields in common
+    if words.check():
+        raise launch_error(f"constant bank 0 of {kernel.name}: {words.check()[0]}")
+    for name, wanted in (("ntid", one.block), ("nctaid", one.grid)):
+        _check_shape(run, loaded, name, getattr(words, name), wanted)
+    _check_addresses(run, windows, one, loaded, words)
+    room = max(one.shared - (kernel.static_shared or RESERVED_SHARED), 0)
+    told = words.dynamic_shared_size
+    if told > room:
+        raise launch_error(
+            f"constant bank 0 of {kernel.name}: {told:#x} bytes of dynamic shared memory, room is for "
+            f"{room:#x}"
+        )
+    _check_stack(words.stack_pointer, one, loaded)
+    return content[shape.SIZE :] + (told or room).to_bytes(4, "little")
+
+
+def _check_shape(
+    run: ChannelRun, loaded: Loaded, name: str, seen: tuple[int, ...], wanted: tuple[int, int, int]
+) -> None:
+    """Refuse a wrong count of threads or groups; that none is told is lint where code does not read it."""
+    if seen == wanted:
+        return
+    text = f"constant bank 0 of {loaded.kernel.name}: {name} is {seen}, launched with {wanted}"
+    if any(seen) or f"%{name}" in loaded.cubin.ptx:
+        raise launch_error(text)
+    run.machine.lint(f"{text}; the code does not read it")
+
+
+def _check_addresses(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, words: Any) -> None:
+    """Compare the driver's addresses and counts in bank 0 with what the channel has."""
+    name = loaded.kernel.name
+    allowed = {
+        "shared_window": windows.shared,
+        "local_window": windows.local,
+        "constant_bank_3": one.banks[3].va if 3 in one.banks else 0,
+        "global_descriptor": 0,
+        "nsmid": run.machine.profile.sms,
+        "reserved_shared_size": RESERVED_SHARED,
+    }
+    for word, wanted in allowed.items():
+        seen = getattr(words, word)
+        if seen not in (0, wanted):
+            raise launch_error(
+                f"constant bank 0 of {name}: {word} is {seen:#x}, wanted {wanted or 0:#x} or nothing"
+            )
+    for word, without in (
+        ("cluster_nctaid", (1, 1, 1)),
+        ("nclusterid", one.grid),
+        ("cluster_nctarank", 1),
+    ):
+        seen = getattr(words, word, 0)  # the other layouts have no such words
+        if seen not in (0, (0, 0, 0), without):
+            raise launch_error(
+                f"constant bank 0 of {name}: {word} is {seen}, wanted {without} or nothing without clusters"
+            )
+    # Hopper knows the shared window itself (nv.md 5.3); elsewhere code that uses it reads the word. The
+    # reserved part alone is nothing that code uses (nv.md 5.6).
+    shared = max(loaded.kernel.static_shared, one.shared) > RESERVED_SHARED
+    reads_shared = shared and run.machine.profile.name != "sm_90"
+    for word, used in (("shared_window", reads_shared), ("local_window", loaded.kernel.stack)):
+        if used and not getattr(words, word):
+            raise launch_error(f"constant bank 0 of {name}: {word} is 0, and its code may read it")
+
+
+def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:
+    """Accept either scheme: the window's top with HIGH, or the size itself with LOW (nv.md 5.3)."""
+    low, high = one.local
+    stack = loaded.kernel.stack
+    if not stack:
+        return
+    top = pointer == STACK_POINTER_TOP and high >= stack + layout.LOCAL_STACK_RESERVE
+    if not top and not stack <= pointer <= low:
+        raise launch_error(
+            f"{loaded.kernel.name} has {stack:#x} bytes of stack: the stack pointer {pointer:#x} goes "
+            "neither with "
+            f"the low size {low:#x} nor with the high size {high:#x}"
+        )
+
+
+def _check_local(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded) -> None:
+    """Check that local memory is backed for every thread that may run (nv.md 2.8)."""
+    name, tpcs = loaded.kernel.name, run.machine.profile.tpcs
+    if windows.backing is None or windows.per_tpc is None or windows.sm_count is None:
+        raise launch_error(f"{name} has local memory, but its address, size or count of SMs was never set")
+    for size in one.local:
+        if size % layout.LOCAL_THREAD_ALIGN:
+            raise launch_error(
+                f"local memory of {size:#x} bytes a thread is no multiple of {layout.LOCAL_THREAD_ALIGN}"
+            )
+    warp = _rounded(sum(one.local) * layout.LOCAL_THREADS_PER_WARP, layout.LOCAL_WARP_ALIGN)
+    needed = _rounded(warp * MAX_WARPS_PER_SM * SMS_PER_TPC, layout.LOCAL_TPC_ALIGN)
+    if windows.per_tpc < needed or windows.per_tpc % layout.LOCAL_TPC_ALIGN:
+        raise launch_error(
+            f"local memory is set up for {windows.per_tpc:#x} bytes a TPC, {name} needs {needed:#x}, in "
+            f"steps of {layout.LOCAL_TPC_ALIGN:#x}"
+        )
+    if windows.sm_count < tpcs:  # the numbers in use are the TPCs and 0xff; which one counts is in doubt
+        raise launch_error(
+            f"local memory is set up for {windows.sm_count} SMs: wanted {tpcs} at least, one a TPC"
+        )
+    total = _rounded(windows.per_tpc * tpcs, layout.LOCAL_TOTAL_ALIGN)
+    run.space.reach(windows.backing, total, MmuAccess.WRITE, f"local memory of {name}")
+    _check_backing(run, windows.backing, windows.per_tpc, name)
+
+
+def _check_backing(run: ChannelRun, backing: int, per_tpc: int, name: str) -> None:
+    """Judge a backing that ends before the part of the highest TPC number: numbers have gaps (nv.md 2.8)."""
+    profile = run.machine.profile
+    highest = profile.tpc_numbers[-1]
+    last = _rounded(per_tpc * (highest + 1), layout.LOCAL_TOTAL_ALIGN)
+    mapping = run.space.map.find(backing)
+    seen = 0 if mapping is None else mapping.end - backing
+    if seen >= last:
+        return
+    dies = profile.gpcs * profile.tpcs_per_gpc
+    wanted = _rounded(per_tpc * dies, layout.LOCAL_TOTAL_ALIGN)
+    run.machine.doubt(
+        f"the backing of local memory of {name} has {seen:#x} bytes, wanted {wanted:#x}: "
+        f"{per_tpc:#x} per TPC x {dies} TPCs of the full die "
+        f"({profile.gpcs} GPCs x {profile.tpcs_per_gpc}, the litter counts). {profile.tpcs} TPCs are in use, "
+        f"with gaps between their numbers; the highest is {highest}. One source alone says that a part for "
+        "each TPC in use suffices",
+        launch_error,
+    )
+
+
+def _rounded(size: int, step: int) -> int:
+    return -(-size // step) * step

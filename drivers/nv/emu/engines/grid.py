@@ -1,0 +1,315 @@
+"""Running a grid: its image and its constant banks, then its PTX through the SIMT engine (nv.md 4, 5).
+
+Not here: whether the launch gives the kernel what its machine code relies on (`fit`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from drivers.emu.simt.engine import engine
+from drivers.emu.simt.launch import Options
+from drivers.emu.simt.slices import SlicedLaunch
+from drivers.nv.emu.engines.fit import bank_bytes, judge
+from drivers.nv.emu.engines.images import check_bank
+from drivers.nv.emu.engines.kernel_faults import kernel_error
+from drivers.nv.emu.machine.caches import ACTION_ALONE, GridCaches
+from drivers.nv.emu.machine.races import note_kernel
+from drivers.nv.emu.machine.reports import Kind, launch_error
+from drivers.nv.emu.ptx import module as ptx
+from drivers.nv.emu.ptx.statements import PtxError
+from drivers.nv.emu.rm.backing import HeldPages
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.emu.memory import AddressSpace
+    from drivers.emu.simt.engine import Settings
+    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.compute import Windows
+    from drivers.nv.emu.engines.descriptor import Bank, Descriptor
+    from drivers.nv.emu.engines.images import Loaded
+    from drivers.nv.emu.engines.loads import Loads
+    from drivers.nv.emu.machine.races import Work
+
+_TIMEOUT_S = 60.0
+_TURNS = 1024
+"""Turns of workgroups in a slice: some milliseconds as a rule."""
+_PATIENCE_S = 0.02
+"""How long the machine waits for a slice before it goes on without."""
+_SLICES = 8
+"""Slices of a launch before another that waits takes over the shadows of races: it may wait for that one."""
+
+
+@dataclass(slots=True, eq=False)
+class _Turn:
+    """The time in which one launch has the shadows; another that waits takes them over between slices."""
+
+    launch: SlicedLaunch
+    work: Work
+    memory: AddressSpace
+    loads: Loads | None
+    """Who is told of loads too."""
+    slices: int = 0
+
+    def begin(self) -> None:
+        """Take the shadows."""
+        self.slices = 0
+        self.memory.forget_parties()
+
+    def over(self) -> bool:
+        """Give the shadows away if it is time, and note what the launch did so far.
+
+        Races between workgroups before and after are then not seen.
+        """
+        if self.slices < _SLICES or self.launch.away:
+            return False
+        self.note()
+        return True
+
+    def note(self) -> None:
+        """Note what the launch did so far."""
+        note_kernel(self.work, self.memory, self.loads)
+
+
+def _bank_content(run: ChannelRun, loaded: Loaded, bank: Bank, used: int) -> bytes:
+    """Read a constant bank: all of it, or the part that the kernel reads where the rest is not mapped."""
+    size = bank.size
+    if used < size and run.space.mapped(bank.va, size) < size:
+        run.machine.lint(
+            f"constant bank {bank.index} of {loaded.kernel.name} has {size:#x} bytes, of which not all are "
+            f"mapped; the kernel reads {used:#x}"
+        )
+        size = used
+    return run.space.read(bank.va, size, f"constant bank {bank.index}")
+
+
+def _check_unchanged(run: ChannelRun, one: Descriptor, loaded: Loaded, before: bytes) -> None:
+    """Refuse arguments that changed while their grid was running; what the kernel does not read is lint."""
+    used, bank = bank_bytes(run, loaded, 0), one.banks[0]
+    after = run.space.read(bank.va, len(before), "constant bank 0")
+    if after[:used] != before[:used]:
+        raise launch_error(
+            f"constant bank 0 at {bank.va:#x} changed while its grid was running", Kind.LIFETIME
+        )
+    if after != before:
+        run.machine.lint(
+            f"constant bank 0 of {loaded.kernel.name} has {bank.size:#x} bytes and changed while its grid "
+            f"was running, behind the {used:#x} that the kernel reads"
+        )
+
+
+class Invalidation(NamedTuple):
+    """What a launch did for one cache, where missing maintenance is judged always."""
+
+    known: bool
+    """The descriptor invalidated it; or `caches` judges that, more exactly."""
+    by_action: bool
+    """The launch's own action did, if the one source that says so is right."""
+
+    def tell(self, run: ChannelRun, what: str, va: int, missing: str) -> None:
+        """Judge that memory has changed under a cache."""
+        if self.known:
+            return
+        if not self.by_action:
+            raise launch_error(f"{what} at {va:#x} {missing}", Kind.COHERENCE)
+        run.machine.lint(f"{what} {missing} {ACTION_ALONE}")  # without the address: once for each kernel
+
+
+class Grids:
+    """What one machine keeps between launches: modules by image, what its caches have seen."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.timeout_s = _TIMEOUT_S
+        """A kernel that takes longer hangs."""
+        self._turn: _Turn | None = None
+        """Whose accesses the shadows hold that races are judged by; those of one launch at a time."""
+        self._modules: dict[int, ptx.Module] = {}
+        self._loaded: dict[tuple[int, int], Loaded] = {}
+        self._constants: dict[tuple[int, int], bytes] = {}
+
+    def prepare(self) -> None:
+        """Make the SIMT engine, some seconds where its code is not on disk: no kernel is to wait for it."""
+        engine(self._settings)
+
+    def invalidate(self, *, instructions: bool, constants: bool) -> None:
+        """Forget what the caches hold."""
+        if instructions:
+            self._loaded.clear()
+        if constants:
+            self._constants.clear()
+
+    def run(
+        self, run: ChannelRun, windows: Windows, one: Descriptor, *, fresh: bool
+    ) -> Iterator[SlicedLaunch]:
+        """Run a grid to its end, a slice a step; `fresh`: the launch itself invalidated caches."""
+        judging = run.machine.caches  # more exact than what is always judged
+        judged = judging is not None
+        loaded = self._find(run, one, Invalidation(judged or one.invalidates_instructions, fresh))
+        caches = None
+        if judging is not None:
+            caches = GridCaches(run=run, caches=judging, one=one, loaded=loaded, fresh=fresh)
+            caches.begin()
+        banks = self._banks(run, one, loaded, Invalidation(judged or one.invalidates_constants, fresh))
+        params = judge(run, windows, one, loaded, banks.get(0, b""))
+        yield from self._execute(run, windows, one, loaded, params, caches=caches)
+        _check_unchanged(run, one, loaded, banks[0])
+
+    def _find(self, run: ChannelRun, one: Descriptor, done: Invalidation) -> Loaded:
+        """Return the kernel at the program address; what the banks tell of it holds for this launch alone."""
+        found = self._cached(run, one, done)
+        return replace(found, bases=dict(found.bases))
+
+    def _cached(self, run: ChannelRun, one: Descriptor, done: Invalidation) -> Loaded:
+        key = (run.space.number, one.program)
+        known = self._loaded.get(key)
+        if known is not None:
+            code = run.space.read(one.program, len(known.kernel.code), "instruction fetch")
+            if hashlib.blake2b(code, digest_size=16).digest() == known.digest:
+                return known
+            missing = f"changed since {known.kernel.name} ran there, and no instruction cache was invalidated"
+            done.tell(run, "the code", one.program, missing)
+        found = run.machine.images.find(run.space, one.program)
+        if found.cubin.arch != int(run.machine.profile.name[3:]):
+            raise launch_error(f"the image of {found.kernel.name} is for sm_{found.cubin.arch}")
+        if not found.cubin.ptx:
+            raise launch_error(
+                f"the image of {found.kernel.name} carries no PTX, nothing can be run", Kind.UNSUPPORTED
+            )
+        if not found.kernel.registers:
+            raise launch_error(f"the image does not say how many registers {found.kernel.name} needs")
+        self._loaded[key] = found
+        return found
+
+    def _banks(
+        self, run: ChannelRun, one: Descriptor, loaded: Loaded, done: Invalidation
+    ) -> dict[int, bytes]:
+        out = {}
+        for index, bank in one.banks.items():
+            used = bank_bytes(run, loaded, index)
+            content = _bank_content(run, loaded, bank, used)
+            key = (run.space.number, bank.va)
+            cached = self._constants.get(key, b"")
+            common = min(len(content), len(cached), used)
+            if not bank.invalidate and content[:common] != cached[:common]:
+                what = f"constant bank {index} of kernel {loaded.kernel.name}"
+                missing = "changed since it was last read, and nothing invalidated the constant cache"
+                done.tell(run, what, bank.va, missing)
+            self._constants[key] = content
+            if index and index not in loaded.kernel.banks:
+                raise launch_error(f"constant bank {index} is bound, the image has none")
+            out[index] = content
+        for index, section in loaded.kernel.banks.items():
+            if len(out.get(index, b"")) < section.size:
+                raise launch_error(
+                    f"the image has {section.size:#x} bytes for constant bank {index}, bound are "
+                    f"{len(out.get(index, b'')):#x}"
+                )
+            check_bank(run.space, loaded, index, out[index])
+        return out
+
+    def _kernel(self, loaded: Loaded, one: Descriptor, profile_arch: str) -> ptx.Kernel:
+        module = self._modules.get(id(loaded.cubin))
+        if module is None:
+            module = ptx.load_ptx(loaded.cubin.ptx, arch=profile_arch, settings=self._settings)
+            self._modules[id(loaded.cubin)] = module
+        addresses = {}
+        bank3 = loaded.kernel.banks.get(3)
+        for symbol in loaded.cubin.elf.symbols:
+            if bank3 is not None and symbol.section == bank3.index:
+                addresses[symbol.name] = one.banks[3].va + symbol.value
+            elif symbol.section in loaded.bases and symbol.section != loaded.kernel.text.index:
+                addresses[symbol.name] = loaded.bases[symbol.section] + symbol.value
+        return module.kernel(loaded.kernel.name, addresses)
+
+    def _execute(
+        self,
+        run: ChannelRun,
+        windows: Windows,
+        one: Descriptor,
+        loaded: Loaded,
+        params: bytes,
+        *,
+        caches: GridCaches | None,
+    ) -> Iterator[SlicedLaunch]:
+        pages = HeldPages(run.machine.lock)
+        try:
+            launch = self._begin(run, windows, one, loaded, params, pages=pages)
+        except PtxError as error:
+            raise launch_error(f"{loaded.kernel.name}: {error}", Kind.UNSUPPORTED) from error
+        except UsageError as error:
+            raise launch_error(f"{loaded.kernel.name} cannot be launched: {error}") from error
+        turn = None
+        if run.acting is not None and run.machine.notes:
+            loads = None if caches is None else caches.watch(launch.instructions)
+            turn = _Turn(launch, run.acting.work, run.space.map, loads)
+            turn.work.name = f"kernel {loaded.kernel.name} on {run.name} ({run.at})"
+            turn.work.locate = launch.describe
+        with closing(launch):
+            yield from self._slices(run, launch, turn, pages)
+            result = launch.result()
+        run.machine.launched(loaded.kernel.name)
+        if result.fault is not None:
+            raise kernel_error(result.fault, loaded, one.grid, run.machine.profile.sms)
+        for finding in result.findings:
+            raise launch_error(str(finding), Kind.KERNEL)
+        if caches is not None:
+            caches.end()
+
+    def _slices(
+        self, run: ChannelRun, launch: SlicedLaunch, turn: _Turn | None, pages: HeldPages
+    ) -> Iterator[SlicedLaunch]:
+        """Run a launch to its end."""
+        try:
+            while True:
+                while turn is not None and self._turn is not turn:
+                    if self._turn is None or self._turn.over():
+                        self._turn = turn
+                        turn.begin()
+                    else:
+                        yield self._turn.launch
+                if launch.advance(turns=_TURNS, patience_s=_PATIENCE_S):
+                    break
+                if turn is not None:
+                    turn.slices += not launch.away
+                if launch.away:
+                    pages.hold(run.space)
+                yield launch
+            if turn is not None:
+                turn.note()
+        finally:
+            if self._turn is turn:
+                self._turn = None
+
+    def _begin(
+        self,
+        run: ChannelRun,
+        windows: Windows,
+        one: Descriptor,
+        loaded: Loaded,
+        params: bytes,
+        *,
+        pages: HeldPages,
+    ) -> SlicedLaunch:
+        rng = run.rng
+        options = Options(
+            group_seed=rng.randrange(1, 1 << 30),
+            warp_order=rng.randrange(1 << 30),
+            timeout_s=self.timeout_s,
+            shared_window=windows.shared or 0,
+            local_window=windows.local or 0,
+        )
+        kernel = self._kernel(loaded, one, run.machine.profile.assembler_arch)
+        if kernel.param_bytes > len(params) - 4:
+            raise launch_error(
+                f"{kernel.name} reads {kernel.param_bytes} bytes of parameters, bank 0 has "
+                f"{len(params) - 4} behind the driver's words"
+            )
+        dynamic = int.from_bytes(params[-4:], "little")
+        work = ptx.work_of(kernel, one.grid, one.block, params[: kernel.param_bytes], dynamic)
+        return SlicedLaunch(kernel.program, work, run.space.map, options, on_end=pages.drop)

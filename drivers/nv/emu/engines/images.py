@@ -1,0 +1,221 @@
+"""Finding the image behind a program address.
+
+The uploaded code is compared with it byte by byte, relocations by formula.
+
+Images are looked for in device memory, where the loader uploads them whole: first near the code, then
+elsewhere. `learn` adds one by hand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.elf import HEADER_BYTES
+from drivers.kernel import view_at
+from drivers.nv.emu.engines.cubins import Cubin, KernelInfo, Patch, mask_of, read_patch
+from drivers.nv.emu.machine.reports import Kind, launch_error, mmu_fault
+from drivers.nv.layouts.cubin import PREFETCH_PAD, TEXT_ALIGN, Relocation
+from drivers.nv.layouts.fault import MmuAccess
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from drivers.emu.memory import Mapping
+    from drivers.nv.emu.rm.vaspace import VaSpace
+
+_REACH: Final = 8 << 20
+"""Bytes around a program address in which its image is looked for."""
+_MAGIC: Final = b"\x7fELF\x02\x01\x01"
+_LARGEST: Final = 64 << 20
+_SECTION_BYTES: Final = 64
+"""Bytes of a section header."""
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A kernel found behind a program address."""
+
+    cubin: Cubin
+    kernel: KernelInfo
+    program: int
+    digest: bytes
+    """Of the uploaded code, relocations included."""
+    bases: dict[int, int]
+    """Section -> its address, as far as relocations tell."""
+
+
+class Images:
+    """All images that one machine has seen."""
+
+    def __init__(self) -> None:
+        self._cubins: dict[bytes, Cubin] = {}
+        self._broken: dict[bytes, str] = {}
+
+    def learn(self, data: bytes) -> Cubin:
+        """Make an image known; it is parsed once."""
+        key = hashlib.blake2b(data, digest_size=16).digest()
+        if key not in self._cubins:
+            self._cubins[key] = Cubin.parse(data)
+        return self._cubins[key]
+
+    def find(self, space: VaSpace, program: int) -> Loaded:
+        """Return the kernel at a program address, verified; a launch error says why there is none."""
+        mapping = space.map.find(program)
+        if mapping is None:
+            raise mmu_fault(
+                program,
+                MmuAccess.READ,
+                f"the program address {program:#x} is not mapped; nearest: {space.map.nearest(program)}",
+            )
+        if program % TEXT_ALIGN:
+            raise launch_error(f"the program address {program:#x} is not aligned to {TEXT_ALIGN} bytes")
+        self._scan(mapping, program)
+        found = self._match(space, mapping, program)
+        if isinstance(found, str):
+            for other in space.map.mappings():
+                if other is not mapping and other.size <= _LARGEST:
+                    self._scan(other, other.va)
+            found = self._match(space, mapping, program)
+        if isinstance(found, str):
+            reasons = "".join(f"; {reason}" for reason in self._broken.values())
+            raise launch_error(f"no image has the code at {program:#x}: {found}{reasons}")
+        return found
+
+    def _match(self, space: VaSpace, mapping: Mapping, program: int) -> Loaded | str:
+        """Return the known kernel whose code lies at a program address, or say which comes nearest."""
+        best: tuple[int, str] = (-1, "no image was uploaded")
+        for cubin in reversed(self._cubins.values()):
+            for kernel in cubin.kernels.values():
+                same, seen = _compare(mapping, program, kernel)
+                if same == len(kernel.code):
+                    return self._verified(space, program, cubin, kernel)
+                best = max(
+                    best, (same, f"it comes nearest to {kernel.name}, whose byte {same:#x} differs ({seen})")
+                )
+        return best[1]
+
+    def _scan(self, mapping: Mapping, program: int) -> None:
+        """Read every image that lies near a program address."""
+        first = max(mapping.va, program - _REACH)
+        last = min(mapping.end, max(program, mapping.va) + _REACH)
+        view = view_at(mapping.host + first - mapping.va, last - first)
+        data = view.tobytes()
+        at = data.find(_MAGIC)
+        while at >= 0:
+            size = _elf_size(data, at)
+            raw = data[at : at + size]
+            key = hashlib.blake2b(raw, digest_size=16).digest()
+            if size and key not in self._cubins and key not in self._broken:
+                try:
+                    self._cubins[key] = Cubin.parse(raw)
+                except UsageError as error:
+                    self._broken[key] = f"the image at {first + at:#x} is broken: {error}"
+            at = data.find(_MAGIC, at + max(size, 1))
+
+    def _verified(self, space: VaSpace, program: int, cubin: Cubin, kernel: KernelInfo) -> Loaded:
+        code = space.map.read(program, len(kernel.code))
+        what = f"instruction prefetch, {PREFETCH_PAD} bytes past the end of {kernel.name},"
+        space.reach(program + len(code), PREFETCH_PAD, MmuAccess.PREFETCH, what)
+        loaded = Loaded(
+            cubin,
+            kernel,
+            program,
+            hashlib.blake2b(code, digest_size=16).digest(),
+            {kernel.text.index: program},
+        )
+        _solve(space, loaded, [(code, patch) for patch in kernel.patches])
+        return loaded
+
+
+def check_bank(space: VaSpace, loaded: Loaded, bank: int, content: bytes) -> None:
+    """Verify the relocated words of a constant bank that the image brings."""
+    section = loaded.kernel.banks[bank]
+    patches = loaded.cubin.tables[section.index]
+    wanted = mask_of(patches, loaded.cubin.elf.content(section))
+    if bank != 3 and mask_of(patches, content[: len(wanted)]) != wanted:
+        raise launch_error(f"constant bank {bank} does not hold {section.name} of {loaded.kernel.name}")
+    _solve(space, loaded, [(content, patch) for patch in patches])
+
+
+def _solve(space: VaSpace, loaded: Loaded, places: list[tuple[bytes, Patch]]) -> None:
+    """Work out where sections lie from relocated words, and judge every word by its formula."""
+    halves: dict[int, dict[int, int]] = {}
+    for content, patch in places:
+        value = read_patch(content, patch.offset, patch.type)
+        if patch.target in loaded.bases:
+            continue
+        if patch.type in (Relocation.R_CUDA_ABS32_LO, Relocation.R_CUDA_ABS32_HI):
+            half = halves.setdefault(patch.value, {})
+            half[patch.type] = value
+            if len(half) == 2:
+                whole = half[Relocation.R_CUDA_ABS32_HI] << 32 | half[Relocation.R_CUDA_ABS32_LO]
+                loaded.bases[patch.target] = whole - patch.value
+        else:
+            loaded.bases[patch.target] = value - patch.value
+    for content, patch in places:
+        base = loaded.bases.get(patch.target)
+        if base is None:
+            raise launch_error(f"the address of {patch.name} cannot be told from the relocated words")
+        address = base + patch.value
+        wanted = {
+            Relocation.R_CUDA_ABS32_LO: address & 0xFFFF_FFFF,
+            Relocation.R_CUDA_ABS32_HI: address >> 32,
+        }.get(Relocation(patch.type), address)
+        seen = read_patch(content, patch.offset, patch.type)
+        if seen != wanted:
+            raise launch_error(
+                f"the word at {patch.offset:#x} of {loaded.kernel.name} should refer to {patch.name}: "
+                f"wanted {wanted:#x} by relocation {Relocation(patch.type).name}, seen {seen:#x}"
+            )
+    for target in {patch.target for _, patch in places}:
+        _judge_section(space, loaded, target)
+
+
+def _judge_section(space: VaSpace, loaded: Loaded, index: int) -> None:
+    """Check that a section lies where relocated words say: aligned, mapped, and code by content."""
+    section, base = loaded.cubin.elf.sections[index], loaded.bases[index]
+    if base % max(section.align, 1):
+        raise launch_error(f"{section.name} at {base:#x} is not aligned to {section.align}")
+    if space.map.find(base, max(section.size, 1)) is None:
+        raise launch_error(
+            f"{section.name} should lie at {base:#x} (+{section.size:#x}), which is not mapped"
+        )
+    other = next((k for k in loaded.cubin.kernels.values() if k.text.index == index), None)
+    if other is not None:
+        code = space.map.read(base, len(other.code))
+        if mask_of(other.patches, code) != mask_of(other.patches, other.code):
+            raise launch_error(f"{section.name} should lie at {base:#x}, where other bytes are", Kind.LAUNCH)
+
+
+def _compare(mapping: Mapping, program: int, kernel: KernelInfo) -> tuple[int, str]:
+    """Return how many bytes agree, relocated bits aside, and what differs first."""
+    size = len(kernel.code)
+    if program + size > mapping.end:
+        return 0, "the mapping ends before"
+    seen = mask_of(kernel.patches, bytes(view_at(mapping.host + program - mapping.va, size)))
+    wanted = mask_of(kernel.patches, kernel.code)
+    if seen == wanted:
+        return size, ""
+    at = next(i for i, (a, b) in enumerate(zip(seen, wanted, strict=True)) if a != b)
+    return at, f"wanted {wanted[at]:#04x}, seen {seen[at]:#04x}"
+
+
+def _elf_size(data: bytes, at: int) -> int:
+    """Return the bytes of the ELF file at `at`, or 0 when it is cut off."""
+    if at + HEADER_BYTES > len(data):
+        return 0
+    (table,) = struct.unpack_from("<Q", data, at + 0x28)
+    entry, count = struct.unpack_from("<HH", data, at + 0x3A)
+    end = int(table) + int(entry) * int(count)
+    if entry < _SECTION_BYTES or end > _LARGEST or at + end > len(data):
+        return 0
+    for i in range(count):
+        kind, offset, size = (
+            struct.unpack_from(form, data, at + table + i * entry + where)[0]
+            for form, where in (("<I", 4), ("<Q", 0x18), ("<Q", 0x20))
+        )
+        if kind != 8:
+            end = max(end, offset + size)
+    return end if at + end <= len(data) else 0

@@ -1,0 +1,60 @@
+"""What hardware makes of a kernel's fault: which error of the channel, which SM, which machine instruction.
+
+The engine runs PTX; the assembler's line table tells which machine instruction stems from the PTX line that
+faulted. Not here: what the debugger object reads (`faults`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.nv.emu.machine.reports import ChannelError, Kind, mmu_fault
+from drivers.nv.layouts.fault import WARP_ESR_INVALID_ADDRESS_SPACE, MmuAccess, MmuFaultType, RcCode
+from drivers.nv.lines import LineTable, ptx_line
+
+if TYPE_CHECKING:
+    from drivers.emu.report import Report
+    from drivers.nv.emu.engines.images import Loaded
+
+_ACCESS = {"read": MmuAccess.READ, "write": MmuAccess.WRITE, "atomic": MmuAccess.ATOMIC_STRONG}
+_WINDOW_FAULTS = (
+    ReportKind.SHARED_OUT_OF_BOUNDS,
+    ReportKind.LOCAL_OUT_OF_BOUNDS,
+    ReportKind.PARAM_OUT_OF_BOUNDS,
+)
+_SOME_ESR = 1
+"""The codes of most SM exceptions are not documented: this stands for "some"."""
+
+
+def kernel_error(fault: Report, loaded: Loaded, grid: tuple[int, int, int], sms: int) -> ChannelError:
+    """Return the error that ends the channel."""
+    if fault.kind is ReportKind.HANG:
+        return ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.KERNEL, str(fault))
+    pc, where = locate(fault.line, loaded)
+    source = ptx_line(loaded.cubin.ptx, fault.line)
+    text = f"{fault}; {where}" + (f"; PTX line {fault.line}: {source}" if source else "")
+    sm = (fault.block[0] + grid[0] * (fault.block[1] + grid[1] * fault.block[2])) % sms
+    if fault.kind in (ReportKind.OUT_OF_BOUNDS, ReportKind.FORBIDDEN) and fault.address is not None:
+        kind = MmuFaultType.PTE if fault.kind is ReportKind.OUT_OF_BOUNDS else MmuFaultType.RO
+        error = mmu_fault(fault.address, _ACCESS.get(fault.access, MmuAccess.READ), text, kind)
+        error.pc, error.sm = pc, sm
+        return error
+    window = fault.kind in _WINDOW_FAULTS
+    esr = WARP_ESR_INVALID_ADDRESS_SPACE if window else _SOME_ESR
+    return ChannelError(RcCode.GR_EXCEPTION, Kind.KERNEL, text, va=fault.address, pc=pc, sm=sm, esr=esr)
+
+
+def locate(line: int, loaded: Loaded) -> tuple[int, str]:
+    """Return the address of the last machine instruction of a PTX line, and what is to be said about it.
+
+    The last, since address arithmetic goes before the access. It is the entry where nothing tells.
+    """
+    table = LineTable.of(loaded.cubin.elf, loaded.kernel.text.name)
+    entry = loaded.program
+    if table is None:
+        return entry, f"pc {entry:#x}, the entry: the image has no table of lines"
+    offsets = table.offsets_of(line)
+    if not offsets:
+        return entry, f"pc {entry:#x}, the entry: no machine instruction stems from the line"
+    return entry + offsets[-1], f"pc {entry + offsets[-1]:#x}, {offsets[-1]:#x} in the code"

@@ -1,0 +1,161 @@
+"""Semaphores: what acquires compare, what releases and reductions write (nv.md 3.3)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
+from drivers.nv.layouts.fault import MmuAccess
+from drivers.nv.layouts.host import (
+    SEMAPHORE_RECORD_BYTES,
+    SEMAPHORE_TIME_OFFSET,
+    SemOperation,
+    SemReduction,
+)
+from drivers.nv.layouts.qmd_values import SemaphoreSize
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.nv.emu.rm.vaspace import VaSpace
+
+
+@dataclass(frozen=True, slots=True)
+class Acquire:
+    """A wait of the host."""
+
+    va: int
+    operation: SemOperation
+    payload: int
+    bits: int
+
+    def satisfied(self, value: int) -> bool:
+        """Say whether the value in memory lets the wait end."""
+        mask = (1 << self.bits) - 1
+        payload = self.payload & mask
+        match self.operation:
+            case SemOperation.ACQUIRE:
+                return value == payload
+            case SemOperation.ACQ_STRICT_GEQ:
+                return value >= payload
+            case SemOperation.ACQ_CIRC_GEQ:
+                return (value - payload) & mask < 1 << (self.bits - 1)
+            case SemOperation.ACQ_AND:
+                return value & payload != 0
+            case _:
+                assert self.operation is SemOperation.ACQ_NOR
+                return ~(value | payload) & mask != 0
+
+    def __str__(self) -> str:
+        return f"{self.operation.name} of {self.payload:#x} ({self.bits} bits) at {self.va:#x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What a release will write, for those who look ahead."""
+
+    va: int
+    payload: int
+    bits: int
+    error: Callable[[str], ChannelError] = host_error
+    """Makes the error of who writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A store to a semaphore's word."""
+
+    at: int
+    """Where it lies in this process."""
+    old: int
+    new: int
+    adds: bool
+    """It was made of the old value."""
+    bits: int = 64
+
+
+Tell: TypeAlias = "Callable[[Written], None]"
+"""Who is told of a store just before: whoever sees the value may ring a bell at once."""
+
+
+def misfit(size: int, *, wide: bool) -> tuple[Kind, str] | None:
+    """Return what sort of thing is wrong with the structure that an engine's release writes, and what."""
+    match size, wide:
+        case (SemaphoreSize.SEMAPHORE_ONE_WORD, True):
+            return Kind.METHOD, "one word with a payload of 64 bits"
+        case (SemaphoreSize.SEMAPHORE_TWO_WORDS, False):  # the facts do not say what the second holds
+            return Kind.UNSUPPORTED, "two words with a payload of 32 bits"
+        case _ if size not in tuple(SemaphoreSize):
+            return Kind.METHOD, f"structure size {size}, which there is not"
+        case _:
+            return None
+
+
+def check_alignment(va: int, size: int, what: str, error: Callable[[str], ChannelError] = host_error) -> None:
+    """Refuse a semaphore that is not aligned to what it reads or writes.
+
+    The facts say bits 31:2 of an address and no more; whatever is read and written as one value, beside
+    others who poll it, is aligned to its size.
+    """
+    if va % size:
+        raise error(f"{what} at {va:#x} must be aligned to {size} bytes")
+
+
+def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: Tell) -> None:
+    """Write the payload and, when given, the time behind it."""
+    size = SEMAPHORE_RECORD_BYTES if time_ns is not None else one.bits // 8
+    check_alignment(one.va, size, what, one.error)
+    at = space.host(one.va, size, MmuAccess.WRITE, what)
+    if time_ns is not None:
+        space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
+    old, new = space.word(one.va, one.bits, what), one.payload & ((1 << one.bits) - 1)
+    _write(space, one, Written(at, old, new, adds=False, bits=one.bits), what, tell)
+
+
+def reduce(
+    space: VaSpace, one: Release, operation: SemReduction, what: str, tell: Tell, *, signed: bool
+) -> None:
+    """Combine the payload with the value in memory."""
+    change(space, one, lambda old: combine(old, one.payload, operation, one.bits, signed=signed), what, tell)
+
+
+def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, tell: Tell) -> None:
+    """Write what `new` makes of the value in memory."""
+    check_alignment(one.va, one.bits // 8, what, one.error)
+    at = space.host(one.va, one.bits // 8, MmuAccess.ATOMIC_STRONG, what)
+    old = space.word(one.va, one.bits, what)
+    _write(space, one, Written(at, old, new(old), adds=True, bits=one.bits), what, tell)
+
+
+def _write(space: VaSpace, one: Release, written: Written, what: str, tell: Tell) -> None:
+    tell(written)
+    space.write(one.va, struct.pack("<Q" if one.bits == 64 else "<I", written.new), what)
+
+
+def combine(old: int, payload: int, operation: SemReduction, bits: int, *, signed: bool) -> int:
+    """Return the value that a reduction leaves."""
+    mask = (1 << bits) - 1
+    payload &= mask
+
+    def order(value: int) -> int:
+        return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+    match operation:
+        case SemReduction.IMIN:
+            return min(old, payload, key=order)
+        case SemReduction.IMAX:
+            return max(old, payload, key=order)
+        case SemReduction.IXOR:
+            return old ^ payload
+        case SemReduction.IAND:
+            return old & payload
+        case SemReduction.IOR:
+            return old | payload
+        case SemReduction.IADD:
+            return (old + payload) & mask
+        case SemReduction.INC:
+            return 0 if old >= payload else old + 1
+        case SemReduction.DEC:
+            return payload if old == 0 or old > payload else old - 1

@@ -1,0 +1,96 @@
+"""The doorbell page: a clock to read, and the register that takes tokens (nv.md 2.3).
+
+Either mapping takes bells. The clock shows in one through BAR0 alone: one through BAR1 takes stores only, and
+a load from it gives all ones, as a load from nothing does on the bus.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.machine.reports import Kind
+from drivers.nv.layouts.gpfifo import UsermodeRegister, WorkSubmitToken
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.machine import Machine
+    from drivers.nv.emu.rm.objects import Usermode
+
+_HIGH_BITS = 0x1FFF_FFFF
+_ALL_ONES = 0xFFFF_FFFF
+_CLOCK = (UsermodeRegister.TIME_0, UsermodeRegister.TIME_1)
+
+
+class Doorbell:
+    """A `drivers.kernel.Mmio` over the page. A write takes note and returns; the scheduler does the work."""
+
+    def __init__(self, machine: Machine, target: Usermode) -> None:
+        self._machine = machine
+        self._stores_only = target.bar1
+        self._told = False
+        self._open = True
+
+    def read32(self, offset: int) -> int:
+        """Read a clock register; all ones where the page takes stores only, which is found once."""
+        if not self._open:
+            self._refuse("a read of a page that was unmapped")
+        if offset not in _CLOCK:
+            return self._refuse(f"a read of 32 bits at {offset:#x}")
+        register = UsermodeRegister(offset)
+        if self._stores_only:
+            self._tell(register)
+            return _ALL_ONES
+        now = self._machine.time_ns()
+        return now & 0xFFFF_FFFF if register == UsermodeRegister.TIME_0 else now >> 32 & _HIGH_BITS
+
+    def _tell(self, register: UsermodeRegister) -> None:
+        if not self._told:
+            self._told = True
+            text = f"doorbell page: {register.name} was read through BAR1, which takes stores only"
+            self._machine.find(Kind.HOST, f"{text}: map another page with bBar1Mapping 0 for the clock")
+
+    def read64(self, offset: int) -> int:
+        """Refuse: the registers have 32 bits."""
+        return self._refuse(f"a read of 64 bits at {offset:#x}")
+
+    def write32(self, offset: int, value: int) -> None:
+        """Ring the bell."""
+        machine = self._machine
+        if offset != UsermodeRegister.NOTIFY_CHANNEL_PENDING:
+            self._refuse(f"a write of 32 bits at {offset:#x}")
+        if not self._open:
+            self._refuse("a write to a page that was unmapped")
+        channel = machine.tokens.get(value)
+        if channel is None:
+            machine.find(Kind.HOST, self._strange(value))
+            return
+        machine.scheduler.rung(channel)
+
+    def _strange(self, value: int) -> str:
+        """Say what is wrong with a token that is no channel's."""
+        text = f"the doorbell was rung with {value:#x}, which is no channel's token"
+        mask = WorkSubmitToken.FIELDS["CHANNEL"].mask()
+        near = [(one, channel) for one, channel in self._machine.tokens.items() if not (one ^ value) & mask]
+        for token, channel in near:
+            fields = WorkSubmitToken.FIELDS.items()
+            changed = [name for name, field in fields if (token ^ value) & field.mask()]
+            other = f"{', '.join(changed)} differs" if changed else f"bits {token ^ value:#x} differ"
+            text += (
+                f"; {channel.run.name} has {token:#x}: {other}. A token is rung as "
+                "GPFIFO_GET_WORK_SUBMIT_TOKEN gave it"
+            )
+        return text
+
+    def write64(self, offset: int, value: int) -> None:
+        """Refuse: the registers have 32 bits."""
+        self._refuse(f"a write of 64 bits at {offset:#x}: {value:#x}")
+
+    def close(self) -> None:
+        """Unmap."""
+        self._open = False
+
+    def _refuse(self, what: str) -> int:
+        self._machine.find(Kind.HOST, f"doorbell page: {what}")
+        raise UsageError(
+            f"the doorbell page knows TIME_0, TIME_1 and NOTIFY_CHANNEL_PENDING, 32 bits each; seen: {what}"
+        )

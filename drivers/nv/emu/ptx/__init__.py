@@ -1,0 +1,1 @@
+"""PTX for the emulated GPU: text to statements, statements to functions of the SIMT engine."""

@@ -1,0 +1,201 @@
+"""Basic blocks of a flat kernel, and what each instruction reads and writes.
+
+Lanes that an operation across the warp names must meet before it. So a block begins at the first such
+operation (`gathers`): lanes wait there for those that are still elsewhere.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.ptx.statements import (
+    Args,
+    Instruction,
+    Label,
+    Mem,
+    Not,
+    Operand,
+    Pair,
+    PtxError,
+    Reg,
+    Sym,
+    Vec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.nv.emu.ptx.flat import Flat
+
+NO_RESULT = {
+    "st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "call", "prefetch", "prefetchu",
+    "nanosleep", "pmevent", "stmatrix", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "elect_none",
+}  # fmt: skip
+ENDS = {"bra", "brx", "ret", "exit", "trap"}
+
+
+def operands_of(operand: Operand) -> Iterator[Reg]:
+    """Yield the registers in an operand."""
+    match operand:
+        case Reg():
+            yield operand
+        case Mem(Reg() as base):
+            yield base
+        case Vec(items) | Args(items):
+            for item in items:
+                yield from operands_of(item)
+        case Pair(first, second):
+            yield from operands_of(first)
+            yield from operands_of(second)
+        case Not(reg):
+            yield reg
+        case _:
+            return
+
+
+def writes(instruction: Instruction) -> list[Reg]:
+    """Return the registers an instruction writes."""
+    if instruction.opcode in NO_RESULT or not instruction.operands or not _has_result(instruction):
+        return []
+    first = instruction.operands[0]
+    return [] if isinstance(first, Mem) else list(operands_of(first))
+
+
+def _has_result(instruction: Instruction) -> bool:
+    if instruction.opcode == "cp":
+        return False
+    return instruction.opcode not in ("barrier", "bar")
+
+
+def reads(instruction: Instruction) -> list[Reg]:
+    """Return the registers an instruction reads, its guard included."""
+    operands = instruction.operands
+    found = [instruction.guard] if instruction.guard else []
+    for operand in operands[1:] if writes(instruction) else operands:
+        found += operands_of(operand)
+    return found
+
+
+@dataclass(slots=True)
+class BasicBlock:
+    """Instructions without a branch but at the end; `successors` are block numbers."""
+
+    labels: list[str]
+    instructions: list[Instruction] = field(default_factory=list)
+    successors: tuple[int, ...] = ()
+    sleeps: bool = False
+    gathers: Instruction | None = None
+    """The operation across the warp whose lanes must be together here."""
+
+
+def sleeps(instruction: Instruction) -> bool:
+    """Whether lanes wait at this instruction for others of their workgroup."""
+    return (
+        instruction.opcode == "bar"
+        and instruction.modifiers[:1] in (("sync",), ("red",), ("cta",))
+        and "arrive" not in instruction.modifiers
+    ) or (
+        instruction.opcode == "barrier"
+        and "arrive" not in instruction.modifiers
+        and "cluster" not in instruction.modifiers
+    )
+
+
+def blocks(flat: Flat) -> list[BasicBlock]:
+    """Cut a kernel into basic blocks; the first is where it begins, an empty last one leaves the kernel."""
+    found = [BasicBlock([])]
+    for statement in _unguarded(flat.statements):
+        if isinstance(statement, Label):
+            if found[-1].instructions:
+                found.append(BasicBlock([]))
+            found[-1].labels.append(statement.name)
+            continue
+        result = _barrier_result(statement) if sleeps(statement) else None
+        if result is not None:
+            statement = replace(statement, operands=statement.operands[1:])  # noqa: PLW2901 - split in two
+        if warp_mask(statement) is not None and not _together(found[-1], statement):
+            if found[-1].instructions:
+                found.append(BasicBlock([]))
+            found[-1].gathers = statement
+        found[-1].instructions.append(statement)
+        if statement.opcode in ENDS or sleeps(statement):
+            found[-1].sleeps = sleeps(statement)
+            found.append(BasicBlock([]))
+        if result is not None:
+            found[-1].instructions.append(result)
+    where = {label: i for i, block in enumerate(found) for label in block.labels}
+    for i, block in enumerate(found):
+        block.successors = _successors(flat, block, i, where, len(found))
+    return found
+
+
+def warp_mask(instruction: Instruction) -> Operand | None:
+    """Return the operand that names the lanes of an operation across the warp, if the instruction is one."""
+    opcode, words = instruction.opcode, instruction.modifiers
+    named = "sync" in words and (opcode in ("shfl", "vote", "match", "redux", "elect") or "warp" in words)
+    return instruction.operands[-1] if named and instruction.operands else None
+
+
+def _unguarded(statements: list[Instruction | Label]) -> Iterator[Instruction | Label]:
+    """Turn a predicate of an operation across the warp, or of a barrier, into a branch around it.
+
+    Lanes wait for those that do it only.
+    """
+    for number, statement in enumerate(statements):
+        if isinstance(statement, Label) or statement.guard is None or not _meets(statement):
+            yield statement
+            continue
+        behind = f"behind@{number}"
+        yield replace(
+            statement, opcode="bra", modifiers=(), operands=(Sym(behind),), negated=not statement.negated
+        )
+        yield replace(statement, guard=None, negated=False)
+        yield Label(behind, statement.line)
+
+
+def _meets(instruction: Instruction) -> bool:
+    return warp_mask(instruction) is not None or sleeps(instruction)
+
+
+def _together(block: BasicBlock, instruction: Instruction) -> bool:
+    """Whether the lanes that an instruction names have met at the head of its block already."""
+    mask = warp_mask(instruction)
+    if block.gathers is None or warp_mask(block.gathers) != mask:
+        return False
+    return not any(reg == mask for before in block.instructions for reg in writes(before))
+
+
+def _barrier_result(statement: Instruction) -> Instruction | None:
+    """The vote of bar.red is read when the barrier has opened: an instruction of its own, behind it."""
+    if "red" not in statement.modifiers:
+        return None
+    return replace(statement, opcode="barrier_result", operands=statement.operands[:2])
+
+
+def _successors(
+    flat: Flat, block: BasicBlock, number: int, where: dict[str, int], count: int
+) -> tuple[int, ...]:
+    last = block.instructions[-1] if block.instructions else None
+    following = (number + 1,) if number + 1 < count else ()
+
+    def at(label: str, line: int) -> int:
+        if label not in where:
+            raise PtxError(line, f"branch to {label}, which is no label here")
+        return where[label]
+
+    if last is None or last.opcode not in ENDS:
+        return following
+    goes_on = following if last.guard else ()
+    target = last.operands[-1] if last.operands else None
+    if last.opcode == "bra":
+        if not isinstance(target, Sym):
+            raise PtxError(last.line, f"branch to {target}")
+        return (*goes_on, at(target.name, last.line))
+    if last.opcode == "brx":
+        if not isinstance(target, Sym) or target.name not in flat.targets:
+            raise PtxError(last.line, "brx.idx needs a .branchtargets list")
+        return (*goes_on, *(at(label, last.line) for label in flat.targets[target.name]))
+    return goes_on

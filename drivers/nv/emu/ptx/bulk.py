@@ -1,0 +1,332 @@
+"""Bulk copies (cp.async.bulk) between global and shared memory, without tensor maps. Source: PTX ISA 9.7.9.25.4.
+
+A copy is not made when it is issued but when somebody waits for it: at its mbarrier, or for its group. The
+copies of a workgroup wait in one ring, which lies in the memory of its first warp; when that is full the oldest
+is made. A copy lies within one allocation.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.emu.sanitizers import sanitize
+from drivers.emu.simt.addresses import ATOMIC, READ, WRITE, search, translate
+from drivers.emu.simt.dispatch import warp_at
+from drivers.emu.simt.findings import emit_report, i32, i64, report
+from drivers.emu.simt.state import MAP_ENTRY, THREAD, WARP, Record
+from drivers.emu.simt.vector import Spilled, Value
+from drivers.nv.emu.ptx.core import Modifiers, Translator, operands
+from drivers.nv.emu.ptx.memory import shared_offsets
+from drivers.nv.emu.ptx.phases import advanced
+from drivers.nv.emu.ptx.statements import Imm, Instruction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Code
+    from drivers.nv.emu.ptx.statements import Operand
+
+_COPY = Record(
+    "bulk copy",
+    target="ptr", source="ptr", barrier="ptr", size="i32", thread="i32", group="i32", site="i32", offset="i32", waits="i32",
+)  # fmt: skip
+"""One in the ring: `barrier` null if it belongs to a group, `offset` in shared memory or -1 if that is not written."""
+_ENTRIES, _HEAD = 64, 64
+_GROUPS = 4 * 32
+AREA = _GROUPS + _HEAD + _ENTRIES * _COPY.size
+"""Memory of a warp for bulk copies: its threads' counts of groups, then the ring (the first warp's is used)."""
+_NOWHERE = -1
+_STEP = 16
+"""What addresses and sizes are multiples of."""
+
+
+def uses(instruction: Instruction) -> bool:
+    """Whether an instruction needs the ring."""
+    return instruction.opcode == "cp" and "bulk" in instruction.modifiers
+
+
+def _ring(t: Translator) -> Value:
+    first = warp_at(t.c, t.wf.thread, t.wf.group, i32(0))
+    return t.c.gep(t.area("bulk", first), _GROUPS)
+
+
+def _entry(c: Code, ring: Value, number: Value) -> Value:
+    at = c.op("mul", c.resize(c.op("and", number, _ENTRIES - 1), 64), _COPY.size)
+    return c.gep(ring, c.op("add", at, _HEAD))
+
+
+@contextmanager
+def _each_waiting(c: Code, ring: Value) -> Iterator[Value]:
+    """Loop over the copies that wait, oldest first."""
+    at = c.slot("i32")
+    c.store(c.load("i32", ring), at)
+    test, look, after, end = (c.fresh(name) for name in ("test", "look", "after", "end"))
+    c.jump(test)
+    c.label(test)
+    number = c.load("i32", at)
+    c.branch(c.icmp("ne", number, c.load("i32", c.gep(ring, 4))), look, end)
+    c.label(look)
+    entry = _entry(c, ring, number)
+    with c.when(c.icmp("ne", _COPY.load(c, entry, "waits"), 0)):
+        yield entry
+    idle = c.icmp("eq", _COPY.load(c, entry, "waits"), 0)
+    with c.when(c.op("and", idle, c.icmp("eq", c.load("i32", ring), number))):
+        c.store(c.op("add", number, 1), ring)
+    c.jump(after)
+    c.label(after)
+    c.store(c.op("add", number, 1), at)
+    c.jump(test)
+    c.label(end)
+
+
+def _finish(lib: Library) -> str:
+    """`ptx.bulk.finish(warp, copy)`: make a copy and tell its mbarrier."""
+
+    def body(c: Code, warp: Value, copy: Value) -> None:
+        size, site = _COPY.load(c, copy, "size"), _COPY.load(c, copy, "site")
+        _COPY.store(c, copy, "waits", 0)
+        to, origin = _COPY.load(c, copy, "target"), _COPY.load(c, copy, "source")
+        c.call("llvm.memmove.p0.p0.i64", "void", to, origin, c.resize(size, 64), Value("i1", "false"))
+        offset = _COPY.load(c, copy, "offset")
+        with c.when(c.icmp("ne", offset, _NOWHERE)):
+            first = c.const(lib.mask, 1)
+            sanitize.copy_landed(lib, c, warp, c.splat(offset, lib.lanes), first, site, size)
+        barrier = _COPY.load(c, copy, "barrier")
+        with c.when(c.icmp("ne", barrier, Value("ptr", "null"))):
+            sanitize.publish(lib, c, warp)
+            done = c.op("sub", i64(0), c.resize(size, 64))
+            state, bad = advanced(c, "tx", c.load("i64", barrier), i64(0), done)
+            with c.when(bad):
+                emit_report(lib, c, warp, ReportKind.BAD_MBARRIER, site, i32(0))
+            c.store(state, barrier)
+        c.ret()
+
+    return lib.define("ptx.bulk.finish", "void", {"warp": "ptr", "copy": "ptr"}, body)
+
+
+def _settle(lib: Library) -> str:
+    """`ptx.bulk.settle(warp, ring, hosts, lanes)`: make the copies that will tell the mbarriers at some lanes' addresses."""
+
+    def body(c: Code, warp: Value, ring: Value, hosts: Value, lanes: Value) -> None:
+        with _each_waiting(c, ring) as entry:
+            barrier = c.let("i64", f"ptrtoint {_COPY.load(c, entry, 'barrier')} to i64")
+            same = c.mask_bits(c.icmp("eq", hosts, c.splat(barrier, lib.lanes)))
+            with c.when(c.icmp("ne", c.op("and", same, lanes), 0)):
+                c.call(_finish(lib), "void", warp, entry)
+        c.ret()
+
+    parameters = {"warp": "ptr", "ring": "ptr", "hosts": lib.v("i64"), "lanes": lib.mask}
+    return lib.define("ptx.bulk.settle", "void", parameters, body)
+
+
+def settle(t: Translator, hosts: Value) -> None:
+    """Make the copies that will tell the mbarriers at host addresses, which the active lanes look at."""
+    if t.has_area("bulk"):
+        t.c.call(_settle(t.wf.lib), "void", t.wf.warp, _ring(t), hosts, t.wf.active)
+
+
+def _wait(lib: Library) -> str:
+    """`ptx.bulk.wait(warp, ring, groups, keep, lanes)`: make the copies of all of some threads' groups but the newest."""
+
+    def body(c: Code, warp: Value, ring: Value, groups: Value, keep: Value, lanes: Value) -> None:
+        before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
+        with _each_waiting(c, ring) as entry:
+            lane = c.op("sub", _COPY.load(c, entry, "thread"), before)
+            none = c.icmp("eq", _COPY.load(c, entry, "barrier"), Value("ptr", "null"))
+            with c.when(c.op("and", none, c.icmp("ult", lane, lib.lanes))):
+                count = c.load("i32", c.gep(groups, c.op("mul", c.resize(lane, 64), 4)))
+                old = c.icmp("slt", _COPY.load(c, entry, "group"), c.op("sub", count, keep))
+                here = c.op("and", c.op("lshr", lanes, c.resize(lane, lib.lanes)), 1)
+                with c.when(c.op("and", old, c.icmp("ne", here, 0))):
+                    c.call(_finish(lib), "void", warp, entry)
+        c.ret()
+
+    parameters = {"warp": "ptr", "ring": "ptr", "groups": "ptr", "keep": "i32", "lanes": lib.mask}
+    return lib.define("ptx.bulk.wait", "void", parameters, body)
+
+
+def _place(lib: Library, space: str) -> str:
+    """`ptx.bulk.at.SPACE(warp, address, size, site, lane, access) -> host`: null where the piece is not good, and reported."""
+
+    def body(
+        c: Code, warp: Value, address: Value, size: Value, site: Value, lane: Value, access: Value
+    ) -> None:
+        thread, wide = WARP.load(c, warp, "thread"), c.resize(size, 64)
+        if space == "shared":
+            allowed, outside = Value("i1", "true"), ReportKind.SHARED_OUT_OF_BOUNDS
+            room = c.resize(THREAD.load(c, thread, "shared_bytes"), 64)
+            inside = c.icmp("ule", c.op("add", address, wide), room)
+            host = c.gep(WARP.load(c, warp, "shared"), address)
+        else:
+            outside = ReportKind.OUT_OF_BOUNDS
+            entry = c.call(search(lib), "ptr", thread, address)
+            offset, length = (
+                c.op("sub", address, MAP_ENTRY.load(c, entry, "start")),
+                MAP_ENTRY.load(c, entry, "size"),
+            )
+            inside = c.op(
+                "and", c.icmp("ule", offset, length), c.icmp("ule", wide, c.op("sub", length, offset))
+            )
+            inside = c.op("and", inside, c.icmp("ne", THREAD.load(c, thread, "map_count"), 0))
+            want = c.resize(access, 64)
+            allowed = c.icmp("eq", c.op("and", MAP_ENTRY.load(c, entry, "flags"), want), want)
+            at = c.op("add", address, MAP_ENTRY.load(c, entry, "delta"))
+            host = c.let("ptr", f"inttoptr {at} to ptr")
+        aligned = c.icmp("eq", c.op("and", c.op("or", address, wide), _STEP - 1), 0)
+        kind = c.select(inside, i32(ReportKind.FORBIDDEN), i32(outside))
+        kind = c.select(aligned, kind, i32(ReportKind.MISALIGNED))
+        good = c.op("and", c.op("and", aligned, inside), allowed)
+        with c.otherwise(good):
+            c.call(report(lib), "void", warp, kind, site, lane, address, size, c.resize(access, 64))
+        c.ret(c.select(good, host, Value("ptr", "null")))
+
+    parameters = {
+        "warp": "ptr",
+        "address": "i64",
+        "size": "i32",
+        "site": "i32",
+        "lane": "i32",
+        "access": "i32",
+    }
+    return lib.define(f"ptx.bulk.at.{space}", "ptr", parameters, body)
+
+
+def _issue(lib: Library, target: str, source: str) -> str:
+    """`ptx.bulk.SOURCE.TARGET(warp, ring, groups, targets, sources, sizes, barriers, lanes, site)`: remember copies.
+
+    Addresses are 64 bits wide in every space; a barrier is the host address of an mbarrier, or 0.
+    """
+
+    def body(
+        c: Code, warp: Value, ring: Value, groups: Value, targets: Value, sources: Value, sizes: Value, barriers: Value,
+        lanes: Value, site: Value,
+    ) -> None:  # fmt: skip
+        given = [Spilled(c, v) for v in (targets, sources, sizes, barriers)]
+        before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
+        with c.each_lane(lanes) as lane:
+            to, origin, size, barrier = (v.get(lane) for v in given)
+            there = c.call(_place(lib, target), "ptr", warp, to, size, site, lane, i32(WRITE))
+            here = c.call(_place(lib, source), "ptr", warp, origin, size, site, lane, i32(READ))
+            good = c.op(
+                "and", c.icmp("ne", there, Value("ptr", "null")), c.icmp("ne", here, Value("ptr", "null"))
+            )
+            with c.when(good):
+                own = c.op("shl", c.const(lib.mask, 1), c.resize(lane, lib.lanes))
+                _watch(lib, c, source, warp, origin, own, site, size, READ)
+                _watch(lib, c, target, warp, to, own, site, size, WRITE)
+                count = c.load("i32", c.gep(groups, c.op("mul", c.resize(lane, 64), 4)))
+                fields = {
+                    "target": there, "source": here, "barrier": c.let("ptr", f"inttoptr {barrier} to ptr"), "size": size,
+                    "thread": c.op("add", before, lane), "group": count, "site": site,
+                    "offset": c.resize(to, 32) if target == "shared" else i32(_NOWHERE), "waits": i32(1),
+                }  # fmt: skip
+                _push(lib, c, warp, ring, fields)
+        c.ret()
+
+    wide = lib.v("i64")
+    parameters = {"warp": "ptr", "ring": "ptr", "groups": "ptr", "targets": wide, "sources": wide}
+    parameters |= {"sizes": lib.v("i32"), "barriers": wide, "lanes": lib.mask, "site": "i32"}
+    return lib.define(f"ptx.bulk.{source}.{target}", "void", parameters, body)
+
+
+def _watch(
+    lib: Library,
+    c: Code,
+    space: str,
+    warp: Value,
+    address: Value,
+    lane: Value,
+    site: Value,
+    size: Value,
+    access: int,
+) -> None:
+    """Tell the sanitizers of one lane's piece."""
+    if space == "global":
+        sanitize.watch(lib, c, space, warp, c.splat(address, lib.lanes), lane, site, size, access)
+        return
+    offsets = c.splat(c.resize(address, 32), lib.lanes)
+    if access == READ:
+        sanitize.watch(lib, c, space, warp, offsets, lane, site, size, access)
+    else:
+        sanitize.copy_begins(lib, c, warp, offsets, lane, site, size)
+
+
+def _push(lib: Library, c: Code, warp: Value, ring: Value, fields: dict[str, Value]) -> None:
+    oldest, newest = c.load("i32", ring), c.load("i32", c.gep(ring, 4))
+    with c.when(c.icmp("eq", c.op("sub", newest, oldest), _ENTRIES)):
+        first = _entry(c, ring, oldest)
+        with c.when(c.icmp("ne", _COPY.load(c, first, "waits"), 0)):
+            c.call(_finish(lib), "void", warp, first)
+        c.store(c.op("add", oldest, 1), ring)
+    entry = _entry(c, ring, newest)
+    for name, value in fields.items():
+        _COPY.store(c, entry, name, value)
+    c.store(c.op("add", newest, 1), c.gep(ring, 4))
+
+
+# ---- instructions
+
+
+def bulk(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """cp.async.bulk and what groups and waits for its copies; `m` has taken these words."""
+    groups = t.area("bulk")
+    if m.flag("commit_group"):
+        operands(t, i, 0)
+        counts = t.c.load(t.v("i32"), groups, align=4)
+        t.c.store(t.c.op("add", counts, t.c.resize(t.wf.active_lanes, 32)), groups, align=4)
+    elif m.flag("wait_group"):
+        m.flag("read")
+        (count,) = operands(t, i, 1)
+        if not isinstance(count, Imm):
+            raise t.error("the number of groups must be a constant")
+        t.c.call(_wait(t.wf.lib), "void", t.wf.warp, _ring(t), groups, i32(count.value), t.wf.active)
+    elif m.flag("prefetch"):
+        m.need("L2")
+        m.need("global")
+        address, size, *_ = operands(t, i, 3 if m.flag("L2::cache_hint") else 2)
+        t.address(address, 64)
+        t.bits(size, 32)
+    else:
+        _copy(t, i, m, groups)
+
+
+def _copy(t: Translator, i: Instruction, m: Modifiers, groups: Value) -> None:
+    for word in ("tensor", "multicast::cluster", "cp_mask", "ignore_oob"):
+        if word in m.rest:
+            raise t.error(f".{word} of bulk copies is not supported")
+    spaces = [_SPACES[m.need(*_SPACES)] for _ in ("target", "source")]
+    items = list(i.operands)
+    if m.flag("L2::cache_hint"):
+        t.bits(items.pop(), 64)
+    barrier: Operand | None = None
+    if spaces[0] == "global":
+        m.need("bulk_group")
+    else:
+        m.need("mbarrier::complete_tx::bytes")
+        barrier = items.pop()
+    if spaces == ["global", "global"] or len(items) != 3:
+        raise t.error("copies between global and shared memory, of an address to an address, and a size")
+    c = t.c
+    where = [_wide(t, space, item) for space, item in zip(spaces, items, strict=False)]
+    hosts = c.const(t.v("i64"), 0) if barrier is None else _barrier(t, barrier)
+    arguments = (*where, t.bits(items[2], 32), hosts, t.wf.active, i32(t.site()))
+    c.call(_issue(t.wf.lib, *spaces), "void", t.wf.warp, _ring(t), groups, *arguments)
+
+
+_SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "shared"}
+
+
+def _wide(t: Translator, space: str, address: Operand) -> Value:
+    return t.address(address, 64) if space == "global" else t.c.resize(t.address(address, 32), 64)
+
+
+def _barrier(t: Translator, address: Operand) -> Value:
+    """Return where the mbarriers lie on the host."""
+    c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
+    offsets, site = shared_offsets(t, "shared", address), i32(t.site())
+    return c.call(translate(lib, "shared", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))

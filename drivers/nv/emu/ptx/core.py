@@ -1,0 +1,315 @@
+"""What every instruction's meaning is written with: operands as lane values, modifiers that must all be understood, a registry.
+
+A meaning is a function registered by opcode. It takes its modifiers from `Modifiers`, and whatever it
+leaves there is an error, so that a modifier nobody thought of can never be ignored.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from drivers.emu.simt.ir_types import bits_of
+from drivers.nv.emu.ptx.statements import (
+    TYPES,
+    Imm,
+    Instruction,
+    Mem,
+    Not,
+    Operand,
+    PtxError,
+    Reg,
+    Special,
+    Sym,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from drivers.emu.simt.vector import Code, Value
+    from drivers.emu.simt.warp_function import WarpFunction
+    from drivers.nv.emu.ptx.flat import Flat
+
+CANONICAL_NAN = {16: 0x7FFF, 32: 0x7FFF_FFFF, 64: 0xFFF8_0000_0000_0000}
+FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
+
+
+class Modifiers:
+    """The dotted words behind an opcode, taken one by one."""
+
+    def __init__(self, instruction: Instruction) -> None:
+        self.rest = list(instruction.modifiers)
+        self._instruction = instruction
+
+    def flag(self, name: str) -> bool:
+        """Take a word if it is there."""
+        if name in self.rest:
+            self.rest.remove(name)
+            return True
+        return False
+
+    def one_of(self, *names: str, default: str = "") -> str:
+        """Take the first word that is one of `names`."""
+        for name in self.rest:
+            if name in names:
+                self.rest.remove(name)
+                return name
+        if not default:
+            return ""
+        return default
+
+    def need(self, *names: str) -> str:
+        """Take a word that must be there."""
+        found = self.one_of(*names)
+        if not found:
+            raise PtxError(
+                self._instruction.line,
+                f"{self._instruction.text}: needs one of {', '.join('.' + n for n in names)}",
+            )
+        return found
+
+    def type(self, *, last: bool = True) -> str:
+        """Take a type: the last one, or the first."""
+        found = [m for m in self.rest if m in TYPES]
+        if not found:
+            raise PtxError(self._instruction.line, f"{self._instruction.text}: names no type")
+        name = found[-1 if last else 0]
+        for i in range(len(self.rest) - 1, -1, -1) if last else range(len(self.rest)):
+            if self.rest[i] == name:
+                del self.rest[i]
+                break
+        return name
+
+    def done(self) -> None:
+        """Refuse whatever nobody took."""
+        if self.rest:
+            unknown = ", ".join("." + m for m in self.rest)
+            raise PtxError(
+                self._instruction.line, f"{unknown} is not supported here: {self._instruction.text}"
+            )
+
+
+class Translator:
+    """Operands of one kernel as values, and the warp function being written."""
+
+    def __init__(
+        self, wf: WarpFunction, flat: Flat, arch: int, lazy_nans: frozenset[str], areas: Mapping[str, int]
+    ) -> None:
+        self.wf = wf
+        self.flat = flat
+        self.arch = arch
+        self._areas = areas
+        self._lazy = lazy_nans
+        self._canonical: dict[str, tuple[Value, Value]] = {}
+        self.instruction: Instruction = Instruction("nop", (), (), None, False, 0, "")
+
+    @property
+    def c(self) -> Code:
+        """The code being written."""
+        return self.wf.c
+
+    def v(self, type_: str) -> str:
+        """Return the type of one `type_` a lane."""
+        return self.wf.lib.v(type_)
+
+    def error(self, message: str) -> PtxError:
+        """Return an error that names the instruction at hand."""
+        return PtxError(self.instruction.line, f"{message}: {self.instruction.text}")
+
+    def site(self) -> int:
+        """Number the instruction at hand for reports."""
+        return self.wf.site(self.instruction.line, self.instruction.text)
+
+    def has_area(self, name: str) -> bool:
+        """Whether the kernel has memory of a warp under a name."""
+        return name in self._areas
+
+    def area(self, name: str, warp: Value | None = None) -> Value:
+        """Return a named part of the memory that this warp, or another of its workgroup, has for the front end."""
+        return self.c.gep(self.wf.reserved(warp), self._areas[name])
+
+    def begin_block(self) -> None:
+        """Forget what was known about registers."""
+        self._canonical.clear()
+
+    # ---- sources
+
+    def raw(self, operand: Operand) -> Value:
+        """Return a register's bits as they are."""
+        if not isinstance(operand, Reg):
+            raise self.error(f"{operand} must be a register")
+        value = self.wf.read(operand.name)
+        if operand.name not in self._lazy:
+            return value
+        known = self._canonical.get(operand.name)
+        if known is None or known[0] != value:
+            known = (value, self.canonical(value))
+            self._canonical[operand.name] = known
+        return known[1]
+
+    def bits(self, operand: Operand, bits: int, *, relaxed: bool = False) -> Value:
+        """Return an operand as integers of `bits`; `relaxed` lets a wider register give its low bits."""
+        match operand:
+            case Reg():
+                if operand.bits == bits:
+                    return self.raw(operand)
+                if relaxed and operand.bits > bits:
+                    return self.c.resize(self.raw(operand), bits)
+                raise self.error(f"{operand.name} has {operand.bits} bits where {bits} are wanted")
+            case Imm(value, kind):
+                if kind == "f64" and bits == 32:
+                    value = f32_bits(struct.unpack("<d", struct.pack("<Q", value))[0])
+                elif kind == "f32" and bits == 64:
+                    value = struct.unpack("<Q", struct.pack("<d", f32_value(value)))[0]
+                return self.c.const(self.v(f"i{bits}"), value)
+            case Special(name):
+                return self.c.resize(self.special(name), bits)
+            case Sym():
+                return self.address_of(operand, bits)
+            case _:
+                raise self.error(f"{operand} is no source of {bits} bits")
+
+    def float(self, operand: Operand, type_: str) -> Value:
+        """Return an operand as f16, f32 or f64."""
+        bits = TYPES[type_]
+        if isinstance(operand, Reg) and operand.bits == bits:
+            value = self.wf.read(operand.name)
+        else:
+            value = self.bits(operand, bits)
+        return self.c.bitcast(value, self.v(FLOATS[type_]))
+
+    def pred(self, operand: Operand) -> Value:
+        """Return a predicate, one bit a lane."""
+        match operand:
+            case Reg(name) if operand.bits == 1:
+                return self.wf.read(name)
+            case Not(reg) if reg.bits == 1:
+                return self.c.not_(self.wf.read(reg.name))
+            case Imm(value, "int"):
+                return self.c.const(self.v("i1"), 1 if value else 0)
+            case Special("%is_explicit_cluster"):
+                return self.c.const(self.v("i1"), 0)
+            case _:
+                raise self.error(f"{operand} is no predicate")
+
+    def special(self, name: str) -> Value:
+        """Return a special register, as i32 or i64 a lane."""
+        from drivers.nv.emu.ptx.special import read_special  # noqa: PLC0415 - it registers nothing and needs this class
+
+        return read_special(self, name)
+
+    def address_of(self, symbol: Sym, bits: int) -> Value:
+        """Return the address of a variable in its own space."""
+        type_ = self.v(f"i{bits}")
+        for places in (self.flat.shared, self.flat.local):
+            if symbol.name in places:
+                return self.c.const(type_, places[symbol.name] + symbol.offset)
+        if symbol.name in self.flat.params:
+            return self.c.const(type_, self.flat.params[symbol.name][0] + symbol.offset)
+        if symbol.name in self.flat.symbols:
+            at = self.flat.table_offset + 8 * self.flat.symbols.index(symbol.name)
+            scalar = self.c.load("i64", self.c.gep(self.wf.of_thread("params"), at))
+            return self.c.resize(self.wf.uniform(self.c.op("add", scalar, symbol.offset)), bits)
+        raise self.error(f"{symbol.name} is not defined")
+
+    def space_of(self, symbol: str) -> str:
+        """Return the state space of a variable."""
+        for space, places in (
+            ("shared", self.flat.shared),
+            ("local", self.flat.local),
+            ("param", self.flat.params),
+        ):
+            if symbol in places:
+                return space
+        return "global"
+
+    def address(self, operand: Operand, bits: int) -> Value:
+        """Return the address [base + offset] as integers of `bits`."""
+        if not isinstance(operand, Mem):
+            raise self.error(f"{operand} is no address")
+        base = operand.base
+        if base is None:
+            return self.c.const(self.v(f"i{bits}"), operand.offset)
+        if isinstance(base, Sym):
+            return self.address_of(Sym(base.name, base.offset + operand.offset), bits)
+        value = self.raw(base)
+        if base.bits not in (32, 64):
+            raise self.error(f"an address in a register of {base.bits} bits")
+        value = self.c.op("add", value, operand.offset) if operand.offset else value
+        return self.c.resize(value, bits)
+
+    # ---- results
+
+    def write(self, operand: Operand, value: Value, *, signed: bool = False, relaxed: bool = False) -> None:
+        """Write a register; `relaxed` extends a narrower value into a wider register."""
+        if isinstance(operand, Special) and operand.name == "_":
+            return
+        if not isinstance(operand, Reg):
+            raise self.error(f"{operand} is no destination")
+        if relaxed and operand.bits > bits_of(value.type):
+            value = self.c.resize(value, operand.bits, signed=signed)
+        if operand.bits != bits_of(value.type):
+            raise self.error(f"{operand.name} has {operand.bits} bits, the result {bits_of(value.type)}")
+        self.wf.write(operand.name, value)
+
+    def is_lazy(self, target: Reg, source: Operand) -> bool:
+        """Whether a move passes on a value whose NaNs are made canonical later."""
+        return target.name in self._lazy and (not isinstance(source, Reg) or source.name in self._lazy)
+
+    def write_float(self, operand: Operand, value: Value) -> None:
+        """Write the result of floating-point arithmetic: NaNs become the one NaN that the hardware makes."""
+        bits = self.c.as_int(value)
+        lazy = isinstance(operand, Reg) and operand.name in self._lazy
+        self.write(operand, bits if lazy else self.canonical(bits))
+
+    def canonical(self, bits: Value) -> Value:
+        """Replace NaNs by the hardware's."""
+        value = self.c.as_float(bits)
+        nan = self.c.fcmp("uno", value, value)
+        return self.c.select(nan, self.c.const(bits.type, CANONICAL_NAN[bits_of(bits.type)]), bits)
+
+
+def f32_bits(value: float) -> int:
+    """Return the bits of the float32 nearest to a number."""
+    try:
+        bits: int = struct.unpack("<I", struct.pack("<f", value))[0]
+    except OverflowError:
+        bits = 0x7F80_0000 if value > 0 else 0xFF80_0000
+    return bits
+
+
+def f32_value(bits: int) -> float:
+    """Return the value of float32 bits."""
+    value: float = struct.unpack("<f", struct.pack("<I", bits))[0]
+    return value
+
+
+MEANINGS: dict[str, Callable[[Translator, Instruction, Modifiers], None]] = {}
+"""What each opcode does."""
+
+
+def meaning(
+    *opcodes: str,
+) -> Callable[
+    [Callable[[Translator, Instruction, Modifiers], None]],
+    Callable[[Translator, Instruction, Modifiers], None],
+]:
+    """Register the meaning of opcodes; one with its first modifier ("st.async") goes before the bare opcode."""
+
+    def register(
+        function: Callable[[Translator, Instruction, Modifiers], None],
+    ) -> Callable[[Translator, Instruction, Modifiers], None]:
+        for opcode in opcodes:
+            MEANINGS[opcode] = function
+        return function
+
+    return register
+
+
+def operands(t: Translator, instruction: Instruction, *counts: int) -> tuple[Operand, ...]:
+    """Return an instruction's operands, refusing a wrong number of them."""
+    if len(instruction.operands) not in counts:
+        raise t.error(f"takes {' or '.join(map(str, counts))} operands, has {len(instruction.operands)}")
+    return instruction.operands

@@ -1,0 +1,97 @@
+"""Advice to the caches: prefetch, priorities, policies, discard. Source: PTX ISA 9.7.9.13 to 9.7.9.17.
+
+What only advises changes nothing, but must be well formed. A prefetch of an address that is not there is no error,
+as on hardware; the rest must name memory.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.simt.addresses import READ, WRITE, translate
+from drivers.emu.simt.findings import i32
+from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
+from drivers.nv.emu.ptx.memory import take_space
+from drivers.nv.emu.ptx.statements import Imm, Instruction
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.vector import Value
+    from drivers.nv.emu.ptx.statements import Operand
+
+_LINE = 128
+"""Bytes that priorities and discard work on."""
+_PRIMARY = ("L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged")
+_SECONDARY = ("L2::evict_first", "L2::evict_unchanged")
+_LOST = 0xA5A5_A5A5_A5A5_A5A5
+"""What discarded memory holds: nobody may rely on what was there."""
+
+
+@meaning("prefetch", "prefetchu")
+def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
+    if m.rest[-1:] == ["tensormap"]:
+        raise t.error("tensor maps are not supported")
+    (address,) = operands(t, i, 1)
+    t.address(address, 64)
+    if i.opcode == "prefetchu":
+        m.need("L1")
+    elif "L2::evict_last" in m.rest or "L2::evict_normal" in m.rest:
+        m.need("global")
+        m.need("L2::evict_last", "L2::evict_normal")
+    else:
+        m.one_of("global", "local")
+        m.need("L1", "L2")
+
+
+def _line(t: Translator, m: Modifiers, items: tuple[Operand, ...], access: int) -> tuple[str, Value]:
+    """Check a line of global memory that an instruction names; returns its space and address."""
+    address, size = items
+    if not isinstance(size, Imm) or size.value != _LINE:
+        raise t.error(f"the size must be {_LINE}")
+    space = take_space(t, m, address)
+    if space not in ("global", "generic"):
+        raise t.error(f"works on global memory, not on .{space}")
+    where, lanes, site = t.address(address, 64), t.wf.active, i32(t.site())
+    t.c.call(translate(t.wf.lib, "global", _LINE), t.v("i64"), t.wf.warp, where, lanes, site, i32(access))
+    return space, where
+
+
+@meaning("applypriority")
+def _applypriority(t: Translator, i: Instruction, m: Modifiers) -> None:
+    _line(t, m, operands(t, i, 2), READ)
+    m.need("L2::evict_normal")
+
+
+@meaning("discard")
+def _discard(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """What the line held is lost."""
+    space, where = _line(t, m, operands(t, i, 2), WRITE)
+    m.need("L2")
+    lost, site = t.c.const(t.v("i64"), _LOST), t.site()
+    for at in range(0, _LINE, 32):
+        t.wf.store(space, t.c.op("add", where, at) if at else where, [lost] * 4, site)
+
+
+@meaning("createpolicy")
+def _createpolicy(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """A policy is opaque, and zero here."""
+    kind = m.need("fractional", "range", "cvt")
+    target, *items = i.operands
+    if kind == "cvt":
+        m.need("L2")
+        operands(t, i, 2)
+        t.bits(items[0], 64)
+    else:
+        m.one_of("global")
+        m.need(*_PRIMARY)
+        m.one_of(*_SECONDARY)
+        if kind == "range":
+            operands(t, i, 4)
+            t.address(items[0], 64)
+        else:
+            operands(t, i, 1, 2)
+        for size in items[1:] if kind == "range" else items:
+            t.bits(size, 32)
+    m.need("b64")
+    t.write(target, t.c.const(t.v("i64"), 0))

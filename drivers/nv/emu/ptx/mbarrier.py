@@ -1,0 +1,135 @@
+"""Barriers in shared memory (mbarrier). Source: PTX ISA 9.7.13.15.
+
+A cluster has one workgroup here: its shared memory is the workgroup's.
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.emu.sanitizers import sanitize
+from drivers.emu.simt.addresses import ATOMIC, WRITE, translate
+from drivers.emu.simt.findings import i32
+from drivers.nv.emu.ptx import bulk
+from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
+from drivers.nv.emu.ptx.memory import shared_offsets, take_space
+from drivers.nv.emu.ptx.phases import COUNT, step
+from drivers.nv.emu.ptx.statements import Instruction, Operand, Special
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.vector import Value
+
+
+def call(
+    t: Translator, action: str, offsets: Value, *, count: Value | None = None, size: Value | None = None
+) -> Value:
+    """Do one step of the mbarriers at offsets of shared memory in every active lane; returns the states before."""
+    c, lib, warp, lanes = t.c, t.wf.lib, t.wf.warp, t.wf.active
+    site, none = i32(t.site()), c.const(t.v("i64"), 0)
+    hosts = c.call(translate(lib, "shared", 8), t.v("i64"), warp, offsets, lanes, site, i32(ATOMIC))
+    kind = WRITE if action in {"init", "inval"} else ATOMIC
+    sanitize.watch(lib, c, "shared", warp, offsets, lanes, site, 8, kind)
+    if action == "look":
+        bulk.settle(t, hosts)
+    return c.call(step(lib, action), t.v("i64"), warp, hosts, count or none, size or none, lanes, site)
+
+
+def _order(m: Modifiers, word: str) -> bool:
+    """Take an order and its scope; whether it orders more than the mbarrier itself."""
+    ordered = m.one_of(word, "relaxed") != "relaxed"
+    m.one_of("cta", "cluster")
+    return ordered
+
+
+def _count(t: Translator, operand: Operand) -> Value:
+    return t.c.resize(t.bits(operand, 32), 64)
+
+
+def _take_address(t: Translator, m: Modifiers, address: Operand, *, remote: bool = False) -> Value:
+    """Take the state space and the type; returns offsets in shared memory. `remote`: it may be another workgroup's."""
+    space = "cluster" if remote and m.flag("shared::cluster") else take_space(t, m, address)
+    m.need("b64")
+    return shared_offsets(t, space, address)
+
+
+@meaning("mbarrier")
+def _mbarrier(t: Translator, i: Instruction, m: Modifiers) -> None:
+    what = m.need(*_MEANINGS)
+    _MEANINGS[what](t, i, m)
+
+
+def _init(t: Translator, i: Instruction, m: Modifiers) -> None:
+    address, count = operands(t, i, 2)
+    call(t, "init", _take_address(t, m, address), count=_count(t, count))
+
+
+def _inval(t: Translator, i: Instruction, m: Modifiers) -> None:
+    (address,) = operands(t, i, 1)
+    call(t, "inval", _take_address(t, m, address))
+
+
+def _bytes(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """expect_tx and complete_tx: they order nothing."""
+    address, size = operands(t, i, 2)
+    m.one_of("relaxed")
+    m.one_of("cta", "cluster")
+    moved = _count(t, size)
+    if "complete_tx" in i.modifiers:
+        moved = t.c.op("sub", t.c.const(moved.type, 0), moved)
+    call(t, "tx", _take_address(t, m, address, remote=True), size=moved)
+
+
+def _arrive(t: Translator, i: Instruction, m: Modifiers) -> None:
+    expects, quiet = m.flag("expect_tx"), m.flag("noComplete")
+    target, *items = operands(t, i, 3) if expects or quiet else operands(t, i, 2, 3)
+    if _order(m, "release"):
+        sanitize.released(t.wf, wide=False)
+    remote = "shared::cluster" in m.rest
+    if remote and target != Special("_"):
+        raise t.error("an mbarrier of another workgroup gives no state")
+    offsets = _take_address(t, m, items[0], remote=True)
+    one = t.c.const(t.v("i64"), 1)
+    action = ("drop" if "arrive_drop" in i.modifiers else "arrive") + (".quiet" if quiet else "")
+    if expects:
+        before = call(t, action, offsets, count=one, size=_count(t, items[1]))
+    else:
+        before = call(t, action, offsets, count=_count(t, items[1]) if len(items) > 1 else one)
+    t.write(target, before)
+
+
+def _wait(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """test_wait and try_wait; the time that the latter may take is a hint."""
+    parity = m.flag("parity")
+    target, address, state, *hint = operands(t, i, 3, 4) if "try_wait" in i.modifiers else operands(t, i, 3)
+    for operand in hint:
+        t.bits(operand, 32)
+    ordered = _order(m, "acquire")
+    c = t.c
+    now = c.op("lshr", call(t, "look", _take_address(t, m, address)), 63)
+    if ordered:
+        sanitize.acquired(t.wf, wide=False)
+    then = c.op("and", _count(t, state), 1) if parity else c.op("lshr", t.bits(state, 64), 63)
+    t.write(target, c.icmp("ne", now, then))
+    c.emit("fence seq_cst")
+
+
+def _pending_count(t: Translator, i: Instruction, m: Modifiers) -> None:
+    m.need("b64")
+    target, state = operands(t, i, 2)
+    pending = t.c.op("and", t.c.op("lshr", t.bits(state, 64), 23), COUNT)
+    t.write(target, t.c.resize(pending, 32))
+
+
+_MEANINGS = {
+    "init": _init,
+    "inval": _inval,
+    "expect_tx": _bytes,
+    "complete_tx": _bytes,
+    "arrive": _arrive,
+    "arrive_drop": _arrive,
+    "test_wait": _wait,
+    "try_wait": _wait,
+    "pending_count": _pending_count,
+}

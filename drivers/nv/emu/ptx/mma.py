@@ -1,0 +1,325 @@
+"""Matrix instructions of a warp: mma.sync, ldmatrix, stmatrix, movmatrix. Source: PTX ISA 9.7.14 (fragment layouts of each shape).
+
+Products of 8-, 16- and tf32-bit operands are exact in float32; sums are float32 fused multiply-adds in
+ascending k, starting from C. Hardware sums in groups and truncates, so its last bits differ; integers are
+exact. Single bits are taken 32 at a time: a register is one element, as wide as 32 of k.
+"""
+
+# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.emu.simt import numeric
+from drivers.emu.simt.addresses import READ, WRITE, translate
+from drivers.emu.simt.vector import Value
+from drivers.nv.emu.ptx.convert import small_to_f16
+from drivers.nv.emu.ptx.core import Modifiers, Translator, meaning, operands
+from drivers.nv.emu.ptx.floats import write_small
+from drivers.nv.emu.ptx.integers import is_signed, join_halves
+from drivers.nv.emu.ptx.memory import take_space
+from drivers.nv.emu.ptx.statements import Instruction, Operand, Vec
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from drivers.emu.simt.vector import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One m x n x k product and how wide an operand element is."""
+
+    m: int
+    n: int
+    k: int
+    bits: int
+
+    @property
+    def a_registers(self) -> int:
+        """32-bit registers of A a lane (64-bit ones for f64)."""
+        return self.m * self.k * self.bits // (32 * max(self.bits, 32))
+
+    @property
+    def b_registers(self) -> int:
+        """The same of B."""
+        return self.n * self.k * self.bits // (32 * max(self.bits, 32))
+
+    def place(self, row: int, k: int, rows: int) -> tuple[int, int, int]:
+        """Return which lane, register and part of it holds element (row, k) of an operand with `rows` rows (B: columns).
+
+        A register holds `pack` neighbours in k; four lanes side by side span 4 * pack of them; rows above 8 and then higher k
+        follow in further registers.
+        """
+        pack = max(32 // self.bits, 1)
+        span = 4 * pack
+        lane = row % 8 * 4 + k % span // pack
+        register = (row // 8) + (k // span) * (rows // 8)
+        return lane, register, k % pack
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Operand types that may stand together, the shapes they come in and what their products are added in."""
+
+    types: tuple[str, ...]
+    bits: int
+    shapes: tuple[str, ...]
+    sums: tuple[str, ...]
+    arch: int = 80
+
+
+_INTEGER = ("s32",)
+FAMILIES = (
+    Family(("f16",), 16, ("m16n8k8", "m16n8k16"), ("f16", "f32")),
+    Family(("bf16",), 16, ("m16n8k8", "m16n8k16"), ("f32",)),
+    Family(("tf32",), 32, ("m16n8k4", "m16n8k8"), ("f32",)),
+    Family(("e4m3", "e5m2"), 8, ("m16n8k16", "m16n8k32"), ("f32", "f16"), 89),
+    Family(("s8", "u8"), 8, ("m8n8k16", "m16n8k16", "m16n8k32"), _INTEGER),
+    Family(("s4", "u4"), 4, ("m8n8k32", "m16n8k32", "m16n8k64"), _INTEGER),
+    Family(("b1",), 1, ("m8n8k128", "m16n8k128", "m16n8k256"), _INTEGER),
+    Family(("f64",), 64, ("m8n8k4",), ("f64",)),
+    Family(("f64",), 64, ("m16n8k4", "m16n8k8", "m16n8k16"), ("f64",), 90),
+)
+_SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
+
+
+def _items(operand: Operand) -> tuple[Operand, ...]:
+    return operand.items if isinstance(operand, Vec) else (operand,)
+
+
+@meaning("mma")
+def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
+    for word in m.rest:
+        if word.startswith(("sp", "kind::", "block_scale")):
+            raise t.error(f".{word} is not supported")
+    for word in ("sync", "aligned", "row", "col"):
+        m.need(word)
+    word = next((w for w in m.rest if _SHAPE.fullmatch(w)), "")
+    m.flag(word)
+    saturates, bit_op = m.flag("satfinite"), m.one_of("xor", "and")
+    if bit_op:
+        m.need("popc")
+    if len(m.rest) != 4:
+        raise t.error("names a shape and four types")
+    d_type, a_type, b_type, c_type = m.rest
+    m.rest.clear()
+    family = _family(t, word, (a_type, b_type), (d_type, c_type))
+    if bool(bit_op) != (family.bits == 1) or (saturates and (d_type != "s32" or bit_op)):
+        raise t.error("bits have an operation, integers may saturate, and nothing else does")
+    shape = _shape(word, family)
+    d, a, b, c = operands(t, i, 4)
+    if len(_items(a)) != shape.a_registers or len(_items(b)) != shape.b_registers:
+        raise t.error(f"wants {shape.a_registers} and {shape.b_registers} registers")
+    width = 64 if shape.bits == 64 else 32
+    a_regs = [t.bits(o, width) for o in _items(a)]
+    b_regs = [t.bits(o, width) for o in _items(b)]
+    kind = d_type if d_type != "s32" else bit_op or ("saturated" if saturates else "int")
+    sums = [_accumulator(t, item, d_type) for item in _items(c)]
+    flat = [v for group in sums for v in group] if kind == "f16" else [group[0] for group in sums]
+    if len(flat) != shape.m * shape.n // 32:
+        raise t.error(f"wants {shape.m * shape.n // 32} accumulators")
+    result = _product(t, shape, (a_type, b_type), kind, a_regs, b_regs, flat)
+    if kind == "f16":
+        for k, target in enumerate(_items(d)):
+            write_small(t, target, result[2 * k : 2 * k + 2], "f16x2")
+    else:
+        for target, value in zip(_items(d), result, strict=True):
+            (t.write if d_type == "s32" else t.write_float)(target, value)
+
+
+def _family(t: Translator, shape: str, types: tuple[str, str], sums: tuple[str, str]) -> Family:
+    for family in FAMILIES:
+        if shape in family.shapes and set(types) <= set(family.types):
+            if t.arch < family.arch:
+                raise t.error(f"needs sm_{family.arch}")
+            if sums[0] != sums[1] or sums[0] not in family.sums:
+                raise t.error(f"adds in .{', .'.join(family.sums)}, C and D alike")
+            return family
+    raise t.error(f"shape {shape or '(none)'} of .{types[0]} and .{types[1]} is not supported")
+
+
+def _shape(word: str, family: Family) -> Shape:
+    match = _SHAPE.fullmatch(word)
+    assert match is not None
+    m, n, k = map(int, match.groups())
+    return Shape(m, n, k, family.bits) if family.bits > 1 else Shape(m, n, k // 32, 32)
+
+
+def _accumulator(t: Translator, item: Operand, kind: str) -> list[Value]:
+    if kind == "s32":
+        return [t.bits(item, 32)]
+    if kind in ("f32", "f64"):
+        return [t.float(item, kind)]
+    raw = t.bits(item, 32)
+    return [numeric.from_small(t.c, t.c.resize(t.c.op("lshr", raw, at), 16), "f16") for at in (0, 16)]
+
+
+def _product(
+    t: Translator,
+    shape: Shape,
+    types: tuple[str, str],
+    kind: str,
+    a: Sequence[Value],
+    b: Sequence[Value],
+    sums: Sequence[Value],
+) -> list[Value]:
+    """Multiply in a helper of its own: the same few shapes occur again and again."""
+    lib = t.wf.lib
+    one = sums[0].type
+    result = "{ " + ", ".join([one] * len(sums)) + " }"
+
+    def body(c: Code, *values: Value) -> None:
+        left, right = values[: len(a)], values[len(a) : len(a) + len(b)]
+        totals = list(values[len(a) + len(b) :])
+        parts_a, parts_b = _unpacked(c, left, types[0], shape), _unpacked(c, right, types[1], shape)
+        moved: dict[tuple[int, int, str], Value] = {}
+
+        def element(side: str, index: Callable[[int], int], k: int, key: int) -> Value:
+            parts, rows = (parts_a, shape.m) if side == "a" else (parts_b, shape.n)
+            if (key, k, side) not in moved:
+                places = [shape.place(index(lane), k, rows) for lane in range(32)]
+                _, register, part = places[0]
+                moved[key, k, side] = c.shuffle(parts[register][part], None, [lane for lane, _, _ in places])
+            return moved[key, k, side]
+
+        for n, first in enumerate(totals):
+            total = first if kind != "saturated" else c.zero(first.type)
+            for k in range(shape.k):
+                x = element("a", lambda lane, n=n: lane // 4 + 8 * (n // 2), k, n // 2)  # type: ignore[misc]
+                y = element("b", lambda lane, n=n: lane % 4 * 2 + n % 2, k, n % 2)  # type: ignore[misc]
+                total = _step(c, kind, x, y, total)
+            totals[n] = total if kind != "saturated" else c.intrinsic("sadd.sat", first, total)
+        whole = Value(result, "poison")
+        for n, total in enumerate(totals):
+            whole = c.let(result, f"insertvalue {whole}, {total}, {n}")
+        c.ret(whole)
+
+    name = f"ptx.mma.m{shape.m}n{shape.n}k{shape.k}.{types[0]}.{types[1]}.{kind}"
+    parameters = {f"x{n}": v.type for n, v in enumerate((*a, *b, *sums))}
+    lib.define(name, result, parameters, body)
+    whole = t.c.call(name, result, *a, *b, *sums)
+    return [t.c.let(one, f"extractvalue {whole}, {n}") for n in range(len(sums))]
+
+
+def _unpacked(c: Code, registers: Sequence[Value], type_: str, shape: Shape) -> list[list[Value]]:
+    """Split registers into their elements, as float32, double or i32."""
+    found = []
+    for register in registers:
+        pack = max(32 // shape.bits, 1)
+        parts = [c.op("lshr", register, shape.bits * n) if n else register for n in range(pack)]
+        found.append([_element(c, part, type_) for part in parts])
+    return found
+
+
+def _element(c: Code, value: Value, type_: str) -> Value:
+    if type_ == "f64":
+        return c.as_float(value)
+    if type_ == "tf32":
+        return c.as_float(c.op("and", value, ~0x1FFF))
+    if type_ in ("f16", "bf16"):
+        return numeric.from_small(c, c.resize(value, 16), type_)
+    if type_ in ("e4m3", "e5m2"):
+        return numeric.from_small(c, small_to_f16(c, c.op("and", c.resize(value, 16), 255), type_), "f16")
+    if type_ == "b1":
+        return value
+    return c.resize(c.resize(value, int(type_[1:])), 32, signed=is_signed(type_))
+
+
+def _step(c: Code, kind: str, x: Value, y: Value, total: Value) -> Value:
+    if kind in ("int", "saturated"):
+        return c.op("add", c.op("mul", x, y), total)
+    if kind in ("xor", "and"):
+        return c.op("add", c.intrinsic("ctpop", c.op(kind, x, y)), total)
+    return c.intrinsic("fma", x, y, total)
+
+
+# ---- matrices in shared memory
+
+
+def _matrix_words(t: Translator, m: Modifiers, opcode: str) -> tuple[int, bool]:
+    m.need("sync")
+    m.need("aligned")
+    if m.need("m8n8") and not m.flag("b16"):
+        raise t.error(f"{opcode} of anything but .b16 is not supported")
+    count = {"x1": 1, "x2": 2, "x4": 4}[m.need("x1", "x2", "x4")]
+    return count, m.flag("trans")
+
+
+def _rows(t: Translator, operand: Operand, count: int, mode: int) -> Value:
+    """Return the lanes' row addresses, after checking that each of the rows is there and aligned."""
+    rows = t.address(operand, 32)
+    c = t.c
+    naming = c.op("and", t.wf.active, c.const(t.wf.lib.mask, (1 << 8 * count) - 1))
+    name = translate(t.wf.lib, "shared", 16)
+    c.call(name, t.v("i64"), t.wf.warp, rows, naming, Value("i32", str(t.site())), Value("i32", str(mode)))
+    return rows
+
+
+def _element_address(t: Translator, rows: Value, matrix: int, part: int, *, trans: bool) -> Value:
+    """Return where each lane's element of a matrix lies: a pair of b16, or with `trans` one b16 of two rows."""
+    c = t.c
+    row = [8 * matrix + (lane % 4 * 2 + part if trans else lane // 4) for lane in range(32)]
+    column = [lane // 4 * 2 if trans else lane % 4 * 4 for lane in range(32)]
+    return c.op("add", c.shuffle(rows, None, row), c.ints(rows.type, column))
+
+
+@meaning("ldmatrix")
+def _ldmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
+    count, trans = _matrix_words(t, m, i.opcode)
+    d, a = operands(t, i, 2)
+    _shared_only(t, m, a)
+    rows = _rows(t, a, count, READ)
+    values = []
+    for matrix in range(count):
+        site = t.site()
+        if trans:
+            halves = [
+                t.wf.load("shared", 16, 1, _element_address(t, rows, matrix, part, trans=True), site)[0]
+                for part in (0, 1)
+            ]
+            values.append(join_halves(t, *halves))
+        else:
+            values += t.wf.load("shared", 32, 1, _element_address(t, rows, matrix, 0, trans=False), site)
+    for target, value in zip(_items(d), values, strict=True):
+        t.write(target, value)
+
+
+@meaning("stmatrix")
+def _stmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
+    count, trans = _matrix_words(t, m, i.opcode)
+    a, s = operands(t, i, 2)
+    _shared_only(t, m, a)
+    rows = _rows(t, a, count, WRITE)
+    for matrix, item in enumerate(_items(s)):
+        value, site = t.bits(item, 32), t.site()
+        if not trans:
+            t.wf.store("shared", _element_address(t, rows, matrix, 0, trans=False), [value], site)
+            continue
+        for part in (0, 1):
+            half = t.c.resize(t.c.op("lshr", value, 16 * part), 16)
+            t.wf.store("shared", _element_address(t, rows, matrix, part, trans=True), [half], site)
+
+
+def _shared_only(t: Translator, m: Modifiers, address: Operand) -> None:
+    if take_space(t, m, address) not in ("shared", "generic"):
+        raise t.error("matrices lie in shared memory")
+
+
+@meaning("movmatrix")
+def _movmatrix(t: Translator, i: Instruction, m: Modifiers) -> None:
+    for word in ("sync", "aligned", "m8n8", "trans", "b16"):
+        m.need(word)
+    d, x = operands(t, i, 2)
+    c, value = t.c, t.bits(x, 32)
+    halves = [c.resize(value, 16), c.resize(c.op("lshr", value, 16), 16)]
+    found = []
+    for part in (0, 1):
+        source = [(lane % 4 * 2 + part) * 4 + lane // 8 for lane in range(32)]
+        both = [c.shuffle(half, None, source) for half in halves]
+        odd = c.ints(t.v("i1"), [lane // 4 % 2 for lane in range(32)])
+        found.append(c.select(odd, both[1], both[0]))
+    t.write(d, join_halves(t, *found))

@@ -1,0 +1,174 @@
+"""PTX modules on the emulated GPU: parse, translate, launch.
+
+module = load_ptx(text, arch="sm_90") kernel = module.kernel("vadd") result = launch(kernel, (4, 1, 1),
+(256, 1, 1), params, memory=memory)
+"""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drivers.emu.simt import engine as engines
+from drivers.emu.simt.engine import Program, Settings
+from drivers.emu.simt.launch import LaunchResult, Options, Work
+from drivers.emu.simt.launch import launch as launch_program
+from drivers.nv.emu.ptx.flat import Flat, flatten
+from drivers.nv.emu.ptx.statements import PtxError, Source, Variable
+from drivers.nv.emu.ptx.syntax import parse
+from drivers.nv.emu.ptx.translate import translate
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.emu.memory import AddressSpace
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Kernel:
+    """A kernel that can be launched; made by `Module.kernel`."""
+
+    name: str
+    program: Program
+    flat: Flat
+    addresses: Mapping[str, int]
+    """Where the global and constant variables it names lie."""
+
+    @property
+    def param_bytes(self) -> int:
+        """Size of its parameter block."""
+        return self.flat.param_bytes
+
+    @property
+    def shared_bytes(self) -> int:
+        """Its static shared memory."""
+        return self.flat.shared_bytes
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory a thread."""
+        return self.flat.local_bytes
+
+
+@dataclass(slots=True)
+class Module:
+    """A parsed PTX module. Kernels are translated when they are first asked for."""
+
+    source: Source
+    arch: int
+    settings: Settings
+    _kernels: dict[str, tuple[Program, Flat]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _placed: dict[str, int] = field(default_factory=dict)
+    _hosts: list[object] = field(default_factory=list)
+
+    def kernel(self, name: str, addresses: Mapping[str, int] | None = None) -> Kernel:
+        """Return a kernel; `addresses` says where its global variables lie (`place` puts them somewhere)."""
+        with self._lock:
+            if name not in self._kernels:
+                flat = flatten(self.source, name)
+                engine = engines.engine(self.settings)
+                translation = translate(engine.library, flat, arch=self.arch)
+                self._kernels[name] = (Program(engine, translation), flat)
+        program, flat = self._kernels[name]
+        return Kernel(name, program, flat, self._placed if addresses is None else addresses)
+
+    def names(self) -> list[str]:
+        """Return the names of the module's kernels."""
+        return [f.name for f in self.source.functions.values() if f.entry]
+
+    def place(self, memory: AddressSpace) -> dict[str, int]:
+        """Put the module's global and constant variables into host memory that the device reaches; returns their addresses."""
+        globals_ = [v for v in self.source.variables.values() if v.space in ("global", "const")]
+        for variable in globals_:
+            if variable.extern:
+                raise PtxError(variable.line, f"{variable.name} is .extern: nobody defines it")
+            align = max(variable.align, 16)
+            buffer = ctypes.create_string_buffer(max(variable.size, 1) + align)
+            self._hosts.append(buffer)
+            at = -(-ctypes.addressof(buffer) // align) * align
+            self._placed[variable.name] = at
+            memory.map(
+                at,
+                max(variable.size, 1),
+                label=f".{variable.space} {variable.name}",
+                writable=variable.space == "global",
+            )
+        for variable in globals_:
+            data = initial_bytes(variable, self._placed)
+            ctypes.memmove(self._placed[variable.name], data, len(data))
+        return dict(self._placed)
+
+
+def initial_bytes(variable: Variable, addresses: Mapping[str, int]) -> bytes:
+    """Return what a global variable holds at first, addresses of other variables filled in."""
+    data = bytearray(variable.init) or bytearray(variable.size)
+    for at, symbol, addend in variable.references:
+        if symbol not in addresses:
+            raise PtxError(variable.line, f"{variable.name} refers to {symbol}, which has no address")
+        data[at : at + 8] = (addresses[symbol] + addend).to_bytes(8, "little")
+    return bytes(data)
+
+
+def load_ptx(text: str, *, arch: str, settings: Settings | None = None) -> Module:
+    """Parse a PTX module for `arch` ("sm_90", "sm_90a", ...). Unknown syntax is a `PtxError` that names its line."""
+    match = re.fullmatch(r"sm_(\d+)[af]?", arch)
+    if match is None:
+        raise UsageError(f"{arch!r} is no architecture; wanted: sm_80, sm_90, sm_120, ...")
+    source = parse(text)
+    for word in source.target:
+        wanted = re.fullmatch(r"sm_(\d+)([af]?)", word)
+        if wanted and (int(wanted[1]) > int(match[1]) or (wanted[2] == "a" and arch != word)):
+            raise UsageError(f"the module is for {word} and cannot run on {arch}")
+    return Module(source, int(match[1]), settings or Settings())
+
+
+def launch(
+    kernel: Kernel, grid: Dim3, block: Dim3, params: bytes, shared_bytes: int = 0, *, memory: AddressSpace, options: Options | None = None,
+    local_bytes: int | None = None,
+) -> LaunchResult:  # fmt: skip
+    """Run a kernel. `shared_bytes` is dynamic shared memory, added to the static one; a fault ends the launch and is in the result."""
+    work = work_of(kernel, grid, block, params, shared_bytes, local_bytes=local_bytes)
+    return launch_program(kernel.program, work, memory, options)
+
+
+def work_of(
+    kernel: Kernel,
+    grid: Dim3,
+    block: Dim3,
+    params: bytes,
+    shared_bytes: int = 0,
+    *,
+    local_bytes: int | None = None,
+) -> Work:
+    """Return a launch of a kernel; what its text forbids is a `UsageError`."""
+    flat = kernel.flat
+    if len(params) != flat.param_bytes:
+        raise UsageError(f"{kernel.name} takes {flat.param_bytes} bytes of parameters, got {len(params)}")
+    threads = block[0] * block[1] * block[2]
+    for what, exact in (("reqntid", True), ("maxntid", False)):
+        if what in flat.limits:
+            limit = (*flat.limits[what], 1, 1)[:3]
+            if (exact and block != limit) or threads > limit[0] * limit[1] * limit[2]:
+                raise UsageError(f"{kernel.name} has .{what} {limit}, launched with blocks of {block}")
+    block_params = params.ljust(flat.table_offset, b"\0")
+    for symbol in flat.symbols:
+        if symbol not in kernel.addresses:
+            raise UsageError(f"{kernel.name} uses {symbol}, which has no address")
+        block_params += kernel.addresses[symbol].to_bytes(8, "little")
+    return Work(
+        grid=grid,
+        block=block,
+        params=block_params,
+        shared_bytes=flat.shared_bytes + shared_bytes,
+        dynamic_shared=shared_bytes,
+        local_bytes=flat.local_bytes if local_bytes is None else local_bytes,
+    )

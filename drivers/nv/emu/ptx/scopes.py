@@ -1,0 +1,51 @@
+"""Names within braces of a PTX body: what they mean there, and the names, unique in the function, that replace them."""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from drivers.nv.emu.ptx.statements import Args, Instruction, Mem, Operand, Reg, Sym, Vec
+
+
+@dataclass(slots=True)
+class Scope:
+    """The registers, variables and labels that one pair of braces declares."""
+
+    parent: Scope | None
+    number: int
+    registers: dict[str, Reg] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+
+def renamed(instruction: Instruction, names: dict[str, str]) -> Instruction:
+    """Give labels and variables of a scope their unique names."""
+    if not names:
+        return instruction
+
+    def rename(operand: Operand) -> Operand:
+        match operand:
+            case Sym(name, offset) if name in names:
+                return Sym(names[name], offset)
+            case Mem(Sym(name), offset) if name in names:
+                return Mem(Sym(names[name]), offset)
+            case Vec(items):
+                return Vec(tuple(map(rename, items)))
+            case Args(items):
+                return Args(tuple(map(rename, items)))
+            case _:
+                return operand
+
+    operands = tuple(map(rename, instruction.operands))
+    if operands == instruction.operands:
+        return instruction
+    return Instruction(
+        instruction.opcode,
+        instruction.modifiers,
+        operands,
+        instruction.guard,
+        instruction.negated,
+        instruction.line,
+        instruction.text,
+    )

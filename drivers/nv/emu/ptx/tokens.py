@@ -1,0 +1,126 @@
+"""PTX text as tokens, read one after another. Source: PTX ISA, chapter 4."""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.nv.emu.ptx.statements import Imm, PtxError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r]+|//[^\n]*|/\*.*?\*/)|(?P<newline>\n)
+    |(?P<word>(?:[A-Za-z][\w$]*|[_$%][\w$]*)(?:(?:\.|::)\w+)*)|(?P<directive>\.[A-Za-z_]\w*(?:::\w+)*)
+    |(?P<number>0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?|\d+\.\d*(?:[eE][-+]?\d+)?|\d+U?)
+    |(?P<string>"[^"]*")|(?P<mark><<|>>|[-+!@{}()\[\],;:=|<>~*/&])""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word, number, directive, string or mark, and where it stands."""
+
+    kind: str
+    text: str
+    line: int
+    at: int
+
+
+def _tokens(text: str) -> Iterator[Token]:
+    at, line = 0, 1
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise PtxError(line, f"cannot read {text[at : at + 20]!r}")
+        kind = match.lastgroup or ""
+        if kind not in ("space", "newline"):
+            yield Token(kind, match[0], line, at)
+        line += match[0].count("\n")
+        at = match.end()
+    yield Token("end", "", line, at)
+
+
+def number(text: str, line: int) -> Imm:
+    """Read a constant."""
+    low = text.lower()
+    if low.startswith("0f"):
+        return Imm(int(low.removeprefix("0f"), 16), "f32")
+    if low.startswith("0d"):
+        return Imm(int(low.removeprefix("0d"), 16), "f64")
+    if "." in low:
+        return Imm(struct.unpack("<Q", struct.pack("<d", float(low)))[0], "f64")
+    digits = low.rstrip("u")
+    if digits[:1] == "0" and digits.isdigit() and len(digits) > 1:
+        return Imm(int(digits, 8))
+    try:
+        return Imm(int(digits, 0))
+    except ValueError:
+        raise PtxError(line, f"{text!r} is no number") from None
+
+
+class Tokens:
+    """The tokens of a text and a place among them."""
+
+    def __init__(self, text: str) -> None:
+        self._list = list(_tokens(text))
+        self._at = 0
+
+    @property
+    def now(self) -> Token:
+        """The token at hand."""
+        return self._list[self._at]
+
+    def next(self) -> Token:
+        """Take a token."""
+        token = self._list[self._at]
+        self._at += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        """Take a token if it reads so; say whether."""
+        if self.now.text == text:
+            self._at += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> Token:
+        """Take a token that must read so."""
+        if self.now.text != text:
+            raise PtxError(self.now.line, f"expected {text!r}, found {self.now.text!r}")
+        return self.next()
+
+    def kind(self, kind: str) -> str:
+        """Take a token that must be of a kind; return its text."""
+        if self.now.kind != kind:
+            raise PtxError(self.now.line, f"expected a {kind}, found {self.now.text!r}")
+        return self.next().text
+
+    def integer(self) -> int:
+        """Take an integer, with its sign."""
+        negative = self.accept("-")
+        token = self.next()
+        if token.kind != "number":
+            raise PtxError(token.line, f"expected a number, found {token.text!r}")
+        value = number(token.text, token.line)
+        if value.kind != "int":
+            raise PtxError(token.line, f"expected an integer, found {token.text!r}")
+        return -value.value if negative else value.value
+
+    def skip_line(self) -> None:
+        """Skip what is left of the line."""
+        line = self.now.line
+        while self.now.line == line and self.now.kind != "end":
+            self._at += 1
+
+    def skip(self) -> None:
+        """Skip a token."""
+        self._at += 1
+
+    def following(self) -> str:
+        """Return how the token behind the one at hand reads."""
+        return self._list[self._at + 1].text

@@ -1,0 +1,341 @@
+"""A flat kernel to a warp function: blocks, liveness of registers, control flow, barriers."""
+
+# ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from drivers.emu.report import ReportKind
+from drivers.emu.sanitizers import sanitize
+from drivers.emu.simt.blocks import Block, Gathering, Translation
+from drivers.emu.simt.dispatch import barrier_at
+from drivers.emu.simt.state import BARRIER
+from drivers.emu.simt.vector import Value
+from drivers.emu.simt.warp_function import WarpFunction
+from drivers.nv.emu.ptx import (
+    async_copies,
+    atomics,
+    bits,
+    bulk,
+    compare,
+    convert,
+    floats,
+    hints,
+    integers,
+    mbarrier,
+    memory,
+    mma,
+    remote,
+    roots,
+    warp,
+)
+from drivers.nv.emu.ptx.blocks import ENDS, BasicBlock, blocks, reads, warp_mask, writes
+from drivers.nv.emu.ptx.core import MEANINGS, Modifiers, Translator, meaning, operands
+from drivers.nv.emu.ptx.integers import CARRY
+from drivers.nv.emu.ptx.statements import TYPES, Imm, Instruction, Operand, PtxError, Reg
+
+if TYPE_CHECKING:
+    from drivers.emu.simt.library import Library
+    from drivers.nv.emu.ptx.flat import Flat
+
+_REGISTERED = (
+    async_copies,
+    atomics,
+    bits,
+    compare,
+    convert,
+    floats,
+    hints,
+    integers,
+    mbarrier,
+    memory,
+    mma,
+    remote,
+    roots,
+    warp,
+)
+_WAITING = {"atom", "red", "nanosleep", "mbarrier", "membar", "fence"}
+_WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wait"}
+
+
+def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
+    """Write the warp function of a kernel."""
+    cut = blocks(flat)
+    registers = {name: TYPES[type_] for name, type_ in flat.registers.items()} | {CARRY: 1}
+    lazy = _lazy_nans(flat)
+    holder: list[Translator] = []
+    made = []
+    for number, block in enumerate(cut):
+        uses, defs = _uses_and_defs(block)
+        made.append(Block(
+            emit=lambda wf, block=block, number=number: _emit(holder[0], block, number),  # type: ignore[misc]
+            successors=block.successors, uses=uses, defs=defs, sleeps=number + 1 if block.sleeps else None,
+            gathers=_gathering(holder, block.gathers),
+        ))  # fmt: skip
+    spins = any(
+        i.opcode in _WAITING or _WAITING_WORDS & set(i.modifiers) for block in cut for i in block.instructions
+    )  # fmt: skip
+    areas, reserve = _areas(cut)
+    wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins, reserve=reserve)
+    holder.append(Translator(wf, flat, arch, lazy, areas))
+    return wf.translate()
+
+
+def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
+    """Return where the memory of a warp for asynchronous copies lies, by name, and how much that is."""
+    found: dict[str, int] = {}
+    at = 0
+    for name, uses, size in (
+        ("copies", async_copies.uses, async_copies.AREA),
+        ("bulk", bulk.uses, bulk.AREA),
+    ):
+        if any(uses(i) for block in cut for i in block.instructions):
+            found[name] = at
+            at += size
+    return found, at
+
+
+def _gathering(holder: list[Translator], instruction: Instruction | None) -> Gathering | None:
+    if instruction is None:
+        return None
+
+    def masks(_: WarpFunction) -> Value:
+        t = holder[0]
+        t.begin_block()
+        t.instruction = instruction
+        mask = warp_mask(instruction)
+        assert mask is not None
+        return t.bits(mask, 32)
+
+    return Gathering(masks, instruction.line, instruction.text)
+
+
+def _uses_and_defs(block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:
+    uses: set[str] = set()
+    defs: set[str] = set()
+    for instruction in block.instructions:
+        read = {reg.name for reg in reads(instruction)}
+        written = {reg.name for reg in writes(instruction)}
+        if instruction.opcode in ("addc", "subc", "madc"):
+            read.add(CARRY)
+        if "cc" in instruction.modifiers:
+            written.add(CARRY)
+        if instruction.guard is not None:
+            read |= written
+        uses |= read - defs
+        defs |= written
+    return frozenset(uses), frozenset(defs)
+
+
+def _lazy_nans(flat: Flat) -> frozenset[str]:
+    """Return the registers that only ever hold floating-point results, whose NaNs can be made canonical where they are used."""
+    sources: dict[str, list[Operand | None]] = {}
+    for statement in flat.statements:
+        if not isinstance(statement, Instruction):
+            continue
+        for reg in writes(statement):
+            entry = sources.setdefault(reg.name, [])
+            if (
+                statement.opcode == "mov"
+                and len(statement.operands) == 2
+                and isinstance(statement.operands[0], Reg)
+            ):
+                if not floats.is_neutral(statement.operands[1]):
+                    entry.append(statement.operands[1])
+            elif not floats.is_float_result(statement):
+                entry.append(None)
+    arithmetic = {
+        r.name
+        for s in flat.statements
+        if isinstance(s, Instruction) and floats.is_float_result(s)
+        for r in writes(s)
+    }
+    lazy = {name for name, entry in sources.items() if None not in entry and (name in arithmetic or entry)}
+    changed = True
+    while changed:
+        bad = {name for name in lazy if not all(isinstance(o, Reg) and o.name in lazy for o in sources[name])}
+        changed = bool(bad)
+        lazy -= bad
+    return frozenset(lazy)
+
+
+def _emit(t: Translator, block: BasicBlock, number: int) -> None:
+    """Write a block's instructions and its terminator."""
+    t.begin_block()
+    last = block.instructions[-1] if block.instructions else None
+    ended = last is not None and (last.opcode in ENDS or block.sleeps)
+    for instruction in block.instructions[:-1] if ended else block.instructions:
+        t.instruction = instruction
+        if instruction.guard is None:
+            _one(t, instruction)
+        else:
+            with t.wf.guarded(_condition(t, instruction)):
+                _one(t, instruction)
+    if last is None or not ended:
+        if block.successors:
+            t.wf.jump(number + 1)
+        else:
+            t.wf.exit()
+        return
+    t.instruction = last
+    _terminate(t, last, block, number)
+
+
+def _condition(t: Translator, instruction: Instruction) -> Value:
+    assert instruction.guard is not None
+    value = t.wf.read(instruction.guard.name)
+    return t.c.not_(value) if instruction.negated else value
+
+
+def _one(t: Translator, instruction: Instruction) -> None:
+    act = MEANINGS.get(
+        ".".join((instruction.opcode, *instruction.modifiers[:1])), MEANINGS.get(instruction.opcode)
+    )
+    if act is None:
+        raise PtxError(
+            instruction.line, f"instruction {instruction.opcode} is not supported: {instruction.text}"
+        )
+    modifiers = Modifiers(instruction)
+    act(t, instruction, modifiers)
+    modifiers.done()
+
+
+def _terminate(t: Translator, last: Instruction, block: BasicBlock, number: int) -> None:
+    modifiers = Modifiers(last)
+    guard = _condition(t, last) if last.guard is not None else None
+    if block.sleeps:
+        _barrier(t, last, modifiers, number)
+    elif last.opcode == "bra":
+        modifiers.flag("uni")
+        if guard is None:
+            t.wf.jump(block.successors[0])
+        else:
+            t.wf.branch(guard, block.successors[1], block.successors[0])
+    elif last.opcode == "brx":
+        modifiers.need("idx")
+        modifiers.flag("uni")
+        _branch_indexed(t, last, block, guard)
+    else:
+        modifiers.flag("uni")
+        if last.opcode == "trap":
+            _trap(t, guard)
+        t.wf.exit(guard, number + 1 if guard is not None and block.successors else None)
+    modifiers.done()
+
+
+def _trap(t: Translator, guard: Value | None) -> None:
+    lanes = t.wf.active if guard is None else t.c.op("and", t.wf.active, t.c.mask_bits(guard))
+    with t.c.when(t.c.icmp("ne", lanes, 0), likely=False):
+        t.wf.report(ReportKind.TRAP, t.site(), lanes)
+
+
+def _branch_indexed(t: Translator, last: Instruction, block: BasicBlock, guard: Value | None) -> None:
+    index, c = t.bits(last.operands[0], 32), t.c
+    taken = t.wf.active if guard is None else c.op("and", t.wf.active, c.mask_bits(guard))
+    targets = block.successors if guard is None else block.successors[1:]
+    ways: list[tuple[int, Value]] = []
+    rest = taken
+    for k, target in enumerate(targets):
+        lanes = c.op("and", taken, c.mask_bits(c.icmp("eq", index, k)))
+        ways.append((target, lanes))
+        rest = c.op("xor", rest, lanes)
+    with c.when(c.icmp("ne", rest, 0), likely=False):
+        t.wf.report(ReportKind.BAD_BRANCH_INDEX, t.site(), rest)
+    if guard is not None:
+        ways.append((block.successors[0], c.op("xor", t.wf.active, taken)))
+    t.wf.spread(ways)
+
+
+# ---- barriers
+
+
+def _uniform(t: Translator, operand: Operand) -> Value:
+    """Return an operand that must be the same in every lane, as a scalar."""
+    if isinstance(operand, Imm):
+        return Value("i32", str(operand.value))
+    value = t.bits(operand, 32)
+    first = t.c.resize(t.c.call("llvm.cttz.i32", "i32", t.wf.active, Value("i1", "false")), 32)
+    return t.c.extract(value, t.c.op("and", first, 31))
+
+
+def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> None:
+    """bar.sync, bar.red and barrier.*: the lanes sleep and go on in the next block."""
+    m.one_of("cta")
+    aligned = m.flag("aligned") or last.opcode == "bar"
+    reduction = m.need("sync", "red") == "red"
+    site = t.site()
+    items = list(last.operands)
+    predicate = None
+    if reduction:
+        m.need("popc", "and", "or")
+        m.need("u32", "pred")
+        predicate = items.pop()
+    which = _uniform(t, items[0])
+    count = _uniform(t, items[1]) if len(items) > 1 else Value("i32", "0")
+    if aligned:
+        sanitize.partial_barrier(t.wf, site)
+    if predicate is not None:
+        _vote_at_barrier(t, which, t.pred(predicate))
+    t.wf.sleep(which, count, number + 1, site)
+
+
+def _vote_at_barrier(t: Translator, which: Value, vote: Value) -> None:
+    c = t.c
+    bar = barrier_at(c, t.wf.group, which)
+    yes = c.op("and", c.mask_bits(vote), t.wf.active)
+    no = c.op("xor", yes, t.wf.active)
+    BARRIER.store(
+        c, bar, "count", c.op("add", BARRIER.load(c, bar, "count"), c.resize(c.intrinsic("ctpop", yes), 32))
+    )
+    for field, lanes in (("some", yes), ("every", no)):
+        BARRIER.store(
+            c, bar, field, c.op("or", BARRIER.load(c, bar, field), c.resize(c.icmp("ne", lanes, 0), 32))
+        )
+
+
+@meaning("barrier_result")
+def _barrier_result(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Read the vote of a barrier that has opened; `ptx_blocks.blocks` puts this behind bar.red."""
+    c = t.c
+    how = m.need("popc", "and", "or")
+    m.rest.clear()
+    d, which = operands(t, i, 2)
+    bar = barrier_at(c, t.wf.group, _uniform(t, which))
+    if how == "popc":
+        t.write(d, t.wf.uniform(BARRIER.load(c, bar, "last_count")))
+    else:
+        seen = BARRIER.load(c, bar, "last_every" if how == "and" else "last_some")
+        t.write(d, t.wf.uniform(c.icmp("eq" if how == "and" else "ne", seen, 0)))
+
+
+@meaning("bar", "barrier")
+def _other_barriers(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """The barriers at which nobody sleeps: bar.arrive and bar.warp.sync."""
+    if m.flag("warp"):
+        m.need("sync")
+        warp.participants(t, operands(t, i, 1)[0])
+        t.c.emit("fence seq_cst")
+        return
+    if "cluster" in m.rest:
+        raise t.error("barriers of clusters are not supported")
+    m.one_of("cta")
+    m.flag("aligned")
+    m.need("arrive")
+    which, count = operands(t, i, 2)
+    t.wf.arrive(_uniform(t, which), _uniform(t, count), t.site())
+
+
+@meaning("nanosleep")
+def _nanosleep(t: Translator, i: Instruction, m: Modifiers) -> None:
+    m.need("u32")
+    operands(t, i, 1)
+    t.c.emit("fence seq_cst")
+
+
+@meaning("pmevent", "griddepcontrol", "setmaxnreg")
+def _machine_hints(t: Translator, i: Instruction, m: Modifiers) -> None:
+    """Hints to the machine: a mark for profilers, programmatic dependent launch (grids never overlap here), register counts."""
+    del t, i
+    m.rest.clear()

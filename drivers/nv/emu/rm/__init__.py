@@ -1,0 +1,1 @@
+"""The emulated kernel driver: resource manager and UVM, as seen through ioctl and mmap."""

@@ -1,0 +1,391 @@
+"""The ioctls of /dev/nvidiactl and /dev/nvidia0 (nv.md 1.2, 1.4, 7).
+
+What the transport objects to is an errno; what the resource manager objects to stands in the structure's
+status word.
+"""
+
+from __future__ import annotations
+
+import errno
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+from drivers.kernel import fail
+from drivers.nv.emu.machine.profiles import SANDBOX_ESCAPES, SANDBOX_REFUSES_CONTROLS
+from drivers.nv.emu.machine.reports import Refused
+from drivers.nv.emu.rm import alloc, alloc_memory, controls, dma, mapping
+from drivers.nv.emu.rm.files import Node, OpenFile
+from drivers.nv.emu.rm.objects import Channel, Client, Device, EngineObject, RmObject, find, insert
+from drivers.nv.layouts import rm
+from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
+from drivers.nv.layouts.rm import Escape, Request
+from drivers.nv.layouts.rm_classes import RmClass
+from drivers.nv.layouts.status import NvStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from hcq.layout import Struct
+
+_NO_FD = -1
+_CARD_RECORDS = (32, 64)
+_ON_GPU: Final = (Escape.NV_ESC_RM_ALLOC_MEMORY, Escape.NV_ESC_REGISTER_FD, Escape.NV_ESC_WAIT_OPEN_COMPLETE)
+_ON_BOTH: Final = (Escape.NV_ESC_ALLOC_OS_EVENT, Escape.NV_ESC_FREE_OS_EVENT, Escape.NV_ESC_IOCTL_XFER_CMD)
+_DEVICE_TAG = 0x10DE
+
+
+def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray) -> None:
+    """Run one frontend ioctl on `block`, which is changed in place."""
+    word = Request.from_int(request & 0xFFFF_FFFF)
+    if word.check() or request >> 32:
+        _invalid(
+            kernel,
+            f"request {request:#x}: {word.check()[0] if word.check() else 'more than 32 bits'}",
+            errno.ENOTTY,
+        )
+    if len(block) != word.SIZE_:
+        _invalid(kernel, f"request {request:#x} announces {word.SIZE_} bytes, the argument has {len(block)}")
+    _escape(kernel, file, word.NR, block)
+
+
+def _invalid(kernel: EmulatedKernel, why: str, number: int = errno.EINVAL) -> None:
+    kernel.machine.note(why)
+    fail("ioctl", number, why)
+
+
+def _escape(kernel: EmulatedKernel, file: OpenFile, number: int, block: bytearray) -> None:
+    machine = kernel.machine
+    if machine.filtered and number not in SANDBOX_ESCAPES:
+        _invalid(kernel, f"escape {number:#x} does not pass the sandbox")
+    if number not in _HANDLERS:
+        _invalid(kernel, f"escape {number:#x} is unknown or not emulated")
+    escape = Escape(number)
+    wanted = (Node.GPU,) if escape in _ON_GPU else (Node.GPU, Node.CTL) if escape in _ON_BOTH else (Node.CTL,)
+    if file.node not in wanted:
+        _invalid(kernel, f"{escape.name} goes to {wanted[0].value}, not to {file.path}")
+    sizes, handler = _HANDLERS[escape]
+    if len(block) not in sizes(kernel):
+        _invalid(kernel, f"{escape.name}: {len(block)} bytes, this branch has {sizes(kernel)}")
+    handler(kernel, file, block)
+
+
+def _refusable(
+    kernel: EmulatedKernel,
+    kind: type[Struct],
+    block: bytearray,
+    call: Callable[[], dict[str, Any]],
+    *,
+    status: str = "status",
+) -> None:
+    """Run `call`; store what it returns and the status."""
+    try:
+        values = call()
+        outcome = int(NvStatus.OK)
+    except Refused as refusal:
+        kernel.machine.note(f"{kind.__name__}: {refusal}")
+        values, outcome = {}, refusal.status
+    kind.store(block, **values, **{status: outcome})
+
+
+# ---- objects
+
+
+def _alloc(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    kind: Any = rm.NVOS64_PARAMETERS if len(block) == rm.NVOS64_PARAMETERS.SIZE else rm.NVOS21_PARAMETERS
+    params = kind.from_bytes(block)
+
+    def call() -> dict[str, Any]:
+        if kind is rm.NVOS64_PARAMETERS and (params.pRightsRequested or params.flags):
+            raise Refused(NvStatus.INVALID_FLAGS, "neither rights nor flags are known")
+        handle = alloc.allocate(
+            kernel.machine,
+            file.fd,
+            params.hRoot,
+            params.hObjectParent,
+            params.hObjectNew,
+            params.hClass,
+            params.pAllocParms,
+            params.paramsSize,
+        )
+        root = {"hRoot": handle} if params.hClass in (RmClass.NV01_ROOT, RmClass.NV01_ROOT_CLIENT) else {}
+        return {"hObjectNew": handle, **root}
+
+    _refusable(kernel, kind, block, call)
+
+
+def _free(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    params = rm.NVOS00_PARAMETERS.from_bytes(block)
+
+    def call() -> dict[str, Any]:
+        client = kernel.machine.client(params.hRoot, file.fd)
+        old = find(client, params.hObjectOld, RmObject, "hObjectOld")
+        above = old.parent.handle if old.parent is not None else 0
+        if params.hObjectParent != above and not isinstance(old, Client):
+            raise Refused(
+                NvStatus.INVALID_OBJECT_PARENT,
+                f"{old} lies under {above:#x}, not under {params.hObjectParent:#x}",
+            )
+        _advise(kernel, old)
+        kernel.machine.free(client, old)
+        return {}
+
+    _refusable(kernel, rm.NVOS00_PARAMETERS, block, call)
+
+
+def _advise(kernel: EmulatedKernel, old: RmObject) -> None:
+    """Say what should have come before an object is freed; all may go at once with its client (nv.md 2.5)."""
+    for one in () if isinstance(old, Client) else old.walk():
+        if isinstance(one, Channel) and one.registered:
+            kernel.machine.advise(f"{one} was freed before UVM_UNREGISTER_CHANNEL")
+    if isinstance(old, EngineObject) and isinstance(old.parent, Channel) and old.parent.run.busy:
+        run = old.parent.run
+        kernel.machine.advise(f"{old} was freed while {run.name} has work left: {run.at}")
+
+
+def _control(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    params = rm.NVOS54_PARAMETERS.from_bytes(block)
+    machine = kernel.machine
+
+    def call() -> dict[str, Any]:
+        client = machine.client(params.hClient, file.fd)
+        target = find(client, params.hObject, RmObject, "hObject")
+        if params.flags:
+            raise Refused(NvStatus.INVALID_FLAGS, f"control flags {params.flags:#x}")
+        number = params.cmd
+        if number not in tuple(Control) or (machine.filtered and number in SANDBOX_REFUSES_CONTROLS):
+            raise Refused(
+                NvStatus.NOT_SUPPORTED,
+                f"control {number:#x} is unknown" + (" to the sandbox" if machine.filtered else ""),
+            )
+        kind = machine.structs[CONTROL_STRUCTS[number]]
+        text = f"{Control(number).name}: {params.paramsSize} bytes, this branch has {kind.SIZE}"
+        if params.paramsSize != kind.SIZE and machine.filtered:
+            _invalid(kernel, text)  # by the sandbox, which does not look at the object
+        controls.check_owner(target, Control(number))
+        if params.paramsSize != kind.SIZE:
+            raise Refused(NvStatus.INVALID_PARAM_STRUCT, text)
+        inner = bytearray(machine.user.read(params.params, kind.SIZE))
+        controls.control(machine, client, target, Control(number), kind, inner)
+        machine.user.write(params.params, inner)
+        return {}
+
+    _refusable(kernel, rm.NVOS54_PARAMETERS, block, call)
+
+
+def _alloc_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    whole = rm.nv_ioctl_nvos02_parameters_with_fd
+    outer = whole.from_bytes(block)
+    params, machine = outer.params, kernel.machine
+    inner = bytearray(params.to_bytes())
+
+    def call() -> dict[str, Any]:
+        client = machine.client(params.hRoot, file.ctl_fd)
+        device = find(client, params.hObjectParent, Device, "hObjectParent")
+        if params.hObjectNew in client.objects:
+            raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"handle {params.hObjectNew:#x} is taken")
+        handle = params.hObjectNew or machine.new_handle(client)
+        if params.hClass == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR:
+            if outer.fd != _NO_FD:
+                raise Refused(
+                    NvStatus.INVALID_ARGUMENT, f"a descriptor of user pages has fd -1, not {outer.fd}"
+                )
+            made = alloc_memory.make_descriptor(machine, handle, params.flags, params.pMemory, params.limit)
+        elif params.hClass == RmClass.NV01_MEMORY_SYSTEM:
+            made = alloc_memory.make_system(machine, handle, params.flags, params.limit)
+        else:
+            raise Refused(NvStatus.INVALID_CLASS, f"class {params.hClass:#x} does not go through this call")
+        insert(client, made, device)
+        if made.cls == RmClass.NV01_MEMORY_SYSTEM:
+            with ExitStack() as undo:
+                undo.callback(machine.free, client, made)
+                mapping.attach(kernel, made, 0, made.size, outer.fd)
+                undo.pop_all()
+        return {"hObjectNew": handle}
+
+    _refusable(kernel, rm.NVOS02_PARAMETERS, inner, call)
+    whole.store(block, params=rm.NVOS02_PARAMETERS.from_bytes(inner))
+
+
+# ---- descriptors
+
+
+def _map_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    whole = rm.nv_ioctl_nvos33_parameters_with_fd
+    outer = whole.from_bytes(block)
+    inner = bytearray(outer.params.to_bytes())
+
+    def call() -> dict[str, Any]:
+        return {"pLinearAddress": mapping.map_memory(kernel, file, outer.params, outer.fd)}
+
+    _refusable(kernel, rm.NVOS33_PARAMETERS, inner, call)
+    whole.store(block, params=rm.NVOS33_PARAMETERS.from_bytes(inner))
+
+
+def _unmap_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    params = rm.NVOS34_PARAMETERS.from_bytes(block)
+
+    def call() -> dict[str, Any]:
+        mapping.unmap_memory(kernel, file, params)
+        return {}
+
+    _refusable(kernel, rm.NVOS34_PARAMETERS, block, call)
+
+
+def _map_dma(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    kind: Any = kernel.machine.structs["NVOS46_PARAMETERS"]
+    params = kind.from_bytes(block)
+
+    def call() -> dict[str, Any]:
+        return {"dmaOffset": dma.map_dma(kernel, file, params)}
+
+    _refusable(kernel, kind, block, call)
+
+
+def _unmap_dma(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    params = rm.NVOS47_PARAMETERS.from_bytes(block)
+
+    def call() -> dict[str, Any]:
+        dma.unmap_dma(kernel, file, params)
+        return {}
+
+    _refusable(kernel, rm.NVOS47_PARAMETERS, block, call)
+
+
+def _dma_sizes(kernel: EmulatedKernel) -> tuple[int, ...]:
+    return (kernel.machine.structs["NVOS46_PARAMETERS"].SIZE,)
+
+
+def _register_fd(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    ctl = kernel.files.get(rm.nv_ioctl_register_fd_t.from_bytes(block).ctl_fd)
+    if ctl is None or ctl.node is not Node.CTL:
+        _invalid(kernel, "REGISTER_FD: ctl_fd is no /dev/nvidiactl")
+    elif file.ctl_fd is not None:
+        _invalid(kernel, f"REGISTER_FD: descriptor {file.fd} is registered already")
+    else:
+        file.ctl_fd = ctl.fd
+
+
+def _card_info(kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+    machine = kernel.machine
+    pci = rm.nv_pci_info_t(bus=1, vendor_id=_DEVICE_TAG, device_id=machine.profile.device_id)
+    rm.nv_ioctl_card_info_t.store(
+        block,
+        valid=True,
+        pci_info=pci,
+        gpu_id=machine.gpu_id,
+        reg_size=16 << 20,
+        fb_size=machine.profile.vram_bytes,
+        minor_number=0,
+        dev_name="",
+    )
+    size = rm.nv_ioctl_card_info_t.SIZE
+    block[size:] = bytes(len(block) - size)
+
+
+def _version(kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+    kind = rm.nv_ioctl_rm_api_version_t
+    params = kind.from_bytes(block)
+    if params.cmd == rm.VERSION_QUERY:
+        kind.store(block, reply=rm.VERSION_RECOGNISED, versionString=kernel.machine.version)
+    elif params.cmd in (0, 0x31):
+        kind.store(block, reply=int(params.versionString == kernel.machine.version))
+    else:
+        _invalid(kernel, f"CHECK_VERSION_STR command {params.cmd:#x}")
+
+
+def _sys_params(_kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+    rm.nv_ioctl_sys_params_t.store(block, memblock_size=128 << 20)
+
+
+def _attach(kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+    ids = {int.from_bytes(block[at : at + 4], "little") for at in range(0, len(block), 4)}
+    if not ids <= {kernel.machine.gpu_id, 0, 0xFFFF_FFFF}:
+        _invalid(kernel, f"ATTACH_GPUS_TO_FD: {sorted(ids)} are not all GPUs")
+
+
+def _os_event(kernel: EmulatedKernel, _file: OpenFile, block: bytearray, *, add: bool) -> None:
+    kind = rm.nv_ioctl_alloc_os_event_t if add else rm.nv_ioctl_free_os_event_t
+    params: Any = kind.from_bytes(block)
+
+    def call() -> dict[str, Any]:
+        target = kernel.files.get(params.fd)
+        if (
+            params.hClient not in kernel.machine.clients
+            or target is None
+            or target.node not in (Node.CTL, Node.GPU)
+        ):
+            raise Refused(
+                NvStatus.INVALID_ARGUMENT, f"client {params.hClient:#x} or descriptor {params.fd} is wrong"
+            )
+        event = params.hClient, params.fd
+        if add and event in kernel.machine.os_events:
+            raise Refused(NvStatus.INSUFFICIENT_RESOURCES, f"descriptor {params.fd} is an event already")
+        if not add and event not in kernel.machine.os_events:
+            raise Refused(NvStatus.INVALID_ARGUMENT, f"descriptor {params.fd} is not an event")
+        kernel.machine.os_events ^= {event}
+        return {}
+
+    _refusable(kernel, kind, block, call, status="Status")
+
+
+def _alloc_os_event(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    _os_event(kernel, file, block, add=True)
+
+
+def _free_os_event(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    _os_event(kernel, file, block, add=False)
+
+
+def _wait_open(_kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+    rm.nv_ioctl_wait_open_complete_t.store(block, rc=0, adapterStatus=NvStatus.OK)
+
+
+def _xfer(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+    params = rm.nv_ioctl_xfer_t.from_bytes(block)
+    if params.cmd == Escape.NV_ESC_IOCTL_XFER_CMD:
+        _invalid(kernel, "IOCTL_XFER_CMD inside itself")
+    inner = bytearray(kernel.machine.user.read(params.ptr, params.size))
+    _escape(kernel, file, params.cmd, inner)
+    kernel.machine.user.write(params.ptr, inner)
+
+
+def _exactly(*kinds: type[Struct]) -> Callable[[EmulatedKernel], tuple[int, ...]]:
+    sizes = tuple(kind.SIZE for kind in kinds)
+    return lambda _: sizes
+
+
+def _cards(_kernel: EmulatedKernel) -> tuple[int, ...]:
+    return tuple(rm.nv_ioctl_card_info_t.SIZE * count for count in _CARD_RECORDS)
+
+
+def _words(_kernel: EmulatedKernel) -> tuple[int, ...]:
+    return tuple(range(4, 129, 4))
+
+
+_HANDLERS: Final[
+    dict[
+        int,
+        tuple[
+            Callable[[EmulatedKernel], tuple[int, ...]], Callable[[EmulatedKernel, OpenFile, bytearray], None]
+        ],
+    ]
+] = {
+    Escape.NV_ESC_RM_ALLOC: (_exactly(rm.NVOS64_PARAMETERS, rm.NVOS21_PARAMETERS), _alloc),
+    Escape.NV_ESC_RM_FREE: (_exactly(rm.NVOS00_PARAMETERS), _free),
+    Escape.NV_ESC_RM_CONTROL: (_exactly(rm.NVOS54_PARAMETERS), _control),
+    Escape.NV_ESC_RM_ALLOC_MEMORY: (_exactly(rm.nv_ioctl_nvos02_parameters_with_fd), _alloc_memory),
+    Escape.NV_ESC_RM_MAP_MEMORY: (_exactly(rm.nv_ioctl_nvos33_parameters_with_fd), _map_memory),
+    Escape.NV_ESC_RM_UNMAP_MEMORY: (_exactly(rm.NVOS34_PARAMETERS), _unmap_memory),
+    Escape.NV_ESC_RM_MAP_MEMORY_DMA: (_dma_sizes, _map_dma),
+    Escape.NV_ESC_RM_UNMAP_MEMORY_DMA: (_exactly(rm.NVOS47_PARAMETERS), _unmap_dma),
+    Escape.NV_ESC_REGISTER_FD: (_exactly(rm.nv_ioctl_register_fd_t), _register_fd),
+    Escape.NV_ESC_CARD_INFO: (_cards, _card_info),
+    Escape.NV_ESC_CHECK_VERSION_STR: (_exactly(rm.nv_ioctl_rm_api_version_t), _version),
+    Escape.NV_ESC_SYS_PARAMS: (_exactly(rm.nv_ioctl_sys_params_t), _sys_params),
+    Escape.NV_ESC_ATTACH_GPUS_TO_FD: (_words, _attach),
+    Escape.NV_ESC_ALLOC_OS_EVENT: (_exactly(rm.nv_ioctl_alloc_os_event_t), _alloc_os_event),
+    Escape.NV_ESC_FREE_OS_EVENT: (_exactly(rm.nv_ioctl_free_os_event_t), _free_os_event),
+    Escape.NV_ESC_WAIT_OPEN_COMPLETE: (_exactly(rm.nv_ioctl_wait_open_complete_t), _wait_open),
+    Escape.NV_ESC_IOCTL_XFER_CMD: (_exactly(rm.nv_ioctl_xfer_t), _xfer),
+}

@@ -1,0 +1,223 @@
+"""The objects of the resource manager: a tree under each client, every node with a handle and a class.
+
+Not here: who may be whose parent and what the parameters must be (`alloc`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from drivers.nv.emu.machine.reports import Refused
+from drivers.nv.layouts.status import NvStatus
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.rm.backing import Backing
+    from drivers.nv.emu.rm.vaspace import VaSpace
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class RmObject:
+    """A node of the tree."""
+
+    handle: int
+    cls: int
+    parent: RmObject | None = None
+    children: list[RmObject] = field(default_factory=list, repr=False)
+    needs: tuple[RmObject, ...] = field(default=(), repr=False)
+    """What else it cannot be without: it is freed before any of these."""
+    users: list[RmObject] = field(default_factory=list, repr=False)
+    """Whose `needs` it is among."""
+
+    @property
+    def client(self) -> Client:
+        """The root that it is under."""
+        top: RmObject = self
+        while top.parent is not None:
+            top = top.parent
+        assert isinstance(top, Client)
+        return top
+
+    @property
+    def live(self) -> bool:
+        """Whether nobody freed it."""
+        return self.client.objects.get(self.handle) is self
+
+    def under(self, top: RmObject) -> bool:
+        """Say whether it is `top` or somewhere below it."""
+        return self is top or (self.parent is not None and self.parent.under(top))
+
+    def walk(self) -> Iterator[RmObject]:
+        """Yield everything under this object and then itself: the order of freeing."""
+        for child in reversed(tuple(self.children)):
+            yield from child.walk()
+        yield self
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__} {self.handle:#x} (class {self.cls:#x})"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Client(RmObject):
+    """A root; owns the handles of its objects."""
+
+    ctl_fd: int
+    objects: dict[int, RmObject] = field(default_factory=dict, repr=False)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Device(RmObject):
+    """The GPU as a client sees it."""
+
+    space: VaSpace | None = None
+    """The address space of the resource manager's own choice, once something asked for it."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Subdevice(RmObject):
+    """One GPU of a device."""
+
+    boosted: bool = False
+    notifications: dict[int, int] = field(default_factory=dict)
+    """Event number -> action."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Usermode(RmObject):
+    """The doorbell page."""
+
+    bar1: bool = False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class VaSpaceObject(RmObject):
+    """An address space; mapped into by UVM once registered."""
+
+    space: VaSpace
+    externally_owned: bool
+    registered: bool = False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class VirtualMemory(RmObject):
+    """A range of an address space that memory is mapped into by MAP_MEMORY_DMA."""
+
+    space: VaSpace
+    first: int
+    last: int
+    externally_owned: bool
+    mapped: dict[int, Memory] = field(default_factory=dict, repr=False)
+    """Address -> what was mapped there through this object."""
+
+    def unmap(self, va: int, why: str) -> None:
+        """Remove one mapping."""
+        del self.mapped[va]
+        if va in self.space.backings:  # else it went with its space
+            self.space.remove(va, why)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Memory(RmObject):
+    """Video memory, system memory or a user's own pages."""
+
+    backing: Backing
+    size: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ChannelGroup(RmObject):
+    """A TSG: channels that are scheduled together."""
+
+    engine: int
+    vaspace: VaSpaceObject | None
+    next_subcontext: int = 1
+    dead: bool = False
+    """An error stopped it: it is freed and made anew, nothing revives it (nv.md 6.4)."""
+
+    def alive(self) -> ChannelGroup:
+        """Return the group, or refuse because it is dead."""
+        if self.dead:
+            raise Refused(NvStatus.INVALID_STATE, f"{self} was stopped by an error: free it and make another")
+        return self
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Ctxshare(RmObject):
+    """A subcontext of a group."""
+
+    vaspace: VaSpaceObject
+    subcontext: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Channel(RmObject):
+    """A ring and its state; `run` executes it."""
+
+    run: ChannelRun
+    group: ChannelGroup
+    registered: bool = False
+    """With UVM: its context buffers are mapped."""
+    scheduled: bool = False
+    owned_by_uvm: bool = True
+    """Whether its address space is one in which UVM maps, its context buffers too."""
+    disabled: bool = False
+    """By FIFO_DISABLE_CHANNELS: work waits until it is enabled."""
+
+    @property
+    def runs(self) -> bool:
+        """Whether the scheduler may let it run."""
+        return self.scheduled and not self.disabled
+
+    def has(self, cls: int) -> bool:
+        """Say whether an engine object of that class is under it."""
+        return any(isinstance(child, EngineObject) and child.cls == cls for child in self.children)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class EngineObject(RmObject):
+    """A compute or copy class bound to a channel."""
+
+    engine: int
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Debugger(RmObject):
+    """The window to the error state of the SMs."""
+
+    target: EngineObject
+    exception_mask: int = 0
+    mmu_debug: int = 0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Event(RmObject):
+    """Wakes a descriptor when the subdevice notifies."""
+
+    subdevice: Subdevice
+    index: int
+    fd: int
+
+
+T = TypeVar("T", bound=RmObject)
+
+
+def find(client: Client, handle: int, kind: type[T], what: str) -> T:
+    """Return the client's object of that handle and kind, or refuse."""
+    found = client.objects.get(handle)
+    if found is None:
+        raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"{what}: there is no object {handle:#x}")
+    if not isinstance(found, kind):
+        raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"{what}: {found} is no {kind.__name__}")
+    return found
+
+
+def insert(client: Client, new: RmObject, parent: RmObject) -> None:
+    """Hang a new object into the tree."""
+    new.parent = parent
+    parent.children.append(new)
+    for one in new.needs:
+        one.users.append(new)
+    client.objects[new.handle] = new

@@ -1,0 +1,135 @@
+"""UVM's ranges: which addresses are taken, and what is mapped there (nv.md 2.6).
+
+A range is made first, memory is mapped into it then. Not here: registration (`uvm`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from drivers.nv.emu.machine.reports import Refused
+from drivers.nv.emu.rm.backing import PAGE, Backing
+from drivers.nv.emu.rm.objects import Memory, find
+from drivers.nv.emu.rm.uvm_space import check_gpu, check_pages
+from drivers.nv.layouts.status import NvStatus
+from drivers.nv.layouts.uvm import UvmGpuCachingType, UvmGpuMappingAttributes, UvmGpuMappingType
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from drivers.nv.emu.rm.objects import Client
+    from drivers.nv.emu.rm.uvm_space import Uvm
+    from drivers.nv.layouts import uvm as layout
+
+_BAD_ADDRESS = NvStatus.INVALID_ADDRESS
+
+
+def create_range(
+    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS, _block: bytearray
+) -> None:
+    """Take addresses for memory of the resource manager."""
+    check_pages(kernel.machine, params.base, params.length)
+    uvm.claim(params.base, params.length, uvm.ranges, uvm.windows, uvm.owned)
+    uvm.ranges[params.base] = params.length
+
+
+def free(_kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> None:
+    """Give a range back, with what is mapped in it."""
+    length = uvm.ranges.get(params.base)
+    if length is None:
+        raise Refused(_BAD_ADDRESS, f"no range starts at {params.base:#x}")
+    told = getattr(params, "length", length)
+    if told != length:
+        raise Refused(_BAD_ADDRESS, f"the range at {params.base:#x} has {length:#x} bytes, not {told:#x}")
+    uvm.unmap(params.base, length, "by UVM_FREE")
+    del uvm.ranges[params.base]
+    if params.base in uvm.pools:
+        uvm.pools.pop(params.base).drop()
+
+
+def _attributes(kernel: EmulatedKernel, params: Any) -> UvmGpuMappingAttributes:
+    if params.gpuAttributesCount != 1:
+        raise Refused(
+            NvStatus.INVALID_ARGUMENT, f"{params.gpuAttributesCount} attribute records, there is one GPU"
+        )
+    one: UvmGpuMappingAttributes = params.perGpuAttributes[0]
+    check_gpu(kernel.machine, one.gpuUuid)
+    if one.gpuMappingType not in tuple(UvmGpuMappingType) or one.gpuCachingType not in tuple(
+        UvmGpuCachingType
+    ):
+        raise Refused(NvStatus.INVALID_ARGUMENT, f"mapping or caching type of {one} is not known")
+    if one.gpuFormatType or one.gpuElementBits or one.gpuCompressionType:
+        raise Refused(NvStatus.INVALID_ARGUMENT, f"format, element bits and compression must be 0: {one}")
+    return one
+
+
+def map_external(
+    kernel: EmulatedKernel,
+    uvm: Uvm,
+    params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS,
+    client: Client,
+) -> None:
+    """Map memory of the resource manager into a range."""
+    one = _attributes(kernel, params)
+    check_pages(kernel.machine, params.base, params.length)
+    if uvm.vaspace is None:
+        raise Refused(NvStatus.INVALID_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
+    memory = find(client, params.hMemory, Memory, "hMemory")
+    if uvm.range_of(params.base, params.length) in uvm.pools:
+        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is a semaphore pool")
+    uvm.claim(params.base, params.length, uvm.mapped)
+    if params.offset % PAGE or params.offset + params.length > memory.size:
+        raise Refused(
+            NvStatus.INVALID_ARGUMENT,
+            f"[{params.offset:#x}, +{params.length:#x}) is not inside {memory} of {memory.size:#x}",
+        )
+    writable = one.gpuMappingType != UvmGpuMappingType.READ_ONLY
+    uvm.vaspace.space.add(params.base, params.length, memory.backing, params.offset, writable=writable)
+    uvm.mapped[params.base] = params.length
+    kernel.compare_addresses(memory, params.base, params.offset)
+
+
+def unmap_external(
+    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_UNMAP_EXTERNAL_PARAMS, _block: bytearray
+) -> None:
+    """Unmap what lies in a part of a range, whole mappings; that there is none is a mistake too."""
+    check_gpu(kernel.machine, params.gpuUuid)
+    check_pages(kernel.machine, params.base, params.length)
+    if uvm.range_of(params.base, params.length) in uvm.pools:
+        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) is a semaphore pool")
+    end = params.base + params.length
+    touched = {va: size for va, size in uvm.mapped.items() if va < end and params.base < va + size}
+    if not touched:
+        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) holds no mapping")
+    if min(touched) < params.base or max(va + size for va, size in touched.items()) > end:
+        raise Refused(_BAD_ADDRESS, f"[{params.base:#x}, +{params.length:#x}) cuts a mapping: not emulated")
+    uvm.unmap(params.base, params.length, "by UVM_UNMAP_EXTERNAL")
+
+
+def validate(
+    _kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS, _block: bytearray
+) -> None:
+    """Say whether addresses lie in a range."""
+    uvm.range_of(params.base, params.length)
+
+
+def semaphore_pool(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> None:
+    """Make memory of UVM's own, mapped into the GPU; an mmap at its address shows it to the CPU."""
+    one = _attributes(kernel, params)
+    check_pages(kernel.machine, params.base, params.length)
+    if uvm.vaspace is None:
+        raise Refused(NvStatus.INVALID_STATE, "UVM_REGISTER_GPU_VASPACE comes first")
+    uvm.claim(params.base, params.length, uvm.ranges, uvm.windows, uvm.owned)
+    backing = Backing.new(kernel.machine.linux, params.length, "semaphore pool")
+    writable = one.gpuMappingType != UvmGpuMappingType.READ_ONLY
+    uvm.vaspace.space.add(params.base, params.length, backing, 0, writable=writable)
+    uvm.pools[params.base] = backing
+    uvm.ranges[params.base] = uvm.mapped[params.base] = params.length
+
+
+def peer(
+    kernel: EmulatedKernel, _uvm: Uvm, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS, _block: bytearray
+) -> None:
+    """Refuse: there is one GPU."""
+    check_gpu(kernel.machine, params.gpuUuidA)
+    check_gpu(kernel.machine, params.gpuUuidB)
+    raise Refused(NvStatus.INVALID_ARGUMENT, "a GPU is not its own peer")

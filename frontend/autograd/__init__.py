@@ -1,0 +1,1 @@
+"""Gradients: reverse mode, from graph to graph."""

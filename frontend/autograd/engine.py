@@ -1,0 +1,340 @@
+"""Gradients: reverse mode as rules on primitive operations, from graph to graph.
+
+A rule gets the gradient of a result, the result and its sources, and returns the gradient of each source
+(None: none flows). It is written with tensor methods, so gradients are lazy tensors like any other and
+can be differentiated again. The backward graph of a known forward structure is a lookup: `_vjp` is
+memoised on expressions and on which nodes gradients are wanted for.
+
+Nodes are identified by structure: two tensors that are the same expression of the same leaves are one
+node.
+
+A graph is of one device. Where one of its leaves was moved there (`frontend.transfer`), the leaf's
+gradient is moved back and goes on through what the leaf was moved from.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any, Final
+
+from compiler.ir.ops import Ops
+from frontend.autograd import primitives, rules
+from frontend.autograd.state import Past, state_of, wanting
+from frontend.device import LOCK
+from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
+from frontend.ops.arguments import tensor
+from frontend.ops.sources import constant, ruled
+from frontend.primitives.erf import ERF
+from frontend.primitives.gather_scatter import PICK, PLACE
+from frontend.storage import Leaf, behind
+from frontend.trace import BORROWED, EPOCH, Rebound, apply, make, method, refresh, traced
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from frontend.tensor import Tensor
+
+Node = tuple[Expr, Leaves]
+
+RULES: Final[dict[str, Any]] = {
+    Ops.NEG: primitives.neg,
+    Ops.ABS: primitives.absolute,
+    Ops.RECIP: primitives.reciprocal,
+    Ops.SQRT: primitives.square_root,
+    Ops.EXP: primitives.exponential,
+    Ops.EXP2: primitives.exponential2,
+    Ops.LOG: primitives.logarithm,
+    Ops.LOG2: primitives.logarithm2,
+    Ops.EXPM1: primitives.exponential_minus_one,
+    Ops.LOG1P: primitives.logarithm_of_one_more,
+    Ops.SIN: primitives.sine,
+    Ops.COS: primitives.cosine,
+    Ops.TANH: primitives.hyperbolic_tangent,
+    Ops.FLOOR: primitives.step,
+    Ops.CEIL: primitives.step,
+    Ops.TRUNC: primitives.step,
+    Ops.ROUND: primitives.step,
+    Ops.CAST: primitives.cast,
+    Ops.ADD: primitives.add,
+    Ops.SUB: primitives.subtract,
+    Ops.MUL: primitives.multiply,
+    Ops.DIV: primitives.divide,
+    Ops.POW: primitives.power,
+    Ops.FMOD: primitives.remainder,
+    Ops.MAX: primitives.greater,
+    Ops.MIN: primitives.greater,
+    Ops.WHERE: primitives.select,
+    Ops.RESHAPE: primitives.reshape,
+    Ops.PERMUTE: primitives.permute,
+    Ops.EXPAND: primitives.expand,
+    Ops.PAD: primitives.pad,
+    Ops.SHRINK: primitives.shrink,
+    Ops.FLIP: primitives.flip,
+    Ops.WINDOW: primitives.window,
+    Ops.REDUCE: primitives.reduction,
+    Ops.GATHER: primitives.gather,
+    Ops.CONTIGUOUS: primitives.contiguous,
+    STOP: primitives.constant,
+    RULED: rules.ruled,
+    CONV: primitives.convolution,
+    ERF: primitives.error_function,
+    PICK: primitives.pick,
+    PLACE: primitives.place,
+}
+"""For every operation through which gradients flow.
+
+Through integers, bools, comparisons, bits and BITCAST none does.
+"""
+
+
+def between(root: Node, wanted: set[Node]) -> list[Node]:
+    """Return the nodes between the root and the wanted ones, users before sources.
+
+    Nothing else needs a gradient.
+    """
+    reaches: dict[Node, bool] = {}
+    order: list[Node] = []
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        if node in reaches:
+            stack.pop()
+            continue
+        under = sources(node)
+        waiting = [s for s in under if s not in reaches]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        reaches[node] = node in wanted or any(reaches[s] for s in under)
+        if reaches[node]:
+            order.append(node)
+    order.reverse()
+    return order
+
+
+def sources(node: Node) -> list[Node]:
+    """Return the sources of a node through which gradients flow.
+
+    Floats, under an operation that has a rule and is not constant; not the values that a rule stands for.
+    """
+    e = node[0]
+    if e.op is STOP or e.op not in RULES:
+        return []
+    first = 1 if e.op is RULED else 0
+    return [s for s in (inside(node, i) for i in range(first, len(e.src))) if s[0].dtype.is_float]
+
+
+def _vjp(like: Tensor, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node | None]:
+    """Return the gradient of each wanted node, given the gradient of the root.
+
+    All over the same abstract leaves.
+    """
+    gradients_of: dict[Node, Tensor] = {root: make(like, seed)}
+    for node in between(root, set(wanted)):
+        g = gradients_of.get(node)
+        e = node[0]
+        if g is None or not e.src or e.op not in RULES:
+            continue
+        given = [inside(node, i) for i in range(len(e.src))]
+        flowing = sources(node)
+        if not flowing:
+            continue
+        found = RULES[e.op](g, make(like, node), tuple([make(like, s) for s in given]))
+        for source, part in zip(given, found, strict=True):
+            if part is not None and source in flowing:
+                before = gradients_of.get(source)
+                gradients_of[source] = part if before is None else before + part
+    results = [gradients_of.get(w) for w in wanted]
+    return [None if r is None else (r.expr, r.leaves) for r in results]
+
+
+def gradient(self: Tensor, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:
+    """Return the gradient of self, a float scalar, with respect to each target.
+
+    With `gradient`, the gradient of self, self may have any shape. Targets are tensors that self was
+    computed from, pending or realized. Raises `UsageError` when self does not depend on one of them.
+    """
+    for t in targets:
+        tensor(t, "gradient, targets", self)
+    found = gradients_or_none(self, targets, gradient)
+    for i, (g, t) in enumerate(zip(found, targets, strict=True)):
+        if g is None:
+            raise UsageError(
+                f"gradient: target {i} ({t!r}) is not part of what {self!r} was computed from\n"
+                "hint: a tensor realized in between is a fresh start: keep it pending, or name it; a "
+                "target wants requires_grad before what leads to it is moved, or its value asked for"
+            )
+    return [g for g in found if g is not None]
+
+
+def gradients_or_none(
+    self: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None
+) -> list[Tensor | None]:
+    """Return the gradient for each target, None where self does not depend on it."""
+    if not self.expr.dtype.is_float:
+        raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}; cast it with .float()")
+    if seed is not None:
+        tensor(seed, "gradient=", self)
+    if seed is None and self.expr.shape != ():
+        raise UsageError(
+            f"the gradient of a tensor of shape {self.expr.shape} wants gradient=..., of that shape\n"
+            "hint: sum() it first"
+        )
+    if seed is not None and (seed.expr.shape != self.expr.shape or seed.expr.dtype is not self.expr.dtype):
+        raise UsageError(
+            f"gradient= must be {self.expr.dtype.name}{list(self.expr.shape)} as self, "
+            f"saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
+        )
+    with LOCK:  # as many tensors are looked at, and what is found is kept for all
+        moved = behind(self.leaves)
+        return _across(self, targets, seed, moved) if moved else _gradients(self, targets, seed)
+
+
+def _across(
+    self: Tensor, targets: Sequence[Tensor], seed: Tensor | None, moved: list[Leaf]
+) -> list[Tensor | None]:
+    """Differentiate one device's graph after the other.
+
+    Leaves that were moved pass their gradients on when all of these are known: what a leaf came from is older
+    than the leaf, so the youngest is next.
+    """
+    found: list[Tensor | None] = [None] * len(targets)
+    waiting: dict[Leaf, Tensor] = {}
+    useful = _leading(moved, targets)
+    root, start = self, seed
+    while True:
+        here = [leaf for leaf in root.leaves if leaf in useful]
+        stands = [make(self, (leaf.origin.there, (leaf,))) for leaf in here]
+        new = _gradients(root, [*targets, *stands], start)
+        found = [_sum(a, b) for a, b in zip(found, new[: len(targets)], strict=True)]
+        for leaf, g in zip(here, new[len(targets) :], strict=True):
+            if g is not None and leaf.origin.spent:
+                raise UsageError(
+                    f"backward of {self!r}: it was computed from a {leaf.origin.there.dtype.name} tensor of "
+                    f"shape {leaf.origin.there.shape} whose backward has run and whose value was asked for: "
+                    "what that was computed from is gone\n"
+                    "hint: detach() it, or call backward once, on the sum"
+                )
+            total = _sum(waiting.get(leaf), g)
+            if total is not None:
+                waiting[leaf] = total
+        if not waiting:
+            return found
+        youngest = max(waiting, key=lambda leaf: leaf.origin.number)
+        origin = youngest.origin
+        root, start = make(self, (origin.expr, origin.leaves)), waiting.pop(youngest).to(origin.expr.device)
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
+
+
+def _leading(moved: list[Leaf], targets: Sequence[Tensor]) -> set[Leaf]:
+    """Return the moved leaves, given oldest first, that may have been computed from a target."""
+    useful: set[Leaf] = set()
+    for leaf in moved:
+        leaves = set(leaf.origin.leaves)
+        if (
+            leaf.origin.spent
+            or not useful.isdisjoint(leaves)
+            or any(t.leaves and leaves.issuperset(t.leaves) for t in targets)
+        ):
+            useful.add(leaf)
+    return useful
+
+
+def _gradients(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None) -> list[Tensor | None]:
+    for t in (self, *targets):
+        if t.epoch != EPOCH[0] and t.epoch:
+            refresh(t)
+    index: dict[Any, int] = {leaf: i for i, leaf in enumerate(self.leaves)}
+    if seed is not None:
+        seed.used = True
+    for leaf in seed.leaves if seed is not None else ():
+        index.setdefault(leaf, len(index))
+    wanted = [_place(t, index) for t in targets]
+    start = None if seed is None else (seed.expr, tuple([index[leaf] for leaf in seed.leaves]))
+    key = ("gradient", self.expr, len(self.leaves), start, *wanted)
+    found = TABLE.get(key)
+    if found is None:
+        root = (self.expr, tuple(range(len(self.leaves))))
+        first = start if start is not None else _one(self)
+        found = TABLE[key] = traced(_vjp, self, root, first, [w for w in wanted if w is not None])
+    real = tuple(index)
+    results = iter(found)
+    out: list[Tensor | None] = []
+    for w in wanted:
+        part = None if w is None else next(results)
+        found_one = None if part is None else make(self, (part[0], tuple([real[i] for i in part[1]])))
+        if found_one is not None and found_one.expr.op is PARAM:
+            found_one.recipe = Rebound(None, BORROWED)  # the leaf of another tensor
+        out.append(found_one)
+    return out
+
+
+def _place(t: Tensor, index: dict[Any, int]) -> Node | None:
+    """Return a target as a node over the root's leaves; None when it has leaves that the root lacks."""
+    if any(leaf not in index for leaf in t.leaves):
+        return None
+    return t.expr, tuple([index[leaf] for leaf in t.leaves])
+
+
+def _one(x: Tensor) -> Node:
+
+    one = constant(x, 1.0, x.expr.dtype, x.expr.shape)
+    return one.expr, one.leaves
+
+
+# -- backward ------------------------------------------------------------------------------------------
+@method
+def detach(self: Tensor) -> Tensor:
+    """Return the same value, constant to differentiation: no view (PyTorch shares the memory)."""
+    return apply(STOP, None, self)
+
+
+@method
+def carried(self: Tensor) -> Tensor:
+    """Return the same value as an expression of its own: computed anew, and differentiable."""
+    return ruled("beside", self, self) if self.expr.dtype.is_float else apply(STOP, None, self)
+
+
+def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
+    """Add the gradient of self to `.grad` of every tensor with requires_grad that it depends on; return self.
+
+    Its value may be asked for before (`item`, `numpy`, ...), but `realize()` is a fresh start: a realized
+    tensor no longer knows what it came from. It has let go of that, too, when its backward has run and its
+    value was asked for.
+    """
+    with LOCK:
+        _add_gradients(self, gradient)
+    return self
+
+
+def _add_gradients(self: Tensor, gradient: Tensor | None) -> None:
+    e = self.expr
+    moved = behind(self.leaves)
+    leaves = {*self.leaves, *[leaf for m in moved for leaf in m.origin.leaves]}
+    targets = [t for t in wanting() if leaves.issuperset(t.leaves)]
+    if e.op is PARAM and not moved and not any(t is self for t in targets):
+        raise UsageError(
+            f"backward of {self!r}: it is realized and no longer knows what it was computed from\n"
+            "hint: call backward() first, then realize(); item() and numpy() may come before"
+        )
+    found = gradients_or_none(self, targets, gradient)
+    if all(g is None for g in found):
+        raise UsageError(
+            f"backward of {self!r}: it depends on no tensor with requires_grad\n"
+            "hint: make one with requires_grad=True, or set it, before computing with it"
+        )
+    for t, g in zip(targets, found, strict=True):
+        if g is not None:
+            state = state_of(t)
+            state.value = g if state.value is None else state.value + g
+            state.of = weakref.ref(self)
+            state_of(state.value).past = Past.CUT
+    if e.op is not PARAM:
+        state_of(self).past = Past.SPENT
+    elif self.leaves[0].origin is not None and self.leaves[0].origin.looked:
+        self.leaves[0].origin = self.leaves[0].origin.after()

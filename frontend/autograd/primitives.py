@@ -1,0 +1,427 @@
+"""One rule for each primitive operation: from the gradient of its result to those of its sources.
+
+Every rule is called as `rule(g, out, sources)`: g is the gradient of `out`, in its shape and dtype. Rules
+use methods and primitives, so they can be differentiated themselves.
+"""
+
+# ruff: noqa: ARG001, PLR0917 - all rules have one signature
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from compiler.ir.ops import Ops
+from frontend.expr import CONV
+from frontend.ops.functions import cos, sin
+from frontend.ops.indexing import interleaved
+from frontend.ops.placing import placed
+from frontend.ops.reduce import fold
+from frontend.ops.sorting import inverse
+from frontend.ops.sources import constant as constant_of
+from frontend.ops.sources import convert, spread
+from frontend.primitives.gather_scatter import PICK
+from frontend.trace import apply
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+_FEW_PLACES: Final = 16
+"""In windows up to this size, gradients are added up place by place."""
+
+Sources = tuple["Tensor", ...]
+Gradients = tuple["Tensor | None", ...]
+
+
+def _number(like: Tensor, value: float) -> Tensor:
+    return constant_of(like, value, like.expr.dtype, like.expr.shape)
+
+
+def _mul(a: Tensor, b: Tensor) -> Tensor:
+    return apply(Ops.MUL, None, a, b)
+
+
+def _neg(a: Tensor) -> Tensor:
+    return apply(Ops.NEG, None, a)
+
+
+# -- elementwise ---------------------------------------------------------------------------------------
+def constant(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Through stopped values nothing flows."""
+    return (None,) * len(sources)
+
+
+def step(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Steps: 0 everywhere."""
+    return (_number(g, 0.0),)
+
+
+def neg(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """-x: -g."""
+    return (_neg(g),)
+
+
+def absolute(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """|x|: g with the sign of x; 0 at 0 and for NaN."""
+    x = sources[0]
+    zero = _number(x, 0.0)
+    below = apply(Ops.WHERE, None, apply(Ops.LT, None, x, zero), _neg(g), zero)
+    return (apply(Ops.WHERE, None, apply(Ops.LT, None, zero, x), g, below),)
+
+
+def reciprocal(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """1/x: -g / x²."""
+    return (_neg(_mul(g, _mul(out, out))),)
+
+
+def square_root(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Square root: g / (2 sqrt(x))."""
+    return (apply(Ops.DIV, None, g, _mul(out, _number(out, 2.0))),)
+
+
+def exponential(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Exponential: g exp(x)."""
+    return (_mul(g, out),)
+
+
+def exponential2(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """2^x: g 2^x ln 2."""
+    return (_mul(_mul(g, out), _number(out, math.log(2))),)
+
+
+def logarithm(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Natural logarithm: g / x."""
+    return (apply(Ops.DIV, None, g, sources[0]),)
+
+
+def logarithm2(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Logarithm to base 2: g / (x ln 2)."""
+    return (apply(Ops.DIV, None, g, _mul(sources[0], _number(out, math.log(2)))),)
+
+
+def exponential_minus_one(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """exp(x) - 1: g exp(x)."""
+    return (_mul(g, apply(Ops.ADD, None, out, _number(out, 1.0))),)
+
+
+def logarithm_of_one_more(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """log(1 + x): g / (1 + x)."""
+    return (apply(Ops.DIV, None, g, apply(Ops.ADD, None, sources[0], _number(out, 1.0))),)
+
+
+def sine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Sine: g cos x."""
+    return (_mul(g, cos(sources[0])),)
+
+
+def cosine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Cosine: -g sin x."""
+    return (_neg(_mul(g, sin(sources[0]))),)
+
+
+def hyperbolic_tangent(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Hyperbolic tangent: g (1 - tanh² x)."""
+    return (_mul(g, apply(Ops.SUB, None, _number(out, 1.0), _mul(out, out))),)
+
+
+def error_function(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Error function: g 2 exp(-x²) / sqrt(π)."""
+    bell = apply(Ops.EXP, None, _neg(_mul(sources[0], sources[0])))
+    return (_mul(g, _mul(bell, _number(out, 2 / math.sqrt(math.pi)))),)
+
+
+def cast(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """A cast between floats: g cast back."""
+    return (convert(g, sources[0].expr.dtype),)
+
+
+def add(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Sum: g, g."""
+    return g, g
+
+
+def subtract(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Difference: g, -g."""
+    return g, _neg(g)
+
+
+def multiply(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Product of a, b: g b, g a."""
+    a, b = sources
+    return _mul(g, b), _mul(g, a)
+
+
+def divide(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Quotient of a, b: g / b, -g out / b."""
+    b = sources[1]
+    return apply(Ops.DIV, None, g, b), _neg(apply(Ops.DIV, None, _mul(g, out), b))
+
+
+def power(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """A power x^y: g y x^(y-1), 0 where y is 0; g out ln x, 0 where x is 0 and y is not negative."""
+    x, y = sources
+    zero, one = _number(g, 0.0), _number(g, 1.0)
+    slope = _mul(g, _mul(y, apply(Ops.POW, None, x, apply(Ops.SUB, None, y, one))))
+    flat = apply(Ops.AND, None, apply(Ops.EQ, None, x, zero), _not_below(y, zero))
+    growth = _mul(g, _mul(out, apply(Ops.LOG, None, x)))
+    return (
+        apply(Ops.WHERE, None, apply(Ops.EQ, None, y, zero), zero, slope),
+        apply(Ops.WHERE, None, flat, zero, growth),
+    )
+
+
+def _not_below(a: Tensor, b: Tensor) -> Tensor:
+    return apply(Ops.OR, None, apply(Ops.LT, None, b, a), apply(Ops.EQ, None, a, b))
+
+
+def remainder(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Remainder of x by y: g, and -g times the whole quotient that was taken away."""
+    x, y = sources
+    taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, out), y))
+    return g, _neg(_mul(g, taken))
+
+
+def greater(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Greater or lesser of a, b: g to the one taken; half to each where equal; g to both beside a NaN."""
+    a, b = sources
+    zero, half = _number(g, 0.0), _mul(g, _number(g, 0.5))
+    tie = apply(Ops.EQ, None, a, b)
+
+    def share(low: Tensor, high: Tensor) -> Tensor:
+        lost = apply(Ops.LT, None, low, high)
+        return apply(Ops.WHERE, None, tie, half, apply(Ops.WHERE, None, lost, zero, g))
+
+    return (share(a, b), share(b, a)) if out.expr.op is Ops.MAX else (share(b, a), share(a, b))
+
+
+def select(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Choice: g where c held, and where it did not."""
+    zero, c = _number(g, 0.0), sources[0]
+    return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
+
+
+# -- movement ------------------------------------------------------------------------------------------
+def reshape(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Reshape: g in the old shape."""
+    return (apply(Ops.RESHAPE, sources[0].expr.shape, g),)
+
+
+def permute(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Permute: g with the order undone."""
+    order = out.expr.arg
+    return (apply(Ops.PERMUTE, tuple([order.index(i) for i in range(len(order))]), g),)
+
+
+def expand(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Expand: the sum of g over the repeated axes."""
+    old, new = sources[0].expr.shape, out.expr.shape
+    return (
+        fold(
+            Ops.ADD,
+            g,
+            tuple([i for i, (n, m) in enumerate(zip(old, new, strict=True)) if n != m]),
+            keepdim=True,
+        ),
+    )
+
+
+def pad(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Pad: the part of g that is no padding."""
+    shape = sources[0].expr.shape
+    return (
+        apply(Ops.SHRINK, tuple([(lo, lo + n) for (lo, _), n in zip(out.expr.arg, shape, strict=True)]), g),
+    )
+
+
+def shrink(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Shrink: g with zeros where something was cut."""
+    shape = sources[0].expr.shape
+    return (
+        apply(
+            Ops.PAD, tuple([(begin, n - end) for (begin, end), n in zip(out.expr.arg, shape, strict=True)]), g
+        ),
+    )
+
+
+def flip(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Flip: g flipped back."""
+    return (apply(Ops.FLIP, out.expr.arg, g),)
+
+
+def window(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Windows: each element's gradient is the sum over the windows that hold it.
+
+    Windows of one axis are undone one at a time, the last first. Windows that do not overlap lie side by
+    side: no sum at all. Others are added up: small ones as one shifted copy per place inside the window,
+    larger ones as a sum along diagonals.
+    """
+    axes, sizes, strides, dilations = out.expr.arg
+    shape = sources[0].expr.shape
+    for axis, size, stride, dilation in reversed(list(zip(axes, sizes, strides, dilations, strict=True))):
+        if stride >= size and dilation == 1:
+            g = _side_by_side(g, axis, size, stride, shape[axis])
+        else:
+            added = _overlapping if size <= _FEW_PLACES else _along_diagonals
+            g = added(g, axis, size, stride, dilation, shape[axis])
+    return (g,)
+
+
+def _side_by_side(g: Tensor, axis: int, size: int, stride: int, n: int) -> Tensor:
+    """Put the last axis, the places inside a window, next to `axis`, the windows.
+
+    Gaps between windows are zero.
+    """
+    rank = len(g.expr.shape) - 1
+    g = apply(Ops.PERMUTE, (*range(axis + 1), rank, *range(axis + 1, rank)), g)
+    g = apply(Ops.PAD, tuple([(0, stride - size) if i == axis + 1 else (0, 0) for i in range(rank + 1)]), g)
+    shape = g.expr.shape
+    count = shape[axis] * stride
+    g = apply(Ops.RESHAPE, (*shape[:axis], count, *shape[axis + 2 :]), g)
+    if count > n:
+        g = apply(Ops.SHRINK, tuple([(0, n if i == axis else m) for i, m in enumerate(g.expr.shape)]), g)
+    return apply(Ops.PAD, tuple([(0, n - min(n, count)) if i == axis else (0, 0) for i in range(rank)]), g)
+
+
+def _overlapping(g: Tensor, axis: int, size: int, stride: int, dilation: int, n: int) -> Tensor:
+    total: Tensor | None = None
+    shape = g.expr.shape
+    for place in range(size):
+        one = apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (place, place + 1)), g)
+        shifted = interleaved(apply(Ops.RESHAPE, shape[:-1], one), axis, stride, place * dilation, n)
+        total = shifted if total is None else apply(Ops.ADD, None, total, shifted)
+    assert total is not None  # a window has at least one place
+    return total
+
+
+def _along_diagonals(g: Tensor, axis: int, size: int, stride: int, dilation: int, n: int) -> Tensor:
+    """Add up g[i - w * dilation, w] over the places w: evenly spaced in the flat array of both axes."""
+    reach = (size - 1) * dilation
+    g = interleaved(g, axis, stride, reach, n + reach)
+    rank = len(g.expr.shape)
+    order = (*[i for i in range(rank) if i != axis and i != rank - 1], axis, rank - 1)
+    g = apply(Ops.PERMUTE, order, g)
+    before = g.expr.shape[:-2]
+    length = (n + reach) * size
+    flat = apply(Ops.RESHAPE, (*before, length), g)
+    flat = apply(Ops.SHRINK, (*[(0, m) for m in before], (size - 1, length)), flat)
+    diagonals = apply(Ops.WINDOW, ((rank - 2,), (size,), (size,), (dilation * size - 1,)), flat)
+    total = apply(Ops.REDUCE, (Ops.ADD, (rank - 1,)), diagonals)
+    return apply(Ops.PERMUTE, tuple([order.index(i) for i in range(rank - 1)]), total)
+
+
+# -- reductions, gather, convolution -------------------------------------------------------------------
+def reduction(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Reductions.
+
+    A sum hands g to every term; max and min share it among those that attain it; a product hands to each the
+    product of the others.
+    """
+    op, axes = out.expr.arg
+    x = sources[0]
+    shape = x.expr.shape
+    kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
+    wide = spread(apply(Ops.RESHAPE, kept, g), shape)
+    if op is Ops.ADD:
+        return (wide,)
+    result = spread(apply(Ops.RESHAPE, kept, out), shape)
+    if op is Ops.MUL:
+        return (_mul(wide, _product_of_others(x, axes)),)
+    hit = convert(apply(Ops.EQ, None, x, result), x.expr.dtype)
+    count = spread(fold(Ops.ADD, hit, axes, keepdim=True), shape)
+    return (apply(Ops.DIV, None, _mul(wide, hit), count),)
+
+
+def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+    """For each element the product of all others over the axes, also where some are zero, infinite or NaN.
+
+    These are counted; the product of the rest, and of the signs of infinities, is divided by each element.
+    """
+    shape = x.expr.shape
+    zero, one, infinite = _number(x, 0.0), _number(x, 1.0), _number(x, math.inf)
+    is_zero = apply(Ops.EQ, None, x, zero)
+    is_infinite = apply(Ops.EQ, None, apply(Ops.ABS, None, x), infinite)
+    is_undefined = apply(Ops.NE, None, x, x)
+    sign = apply(Ops.WHERE, None, apply(Ops.LT, None, x, zero), _neg(one), one)
+    safe = apply(Ops.WHERE, None, is_infinite, sign, x)
+    safe = apply(Ops.WHERE, None, apply(Ops.OR, None, is_zero, is_undefined), one, safe)
+    product = spread(fold(Ops.MUL, safe, axes, keepdim=True), shape)
+    without = apply(Ops.DIV, None, product, safe)
+
+    def others(hit: Tensor, factor: Tensor) -> Tensor:
+        """Return the factor where another element is hit, else 1."""
+        count = convert(hit, x.expr.dtype)
+        every = spread(fold(Ops.ADD, count, axes, keepdim=True), shape)
+        alone = apply(Ops.EQ, None, every, count)
+        return apply(Ops.WHERE, None, alone, one, factor)
+
+    factors = _mul(others(is_zero, zero), others(is_infinite, infinite))
+    return _mul(without, _mul(factors, others(is_undefined, _number(x, math.nan))))
+
+
+def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Gather: g added up where it was read."""
+    x, indices = sources
+    axis = out.expr.arg
+    shape, count = x.expr.shape, math.prod(indices.expr.shape)
+    before, after = shape[:axis], shape[axis + 1 :]
+    values = apply(Ops.RESHAPE, (*before, count, *after), g)
+    index = apply(Ops.RESHAPE, ((1,) * len(before)) + (count,) + (1,) * len(after), indices)
+    return placed(values, index, axis, shape[axis]), None
+
+
+def pick(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Elements along an axis: g added up where they were read; picked where the index is a permutation."""
+    x, index = sources
+    axis, permutes = out.expr.arg
+    if permutes:
+        return apply(PICK, (axis, True), g, inverse(index, axis)), None
+    return placed(g, index, axis, x.expr.shape[axis]), None
+
+
+def place(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Values added up along an axis: g, read where each was added."""
+    return apply(PICK, (out.expr.arg[0], False), g, sources[1]), *(None,) * (len(sources) - 1)
+
+
+def contiguous(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Contiguous: g."""
+    return (g,)
+
+
+def convolution(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Convolution: of g with the weight turned around for x; of windows of x with g for the weight."""
+    x, weight = sources
+    strides, dilations, groups = out.expr.arg
+    return _for_input(g, x, weight, strides, dilations, groups), _for_weight(
+        g, x, weight, strides, dilations, groups
+    )
+
+
+def _for_input(
+    g: Tensor, x: Tensor, weight: Tensor, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
+) -> Tensor:
+    outputs, inner, *kernel = weight.expr.shape
+    rank, each = len(kernel), outputs // groups
+    w = apply(Ops.RESHAPE, (groups, each, inner, *kernel), weight)
+    w = apply(Ops.PERMUTE, (0, 2, 1, *range(3, 3 + rank)), w)
+    w = apply(Ops.RESHAPE, (groups * inner, each, *kernel), w)
+    w = apply(Ops.FLIP, tuple([i + 2 for i, k in enumerate(kernel) if k > 1]), w)
+    for i in range(rank):
+        reach = (kernel[i] - 1) * dilations[i]
+        # the window that starts at the first element of x ends `reach` further on
+        g = interleaved(g, 2 + i, strides[i], reach, x.expr.shape[2 + i] + reach)
+    return apply(CONV, ((1,) * rank, dilations, groups), g, w)
+
+
+def _for_weight(
+    g: Tensor, x: Tensor, weight: Tensor, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
+) -> Tensor:
+    outputs, inner, *kernel = weight.expr.shape
+    rank, each = len(kernel), outputs // groups
+    batch, _, *places = g.expr.shape
+    windows = apply(Ops.WINDOW, (tuple(range(2, 2 + rank)), tuple(kernel), strides, dilations), x)
+    whole = (batch, groups, each, inner, *places, *kernel)
+    a = apply(Ops.EXPAND, whole, apply(Ops.RESHAPE, (batch, groups, 1, inner, *places, *kernel), windows))
+    b = apply(Ops.EXPAND, whole, apply(Ops.RESHAPE, (batch, groups, each, 1, *places, *(1,) * rank), g))
+    total = apply(Ops.REDUCE, (Ops.ADD, (0, *range(4, 4 + rank))), _mul(a, b))
+    return apply(Ops.RESHAPE, weight.expr.shape, total)

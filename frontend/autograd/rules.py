@@ -1,0 +1,308 @@
+"""Gradients of functions that have a rule of their own: what a RULED expression names (`ops.sources.ruled`).
+
+The gradient of a function is not always that of the operations its values are made of: these may overflow
+on the way, divide 0 by 0, or meet at a kink from the wrong side. At kinks, edges and special values a rule
+gives what PyTorch gives; `tests/frontend/test_gradients_of_pytorch.py` compares them with recorded data.
+
+Every rule is called as `rule(g, out, sources, about)`: g is the gradient of `out`, in its shape and dtype,
+`sources` are what `ruled` was given. Rules use methods and primitives, so they can be differentiated.
+"""
+
+# ruff: noqa: ARG001, D403 - all rules have one signature, and their docstrings are formulas
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from compiler.ir.ops import Ops
+from frontend.ops.activation import gate, gate_rest, sigmoid
+from frontend.ops.division import floordiv
+from frontend.ops.functions import abs as absolute
+from frontend.ops.functions import exp, log, log1p, sign
+from frontend.ops.powers import pow as power
+from frontend.ops.reduce import fold, mean
+from frontend.ops.sources import constant, coordinate, spread
+from frontend.trace import apply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frontend.tensor import Tensor
+
+Sources = tuple["Tensor", ...]
+About = tuple[Any, ...]
+Gradients = tuple["Tensor | None", ...]
+
+
+def ruled(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+    """Values with a rule: what the rule gives for the other sources."""
+    name, *about = out.expr.arg
+    return None, *RULES[name](g, out, sources[1:], tuple(about))
+
+
+def _number(like: Tensor, value: float) -> Tensor:
+    return constant(like, value, like.expr.dtype, like.expr.shape)
+
+
+def _where(c: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return apply(Ops.WHERE, None, c, a, b)
+
+
+def _binary(op: str, a: Tensor, b: Tensor | float) -> Tensor:
+    return apply(op, None, a, _number(a, b) if isinstance(b, (int, float)) else b)
+
+
+def _mul(a: Tensor, b: Tensor | float) -> Tensor:
+    return _binary(Ops.MUL, a, b)
+
+
+def _within(low: Tensor | float, x: Tensor, high: Tensor | float) -> Tensor:
+    """Return low < x < high, as bool; false for NaN."""
+    bounds = [_number(x, b) if isinstance(b, (int, float)) else b for b in (low, high)]
+    return _binary(Ops.AND, _binary(Ops.LT, bounds[0], x), _binary(Ops.LT, x, bounds[1]))
+
+
+def zero(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """Steps: 0 for every source."""
+    return tuple([constant(s, 0.0, s.expr.dtype, s.expr.shape) for s in sources])
+
+
+def beside(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """A value beside others of which it has nothing: g, and 0 for the others."""
+    return g, *zero(g, out, sources[1:], about)
+
+
+# -- kinks ---------------------------------------------------------------------------------------------
+def relu(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """max(x, 0): g where x > 0 or NaN; 0 at 0."""
+    return (_where(_binary(Ops.EQ, out, 0.0), _number(g, 0.0), g),)
+
+
+def clip(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """x limited to bounds: g to x on the bounds and between them, else to the bound that was taken.
+
+    `about` says which of low and high there are. Where low is above high, all goes to high. NaN gets none.
+    """
+    x, *bounds = sources
+    zero = _number(g, 0.0)
+    low, high = about
+    if low and high:
+        apart = _binary(Ops.LT, bounds[1], bounds[0])
+        inside = _binary(Ops.AND, _binary(Ops.EQ, x, out), apply(Ops.NOT, None, apart))
+        below = _binary(Ops.AND, _binary(Ops.LT, x, bounds[0]), _binary(Ops.LT, bounds[0], bounds[1]))
+        above = _binary(Ops.OR, _binary(Ops.LT, bounds[1], x), apart)
+        return _where(inside, g, zero), _where(below, g, zero), _where(above, g, zero)
+    beyond = _binary(Ops.LT, x, bounds[0]) if low else _binary(Ops.LT, bounds[0], x)
+    return _where(_binary(Ops.EQ, x, out), g, zero), _where(beyond, g, zero)
+
+
+def hardtanh(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """x limited to low..high, numbers: g strictly between; 0 on the bounds and for NaN."""
+    return (_where(_within(about[0], sources[0], about[1]), g, _number(g, 0.0)),)
+
+
+def hardsigmoid(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """x / 6 + 1/2 limited to 0..1: g / 6 where -3 < x < 3, else 0."""
+    return (_where(_within(-3.0, sources[0], 3.0), _mul(g, 1 / 6), _number(g, 0.0)),)
+
+
+def hardswish(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """x relu6(x + 3) / 6: 0 up to -3, g (x / 3 + 1/2) below 3, g from there on."""
+    x = sources[0]
+    slope = _mul(g, _binary(Ops.ADD, _mul(x, 1 / 3), 0.5))
+    low = _binary(Ops.LT, _number(x, -3.0), x)
+    least = _where(_binary(Ops.OR, low, _binary(Ops.NE, x, x)), slope, _number(g, 0.0))
+    high = _binary(Ops.OR, _binary(Ops.LT, _number(x, 3.0), x), _binary(Ops.EQ, x, 3.0))
+    return (_where(high, g, least),)
+
+
+def leaky_relu(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """x where x > 0, else slope x: g, or slope g; the slope at 0 and for NaN."""
+    return (_where(_binary(Ops.LT, _number(g, 0.0), sources[0]), g, _mul(g, about[0])),)
+
+
+def elu(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """x where x > 0, else alpha (exp(x) - 1): g, or g alpha exp(x)."""
+    x = sources[0]
+    zero = _number(x, 0.0)
+    slope = _mul(exp(_binary(Ops.MIN, x, zero)), about[0])
+    return (_where(_binary(Ops.LT, zero, x), g, _mul(g, slope)),)
+
+
+# -- smooth functions ----------------------------------------------------------------------------------
+def of_sigmoid(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """Logistic function s(x): g s(x) s(-x), which keeps its digits where s(x) is near 1."""
+    return (_mul(g, _mul(out, sigmoid(apply(Ops.NEG, None, sources[0])))),)
+
+
+def softplus(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """log(1 + exp(x)): g s(x)."""
+    return (_mul(g, sigmoid(sources[0])),)
+
+
+def logsigmoid(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """log(s(x)): g s(-x)."""
+    return (_mul(g, sigmoid(apply(Ops.NEG, None, sources[0]))),)
+
+
+def of_gate(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """t(x) = tanh(softplus(x)): g (1 - t²) s(x), with 1 - t computed apart; its negation for 1 - t(x)."""
+    x = sources[0]
+    whole = _mul(gate_rest(x), _binary(Ops.ADD, gate(x), 1.0))
+    found = _mul(g, _mul(whole, sigmoid(x)))
+    return (apply(Ops.NEG, None, found) if about[0] else found,)
+
+
+def root(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """Square root of a spread: g / (2 sqrt(x)), but 0 where that is 0, as all values are equal there."""
+    none = _binary(Ops.EQ, out, 0.0)
+    slope = apply(Ops.DIV, None, g, _mul(out, 2.0))
+    return (_where(none, _number(g, 0.0), slope),)
+
+
+# -- powers and remainders --------------------------------------------------------------------------------
+def root_power(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """x ** 0.5, x ** -0.5: g / 2 x ** -0.5, -g / 2 (x ** -0.5) ** 3."""
+    if about[0] > 0:
+        return (_mul(g, _mul(power(sources[0], -0.5), 0.5)),)
+    return (_mul(g, _mul(_mul(out, _mul(out, out)), -0.5)),)
+
+
+def remainder(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """x % y: g, and -g floor(x / y)."""
+    return g, apply(Ops.NEG, None, _mul(g, floordiv(*sources)))
+
+
+def lerp(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """x + (end - x) w: g (1 - w), g w, g (end - x)."""
+    x, end, weight = sources
+    rest = apply(Ops.SUB, None, _number(g, 1.0), weight)
+    return _mul(g, rest), _mul(g, weight), _mul(g, apply(Ops.SUB, None, end, x))
+
+
+# -- reductions ----------------------------------------------------------------------------------------
+def first_extreme(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """Greatest or least over axes: g to the first element that attains it, in row-major order.
+
+    `about` is the axes, and whether the last NaN gets g where there are several, instead of the first. A
+    second source, of bools, says which elements count.
+    """
+    axes, last_nan = about
+    x = sources[0]
+    shape = x.expr.shape
+    kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
+    best = spread(apply(Ops.RESHAPE, kept, out), shape)
+    place, count = _place(x, axes)
+    undefined = apply(Ops.NE, None, x, x)
+    hit = apply(Ops.OR, None, apply(Ops.EQ, None, x, best), undefined)
+    hit = apply(Ops.AND, None, hit, sources[1]) if len(sources) > 1 else hit
+    ahead = apply(Ops.SUB, None, constant(x, count, place.expr.dtype, shape), place)
+    if last_nan:
+        ahead = _where(undefined, apply(Ops.ADD, None, place, constant(x, 1, place.expr.dtype, shape)), ahead)
+    score = _where(hit, ahead, constant(x, 0, place.expr.dtype, shape))
+    top = spread(fold(Ops.MAX, score, axes, keepdim=True), shape)
+    chosen = apply(Ops.AND, None, hit, apply(Ops.EQ, None, score, top))
+    wide = spread(apply(Ops.RESHAPE, kept, g), shape)
+    return _where(chosen, wide, _number(wide, 0.0)), *(None,) * (len(sources) - 1)
+
+
+def _place(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, int]:
+    """Return each element's place among those of its reduction, row-major, and how many these are."""
+    shape = x.expr.shape
+    place, count = coordinate(x, shape, axes[-1]), shape[axes[-1]]
+    for a in reversed(axes[:-1]):
+        more = coordinate(x, shape, a)
+        step = constant(x, count, more.expr.dtype, shape)
+        place = apply(Ops.ADD, None, apply(Ops.MUL, None, more, step), place)
+        count *= shape[a]
+    return place, count
+
+
+def every_extreme(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """Greatest or least of all: g shared evenly among those that attain it, among the NaNs if any."""
+    x = sources[0]
+    shape = x.expr.shape
+    axes = tuple(range(len(shape)))
+    best = spread(out, shape)
+    hit = apply(Ops.OR, None, apply(Ops.EQ, None, x, best), apply(Ops.NE, None, x, x))
+    share = _where(hit, _number(x, 1.0), _number(x, 0.0))
+    count = spread(fold(Ops.ADD, share, axes, keepdim=True), shape)
+    return (_where(hit, apply(Ops.DIV, None, spread(g, shape), count), _number(x, 0.0)),)
+
+
+def variance(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """Squared distances from the mean, added up over axes, by a count: 2 g / count times each distance.
+
+    Nothing comes through the mean, as distances add up to 0.
+    """
+    axes, count = about
+    x = sources[0]
+    distance = apply(Ops.SUB, None, x, spread(mean(x, axes, keepdim=True), x.expr.shape))
+    shape = x.expr.shape
+    kept = tuple([1 if i in axes else n for i, n in enumerate(shape)])
+    wide = spread(apply(Ops.RESHAPE, kept, g), shape)
+    return (_mul(_mul(wide, 2.0 / count if count else math.inf), distance),)
+
+
+def of_norm(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """p-norm along axes that keep size 1: g sign(x) (|x| / norm) ** (p - 1); 0 where the norm is 0."""
+    p = about[0]
+    x = sources[0]
+    shape = x.expr.shape
+    wide, norm = spread(g, shape), spread(out, shape)
+    zero = _number(x, 0.0)
+    empty = apply(Ops.EQ, None, norm, zero)
+    if p == 1:
+        return (_mul(wide, sign(x)),)
+    if p == 2:
+        return (_mul(x, _where(empty, zero, apply(Ops.DIV, None, wide, norm))),)
+    if p < 1:
+        empty = apply(Ops.OR, None, empty, apply(Ops.EQ, None, x, zero))
+    slope = apply(Ops.DIV, None, power(absolute(x), p - 1.0), power(norm, p - 1.0))
+    return (_where(empty, zero, _mul(wide, _mul(sign(x), slope))),)
+
+
+# -- losses --------------------------------------------------------------------------------------------
+def cross_entropy_of_two(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """-t log(x) - (1 - t) log(1 - x): g (x - t) / max(x (1 - x), 1e-12); g log((1 - x) / x)."""
+    x, t = sources
+    rest = apply(Ops.SUB, None, _number(x, 1.0), x)
+    divisor = _binary(Ops.MAX, _mul(rest, x), 1e-12)
+    odds = apply(Ops.SUB, None, log1p(apply(Ops.NEG, None, x)), log(x))
+    return apply(Ops.DIV, None, _mul(g, apply(Ops.SUB, None, x, t)), divisor), _mul(g, odds)
+
+
+def cross_entropy_of_logits(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+    """-t log(s(x)) - (1 - t) log(s(-x)): g ((1 - t) s(x) - t s(-x)), exact where t is 0 or 1; -g x."""
+    x, t = sources
+    up, down = sigmoid(x), sigmoid(apply(Ops.NEG, None, x))
+    slope = apply(Ops.SUB, None, _mul(apply(Ops.SUB, None, _number(t, 1.0), t), up), _mul(t, down))
+    return _mul(g, slope), apply(Ops.NEG, None, _mul(g, x))
+
+
+RULES: Final[dict[str, Callable[[Tensor, Tensor, Sources, About], Gradients]]] = {
+    "zero": zero,
+    "beside": beside,
+    "relu": relu,
+    "clip": clip,
+    "hardtanh": hardtanh,
+    "hardsigmoid": hardsigmoid,
+    "hardswish": hardswish,
+    "leaky_relu": leaky_relu,
+    "elu": elu,
+    "sigmoid": of_sigmoid,
+    "softplus": softplus,
+    "logsigmoid": logsigmoid,
+    "gate": of_gate,
+    "root": root,
+    "root_power": root_power,
+    "remainder": remainder,
+    "lerp": lerp,
+    "first_extreme": first_extreme,
+    "every_extreme": every_extreme,
+    "variance": variance,
+    "norm": of_norm,
+    "cross_entropy_of_two": cross_entropy_of_two,
+    "cross_entropy_of_logits": cross_entropy_of_logits,
+}

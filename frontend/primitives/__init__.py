@@ -1,0 +1,1 @@
+"""Operations of the frontend's own, which the compiler's primitives make up: each with its gradient."""

@@ -1,0 +1,161 @@
+"""LIMIT: integers of which each must lie in a range, or not be 0, and what checks that.
+
+LIMIT src=(x) arg=Limit is x itself; the compiler never sees it (`frontend.expr`), so it costs nothing. What
+the host knows is refused at once: constants, and what `Leaf.known` says of data that came from lists and
+arrays. What only the device knows is checked where validation is on (`HCQ_VALIDATE=1`): before a launch,
+every LIMIT behind it is computed and looked at. Without validation an index outside reads 0 and is written
+nowhere, and an integer divided by 0 gives 0. A replay of a captured function is not checked; its capture is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from compiler.ir.ops import Ops
+from frontend.expr import LIMIT, PARAM, Expr, Leaves, Part, constant_of, inside, join, source_expr
+from frontend.storage import unpack
+from frontend.trace import apply
+from hcq.errors import UsageError, UsageIndexError, UsageZeroDivisionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from compiler.dtype import DType
+    from frontend.tensor import Tensor
+
+_SAME_VALUES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.FLIP, Ops.CONTIGUOUS, LIMIT})
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """What is asked of each element of an integer tensor: low <= element < high."""
+
+    what: str
+    """The operation and its axis, for the message."""
+    low: int
+    high: int
+    besides: int | None = None
+    """A value that is taken, too."""
+
+    def takes(self, value: int) -> bool:
+        """Whether an element may have a value."""
+        return self.low <= value < self.high or value == self.besides
+
+    def error(self, value: int) -> UsageError:
+        """Return what is raised for an element."""
+        return UsageIndexError(f"{self.what}: index {value} is outside the {self.high} elements there")
+
+
+@dataclass(frozen=True, slots=True)
+class Divisor:
+    """What is asked of each element of an integer divisor: not to be 0."""
+
+    what: str
+
+    def takes(self, value: int) -> bool:
+        """Whether an element may have a value."""
+        return value != 0
+
+    def error(self, value: int) -> UsageError:
+        """Return what is raised for an element."""
+        return UsageZeroDivisionError(
+            f"{self.what}: an integer divisor is {value}\n"
+            "hint: floats give inf or nan; or replace it with where()"
+        )
+
+
+Demand = Limit | Divisor
+
+
+# -- what the host knows --------------------------------------------------------------------------------
+def limited(x: Tensor, demand: Demand) -> Tensor:
+    """Return x, of which each element must be what is asked; for use inside traced methods."""
+    value = constant_of(x.expr)
+    if value is None:
+        return apply(LIMIT, demand, x)
+    if 0 not in x.expr.shape and not demand.takes(value):
+        raise demand.error(value)
+    return x
+
+
+def refuse_known(x: Any, demand: Demand) -> None:
+    """Raise when the host knows that an element of a tensor is not what is asked: it waits for nothing."""
+    e = x.expr
+    leaves = x.leaves
+    while e.op in _SAME_VALUES or (
+        e.op is Ops.CAST and e.src[0].dtype.is_int and _holds(e.dtype, e.src[0].dtype)
+    ):
+        if e.op is Ops.EXPAND and 0 in e.shape:
+            return
+        e, leaves = inside((e, leaves))
+    if e.op is not PARAM:
+        return
+    known = getattr(leaves[0], "known", None)  # the leaves of a stand-in are numbers
+    for value in known or ():
+        if not demand.takes(value):
+            raise demand.error(value)
+
+
+def _holds(wide: DType, dtype: DType) -> bool:
+    return wide.is_int and wide.min <= dtype.min and dtype.max <= wide.max
+
+
+# -- what the device knows ------------------------------------------------------------------------------
+class Checks:
+    """All limits behind one launch."""
+
+    __slots__ = ("nodes",)
+
+    def __init__(self, nodes: list[tuple[Expr, tuple[int, ...]]]) -> None:
+        self.nodes = nodes
+
+    def verify(self, leaves: Leaves, value: Callable[[Expr, Leaves], memoryview]) -> None:
+        """Compute every limited tensor over real leaves; raise for the first element that is refused."""
+        for e, numbers in self.nodes:
+            outside, order = _outside(e)
+            own = tuple([leaves[i] for i in numbers])
+            if not value(outside, tuple([own[i] for i in order]))[0]:
+                continue
+            x, inner = inside((e, own))
+            wrong = next(v for v in unpack(value(x, inner), x.dtype) if not e.arg.takes(v))
+            raise e.arg.error(wrong)
+
+
+def limits_of(parts: Sequence[tuple[Expr, tuple[int, ...]]]) -> Checks | None:
+    """Return the checks of some expressions over joint leaves; None where nothing is limited."""
+    seen: set[tuple[Expr, tuple[int, ...]]] = set()
+    found: list[tuple[Expr, tuple[int, ...]]] = []
+    stack = list(parts)
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        e, leaves = node
+        if e.op is LIMIT and 0 not in e.shape:
+            found.append(node)
+        stack += [(s, tuple([leaves[i] for i in m])) for s, m in zip(e.src, e.maps, strict=True)]
+    return Checks(found) if found else None
+
+
+def _outside(e: Expr) -> Part:
+    """Return whether some element of a LIMIT's source is refused, over numbers of the LIMIT's leaves."""
+    x = inside((e, tuple(range(e.n))))
+    shape, dtype, demand = e.shape, e.dtype, e.arg
+
+    def number(value: int) -> Part:
+        scalar = join(Ops.RESHAPE, (1,) * len(shape), (source_expr(Ops.CONST, value, dtype, e.device), ()))
+        return join(Ops.EXPAND, shape, scalar)
+
+    if isinstance(demand, Divisor):
+        bad = join(Ops.EQ, None, x, number(0))
+    else:
+        bad = join(Ops.NE, None, x, x)
+        if demand.low > dtype.min:
+            bad = join(Ops.OR, None, bad, join(Ops.LT, None, x, number(demand.low)))
+        if demand.high <= dtype.max:
+            bad = join(Ops.OR, None, bad, join(Ops.LT, None, number(demand.high - 1), x))
+        if demand.besides is not None and dtype.min <= demand.besides <= dtype.max:
+            bad = join(Ops.AND, None, bad, join(Ops.NE, None, x, number(demand.besides)))
+    return join(Ops.REDUCE, (Ops.MAX, tuple(range(len(shape)))), bad)

@@ -1,0 +1,404 @@
+"""How a tensor method becomes one dictionary lookup.
+
+A method is traced once for each structure of its arguments: their expressions, which of their leaves
+coincide, and the other arguments. Traced means: called on *abstract* tensors, whose leaves are plain
+numbers. What comes back, an expression and an order of leaves, is kept; from then on the method is a
+lookup. Traces nest, so `softmax` is one lookup and so is the `exp` inside it.
+
+`method` wraps functions of one tensor and other arguments, `operator` those of two tensors (or a tensor
+and a number), `composite` any mixture. They keep the *recipe* of each result, the function and its
+arguments: when a tensor that others were built from is realized, those others are rebuilt from their
+recipes at their own realize (`refresh`), so that nothing is computed twice.
+
+Numbers: a constant is part of the structure. A number that keeps changing at one place (an operator on
+one structure, outside traces) would make a structure, and a kernel, per value; from the fifth value on it
+is passed in a one-element buffer instead.
+
+Threads: a tensor's expression and leaves belong together, and another thread may realize it at any call.
+So whatever reads both reads them in one go, no call in between (Python changes threads at calls and at the
+ends of loops only); whatever gives a tensor others does it with `become`, or as carefully.
+"""
+
+from __future__ import annotations
+
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
+
+from frontend.arg_aliases import SAME, spelled_out
+from frontend.expr import TABLE, Expr, Leaves, Part, join, merge
+from frontend.parameters import fitted
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frontend.tensor import Tensor
+
+P = ParamSpec("P")
+_new = object.__new__
+
+EPOCH: Final = [1]
+"""Grows whenever a tensor that others were built from is realized."""
+CONSTANT_LIMIT: Final = 4
+"""Values of a number at one place that become part of the structure."""
+PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
+"""Numbers that always become part of the structure."""
+_depth: Final = [0]
+"""How many traces are under way: inside one, every number is part of the structure."""
+BORROWED: Final = -1
+
+
+class Rebound:
+    """The recipe of a tensor that was assigned to: it is never rebuilt, nor is what was built from it.
+
+    `home` is the memory that the pending value will be stored to, a `frontend.storage.Home`, and `version`
+    which version of its contents the tensor had; None when nothing is pending. BORROWED stands for the
+    version of memory that belongs to another tensor of the same value: an assign does not store there.
+    """
+
+    __slots__ = ("home", "version")
+
+    def __init__(self, home: Any, version: int = 0) -> None:
+        self.home = home
+        self.version = version
+
+
+def make(like: Tensor, part: Part) -> Tensor:
+    """Return a tensor of the same class as `like`, without a recipe."""
+    t = _new(like.__class__)
+    t.expr, t.leaves = part
+    t.recipe = None
+    t.used = False
+    t.epoch = EPOCH[0]
+    return t
+
+
+def become(t: Tensor, expr: Expr, leaves: Leaves) -> None:
+    """Give a tensor another expression and other leaves; other threads see both or neither."""
+    before = t.expr, t.leaves  # kept until both are set: letting go of them may run code
+    try:
+        t.expr = expr
+        t.leaves = leaves
+    except BaseException:  # interrupted between the two
+        t.expr, t.leaves = expr, leaves
+        raise
+    del before
+
+
+def same(x: Tensor) -> Tensor:
+    """Return x: the recipe of a tensor that has the value, and the memory, of another."""
+    return x
+
+
+def apply(op: str, arg: Any, *sources: Tensor) -> Tensor:
+    """Return the primitive `op` of tensors whose shapes and dtypes already agree.
+
+    For use inside traced methods.
+    """
+    for s in sources:
+        s.used = True
+    return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
+
+
+def abstract(like: Tensor, expr: Expr, leaves: Leaves) -> Tensor:
+    """Return a tensor for use inside a trace: of no epoch, its leaves are numbers."""
+    t = _new(like.__class__)
+    t.expr = expr
+    t.leaves = leaves
+    t.recipe = None
+    t.used = False
+    t.epoch = 0
+    return t
+
+
+def traced(fn: Callable[..., Any], *args: Any, **names: Any) -> Any:
+    """Call a function on abstract tensors."""
+    _depth[0] += 1
+    try:
+        return fn(*args, **names)
+    finally:
+        _depth[0] -= 1
+
+
+def _static(value: Any) -> Any:
+    """Return what stands for a static argument in a key.
+
+    1, 1.0 and True are different, so are 0.0 and -0.0.
+    """
+    cls = value.__class__
+    if cls is float or cls is bool or cls is complex:
+        return (cls, repr(value))
+    return value
+
+
+def _finish(result: Tensor, leaves: Leaves, key: Any) -> tuple[Expr, Leaves]:
+    """Return a traced result over the real leaves, and keep it for the next time."""
+    order = result.leaves
+    if order == tuple(range(len(leaves))):
+        if key is not None:
+            TABLE[key] = result.expr
+        return result.expr, leaves
+    if key is not None and all(i.__class__ is int for i in order):
+        TABLE[key] = (result.expr, order)
+    return result.expr, tuple([leaves[i] if i.__class__ is int else i for i in order])
+
+
+def _result(like: Tensor, expr: Expr, leaves: Leaves, recipe: tuple[Any, ...], epoch: int) -> Tensor:
+    t = _new(like.__class__)
+    t.expr = expr
+    t.leaves = leaves
+    t.recipe = recipe
+    t.used = False
+    t.epoch = epoch
+    return t
+
+
+def method(
+    fn: Callable[Concatenate[Tensor, P], Tensor], shared: Callable[..., None] | None = None
+) -> Callable[Concatenate[Tensor, P], Tensor]:
+    """Memoise a method of one tensor; the other arguments are static and hashable.
+
+    Outside traces, `shared(tensor, result, call, args, names)` is told of each result, if given.
+    """
+    raw = cast("Any", fn)
+
+    @wraps(fn)
+    def call(x: Tensor, *args: Any, **names: Any) -> Tensor:
+        if names and not SAME.keys().isdisjoint(names):
+            every, names = spelled_out(raw, (x, *args), names)
+            args = every[1:]
+        e = x.expr
+        leaves = x.leaves
+        key = (
+            (raw, e, *[_static(a) for a in args], *names, *[_static(a) for a in names.values()])
+            if args or names
+            else (raw, e)
+        )
+        try:
+            found = TABLE.get(key)
+        except TypeError:  # an argument cannot be hashed, as lists cannot
+            found = None
+        if found is None:
+            given = fitted(raw, (x, *args), names)
+            if given is not None:
+                return call(*given[0], **given[1])
+            y = traced(raw, abstract(x, e, tuple(range(len(leaves)))), *args, **names)
+            expr, leaves = _finish(y, leaves, key)
+        elif found.__class__ is Expr:
+            expr = found
+        else:
+            expr, order = found
+            leaves = tuple([leaves[i] for i in order])
+        t = _new(x.__class__)
+        t.expr = expr
+        t.leaves = leaves
+        t.recipe = (call, x, *args) if not names else (partial(call, **names), x, *args)
+        t.used = False
+        t.epoch = x.epoch
+        x.used = True
+        if shared is not None and x.epoch:
+            shared(x, t, call, args, names)
+        return t
+
+    return cast("Callable[Concatenate[Tensor, P], Tensor]", call)
+
+
+def operator(fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
+    """Memoise a method of two tensors, or of a tensor and a number."""
+
+    @wraps(fn)
+    def call(a: Tensor, b: Any) -> Tensor:
+        if b.__class__ is not a.__class__:
+            return _with_number(call, fn, a, b)
+        ea = a.expr
+        eb = b.expr
+        la = a.leaves
+        lb = b.leaves
+        where: Any
+        if la is lb:
+            leaves = la
+            where = None
+        elif len(lb) == 1:
+            if lb[0] in la:
+                leaves = la
+                where = la.index(lb[0])
+            else:
+                leaves = la + lb
+                where = -1
+        else:
+            leaves, where = merge(la, lb)
+        key = (fn, ea, eb, where)
+        found = TABLE.get(key)
+        if found is None:
+            expr, leaves = _trace_pair(fn, a, (ea, la), (eb, lb), leaves, key)
+        elif found.__class__ is Expr:
+            expr = found
+        else:
+            expr, order = found
+            leaves = tuple([leaves[i] for i in order])
+        t: Tensor = _new(a.__class__)
+        t.expr = expr
+        t.leaves = leaves
+        t.recipe = (call, a, b)
+        t.used = False
+        t.epoch = a.epoch if a.epoch < b.epoch else b.epoch  # noqa: FURB136 - hot: a call costs more
+        a.used = True
+        b.used = True
+        return t
+
+    return call
+
+
+def _trace_pair(  # noqa: PLR0917 - internal
+    fn: Any, like: Tensor, first: Part, second: Part, leaves: Leaves, key: Any
+) -> tuple[Expr, Leaves]:
+    position = {leaf: i for i, leaf in enumerate(leaves)}
+    x = abstract(like, first[0], tuple([position[leaf] for leaf in first[1]]))
+    y = abstract(like, second[0], tuple([position[leaf] for leaf in second[1]]))
+    return _finish(traced(fn, x, y), leaves, key)
+
+
+def _with_number(call: Any, fn: Any, a: Tensor, value: Any) -> Tensor:
+    """The second operand is no tensor: a number that joins the key, or anything that makes a tensor."""
+    cls = value.__class__
+    if cls is not int and cls is not float and cls is not bool:
+        value = a.operand(value)
+        if value.__class__ is a.__class__:
+            return cast("Tensor", call(a, value))
+        cls = value.__class__
+    e = a.expr
+    leaves = a.leaves
+    key = (fn, e, value, cls) if value else (fn, e, repr(value), cls)
+    found = TABLE.get(key)
+    if found is None:
+        if varies(fn, e, value):
+            return cast("Tensor", call(a, a.parameter(value)))
+        y = traced(fn, abstract(a, e, tuple(range(len(leaves)))), value)
+        expr, leaves = _finish(y, leaves, key)
+    elif found.__class__ is Expr:
+        expr = found
+    else:
+        expr, order = found
+        leaves = tuple([leaves[i] for i in order])
+    a.used = True
+    return _result(a, expr, leaves, (call, a, value), a.epoch)
+
+
+def varies(fn: Any, e: Expr, value: float) -> bool:
+    """Count a new number at one place; return whether it changes too often to be part of the structure."""
+    if _depth[0] or value in PLAIN or value != value:  # noqa: PLR0124 - NaN has one structure
+        return False
+    if e.dtype.is_int and isinstance(value, int) and not e.dtype.min <= value <= e.dtype.max:
+        return False
+    site = (varies, fn, e)  # forgotten with the structures: it keeps its expression alive
+    count: int = TABLE.get(site, 0)
+    if count >= CONSTANT_LIMIT:
+        return True
+    TABLE[site] = count + 1
+    return False
+
+
+def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
+    """Memoise a function of several tensors and other arguments; the first argument is a tensor."""
+    raw = cast("Any", fn)
+
+    @wraps(fn)
+    def call(*args: Any, **names: Any) -> Tensor:
+        if names and not SAME.keys().isdisjoint(names):
+            args, names = spelled_out(raw, args, names)
+        first = args[0]
+        cls = first.__class__
+        if names and any(a.__class__ is cls for a in names.values()):
+            args, names = _by_position(raw, args, names)
+        leaves: Any = None
+        epoch = first.epoch
+        key: list[Any] = [raw]
+        for a in (*args, *names.values()) if names else args:
+            if a.__class__ is cls:
+                e = a.expr
+                own = a.leaves
+                if leaves is None:
+                    leaves = own
+                leaves, where = merge(leaves, own) if own is not leaves else (leaves, None)
+                key += (e, where)
+                a.used = True
+                epoch = min(epoch, a.epoch)
+            else:
+                key.append(_static(a))
+        key += names
+        name = tuple(key)
+        try:
+            found = TABLE.get(name)
+        except TypeError:  # an argument cannot be hashed, as lists and arrays cannot
+            found = None
+        if found is None:
+            given = fitted(raw, args, names)
+            if given is not None:
+                return call(*given[0], **given[1])
+            expr, leaves = _trace(raw, args, names, leaves, name)
+        elif found.__class__ is Expr:
+            expr = found
+        else:
+            expr, order = found
+            leaves = tuple([leaves[i] for i in order])
+        recipe = (call, *args) if not names else (partial(call, **names), *args)
+        return _result(first, expr, leaves, recipe, epoch)
+
+    return cast("Callable[P, Tensor]", call)
+
+
+def _by_position(
+    fn: Any, args: tuple[Any, ...], names: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments given by name as positional ones, as far as the function takes them so."""
+    from inspect import signature  # noqa: PLC0415 - rarely needed, and slow to import
+
+    bound = signature(fn).bind(*args, **names)
+    bound.apply_defaults()
+    return bound.args, bound.kwargs
+
+
+def _trace(
+    raw: Any, args: tuple[Any, ...], names: dict[str, Any], leaves: Leaves, key: Any
+) -> tuple[Expr, Leaves]:
+    cls = args[0].__class__
+    rest = iter(key[1:])  # for each tensor its expression and which leaves (None: the first ones)
+
+    def stand_in(a: Any) -> Any:
+        e = next(rest)
+        if a.__class__ is not cls:
+            return a
+        where = next(rest)
+        return abstract(cast("Tensor", a), e, tuple(range(e.n)) if where is None else where)
+
+    result = traced(raw, *[stand_in(a) for a in args], **names)
+    if not isinstance(result, cls):
+        raise UsageError(f"{raw.__name__} must return one tensor, it returned {result!r}")
+    return _finish(cast("Tensor", result), leaves, key)
+
+
+def refresh(root: Tensor) -> None:
+    """Rebuild a pending tensor from its recipe: some tensor that others were built from was realized since.
+
+    What was built from an assigned tensor stays as it is: it means the value before.
+    """
+    now = EPOCH[0]
+    stack = [root]
+    while stack:
+        t = stack[-1]
+        recipe = t.recipe
+        if t.epoch == now or recipe is None or recipe.__class__ is Rebound:
+            t.epoch = now
+            stack.pop()
+            continue
+        assert recipe.__class__ is tuple
+        parents = [p for p in recipe[1:] if p.__class__ is t.__class__]
+        stale = [p for p in parents if p.epoch != now]
+        if stale:
+            stack += stale
+            continue
+        if not any(p.recipe.__class__ is Rebound for p in parents):
+            new = recipe[0](*recipe[1:])
+            become(t, new.expr, new.leaves)
+        t.epoch = now
+        stack.pop()

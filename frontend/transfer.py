@@ -1,0 +1,77 @@
+"""Moving a tensor to another device, by way of the host.
+
+What arrives is realized: a leaf. Where the tensor depends on one with requires_grad, the leaf keeps what it
+was moved from (`frontend.storage.Origin`), with the memory under it, so that gradients flow back
+(`frontend.autograd.engine`). Others keep nothing: moving data to a device holds no memory of the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compiler.dtype import DType
+from frontend.autograd.engine import between
+from frontend.autograd.state import wanting
+from frontend.device import LOCK
+from frontend.expr import PARAM, Leaves
+from frontend.ops.casts import cast
+from frontend.plan import CAPTURE
+from frontend.realize import realize_one
+from frontend.storage import NUMBERS, Origin, bytes_of, of_bytes
+from frontend.trace import EPOCH, Rebound, make, refresh
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor import Tensor
+
+
+def to(self: Tensor, device: str | DType | None) -> Tensor:
+    """Return the value on another device: a new tensor, through which gradients flow back.
+
+    They reach the tensors that have requires_grad by then; to others, a moved tensor is a fresh start. On the
+    same device it is self. A dtype in the place of a device casts.
+    """
+    if isinstance(device, DType):
+        return cast(self, device)
+    name = self.device_name(device)
+    if name == self.expr.device:
+        return self
+    if CAPTURE.now is not None:
+        raise UsageError(
+            f"a tensor was moved to {name} inside a captured function: a replay could not do that\n"
+            "hint: move it outside"
+        )
+    source, differentiable = _source(self)
+    realize_one(source)
+    new = of_bytes(self.__class__, bytes_of(source), source.expr.shape, source.expr.dtype, name)
+    if differentiable is not None:
+        expr, leaves = differentiable
+        new.leaves[0].origin = Origin(next(NUMBERS), new.expr, expr, leaves)
+    return new
+
+
+def _source(t: Tensor) -> tuple[Tensor, tuple[Any, Leaves] | None]:
+    """Return what to realize and copy, and the part through which gradients flow back, if any.
+
+    Realizing t itself would take from it what it was computed from: then a twin is realized in its place.
+    """
+    with LOCK:
+        if not t.expr.dtype.is_float:
+            return t, None
+        if t.recipe.__class__ is Rebound:
+            realize_one(t)  # an assigned tensor is a fresh start, in memory that others may share
+        elif t.epoch != EPOCH[0]:
+            refresh(t)
+        part = t.expr, t.leaves
+        t.used = True
+        if not _wanted(part):
+            return t, None
+        return (t if part[0].op is PARAM else make(t, part)), part
+
+
+def _wanted(part: tuple[Any, Leaves]) -> bool:
+    """Whether a gradient of this part would reach a tensor that wants one."""
+    leaves = set(part[1])
+    marked = {(t.expr, t.leaves) for t in wanting() if leaves.issuperset(t.leaves)}
+    moved = {(leaf.origin.there, (leaf,)) for leaf in part[1] if leaf.origin is not None}
+    return bool(between(part, marked | moved))

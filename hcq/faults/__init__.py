@@ -1,0 +1,1 @@
+"""Faults: which work is lost, how a device recovers, and the text of errors."""

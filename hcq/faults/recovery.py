@@ -1,0 +1,146 @@
+"""How a device goes on after a fault, and what can no longer happen because of it.
+
+Work in flight when a device recovers is *lost*: its points are never reached, so whoever waits for them, on
+any device, gets the error that killed it. Signals that lost work was to raise stand in `LOST`; one that a
+later submission raises is good again. Not here: how hardware gets new rings (`DriverDevice.recover`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hcq.commands import SetSignal, Wait
+from hcq.errors import UnsupportedError, UsageError
+from hcq.faults.inflight import Kept, commands_of
+from hcq.graph import accesses
+from hcq.locks import held
+from hcq.memory import Buffer
+from hcq.params import Expr
+from hcq.process import open_devices
+from hcq.signal import LOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hcq.device import Device
+    from hcq.queue import Queue
+    from hcq.signal import Refusal, Signal
+
+
+def recover(device: Device) -> tuple[Buffer, ...]:
+    """Give all queues of a device new rings; see `Device.recover`. The device's recovery lock is held."""
+    reason = _reason(device)
+    before = device.refusal
+    device.refuse(reason)
+
+    def restart() -> list[Sequence[object]]:
+        try:
+            device.driver.recover()
+        except UnsupportedError:
+            device.refuse(before)  # nothing was touched
+            raise
+        return [kept for queue in device.queues for kept in queue.restart(reason)]
+
+    lost = held([queue.lock for queue in sorted(device.queues, key=id)], restart)
+    for command in commands_of(lost):
+        if isinstance(command, SetSignal):
+            _lose(command, reason)
+    if device.watch is not None:
+        device.watch.ended(device.queues)
+    for executable in device.executables():
+        executable.recovered()
+    device.resume()
+    return tuple(dict.fromkeys(buffer for kept in lost for buffer in _written(kept)))
+
+
+def _reason(device: Device) -> Refusal:
+    """Return what makes the error of lost work; refuse a device that has no fault."""
+    device.look()
+    if device.refusal is not None:
+        return device.refusal
+    for queue in device.queues:
+        reason = waits_on_lost(queue)
+        if reason is not None:
+            return reason
+    raise UsageError(f"{device.name} has no fault: there is nothing to recover from")
+
+
+def _lose(command: SetSignal, reason: Refusal) -> None:
+    """Note that a signal will not be raised, as far as one knows."""
+    signal, value = command.signal, command.value
+    target = value if isinstance(value, int) else 1 << 64
+    if not signal.host_set and signal.value - signal.base < target and signal not in LOST:
+        LOST[signal] = (target, reason)
+
+
+# --- what lost work kept
+
+
+def _written(kept: Sequence[object]) -> Iterator[Buffer]:
+    """Yield the open buffers that a submission writes, views by what they are views of."""
+    given: dict[object, object] = {}
+    if isinstance(kept, Kept):
+        given = dict(zip(kept.params, kept.given, strict=True))
+    for command in commands_of([kept]):
+        for pointer, writes in accesses(command):
+            if not writes:
+                continue
+            param = pointer.param if isinstance(pointer, Expr) else pointer
+            # The values of a direct submission lie beside its commands: which is which is not known.
+            found = [given.get(param, param)] if given or isinstance(param, Buffer) else kept
+            for buffer in found:
+                if isinstance(buffer, Buffer) and not buffer.closed:
+                    yield buffer.root or buffer
+
+
+# --- waits that cannot be met
+
+
+def check(signal: Signal, value: int) -> None:
+    """Raise when `signal` was to reach slot value `value` by work that is lost, or behind such work."""
+    if LOST:
+        reason = _doomed(signal, value, {})
+        if reason is not None:
+            raise reason()
+
+
+def waits_on_lost(queue: Queue) -> Refusal | None:
+    """Return what makes the error of a queue that waits for what is lost; None when it goes on."""
+    return _stuck(queue, {}) if LOST else None
+
+
+def _doomed(signal: Signal, value: int, seen: dict[Queue, Refusal | None]) -> Refusal | None:
+    if signal.at(signal.base + value).passed():
+        return None
+    raisers = [queue for device in open_devices() for queue in device.queues if _raises(queue, signal, value)]
+    if not raisers:
+        target, reason = LOST.get(signal, (0, None))
+        return reason if value <= target else None
+    reasons = [_stuck(queue, seen) for queue in raisers]
+    return reasons[0] if all(reasons) else None
+
+
+def _stuck(queue: Queue, seen: dict[Queue, Refusal | None]) -> Refusal | None:
+    """Return the reason when the first wait in a queue that is not met never will be."""
+    if queue in seen:
+        return seen[queue]
+    seen[queue] = None
+    for command in commands_of(kept for _, kept in queue.inflight()):
+        if isinstance(command, Wait) and isinstance(command.value, int):
+            signal = command.signal
+            if signal.value - signal.base < command.value:
+                seen[queue] = _doomed(signal, command.value, seen)
+                break
+    return seen[queue]
+
+
+def _raises(queue: Queue, signal: Signal, value: int) -> bool:
+    """Return whether something in flight in a queue raises a signal so far."""
+    if any(point.signal is signal and point.value - signal.base >= value for point, _ in queue.inflight()):
+        return True
+    return any(
+        isinstance(command, SetSignal)
+        and command.signal is signal
+        and not (isinstance(command.value, int) and command.value < value)
+        for command in commands_of(kept for _, kept in queue.inflight())
+    )

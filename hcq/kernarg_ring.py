@@ -1,0 +1,101 @@
+"""The argument memory of direct submissions: a ring of coherent host memory a queue, which retires by Point.
+
+Each submission's blocks lie behind the previous one's. Room that is short is waited for, oldest submission
+first; a single submission that needs more than the ring gets memory of its own for as long as it is in
+flight.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hcq.driver import BufferSpec, Place
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hcq.device import Device
+    from hcq.memory import Buffer
+    from hcq.pushbuffer import PushBuffer
+
+RING_BYTES = 1 << 20
+ARGUMENTS = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+"""What argument memory and prebuilt words are made of."""
+
+
+class ArgumentRing:
+    """The ring of one queue. Its queue holds its lock around everything here."""
+
+    __slots__ = ("_at", "_buffer", "_device", "_retire_oldest", "_view", "extra", "tail")
+
+    def __init__(
+        self, device: Device, retire_oldest: Callable[[], bool], *, label: str, size: int = RING_BYTES
+    ) -> None:
+        self._device = device
+        self._retire_oldest = retire_oldest
+        """Waits for the oldest submission in flight and retires it; False when there is none."""
+        self._buffer = device.alloc(size, ARGUMENTS, label=f"arguments of {label}")
+        self._view = self._buffer.host().cast("Q")
+        self.tail = 0
+        """Where the oldest block in flight begins."""
+        self.extra: list[Buffer] = []
+        """Memory of the running submission beside the ring."""
+        self._at = 0
+        """Where the ring stood when the running submission left it."""
+
+    def start(self, pushbuffer: PushBuffer) -> None:
+        """Give a push buffer the empty ring."""
+        pushbuffer.view, pushbuffer.base = self._view, self._buffer.va
+        pushbuffer.at, pushbuffer.limit = 0, self._buffer.size
+
+    def restart(self, pushbuffer: PushBuffer) -> None:
+        """Give a push buffer the empty ring again: nothing in flight reads it any more."""
+        self.tail, self.extra = 0, []
+        self.start(pushbuffer)
+
+    def room(self, pushbuffer: PushBuffer, size: int) -> None:
+        """Give `pushbuffer` a window with `size` free bytes; see `ArgumentMemory`."""
+        end = self._buffer.size
+        while not self.extra:
+            at, tail = pushbuffer.at, self.tail
+            if at >= tail and at + size <= end:
+                pushbuffer.limit = end
+                return
+            if at >= tail and size < tail:
+                # One byte stays free: full must differ from empty.
+                pushbuffer.at, pushbuffer.limit = 0, tail - 1
+                return
+            if at < tail and at + size < tail:
+                pushbuffer.limit = tail - 1
+                return
+            if not self._retire_oldest():
+                self._at = pushbuffer.at
+                break
+        buffer = self._device.alloc(max(size, end), ARGUMENTS, label="arguments of one large submission")
+        self.extra.append(buffer)
+        pushbuffer.view, pushbuffer.base = buffer.host().cast("Q"), buffer.va
+        pushbuffer.at, pushbuffer.limit = 0, buffer.size
+
+    def finish(self, pushbuffer: PushBuffer) -> list[Buffer]:
+        """End a submission: go back to the ring, return the memory beside it, to be kept while in flight."""
+        extra = self.extra
+        if extra:
+            self.extra = []
+            pushbuffer.view, pushbuffer.base, pushbuffer.at, pushbuffer.limit = (
+                self._view,
+                self._buffer.va,
+                self._at,
+                self._at,
+            )
+        return extra
+
+    def write(self, va: int, lo: int, width: int, value: int) -> None:
+        """Put `value` into bits [lo, lo + width) of the number at `va`, which this submission placed as 0."""
+        for buffer in (self._buffer, *self.extra):
+            if buffer.va <= va < buffer.va + buffer.size:
+                at = va - buffer.va
+                part = buffer.host()[at : at + (lo + width + 7) // 8]
+                part[:] = (int.from_bytes(part, "little") | value << lo).to_bytes(len(part), "little")
+                return
+        raise UsageError(f"a patch at {va:#x} lies outside what this submission placed")

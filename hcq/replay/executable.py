@@ -1,0 +1,393 @@
+"""Executables: graphs encoded once, whose replays write only what changed and ring.
+
+Each copy owns its prebuilt words and argument memory, which the device runs where they lie, and remembers
+what it was bound to; it is rewritten only after its last replay is done. With every copy in flight more are
+made, up to a limit; at the limit a replay waits for the oldest. Replays of one executable follow each other
+in each queue; across queues replay k+1 waits for k wherever both may touch the same memory.
+
+A copy holds on to the buffers it was bound to last, until it is bound anew, memory runs short, or `close`.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING
+
+from hcq.binding import check_reach, reaches, resolve
+from hcq.commands import CommandBuffer, Exec, Timestamp, Wait
+from hcq.errors import UsageError
+from hcq.locks import held, unless_taken
+from hcq.memory import Buffer
+from hcq.params import Param, Patch
+from hcq.profile import timed
+from hcq.replay.relocations import compile_bind
+from hcq.replay.slot import ReplaySlot
+from hcq.signal import Point, Stamp
+from hcq.uncopied import refuse_copy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from threading import RLock
+
+    from hcq.binding import Value
+    from hcq.commands import Command
+    from hcq.device import Device
+    from hcq.errors import HcqError
+    from hcq.graph import Segment
+    from hcq.queue import Queue
+
+
+class Executable:
+    """A compiled graph. Made by `Graph.compile`; replays may come from any thread."""
+
+    __slots__ = (
+        "__weakref__",
+        "_checks",
+        "_conflicts",
+        "_epochs",
+        "_limit",
+        "_pointers",
+        "_queue",
+        "_short",
+        "_slots",
+        "_tails",
+        "_turn",
+        "closed",
+        "devices",
+        "label",
+        "params",
+        "queues",
+        "segments",
+    )
+
+    def __init__(  # noqa: PLR0917 - made by Graph.compile alone
+        self,
+        label: str,
+        params: tuple[Param, ...],
+        segments: list[Segment],
+        conflicts: set[tuple[Queue, Queue]],
+        copies: int,
+        limit: int,
+    ) -> None:
+        self.closed = False
+        self.label = label
+        self.params = params
+        self.segments = segments
+        self.queues: list[Queue] = sorted({segment.queue for segment in segments}, key=id)
+        self.devices: list[Device] = list(dict.fromkeys(segment.queue.device for segment in segments))
+        self._conflicts = conflicts
+        self._limit = limit
+        self._pointers = pointer_params(params, segments)
+        self._tails: dict[Queue, Point] = {}
+        """Where the last replay ends in each queue."""
+        self._queue = queue = segments[0].queue
+        """The queue of the first segment."""
+        quiet = queue.watch is None and not queue.device.trace and not queue.device.profile
+        self._short = len(segments) == 1 and quiet
+        """Whether replays may take the short way: one queue, nobody watches."""
+        self._turn = 0
+        self._slots: list[ReplaySlot] = []
+        self._checks: list[list[tuple[Patch, int]]] = [[] for _ in params]
+        """Where each number lands, and how many bits it may have there."""
+        for segment in segments:
+            if segment.queue.watch is not None:
+                segment.commands = segment.queue.watch.reorder(segment.commands)
+        held(self._locks(), lambda: [self._add_slot() for _ in range(copies)])
+        self._epochs = [device.close_epoch for device in self.devices]
+        for device in self.devices:
+            device.keep(self)
+
+    def _locks(self) -> list[RLock]:
+        """Return the locks of all queues, always in the same order."""
+        return [queue.lock for queue in self.queues]
+
+    def _add_slot(self) -> ReplaySlot:
+        slot = ReplaySlot(self)
+        if self._slots and self._slots[0].plan == slot.plan:
+            slot.bind = self._slots[0].bind
+        else:
+            slot.bind = compile_bind(
+                slot.plan, self.params, self._pointers, self.devices, self._checker()
+            )
+        if not self._slots:
+            number = {param: i for i, param in enumerate(self.params)}
+            patches = [patch for _, patch in slot.patches]
+            for patch, reach in zip(patches, reaches(patches), strict=True):
+                self._checks[number[patch.expr.param]].append((patch, reach))
+        self._slots.append(slot)
+        return slot
+
+    def _checker(self) -> Callable[[int, object], None]:
+        """Return `_check` without a reference to this, which goes with its last reference at once."""
+        me = weakref.ref(self)
+
+        def check(i: int, value: object) -> None:
+            executable = me()
+            assert executable is not None  # it is being replayed
+            executable._check(i, value)  # noqa: SLF001 - its own
+
+        return check
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory of all copies: words, argument blocks, and the words that go to rings."""
+        total = 0
+        for slot in self._slots:
+            total += sum([buffer.size for buffer in slot.kept.memories])
+            pushed = [template.pushbuffer for template in slot.templates if template is not None]
+            ring = [(len(pushbuffer.words), pushbuffer.word_bits // 8) for pushbuffer in pushed]
+            total += sum([count * size for count, size in ring])
+        return total
+
+    def _check(self, i: int, value: object) -> None:
+        """Judge the value of one parameter."""
+        param = self.params[i]
+        if isinstance(value, Buffer) is not self._pointers[i] and self._checks[i]:
+            wanted = "a Buffer" if self._pointers[i] else "a number"
+            raise UsageError(f"{param.name}: wanted {wanted}, seen {value!r}")
+        for device in self.devices:
+            number = resolve(param, value, device)
+            if not self._pointers[i]:
+                for patch, reach in self._checks[i]:
+                    check_reach(patch, reach, number)
+
+    def _bind(self, slot: ReplaySlot, given: Sequence[Value]) -> None:
+        """Write what differs from what the slot is bound to."""
+        try:
+            slot.bind(given, slot.kept.given, slot.views)
+        except BaseException:
+            slot.unbind()
+            if len(given) != len(self.params):
+                names = ", ".join(param.name for param in self.params)
+                text = f"wanted {len(self.params)} values ({names}), {len(given)} were given"
+                raise UsageError(f"replay of {self.label or 'a graph'}: {text}") from None
+            for i, value in enumerate(given):
+                self._check(i, value)  # says in words what the generated code tripped over
+            raise
+
+    def replay(
+        self, given: Sequence[Value] = (), *, after: Sequence[Point] = (), timeout_s: float | None = None
+    ) -> Point:
+        """Run the graph with these values, one a parameter in the order of creation; return when it is done.
+
+        Pointer parameters take Buffers, the others numbers. Nothing is encoded and, in a copy that is bound
+        to the same values already, nothing is written. While all copies are in flight, or its first queue has
+        no room, it waits, each time `timeout_s` seconds at most: then `SignalTimeout`. Raises before anything
+        is sent.
+        """
+        if after or not self._short or timeout_s is not None:
+            return self._replay(given, after, timeout_s)
+        queue = self._queue
+        if queue.refusal is not None:  # before the lock too: after a fork nobody releases it
+            raise queue.refusal()
+        with queue.lock:
+            if queue.refusal is not None:
+                raise queue.refusal()
+            if self.closed:
+                return self._replay(given, after, None)  # closed meanwhile: it says so
+            slot = self._next()
+            if self._epochs[0] != queue.device.close_epoch:
+                self._verify()
+            if given != slot.kept.given:
+                self._bind(slot, given)
+            point = queue.timeline.next()
+            signal = point.signal
+            template = slot.templates[0]
+            if template is None or template.signals[0] is not signal:
+                template = slot.ring_words(self.segments[0], ())
+            if template.single >= 0:
+                template.pushbuffer.words[template.single] = point.value - signal.base
+            else:
+                template.fill((point.value - signal.base,))
+            slot.points = [point]  # first: whatever comes between, the copy may be in flight from here on
+            queue.submit_template(template.pushbuffer, point, slot.kept)
+        return point
+
+    def _refused(self) -> HcqError | None:
+        """Return what a replay raises when the executable, or a device of its, takes none; else None."""
+        if self.closed:
+            return UsageError(f"{self.label or 'the executable'} is closed")
+        refusals = [queue.refusal for queue in self.queues if queue.refusal is not None]
+        return refusals[0]() if refusals else None
+
+    def submit(
+        self,
+        values: Mapping[Param, Value] | None = None,
+        *,
+        after: Sequence[Point] = (),
+        timeout_s: float | None = None,
+    ) -> Point:
+        """Run the graph with values by parameter; the friendly way, every value is checked."""
+        values = values or {}
+        strangers = [param.name for param in values if param not in self.params]
+        missing = [param.name for param in self.params if param not in values]
+        if strangers or missing:
+            raise UsageError(
+                f"{self.label or 'the graph'} takes {', '.join(p.name for p in self.params) or 'nothing'}; "
+                f"missing: {', '.join(missing) or 'none'}; not its own: {', '.join(strangers) or 'none'}"
+            )
+        given = [values[param] for param in self.params]
+        for i, value in enumerate(given):
+            self._check(i, value)
+        return self.replay(given, after=after, timeout_s=timeout_s)
+
+    def _next(self, timeout_s: float | None = None) -> ReplaySlot:
+        """Return a slot that is not in flight. The locks are held."""
+        slots = self._slots
+        turn = self._turn + 1
+        self._turn = turn = turn if turn < len(slots) else 0
+        slot = slots[turn]
+        points = slot.points
+        if points and not (points[0].passed() and (len(points) == 1 or slot.done())):
+            if len(slots) < self._limit:
+                self._turn = len(slots)
+                return self._add_slot()
+            for queue, point in zip(self.queues, points, strict=False):
+                queue.cover(point)
+                point.wait(timeout_s=timeout_s)
+        return slot
+
+    def _verify(self) -> None:
+        """Look again at everything after something was closed."""
+        epochs = [device.close_epoch for device in self.devices]
+        if epochs != self._epochs:
+            for segment in self.segments:
+                commands = CommandBuffer(segment.queue.kind, label=segment.label)
+                commands.commands = segment.commands
+                commands.verify(segment.queue.device)
+            for slot in self._slots:
+                slot.unbind()
+            self._epochs = epochs
+
+    def _replay(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
+        """Replay over several queues, or with what the short way leaves out."""
+        if isinstance(after, Point):
+            raise UsageError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
+        refused = self._refused()  # before the locks too: after a fork nobody releases them
+        if refused is not None:
+            raise refused
+        return held(self._locks(), lambda: self._replay_held(given, after, timeout_s))
+
+    def _replay_held(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
+        """Replay over several queues; their locks are held."""
+        refused = self._refused()
+        if refused is not None:
+            raise refused
+        slot = self._next(timeout_s)
+        self._verify()
+        if given != slot.kept.given:
+            self._bind(slot, given)
+        tails = dict(self._tails)
+        for queue in self.queues:
+            if queue in tails:
+                queue.cover(tails[queue])
+            others = [tail for other, tail in tails.items() if (queue, other) in self._conflicts]
+            queue.hold([*after, *others], timeout_s)
+        values = dict(zip(self.params, given, strict=True))
+        points: list[Point] = []
+        for segment in self.segments:
+            waits = [points[i] for i in segment.waits]
+            points.append(self._send(slot, segment, waits, values, None if points else timeout_s))
+        return points[-1]
+
+    def _send(
+        self,
+        slot: ReplaySlot,
+        segment: Segment,
+        waits: list[Point],
+        values: Mapping[Param, Value],
+        timeout_s: float | None,
+    ) -> Point:
+        queue = segment.queue
+        if queue.watch is not None:
+            todo: list[Command] = [Wait(p.signal, p.value - p.signal.base) for p in waits]
+            queue.watch.submission(queue, segment.label or self.label, [*todo, *segment.commands], values)
+        if queue.device.profile:
+            return self._send_timed(slot, segment, waits, values)
+        begin, end = Stamp(), Stamp()
+        if queue.device.trace:
+            queue.send([Timestamp(begin)])
+        point = queue.timeline.next()
+        # First: whatever comes between, the copy may be in flight from here on.
+        self._tails[queue] = point
+        slot.points = [self._tails[queue] for queue in self.queues if queue in self._tails]
+        template = slot.ring_words(segment, tuple(wait.signal for wait in waits))
+        template.fill([p.value - p.signal.base for p in (*waits, point)])
+        kept = slot.kept
+        if len(self.devices) > 1:
+            kept = kept._replace(waits=tuple(Wait(p.signal, p.value - p.signal.base) for p in waits))
+        queue.submit_template(template.pushbuffer, point, kept, timeout_s)
+        if queue.device.trace:
+            queue.send([Timestamp(end)])
+            queue.device.span_log.expect(queue, [(segment.label or self.label or "replay", begin, end)])
+        return point
+
+    def _send_timed(
+        self, slot: ReplaySlot, segment: Segment, waits: list[Point], values: Mapping[Param, Value]
+    ) -> Point:
+        """Encode a segment anew, with records of its own around each kernel: a replay reuses none."""
+        queue = segment.queue
+        todo, spans = timed(segment.commands)
+        begin, end = Stamp(), Stamp()
+        if queue.device.trace:
+            spans.append((segment.label or self.label or "replay", begin, end))
+            todo = [Timestamp(begin), *todo, Timestamp(end)]
+        point = queue.send([*[Wait(p.signal, p.value - p.signal.base) for p in waits], *todo], values)
+        self._tails[queue] = point
+        slot.points = [self._tails[queue] for queue in self.queues if queue in self._tails]
+        queue.device.span_log.expect(queue, spans)
+        return point
+
+    def forget(self) -> None:
+        """Let go of the buffers that idle copies are bound to: memory is short."""
+        unless_taken(self._locks(), self._unbind_all)  # else a replay is being made: its buffers are wanted
+
+    def _unbind_all(self) -> None:
+        for slot in self._slots:
+            slot.unbind()
+
+    def recovered(self) -> None:
+        """Let go of what is lost: a device recovered from a fault, and the next replay starts anew there."""
+        held(self._locks(), self._restart)
+
+    def _restart(self) -> None:
+        self._tails = {queue: point for queue, point in self._tails.items() if not point.over()}
+        for slot in self._slots:
+            slot.restart()
+
+    def close(self) -> None:
+        """Let go of the copies' memory; replays in flight keep theirs until they are done."""
+        if not self.closed:
+            held(self._locks(), self._close)
+
+    def _close(self) -> None:
+        self.closed, self._short = True, False
+        self._slots.clear()
+
+    __reduce__ = refuse_copy
+
+    def __repr__(self) -> str:
+        names = ", ".join(param.name for param in self.params)
+        return f"<Executable {self.label!r}({names}){' closed' if self.closed else ''}>"
+
+
+def pointer_params(params: Sequence[Param], segments: Sequence[Segment]) -> list[bool]:
+    """Say which parameters stand for buffers; one that also stands for a number is refused."""
+    pointers: set[Param] = set()
+    numbers: set[Param] = set()
+    for segment in segments:
+        for command in segment.commands:
+            if isinstance(command, Exec):
+                slots = {slot.offset for slot, _ in command.args.pointers()}
+                for offset, _, expr in command.args.patches:
+                    (pointers if offset in slots else numbers).add(expr.param)
+            for name in ("dst", "src", "value", "size", "groups"):
+                word = getattr(command, name, None)
+                for one in word if isinstance(word, tuple) else (word,):
+                    param = one if isinstance(one, Param) else getattr(one, "param", None)
+                    if isinstance(param, Param):
+                        (pointers if name in {"dst", "src"} else numbers).add(param)
+    both = pointers & numbers
+    if both:
+        raise UsageError(f"{', '.join(param.name for param in both)}: used as a buffer and as a number")
+    return [param in pointers for param in params]

@@ -1,0 +1,110 @@
+"""One set of an Executable's encoded words and argument memory."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING
+
+from hcq.commands import Indirect
+from hcq.errors import UsageError
+from hcq.faults.inflight import Kept
+from hcq.kernarg_ring import ARGUMENTS
+from hcq.pushbuffer import PushBuffer
+from hcq.replay.relocations import Placed, elements
+from hcq.replay.template import Arena, SubmitTemplate, encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hcq.binding import Value
+    from hcq.graph import Segment
+    from hcq.memory import Buffer
+    from hcq.params import Patch
+    from hcq.replay.executable import Executable
+    from hcq.signal import Point, Signal
+
+
+class ReplaySlot:
+    """One set of encoded words and argument memory of an Executable, and what it is bound to."""
+
+    __slots__ = (
+        "bind",
+        "bodies",
+        "kept",
+        "patches",
+        "plan",
+        "points",
+        "scratch",
+        "templates",
+        "views",
+    )
+
+    def __init__(self, executable: Executable) -> None:
+        label = executable.label or "a graph"
+        arenas = {device: Arena(device, label) for device in executable.devices}
+        self.scratch = {d: PushBuffer(d.info.word_bits, arena) for d, arena in arenas.items()}
+        self.bodies: list[Indirect | None] = []
+        self.patches: list[tuple[Segment, Patch]] = []
+        """As encoded, in order."""
+        words: list[Buffer] = []
+        for segment in executable.segments:
+            device = segment.queue.device
+            text, patches, _ = encoded(segment.queue, segment.commands, self.scratch[device])
+            self.patches += [(segment, patch) for patch in patches]
+            body = None
+            if text:
+                data = array("I" if device.info.word_bits == 32 else "Q", text).tobytes()
+                buffer = device.alloc((len(data) + 7) // 8 * 8, ARGUMENTS, label=f"words of {label}")
+                buffer.host()[: len(data)] = data
+                words.append(buffer)
+                body = Indirect(buffer, len(text))
+            self.bodies.append(body)
+        memories = [*words, *(buffer for arena in arenas.values() for buffer in arena.buffers)]
+        # "L", also 8 bytes: CPython stores to it in two thirds of the time that "Q" takes.
+        self.views = tuple(buffer.host().cast("L") for buffer in memories)
+        placed = [self._placed(segment, patch, memories) for segment, patch in self.patches]
+        self.plan = elements(placed, executable.params, self.views)
+        self.bind: Callable[[Sequence[Value], list[object], Sequence[memoryview]], None]
+        self.points: list[Point] = []
+        """Where the last replay ends, a queue each."""
+        nothing: list[object] = [None] * len(executable.params)
+        self.kept = Kept(nothing, executable.segments, executable.params, tuple(memories))
+        """What a replay keeps alive; `kept.given` is what the memory is bound to, None: nothing yet."""
+        self.templates: list[SubmitTemplate | None] = [None] * len(executable.segments)
+
+    def _placed(self, segment: Segment, patch: Patch, memories: list[Buffer]) -> Placed:
+        offset, expr = patch.offset, patch.expr
+        if patch.target == "words":
+            body = self.bodies[segment.index]
+            assert body is not None  # it has patches, so it has words
+            return Placed(memories.index(body.buffer), offset, patch.lo, patch.width, expr)
+        for i, buffer in enumerate(memories):
+            if buffer.device is segment.queue.device and buffer.va <= offset < buffer.va + buffer.size:
+                return Placed(i, offset - buffer.va, patch.lo, patch.width, expr)
+        raise UsageError(f"an encoder patches {offset:#x}, where it has not placed anything")
+
+    def ring_words(self, segment: Segment, waits: tuple[Signal, ...]) -> SubmitTemplate:
+        """Return the ring words of a segment that waits for these signals.
+
+        They are made anew when a timeline changed slots.
+        """
+        template = self.templates[segment.index]
+        if template is None or template.signals != (*waits, segment.queue.timeline.signal):
+            scratch = self.scratch[segment.queue.device]
+            template = SubmitTemplate(segment.queue, scratch, body=self.bodies[segment.index], waits=waits)
+            self.templates[segment.index] = template
+        return template
+
+    def unbind(self) -> None:
+        """Let go of the buffers; a replay in flight keeps its list of them."""
+        self.kept = self.kept._replace(given=[None] * len(self.kept.given))
+
+    def restart(self) -> None:
+        """Forget replays that are lost, and what the memory is bound to."""
+        self.points[:] = [point for point in self.points if not point.over()]
+        self.templates = [None] * len(self.templates)
+        self.unbind()
+
+    def done(self) -> bool:
+        """Return whether the last replay is done."""
+        return all(point.passed() for point in self.points)

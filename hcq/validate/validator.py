@@ -1,0 +1,285 @@
+"""The validation layer: sees every submission before it is encoded, refuses what could go wrong one day.
+
+Opt-in (`HCQ_VALIDATE=1`, `hcq.open(..., validate=True)`). It checks that buffers and programs are open, that
+copies and launches stay inside their buffers and the device's limits, that kernels which conflict have a
+Barrier between them (`hcq.validate.hazards`), and that queues which share memory are ordered by points. Waits
+of the host end with an error when nothing can come any more that meets them (`hcq.validate.waits`).
+
+With a seed it also reorders the kernels between two Barriers, so that nothing comes to rely on luck: they may
+overlap and finish in any order on real hardware.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING
+
+from hcq.commands import Command, Copy, Exec, Fill, Indirect, Write, operands
+from hcq.errors import UsageError
+from hcq.validate.guards import GUARD_BYTES, Guards
+from hcq.validate.hazards import Access, Draft, Ledger, accesses, number, resolved
+from hcq.validate.waits import HostWait, RoomWait, WaitGraph
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from hcq.binding import Value
+    from hcq.memory import Buffer
+    from hcq.params import Param
+    from hcq.queue import Queue
+    from hcq.signal import Point, Signal
+
+FREED_KEPT = 256
+
+
+class _Shared:
+    """What the watches of all devices have in common: hazards and waits cross devices."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.ledger = Ledger()
+        self.waits = WaitGraph()
+
+
+_SHARED = _Shared()
+
+
+def forget() -> None:
+    """Start anew in a forked child: who holds the lock may be a thread that is not here."""
+    _SHARED.__init__()  # type: ignore[misc]  # the same object again, empty
+
+
+class Validator:
+    """The validation layer of one device."""
+
+    def __init__(self, *, check: bool, seed: int) -> None:
+        self.check = check
+        self._random = random.Random(seed) if seed else None  # noqa: S311 - to be repeatable, not secret
+        self._drafts: dict[Queue, Draft] = {}
+        self._live: dict[weakref.ref[Buffer], tuple[int, int, str]] = {}
+        """(address, size, label) by buffer: an address may be had anew before its last one is forgotten."""
+        self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
+        self.guards = Guards()
+        """The guard zones behind the device's buffers."""
+        self.guard_bytes = GUARD_BYTES if check else 0
+        """How much larger than asked for a buffer's block is."""
+
+    def submission(
+        self,
+        queue: Queue,
+        label: str,
+        todo: list[Command],
+        values: Mapping[Param, Value] | None,
+    ) -> list[Command]:
+        """Refuse what is wrong with a submission; return its commands, reordered where they may be."""
+        if self.check:
+            self.guards.retire()
+            self.tell()
+            values = values or {}
+            with _SHARED.lock:
+                for command in todo:
+                    self._lifetimes(queue, command)
+                    self._limits(queue, command, values)
+                self._drafts[queue] = _SHARED.ledger.draft(queue, label, todo, values)
+            self.guards.judged(queue, todo, values)
+        return self.reorder(todo)
+
+    def sent(self, queue: Queue, point: Point, words: int) -> None:
+        """Enter the submission that was judged last on this queue: so many words, which end at `point`."""
+        if not self.check:
+            return
+        self.guards.sent(queue, point)
+        with _SHARED.lock:
+            draft = self._drafts.pop(queue, None) or _SHARED.ledger.draft(queue, "", [], {})
+            _SHARED.ledger.commit(draft, point.signal, point.value - point.signal.base)
+            _SHARED.waits.commit(draft, point, words)
+            _SHARED.waits.unblock()  # it may have waited for room
+
+    def ended(self, queues: Sequence[Queue]) -> None:
+        """Forget what was in flight in the rings of a device: it recovered, or is closed."""
+        with _SHARED.lock:
+            for queue in queues:
+                self._drafts.pop(queue, None)
+            self.guards.recovered()
+            _SHARED.ledger.recovered(queues)
+            _SHARED.waits.recovered(queues)
+
+    def reorder(self, commands: list[Command]) -> list[Command]:
+        """Return the commands with every run of neighbouring Execs in another order."""
+        if self._random is None:
+            return commands
+        out: list[Command] = []
+        run: list[Command] = []
+        for command in commands:
+            if isinstance(command, Exec):
+                run.append(command)
+                continue
+            self._random.shuffle(run)
+            out += [*run, command]
+            run = []
+        self._random.shuffle(run)
+        return out + run
+
+    def _lifetimes(self, queue: Queue, command: Command) -> None:
+        for buffer in operands(command):
+            buffer.live()
+            if not buffer.visible_to(queue.device):
+                raise UsageError(f"{queue.label} was given {buffer!r}, {buffer.unseen_by(queue.device)}")
+        if isinstance(command, Exec) and command.program.closed:
+            raise UsageError(f"{command.program!r} was launched after it was closed")
+
+    def _limits(self, queue: Queue, command: Command, values: Mapping[Param, Value]) -> None:
+        if isinstance(command, Exec):
+            _check_launch(queue, command, [number(word, values) for word in command.groups])
+            for slot, pointer in command.args.pointers():
+                buffer, add = resolved(pointer, values)
+                if not 0 <= add < buffer.size:
+                    what = f"kernel {command.program.name}, argument {slot.name}"
+                    raise UsageError(f"{what}: byte {add} lies outside {buffer!r}")
+        elif isinstance(command, Copy):
+            target, source = accesses(command, values)
+            if target.meets(source):
+                raise UsageError(
+                    f"copy within {target.root!r}: bytes {target.begin} and {source.begin} on overlap"
+                )
+        elif not isinstance(command, Indirect):
+            for access in accesses(command, values):  # refuses what lies outside its buffer
+                _check_aligned(queue, command, access)
+
+    def waiting(self, signal: Signal, value: int) -> None:
+        """Note that this thread waits for a signal's slot; raise `UsageError` when nothing can raise it."""
+        if not self.check:
+            return
+        wait = HostWait(signal, value)
+        self._block(wait, f"the host waits for {wait}, and nothing can raise it")
+
+    def stalled(self, queue: Queue, words: int) -> None:
+        """Note that this thread waits for room in a ring; raise `UsageError` when none can come."""
+        if not self.check:
+            return
+        self._block(RoomWait(queue, words), f"{queue.label} has no room for a submission, and none can come")
+
+    def _block(self, wait: HostWait | RoomWait, what: str) -> None:
+        """Note a wait of this thread; raise `UsageError` with the wait graph when nothing can end it."""
+        with _SHARED.lock:
+            graph = _SHARED.waits
+            graph.block(wait)
+            outcome = graph.play()
+            if not graph.ends(outcome, wait) and not graph.may_come(outcome):
+                raise UsageError(
+                    f"{what}: all that could end this wait is waiting itself{_lines(graph.text(outcome))}"
+                )
+
+    def woke(self) -> None:
+        """Note that this thread waits no more."""
+        if self.check:
+            _SHARED.waits.unblock()
+
+    def saw(self, signal: Signal, value: int) -> None:
+        """Order what is submitted from now on after what raised `signal` to `value`: the host saw it."""
+        if self.check:
+            with _SHARED.lock:
+                _SHARED.ledger.host_saw(signal, value)
+            self.guards.retire()
+
+    def look(self) -> None:
+        """Raise `UsageError` when a buffer of the device was run past."""
+        self.guards.look()
+        self.tell()
+
+    def tell(self) -> None:
+        """Raise `UsageError` with the overruns that were found and not told yet."""
+        self.guards.tell()
+
+    def wait_graph(self) -> list[str]:
+        """Return in words which queues cannot go on, and why."""
+        with _SHARED.lock:
+            return _SHARED.waits.text(_SHARED.waits.play())
+
+    def refused(self, queue: Queue) -> None:
+        """Forget the submission that was judged last on this queue: it was not sent."""
+        self.guards.refused(queue)
+        with _SHARED.lock:
+            self._drafts.pop(queue, None)
+            _SHARED.waits.unblock()
+
+    def allocated(self, buffer: Buffer) -> None:
+        """Remember a buffer, and where it is dropped, for fault reports."""
+        known = buffer.va, buffer.size, buffer.label
+
+        finalizing = sys.is_finalizing  # modules are empty when buffers go with the interpreter
+
+        def dropped(ref: weakref.ref[Buffer]) -> None:
+            if finalizing():
+                return
+            va, size, label = known
+            self._live.pop(ref, None)
+            self._freed.append((va, size, f"{label!r}, dropped at {_user_line()}"))
+
+        self._live[weakref.ref(buffer, dropped)] = known
+
+    def nearest(self, va: int) -> str:
+        """Say in words which buffer, alive or freed, lies nearest to an address; alive ones first."""
+        best: tuple[int, int, str] | None = None
+        for rank, (start, size, text) in enumerate(self._ranges()):
+            away = max(start - va, va - (start + size) + 1, 0)
+            where = f"{away} bytes {'before' if va < start else 'after the end of'}" if away else "inside"
+            line = f"{where} {start:#x} to {start + size:#x}, {size} bytes, {text}"
+            if best is None or (away, rank) < best[:2]:
+                best = (away, rank, line)
+        return best[2] if best else ""
+
+    def _ranges(self) -> list[tuple[int, int, str]]:
+        opened: list[tuple[int, int, str]] = []
+        closed: list[tuple[int, int, str]] = []
+        for ref, (va, size, label) in tuple(self._live.items()):
+            buffer = ref()
+            if buffer is not None and buffer.closed:
+                closed.append((va, size, f"{label!r}, closed at {buffer.where}"))
+            else:
+                opened.append((va, size, repr(label)))
+        return opened + closed + list(reversed(self._freed))
+
+
+def _lines(lines: Sequence[str]) -> str:
+    return "".join(f"\n  {line}" for line in lines)
+
+
+def _user_line() -> str:
+    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hcq."):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _check_aligned(queue: Queue, command: Command, access: Access) -> None:
+    """Refuse a Fill or Write whose address, or size, is not what the commands want."""
+    if isinstance(command, (Fill, Write)):
+        align = 4 if isinstance(command, Fill) else command.bits // 8
+        begin = access.root.va + access.begin
+        if begin % align or (access.end - access.begin) % align:
+            raise UsageError(
+                f"{access.what} on {queue.label}: {access.end - access.begin} bytes at {begin:#x} of "
+                f"{access.root!r}, wanted multiples of {align}"
+            )
+
+
+def _check_launch(queue: Queue, command: Exec, groups: list[int]) -> None:
+    """Refuse a launch that the kernel, or the device, is not made for."""
+    image, limits = command.program.image, queue.device.info.limits
+    threads = command.threads[0] * command.threads[1] * command.threads[2]
+    most = min(image.max_threads, limits.get("max_threads", image.max_threads))
+    what = f"kernel {image.name} on {queue.label}"
+    if min(command.threads) < 1 or threads > most:
+        raise UsageError(f"{what}: {command.threads} is {threads} threads a group, wanted 1 to {most}")
+    for axis, count in zip("xyz", groups, strict=True):
+        highest = limits.get(f"max_groups_{axis}", (1 << 32) - 1)
+        if not 1 <= count <= highest:
+            raise UsageError(f"{what}: {count} groups along {axis}, wanted 1 to {highest}")
+    shared = limits.get("max_shared_bytes")
+    if shared is not None and image.shared_bytes > shared:
+        raise UsageError(f"{what}: {image.shared_bytes} bytes of shared memory, the device has {shared}")

@@ -1,0 +1,187 @@
+"""Which waits can still be met: the submissions in flight are played forward, as far as signals let them.
+
+A wait may be submitted before its signal is recorded: who raises it may come later. It is a deadlock only
+when nothing can come any more, which is when everything that could submit or raise a signal waits itself:
+
+- every queue of a validated device is empty, or stands before a wait that this play does not meet;
+- every thread of the process waits, in `Signal.wait` or for room in a ring, for what the play does not give,
+  and without a timeout: after one it goes on. Threads of drivers, named "hcq ...", are not counted; any other
+  that lives may come;
+- no queue of an open device without validation has work in flight: what that raises is not known here.
+
+So a program with an idle thread of its own is never refused; its waits end by their timeouts (ADR 0013).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from hcq.faults.messages import called
+from hcq.process import open_devices
+from hcq.signal import LOST
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hcq.queue import Queue
+    from hcq.signal import Point, Signal
+    from hcq.validate.hazards import Draft
+
+ANY = 1 << 65
+"""More than any slot holds."""
+DRIVERS_OWN = "hcq "
+"""How the names of drivers' threads begin."""
+
+
+class HostWait(NamedTuple):
+    """A thread that waits for a signal's slot."""
+
+    signal: Signal
+    value: int
+
+    def __str__(self) -> str:
+        return f"{called(self.signal)} >= {self.value + self.signal.base}, now {self.signal.value}"
+
+
+class RoomWait(NamedTuple):
+    """A thread that waits for room in a ring."""
+
+    queue: Queue
+    words: int
+    """Of what it submits."""
+
+    def __str__(self) -> str:
+        return f"room in the ring of {self.queue.label}"
+
+
+@dataclass(slots=True)
+class Pending:
+    """A submission in flight: its waits and sets, the point that ends it, and its words in the ring."""
+
+    queue: Queue
+    label: str
+    events: list[tuple[bool, Signal, int]]
+    """(whether it waits, signal, slot value) in order."""
+    point: Point
+    words: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How far the queues come."""
+
+    reached: dict[Signal, int] = field(default_factory=dict)
+    blocked: dict[Queue, tuple[Pending, Signal, int]] = field(default_factory=dict)
+
+
+class WaitGraph:
+    """The waits and sets in flight on validated devices, and the threads that wait."""
+
+    def __init__(self) -> None:
+        self._pending: list[Pending] = []
+        self._hosts: dict[int, HostWait | RoomWait] = {}
+        """What each waiting thread, by identity, waits for."""
+
+    def commit(self, draft: Draft, point: Point, words: int) -> None:
+        """Enter a submission that was sent."""
+        events = [*draft.events, (False, point.signal, point.value - point.signal.base)]
+        self._pending = [one for one in self._pending if not one.point.passed()]
+        self._pending.append(Pending(draft.queue, draft.label, events, point, words))
+
+    def recovered(self, queues: Sequence[Queue]) -> None:
+        """Forget what was in flight in these queues: it is done, or lost."""
+        self._pending = [one for one in self._pending if one.queue not in queues]
+
+    def block(self, wait: HostWait | RoomWait) -> None:
+        """Note what this thread waits for."""
+        self._hosts[threading.get_ident()] = wait
+
+    def unblock(self) -> None:
+        """Note that this thread waits no more."""
+        self._hosts.pop(threading.get_ident(), None)
+
+    def play(self) -> Outcome:
+        """Play everything in flight forward."""
+        out = Outcome()
+        lines: dict[Queue, list[tuple[Pending, tuple[bool, Signal, int]]]] = {}
+        for pending in self._pending:
+            lines.setdefault(pending.queue, []).extend((pending, event) for event in pending.events)
+        at = dict.fromkeys(lines, 0)
+        moved = True
+        while moved:
+            moved = False
+            for queue, line in lines.items():
+                while at[queue] < len(line):
+                    _, (waits, signal, value) = line[at[queue]]
+                    if waits and _value(out, signal) < value:
+                        break
+                    if not waits:
+                        out.reached[signal] = max(_value(out, signal), value)
+                    at[queue] += 1
+                    moved = True
+        for queue, line in lines.items():
+            if at[queue] < len(line):
+                pending, (_, signal, value) = line[at[queue]]
+                out.blocked[queue] = (pending, signal, value)
+        return out
+
+    def ends(self, out: Outcome, wait: HostWait | RoomWait) -> bool:
+        """Return whether a thread's wait ends by what is in flight; True also where that is not known."""
+        if isinstance(wait, HostWait):
+            return _value(out, wait.signal) >= wait.value
+        queue = wait.queue
+        if queue not in out.blocked:
+            return True
+        line = [one for one in self._pending if one.queue is queue]
+        behind = line[line.index(out.blocked[queue][0]) + 1 :]
+        # At rest before the wait, the ring holds the wait itself and the end of its submission as well.
+        least = 1 + queue.ending_words + sum(one.words for one in behind)
+        return least + wait.words <= queue.ring.words and len(behind) + 2 <= queue.ring.submissions
+
+    def may_come(self, out: Outcome) -> bool:
+        """Return whether a thread, or a queue that is not watched, may still submit or raise a signal."""
+        for thread in threading.enumerate():
+            if not thread.name.startswith(DRIVERS_OWN):
+                wait = self._hosts.get(thread.ident or 0)
+                if wait is None or self.ends(out, wait):
+                    return True
+        return any(
+            not queue.timeline.last.passed()
+            for device in open_devices()
+            if device.watch is None or not device.watch.check
+            for queue in device.queues
+        )
+
+    def text(self, outcome: Outcome) -> list[str]:
+        """Return the wait graph in words: a line a queue that cannot go on, a line a thread that waits."""
+        lines = [
+            f"{queue.label}: {pending.label or 'a submission'} waits for {HostWait(signal, value)}; "
+            f"{self._raiser(outcome, signal, value)}"
+            for queue, (pending, signal, value) in outcome.blocked.items()
+        ]
+        return [*lines, *self._threads()]
+
+    def _threads(self) -> Iterator[str]:
+        for thread in threading.enumerate():
+            wait = self._hosts.get(thread.ident or 0)
+            if wait is not None and thread is not threading.current_thread():
+                yield f"thread {thread.name} waits for {wait}"
+
+    @staticmethod
+    def _raiser(outcome: Outcome, signal: Signal, value: int) -> str:
+        for pending, _, _ in outcome.blocked.values():
+            if any(not waits and one is signal and to >= value for waits, one, to in pending.events):
+                who = pending.label or "a submission"
+                return f"raised by {who} on {pending.queue.label}, which waits itself"
+        if signal in LOST:
+            return f"what was to raise it is lost: {LOST[signal][1]()}"
+        return "nothing submitted raises it" + (", the host may" if signal.host_set else "")
+
+
+def _value(out: Outcome, signal: Signal) -> int:
+    """Return what a signal's slot comes to hold."""
+    if getattr(signal.device, "watch", None) is None:
+        return ANY  # of a device without validation: what raises it is not known
+    return max(out.reached.get(signal, 0), signal.value - signal.base)

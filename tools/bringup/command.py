@@ -1,0 +1,331 @@
+"""Bring an NVIDIA GPU up one rung at a time, and say exactly where it stops.
+
+    python -m tools.bringup                    every rung, on GPU 0
+    python -m tools.bringup --from 12 --to 18  some of them
+    python -m tools.bringup --prepare kernels  assemble the ladder's kernels beforehand, without a GPU
+    python -m tools.bringup --emulate sm_80    on an emulated GPU
+    python -m tools.bringup --dry              against a scripted driver: no GPU, nothing is computed
+
+Each rung runs in a child process with a time limit, while this process keeps the GPU's node open, which
+keeps the GPU up. A rung that fails leaves out only those that need it. Where public sources leave a value in
+doubt, the other values are tried as well, and what works is said; when only another one does, the rungs above
+use it (`nv_ladder`). Nothing here changes clocks unless --boost is given. The last rung makes a fault on
+purpose. Exit status: 0 when every rung passed, 1 when one failed, 2 for wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+import time
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drivers.kernel import LinuxKernel, TracingKernel
+from drivers.nv import check_variant
+from drivers.nv.quirks import describe
+from drivers.nv.quirks import parse as parse_choices
+from hcq.errors import HcqError, UnsupportedError, UsageError
+from tools.bringup.evidence import Trace, memory
+from tools.bringup.ladder import Ladder, Result, Rung
+from tools.bringup.nv import rungs as low
+from tools.bringup.nv import rungs_compute as high
+from tools.bringup.nv.bench import Bench
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drivers.kernel import Kernel
+
+_LOAD_S = 30.0
+"""Limit of rungs that may load the assembler first, from a cold disk; what they wait for ends sooner."""
+_VIDEO = ("pitch_kind", "persistent_vidmem", "huge_pages", "small_pages")
+_CHANNEL = ("channel_class", "object_buffer", "notifier", "ring", "vaspace")
+_COPY_CHANNEL = ("register_copy_channels", "copy_engine", "small_pages", *_CHANNEL)
+_HOST_RELEASE = (
+    "doorbell_bar1",
+    "doorbell_class",
+    "push_in_vram",
+    "host_memory",
+    "gp_level",
+    "copy_engine",
+    *_CHANNEL,
+)
+_COMPUTE_CHANNEL = (
+    "context_share",
+    "graphics_copy",
+    "subcontext",
+    "gr_parameters",
+    "context_window",
+    *_CHANNEL,
+)
+_LAUNCH = (
+    "full_descriptor",
+    "carveout",
+    "qmd_type",
+    "group_id",
+    "sampler_via_header",
+    "pcas",
+    "qmd_version_method",
+    "context_share",
+    "subcontext",
+    "arguments_in_vram",
+    "graphics_copy",
+    "windows",
+    "host_memory",
+    "vaspace",
+)
+_LAUNCHES = ("full_descriptor", "pcas", "arguments_in_vram")
+RUNGS: tuple[Rung, ...] = (
+    Rung(0, "environment", low.environment),
+    Rung(1, "nodes open", low.nodes, limit_s=30),
+    Rung(2, "driver version", low.version),
+    Rung(3, "client and cards", low.client, needs=(2,)),
+    Rung(4, "device and subdevice", low.objects, needs=(3,), limit_s=30),
+    Rung(5, "classes and units", low.classes, ("plausible",), (4,)),
+    Rung(6, "doorbell page", low.doorbell, ("doorbell_bar1", "doorbell_class", "doorbell_owner"), (5,)),
+    Rung(7, "video memory", low.video_memory, _VIDEO, (5,)),
+    Rung(8, "system memory", low.system_memory, ("system_cached",), (5,)),
+    Rung(9, "address space", low.unified_memory, ("vaspace", "vaspace_faulting"), (5,)),
+    Rung(10, "mappings", low.mapping, ("small_pages", "huge_pages", "vaspace"), (9,)),
+    Rung(11, "copy channel", low.copy_channel, _COPY_CHANNEL, (9,)),
+    Rung(12, "host release", low.host_release, _HOST_RELEASE, (11,)),
+    Rung(13, "64-bit release with the time", low.host_release_time, ("channel_class",), (11,)),
+    Rung(14, "copy engine release", low.engine_release, ("copy_engine", "host_memory"), (11,)),
+    Rung(15, "copies and bandwidth", low.copies, ("copy_engine", "huge_pages", "host_memory"), (14,), 30),
+    Rung(16, "compute channel", low.compute_channel, _COMPUTE_CHANNEL, (9,)),
+    Rung(17, "report semaphore", low.report_semaphore, ("graphics_copy", "subcontext", "windows"), (16,)),
+    Rung(18, "a kernel stores a token", high.store, _LAUNCH, (14, 16), _LOAD_S),
+    Rung(19, "grid, parameters, constants", high.grid, _LAUNCHES, (18,), _LOAD_S),
+    Rung(20, "shared memory", high.shared, ("carveout", "windows"), (18,), _LOAD_S),
+    Rung(21, "local memory", high.local, ("stack", "all_sms", "windows"), (18,), _LOAD_S),
+    Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_LAUNCHES), (18,), _LOAD_S),
+    Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
+    Rung(23, "a fault on purpose", high.fault, needs=(18,), limit_s=_LOAD_S),
+    Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
+)
+"""In the order they run: the fault comes last, and after it only the proof that it did no harm."""
+
+
+def make_kernel(*, dry: bool, emulate: str | None = None) -> Kernel:
+    """Return Linux, the scripted driver, or an emulated GPU."""
+    if emulate is not None:
+        # An emulated GPU computes, so results are judged as on a real one.
+        from drivers.nv import EMULATED  # noqa: PLC0415 - only for emulated runs
+
+        return EMULATED.make_kernel(emulate or None)
+    if dry:
+        from tools.nv.scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
+
+        return ScriptedKernel()
+    return LinuxKernel()
+
+
+def run_child(arguments: argparse.Namespace) -> int:
+    """Run one rung here, print its result as JSON, and return the exit status."""
+    rung = next(rung for rung in RUNGS if rung.number == arguments.child)
+    choices = parse_choices(arguments.choices)
+    trace = Trace(_path(arguments.trace))
+    kernel = TracingKernel(make_kernel(dry=arguments.dry, emulate=arguments.emulate), trace.note)
+    bench = Bench(
+        kernel,
+        choices,
+        index=arguments.device,
+        dry=arguments.dry,
+        kernels=_path(arguments.kernels),
+        emulate=arguments.emulate,
+    )
+    result = Result(rung.number, rung.name, describe(choices), passed=False, seconds=0.0)
+    start = time.perf_counter()
+    try:
+        _run(rung, bench, result, boost=arguments.boost)
+        result.passed = True
+    except HcqError as error:
+        result.error = f"{type(error).__name__}: {error}"
+        result.offered = not isinstance(error, UnsupportedError)
+    except Exception:  # noqa: BLE001 - whatever went wrong is what this rung is to tell
+        result.error = traceback.format_exc()
+    result.seconds = time.perf_counter() - start
+    result.calls = [] if result.passed else trace.last
+    trace.close()
+    sys.stdout.write(json.dumps(asdict(result), default=str) + "\n")
+    return 0 if result.passed else 1
+
+
+def _run(rung: Rung, bench: Bench, result: Result, *, boost: bool) -> None:
+    """Run a rung; what lies in its rings when it fails is read before they are closed."""
+    with bench.stack:
+        try:
+            result.facts = high.clocks(bench, boost=boost) if rung.run is high.clocks else rung.run(bench)
+        except Exception:
+            result.memory = memory(bench)
+            raise
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+class Teller:
+    """Tells results to people, on stderr, as they come."""
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+
+    def __call__(self, result: Result) -> None:
+        """Tell one result: a line for a variant, all that decides for a failure."""
+        sys.stderr.write(heading(result) + "\n")
+        if result.variant and not self._verbose:
+            sys.stderr.write(f"          {said}\n" if (said := first_line(result.error)) else "")
+            return
+        for name, value in ({} if result.variant and result.passed else result.facts).items():
+            sys.stderr.write(f"          {name}: {value}\n")
+        if result.error:
+            sys.stderr.write("          " + result.error.strip().replace("\n", "\n          ") + "\n")
+            self._evidence(result)
+
+    def _evidence(self, result: Result) -> None:
+        raw = [f"call {call[:300]}" for call in result.calls]
+        raw += [f"{what}: {seen[:600]}" for what, seen in result.memory.items()]
+        if raw and not self._verbose:
+            sys.stderr.write(f"          ({len(raw)} lines of raw evidence: --verbose, --report, --json)\n")
+        for text in raw if self._verbose else ():
+            sys.stderr.write(f"          {text}\n")
+
+
+def heading(result: Result) -> str:
+    """Return the line of a result: what became of which rung, with which values, and what it means."""
+    where = f"{result.rung:3}  {result.name}"
+    if not result.variant:
+        mark = ("PASS" if result.passed else "FAIL") if result.tried else "----"
+        return f"{mark} {where}  ({result.seconds:.2f} s)"
+    where += f", {result.variant}: {result.choices}  ({result.seconds:.2f} s)"
+    if result.passed:
+        return f"pass {where}"
+    if not result.offered:
+        return f"n/a  {where}\n          this GPU or driver does not offer it"
+    why = f"expected: {result.expected}" if result.expected else "does not count: it is a variant"
+    return f"no   {where}\n          {why}"
+
+
+def first_line(error: str) -> str:
+    """Return the start of an error that a line of the terminal holds."""
+    return error.strip().split("\n", 1)[0][:160]
+
+
+def summary(ladder: Ladder) -> str:
+    """Return the last lines: how far it went, with which values, and what became of the variants."""
+    passed = [r.rung for r in ladder.results if r.passed and not r.variant]
+    passed += [r.rung for r in ladder.results if r.passed and r.variant]
+    lines = [
+        f"highest rung passed: {max(passed)}; choices that work: {describe(ladder.best)}"
+        if passed
+        else "no rung passed"
+    ]
+    variants = [r for r in ladder.results if r.variant]
+    if variants:
+        counts = {
+            "work": sum(r.passed for r in variants),
+            "do not, as expected": sum(not r.passed and r.offered and bool(r.expected) for r in variants),
+            "do not": sum(not r.passed and r.offered and not r.expected for r in variants),
+            "are not offered here": sum(not r.passed and not r.offered for r in variants),
+        }
+        told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        lines.append(f"{len(variants)} variants tried: {told}")
+    return "\n".join(lines)
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bringup", description=(__doc__ or "").split("\n", 1)[0]
+    )
+    parser.add_argument(
+        "--device", default="0", metavar="N", help="which GPU; nv-emu or nv-emu:VARIANT is --emulate VARIANT"
+    )
+    parser.add_argument("--from", dest="first", type=int, metavar="RUNG", help="the first rung to run")
+    parser.add_argument("--to", dest="last", type=int, metavar="RUNG", help="the last rung to run")
+    parser.add_argument("--keep-going", action="store_true", help="try rungs although one they need failed")
+    parser.add_argument(
+        "--variants",
+        choices=("all", "needed", "none", "only"),
+        default="all",
+        help="other values of what is in doubt: everywhere, where a rung fails, nowhere; or nothing but them",
+    )
+    parser.add_argument(
+        "--choices", default="default", metavar="TEXT", help="doubtful values to begin with: stack=low+pcas=3"
+    )
+    parser.add_argument(
+        "--budget", type=float, default=math.inf, metavar="S", help="seconds for all; later, nothing begins"
+    )
+    parser.add_argument("--report", metavar="FILE", help="write the report here, anew after every child")
+    parser.add_argument("--traces", metavar="DIR", help="write every kernel call of every child here")
+    parser.add_argument("--trace", help=argparse.SUPPRESS)
+    parser.add_argument("--kernels", metavar="DIR", help="kernels that --prepare assembled")
+    parser.add_argument("--prepare", metavar="DIR", help="assemble the kernels into DIR and end")
+    parser.add_argument("--boost", action="store_true", help="let rung 24 ask for the highest clocks")
+    parser.add_argument(
+        "--emulate",
+        metavar="VARIANT",
+        nargs="?",
+        const="",
+        help='run on an emulated GPU: without a word an H200, or "sm_80+570", "native"',
+    )
+    parser.add_argument("--verbose", action="store_true", help="print kernel calls and memory of failures")
+    parser.add_argument("--dry", action="store_true", help="run against a scripted driver, without a GPU")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    name, _, variant = options.device.partition(":")
+    if name == "nv-emu":
+        options.emulate, options.device = variant, "0"
+    number = options.device.removeprefix("nv:")
+    if not number.isdigit():
+        parser.error(f"--device wants a number, nv:N or nv-emu[:VARIANT], not {options.device!r}")
+    options.device = int(number)
+    _check(parser, options)
+    return options
+
+
+def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Refuse values that no child could run with, before the first one is started."""
+    try:
+        parse_choices(options.choices)
+        if options.emulate is not None:
+            check_variant(options.emulate)
+    except UsageError as error:
+        parser.error(str(error))
+    order = [rung.number for rung in RUNGS]
+    first = order[0] if options.first is None else options.first
+    last = order[-1] if options.last is None else options.last
+    runs = f"rungs run in the order {', '.join(map(str, order))}"
+    for flag, number in (("--from", first), ("--to", last)):
+        if number not in order:
+            parser.error(f"{flag} {number}: there is no such rung; {runs}")
+    if order.index(first) > order.index(last):
+        parser.error(f"--from {first} comes after --to {last}; {runs}")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the tool; see the module."""
+    options = parse(arguments)
+    if options.prepare:
+        from tools.bringup.nv.kernels import prepare  # noqa: PLC0415 - needs the assembler
+
+        for path in prepare(Path(options.prepare)):
+            sys.stderr.write(f"{path}\n")
+        return 0
+    if options.child is not None:
+        return run_child(options)
+    ladder = Ladder(RUNGS, options, Teller(verbose=options.verbose))
+    ladder.climb()
+    sys.stderr.write(summary(ladder) + "\n")
+    if options.json:
+        sys.stdout.write(json.dumps(ladder.report(finished=True), indent=1, default=str) + "\n")
+    return 0 if ladder.passed else 1
+
+

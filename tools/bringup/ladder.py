@@ -1,0 +1,335 @@
+"""How the NVIDIA ladder is climbed: a child a rung, what a failure leaves out, when other values are tried.
+
+A rung that fails leaves out only those that need it. Where public sources leave a value in doubt, a rung
+that fails first tries the sets of values that are known to work together (`presets`), as far as they touch
+it, then the other values, one and then two at a time. What works is taken back towards the start value by
+value, so that only what is needed stays, and the rungs above use it. A rung that passes tries the other
+values when all others had their turn. What is known is written out after every child. Not here: the rungs
+(`nv_rungs`), their table and the command line (`bringup_nv`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING, Any, Final
+
+from drivers.kernel import LinuxKernel
+from drivers.nv.presets import PRESETS, fitting
+from drivers.nv.quirks import ALTERNATIVES, Choices, changes, describe, parse
+from hcq.errors import DriverError
+from tools.bringup.evidence import kernel_log
+from tools.bringup.nv import rungs as low
+from tools.bringup.nv.bench import EMULATED_PATIENCE
+from tools.bringup.nv.expected import expected
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tools.bringup.nv.bench import Bench, Facts
+
+LIMIT_S: Final = 10.0
+START_S: Final = 10.0
+"""What a child may need beyond its rung's limit, to start and to end."""
+_END_S: Final = 5.0
+"""How long a child that was ended may take to go; longer, it hangs in the kernel and is left behind."""
+PAIRS_S: Final = 90.0
+"""How long two other values at once are tried at a rung that fails with each alone."""
+FAULT: Final = 23
+ONE: Final = "one other value"
+TWO: Final = "two other values"
+NODES: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One step of the ladder."""
+
+    number: int
+    name: str
+    run: Callable[[Bench], Facts]
+    doubts: tuple[str, ...] = ()
+    """Fields of `Choices` whose other values are tried here."""
+    needs: tuple[int, ...] = ()
+    """Rungs without which this one cannot pass."""
+    limit_s: float = LIMIT_S
+
+
+@dataclass
+class Result:
+    """What one child said."""
+
+    rung: int
+    name: str
+    choices: str
+    passed: bool
+    seconds: float
+    facts: dict[str, Any] = field(default_factory=dict)
+    error: str = ""
+    calls: list[str] = field(default_factory=list)
+    memory: dict[str, str] = field(default_factory=dict)
+    """What lay in rings and semaphores when it failed."""
+    tried: bool = True
+    """False: left out, `error` says why."""
+    hung: bool = False
+    """Said nothing within its limit."""
+    offered: bool = True
+    """False: this GPU or its driver does not have what was chosen."""
+    expected: str = ""
+    """Why a variant was expected to fail, where that is known."""
+    variant: str = ""
+    """What is tried beside the values in use: "preset hopper-launch", "one other value", ...; else empty."""
+
+
+class Ladder:
+    """One climb. `tell` is called with each result."""
+
+    def __init__(
+        self, rungs: Sequence[Rung], arguments: argparse.Namespace, tell: Callable[[Result], None]
+    ) -> None:
+        self._rungs = [rung for rung in rungs if wanted(rungs, rung, arguments)]
+        self._arguments = arguments
+        self._tell = tell
+        self.results: list[Result] = []
+        self.best: Choices = parse(arguments.choices)
+        """The values that work."""
+        self._failed: set[int] = set()
+        self._seen: dict[tuple[int, str], bool] = {}
+        self._left: list[subprocess.Popen[bytes]] = []
+        """Children that hang in the kernel."""
+        self._end = time.monotonic() + arguments.budget
+
+    @property
+    def passed(self) -> bool:
+        """Whether no rung failed with every value that was tried."""
+        return not self._failed
+
+    def climb(self) -> None:
+        """Run the rungs in order, the deliberate fault after everything else."""
+        with contextlib.ExitStack() as held:
+            opened = False
+            for rung in self._rungs:
+                if rung.number > NODES and not opened:  # not before rung 1: an open may hang
+                    self._keep_open(held)
+                    opened = True
+                if rung.number == FAULT:
+                    self._rest()
+                self._climb_one(rung)
+            self._rest()
+        self.write(finished=True)
+
+    def _climb_one(self, rung: Rung) -> None:
+        lacking = [number for number in rung.needs if number in self._failed]
+        if self._arguments.variants == "only":
+            return
+        if lacking and not self._arguments.keep_going:
+            text = f"not tried: it needs rung {', '.join(map(str, lacking))}"
+            self._note(self._untried(rung, text))
+            self._failed.add(rung.number)
+            return
+        if self._try(rung, self.best):
+            return
+        if self._arguments.variants != "none":
+            for choices, why in self._others(rung):
+                if self._try(rung, choices, why):
+                    self.best = self._least(rung, choices)
+                    return
+        self._failed.add(rung.number)
+
+    def _least(self, rung: Rung, works: Choices) -> Choices:
+        """Take what works back towards the values in use, one by one, as long as it works."""
+        start, needed = self.best, works
+        for name in changes(works, start):
+            less = replace(needed, **{name: getattr(start, name)})
+            if less != start and self._try(rung, less, f"without {name}"):
+                needed = less
+        return needed
+
+    def _presets(self, rung: Rung) -> Iterator[tuple[Choices, str]]:
+        """Yield the presets of this GPU that change something which is in doubt at a rung."""
+        for name in fitting(self._compute()):
+            values = dict(PRESETS[name].values)
+            if any(getattr(self.best, field) != values[field] for field in rung.doubts if field in values):
+                yield replace(self.best, **values), f"preset {name}"
+
+    def _compute(self) -> int | None:
+        """Return the compute class that a rung told of, where one did."""
+        told = [result.facts["compute class"] for result in self.results if "compute class" in result.facts]
+        return int(told[-1], 16) if told else None
+
+    def _others(self, rung: Rung) -> Iterator[tuple[Choices, str]]:
+        """Yield presets, then the other values of what is in doubt at a rung, one and two at a time."""
+        yield from self._presets(rung)
+        values = {
+            name: [value for value in ALTERNATIVES[name] if value != getattr(self.best, name)]
+            for name in rung.doubts
+        }
+        start = self.best
+        for name, ones in values.items():
+            for one in ones:
+                yield replace(start, **{name: one}), ONE  # type: ignore[arg-type]  # a value of that field
+        begun = time.monotonic()
+        for first, second in itertools.combinations(values, 2):
+            for one, two in itertools.product(values[first], values[second]):
+                if time.monotonic() - begun > PAIRS_S:
+                    return
+                yield replace(start, **{first: one, second: two}), TWO  # type: ignore[arg-type]  # the same
+
+    def _rest(self) -> None:
+        """Try, at the rungs that pass, each other value that was not tried yet."""
+        if self._arguments.variants not in {"all", "only"}:
+            return
+        for rung in self._rungs:
+            if rung.number in self._failed or rung.number == FAULT:
+                continue
+            for name in rung.doubts:
+                for value in ALTERNATIVES[name]:
+                    if value != getattr(self.best, name):
+                        self._try(rung, replace(self.best, **{name: value}), ONE)  # type: ignore[arg-type]  # a value of that field
+
+    def _try(self, rung: Rung, choices: Choices, variant: str = "") -> bool:
+        """Run a rung with some values, once; return whether it passed, then or before."""
+        text = describe(choices)
+        if (rung.number, text) in self._seen:
+            return self._seen[rung.number, text]
+        if self._end - time.monotonic() < 1:
+            if not variant:
+                self._note(self._untried(rung, "not tried: the time is used up"))
+            return False
+        result = self._spawn(rung, choices, 1)
+        result.variant = variant
+        result.expected = expected(choices, self.best) if variant else ""
+        if result.hung and not variant:
+            # Once more: a slow disk or a busy host must not leave out all that needs this rung.
+            self._tell(result)
+            result = self._spawn(rung, choices, 2)
+        self._seen[rung.number, text] = result.passed
+        if not result.passed and not (self._arguments.dry or self._arguments.emulate is not None):
+            result.facts["kernel log"] = kernel_log()
+        self._note(result)
+        return result.passed
+
+    def _untried(self, rung: Rung, text: str) -> Result:
+        choices = describe(self.best)
+        return Result(rung.number, rung.name, choices, passed=False, seconds=0.0, error=text, tried=False)
+
+    def _note(self, result: Result) -> None:
+        self.results.append(result)
+        self._tell(result)
+        self.write()
+
+    def report(self, *, finished: bool = False) -> dict[str, Any]:
+        """Return everything that is known by now."""
+        return {
+            "passed": finished and self.passed,
+            "finished": finished,
+            "working": describe(self.best),
+            "choices": asdict(self.best),
+            "rungs": [asdict(result) for result in self.results],
+        }
+
+    def write(self, *, finished: bool = False) -> None:
+        """Write the report as it stands, whole at any moment, where one was asked for."""
+        if self._arguments.report:
+            path = Path(self._arguments.report)
+            beside = path.with_name(path.name + ".part")
+            beside.write_text(json.dumps(self.report(finished=finished), indent=1, default=str))
+            beside.replace(path)
+
+    def _keep_open(self, held: contextlib.ExitStack) -> None:
+        """Hold the GPU's node: without a holder the driver shuts the GPU down between children."""
+        if self._arguments.dry or self._arguments.emulate is not None or NODES in self._failed:
+            return
+        kernel = LinuxKernel()
+        for path in ("/dev/nvidiactl", low.gpu_node(self._arguments.device)):
+            with contextlib.suppress(DriverError):  # rung 1 says what is wrong with it
+                held.callback(kernel.close, kernel.open(path))
+
+    # --- children
+
+    def _spawn(self, rung: Rung, choices: Choices, times: float) -> Result:
+        """Run a rung in a child of its own and return what it said; a hung child is ended, by its own id.
+
+        It has `times` the rung's limit.
+        """
+        given, text = self._arguments, describe(choices)
+        command = [sys.executable, "-m", "tools.bringup", "--child", str(rung.number)]
+        command += ["--device", str(given.device), "--choices", text]
+        command += ["--dry"] * given.dry + ["--boost"] * given.boost
+        command += ["--emulate", given.emulate] if given.emulate is not None else []
+        command += ["--kernels", given.kernels] if given.kernels else []
+        trace = None
+        if given.traces:
+            plain = text.replace("=", "-").replace("+", "_")
+            trace = Path(given.traces) / f"rung{rung.number:02d}-{plain}.txt"
+            trace.parent.mkdir(parents=True, exist_ok=True)
+            command += ["--trace", str(trace)]
+        slow = given.dry or given.emulate is not None  # as its host: there is no GPU that could hang
+        limit_s = times * (rung.limit_s + START_S) * (EMULATED_PATIENCE if slow else 1.0)
+        limit_s = min(limit_s, self._end - time.monotonic())
+        start = time.perf_counter()
+        # Files, not pipes: nobody waits for what a child of the child still holds open.
+        with TemporaryFile() as out, TemporaryFile() as err:
+            child = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
+            ending = self._wait(child, limit_s)
+            said, cried = (_read(file) for file in (out, err))
+        lines = [line for line in said.splitlines() if line.startswith("{")]
+        if lines:
+            result = Result(**json.loads(lines[-1]))
+            result.error += f"\nafter it had answered: {ending}" if ending else ""
+            return result
+        error = f"{ending or _ending(child)}: {cried.strip()[-2000:]}"
+        calls = trace.read_text(errors="replace").splitlines()[-12:] if trace and trace.exists() else []
+        seconds = time.perf_counter() - start
+        return Result(
+            rung.number, rung.name, text, passed=False, seconds=seconds, error=error,
+            calls=[call[:1000] for call in calls], hung=bool(ending),
+        )  # fmt: skip
+
+    def _wait(self, child: subprocess.Popen[bytes], limit_s: float) -> str:
+        """Wait for a child; end it when it takes too long, and leave it behind when it cannot be ended."""
+        try:
+            child.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+        except BaseException:
+            child.kill()
+            raise
+        else:
+            return ""
+        text = f"no answer in {limit_s:.0f} s"
+        try:
+            child.wait(timeout=_END_S)
+        except subprocess.TimeoutExpired:
+            self._left.append(child)
+            return f"{text}; the child does not end, it hangs in the kernel: process {child.pid}"
+        return f"{text}; the child was ended"
+
+
+def wanted(rungs: Sequence[Rung], rung: Rung, arguments: argparse.Namespace) -> bool:
+    """Return whether a rung lies between --from and --to, in the order in which rungs run."""
+    order = [r.number for r in rungs]
+    first = order.index(arguments.first) if arguments.first in order else 0
+    last = order.index(arguments.last) if arguments.last in order else len(order) - 1
+    return first <= order.index(rung.number) <= last
+
+
+def _read(file: Any) -> str:
+    file.seek(0)
+    return str(os.fsdecode(file.read()))
+
+
+def _ending(child: subprocess.Popen[bytes]) -> str:
+    if child.returncode < 0:
+        return f"the child died: {signal.Signals(-child.returncode).name}"
+    return f"the child ended with status {child.returncode}"

@@ -1,0 +1,1 @@
+"""NVIDIA's part of the bring-up ladder: rungs, kernels, expected failures."""

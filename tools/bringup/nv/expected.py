@@ -1,0 +1,29 @@
+"""Which other values are expected to fail, and why: that such a variant does not work is no news."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.nv.quirks import changes, spelt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.nv.quirks import Choices
+
+EXPECTED: Final[Mapping[str, str]] = {
+    "qmd_type=0": "0 is a queue in the header, not a grid; nobody is known to have launched it on Hopper",
+    "full_descriptor=false": "nothing is invalidated: a launch may read what a cache held before",
+    "vaspace=rm": "sandboxes filter NV_ESC_RM_MAP_MEMORY_DMA and the class 0x70",
+    "doorbell_class=c561": "sandboxes do not list the class",
+    "doorbell_class=c361": "sandboxes do not list the class",
+    "context_window=64": "the context buffers of an H100 are estimated at 100 to 110 MiB",
+    "windows=high": "nobody is known to put both windows above all memory on this GPU",
+}
+"""A value as it is written -> why it may fail on a GPU where the default works."""
+
+
+def expected(choices: Choices, start: Choices) -> str:
+    """Return why the difference between two settings may fail, or empty where nothing is known."""
+    texts = [f"{name}={spelt(value)}" for name, value in changes(choices, start).items()]
+    return "; ".join(EXPECTED[text] for text in texts if text in EXPECTED)

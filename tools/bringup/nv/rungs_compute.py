@@ -1,0 +1,264 @@
+"""The upper rungs of the NVIDIA ladder: kernels, through the whole driver and the model above it.
+
+Not here: the lower rungs (`nv_rungs`) and the order of all (`bringup_nv`). 23, the deliberate fault, comes
+last of all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from drivers.nv.device import NvDevice
+from drivers.nv.layouts.controls import (
+    PERF_BOOST_FOREVER,
+    PERF_BOOST_TO_MAX_CUDA,
+    Control,
+)
+from drivers.nv.quirks import describe
+from hcq.device import Device
+from hcq.driver import BufferSpec, Place
+from hcq.errors import DeviceFault, HcqError, SignalTimeout
+from tools.bringup.nv.bench import Bench, Facts, RungError
+from tools.bringup.nv.kernels import PICKED, TOKEN, image
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hcq.memory import Buffer
+    from hcq.program import Program
+
+_HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+
+
+def _device(bench: Bench) -> Device:
+    driver = NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices)
+    bench.devices.append(driver)
+    device = Device(driver)
+    bench.stack.callback(device.close)
+    return device
+
+
+def _load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> Program:
+    return device.load(image(name, device.info.arch, shared_bytes=shared_bytes, folder=bench.kernels))
+
+
+def _launch(
+    bench: Bench, device: Device, program: Program, *values: Any, groups: int = 1, threads: int = 1
+) -> float:
+    """Launch and wait; return the microseconds until the host saw it."""
+    queue = device.compute
+    start = time.perf_counter()
+    commands = queue.record().exec(
+        program, program.args(*values), groups=(groups, 1, 1), threads=(threads, 1, 1)
+    )
+    queue.submit(commands).wait(timeout_s=bench.work_s)
+    return (time.perf_counter() - start) * 1e6
+
+
+def _words(buffer: Buffer, count: int) -> list[int]:
+    return list(struct.unpack(f"<{count}I", bytes(buffer.host()[: 4 * count])))
+
+
+def judge(bench: Bench, read: Callable[[], list[int]], want: list[int], what: str) -> float:
+    """Raise unless a kernel stored `want`; return how many seconds after its release the words were there.
+
+    A descriptor without its membar orders nothing: then a store may come late. Otherwise it may not, and the
+    error tells a late one from one that never came.
+    """
+    late = bench.arrival(read, want)
+    if late is not None and (not late or not bench.choices.full_descriptor):
+        return late
+    seen = read()
+    first = next((i for i, word in enumerate(want) if seen[i] != word), None)
+    if first is None:
+        text = f"came {1e6 * (late or 0):.0f} us after the release: its membar has no effect"
+    else:
+        text = f"element {first} is {seen[first]:#x}, not {want[first]:#x}"
+    bench.check(fine=False, text=f"{what}: {text}")
+    return 0.0
+
+
+def _check(bench: Bench, buffer: Buffer, want: list[int], what: str) -> float:
+    """See `judge`, of the first words of a buffer."""
+    return judge(bench, lambda: _words(buffer, len(want)), want, what)
+
+
+def store(bench: Bench) -> Facts:
+    """18: one thread stores a token, to host and to video memory."""
+    device = _device(bench)
+    out, video, copied = device.alloc(4096, _HOST), device.alloc(4096), device.alloc(4096, _HOST)
+    program, queue = _load(bench, device, "store"), device.copies[0]
+    took: list[float] = []
+    late: list[float] = []
+
+    def launch(number: int) -> None:
+        out.host()[:4] = bytes(4)
+        took.append(_launch(bench, device, program, out))
+        late.append(_check(bench, out, [TOKEN], f"host memory after launch {number}"))
+
+    launch(0)
+    _launch(bench, device, program, video)
+
+    def fetch() -> list[int]:
+        queue.submit(queue.record().copy(copied, video)).wait(timeout_s=bench.work_s)
+        return _words(copied, 1)
+
+    late.append(judge(bench, fetch, [TOKEN], "video memory"))
+    repeats = bench.repeat("a token", launch)
+    facts: Facts = {"first_us": took[0], "best_us": min(took), "repeats": repeats}
+    return facts | ({"late_us": round(1e6 * max(late), 1)} if max(late) else {})
+
+
+def grid(bench: Bench) -> Facts:
+    """19: block and grid sizes, parameters, constant bank 3, a table of jumps in bank 2, over many groups."""
+    device = _device(bench)
+    groups, threads, add = 1000, 96, 5
+    count = groups * threads
+    out = device.alloc(4 * count, _HOST)
+    _launch(bench, device, _load(bench, device, "grid"), out, add, groups=groups, threads=threads)
+    picked = [PICKED[t % 8](t) + 1000 * (t % 4 + 1) + add for t in range(threads)]
+    want = [count + i + picked[i % threads] & 0xFFFF_FFFF for i in range(count)]
+    _check(bench, out, want, "grid")
+    return {"elements": count}
+
+
+def shared(bench: Bench) -> Facts:
+    """20: shared memory and a barrier: 4, 48, 200 KiB and all there is."""
+    device = _device(bench)
+    out = device.alloc(4096, _HOST)
+    done = []
+    for size in (4 << 10, 48 << 10, 200 << 10, device.info.limits["max_shared_bytes"]):
+        if size > device.info.limits["max_shared_bytes"]:
+            continue
+        program = _load(bench, device, "shared", shared_bytes=size)
+        out.host()[:1024] = bytes(1024)
+        _launch(bench, device, program, out, size - 1024, threads=256)
+        _check(bench, out, list(range(255, -1, -1)), f"{size} bytes of shared memory")
+        done.append(size)
+    return {"sizes": done}
+
+
+def local(bench: Bench) -> Facts:
+    """21: local memory: an array of 4 KiB a thread, indexed at run time, on many groups."""
+    device = _device(bench)
+    out = device.alloc(4096, _HOST)
+    step = 7
+    _launch(bench, device, _load(bench, device, "local"), out, step, groups=256, threads=256)
+    # Element (i * step) & 1023 was written last by i itself: an odd step visits each once.
+    want = [2 * i for i in range(256)]
+    _check(bench, out, want, "local memory")
+    return {"bytes_per_thread": 4096}
+
+
+def exchange(bench: Bench) -> Facts:
+    """22: 1000 launches that wait for copies and copies that wait for launches."""
+    device = _device(bench)
+    rounds = 20 if bench.dry else 500
+    counter, copied = device.alloc(4096), device.alloc(4096)
+    out = device.alloc(4096, _HOST)
+    program = _load(bench, device, "count")
+    compute, copy = device.compute, device.copies[0]
+    point = copy.submit(copy.record().fill(copied, 0))
+    start = time.perf_counter()
+    for _ in range(rounds):
+        commands = compute.record().exec(
+            program, program.args(counter, copied), groups=(1, 1, 1), threads=(1, 1, 1)
+        )
+        point = compute.submit(commands, after=[point])
+        point = copy.submit(copy.record().copy(copied, counter), after=[point])
+    point.wait(timeout_s=bench.work_s)
+    took = (time.perf_counter() - start) * 1e6
+    copy.submit(copy.record().copy(out, copied)).wait(timeout_s=bench.work_s)
+    bench.check(_words(out, 1) == [rounds], f"{rounds} rounds counted {_words(out, 1)[0]}")
+    return {"rounds": rounds, "us_per_round": round(took / rounds, 2)}
+
+
+def clocks(bench: Bench, *, boost: bool = False) -> Facts:
+    """24: bandwidth of an elementwise kernel, and two processes at once; PERF_BOOST only when asked for."""
+    facts: Facts = {"gb_per_s": _stream(bench)}
+    if boost:
+        device = NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices)
+        bench.stack.callback(device.close)
+        device.rm.query(
+            device.handles.subdevice,
+            Control.NV2080_CTRL_CMD_PERF_BOOST,
+            flags=PERF_BOOST_TO_MAX_CUDA,
+            duration=PERF_BOOST_FOREVER,
+        )
+        facts["boosted_gb_per_s"] = _stream(bench)
+    if not bench.dry:
+        facts["two processes"] = _two_at_once(bench)
+    return facts
+
+
+def _two_at_once(bench: Bench) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        both = []
+        for _ in range(2):
+            process = subprocess.Popen(
+                store_again(bench), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            stack.callback(process.kill)  # does nothing to one that has ended
+            both.append(process)
+        said = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
+    codes = [process.returncode for process in both]
+    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(said)[-1000:]}")
+    return codes
+
+
+def store_again(bench: Bench) -> list[str]:
+    """Return the command of rung 18 in a process of its own, with the device, choices and kernels of this."""
+    command = [sys.executable, "-m", "tools.bringup", "--child", "18", "--device", str(bench.index)]
+    command += ["--choices", describe(bench.choices)]
+    command += ["--emulate", bench.emulate] if bench.emulate is not None else []
+    return command + (["--kernels", str(bench.kernels)] if bench.kernels is not None else [])
+
+
+def _stream(bench: Bench) -> float:
+    size = 1 << 20 if bench.dry or bench.emulate is not None else 1 << 30
+    device = _device(bench)
+    first, second = device.alloc(size), device.alloc(size)
+    program = _load(bench, device, "stream")
+    groups = size // (256 * 16)
+    best = min(_launch(bench, device, program, first, second, groups=groups, threads=256) for _ in range(10))
+    return round(2 * size / best / 1e3, 1)
+
+
+def fault(bench: Bench) -> Facts:
+    """23: a store to nowhere is reported, and new channels work again. The very last rung."""
+    device = _device(bench)
+    kept = device.alloc(4096, _HOST)
+    kept.host()[:4] = b"kept"
+    program = _load(bench, device, "wild")
+    start = time.perf_counter()
+    if bench.dry:
+        return {"dry": "no fault was made"}
+    report = ""
+    try:
+        _launch(bench, device, program, kept, 0xDEAD_0000_0000)
+    except DeviceFault as error:
+        report = str(error)
+    except SignalTimeout as error:
+        raise RungError(f"no fault was noticed in {bench.work_s} s: {error}") from error
+    else:
+        raise RungError("a store to an address that nothing is mapped at went through")
+    facts: Facts = {"noticed_ms": (time.perf_counter() - start) * 1e3, "report": report}
+    driver = device.driver
+    assert isinstance(driver, NvDevice), "it was made so"
+    driver.recover()
+    bench.check(bytes(kept.host()[:4]) == b"kept", "memory did not outlive the fault")
+    facts["recovered"] = "channels were made anew, memory was kept"
+    return facts
+
+
+def fresh_after_fault(bench: Bench) -> Facts:
+    """After 23: a new process works."""
+    try:
+        return store(bench)
+    except HcqError as error:
+        raise RungError(f"after the fault a new process does not work: {error}") from error

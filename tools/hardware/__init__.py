@@ -1,0 +1,1 @@
+"""Parts of a hardware run (`tools.hardware_run`): stages and what a box is."""

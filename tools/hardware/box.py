@@ -1,0 +1,120 @@
+"""What a box with an NVIDIA GPU is, and what CUDA's own driver library says of it; a JSON line a fact.
+
+    python -m tools.hardware.box
+
+It fails for nothing and changes nothing, but that CUDA's library makes device nodes which are missing, as
+any CUDA program does. Each fact is told when it is known: what hangs keeps those before it. Not here: what
+our own driver sees (`bringup_nv`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import platform
+import resource
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tools.bringup.evidence import kernel_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_FILES = (
+    "/proc/driver/nvidia/version",
+    "/proc/driver/nvidia/params",
+    "/proc/driver/nvidia/gpus/*/information",
+)
+
+
+def nodes() -> list[str]:
+    """Return the device nodes: name, mode, numbers."""
+    out = []
+    for path in sorted(Path("/dev").glob("nvidia*")):
+        info = path.stat()
+        number = f"{os.major(info.st_rdev)},{os.minor(info.st_rdev)}" if stat.S_ISCHR(info.st_mode) else "-"
+        out.append(f"{path} {stat.filemode(info.st_mode)} {info.st_uid}:{info.st_gid} {number}")
+    return out
+
+
+def system() -> dict[str, object]:
+    """Return user, kernel, processors, memory that may be pinned, modules and majors."""
+    lines = {
+        name: [one for one in _text(name).splitlines() if "nvidia" in one.lower()]
+        for name in ("/proc/devices", "/proc/modules")
+    }
+    return {
+        "uid": os.getuid(), "uname": " ".join(platform.uname()),
+        "python": sys.version, "executable": sys.executable,
+        "cpus": os.cpu_count(), "memlock": resource.getrlimit(resource.RLIMIT_MEMLOCK), **lines,
+    }  # fmt: skip
+
+
+def files() -> dict[str, str]:
+    """Return what the kernel driver shows under /proc."""
+    found = [path for pattern in _FILES for path in sorted(Path("/").glob(pattern[1:]))]
+    return {str(path): _text(str(path)) for path in found}
+
+
+def _text(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError as error:
+        return f"cannot be read: {error}"
+
+
+def smi() -> str:
+    """Return what nvidia-smi prints."""
+    done = subprocess.run(
+        ["/usr/bin/env", "nvidia-smi"], capture_output=True, check=False, timeout=20, stdin=subprocess.DEVNULL
+    )
+    return (done.stdout + done.stderr).decode(errors="replace")
+
+
+def cuda() -> dict[str, object]:
+    """Return what CUDA's driver library says; to begin it opens the GPU, and makes nodes that are missing."""
+    library = ctypes.CDLL("libcuda.so.1")
+    facts: dict[str, object] = {"cuInit": library.cuInit(0)}
+    number = ctypes.c_int()
+    facts["cuDriverGetVersion"] = library.cuDriverGetVersion(ctypes.byref(number))
+    facts["version"] = number.value
+    facts["cuDeviceGetCount"] = library.cuDeviceGetCount(ctypes.byref(number))
+    facts["devices"] = number.value
+    name = ctypes.create_string_buffer(256)
+    if not facts["cuDeviceGetCount"] and number.value:
+        facts["cuDeviceGetName"] = library.cuDeviceGetName(name, 256, 0)
+        facts["name"] = name.value.decode(errors="replace")
+    return facts
+
+
+FACTS: tuple[tuple[str, Callable[[], object]], ...] = (
+    ("system", system),
+    ("nodes", nodes),
+    ("files", files),
+    ("kernel log", kernel_log),
+    ("nvidia-smi", smi),
+    ("cuda", cuda),
+    ("nodes after", nodes),
+    ("kernel log after", kernel_log),
+)
+
+
+def main() -> int:
+    """Run the tool; see the module."""
+    for name, ask in FACTS:
+        try:
+            told = ask()
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with the box is what this is to tell
+            told = f"{type(error).__name__}: {error}"
+        sys.stdout.write(json.dumps({name: told}, default=str) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

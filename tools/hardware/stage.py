@@ -1,0 +1,245 @@
+"""Stages of a hardware run: children with a time limit, one report, one archive of everything they wrote.
+
+Report and archive are written anew every few seconds and are whole at any moment, so that an end by force at
+any time leaves what was known. Two files come out (`--out`); all else, the packages too, lies in the working
+folder inside the checkout. Not here: which stages there are (`hardware_run`).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+BEAT_S: Final = 5.0
+"""How often the report is written while a stage runs."""
+_END_S: Final = 10.0
+_LEAST_S: Final = 0.5
+"""A stage with less time than this is not begun."""
+_TAIL: Final = 4000
+_LARGEST: Final = 4 << 20
+"""Bytes of one file that go into the archive."""
+
+
+@dataclass
+class Stage:
+    """One child process and what became of it."""
+
+    name: str
+    command: list[str]
+    limit_s: float
+    env: dict[str, str] = field(default_factory=dict)
+    status: str = "not run"
+    reason: str = ""
+    """What was missing or went wrong, in words; empty for a stage that passed."""
+    seconds: float = 0.0
+    returncode: int | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    tail: str = ""
+
+
+class Run:
+    """All stages of one command."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.out = Path(options.out).resolve()
+        self.work = Path(options.work).resolve()
+        self.logs = self.work / "logs"
+        shutil.rmtree(self.logs, ignore_errors=True)
+        for folder in (self.out, self.logs, self.work / "tmp"):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.site = self.work / "site"
+        """Where packages are installed that the box lacks."""
+        self.choices: str = options.choices
+        """The doubtful values that the stages use."""
+        self.patience: float = options.patience
+        """What all time limits are multiplied by."""
+        self.reserve_s = 0.0
+        """Seconds that are kept for the last stages."""
+        self.stages: list[Stage] = []
+        self.start = time.monotonic()
+        self._commit = _commit()
+
+    @property
+    def device(self) -> str:
+        """The device that the stages open."""
+        number = self.options.device
+        return f"nv:{number}" if self.choices == "default" else f"nv:{self.choices}:{number}"
+
+    def left_s(self) -> float:
+        """Return the seconds that are left."""
+        return float(self.options.total) * self.patience - (time.monotonic() - self.start)
+
+    def wanted(self, name: str) -> bool:
+        """Return whether a stage is to run."""
+        return not self.options.only or name in self.options.only.split(",")
+
+    def run(self, stage: Stage, explain: Callable[[Stage], str] | None = None) -> Stage:
+        """Run a stage within what is left of the time and keep its output; never raises for what it does.
+
+        `explain` says in words why a stage did not do what it is for; when it has nothing to say of a child
+        that failed, the last line of its output does. A stage of which it says something did not pass.
+        """
+        if not self.wanted(stage.name):
+            return stage
+        self.stages.append(stage)
+        limit = min(stage.limit_s * self.patience, self.left_s() - 5 - self.reserve_s)
+        if limit < _LEAST_S:
+            stage.status = "skipped: the time is used up"
+            return self._tell(stage)
+        started = time.monotonic()
+        log = self.logs / f"{stage.name}.log"
+        with log.open("wb") as output:
+            # A session of its own: a stage's children end with it.
+            child = subprocess.Popen(
+                stage.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                cwd=REPOSITORY, env=self.env(stage), start_new_session=True,
+            )  # fmt: skip
+            try:
+                self._watch(stage, child, log, limit)
+            except BaseException:
+                _end(child)
+                raise
+        stage.seconds = round(time.monotonic() - started, 2)
+        stage.tail = _tail(log)
+        passed = stage.status == "passed"
+        stage.reason = explain(stage) if explain is not None else ""
+        if passed and stage.reason:
+            stage.status = "failed"
+        elif not passed:
+            stage.reason = stage.reason or _last_line(stage.tail)
+        return self._tell(stage)
+
+    def _watch(self, stage: Stage, child: subprocess.Popen[bytes], log: Path, limit: float) -> None:
+        """Wait for a stage, writing the report meanwhile; end it when its time is over."""
+        stage.status = "running"
+        end = time.monotonic() + limit
+        while True:
+            try:
+                stage.returncode = child.wait(timeout=max(0.0, min(BEAT_S, end - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                stage.tail = _tail(log)
+                if time.monotonic() < end:
+                    self.write()
+                    continue
+                stage.status = f"hung: ended after {limit:.0f} s" + _end(child)
+            else:
+                stage.status = _ending(stage.returncode)
+            return
+
+    def env(self, stage: Stage) -> dict[str, str]:
+        """Return what a stage runs with: whatever is written lands in the working folder."""
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(self.site), str(REPOSITORY)]),
+            "PYTHONUNBUFFERED": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # what a box has beside pytest is not known
+            "HCQ_CACHE": str(self.work / "cache"),
+            "CUDA_CACHE_PATH": str(self.work / "cuda"),
+            "TMPDIR": str(self.work / "tmp"),
+            **stage.env,
+        }
+
+    def _tell(self, stage: Stage) -> Stage:
+        why = "".join(f"\n         {line}" for line in stage.reason.splitlines())
+        sys.stderr.write(f"{stage.status:8} {stage.name}  ({stage.seconds:.1f} s){why}\n")
+        sys.stderr.flush()
+        self.write()
+        return stage
+
+    def skip(self, name: str, why: str) -> None:
+        """Say why a stage does not run."""
+        if self.wanted(name):
+            self.stages.append(Stage(name, [], 0.0, status=f"skipped: {why}"))
+            self._tell(self.stages[-1])
+
+    def write(self) -> dict[str, Any]:
+        """Write report and archive as they stand; return the report."""
+        report = {
+            "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "dry": self.options.dry,
+            "device": self.device,
+            "choices": self.choices,
+            "python": platform.python_version(),
+            "kernel": platform.release(),
+            "commit": self._commit,
+            "seconds": round(time.monotonic() - self.start, 1),
+            "passed": bool(self.stages) and all(s.status.startswith("passed") for s in self.stages),
+            "stages": [asdict(stage) for stage in self.stages],
+        }
+        beside = self.out / "report.json.part"
+        beside.write_text(json.dumps(report, indent=1, default=str))
+        beside.replace(self.out / "report.json")
+        self._archive()
+        return report
+
+    def _archive(self) -> None:
+        beside = self.out / "evidence.tar.gz.part"
+        with tarfile.open(beside, "w:gz", compresslevel=1) as archive:
+            for path in sorted(self.logs.rglob("*")):
+                with suppress(FileNotFoundError, IsADirectoryError):  # stages write meanwhile
+                    entry = tarfile.TarInfo(str(path.relative_to(self.logs)))
+                    with path.open("rb") as file:
+                        data = file.read(_LARGEST)
+                    entry.size, entry.mtime = len(data), time.time()
+                    archive.addfile(entry, io.BytesIO(data))
+        beside.replace(self.out / "evidence.tar.gz")
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        return file.read().decode(errors="replace")
+
+
+def _last_line(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it printed nothing"
+
+
+def _ending(returncode: int) -> str:
+    if returncode >= 0:
+        return "failed" if returncode else "passed"
+    return f"died: {signal.Signals(-returncode).name}"
+
+
+def _end(child: subprocess.Popen[bytes]) -> str:
+    """End a stage: its own process group, nothing else. Return what is to be said of it."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return ""
+    try:
+        child.wait(timeout=_END_S)
+    except subprocess.TimeoutExpired:
+        return f"; process {child.pid} does not end: it hangs in the kernel"
+    return ""
+
+
+def _commit() -> str:
+    """Return the checkout's commit; empty where there is no repository, or no git."""
+    command = ["/usr/bin/env", "git", "rev-parse", "HEAD"]
+    try:
+        done = subprocess.run(
+            command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,1 @@
+"""Golden streams of the NVIDIA driver, and a scripted kernel that plays its ioctls."""

@@ -1,0 +1,331 @@
+"""Golden streams of the NVIDIA driver: bring-up, a launch, a copy, waits between queues, a graph, decoded.
+
+    python -m tools.nv.golden tests/golden      write them anew, after reading what changed
+
+Made against the scripted driver. Host addresses, which differ from run to run, are named by first appearance.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from drivers.kernel import view_at
+from drivers.nv import decode
+from drivers.nv.driver import NvDriver
+from drivers.nv.layouts.controls import GrInfo
+from drivers.nv.layouts.cubin import (
+    BANK0,
+    EM_CUDA,
+    OSABI_13,
+    InfoAttribute,
+    InfoFormat,
+    InfoKparam,
+    InfoParamCbank,
+    InfoRecord,
+    InfoSymbolValue,
+)
+from drivers.nv.layouts.families import sm_number
+from drivers.nv.layouts.qmd import QMDS
+from drivers.nv.qmd import DIALECTS
+from drivers.nv.show import fields_text
+from hcq.device import Device
+from hcq.graph import Graph
+from hcq.program import ArgKind, ArgSlot, KernelImage
+from tools.nv.script import Script
+from tools.nv.scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from hcq.program import Program
+    from tools.nv.scripted_bell import Bell
+
+_HOST: Final = re.compile(r"0x[1-9a-f][0-9a-f]{10,11}\b")
+"""Addresses of this process; those that the driver chooses have ten digits."""
+
+
+def small_cubin(
+    name: str,
+    sm: int,
+    parameters: int,
+    *,
+    registers: int = 8,
+    stack: int = 0,
+    placed: Sequence[tuple[int, int]] = (),
+) -> bytes:
+    """Return a cubin with one kernel of 128 empty bytes: enough for a launch that nobody runs.
+
+    `placed` has the offset and bytes of each parameter that its records tell of, in order.
+    """
+    base = BANK0[f"sm_{sm}"].SIZE
+    info = _record(InfoAttribute.REGCOUNT, InfoSymbolValue.pack(symbol=1, value=registers))
+    info += _record(InfoAttribute.MIN_STACK_SIZE, InfoSymbolValue.pack(symbol=1, value=stack))
+    own = _record(InfoAttribute.PARAM_CBANK, InfoParamCbank.pack(symbol=1, offset=base, size=parameters))
+    for ordinal, (at, size) in reversed(tuple(enumerate(placed))):
+        one = InfoKparam(index=0, ordinal=ordinal, offset=at, size=size)
+        own += _record(InfoAttribute.KPARAM_INFO, one.to_bytes())
+    strings = f"\0{name}\0".encode()
+    symbols = bytes(24) + struct.pack("<IBBHQQ", 1, 0x12, 0x10, 5, 0, 128)
+    alloc = 2
+    parts: list[tuple[str, int, int, bytes, int, int, int, int]] = [
+        (".strtab", 3, 0, strings, 0, 0, 1, 0),
+        (".symtab", 2, 0, symbols, 1, 1, 8, 24),
+        (".nv.info", 0x70000000, 0, info, 2, 0, 4, 0),
+        (f".nv.info.{name}", 0x70000000, 0, own, 2, 5, 4, 0),
+        (f".text.{name}", 1, alloc | 4, bytes(128), 2, 0, 128, 0),
+        (f".nv.constant0.{name}", 1, alloc, bytes(base + parameters), 0, 5, 4, 0),
+    ]
+    return _elf(sm, parts)
+
+
+def _record(attribute: int, payload: bytes) -> bytes:
+    return InfoRecord.pack(format=InfoFormat.SVAL, attribute=attribute, value=len(payload)) + payload
+
+
+def _elf(sm: int, parts: list[tuple[str, int, int, bytes, int, int, int, int]]) -> bytes:
+    names = b"\0" + b"".join(part[0].encode() + b"\0" for part in parts) + b".shstrtab\0"
+    body, heads = bytearray(64), [bytes(64)]
+    for name, kind, flags, data, link, info, align, entry in (*parts, (".shstrtab", 3, 0, names, 0, 0, 1, 0)):
+        body += bytes(-len(body) % align)
+        at = names.index(b"\0" + name.encode() + b"\0") + 1
+        heads.append(
+            struct.pack("<IIQQQQIIQQ", at, kind, flags, 0, len(body), len(data), link, info, align, entry)
+        )
+        body += data
+    body += bytes(-len(body) % 8)
+    ident = b"\x7fELF\x02\x01\x01" + bytes((OSABI_13, 8)) + bytes(7)
+    head = struct.pack(
+        "<HHIQQQIHHHHHH", 2, EM_CUDA, 1, 0, 0, len(body), sm << 8, 64, 0, 0, 64, len(heads), len(heads) - 1
+    )
+    body[:64] = ident + head
+    return bytes(body) + b"".join(heads)
+
+
+def sample(arch: str, sm: int, *, name: str = "axpy", registers: int = 8, stack: int = 0) -> KernelImage:
+    """Return an image of three arguments: two pointers and a number."""
+    args = (
+        ArgSlot("out", ArgKind.POINTER, 0, 8, "w"),
+        ArgSlot("x", ArgKind.POINTER, 8, 8, "r"),
+        ArgSlot("n", ArgKind.INT, 16, 4),
+    )
+    code = small_cubin(name, sm, 20, registers=registers, stack=stack)
+    return KernelImage(name=name, arch=arch, code=code, args=args, kernarg_size=24)
+
+
+class Names:
+    """Names for host addresses, by first appearance."""
+
+    def __init__(self) -> None:
+        self._seen: dict[int, str] = {}
+
+    def of(self, va: int) -> str:
+        """Return the name of an address."""
+        return self._seen.setdefault(va, f"host{len(self._seen)}")
+
+    def replace(self, text: str) -> str:
+        """Put names for all host addresses in a text."""
+        return _HOST.sub(lambda match: self.of(int(match[0], 16)), text)
+
+
+_PAIRS: Final = {"SEM_ADDR_LO": False, "SET_SEMAPHORE_A": True}
+"""First word of an address pair -> whether it is the upper half."""
+
+
+def stream_text(kernel: ScriptedKernel, words: list[int], names: Names) -> Iterable[str]:
+    """Yield a segment's methods; addresses of host slots are joined and named."""
+    writes = list(decode.methods(words, wide=kernel.script.generation.wide_addresses))
+    skip = False
+    for index, write in enumerate(writes):
+        if skip:
+            skip = False
+            continue
+        if write.name in _PAIRS:
+            other = writes[index + 1]
+            upper, lower = (write, other) if _PAIRS[write.name] else (other, write)
+            va = upper.data << 32 | lower.data
+            host = kernel.bell.host(va)
+            shown = f"{va:#x}" if not host >> 40 else names.of(host) + ", by its alias" * (host != va)
+            yield f"  {str(write).split(' ', 1)[0]:8} {write.name}, {other.name} = {shown}"
+            skip = True
+            continue
+        yield f"  {write}"
+        if write.name == "SEND_PCAS_A":
+            yield from _descriptor(kernel, write.data << 8, names)
+
+
+def _descriptor(kernel: ScriptedKernel, va: int, names: Names) -> Iterable[str]:
+    row = kernel.script.generation
+    layout, dialect = QMDS[row.qmd], DIALECTS[row.qmd]
+    fields = layout.from_bytes(view_at(va, layout.SIZE))
+    yield "           descriptor:"
+    for part in _PART.findall(fields_text(fields)):
+        yield f"             {names.replace(part)}"
+    lower, upper, size = (
+        getattr(fields, name)[0] for name in (*dialect.bank, "CONSTANT_BUFFER_SIZE_SHIFTED4")
+    )
+    bank = BANK0[f"sm_{sm_number(row.sm_version)}"]
+    memory = view_at((upper << 32 | lower) << dialect.bank_shift, 16 * size)
+    yield "           constant bank 0:"
+    for part in _PART.findall(fields_text(bank.from_bytes(memory[: bank.SIZE]))):
+        yield f"             {part}"
+    words = memory[bank.SIZE :].cast("I").tolist()
+    yield f"             from {bank.SIZE:#x}, arguments: {' '.join(f'{word:#x}' for word in words)}"
+
+
+_PART: Final = re.compile(r"\S+=(?:\[[^\]]*\]|\S+)")
+"""A field in the text of many."""
+
+
+def _doorbell(kernel: ScriptedKernel, bell: list[tuple[str, list[int]]], names: Names) -> Iterable[str]:
+    yield f"doorbell of {bell[0][0]}"
+    for _, words in bell[1:]:
+        yield f" entry of {len(words)} words"
+        yield from stream_text(kernel, words, names)
+
+
+def _play(
+    act: Callable[[Device, Program, Bell], None],
+    script: Script | None = None,
+    *,
+    cold: bool = False,
+    stack: int = 0,
+) -> str:
+    """Return what the doorbells of `act` say; a cold queue is told of code and local memory there as well."""
+    kernel = ScriptedKernel(script)
+    sm = sm_number(kernel.script.generation.sm_version)
+    with closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as device:
+        program = device.load(sample(device.info.arch, sm, stack=stack))
+        if not cold:
+            device.compute.submit(device.compute.record().barrier()).wait(timeout_s=5)
+        names = Names()
+        lines: list[str] = []
+        kernel.bell.watch = lambda bell: lines.extend(_doorbell(kernel, bell, names))
+        act(device, program, kernel.bell)
+    return "\n".join(lines) + "\n"
+
+
+def launch(script: Script | None = None, *, cold: bool = False, stack: int = 0) -> str:
+    """One launch."""
+
+    def act(device: Device, program: Program, bell: Bell) -> None:
+        del bell
+        out, x = device.alloc(4096), device.alloc(4096)
+        queue = device.compute
+        commands = queue.record().exec(
+            program, program.args(out, x, 7), groups=(4, 2, 1), threads=(128, 1, 1)
+        )
+        queue.submit(commands).wait(timeout_s=5)
+
+    return _play(act, script, cold=cold, stack=stack)
+
+
+def copy() -> str:
+    """One copy and one fill."""
+
+    def act(device: Device, program: Program, bell: Bell) -> None:
+        del program, bell
+        out, x = device.alloc(4096), device.alloc(4096)
+        queue = device.copies[0]
+        queue.submit(queue.record().copy(out, x).fill(x, 0x11223344)).wait(timeout_s=5)
+
+    return _play(act)
+
+
+def cross_queue() -> str:
+    """A kernel that waits for a slow copy, a copy that waits for the kernel; both take the time."""
+
+    def act(device: Device, program: Program, bell: Bell) -> None:
+        out, x = device.alloc(4096), device.alloc(4096)
+        compute, copies = device.compute, device.copies[0]
+        bell.deaf = True
+        first = copies.submit(copies.record().copy(x, out))
+        commands = compute.record()
+        with commands.span("kernel"):
+            commands.exec(program, program.args(out, x, 7), groups=(4, 1, 1), threads=(64, 1, 1))
+        second = compute.submit(commands, after=[first])
+        last = copies.submit(copies.record().copy(x, out), after=[second])
+        bell.answer()
+        last.wait(timeout_s=5)
+
+    return _play(act)
+
+
+def graph() -> str:
+    """A graph of ten kernels in a chain, replayed twice."""
+
+    def act(device: Device, program: Program, bell: Bell) -> None:
+        del bell
+        buffers = [device.alloc(4096) for _ in range(2)]
+        graph = Graph()
+        opened = graph.param("x")
+        commands = device.compute.record()
+        for i in range(10):
+            source = opened if i == 0 else buffers[i % 2]
+            args = program.args(buffers[(i + 1) % 2], source, i)
+            commands.exec(program, args, groups=(i + 1, 1, 1), threads=(32, 1, 1)).barrier()
+        graph.add(device.compute, commands)
+        executable = graph.compile()
+        given = device.alloc(4096)
+        for _ in range(2):
+            executable.submit({opened: given}).wait(timeout_s=5)
+
+    return _play(act)
+
+
+def bringup(script: Script | None = None) -> str:
+    """The calls of opening a device, asking for a ring of each kind, and closing; what each ring is told."""
+    kernel = ScriptedKernel(script)
+    names = Names()
+    kernel.bell.watch = lambda bell: kernel.calls.extend(_doorbell(kernel, bell, names))
+    from hcq.driver import QueueKind  # noqa: PLC0415 - only here
+
+    with closing(NvDriver("nv", lambda _: kernel).open(0, None)) as device:
+        device.ring(QueueKind.COMPUTE, 0)
+        device.ring(QueueKind.COPY, 0)
+    uuid = repr(bytes(range(1, 17)))
+    return "\n".join(names.replace(line).replace(uuid, "UUID") for line in kernel.calls) + "\n"
+
+
+_AMPERE: Final = Script(version="570.211.01", compute_class=0xC6C0, sms=108)
+_BLACKWELL: Final = Script(
+    version="595.45.04",
+    compute_class=0xCEC0,
+    sms=170,
+    gr={GrInfo.LITTER_NUM_GPCS: 12, GrInfo.LITTER_NUM_TPC_PER_GPC: 8},
+)
+
+GOLDEN: Final[dict[str, Callable[[], str]]] = {
+    "nv_bringup_hopper_580": bringup,
+    "nv_bringup_ampere_570": lambda: bringup(_AMPERE),
+    "nv_bringup_blackwell_595": lambda: bringup(_BLACKWELL),
+    "nv_launch": launch,
+    "nv_launch_ampere": lambda: launch(_AMPERE),
+    "nv_launch_blackwell": lambda: launch(_BLACKWELL),
+    "nv_launch_first": lambda: launch(cold=True, stack=0x100),
+    "nv_copy": copy,
+    "nv_cross_queue": cross_queue,
+    "nv_graph": graph,
+}
+"""File name -> what makes its text."""
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files into a folder."""
+    if len(arguments) != 1:
+        sys.stderr.write("usage: python -m tools.nv.golden FOLDER\n")
+        return 2
+    folder = Path(arguments[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, make in GOLDEN.items():
+        (folder / f"{name}.txt").write_text(make())
+        sys.stderr.write(f"{name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

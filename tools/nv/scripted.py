@@ -1,0 +1,446 @@
+"""A kernel that plays the NVIDIA driver from a script: it answers what a bring-up asks and refuses the rest.
+
+No emulation: nothing is computed, copied or launched. The doorbell only carries out semaphore releases
+(`nv_scripted_bell`), so that what waits goes on. What is played stands in a `Script` (`nv_script`). Every
+call is noted as a decoded line, every object, descriptor and mapping is counted, and the n-th call can be
+made to fail. For tests, golden streams and dry runs of the hardware tools.
+"""
+
+# ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel` and `Mmio`
+
+from __future__ import annotations
+
+import errno
+import itertools
+from typing import TYPE_CHECKING, Any
+
+from drivers.kernel import LinuxKernel, Mapping, view_at
+from drivers.nv.layouts import rm as rm_layouts
+from drivers.nv.layouts.branches import STRUCTS, branch_of
+from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
+from drivers.nv.layouts.families import CLASS_NAMES, USERMODE_WITH_PARAMS
+from drivers.nv.layouts.rm import Escape, Request
+from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass, VaspaceFlags
+from drivers.nv.layouts.status import NvStatus
+from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
+from drivers.nv.show import fields_text
+from hcq.errors import DriverError, OutOfMemoryError
+from tools.nv.script import Answers, RefusedError, Script
+from tools.nv.scripted_bell import Bell, Registers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hcq.layout import Struct
+
+_GIVING_BACK = ("RM_FREE", "RM_UNMAP_MEMORY_DMA", "UVM_FREE", "UVM_UNREGISTER")
+
+
+class ScriptedKernel:
+    """See the module. `fail_at` makes that call (counted from 0) fail."""
+
+    def __init__(self, script: Script | None = None, *, fail_at: int | None = None) -> None:
+        self.script = script or Script()
+        self.calls: list[str] = []
+        self.fail_at = fail_at
+        self.failed = ""
+        self.count = 0
+        self._linux = LinuxKernel()
+        self._fds: dict[int, str] = {}
+        self._contexts: dict[int, int] = {}
+        """Descriptor -> the object that its one mapping is to show."""
+        self._objects: dict[int, tuple[int, int, dict[str, Any]]] = {}
+        self._ranges: dict[int, int] = {}
+        self._maps: dict[int, int] = {}
+        self._uvm: set[str] = set()
+        self._dma: dict[int, int] = {}
+        """Device address -> the memory that RM_MAP_MEMORY_DMA mapped there."""
+        self._shown: dict[int, tuple[int, int]] = {}
+        """Device address -> size and the host address behind it."""
+        self._roots = itertools.count(0xC1D0_0001)
+        self._tokens: dict[int, int] = {}
+        self._next_fd = itertools.count(100)
+        self._views: dict[int, int] = {}
+        """Memory object -> where this process maps it."""
+        self.bell = Bell(self.script, self._objects, self._tokens, self._shown, self._views)
+        self._structs = STRUCTS[branch_of(self.script.version) or 580]
+
+    # --- bookkeeping
+
+    def leaks(self) -> list[str]:
+        """Return what is still held: descriptors, objects, ranges, mappings."""
+        held = [f"fd {fd} of {path}" for fd, path in self._fds.items()]
+        held += [f"object {h:#x} of class {c:#x}" for h, (c, _, _) in self._objects.items()]
+        held += [f"range {va:#x}+{size:#x}" for va, size in self._ranges.items()]
+        held += [f"mapping {va:#x}+{size:#x}" for va, size in self._maps.items()]
+        held += [f"mapping for the GPU {va:#x} of {memory:#x}" for va, memory in self._dma.items()]
+        return held + [f"uvm registration {name}" for name in sorted(self._uvm)]
+
+    def _due(self, what: str) -> bool:
+        """Count a call that may fail; say whether it is the one that must."""
+        self.count += 1
+        if self.fail_at is not None and self.count - 1 == self.fail_at:
+            self.failed = what
+            return True
+        return False
+
+    # --- files
+
+    def open(self, path: str, flags: int = 2) -> int:
+        del flags
+        known = path in {"/dev/nvidiactl", "/dev/nvidia-uvm"} or (
+            path.startswith("/dev/nvidia") and path.removeprefix("/dev/nvidia").isdigit()
+        )
+        if not known:
+            raise RefusedError(f"open {path}")
+        if path in self.script.missing:
+            number = self.script.missing_errno
+            raise DriverError("open", number, errno.errorcode[number], arguments=path)
+        if self._due(f"open {path}"):
+            raise DriverError("open", errno.EIO, "EIO", arguments=path)
+        fd = next(self._next_fd)
+        self._fds[fd] = path
+        self.calls.append(f"open {path}")
+        return fd
+
+    def close(self, fd: int) -> None:
+        path = self._fds.pop(fd)
+        self._contexts.pop(fd, None)
+        self.calls.append(f"close {path}")
+        # What could not be given back goes with its descriptor, as in the real driver.
+        if path not in self._fds.values() and self.failed.startswith(_GIVING_BACK):
+            if path == "/dev/nvidia-uvm":
+                self._ranges.clear()
+                self._uvm.clear()
+            elif path == "/dev/nvidiactl":
+                self._objects.clear()
+                self._dma.clear()
+
+    def read(self, fd: int, size: int) -> bytes:
+        raise RefusedError(f"read {fd} {size}")
+
+    def read_file(self, path: str) -> bytes:
+        if path == "/proc/driver/nvidia/version" and self.script.proc_version:
+            return f"NVRM version: NVIDIA UNIX Kernel Module  {self.script.version}  Release\n".encode()
+        raise DriverError("read", errno.ENOENT, "ENOENT", arguments=path)
+
+    def list_dir(self, path: str) -> list[str]:
+        raise RefusedError(f"listdir {path}")
+
+    # --- memory
+
+    def mmap(
+        self,
+        size: int,
+        *,
+        fd: int = -1,
+        offset: int = 0,
+        va: int = 0,
+        prot: int = 3,
+        flags: int | None = None,
+    ) -> Mapping:
+        if offset:
+            raise RefusedError(f"mmap at offset {offset:#x}")
+        if self._due(f"mmap {size:#x}"):
+            raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments=f"{size:#x} bytes")
+        if fd >= 0:
+            self.calls.append(f"mmap {self._fds[fd]} {size:#x} at {va:#x}")
+            self._views[self._contexts[fd]] = va
+            anonymous = 0x20 | (flags or 1)
+            return self._linux.mmap(size, va=va, prot=prot, flags=anonymous)
+        mapping = self._linux.mmap(size, va=va, prot=prot, flags=flags)
+        self._maps[mapping.va] = size
+        self.calls.append(f"mmap memory {size:#x} at {va:#x} prot {prot}")
+        return mapping
+
+    def munmap(self, va: int, size: int) -> None:
+        self._linux.munmap(va, size)
+        if self._maps.pop(va, None) != size:
+            raise RefusedError(f"munmap {va:#x} {size:#x}, which is not mapped so")
+        self.calls.append(f"munmap {va:#x} {size:#x}")
+
+    def mprotect(self, va: int, size: int, prot: int) -> None:
+        raise RefusedError(f"mprotect {va:#x} {size:#x} {prot}")
+
+    def madvise(self, va: int, size: int, advice: int) -> None:
+        raise RefusedError(f"madvise {va:#x} {size:#x} {advice}")
+
+    def mmio(self, fd: int, size: int, offset: int) -> Registers:
+        if self._due("mmio"):
+            raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments="registers")
+        self.calls.append(f"mmio {self._fds[fd]} {size:#x} at {offset:#x}")
+        _, _, values = self._objects[self._contexts[fd]]
+        return Registers(self.bell, self.calls, readable=not values.get("bBar1Mapping"))
+
+    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
+        raise RefusedError(f"poll {fds} {timeout_s}")
+
+    def fence(self) -> None:
+        pass
+
+    def diagnostics(self) -> tuple[str, ...]:
+        return ()
+
+    # --- ioctls
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        if not isinstance(argument, bytearray):
+            raise RefusedError(f"ioctl {request:#x} with a number")
+        if self._fds[fd] == "/dev/nvidia-uvm":
+            return self._uvm_call(request, argument)
+        word = Request.from_int(request)
+        number = Escape(word.NR)
+        if len(argument) != word.SIZE_:
+            raise RefusedError(f"{number.name}: {word.SIZE_} bytes announced, {len(argument)} given")
+        getattr(self, f"_{number.name.lower()}")(fd, argument)
+        return 0
+
+    def _reply(self, layout: type[Struct], block: bytearray, what: str, **fields: Any) -> None:
+        status = self.script.refuse.get(what, 0)
+        if self._due(what):
+            status = NvStatus.INVALID_ARGUMENT
+        if status:
+            fields = {"status": status}
+        layout.store(block, **fields)
+
+    def _ok(self, block: bytearray, layout: type[Struct]) -> bool:
+        at = layout.offset_of("status")
+        return not any(block[at : at + 4])
+
+    def _nv_esc_check_version_str(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.nv_ioctl_rm_api_version_t
+        if self._due("CHECK_VERSION_STR"):
+            raise DriverError("ioctl", errno.EINVAL, "EINVAL")
+        layout.store(block, reply=rm_layouts.VERSION_RECOGNISED, versionString=self.script.version)
+        self.calls.append(f"CHECK_VERSION_STR -> {self.script.version}")
+
+    def _nv_esc_card_info(self, _fd: int, block: bytearray) -> None:
+        if self._due("CARD_INFO"):
+            raise DriverError("ioctl", errno.EINVAL, "EINVAL")
+        layout = rm_layouts.nv_ioctl_card_info_t
+        for i in range(self.script.gpus):
+            pci = rm_layouts.nv_pci_info_t(bus=i + 1, vendor_id=0x10DE, device_id=0x2335)
+            layout.store(
+                block, i * layout.SIZE, valid=True, pci_info=pci, gpu_id=0x100 * (i + 1), minor_number=i
+            )
+        self.calls.append(f"CARD_INFO -> {self.script.gpus} GPUs")
+
+    def _nv_esc_register_fd(self, fd: int, block: bytearray) -> None:
+        if self._due("REGISTER_FD"):
+            raise DriverError("ioctl", errno.EINVAL, "EINVAL")
+        if "nvidiactl" in self._fds[fd] or self._fds.get(int.from_bytes(block, "little")) != "/dev/nvidiactl":
+            raise RefusedError("REGISTER_FD belongs on the GPU's node, with the control node's descriptor")
+        self.calls.append(f"REGISTER_FD {self._fds[fd]}")
+
+    def _nv_esc_rm_alloc(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.NVOS64_PARAMETERS
+        call = layout.from_bytes(block)
+        name = _name_of(call.hClass)
+        shape = self._alloc_layout(call.hClass)
+        if call.pAllocParms and (shape is None or call.paramsSize != shape.SIZE):
+            raise RefusedError(f"RM_ALLOC {name} with {call.paramsSize} bytes")
+        params = (
+            shape.from_bytes(view_at(call.pAllocParms, call.paramsSize))
+            if call.pAllocParms and shape
+            else None
+        )
+        self.calls.append(
+            f"RM_ALLOC {name} parent={call.hObjectParent:#x} new={call.hObjectNew:#x}"
+            + (f" {fields_text(params)}" if params is not None else "")
+        )
+        if call.hClass != RmClass.NV01_ROOT_CLIENT and call.hObjectParent not in self._objects:
+            raise RefusedError(f"RM_ALLOC {name} under {call.hObjectParent:#x}, which does not exist")
+        if call.hClass == self.script.generation.copy[0] and not self.script.graphics_copy and params is None:
+            layout.store(block, status=NvStatus.INVALID_ARGUMENT)
+            return
+        handle = call.hObjectNew or next(self._roots)
+        self._reply(layout, block, name, hObjectNew=handle)
+        if self._ok(block, layout):
+            values = {n: getattr(params, n) for n in type(params).FIELDS} if params is not None else {}
+            self._objects[handle] = (call.hClass, call.hObjectParent, values)
+
+    def _alloc_layout(self, class_: int) -> type[Struct] | None:
+        row = self.script.generation
+        known = ALLOC_STRUCTS.get(class_)
+        if known is not None:
+            return self._structs[known.__name__]
+        engine = {
+            **dict.fromkeys(row.gpfifo, "NV_CHANNEL_ALLOC_PARAMS"),
+            **dict.fromkeys(row.usermode, "NV_HOPPER_USERMODE_A_PARAMS"),
+            row.compute: "NV_GR_ALLOCATION_PARAMETERS",
+            row.copy[0]: "NVB0B5_ALLOCATION_PARAMETERS",
+        }
+        if class_ not in engine:
+            raise RefusedError(f"RM_ALLOC of class {class_:#x}")
+        if class_ in row.usermode and class_ < USERMODE_WITH_PARAMS:
+            return None
+        return self._structs[engine[class_]]
+
+    def _nv_esc_rm_free(self, _fd: int, block: bytearray) -> None:
+        call = rm_layouts.NVOS00_PARAMETERS.from_bytes(block)
+        if call.hObjectOld not in self._objects:
+            raise RefusedError(f"RM_FREE {call.hObjectOld:#x}, which does not exist")
+        self.calls.append(f"RM_FREE {_name_of(self._objects[call.hObjectOld][0])} {call.hObjectOld:#x}")
+        self._reply(rm_layouts.NVOS00_PARAMETERS, block, "RM_FREE")
+        if self._ok(block, rm_layouts.NVOS00_PARAMETERS):
+            self._drop(call.hObjectOld)
+
+    def _drop(self, handle: int) -> None:
+        for child in [h for h, (_, parent, _) in self._objects.items() if parent == handle]:
+            if child in self._objects:
+                self._drop(child)
+        self._objects.pop(handle, None)
+
+    def _nv_esc_rm_alloc_memory(self, fd: int, block: bytearray) -> None:
+        layout = rm_layouts.nv_ioctl_nvos02_parameters_with_fd
+        call = layout.from_bytes(block).params
+        if call.hClass != RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR or "nvidiactl" in self._fds[fd]:
+            raise RefusedError(f"RM_ALLOC_MEMORY {call!r} on {self._fds[fd]}")
+        if call.pMemory % 4096 or (call.limit + 1) % 4096:
+            raise RefusedError(f"OS descriptor of part of a page: {call!r}")
+        self.calls.append(f"RM_ALLOC_MEMORY OS_DESCRIPTOR {call.hObjectNew:#x} {fields_text(call)}")
+        inner = bytearray(call.to_bytes())
+        self._reply(rm_layouts.NVOS02_PARAMETERS, inner, "OS_DESCRIPTOR")
+        if self._ok(inner, rm_layouts.NVOS02_PARAMETERS):
+            self._objects[call.hObjectNew] = (call.hClass, call.hObjectParent, {"pMemory": call.pMemory})
+        layout.store(block, params=rm_layouts.NVOS02_PARAMETERS.from_bytes(inner))
+
+    def _nv_esc_rm_map_memory(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.nv_ioctl_nvos33_parameters_with_fd
+        call = layout.from_bytes(block)
+        memory = self._objects.get(call.params.hMemory)
+        if memory is None:
+            raise RefusedError(f"RM_MAP_MEMORY of {call.params.hMemory:#x}, which does not exist")
+        on_ctl = self._fds[call.fd] == "/dev/nvidiactl"
+        if on_ctl != (memory[0] == RmClass.NV01_MEMORY_SYSTEM):
+            raise RefusedError(f"RM_MAP_MEMORY of {_name_of(memory[0])} through {self._fds[call.fd]}")
+        self.calls.append(
+            f"RM_MAP_MEMORY {_name_of(memory[0])} {call.params.hMemory:#x} {call.params.length:#x}"
+        )
+        inner = bytearray(call.params.to_bytes())
+        if call.fd in self._contexts:
+            raise RefusedError(f"RM_MAP_MEMORY for {self._fds[call.fd]}, which has a mapping context")
+        self._reply(rm_layouts.NVOS33_PARAMETERS, inner, "RM_MAP_MEMORY", pLinearAddress=0x1000)
+        self._contexts[call.fd] = call.params.hMemory
+        layout.store(block, params=rm_layouts.NVOS33_PARAMETERS.from_bytes(inner))
+
+    def _nv_esc_rm_map_memory_dma(self, _fd: int, block: bytearray) -> None:
+        layout = self._structs[rm_layouts.NVOS46_PARAMETERS.__name__]
+        call: Any = layout.from_bytes(block)
+        space = self._objects.get(call.hDma)
+        if space is None or space[0] != RmClass.NV01_MEMORY_VIRTUAL or call.hMemory not in self._objects:
+            raise RefusedError(f"RM_MAP_MEMORY_DMA {call!r}")
+        owned = self._objects.get(space[2]["hVASpace"])
+        if owned is None or owned[2]["flags"] & VaspaceFlags.IS_EXTERNALLY_OWNED:
+            raise RefusedError("RM_MAP_MEMORY_DMA into an address space that UVM owns")
+        self.calls.append(f"RM_MAP_MEMORY_DMA {call.hMemory:#x} {call.length:#x} at {call.dmaOffset:#x}")
+        self._reply(layout, block, "RM_MAP_MEMORY_DMA", dmaOffset=call.dmaOffset + self.script.dma_moves)
+        if self._ok(block, layout):
+            where = self._objects[call.hMemory][2].get("pMemory", call.dmaOffset)
+            self._dma[call.dmaOffset + self.script.dma_moves] = call.hMemory
+            self._shown[call.dmaOffset] = (call.length, where)
+
+    def _nv_esc_rm_unmap_memory_dma(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.NVOS47_PARAMETERS
+        call = layout.from_bytes(block)
+        if self._dma.get(call.dmaOffset) != call.hMemory:
+            raise RefusedError(f"RM_UNMAP_MEMORY_DMA of {call.dmaOffset:#x}, where nothing is mapped")
+        self.calls.append(f"RM_UNMAP_MEMORY_DMA {call.hMemory:#x} at {call.dmaOffset:#x}")
+        self._reply(layout, block, "RM_UNMAP_MEMORY_DMA")
+        if self._ok(block, layout):
+            del self._dma[call.dmaOffset]
+            self._shown.pop(call.dmaOffset, None)
+
+    def _nv_esc_rm_control(self, _fd: int, block: bytearray) -> None:
+        layout = rm_layouts.NVOS54_PARAMETERS
+        call = layout.from_bytes(block)
+        command = Control(call.cmd)
+        shape = self._structs[CONTROL_STRUCTS[command]]
+        if call.paramsSize != shape.SIZE:
+            layout.store(block, status=NvStatus.INVALID_PARAM_STRUCT)
+            return
+        inner = view_at(call.params, call.paramsSize)
+        asked = shape.from_bytes(inner)
+        short = command.name.replace("_CTRL_CMD_", " ").replace("_CTRL_", " ")
+        answers = Answers(self.script, self._objects, self._tokens)
+        self.calls.append(f"RM_CONTROL {short} object={call.hObject:#x} {_no_pointers(fields_text(asked))}")
+        if self.script.mig and command == Control.NV2080_CTRL_CMD_GR_GET_INFO:
+            layout.store(block, status=NvStatus.NOT_SUPPORTED)
+            return
+        reply = answers.reply(command, call.hObject, asked)
+        if reply is None:
+            layout.store(block, status=NvStatus.NOT_SUPPORTED)
+            return
+        self._reply(layout, block, command.name)
+        if self._ok(block, layout):
+            shape.store(inner, **reply)
+
+    def _uvm_call(self, request: int, block: bytearray) -> int:
+        command = UvmCommand(request)
+        shape = self._structs[COMMAND_STRUCTS[command].__name__]
+        if len(block) != shape.SIZE:
+            raise RefusedError(f"{command.name} with {len(block)} bytes")
+        asked: Any = shape.from_bytes(block)
+        self.calls.append(f"{command.name} {fields_text(asked)}".rstrip())
+        status = (
+            NvStatus.INVALID_ARGUMENT if self._due(command.name) else self.script.refuse.get(command.name, 0)
+        )
+        if not status:
+            status = self._uvm_state(command, asked)
+        shape.store(block, rmStatus=status)
+        return 0
+
+    def _uvm_state(self, command: UvmCommand, asked: Any) -> int:
+        name = command.name
+        if command is UvmCommand.UVM_MM_INITIALIZE:
+            return NvStatus.WARN_NOTHING_TO_DO
+        if command is UvmCommand.UVM_CREATE_EXTERNAL_RANGE:
+            self._ranges[asked.base] = asked.length
+        elif command is UvmCommand.UVM_FREE:
+            if asked.base not in self._ranges:
+                raise RefusedError(f"{name} of {asked.base:#x}, which is no range")
+            del self._ranges[asked.base]
+            self._shown.pop(asked.base, None)
+        elif command is UvmCommand.UVM_MAP_EXTERNAL_ALLOCATION:
+            if asked.hMemory not in self._objects:
+                raise RefusedError(f"{name} of memory {asked.hMemory:#x}, which does not exist")
+            where = self._objects[asked.hMemory][2].get("pMemory", asked.base)
+            self._shown[asked.base] = (asked.length, where)
+        elif name.startswith("UVM_REGISTER_"):
+            self._uvm.add(self._registration(name.removeprefix("UVM_REGISTER_"), asked))
+        elif name.startswith("UVM_UNREGISTER_"):
+            self._uvm.remove(self._registration(name.removeprefix("UVM_UNREGISTER_"), asked))
+        return NvStatus.OK
+
+    def _registration(self, name: str, asked: Any) -> str:
+        return f"{name} {asked.hChannel:#x}" if name == "CHANNEL" else name
+
+    def post_error(self, code: int) -> None:
+        """Post a robust-channel error to every channel's notifier."""
+        from drivers.nv.layouts.fault import NOTIFIER_POSTED, NvNotification  # noqa: PLC0415 - only here
+
+        for class_, _, values in list(self._objects.values()):
+            if class_ in self.script.generation.gpfifo and values["hObjectError"]:
+                va = self._notifier_va(values["hObjectError"])
+                view_at(va, NvNotification.SIZE)[:] = NvNotification(
+                    info32=code, status=NOTIFIER_POSTED
+                ).to_bytes()
+
+    def _notifier_va(self, handle: int) -> int:
+        line = next(
+            i for i, c in enumerate(self.calls) if c.startswith("RM_MAP_MEMORY") and f"{handle:#x}" in c
+        )
+        mapped = next(c for c in self.calls[line:] if c.startswith("mmap /dev/nvidiactl"))
+        return int(mapped.rsplit(" ", 1)[1], 16)
+
+
+def _name_of(class_: int) -> str:
+    try:
+        return RmClass(class_).name
+    except ValueError:
+        return CLASS_NAMES.get(class_, f"class {class_:#x}")
+
+
+def _no_pointers(text: str) -> str:
+    """Host addresses differ from run to run; a golden line does not."""
+    return " ".join(part for part in text.split(" ") if not part.startswith(("grInfoList=", "classList=")))

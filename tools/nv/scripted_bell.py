@@ -1,0 +1,158 @@
+"""The doorbell of the scripted kernel: it carries out semaphore releases, and nothing else.
+
+What is rung for is decoded and kept as lines, so that tests and golden files can read it.
+"""
+
+# ruff: noqa: D102 - the methods of `Registers` are those of `drivers.kernel.Mmio`
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from drivers.kernel import view_at
+from drivers.nv import decode
+from drivers.nv.layouts.compute import ComputeMethod
+from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaSemaphoreType
+from drivers.nv.layouts.families import SILENT_CHANNEL, WIDE_CHANNEL
+from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, Subchannel, UsermodeRegister
+from drivers.nv.layouts.host import HostMethod, SemOperation
+from tools.nv.script import RefusedError, Script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TIME_NS = 0x1234_5678_0000
+_BELL = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
+
+
+class Bell:
+    """What ringing for a channel sets off.
+
+    `objects` and `tokens` are the kernel's objects by handle and its channels by token; `shown` maps a device
+    address to its size and the host address behind it, `views` a memory object to where this process maps it.
+    """
+
+    def __init__(
+        self,
+        script: Script,
+        objects: dict[int, tuple[int, int, dict[str, Any]]],
+        tokens: dict[int, int],
+        shown: dict[int, tuple[int, int]],
+        views: dict[int, int],
+    ) -> None:
+        self._script, self._objects, self._tokens, self._shown = script, objects, tokens, shown
+        self._views = views
+        self._gots: dict[int, int] = {}
+        self.streams: list[list[str]] = []
+        """Decoded words of each ringing, the newest last."""
+        self.watch: Callable[[list[tuple[str, list[int]]]], None] | None = None
+        """Called at each ringing: (engine, nothing), then ("", words) of each segment."""
+        self.deaf = False
+        """Nothing is done: the GPU hangs, or takes its time until `answer`."""
+        self._missed: dict[int, None] = {}
+        """Tokens that were rung while deaf, in order."""
+        self.ignored: set[int] = set()
+        """Tokens for which nothing is done: who measures what a submission costs plays the GPU."""
+
+    def ring(self, token: int) -> None:
+        """Carry out the releases of what was put into a channel's ring."""
+        if self.deaf or token in self.ignored:
+            self._missed[token] = None
+            return
+        handle = self._tokens[token]
+        class_, _, channel = self._objects[handle]
+        ring, entries = channel["gpFifoOffset"], channel["gpFifoEntries"]
+        userd = self._views[channel["hUserdMemory"][0]] + channel["userdOffset"][0]
+        put = view_at(userd + HopperAControlGPFifo.offset_of("GPPut"), 4).cast("I")[0]
+        words = view_at(ring, 8 * entries).cast("Q")
+        got = self._gots.get(handle, 0)
+        lines: list[str] = []
+        raw: list[tuple[str, list[int]]] = [(f"engine {channel['engineType']}", [])]
+        while got != put:
+            segment = GpfifoEntry.from_int(words[got])
+            data = view_at(segment.ADDRESS, 4 * segment.LENGTH).cast("I").tolist()
+            lines.append(f"entry {segment.LENGTH} words")
+            raw.append(("", data))
+            lines += self._run(data, wide_host=class_ >= WIDE_CHANNEL)
+            got = (got + 1) % entries
+        self._gots[handle] = got
+        if class_ < SILENT_CHANNEL:
+            view_at(userd + HopperAControlGPFifo.offset_of("GPGet"), 4).cast("I")[0] = got
+        self.streams.append(lines)
+        if self.watch is not None:
+            self.watch(raw)
+
+    def answer(self) -> None:
+        """Hear again, and carry out what was rung for meanwhile."""
+        self.deaf = False
+        missed, self._missed = self._missed, {}
+        for token in missed:
+            self.ring(token)
+
+    def _run(self, words: list[int], *, wide_host: bool) -> list[str]:
+        state: dict[str, int] = {}
+        lines = []
+        for write in decode.methods(words, wide=self._script.generation.wide_addresses, wide_host=wide_host):
+            lines.append("  " + str(write))
+            state[write.name] = write.data
+            fields: Any = write.fields
+            if write.method == HostMethod.SEM_EXECUTE and fields.OPERATION == SemOperation.RELEASE:
+                va = state["SEM_ADDR_HI"] << 32 | state["SEM_ADDR_LO"]
+                value = state["SEM_PAYLOAD_HI"] << 32 | state["SEM_PAYLOAD_LO"]
+                self._store(va, value, 8 if fields.PAYLOAD_SIZE else 4, time=fields.RELEASE_TIMESTAMP)
+            elif write.name == ComputeMethod.SET_REPORT_SEMAPHORE_D.name:
+                va = state["SET_REPORT_SEMAPHORE_A"] << 32 | state["SET_REPORT_SEMAPHORE_B"]
+                self._store(va, state["SET_REPORT_SEMAPHORE_C"], 4, time=not fields.STRUCTURE_SIZE)
+            elif write.method == DmaMethod.LAUNCH_DMA and write.subchannel == Subchannel.COPY:
+                self._copy(fields, state)
+        return lines
+
+    def host(self, va: int) -> int:
+        """Return the host address behind a device address."""
+        for base, (length, where) in self._shown.items():
+            if base <= va < base + length:
+                return va + where - base
+        raise RefusedError(f"a release to {va:#x}, where nothing is mapped")
+
+    def _store(self, va: int, value: int, size: int, *, time: bool) -> None:
+        va = self.host(va)
+        view_at(va, size)[:] = value.to_bytes(8, "little")[:size]
+        if time:
+            view_at(va + 8, 8)[:] = _TIME_NS.to_bytes(8, "little")
+
+    def _copy(self, launch: Any, state: dict[str, int]) -> None:
+        if launch.SEMAPHORE_TYPE in (DmaSemaphoreType.RELEASE_ONE_WORD, DmaSemaphoreType.RELEASE_FOUR_WORD):
+            va = state["SET_SEMAPHORE_A"] << 32 | state["SET_SEMAPHORE_B"]
+            time = launch.SEMAPHORE_TYPE == DmaSemaphoreType.RELEASE_FOUR_WORD
+            self._store(va, state["SET_SEMAPHORE_PAYLOAD"], 4, time=time)
+        if launch.DATA_TRANSFER_TYPE == DataTransferType.PREFETCH:
+            raise RefusedError("a prefetch")
+
+
+class Registers:
+    """The register page: the clock, and the doorbell. Through BAR1 it takes stores only (`readable`)."""
+
+    def __init__(self, bell: Bell, calls: list[str], *, readable: bool) -> None:
+        self._bell, self._calls, self._readable = bell, calls, readable
+        self._ticks = 0
+
+    def read32(self, offset: int) -> int:
+        if not self._readable:
+            raise RefusedError(f"read32 {offset:#x} of a page that takes stores only")
+        self._ticks += 32
+        time = _TIME_NS + self._ticks
+        return time >> 32 if offset == UsermodeRegister.TIME_1 else time & 0xFFFF_FFFF
+
+    def read64(self, offset: int) -> int:
+        raise RefusedError(f"read64 {offset:#x}")
+
+    def write32(self, offset: int, value: int) -> None:
+        if offset != _BELL:
+            raise RefusedError(f"write32 {offset:#x} {value:#x}")
+        self._bell.ring(value)
+
+    def write64(self, offset: int, value: int) -> None:
+        raise RefusedError(f"write64 {offset:#x} {value:#x}")
+
+    def close(self) -> None:
+        self._calls.append("mmio.close")
