@@ -13,18 +13,21 @@ from frontend.capture import filled
 from frontend.device import LOCK, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.ops.random import GENERATOR
+from frontend.plan import verify_all
 from frontend.realize import PENDING, pending, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf, home_of, keep
 from frontend.tensor import Tensor
 from frontend.trace import Rebound
 from frontend.views import follow, link_of, others, owns
+from hcq.config import config
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import hcq
+    from frontend.primitives.limits import Checks
 
 
 @dataclass(slots=True)
@@ -62,6 +65,10 @@ class Captured:
     """Memory from outside that the executable uses."""
     writes: bool
     """Whether anything is assigned to."""
+    checks: Sequence[tuple[Checks, list[hcq.Buffer]]] = ()
+    """What validation checks of the arguments and of fixed memory, over the buffers of the capture."""
+    arguments: Sequence[hcq.Buffer] = ()
+    """The buffers that the arguments had in the capture."""
     plain: Expr | None = None
     """The expression of the one new tensor, when that is all that is returned."""
 
@@ -70,6 +77,8 @@ class Captured:
         with LOCK:
             if PENDING:
                 settle()
+            if self.checks and config().validate:
+                self._verify(tensors)
             changed: list[Tensor] = []
             if self.writes:
                 self.apart(tensors)
@@ -101,6 +110,16 @@ class Captured:
                 else:
                     made.append(tensors[result] if isinstance(result, int) else result)
             return filled(self.nest, made)
+
+    def _verify(self, tensors: Sequence[Tensor]) -> None:
+        """Check indices and divisors that come from the arguments of this call, or from outside."""
+        now = {b: t.leaves[0] for b, t in zip(self.arguments, tensors, strict=True)}
+        verify_all(
+            [
+                (checks, tuple([now[b] if b in now else Leaf(b) for b in buffers]))
+                for checks, buffers in self.checks
+            ]
+        )
 
     def apart(self, tensors: Sequence[Tensor]) -> None:
         """Refuse an argument that the function also assigns to from outside.

@@ -13,6 +13,8 @@ first.
 changes in place at each replay.
 - What is returned is new memory at each call and belongs to the caller; a returned tensor that the
 function assigned, or was given, is itself.
+- Under `HCQ_VALIDATE=1`, indices and integer divisors that come from the arguments, or from tensors outside
+that are not assigned to, are checked at each replay; those that are computed inside, at the capture only.
 - Views (`frontend.views`) of what a replay assigned change with it.
 - Random draws are fresh at each replay, and the same as without capture.
 
@@ -47,10 +49,22 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import hcq
+    from frontend.primitives.limits import Checks
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _new = object.__new__
+
+
+def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list[hcq.Buffer]]]:
+    """Return the checks of a capture's launches that need known buffers alone, with those of the launch."""
+    found: list[tuple[Checks, list[hcq.Buffer]]] = []
+    for plan, inputs, _ in capture.steps:
+        limits = None if plan is None else plan.limits
+        part = None if limits is None else limits.over([i for i, b in enumerate(inputs) if b in known])
+        if part is not None:
+            found.append((part, inputs))
+    return found
 
 
 class TinyJit(Generic[P, R]):
@@ -275,6 +289,8 @@ class TinyJit(Generic[P, R]):
             assigned=[i for i in inputs if arguments[i] in written],
             fixed=frozenset(fixed.values()),
             writes=bool(capture.states),
+            checks=_checks(capture, {*arguments, *fixed.values()} - set(capture.states)),
+            arguments=arguments,
         )
 
     def _device(self, capture: Capture, stand_ins: list[Tensor]) -> OpenDevice:

@@ -214,12 +214,19 @@ def verify(plan: Plan, leaves: Leaves) -> None:
 
     It launches and waits, but counts for nothing, and no capture sees it.
     """
-    if plan.limits is None or not config().validate:
+    if plan.limits is not None:
+        verify_all([(plan.limits, leaves)])
+
+
+def verify_all(checks: Sequence[tuple[Checks, Leaves]]) -> None:
+    """Make checks, each over its leaves, where validation is on."""
+    if not config().validate:
         return
     now, counts = CAPTURE.now, (stats.kernels, stats.launches, stats.plans)
     CAPTURE.now = None
     try:
-        plan.limits.verify(leaves, _value)
+        for limits, leaves in checks:
+            limits.verify(leaves, _value)
     finally:
         CAPTURE.now = now
         stats.kernels, stats.launches, stats.plans = counts

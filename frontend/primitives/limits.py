@@ -4,7 +4,8 @@ LIMIT src=(x) arg=Limit is x itself; the compiler never sees it (`frontend.expr`
 the host knows is refused at once: constants, and what `Leaf.known` says of data that came from lists and
 arrays. What only the device knows is checked where validation is on (`HCQ_VALIDATE=1`): before a launch,
 every LIMIT behind it is computed and looked at. Without validation an index outside reads 0 and is written
-nowhere, and an integer divided by 0 gives 0. A replay of a captured function is not checked; its capture is.
+nowhere, and an integer divided by 0 gives 0. A replay of a captured function checks what comes from its
+arguments, and from tensors outside that it does not assign to; what it computes inside, its capture only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from frontend.trace import apply
 from hcq.errors import UsageError, UsageIndexError, UsageZeroDivisionError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from compiler.dtype import DType
     from frontend.tensor import Tensor
@@ -109,6 +110,11 @@ class Checks:
 
     def __init__(self, nodes: list[tuple[Expr, tuple[int, ...]]]) -> None:
         self.nodes = nodes
+
+    def over(self, known: Collection[int]) -> Checks | None:
+        """Return the checks that need these leaves alone, by number; None where there are none."""
+        found = [node for node in self.nodes if all(i in known for i in node[1])]
+        return Checks(found) if found else None
 
     def verify(self, leaves: Leaves, value: Callable[[Expr, Leaves], memoryview]) -> None:
         """Compute every limited tensor over real leaves; raise for the first element that is refused."""

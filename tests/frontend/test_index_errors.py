@@ -182,3 +182,33 @@ def test_mixed_keys_mean_what_they_mean_in_pytorch(case: int):
     got = key(Tensor(np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)))
     assert got.shape == shape
     assert got.flatten().tolist() == values
+
+
+def test_a_replay_checks_the_indices_that_it_is_given():
+    table = Tensor([[1.0], [2.0], [3.0]])
+
+    @TinyJit
+    def picked(index: Tensor) -> Tensor:
+        return (table[index] * 2).realize()
+
+    for good in ([0, 1], [1, 2], [2, 0]):
+        assert picked(Tensor(good) + 0).tolist() == [[2.0 * i + 2] for i in good]
+    with pytest.raises(IndexError, match="index 3 is outside the 3 elements"):
+        picked(Tensor([0, 2]) + 1)
+    assert picked(Tensor([2, 2]) + 0).tolist() == [[6.0], [6.0]]
+
+
+def test_a_replay_checks_indices_from_outside_that_it_does_not_assign_to():
+    table, index, turn = Tensor([1.0, 2.0, 3.0]), Tensor([1, 2]) - 1, Tensor([1.0])
+    index.realize()
+
+    @TinyJit
+    def picked(x: Tensor) -> Tensor:
+        turn.assign(turn + 1)
+        return (table[index] * x + turn).realize()
+
+    for i in range(3):
+        assert picked(Tensor([1.0])).tolist() == [3.0 + i, 4.0 + i]
+    index.assign(index + 2).realize()
+    with pytest.raises(IndexError, match="index 3 is outside"):
+        picked(Tensor([1.0]))
