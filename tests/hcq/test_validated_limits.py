@@ -107,7 +107,7 @@ def test_the_same_seed_gives_the_same_order(device: Device, abc: list[Buffer]):
     commands = device.compute.record()
     for i in range(16):
         commands.exec(program, program.args(b.view(4 * i, 4), a, a), groups=ONE, threads=ONE)
-    first, second = Watch(check=False, seed=7), Watch(check=False, seed=7)
+    first, second = Validator(check=False, seed=7), Validator(check=False, seed=7)
     order = first.reorder(commands.commands)
     assert order == second.reorder(commands.commands)
     assert order != commands.commands
