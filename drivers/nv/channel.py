@@ -42,7 +42,7 @@ from hcq.errors import DriverError
 if TYPE_CHECKING:
     from drivers.kernel import Mmio
     from drivers.nv.memory import Memories, Memory
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Rm
     from drivers.nv.space import Space
     from drivers.nv.topology import Gpu, Handles
@@ -76,7 +76,7 @@ class Context:
     memories: Memories
     vaspace: int
     doorbell: Mmio
-    choices: Choices
+    choices: Quirks
 
 
 class Channel:

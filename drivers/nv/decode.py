@@ -1,21 +1,22 @@
-"""Words back to packets, for dumps, golden streams and checks: ring entries, methods, launch descriptors.
+"""Words back to packets, and layout values to text, for dumps, golden streams and checks.
 
-Made from the layouts alone; it knows nothing of how words are encoded.
+Made from the layouts alone, never from the encoder.
 """
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.nv.layouts import compute, dma, host
 from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Method, MethodHeader, SecOp, Subchannel
-from drivers.nv.show import fields_text
+from hcq.layout import MISSING, BitStruct
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from hcq.layout import BitStruct
+    from hcq.layout import Struct
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,3 +89,40 @@ def entry(word: int) -> GpfifoEntry:
 def text(words: Sequence[int], *, wide: bool = True) -> list[str]:
     """Return a segment as lines to read."""
     return [str(write) for write in methods(words, wide=wide)]
+
+
+def fields_text(value: BitStruct | Struct) -> str:
+    """Return "NAME=value" for every field that is not zero, and for those that must always be given."""
+    shown = []
+    for name, spec in type(value).FIELDS.items():
+        field: object = getattr(value, name)
+        text = _text(field)
+        required = isinstance(value, BitStruct) and getattr(spec, "default", 0) is MISSING
+        if text and (required or not _zero(field)):
+            shown.append(f"{name}={text}")
+    return " ".join(shown) or "0"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, enum.Enum):
+        return value.name or str(value.value)
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, int):
+        return f"{value:#x}" if value > 9 else str(value)
+    if isinstance(value, (bytes, str)):
+        return repr(value)
+    if isinstance(value, tuple):
+        places = ", ".join(f"{i}: {_text(one)}" for i, one in enumerate(value) if not _zero(one))
+        return f"[{places}]"
+    return f"({fields_text(value)})"  # type: ignore[arg-type]  # what is left is a nested layout
+
+
+def _zero(value: object) -> bool:
+    if isinstance(value, (int, str)):
+        return not value
+    if isinstance(value, bytes):
+        return not any(value)
+    if isinstance(value, tuple):
+        return all(_zero(one) for one in value)
+    return fields_text(value) == "0"  # type: ignore[arg-type]  # the same

@@ -25,7 +25,7 @@ from drivers.nv.layouts.qmd import CARVEOUTS_KIB
 from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.memory import Memories, Memory
 from drivers.nv.program import NvProgram
-from drivers.nv.quirks import DEFAULT, Choices
+from drivers.nv.quirks import DEFAULT, Quirks
 from drivers.nv.ring import NvRing
 from drivers.nv.rm import Rm
 from drivers.nv.slm import LocalMemory
@@ -79,7 +79,7 @@ class NvDevice:
     """See `hcq.driver.DriverDevice`. `recover` gives a faulted device new channels; its memory stays."""
 
     def __init__(
-        self, kernel: Kernel, card: Card, *, driver: str, index: int, choices: Choices = DEFAULT
+        self, kernel: Kernel, card: Card, *, driver: str, index: int, choices: Quirks = DEFAULT
     ) -> None:
         self.choices = choices
         self._lock = threading.RLock()

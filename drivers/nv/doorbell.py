@@ -12,7 +12,7 @@ from drivers.nv.quirks import DEFAULT
 
 if TYPE_CHECKING:
     from drivers.kernel import Mmio
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Gpu, Handles
 
@@ -24,7 +24,7 @@ class Doorbell:
     nvidia-push rings through the one and says that it cannot be read, and UVM reads the time from BAR0.
     """
 
-    def __init__(self, rm: Rm, handles: Handles, gpu: Gpu, choices: Choices = DEFAULT) -> None:
+    def __init__(self, rm: Rm, handles: Handles, gpu: Gpu, choices: Quirks = DEFAULT) -> None:
         with contextlib.ExitStack() as stack:
             bar1 = choices.doorbell_bar1 and gpu.usermode_class >= USERMODE_WITH_PARAMS
             owner = handles.device if choices.doorbell_owner == "device" else handles.subdevice

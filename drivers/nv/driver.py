@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from drivers.kernel import Kernel
     from drivers.nv.device import NvDevice
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Card
     from hcq.driver import DeviceInfo
 
@@ -77,7 +77,7 @@ class NvDriver:
             return rm.cards()
         return []
 
-    def open(self, index: int, variant: str | None, *, choices: Choices | None = None) -> NvDevice:
+    def open(self, index: int, variant: str | None, *, choices: Quirks | None = None) -> NvDevice:
         """Open GPU `index`. Raises `UnsupportedError` or `DriverError` that say what to do."""
         from drivers.nv.device import NvDevice  # noqa: PLC0415 - heavy
         from drivers.nv.quirks import DEFAULT, parse  # noqa: PLC0415 - heavy

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Callable, Sequence
 
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from hcq.commands import Command
     from hcq.params import Expr, Param, Word
     from hcq.pushbuffer import PushBuffer
@@ -49,7 +49,7 @@ class NvEncoder:
     def __init__(
         self,
         kind: QueueKind,
-        choices: Choices,
+        choices: Quirks,
         *,
         reach: Callable[[int], int],
         launched: deque[str],

@@ -31,7 +31,7 @@ from drivers.nv.vaspace import HUGE
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Handles
     from drivers.nv.vaspace import VaSpace
@@ -136,7 +136,7 @@ class Mapper(Protocol):
 class Memories:
     """Allocates and maps; each call leaves nothing behind when it fails."""
 
-    def __init__(self, rm: Rm, uvm: Mapper, handles: Handles, space: VaSpace, choices: Choices) -> None:
+    def __init__(self, rm: Rm, uvm: Mapper, handles: Handles, space: VaSpace, choices: Quirks) -> None:
         self._rm, self._uvm, self._handles, self._space = rm, uvm, handles, space
         self._format = PITCH_KIND if choices.pitch_kind else 0
         self._choices = choices

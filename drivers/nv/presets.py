@@ -23,7 +23,7 @@ class Preset:
     """Values that worked together."""
 
     values: Mapping[str, Any]
-    """Field of `Choices` -> value; the others are left as they are."""
+    """Field of `Quirks` -> value; the others are left as they are."""
     computes: tuple[int, ...]
     """Compute classes of the GPUs that it worked on."""
     source: str

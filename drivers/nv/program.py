@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from drivers.nv.cubin import Kernel
     from drivers.nv.memory import Memory
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.topology import Gpu
     from hcq.layout import Struct
     from hcq.params import Word
@@ -68,9 +68,7 @@ class NvProgram:
         "stack_pointer",
     )
 
-    def __init__(
-        self, image: KernelImage, kernel: Kernel, memory: Memory, gpu: Gpu, choices: Choices
-    ) -> None:
+    def __init__(self, image: KernelImage, kernel: Kernel, memory: Memory, gpu: Gpu, choices: Quirks) -> None:
         self.image = image
         self.kernel = kernel
         self.memory = memory

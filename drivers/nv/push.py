@@ -31,7 +31,7 @@ from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod, SemExecute, SemOperation, SetObject
 
 if TYPE_CHECKING:
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.topology import Gpu
 
 Words = tuple[int, ...]
@@ -171,7 +171,7 @@ def launch(descriptor: int, action: PcasAction) -> Words:
     return (PCAS_A, descriptor >> 8, PCAS2_B, int(SendSignalingPcas2B(PCAS_ACTION=action)))
 
 
-def compute_setup(gpu: Gpu, choices: Choices, *, copies: bool) -> Words:
+def compute_setup(gpu: Gpu, choices: Quirks, *, copies: bool) -> Words:
     """Return what a compute channel is told first: objects, caches, windows (nv.md 3.4)."""
     method = ComputeMethod
     shared, local = vaspace.WINDOWS[choices.windows]

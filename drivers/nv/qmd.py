@@ -33,7 +33,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.topology import Gpu
     from hcq.layout import BitStruct
 
@@ -178,7 +178,7 @@ class Descriptor:
         "threads",
     )
 
-    def __init__(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> None:
+    def __init__(self, gpu: Gpu, choices: Quirks, kernel: Launchable) -> None:
         self._gpu, self._kernel = gpu, kernel
         # Known is a launch that says nothing of a kernel without shared memory of its own, and no other.
         silent = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
@@ -201,7 +201,7 @@ class Descriptor:
         self.bank0 = _place(self.layout, self.dialect.bank[0])[0]
         """Index of the u64 word in which bank 0's address goes, shifted right by `dialect.bank_shift`."""
 
-    def _fields(self, gpu: Gpu, choices: Choices, kernel: Launchable) -> dict[str, object]:
+    def _fields(self, gpu: Gpu, choices: Quirks, kernel: Launchable) -> dict[str, object]:
         dialect, version = self.dialect, gpu.generation.qmd
         shared = 0 if self._carveout == "none" else kernel.shared_bytes
         program = kernel.program >> dialect.program_shift

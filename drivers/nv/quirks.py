@@ -1,7 +1,8 @@
 """The doubtful values: what public sources do not settle, each with what some working driver uses.
 
-A device is opened with one `Choices`; the bring-up ladder tries the others in turn and says which work. A
-row of nv.md 9 stands behind each field. Not here: sets of values that are known to work together (`presets`).
+A device is opened with one `Quirks`, a choice for each value. The bring-up ladder tries the other values in
+turn and reports which work. Each field has a row in nv.md 9. Not here: sets of values that are known to work
+together (`presets`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
+class Quirks:
     """One setting of every doubtful value; the defaults are what most evidence speaks for."""
 
     stack: Literal["high", "low"] = "high"
@@ -100,7 +101,7 @@ class Choices:
     """SET_QMD_VERSION and SET_SPA_VERSION are sent at the start."""
 
 
-DEFAULT: Final = Choices()
+DEFAULT: Final = Quirks()
 
 ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
     "stack": ("high", "low"),
@@ -147,7 +148,7 @@ ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = {
 """Field -> its values, the default first."""
 
 
-def parse(text: str) -> Choices:
+def parse(text: str) -> Quirks:
     """Return the choices that "stack=low+group_id=63" names; `describe` writes what this reads.
 
     A word without "=" is a preset ("hopper-launch", see `presets`), which what follows it may change. Raises
@@ -165,7 +166,7 @@ def parse(text: str) -> Choices:
         if not fitting:
             raise UsageError(_unknown(part, name, tuple(PRESETS)))
         values[name] = fitting[0]
-    return Choices(**values)
+    return Quirks(**values)
 
 
 def _unknown(part: str, name: str, presets: tuple[str, ...]) -> str:
@@ -189,15 +190,15 @@ def spelt(value: object) -> str:
     return str(int(value)) if isinstance(value, int) else str(value)
 
 
-def changes(choices: Choices, start: Choices = DEFAULT) -> dict[str, Any]:
+def changes(choices: Quirks, start: Quirks = DEFAULT) -> dict[str, Any]:
     """Return the fields of `choices` that differ from `start`, with their values."""
     return {
         field.name: getattr(choices, field.name)
-        for field in fields(Choices)
+        for field in fields(Quirks)
         if getattr(choices, field.name) != getattr(start, field.name)
     }
 
 
-def describe(choices: Choices) -> str:
+def describe(choices: Quirks) -> str:
     """Return the settings that are not the default, or "default"."""
     return "+".join(f"{name}={spelt(value)}" for name, value in changes(choices).items()) or "default"

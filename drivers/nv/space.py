@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import contextlib
 
     from drivers.nv.memory import Mapper
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Gpu, Handles
 
@@ -84,7 +84,7 @@ class RmSpace:
 
 
 def open_space(
-    rm: Rm, gpu: Gpu, handles: Handles, choices: Choices, stack: contextlib.ExitStack
+    rm: Rm, gpu: Gpu, handles: Handles, choices: Quirks, stack: contextlib.ExitStack
 ) -> tuple[int, Space]:
     """Return the handle of a new address space and what maps into it; `stack` gives both back."""
     by_rm = choices.vaspace == "rm"

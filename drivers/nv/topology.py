@@ -1,12 +1,13 @@
 """What a GPU is: classes, units, engines and sizes, asked from the resource manager; and the row that fits.
 
-Rows, not names, decide: the newest class of each family that the device lists (nv.md 2.1).
+Rows, not names, decide: the newest class of each family that the device lists (nv.md 2.1). Counts and sizes
+that no supported GPU has are an error, never a value to build on.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import address_of
 from drivers.nv.layouts.controls import (
@@ -37,19 +38,31 @@ from drivers.nv.layouts.rm_classes import (
     RmClass,
     copy_engine,
 )
-from drivers.nv.plausible import CLASSES, doubts, implausible
 from drivers.nv.quirks import DEFAULT
-from drivers.nv.refusals import mig_mode, unsupported_gpu
+from drivers.nv.refusals import BringUpError, mig_mode, unsupported_gpu
 from hcq.errors import DriverError, UnsupportedError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Card, Rm
 
 _ARCH_SUFFIX = {90: "a", 100: "a", 120: "a"}
 """Architectures whose full instruction set needs the architecture-specific target."""
+
+# Ranges that hold for every chip of the table in `families`, whole or floor-swept. They identify no chip.
+# A reply that lies elsewhere in the buffer than its layout says, as on an unknown build of the kernel driver,
+# would otherwise become wrong sizes of local memory and wrong limits that nobody notices.
+# Source: 48 or 64 warps an SM from compute capability 8.0 to 12.x; nv.md 1.6 (512 SM records), 2.7
+_WARPS: Final = range(32, 65)
+_GPCS: Final = range(1, 33)
+"""A mask of GPCs has 32 bits."""
+_TPCS_PER_GPC: Final = range(1, 33)
+_SMS_PER_TPC: Final = range(1, 5)
+_MOST_SMS: Final = 512
+_VRAM_BYTES: Final = range(1 << 30, 1 << 40)
+_CLASSES: Final = range(1, 1025)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +145,8 @@ def class_list(rm: Rm, device: int) -> tuple[int, ...]:
     """Return the classes that a device lists: asked for their count first, then for the list."""
     command = Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST
     asked: Any = rm.query(device, command)
-    if asked.numClasses not in CLASSES:
-        raise implausible(rm, "", f"{asked.numClasses} classes")
+    if asked.numClasses not in _CLASSES:
+        raise _implausible(rm, "", f"{asked.numClasses} classes")
     block = bytearray(4 * asked.numClasses)
     got: Any = rm.query(device, command, numClasses=asked.numClasses, classList=address_of(block))
     return tuple(memoryview(block).cast("I")[: min(asked.numClasses, got.numClasses)])
@@ -167,7 +180,7 @@ def _answers(rm: Rm, what: str, indices: Sequence[int], replies: Sequence[Any]) 
     came = [reply.index for reply in replies]
     if came != list(indices):
         asked = [*map(int, indices)]
-        raise implausible(rm, "", f"the {what} was asked for numbers {asked} and told of {came}")
+        raise _implausible(rm, "", f"the {what} was asked for numbers {asked} and told of {came}")
     return [reply.data for reply in replies]
 
 
@@ -209,7 +222,7 @@ def gpu_name(rm: Rm, subdevice: int) -> str:
     return str(reply.gpuNameString)
 
 
-def choose(name: str, classes: Sequence[int], choices: Choices = DEFAULT) -> tuple[Generation, int, int, int]:
+def choose(name: str, classes: Sequence[int], choices: Quirks = DEFAULT) -> tuple[Generation, int, int, int]:
     """Return the generation and the channel, doorbell and copy class that a class list gives.
 
     Raises `UnsupportedError` for a class that was chosen and is not listed.
@@ -241,7 +254,7 @@ def _class(name: str, what: str, wanted: str, known: Sequence[int], there: set[i
     raise UnsupportedError(f"{name} has no {what} class {wanted}; it lists {listed}")
 
 
-def ask(rm: Rm, handles: Handles, choices: Choices = DEFAULT) -> Gpu:
+def ask(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
     """Ask all about an opened GPU; one that is not in the table or in MIG mode is an `UnsupportedError`.
 
     Raises `BringUpError` for numbers that cannot be true, unless `choices` say to believe them.
@@ -283,9 +296,40 @@ def ask(rm: Rm, handles: Handles, choices: Choices = DEFAULT) -> Gpu:
         vram_bytes=fb_info(rm, handles.subdevice, (FbInfo.TOTAL_RAM_SIZE,))[0] << 10,
         copy_engines=_turned(tuple(copy_engine(i) for i in separate), choices.copy_engine),
     )
-    if choices.plausible and (wrong := doubts(gpu)):
-        raise implausible(rm, gpu.name, wrong)
+    if choices.plausible and (wrong := _doubts(gpu)):
+        raise _implausible(rm, gpu.name, wrong)
     return gpu
+
+
+def _implausible(rm: Rm, name: str, what: str) -> BringUpError:
+    """Return the error for a reply that cannot be true."""
+    return BringUpError(
+        f"{name or 'the GPU'}: what driver {rm.version} says of it cannot be true: {what}\n"
+        f"hint: does this build of the driver lay its structures out otherwise than branch {rm.branch}? "
+        "`python -m tools.bringup --to 5 --json` shows what was said; "
+        'opening it as "nv:plausible=false" believes it all the same'
+    )
+
+
+def _doubts(gpu: Gpu) -> str:
+    """Return which of a GPU's numbers no supported GPU has, in words; empty when all is plausible."""
+    row, per_gpc, per_tpc = gpu.generation, gpu.tpcs_per_gpc, gpu.sms_per_tpc
+    room = min(gpu.litter_tpcs * per_tpc, _MOST_SMS)
+    fine = {
+        f"SM version {gpu.sm_version:#x} on a {row.name}, whose is {row.sm_version:#x}": (
+            sm_number(gpu.sm_version) // 10 == sm_number(row.sm_version) // 10
+        ),
+        f"{gpu.max_warps} warps an SM": gpu.max_warps in _WARPS,
+        f"{gpu.gpcs} GPCs": gpu.gpcs in _GPCS,
+        f"{per_gpc} TPCs a GPC": per_gpc in _TPCS_PER_GPC,
+        f"{per_tpc} SMs a TPC": per_tpc in _SMS_PER_TPC,
+        f"{gpu.sms} SMs where {gpu.gpcs} GPCs of {per_gpc} TPCs of {per_tpc} are {room} at most": (
+            1 <= gpu.sms <= room
+        ),
+        f"{gpu.vram_bytes} bytes of video memory": gpu.vram_bytes in _VRAM_BYTES,
+        "a UUID of zeros": any(gpu.uuid),
+    }
+    return "; ".join(text for text, is_fine in fine.items() if not is_fine)
 
 
 def _turned(engines: tuple[int, ...], first: str) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.kernel import view_at
 from drivers.nv import push
+from drivers.nv.decode import fields_text
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.fault import NOTIFIER_ENTRIES, NvNotification
 from drivers.nv.layouts.gpfifo import GpfifoEntry
@@ -20,7 +21,6 @@ from drivers.nv.layouts.rm import NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape
 from drivers.nv.layouts.status import status_name
 from drivers.nv.layouts.uvm import UvmCommand
 from drivers.nv.rm import class_name
-from drivers.nv.show import fields_text
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import LinuxKernel
 from drivers.nv.presets import PRESETS, fitting
-from drivers.nv.quirks import ALTERNATIVES, Choices, changes, describe, parse
+from drivers.nv.quirks import ALTERNATIVES, Quirks, changes, describe, parse
 from hcq.errors import DriverError
 from tools.bringup.evidence import kernel_log
 from tools.bringup.nv import rungs as low
@@ -59,7 +59,7 @@ class Rung:
     name: str
     run: Callable[[Bench], Facts]
     doubts: tuple[str, ...] = ()
-    """Fields of `Choices` whose other values are tried here."""
+    """Fields of `Quirks` whose other values are tried here."""
     needs: tuple[int, ...] = ()
     """Rungs without which this one cannot pass."""
     limit_s: float = LIMIT_S
@@ -101,7 +101,7 @@ class Ladder:
         self._arguments = arguments
         self._tell = tell
         self.results: list[Result] = []
-        self.best: Choices = parse(arguments.choices)
+        self.best: Quirks = parse(arguments.choices)
         """The values that work."""
         self._failed: set[int] = set()
         self._seen: dict[tuple[int, str], bool] = {}
@@ -146,7 +146,7 @@ class Ladder:
                     return
         self._failed.add(rung.number)
 
-    def _least(self, rung: Rung, works: Choices) -> Choices:
+    def _least(self, rung: Rung, works: Quirks) -> Quirks:
         """Take what works back towards the values in use, one by one, as long as it works."""
         start, needed = self.best, works
         for name in changes(works, start):
@@ -155,7 +155,7 @@ class Ladder:
                 needed = less
         return needed
 
-    def _presets(self, rung: Rung) -> Iterator[tuple[Choices, str]]:
+    def _presets(self, rung: Rung) -> Iterator[tuple[Quirks, str]]:
         """Yield the presets of this GPU that change something which is in doubt at a rung."""
         for name in fitting(self._compute()):
             values = dict(PRESETS[name].values)
@@ -167,7 +167,7 @@ class Ladder:
         told = [result.facts["compute class"] for result in self.results if "compute class" in result.facts]
         return int(told[-1], 16) if told else None
 
-    def _others(self, rung: Rung) -> Iterator[tuple[Choices, str]]:
+    def _others(self, rung: Rung) -> Iterator[tuple[Quirks, str]]:
         """Yield presets, then the other values of what is in doubt at a rung, one and two at a time."""
         yield from self._presets(rung)
         values = {
@@ -197,7 +197,7 @@ class Ladder:
                     if value != getattr(self.best, name):
                         self._try(rung, replace(self.best, **{name: value}), ONE)  # type: ignore[arg-type]  # a value of that field
 
-    def _try(self, rung: Rung, choices: Choices, variant: str = "") -> bool:
+    def _try(self, rung: Rung, choices: Quirks, variant: str = "") -> bool:
         """Run a rung with some values, once; return whether it passed, then or before."""
         text = describe(choices)
         if (rung.number, text) in self._seen:
@@ -257,7 +257,7 @@ class Ladder:
 
     # --- children
 
-    def _spawn(self, rung: Rung, choices: Choices, times: float) -> Result:
+    def _spawn(self, rung: Rung, choices: Quirks, times: float) -> Result:
         """Run a rung in a child of its own and return what it said; a hung child is ended, by its own id.
 
         It has `times` the rung's limit.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.kernel import view_at
 from drivers.nv import decode
+from drivers.nv.decode import fields_text
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import GrInfo
 from drivers.nv.layouts.cubin import (
@@ -32,7 +33,6 @@ from drivers.nv.layouts.cubin import (
 from drivers.nv.layouts.families import sm_number
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.qmd import DIALECTS
-from drivers.nv.show import fields_text
 from hcq.device import Device
 from hcq.graph import Graph
 from hcq.program import ArgKind, ArgSlot, KernelImage

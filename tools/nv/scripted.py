@@ -15,6 +15,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from drivers.kernel import LinuxKernel, Mapping, view_at
+from drivers.nv.decode import fields_text
 from drivers.nv.layouts import rm as rm_layouts
 from drivers.nv.layouts.branches import STRUCTS, branch_of
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
@@ -23,7 +24,6 @@ from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass, VaspaceFlags
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
-from drivers.nv.show import fields_text
 from hcq.errors import DriverError, OutOfMemoryError
 from tools.nv.script import Answers, RefusedError, Script
 from tools.nv.scripted_bell import Bell, Registers

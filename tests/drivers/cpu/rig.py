@@ -14,7 +14,8 @@ from hcq.pushbuffer import PushBuffer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.cpu.device import CpuDevice, CpuRing
+    from drivers.cpu.device import CpuDevice
+    from drivers.cpu.ring import CpuRing
 
 
 COMPUTE, COPY = QueueKind.COMPUTE, QueueKind.COPY

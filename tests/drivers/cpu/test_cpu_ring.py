@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from drivers.cpu import layouts
-from drivers.cpu.device import RING_PACKETS, CpuDevice
 from drivers.cpu.layouts import Op
+from drivers.cpu.ring import RING_PACKETS
 from hcq.errors import DeviceFault, UsageError
 from tests.drivers.cpu.rig import COMPUTE, Box, finish, rest, send, set_, until, wait_
+
+if TYPE_CHECKING:
+    from drivers.cpu.device import CpuDevice
 
 
 def test_full_ring_sleeps_until_there_is_room(device: CpuDevice) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from drivers.nv.quirks import ALTERNATIVES, DEFAULT, Choices, parse
+from drivers.nv.quirks import ALTERNATIVES, DEFAULT, Quirks, parse
 from hcq.errors import UnsupportedError
 from tools.bench.cuda import cuda
 from tools.bench.rows import Bench
@@ -32,7 +32,7 @@ def test_the_deliberate_fault_is_the_last_rung_but_for_the_proof_that_it_did_no_
 
 def test_every_doubtful_value_is_tried_by_some_rung():
     tried = {name for rung in command.RUNGS for name in rung.doubts}
-    assert tried == set(ALTERNATIVES) == set(Choices.__dataclass_fields__)
+    assert tried == set(ALTERNATIVES) == set(Quirks.__dataclass_fields__)
     for name, values in ALTERNATIVES.items():
         assert values[0] == getattr(DEFAULT, name)
         assert len(values) > 1

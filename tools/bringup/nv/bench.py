@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from drivers.kernel import Kernel
     from drivers.nv.device import NvDevice
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Card
     from drivers.nv.topology import Gpu, Handles
 
@@ -67,7 +67,7 @@ class Bench:
     """What a rung runs on: everything up to a channel, made when asked for, closed with the stack."""
 
     kernel: Kernel
-    choices: Choices
+    choices: Quirks
     index: int = 0
     dry: bool = False
     kernels: Path | None = None

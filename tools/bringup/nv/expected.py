@@ -9,7 +9,7 @@ from drivers.nv.quirks import changes, spelt
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from drivers.nv.quirks import Choices
+    from drivers.nv.quirks import Quirks
 
 EXPECTED: Final[Mapping[str, str]] = {
     "qmd_type=0": "0 is a queue in the header, not a grid; nobody is known to have launched it on Hopper",
@@ -23,7 +23,7 @@ EXPECTED: Final[Mapping[str, str]] = {
 """A value as it is written -> why it may fail on a GPU where the default works."""
 
 
-def expected(choices: Choices, start: Choices) -> str:
+def expected(choices: Quirks, start: Quirks) -> str:
     """Return why the difference between two settings may fail, or empty where nothing is known."""
     texts = [f"{name}={spelt(value)}" for name, value in changes(choices, start).items()]
     return "; ".join(EXPECTED[text] for text in texts if text in EXPECTED)
