@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.dtype import DType, dtypes
-from compiler.ir.ops import ELEMENTWISE, Ops
+from compiler.ir.ops import ELEMENTWISE, ROWS, Ops
 from compiler.ir.serialize import postorder
 from compiler.schedule.item import OutRef, ParamRef, ScheduleItem
 
@@ -120,15 +120,9 @@ def _whole_power(x: int, y: int, bits: int) -> int:
 
 
 COMPUTE: dict[str, Any] = {
-    Ops.NEG: np.negative, Ops.ABS: np.abs, Ops.RECIP: lambda x: 1 / x, Ops.SQRT: np.sqrt, Ops.EXP: np.exp,
-    Ops.EXP2: np.exp2, Ops.LOG: np.log, Ops.LOG2: np.log2, Ops.SIN: np.sin, Ops.COS: np.cos,
-    Ops.TANH: np.tanh, Ops.EXPM1: np.expm1, Ops.LOG1P: np.log1p,
-    Ops.FLOOR: np.floor, Ops.CEIL: np.ceil, Ops.TRUNC: np.trunc, Ops.ROUND: np.rint, Ops.NOT: np.invert,
-    Ops.ADD: np.add, Ops.SUB: np.subtract, Ops.MUL: np.multiply, Ops.DIV: np.divide, Ops.FLOORDIV: _floordiv,
-    Ops.MOD: _mod, Ops.FMOD: np.fmod, Ops.POW: _power,
-    Ops.MAX: np.maximum, Ops.MIN: np.minimum, Ops.AND: np.bitwise_and, Ops.OR: np.bitwise_or,
-    Ops.XOR: np.bitwise_xor, Ops.SHL: lambda a, b: _shift(a, b, left=True),
-    Ops.SHR: lambda a, b: _shift(a, b, left=False), Ops.LT: np.less, Ops.EQ: np.equal, Ops.NE: np.not_equal,
+    **{op: getattr(np, row.oracle) for op, row in ROWS.items() if row.oracle is not None},
+    Ops.FLOORDIV: _floordiv, Ops.MOD: _mod, Ops.POW: _power,
+    Ops.SHL: lambda a, b: _shift(a, b, left=True), Ops.SHR: lambda a, b: _shift(a, b, left=False),
     Ops.WHERE: np.where,
 }  # fmt: skip
 REDUCE: dict[str, Any] = {Ops.ADD: np.add, Ops.MUL: np.multiply, Ops.MAX: np.maximum, Ops.MIN: np.minimum}

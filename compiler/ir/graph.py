@@ -8,7 +8,7 @@ nothing returns its source.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import DType, dtypes
 from compiler.ir import ops
@@ -326,6 +326,14 @@ def _pairs(pairs: Sequence[tuple[int, int]], x: UOp, what: str) -> tuple[tuple[i
     return found
 
 
+_WANTED: Final = {
+    ops.FLOATS: "a float",
+    ops.INTEGERS: "an integer",
+    ops.BITS: "an integer or bool",
+    ops.NUMBERS: "a number",
+}
+
+
 def _suits(op: str, x: UOp) -> None:
     """Refuse operations that the dtype does not have."""
     dtype = x.dtype
@@ -333,15 +341,6 @@ def _suits(op: str, x: UOp) -> None:
         raise UsageError(
             f"{op} of {x!r}: index nodes take the arithmetic of compiler.ir.index; see number_of"
         )
-    if op in ops.FLOAT_ONLY:
-        wanted, good = "a float", dtype.kind == "float"
-    elif op in ops.INT_ONLY:
-        wanted, good = "an integer", dtype.is_int
-    elif op in ops.BITWISE:
-        wanted, good = "an integer or bool", dtype.kind != "float"
-    elif op in ops.NUMBER_ONLY:
-        wanted, good = "a number", dtype is not dtypes.bool
-    else:
-        return
-    if not good:
-        raise UsageError(f"{op} of {_show(x)}: wanted {wanted}; CAST it")
+    kinds = ops.ROWS[op].kinds
+    if dtype.kind not in kinds:
+        raise UsageError(f"{op} of {_show(x)}: wanted {_WANTED[kinds]}; CAST it")

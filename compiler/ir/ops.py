@@ -19,7 +19,13 @@ Arithmetic that both graphs share is defined here once and for every target:
 
 from __future__ import annotations
 
-from typing import Final
+import math
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Ops:
@@ -169,28 +175,143 @@ class Ops:
     graphs: a scalar made of VARs."""
 
 
-UNARY: Final = frozenset((
-    Ops.NEG, Ops.ABS, Ops.RECIP, Ops.SQRT, Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.EXPM1, Ops.LOG1P,
-    Ops.SIN, Ops.COS, Ops.TANH, Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.NOT,
-))  # fmt: skip
+# -- what elementwise operations are -------------------------------------------------------------------
+Value = bool | int | float
+FLOATS: Final = frozenset({"float"})
+INTEGERS: Final = frozenset({"int", "uint"})
+BITS: Final = INTEGERS | {"bool"}
+NUMBERS: Final = INTEGERS | FLOATS
+ANY: Final = NUMBERS | {"bool"}
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """One elementwise operation of one or two sources; its name in `Ops` says what it means.
+
+    `kinds` are the kinds of dtype (`DType.kind`) that its sources may have; two sources have one dtype, which
+    is the result's too, unless it is a `predicate`: bool. `floats` and `whole` compute it on Python numbers,
+    to fold constants: `floats` exactly or rounded once, None where the device's rounding is its own; `whole`
+    on integers and bools of any size, reduced to the dtype afterwards. `transcendental`: a polynomial, dear.
+    `exact`: its result on float16 and bfloat16, computed in float32, needs no rounding. `oracle` is the NumPy
+    function that tests compare with; None: `tests.oracle` has one of its own.
+
+    Its instructions stand in `compiler.kernel.isel`, by name.
+    """
+
+    op: str
+    sources: int
+    kinds: frozenset[str]
+    floats: Callable[..., Value | None] | None = None
+    whole: Callable[..., Value] | None = None
+    predicate: bool = False
+    transcendental: bool = False
+    exact: bool = False
+    oracle: str | None = None
+
+
+def _div(a: float, b: float) -> float:
+    if b == 0:
+        if a == 0 or math.isnan(a):
+            return math.nan
+        return math.copysign(math.inf, a) * math.copysign(1.0, b)
+    return a / b
+
+
+def _fmod(a: float, b: float) -> float:
+    return math.nan if b == 0 or math.isinf(a) else math.fmod(a, b)
+
+
+def _sqrt(x: float) -> float:
+    return math.sqrt(x) if x >= 0 else x if x == 0 else math.nan
+
+
+def _extreme(choose: Callable[[float, float], float]) -> Callable[[float, float], float]:
+    return lambda a, b: math.nan if math.isnan(a) or math.isnan(b) else choose(a, b)
+
+
+def _whole(rule: Callable[[float], int]) -> Callable[[float], float]:
+    """Keep what has no whole part, and the sign of a zero."""
+    return lambda x: math.copysign(rule(x), x) if math.isfinite(x) else x
+
+
+def _pow(a: int, b: int) -> int:
+    if b >= 0:
+        return pow(a, b, 1 << _WIDEST)
+    return a ** (b & 1) if abs(a) == 1 else 0
+
+
+def _shl(a: int, b: int) -> int:
+    return a << b if 0 <= b < _WIDEST else 0
+
+
+def _shr(a: int, b: int) -> int:
+    return a >> b if 0 <= b < _WIDEST else -(a < 0)
+
+
+_WIDEST: Final = 64
+
+
+def _transcendental(op: str, point: float, result: float) -> Elementwise:
+    """Return the row of a function named as NumPy's, folded only at `point`, where its value is exact."""
+
+    def floats(x: float) -> float | None:
+        if x != point:
+            return None
+        return math.copysign(result, x) if result == 0 == point else result
+
+    return Elementwise(op, 1, FLOATS, floats, transcendental=True, oracle=op.lower())
+
+
+_ROWS: Final = (
+    Elementwise(Ops.NEG, 1, NUMBERS, operator.neg, operator.neg, exact=True, oracle="negative"),
+    Elementwise(Ops.ABS, 1, NUMBERS, abs, abs, exact=True, oracle="abs"),
+    Elementwise(Ops.RECIP, 1, FLOATS, lambda x: _div(1.0, x), oracle="reciprocal"),
+    Elementwise(Ops.SQRT, 1, FLOATS, _sqrt, oracle="sqrt"),
+    _transcendental(Ops.EXP, 0, 1),
+    _transcendental(Ops.EXP2, 0, 1),
+    _transcendental(Ops.LOG, 1, 0),
+    _transcendental(Ops.LOG2, 1, 0),
+    _transcendental(Ops.EXPM1, 0, 0),
+    _transcendental(Ops.LOG1P, 0, 0),
+    _transcendental(Ops.SIN, 0, 0),
+    _transcendental(Ops.COS, 0, 1),
+    _transcendental(Ops.TANH, 0, 0),
+    Elementwise(Ops.FLOOR, 1, FLOATS, _whole(math.floor), exact=True, oracle="floor"),
+    Elementwise(Ops.CEIL, 1, FLOATS, _whole(math.ceil), exact=True, oracle="ceil"),
+    Elementwise(Ops.TRUNC, 1, FLOATS, _whole(math.trunc), exact=True, oracle="trunc"),
+    Elementwise(Ops.ROUND, 1, FLOATS, _whole(round), exact=True, oracle="rint"),
+    Elementwise(Ops.NOT, 1, BITS, whole=lambda x: not x if isinstance(x, bool) else ~x, oracle="invert"),
+    Elementwise(Ops.ADD, 2, NUMBERS, operator.add, operator.add, oracle="add"),
+    Elementwise(Ops.SUB, 2, NUMBERS, operator.sub, operator.sub, oracle="subtract"),
+    Elementwise(Ops.MUL, 2, NUMBERS, operator.mul, operator.mul, oracle="multiply"),
+    Elementwise(Ops.DIV, 2, FLOATS, _div, oracle="divide"),
+    Elementwise(Ops.FLOORDIV, 2, INTEGERS, whole=lambda a, b: a // b if b else 0),
+    Elementwise(Ops.MOD, 2, INTEGERS, whole=lambda a, b: a % b if b else 0),
+    Elementwise(Ops.FMOD, 2, FLOATS, _fmod, exact=True, oracle="fmod"),
+    Elementwise(Ops.POW, 2, NUMBERS, whole=_pow),
+    Elementwise(Ops.MAX, 2, ANY, _extreme(max), max, exact=True, oracle="maximum"),
+    Elementwise(Ops.MIN, 2, ANY, _extreme(min), min, exact=True, oracle="minimum"),
+    Elementwise(Ops.AND, 2, BITS, whole=operator.and_, oracle="bitwise_and"),
+    Elementwise(Ops.OR, 2, BITS, whole=operator.or_, oracle="bitwise_or"),
+    Elementwise(Ops.XOR, 2, BITS, whole=operator.xor, oracle="bitwise_xor"),
+    Elementwise(Ops.SHL, 2, INTEGERS, whole=_shl),
+    Elementwise(Ops.SHR, 2, INTEGERS, whole=_shr),
+    Elementwise(Ops.LT, 2, ANY, operator.lt, operator.lt, predicate=True, oracle="less"),
+    Elementwise(Ops.EQ, 2, ANY, operator.eq, operator.eq, predicate=True, oracle="equal"),
+    Elementwise(Ops.NE, 2, ANY, operator.ne, operator.ne, predicate=True, oracle="not_equal"),
+)
+ROWS: Final = {row.op: row for row in _ROWS}
+"""The elementwise operations by name, but CAST, BITCAST and WHERE: their sources differ in dtype."""
+
+# -- sets of operations --------------------------------------------------------------------------------
+UNARY: Final = frozenset(row.op for row in _ROWS if row.sources == 1)
+BINARY: Final = frozenset(row.op for row in _ROWS if row.sources == 2)
+COMPARE: Final = frozenset(row.op for row in _ROWS if row.predicate)
+TRANSCENDENTAL: Final = frozenset(row.op for row in _ROWS if row.transcendental)
 CASTS: Final = frozenset((Ops.CAST, Ops.BITCAST))
-COMPARE: Final = frozenset((Ops.LT, Ops.EQ, Ops.NE))
-BINARY: Final = COMPARE | {
-    Ops.ADD, Ops.SUB, Ops.MUL, Ops.DIV, Ops.FLOORDIV, Ops.MOD, Ops.FMOD, Ops.POW, Ops.MAX, Ops.MIN,
-    Ops.AND, Ops.OR, Ops.XOR, Ops.SHL, Ops.SHR,
-}  # fmt: skip
 ELEMENTWISE: Final = UNARY | CASTS | BINARY | {Ops.WHERE}
 MOVEMENT: Final = frozenset((Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.PAD, Ops.SHRINK, Ops.FLIP, Ops.WINDOW))
 REDUCERS: Final = frozenset((Ops.ADD, Ops.MUL, Ops.MAX, Ops.MIN))
 INDEX: Final = frozenset((Ops.RANGE, Ops.VAR, Ops.SUM, Ops.IDIV, Ops.IMOD, Ops.INDEXOF))
 MASK: Final = frozenset((Ops.ILT, Ops.IAND))
-TRANSCENDENTAL: Final = frozenset((
-    Ops.EXP, Ops.EXP2, Ops.LOG, Ops.LOG2, Ops.EXPM1, Ops.LOG1P, Ops.SIN, Ops.COS, Ops.TANH,
-))  # fmt: skip
-FLOAT_ONLY: Final = TRANSCENDENTAL | {
-    Ops.RECIP, Ops.SQRT, Ops.FLOOR, Ops.CEIL, Ops.TRUNC, Ops.ROUND, Ops.DIV, Ops.FMOD,
-}  # fmt: skip
-INT_ONLY: Final = frozenset((Ops.FLOORDIV, Ops.MOD, Ops.SHL, Ops.SHR))
-BITWISE: Final = frozenset((Ops.AND, Ops.OR, Ops.XOR, Ops.NOT))
-NUMBER_ONLY: Final = frozenset((Ops.NEG, Ops.ABS, Ops.ADD, Ops.SUB, Ops.MUL, Ops.POW))
 NAMES: Final = frozenset(v for k, v in vars(Ops).items() if k.isupper())

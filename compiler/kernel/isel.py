@@ -18,6 +18,7 @@ from compiler.codegen.power import power
 from compiler.codegen.remainder import fmod
 from compiler.codegen.transcendental import DECOMPOSITIONS
 from compiler.dtype import dtypes
+from compiler.ir.ops import ROWS
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
@@ -302,20 +303,17 @@ BINARY: dict[str, Callable[[Builder, DType, Line, Line], Line]] = {
     "SHL": _shift("shl"), "SHR": _shift("shr"),
 }  # fmt: skip
 
-EXACT = frozenset(("NEG", "ABS", "FLOOR", "CEIL", "TRUNC", "ROUND", "MAX", "MIN", "FMOD"))
-"""Float operations whose result needs no rounding to a half type."""
-
 
 def unary(b: Builder, op: str, dtype: DType, x: Line) -> Line:
     """Apply a unary operation to a value of `dtype`."""
     result = UNARY[op](b, register_type(dtype), x)
-    return result if op in EXACT else rounded(b, result, dtype)
+    return result if ROWS[op].exact else rounded(b, result, dtype)
 
 
 def binary(b: Builder, op: str, dtype: DType, x: Line, y: Line) -> Line:
     """Apply a binary operation to two values of one dtype; `dtype` is the result's."""
     result = BINARY[op](b, register_type(dtype), x, y)
-    return result if op in EXACT else rounded(b, result, dtype)
+    return result if ROWS[op].exact else rounded(b, result, dtype)
 
 
 def cast(b: Builder, x: Line, source: DType, target: DType) -> Line:

@@ -10,7 +10,9 @@ import pytest
 
 from compiler.dtype import dtypes
 from compiler.ir import ops
+from compiler.kernel import isel
 from tests.compiler.kernels import ARCH, elementwise, stored_as
+from tests.oracle import COMPUTE
 
 INTS = [d for d in dtypes.all() if d.is_int]
 FLOATS = [d for d in dtypes.all() if d.is_float]
@@ -84,30 +86,17 @@ def shifted(x, y, *, left):
     return np.where(far, beyond, moved)
 
 
+ORACLES = {op: getattr(np, row.oracle) for op, row in ops.ROWS.items() if row.oracle is not None}
 BINARY = {
-    "ADD": np.add, "SUB": np.subtract, "MUL": np.multiply,
-    "DIV": np.divide, "MAX": np.maximum, "MIN": np.minimum,
+    **{op: f for op, f in ORACLES.items() if op in ops.BINARY},
     "FLOORDIV": lambda x, y: python_division(x, y)[0], "MOD": lambda x, y: python_division(x, y)[1],
-    "FMOD": np.fmod,
-    "AND": np.bitwise_and, "OR": np.bitwise_or, "XOR": np.bitwise_xor,
     "SHL": lambda x, y: shifted(x, y, left=True), "SHR": lambda x, y: shifted(x, y, left=False),
-    "LT": np.less, "EQ": np.equal, "NE": np.not_equal,
 }  # fmt: skip
-UNARY = {
-    "NEG": np.negative, "ABS": np.abs, "RECIP": lambda x: 1 / x, "SQRT": np.sqrt,
-    "FLOOR": np.floor, "CEIL": np.ceil,
-    "TRUNC": np.trunc, "ROUND": np.rint, "NOT": np.invert,
-}  # fmt: skip
+UNARY = {op: f for op, f in ORACLES.items() if op in ops.UNARY - ops.TRANSCENDENTAL}
 
 
 def applies(name, dtype):
-    if name in ops.FLOAT_ONLY:
-        return dtype.is_float
-    if name in ops.INT_ONLY:
-        return dtype.is_int
-    if name in ops.BITWISE:
-        return not dtype.is_float
-    return not (name in ops.NUMBER_ONLY and dtype is dtypes.bool)
+    return dtype.kind in ops.ROWS[name].kinds
 
 
 def exactly(function, dtype, *memory):
@@ -142,6 +131,15 @@ def test_unary_operation_agrees_with_numpy(name, dtype, arch):
     if dtype.is_float:
         got, want = from_memory(got, dtype), from_memory(to_memory(want, dtype), dtype)
     compare(got, want, dtype)
+
+
+def test_every_row_has_instructions_and_an_oracle():
+    assert set(isel.UNARY) == ops.UNARY
+    assert set(isel.BINARY) == ops.BINARY
+    assert {*COMPUTE, *ops.CASTS} == ops.ELEMENTWISE
+    for row in ops.ROWS.values():
+        assert (row.floats is not None or row.op == "POW") == ("float" in row.kinds)
+        assert (row.whole is not None) == ("int" in row.kinds)
 
 
 @pytest.mark.parametrize("dtype", ALL, ids=lambda d: d.name)
