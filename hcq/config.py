@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,36 +17,6 @@ from hcq.errors import CacheWarning, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
-    """Settings of this process; the field's comment names its variable."""
-
-    device: str = ""
-    """HCQ_DEVICE: what "auto" opens; empty lets it choose."""
-    validate: bool = False
-    """HCQ_VALIDATE: check every submission before it is sent."""
-    trace: str = ""
-    """HCQ_TRACE: write a Chrome trace of all spans to this file when a device closes."""
-    profile: bool = False
-    """HCQ_PROFILE: time each kernel, copy and fill of every submission and replay; costs device time."""
-    cache: Path | None = None
-    """HCQ_CACHE: folder of compiled code; default is $XDG_CACHE_HOME/hcq or ~/.cache/hcq. None keeps none."""
-    cache_bytes: int = 2 << 30
-    """HCQ_CACHE_BYTES: bytes that the folder may hold; the entries unused for longest go first."""
-    seed: int = 0
-    """HCQ_SEED: order of unbarriered Execs and interleaving of emulated queues; 0 keeps program order."""
-    debug: int = 0
-    """DEBUG: 1 tells compilations and verifies passes, 2 prints schedules, 3 linear code, 4 LLVM IR."""
-    jit: bool = True
-    """JIT: 0 makes TinyJit call its function every time."""
-    plan_bytes: int = 256 << 20
-    """HCQ_PLAN_BYTES: bytes of the plans that tensors keep; beyond, the oldest are dropped."""
-    workers: int | None = None
-    """HCQ_WORKERS: worker threads of the cpu device besides its queues'; default is cores - 1."""
-    conformance: tuple[str, ...] = ("cpu",)
-    """HCQ_CONFORMANCE: devices that tests/conformance runs on, separated by commas."""
 
 
 def _flag(name: str, text: str) -> bool:
@@ -73,19 +43,80 @@ def _names(_name: str, text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-_READERS: dict[str, tuple[str, Callable[[str, str], object]]] = {
-    "HCQ_DEVICE": ("device", _text),
-    "HCQ_VALIDATE": ("validate", _flag),
-    "HCQ_TRACE": ("trace", _text),
-    "HCQ_PROFILE": ("profile", _flag),
-    "HCQ_SEED": ("seed", _number),
-    "HCQ_CACHE_BYTES": ("cache_bytes", _number),
-    "DEBUG": ("debug", _number),
-    "JIT": ("jit", _flag),
-    "HCQ_PLAN_BYTES": ("plan_bytes", _number),
-    "HCQ_WORKERS": ("workers", _number),
-    "HCQ_CONFORMANCE": ("conformance", _names),
-}
+def _setting(
+    default: object, variable: str, meaning: str, take: Callable[[str, str], object] | None = None
+) -> Any:
+    """Declare a setting: its variable, what that means, and how its text is read."""
+    return field(default=default, metadata={"variable": variable, "meaning": meaning, "take": take})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Settings of this process. Each is declared here once, with its variable; `variables` lists them."""
+
+    device: str = _setting(
+        "", "HCQ_DEVICE", 'what "auto" opens; empty: the first GPU, without one cpu', _text
+    )
+    validate: bool = _setting(False, "HCQ_VALIDATE", "1: check every submission before it is sent", _flag)
+    trace: str = _setting(
+        "", "HCQ_TRACE", "file that gets a Chrome trace of all spans when a device closes", _text
+    )
+    profile: bool = _setting(
+        False, "HCQ_PROFILE", "1: time each kernel, copy and fill; costs device time", _flag
+    )
+    cache: Path | None = _setting(  # noqa: RUF009 - makes a field, like those around it
+        None, "HCQ_CACHE", "folder of compiled code; default $XDG_CACHE_HOME/hcq, or ~/.cache/hcq"
+    )
+    """None, where the user has no home, keeps nothing."""
+    cache_bytes: int = _setting(
+        2 << 30,
+        "HCQ_CACHE_BYTES",
+        "most bytes of that folder; the entries unused for longest go first",
+        _number,
+    )
+    seed: int = _setting(
+        0, "HCQ_SEED", "order of unbarriered Execs and of emulated queues; 0 keeps program order", _number
+    )
+    debug: int = _setting(
+        0,
+        "DEBUG",
+        "1 shows compilations and verifies passes, 2 also schedules, 3 linear code, 4 LLVM IR",
+        _number,
+    )
+    jit: bool = _setting(True, "JIT", "0: TinyJit calls its function every time", _flag)
+    plan_bytes: int = _setting(
+        256 << 20,
+        "HCQ_PLAN_BYTES",
+        "most bytes of the plans that tensors keep; beyond, the oldest are dropped",
+        _number,
+    )
+    workers: int | None = _setting(
+        None,
+        "HCQ_WORKERS",
+        "worker threads of the cpu device besides its queues'; default cores - 1",
+        _number,
+    )
+    conformance: tuple[str, ...] = _setting(
+        ("cpu",), "HCQ_CONFORMANCE", "devices that tests/conformance runs on, separated by commas", _names
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """An environment variable: the field of `Config` that it sets, its meaning and default."""
+
+    name: str
+    field: str
+    meaning: str
+    default: object
+
+
+def variables() -> tuple[Variable, ...]:
+    """Return every environment variable that is read, as declared in `Config`."""
+    return tuple(
+        Variable(item.metadata["variable"], item.name, item.metadata["meaning"], item.default)
+        for item in fields(Config)
+    )
 
 
 def _home_of_user(uid: int | None = None) -> str:
@@ -111,10 +142,11 @@ def _cache(environment: Mapping[str, str], home_of_user: Callable[[], str]) -> P
 def read(environment: Mapping[str, str], *, home_of_user: Callable[[], str] = _home_of_user) -> Config:
     """Read settings from `environment`; empty variables count as absent."""
     values: dict[str, Any] = {}
-    for name, (field, reader) in _READERS.items():
+    for item in fields(Config):
+        name, take = item.metadata["variable"], item.metadata["take"]
         text = environment.get(name, "")
-        if text:
-            values[field] = reader(name, text)
+        if text and take is not None:
+            values[item.name] = take(name, text)
     return Config(**values, cache=_cache(environment, home_of_user))
 
 

@@ -13,8 +13,35 @@ from hcq.config import config
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hcq.device import Device
     from hcq.driver import DeviceInfo, Driver, DriverDevice
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A program or library that a driver's kernels are built with; devices open without it."""
+
+    name: str
+    module: str
+    attribute: str
+    """A function of the module: says which version is there, an empty text where none is."""
+    cure: str
+    """The command that installs it."""
+
+    def version(self) -> str:
+        """Return the version in words; empty when the tool, or the module that asks for it, is absent."""
+        try:
+            ask: Callable[[], str] = getattr(import_module(self.module), self.attribute)
+        except ImportError:
+            return ""
+        return ask()
+
+
+_ASSEMBLER = Tool(
+    "PTX assembler", "compiler.targets.nvptx.assembler", "available", cure="pip install 'hcq[nv]'"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +53,8 @@ class DriverEntry:
     attribute: str
     hardware: bool
     """Drives a GPU: "auto" looks here first."""
+    tools: tuple[Tool, ...] = ()
+    """What building kernels for it needs."""
 
     def present(self) -> bool:
         """Return whether the module is installed."""
@@ -45,10 +74,10 @@ class DriverEntry:
 
 
 DRIVERS = (
-    DriverEntry("nv", "drivers.nv", "DRIVER", hardware=True),
+    DriverEntry("nv", "drivers.nv", "DRIVER", hardware=True, tools=(_ASSEMBLER,)),
     DriverEntry("amd", "drivers.amd", "DRIVER", hardware=True),
     DriverEntry("cpu", "drivers.cpu", "DRIVER", hardware=False),
-    DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False),
+    DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False, tools=(_ASSEMBLER,)),
 )
 
 _opening = threading.Lock()

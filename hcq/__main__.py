@@ -1,0 +1,98 @@
+"""`python -m hcq [--json]`: which devices open here, what is missing and its cure, and every setting.
+
+Exits with 1 only when no device can be opened. What is found is `hcq.doctor`'s; this file shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from hcq.doctor import Report, examine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hcq.doctor import Finding
+
+_WIDTH = 110
+
+
+def main(argv: Sequence[str] | None = None, *, look: Callable[[], Report] = examine) -> int:
+    """Print the report; return 1 when nothing can be opened."""
+    parser = argparse.ArgumentParser(
+        prog="python -m hcq", description="Show devices, what this machine lacks, the cache and all settings."
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    options = parser.parse_args(argv)
+    report = look()
+    text = json.dumps({**asdict(report), "usable": report.usable}, indent=2)
+    sys.stdout.write((text if options.json else "\n".join(_lines(report))) + "\n")
+    return 0 if report.usable else 1
+
+
+def _lines(report: Report) -> Iterator[str]:
+    version = report.version or "(not installed: run from a checkout)"
+    yield f"hcq {version}, {report.python}, {report.system}"
+    yield from ("", "Devices")
+    for device in report.devices:
+        yield from _device(device)
+    chosen = report.default
+    yield from ("", f"Default device: {chosen.name or 'none'} ({chosen.reason})")
+    cache = report.cache
+    yield from ("", "Cache of compiled code")
+    if cache.folder:
+        held = f"{cache.entries} {'entry' if cache.entries == 1 else 'entries'}"
+        yield f"  {cache.folder}: {held}, {_size(cache.size)} of {_size(cache.limit)}"
+    else:
+        yield "  none: this user has no home. Cure: HCQ_CACHE names a folder for it"
+    yield from ("", "Environment variables")
+    if report.settings_error:
+        yield f"  cannot be read, so no device opens: {report.settings_error}"
+    for item in report.settings:
+        default = f" (default {item.default})" if item.default else ""
+        yield from _wrapped(f"  {item.name:18s} ", item.meaning + default)
+        if item.value:
+            yield f"  {'':18s} set: {item.value}"
+    yield from ("", "Packages")
+    for package in report.packages:
+        yield f"  {package.name:18s} {package.version or f'absent. Cure: {package.cure}'}"
+
+
+def _device(device: Finding) -> Iterator[str]:
+    if device.present:
+        about = [device.description, device.arch, _size(device.vram_bytes) if device.vram_bytes else ""]
+        yield from _wrapped(f"  {device.name:9s} yes  ", ", ".join(part for part in about if part))
+        if device.missing:
+            yield from _wrapped(f"  {'':9s}      ", device.missing)
+    else:
+        yield from _wrapped(f"  {device.name:9s} no   ", device.missing)
+    if device.cure:
+        yield from _wrapped(f"  {'':9s}      ", f"Cure: {device.cure}")
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    """Return text in lines of at most `_WIDTH`, the first after `head`, the others below it."""
+    return wrap(
+        text,
+        _WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _size(count: int) -> str:
+    """Return bytes in a binary unit that leaves one to four digits before the point."""
+    units = ("bytes", "KiB", "MiB", "GiB", "TiB")
+    power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
+    return f"{count} bytes" if power == 0 else f"{count / (1 << 10 * power):.1f} {units[power]}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

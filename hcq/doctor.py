@@ -1,0 +1,227 @@
+"""What this machine has for hcq and what it lacks: devices, default, cache, settings, packages; as data.
+
+`examine` asks the drivers of a table; everything that it looks at can be given to it. Not here: how a
+report is shown (`hcq.__main__`).
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from importlib import metadata
+from typing import TYPE_CHECKING
+
+from hcq.config import Config, read, variables
+from hcq.errors import HcqError, UsageError
+from hcq.registry import drivers
+from hcq.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from hcq.driver import DeviceInfo
+    from hcq.registry import DriverEntry
+
+_INSTALL = "pip install hcq"
+_EXTRAS = re.compile(r"""extra\s*==\s*["'](\w+)["']""")
+_SHOWN_EXTRAS = {"nv"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A device that can be opened, or a driver that has none here and why."""
+
+    name: str
+    """What `hcq.open` takes: "cpu:0"; the driver's name where it has no device."""
+    present: bool
+    description: str = ""
+    """Model, architecture, memory in bytes and queues of a present device."""
+    arch: str = ""
+    vram_bytes: int = 0
+    missing: str = ""
+    """What is missing: of the device, or of what building kernels for it needs. Empty: nothing."""
+    cure: str = ""
+    """What to do about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """The device that `hcq.open()` opens. `name` is empty when that is none."""
+
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The folder of compiled code; `folder` is empty where none is kept. Sizes in bytes."""
+
+    folder: str
+    entries: int
+    size: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """An environment variable, its text as it is set (None: it is not), its default and its meaning."""
+
+    name: str
+    value: str | None
+    default: str
+    meaning: str
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A package that hcq uses; `version` is empty where it is absent, and `cure` installs it."""
+
+    name: str
+    version: str
+    cure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that `examine` found."""
+
+    version: str
+    python: str
+    system: str
+    devices: tuple[Finding, ...]
+    default: Default
+    cache: Cache
+    settings: tuple[Setting, ...]
+    settings_error: str
+    """Why the settings cannot be read; no device opens then. Empty: they can."""
+    packages: tuple[Package, ...]
+
+    @property
+    def usable(self) -> bool:
+        """Whether some device can be opened."""
+        return not self.settings_error and any(device.present for device in self.devices)
+
+
+def examine(
+    *,
+    entries: Sequence[DriverEntry] | None = None,
+    environment: Mapping[str, str] | None = None,
+    version_of: Callable[[str], str] | None = None,
+    requirements: Iterable[str] | None = None,
+) -> Report:
+    """Look at this machine and return a report. Opens no device that can be enumerated.
+
+    Default: every registered driver, this process's environment, the installed packages and what the
+    installed hcq requires (lines such as "numpy>=1.26").
+    """
+    environment = os.environ if environment is None else environment
+    version_of = version_of or _installed_version
+    entries = drivers() if entries is None else entries
+    settings, error = Config(), ""
+    try:
+        settings = read(environment)
+    except UsageError as refused:
+        error = str(refused)
+    devices = tuple(finding for entry in entries for finding in _findings(entry))
+    return Report(
+        version=version_of("hcq"),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        devices=devices,
+        default=_default(settings.device, entries, devices),
+        cache=_cache(settings),
+        settings=tuple(
+            Setting(v.name, environment.get(v.name), _text(v.default), v.meaning) for v in variables()
+        ),
+        settings_error=error,
+        packages=tuple(_packages(_requirements() if requirements is None else requirements, version_of)),
+    )
+
+
+def _findings(entry: DriverEntry) -> list[Finding]:
+    """Return the devices of a driver, or the one finding that says why there is none."""
+    try:
+        driver = entry.driver()
+        found = driver.enumerate()
+        if found:
+            return [_device(entry, info) for info in found]
+        driver.open(0, None).close()
+    except HcqError as error:
+        missing, _, cure = str(error).partition("\nhint: ")
+        return [Finding(name=entry.name, present=False, missing=missing, cure=cure)]
+    except ImportError as error:
+        cure = f"pip install {error.name.split('.')[0]}" if error.name else _INSTALL
+        return [Finding(name=entry.name, present=False, missing=str(error), cure=cure)]
+    return [Finding(name=entry.name, present=True, description="opens, but is not listed by its driver")]
+
+
+def _device(entry: DriverEntry, info: DeviceInfo) -> Finding:
+    absent = [tool for tool in entry.tools if not tool.version()]
+    queues = f"{info.compute_queues} compute and {info.copy_queues} copy queues"
+    return Finding(
+        name=f"{entry.name}:{info.index}",
+        present=True,
+        description=f"{info.name}, {queues}",
+        arch=info.arch,
+        vram_bytes=info.vram_bytes,
+        missing="; ".join(f"no {tool.name}: kernels cannot be compiled for it" for tool in absent),
+        cure="; ".join(tool.cure for tool in absent),
+    )
+
+
+def _default(chosen: str, entries: Sequence[DriverEntry], devices: Sequence[Finding]) -> Default:
+    """Decide as `hcq.open` does."""
+    if chosen:
+        return Default(chosen, "HCQ_DEVICE names it; nothing else is tried")
+    present = [device.name for device in devices if device.present]
+    gpus = [entry.name for entry in entries if entry.hardware]
+    for name in gpus:
+        if any(device.split(":")[0] == name for device in present):
+            return Default(name, "the first GPU")
+    if any(device.split(":")[0] == "cpu" for device in present):
+        return Default("cpu", "no GPU can be opened, and HCQ_DEVICE is not set")
+    return Default("", "no device can be opened")
+
+
+def _cache(settings: Config) -> Cache:
+    if settings.cache is None:
+        return Cache("", 0, 0, settings.cache_bytes)
+    sizes = [status.st_size for _, status in Store(settings.cache).files()]
+    return Cache(str(settings.cache), len(sizes), sum(sizes), settings.cache_bytes)
+
+
+def _text(default: object) -> str:
+    """Return a default as one would write it into the variable."""
+    if isinstance(default, bool):
+        return str(int(default))
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return "" if default is None else str(default)
+
+
+def _installed_version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _requirements() -> list[str]:
+    try:
+        return metadata.requires("hcq") or []
+    except metadata.PackageNotFoundError:
+        return []
+
+
+def _packages(requirements: Iterable[str], version_of: Callable[[str], str]) -> Iterable[Package]:
+    """Yield the packages that running needs: hcq's requirements, and those of the extras of devices."""
+    for line in requirements:
+        extras = set(_EXTRAS.findall(line))
+        named = re.match(r"[\w.-]+", line)
+        if named is None or not extras <= _SHOWN_EXTRAS or named[0] == "hcq":
+            continue
+        version = version_of(named[0])
+        cure = f"pip install 'hcq[{min(extras)}]'" if extras else f"pip install {named[0]}"
+        yield Package(named[0], version, "" if version else cure)

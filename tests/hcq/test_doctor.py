@@ -1,0 +1,228 @@
+"""`python -m hcq`: what it finds in tables that are given to it, and what it prints."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from drivers.kernel import fail
+from drivers.nv import NvDriver
+from drivers.nv.refusals import unknown_branch
+from hcq.__main__ import main
+from hcq.config import Config, variables
+from hcq.doctor import examine
+from hcq.driver import DeviceInfo
+from hcq.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def info(driver: str, index: int = 0) -> DeviceInfo:
+    return DeviceInfo(
+        driver=driver, index=index, name="Model T", arch="t1", vram_bytes=3 << 30, compute_queues=2,
+        copy_queues=1,
+    )  # fmt: skip
+
+
+@dataclass
+class Vendor:
+    """A driver that lists so many devices, or refuses to open one."""
+
+    name: str
+    devices: int = 0
+    error: Exception | None = None
+
+    def enumerate(self) -> list[DeviceInfo]:
+        return [info(self.name, index) for index in range(self.devices)]
+
+    def open(self, *_which: object) -> Any:
+        assert self.error is not None
+        raise self.error
+
+
+@dataclass
+class Wrench:
+    name: str = "assembler"
+    cure: str = "pip install wrench"
+    found: str = ""
+
+    def version(self) -> str:
+        return self.found
+
+
+@dataclass
+class Entry:
+    """A row of the table, with a driver that needs no module."""
+
+    name: str
+    make: Callable[[], Any]
+    hardware: bool = False
+    tools: tuple[Wrench, ...] = ()
+
+    def driver(self) -> Any:
+        return self.make()
+
+
+def entry(name: str, devices: int = 0, error: Exception | None = None, **more: Any) -> Any:
+    return Entry(name, lambda: Vendor(name, devices, error), **more)
+
+
+def look(*entries: Any, environment: dict[str, str] | None = None, requirements: tuple[str, ...] = ()) -> Any:
+    return examine(
+        entries=entries,
+        environment={"HCQ_CACHE": "/nowhere/hcq", **(environment or {})},
+        version_of={"hcq": "1.2", "numpy": "2.0"}.get,
+        requirements=requirements,
+    )
+
+
+def test_every_device_of_every_driver_is_listed_by_the_name_that_opens_it():
+    report = look(entry("gpu", 2, hardware=True), entry("cpu", 1))
+    assert [(device.name, device.present) for device in report.devices] == [
+        ("gpu:0", True), ("gpu:1", True), ("cpu:0", True),
+    ]  # fmt: skip
+    assert report.usable
+
+
+def test_the_error_of_opening_becomes_what_is_missing_and_its_hint_the_cure():
+    (found,) = look(entry("gpu", error=UnsupportedError("no such card\nhint: buy one"))).devices
+    assert (found.name, found.present, found.missing, found.cure) == ("gpu", False, "no such card", "buy one")
+
+
+class Locked:
+    """A kernel whose device nodes may not be opened."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def open(self, *_path: object) -> int:
+        fail("open", self.number)
+
+    def close(self, fd: int) -> None:
+        raise AssertionError(f"{fd} was never opened")
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.ENOENT, "modprobe"),
+        (errno.EACCES, "group"),
+        (errno.EPERM, "container"),
+        (errno.ENXIO, "modprobe"),
+    ],
+)
+def test_a_node_that_cannot_be_opened_has_a_cure(number: int, cure: str):
+    driver = NvDriver("nv", lambda _variant: Locked(number))  # type: ignore[arg-type]
+    (found,) = look(Entry("nv", lambda: driver, hardware=True)).devices
+    assert errno.errorcode[number] in found.missing
+    assert "/dev/nvidiactl" in found.missing
+    assert cure in found.cure
+
+
+def test_an_unknown_branch_of_the_kernel_driver_is_missing_its_branch():
+    (found,) = look(entry("nv", error=unknown_branch("999.1"))).devices
+    assert "999.1" in found.missing
+    assert "branch" in found.cure
+
+
+def test_a_module_that_a_driver_lacks_is_named_with_its_install_command():
+    def broken() -> Any:
+        raise ModuleNotFoundError("No module named 'cffi.api'", name="cffi.api")
+
+    (found,) = look(Entry("cpu", broken)).devices
+    assert not found.present
+    assert found.cure == "pip install cffi"
+
+
+def test_a_present_device_without_its_assembler_lacks_kernels():
+    (found,) = look(entry("nv", 1, tools=(Wrench(),))).devices
+    assert found.present
+    assert "assembler" in found.missing
+    assert found.cure == "pip install wrench"
+    (whole,) = look(entry("nv", 1, tools=(Wrench(found="13.0"),))).devices
+    assert (whole.missing, whole.cure) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("entries", "chosen", "default"),
+    [
+        ([entry("nv", 1, hardware=True), entry("cpu", 1)], "", "nv"),
+        ([entry("cpu", 1), entry("nv-emu", 1)], "", "cpu"),
+        ([entry("nv", 1, hardware=True), entry("cpu", 1)], "nv-emu:sm_80", "nv-emu:sm_80"),
+        ([entry("nv", error=UnsupportedError("none"))], "", ""),
+    ],
+)
+def test_the_default_is_what_open_would_choose(entries: list[Any], chosen: str, default: str):
+    report = look(*entries, environment={"HCQ_DEVICE": chosen} if chosen else None)
+    assert report.default.name == default
+    assert report.default.reason
+
+
+def test_the_table_of_variables_covers_every_field_of_the_configuration():
+    assert [variable.field for variable in variables()] == [item.name for item in fields(Config)]
+    assert len({variable.name for variable in variables()}) == len(variables())
+    assert all(variable.meaning for variable in variables())
+
+
+def test_settings_show_their_values():
+    report = look(entry("cpu", 1), environment={"HCQ_SEED": "7"})
+    (seed,) = [item for item in report.settings if item.name == "HCQ_SEED"]
+    assert (seed.value, seed.default) == ("7", "0")
+    (jit,) = [item for item in report.settings if item.name == "JIT"]
+    assert (jit.value, jit.default) == (None, "1")
+
+
+def test_settings_that_cannot_be_read_leave_nothing_usable():
+    report = look(entry("cpu", 1), environment={"HCQ_SEED": "x"})
+    assert "HCQ_SEED" in report.settings_error
+    assert not report.usable
+    assert main([], look=lambda: report) == 1
+
+
+def test_the_cache_is_counted(tmp_path: Path):
+    from hcq.store import key_of, store
+
+    folder = tmp_path / "cache"
+    store(folder).put("kind", key_of("a"), b"x" * 100)
+    report = look(entry("cpu", 1), environment={"HCQ_CACHE": str(folder), "HCQ_CACHE_BYTES": "1000"})
+    assert (report.cache.folder, report.cache.entries, report.cache.limit) == (str(folder), 1, 1000)
+    assert report.cache.size > 100
+
+
+def test_packages_are_those_that_running_needs():
+    lines = ("numpy>=1.26", "cffi>=1.17", "nvidia-nvjitlink>=13; extra == 'nv'", "ruff; extra == 'dev'",
+             "hcq[nv,plot]; extra == 'test'")  # fmt: skip
+    packages = look(entry("cpu", 1), requirements=lines).packages
+    assert [package.name for package in packages] == ["numpy", "cffi", "nvidia-nvjitlink"]
+    assert [package.cure for package in packages] == ["", "pip install cffi", "pip install 'hcq[nv]'"]
+
+
+def test_the_exit_status_says_whether_anything_opens(capsys: pytest.CaptureFixture[str]):
+    broken = entry("gpu", error=UnsupportedError("no such card\nhint: buy one"))
+    assert main([], look=lambda: look(broken, entry("cpu", 1))) == 0
+    shown = capsys.readouterr().out
+    assert "no such card" in shown
+    assert "buy one" in shown
+    assert main([], look=lambda: look(broken)) == 1
+
+
+def test_json_is_one_object_with_everything(capsys: pytest.CaptureFixture[str]):
+    assert main(["--json"], look=lambda: look(entry("cpu", 1), requirements=("numpy",))) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["usable"] is True
+    assert shown["devices"][0]["name"] == "cpu:0"
+    assert shown["devices"][0]["vram_bytes"] == 3 << 30
+    assert {item["name"] for item in shown["settings"]} == {variable.name for variable in variables()}
+
+
+def test_the_command_finds_the_cpu():
+    done = subprocess.run([sys.executable, "-m", "hcq", "--json"], capture_output=True, text=True, check=True)
+    assert "cpu:0" in [device["name"] for device in json.loads(done.stdout)["devices"] if device["present"]]
