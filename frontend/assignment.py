@@ -83,7 +83,7 @@ def write_rest(t: Tensor, known: Collection[int]) -> None:
 
     They are tensors that the launch changed, too; what has no memory of its own follows its root already.
     """
-    root = _root(t)
+    root = root_of(t)
     if root is not None and root is not t and id(root) in known:
         return
     for m, value in _changes(t, t):
@@ -91,8 +91,8 @@ def write_rest(t: Tensor, known: Collection[int]) -> None:
             _rebind(m, value)
 
 
-def _root(t: Tensor) -> Tensor | None:
-    """Return the living root of t's family."""
+def root_of(t: Tensor) -> Tensor | None:
+    """Return the living root of t's family, t itself when it is no view; None when the root is gone."""
     link = link_of(t)
     if link is None or link.parent is None:
         return t
@@ -105,7 +105,7 @@ def _changes(t: Tensor, new: Tensor) -> list[tuple[Tensor, Tensor]]:
     if link is None:
         return []
     rest = others(t)
-    root = _root(t)
+    root = root_of(t)
     if root is None:
         return _beside(t, link, new, rest)
     whole = written(link, root, new)

@@ -8,17 +8,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from frontend.assignment import write_rest
+from frontend.assignment import root_of, write_rest
 from frontend.capture import filled
-from frontend.device import LOCK, OpenDevice
+from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
+from frontend.history import look
 from frontend.ops.random import GENERATOR
 from frontend.plan import verify_all
 from frontend.realize import PENDING, pending, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf, home_of, keep
 from frontend.tensor import Tensor
-from frontend.trace import Rebound
+from frontend.trace import EPOCH, Rebound, become
 from frontend.views import follow, link_of, others, owns
 from hcq.config import config
 from hcq.errors import UsageError
@@ -205,6 +206,29 @@ class Captured:
             known = {*[id(t) for t, _ in self.states], *[id(t) for t in changed]}
             for t in changed:
                 write_rest(t, known)
+
+
+def own(t: Tensor) -> None:
+    """Give a tensor that a capture uses from outside memory of its own; a view's root, if it lives.
+
+    `LOCK` is held.
+    """
+    root = root_of(t)
+    if root is not None and root is not t:
+        own(root)
+        return
+    if owns(t):
+        return
+    look(t)
+    if not owns(t):
+        old = t.leaves[0]
+        leaf = Leaf(Device[t.device].copied(old.buffer))
+        leaf.origin, leaf.known = old.origin, old.known
+        become(t, t.expr, (leaf,))
+        t.recipe = None
+        EPOCH[0] += 1
+        t.epoch = EPOCH[0]
+    follow(t)
 
 
 def settle() -> None:

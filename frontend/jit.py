@@ -6,7 +6,9 @@ What a replay guarantees:
 arguments must be equal to the captured ones. At capture each tensor is replaced by a copy, so the same
 tensor given twice, or also used from outside, is told apart.
 - Tensors used from outside are captured by their memory: `assign` stores in place, so later values are
-seen, also pending ones.
+seen, also pending ones. Those that the first call uses and that have no memory of their own (pending ones,
+results of operations that change nothing, `detach`) are given some before the capture: it keeps the value
+that they have, whatever becomes of what they were computed from. Views follow what they were taken from.
 - `assign` inside stores in place at each replay; whoever still means the old contents gets a copy of them
 first.
 - An argument that is assigned to inside, itself or through a view of it, is the caller's tensor: its value
@@ -34,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
 from frontend.autograd import state
 from frontend.capture import Capture, Place, filled, flattened, kernels_of
-from frontend.captured import Captured, settle
+from frontend.captured import Captured, own, settle
 from frontend.device import LOCK, Device, OpenDevice
 from frontend.expr import PARAM, Expr
 from frontend.launch import assemble
@@ -42,6 +44,7 @@ from frontend.plan import CAPTURE, LARGE_BYTES
 from frontend.realize import realize_many
 from frontend.storage import Leaf
 from frontend.tensor import Tensor
+from frontend.trace import EPOCH, watched
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -76,6 +79,8 @@ class TinyJit(Generic[P, R]):
         self._args: list[Any] = []
         self._names: dict[str, Any] = {}
         self._captured: Captured | None = None
+        self._outside: list[weakref.ref[Tensor]] = []
+        """Tensors that the first call used and did not make."""
         self._simple: list[Expr] | None = None
         """The expressions of the arguments when all are plain tensors given by position."""
         self._bound: weakref.WeakKeyDictionary[object, TinyJit[Any, Any]] = weakref.WeakKeyDictionary()
@@ -100,6 +105,7 @@ class TinyJit(Generic[P, R]):
         self.calls = 0
         self._captured = None
         self._simple = None
+        self._outside = []
 
     def __call__(self, *args: P.args, **names: P.kwargs) -> R:
         """Run, capture or replay the function."""
@@ -131,7 +137,7 @@ class TinyJit(Generic[P, R]):
         shape = flattened((args, names), tensors, "", strict=False)
         self.calls += 1
         if self.calls == 1:
-            return self.fn(*args, **names)
+            return self._first(args, names, tensors)
         realize_many(tensors)
         if self._captured is None:
             with LOCK:
@@ -140,6 +146,16 @@ class TinyJit(Generic[P, R]):
         self._check(shape, tensors)
         given = [tensors[i].leaves[0].buffer for i in self._captured.inputs]
         return self._captured.run(tensors, given)
+
+    def _first(self, args: tuple[Any, ...], names: dict[str, Any], tensors: list[Tensor]) -> Any:
+        """Run the function, and note which tensors from outside it uses."""
+        with LOCK:
+            EPOCH[0] += 1
+        with watched() as uses:
+            result = self.fn(*args, **names)
+        arguments = {id(t) for t in tensors}
+        self._outside = [use for use in uses if id(use()) not in arguments]
+        return result
 
     def _check(self, shape: Any, tensors: list[Tensor]) -> None:
         """Refuse arguments unlike the captured ones, naming the first that differs."""
@@ -162,6 +178,11 @@ class TinyJit(Generic[P, R]):
     def _capture(self, shape: Any, tensors: list[Tensor]) -> Any:
         """Run the function on copies of its arguments, watching; keep what can be replayed."""
         settle()
+        for use in self._outside:
+            t = use()
+            if t is not None:
+                own(t)
+        self._outside = []
         stand_ins = [
             Tensor.of_part((t.expr, (Leaf(Device[t.device].copied(t.leaves[0].buffer)),))) for t in tensors
         ]

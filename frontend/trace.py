@@ -21,6 +21,9 @@ ends of loops only); whatever gives a tensor others does it with `become`, or as
 
 from __future__ import annotations
 
+import threading
+import weakref
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 
@@ -30,7 +33,7 @@ from frontend.parameters import fitted
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from frontend.tensor import Tensor
 
@@ -61,6 +64,31 @@ class Rebound:
     def __init__(self, home: Any, version: int = 0) -> None:
         self.home = home
         self.version = version
+
+
+class _Watch(threading.local):
+    """Whether a thread notes the tensors that what it computes is built from."""
+
+    uses: list[weakref.ref[Tensor]] | None = None
+
+
+WATCH: Final = _Watch()
+
+
+@contextmanager
+def watched() -> Iterator[list[weakref.ref[Tensor]]]:
+    """Note the tensors made before an epoch of their own that what this thread computes is built from.
+
+    The caller begins that epoch: then `refresh` visits all of them.
+    """
+    outer, found = WATCH.uses, list[Any]()
+    WATCH.uses = found
+    try:
+        yield found
+    finally:
+        WATCH.uses = outer
+        if outer is not None:
+            outer.extend(found)
 
 
 def make(like: Tensor, part: Part) -> Tensor:
@@ -383,11 +411,14 @@ def refresh(root: Tensor) -> None:
     What was built from an assigned tensor stays as it is: it means the value before.
     """
     now = EPOCH[0]
+    uses = WATCH.uses
     stack = [root]
     while stack:
         t = stack[-1]
         recipe = t.recipe
         if t.epoch == now or recipe is None or recipe.__class__ is Rebound:
+            if uses is not None and t is not root:
+                uses.append(weakref.ref(t))
             t.epoch = now
             stack.pop()
             continue
@@ -400,5 +431,7 @@ def refresh(root: Tensor) -> None:
         if not any(p.recipe.__class__ is Rebound for p in parents):
             new = recipe[0](*recipe[1:])
             become(t, new.expr, new.leaves)
+        if uses is not None and t is not root:
+            uses.append(weakref.ref(t))
         t.epoch = now
         stack.pop()

@@ -1,0 +1,95 @@
+"""Captured functions and the tensors that they use from outside: as without capture, whoever is assigned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from frontend import Tensor, TinyJit, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+OUTSIDE: dict[str, Callable[[Tensor], Tensor]] = {
+    "pending no-operation": lambda w: w + 0,
+    "computed no-operation": lambda w: (w + 0).realize(),
+    "no-operation on a temporary": lambda _: (Tensor([1, 2]).realize() + 0).realize(),
+    "pending": lambda w: w * 2,
+    "pending over pending": lambda w: (w * 2 + 1) * 3,
+    "computed": lambda w: (w * 2).realize(),
+    "detached": lambda w: w.detach(),
+    "detached and computed": lambda w: w.detach().realize(),
+    "replaced": lambda w: Tensor([5, 5]).realize().replace(w),
+    "view": lambda w: w[:],
+    "reshaped": lambda w: w.reshape(2),
+    "computed view": lambda w: w.reshape(2).realize(),
+    "view of a pending tensor": lambda w: (w * 2)[:],
+    "flipped": lambda w: w.flip(0),
+    "assigned": lambda w: Tensor([7, 7]).assign(w),
+}
+WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
+    "it": lambda y, _: y.assign(y + 10).realize(),
+    "it, pending": lambda y, _: y.assign(y + 10),
+    "what it was made of": lambda _, w: w.assign(w * 100).realize(),
+    "both": lambda y, w: (w.assign(w * 100).realize(), y.assign(y + 10).realize()),
+    "a part of it": lambda y, _: y.__setitem__(0, 9),
+}
+
+
+def play(outside: str, write: str, *, captured: bool) -> list[object]:
+    w = Tensor([1, 2]).realize()
+    y = OUTSIDE[outside](w)
+
+    def add(x: Tensor) -> Tensor:
+        return (x * 3 + y).realize()
+
+    f = TinyJit(add) if captured else add
+    seen: list[object] = []
+    for k in range(6):
+        seen.append(f(Tensor([k, 2 * k]).realize()).tolist())
+        if k >= 2:
+            WRITES[write](y, w)
+            seen += [y.tolist(), w.tolist()] if k == 4 else []
+    return seen
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_replays_see_what_tensors_from_outside_are_assigned(outside: str, write: str):
+    assert play(outside, write, captured=True) == play(outside, write, captured=False)
+
+
+def test_a_capture_inside_the_first_call_of_another_sees_assigns_too():
+    y = Tensor([1, 2]).realize() * 2
+    inner = TinyJit(lambda x: (x + y).realize())
+    outer = TinyJit(lambda x: (inner(x) * 2).realize())
+    for _ in range(3):
+        outer(Tensor([0, 0]).realize())
+    y.assign(y + 10).realize()
+    assert outer(Tensor([0, 0]).realize()).tolist() == [24, 28]
+
+
+def train(*, captured: bool) -> list[float]:
+    w = Tensor([[0.5, -1.0], [2.0, 0.25]], requires_grad=True)
+    offset = Tensor([1.0, 2.0]).realize() * 0.5
+    optimiser = nn.optim.SGD([w], lr=0.1)
+
+    def step(x: Tensor) -> Tensor:
+        optimiser.zero_grad()
+        loss = ((x @ w + offset) ** 2).mean()
+        loss.backward()
+        optimiser.step()
+        return loss.realize()
+
+    run = TinyJit(step) if captured else step
+    losses = []
+    for k in range(6):
+        losses.append(run(Tensor([[1.0, float(k)], [0.5, 2.0]]).realize()).item())
+        if k >= 2:
+            offset.assign(offset * 0.5).realize()
+    return losses
+
+
+def test_training_with_a_pending_tensor_from_outside_is_as_without_capture():
+    assert train(captured=True) == pytest.approx(train(captured=False), rel=1e-6)
