@@ -34,10 +34,10 @@ def test_devices_that_come_and_go_leave_no_objects_behind() -> None:
 
 
 def test_what_grows_is_named() -> None:
-    flat = [Sample(1000, 10, 4, 100, 500)] * 9
+    flat = [Sample(1000, 10, 4, 100, 500, 60)] * 9
     assert judge(flat) == []
-    more = [Sample(1000 + 50 * n, 10 + (n == 8), 4, 100, 500) for n in range(9)]
+    more = [Sample(1000 + 50 * n, 10 + (n == 8), 4, 100, 500, 60) for n in range(9)]
     assert judge(more) == ["resident grew from 1250 to 1400", "descriptors grew from 10 to 11"]
-    assert judge([Sample(1000 + 500 * (n < 3), 10, 4, 100, 500) for n in range(9)]) == [], (
+    assert judge([Sample(1000 + 500 * (n < 3), 10, 4, 100, 500, 60) for n in range(9)]) == [], (
         "warm-up is not judged"
     )

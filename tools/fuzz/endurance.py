@@ -2,8 +2,8 @@
 
 Repeats rounds of training with ever-new shapes, of opening and closing devices, and of faults and recoveries
 on the cpu device, and samples what the process holds: resident bytes, descriptors, threads, mappings, bytes
-of the cache (held to a small limit). The first third is warm-up, in which caches fill; the last third must
-hold no more than the second, but for a margin. Exits non-zero when something grew.
+of the cache on disk and of plans (both held to small limits). The first third is warm-up, in which caches
+fill; the last third must hold no more than the second, but for a margin. Exits non-zero when something grew.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 import hcq
 from drivers.cpu import layouts
 from frontend import Tensor, TinyJit, nn
+from frontend.plans import PLANS
 from hcq.config import override
 from hcq.errors import DeviceFault
 from hcq.graph import Graph
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CACHE_BYTES: Final = 8 << 20
+PLAN_BYTES: Final = 32 << 20
+"""The plans of some hundred rounds."""
 _UNKNOWN_PACKET: Final = 0x4D
 _OURS: Final = ("hcq.", "frontend.", "drivers.")
 _FAULT_S: Final = 100.0
@@ -51,9 +54,11 @@ class Sample:
     threads: int
     mappings: int
     cache: int
+    plans: int
 
 
-MARGINS: Final = {"resident": 0.08, "descriptors": 0.0, "threads": 0.0, "mappings": 0.05, "cache": 0.25}
+MARGINS: Final = {"resident": 0.08, "descriptors": 0.0, "threads": 0.0, "mappings": 0.05, "cache": 0.25,
+                  "plans": 0.1}  # fmt: skip
 """By how much the last third may exceed the second: memory fragments, a cache is trimmed now and then."""
 
 
@@ -67,6 +72,7 @@ def sample(cache: Path) -> Sample:
         threads=len(os.listdir("/proc/self/task")),  # noqa: PTH208 - the same
         mappings=Path("/proc/self/maps").read_text().count("\n"),
         cache=sum(found.st_size for _, found in Store(cache).files()),
+        plans=PLANS.nbytes,
     )
 
 
@@ -162,7 +168,7 @@ def endure(minutes: float, seed: int, cache: Path) -> tuple[list[Sample], int]:
     rng = random.Random(seed)  # noqa: S311 - a seed repeats it
     samples, done = [], 0
     start = time.monotonic()
-    with override(cache=cache, cache_bytes=CACHE_BYTES, validate=False):
+    with override(cache=cache, cache_bytes=CACHE_BYTES, plan_bytes=PLAN_BYTES, validate=False):
         for number in range(1, 31):
             while time.monotonic() < start + 60 * minutes * number / 30:
                 rounds(rng, 1)
