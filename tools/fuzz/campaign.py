@@ -36,8 +36,8 @@ def parser(name: str, doc: str | None, *, cases: int = 200) -> argparse.Argument
 def run(judge: Callable[[int, int], dict[int, str]], options: argparse.Namespace, said: str) -> int:
     """Judge the seeds that the options ask for; print what failed and the verdict; return the exit status.
 
-    The verdict is "190 of 200 SAID, seeds 0 to 199, 7 s". A case that kills its process ends the run with
-    `BrokenProcessPool`.
+    The verdict is "190 of 200 SAID, seeds 0 to 199, 7 s". What a judge raises ends the run, and so does a
+    case that kills its process, with `BrokenProcessPool`.
     """
     failed: dict[int, str] = {}
     began, end, done = time.perf_counter(), options.first + options.cases, 0
@@ -45,6 +45,8 @@ def run(judge: Callable[[int, int], dict[int, str]], options: argparse.Namespace
         starts = range(options.first, end, CHUNK)
         counts = {pool.submit(judge, at, min(CHUNK, end - at)): min(CHUNK, end - at) for at in starts}
         for future in as_completed(counts):
+            if future.exception() is not None:
+                pool.shutdown(cancel_futures=True)
             found = future.result()
             for seed in sorted(found):
                 sys.stdout.write(f"{found[seed]}\n")

@@ -111,7 +111,8 @@ class Maker:
         for _ in range(self.r.randint(1, 3)):
             shape = tuple(n if self.r.random() < 0.75 else 1 for n in sizes)
             dtype = self.r.choice(dtypes)
-            self._leaf(leaf(self.rng, shape, dtype) if not most else slopes.leaf(self.rng, shape, dtype))
+            data = slopes.leaf(self.rng, shape, dtype) if most else leaf(self.rng, shape, dtype)
+            self._leaf(np.asarray(data))
         for _ in range(steps * 5):
             if len(self.lines) >= steps:
                 break

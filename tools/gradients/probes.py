@@ -1,0 +1,179 @@
+"""Random probes of gradients: the cases of `tools.gradients` at random shapes and numbers.
+
+    python -m tools.gradients.probes ask --cases 5000 --out probes.jsonl     (an environment with PyTorch)
+    python -m tools.gradients.probes compare probes.jsonl                    (the project's)
+
+A seed is one probe as long as the cases stay the same; a record holds its numbers. `ask` records what PyTorch
+gives, `compare` says what differs here, and exits non-zero when something does. Probes that PyTorch refuses
+are not recorded. Cases that differ from PyTorch on purpose at special numbers (`Case.differs`) are asked with
+ordinary ones alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import random
+import sys
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from tools.gradients.case import INF, LEAST, MOST, NAN, Case
+from tools.gradients.cases import CASES
+from tools.gradients.oracle import record
+from tools.gradients.reductions import CASES as REDUCTIONS
+
+_SHARES: Final = {"binary_crossentropy"}
+"""Take numbers of 0 to 1."""
+_NAMED: Final = {case.name: case for case in CASES}
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A case at some numbers."""
+
+    seed: int
+    case: Case
+    dtype: str
+    kind: str
+    shapes: list[list[int]]
+    """Of the inputs."""
+    numbers: list[list[Any]]
+    """Of the inputs, flat: floats where gradients are asked for, else integers or bools."""
+
+    def asked(self) -> Case:
+        """Return the case with the probe's inputs, to be compared everywhere."""
+        inputs = [_nested(n, s) for n, s in zip(self.numbers, self.shapes, strict=True)]
+        loose = self.case.beside_one or not self.case.tiled  # what sums cancel is no relative error
+        return replace(self.case, inputs=lambda _: inputs, places=(), beside_one=loose)
+
+
+def _nested(numbers: list[Any], shape: list[int]) -> Any:
+    if not shape:
+        return numbers[0]
+    step = prod(shape[1:])
+    return [_nested(numbers[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0])]
+
+
+def _shape(data: Any) -> list[int]:
+    if not isinstance(data, list):
+        return []
+    return [len(data), *(_shape(data[0]) if data else [])]
+
+
+def _flat(data: Any) -> list[Any]:
+    return [one for part in data for one in _flat(part)] if isinstance(data, list) else [data]
+
+
+_SPECIAL: Final = (0.0, -0.0, 1.0, -1.0, 0.5, 2.0, -2.5, 3.0, 20.0, -88.0, INF, -INF, NAN)
+
+
+def _numbers(r: random.Random, kind: str, dtype: str, count: int) -> list[float]:
+    if kind == "special":
+        return [r.choice(_SPECIAL) for _ in range(count)]
+    if kind == "edges":
+        return [
+            r.choice((*_SPECIAL, LEAST[dtype], -LEAST[dtype], MOST[dtype], -MOST[dtype]))
+            for _ in range(count)
+        ]
+    if kind == "ties":
+        return [float(r.randint(-2, 2)) for _ in range(count)]
+    if kind == "shares":
+        return [r.choice((0.0, 1.0, r.random())) for _ in range(count)]
+    return [r.choice((-1, 1)) * r.uniform(0.25, 4) for _ in range(count)]
+
+
+def _shapes(r: random.Random, case: Case, given: list[list[int]]) -> list[list[int]]:
+    if case.tiled:
+        base = [r.choice((0, 1, 1, 2, 3, 5)) for _ in range(r.randint(0, 3))]
+        return [[n if r.random() < 0.8 else 1 for n in base] for _ in given]
+    if case in REDUCTIONS and len(given) == 1 and len(given[0]) == 2 and given[0][1] == 3:
+        return [[r.randint(1, 4), r.choice((3, 4, 7, 16))]]
+    return given
+
+
+def probe(seed: int) -> Probe:
+    """Return the probe of a seed."""
+    r = random.Random(seed)  # noqa: S311 - probes, not secrets
+    case = r.choice(CASES)
+    dtype = r.choice(case.dtypes)
+    template = case.inputs(dtype)
+    floats = [any(isinstance(one, float) for one in _flat(data)) or data == [] for data in template]
+    own = [_shape(data) for data in template]
+    shapes = _shapes(r, case, own)
+    kind = r.choice(("ordinary", "ordinary", "ties", "special"))
+    if case.method in _SHARES:
+        kind = "shares"
+    elif case.differs or case.places:
+        kind = "ordinary"
+    elif kind == "special" and case.tiled:  # elsewhere what overflows depends on the order of additions
+        kind = "edges"
+    numbers = [
+        _numbers(r, kind, dtype, prod(shape)) if is_float else _flat(data)
+        for data, shape, is_float in zip(template, shapes, floats, strict=True)
+    ]
+    return Probe(seed, case, dtype, kind, shapes, numbers)
+
+
+def ask(first: int, count: int) -> list[str]:
+    """Return what PyTorch gives for so many probes from a seed on, a line of JSON each."""
+    torch = importlib.import_module("torch")  # of the environment that this is run in
+    lines: list[str] = []
+    seed = first - 1
+    while len(lines) < count:
+        seed += 1
+        one = probe(seed)
+        try:
+            found = record(torch, replace(one.asked(), tiled=False), one.dtype, ones=one.case.tiled)
+        except (RuntimeError, IndexError, ValueError):  # PyTorch refuses: out of a method's domain
+            continue
+        about = {"seed": seed, "kind": one.kind, "shapes": one.shapes, "numbers": one.numbers}
+        lines.append(json.dumps(about | found))
+    return lines
+
+
+def differing(lines: list[str]) -> dict[int, str]:
+    """Return what differs from recorded answers, by seed."""
+    from tools.gradients.compare import compared, inputs_of  # noqa: PLC0415 - PyTorch's side has no frontend
+
+    found = {}
+    for line in lines:
+        want = json.loads(line)
+        about = [want[name] for name in ("dtype", "kind", "shapes", "numbers")]
+        one = Probe(want["seed"], _NAMED[want["case"]], *about)
+        case = one.asked()
+        wrong = compared(case, inputs_of(case, one.dtype), want)
+        if wrong:
+            told = "\n    ".join([f"{one.case.name} {one.dtype} {one.shapes} {one.numbers}", *wrong])
+            found[one.seed] = f"seed {one.seed}: {told}"
+    return found
+
+
+def main() -> int:
+    """Parse the command line; ask or compare."""
+    parser = argparse.ArgumentParser(prog="python -m tools.gradients.probes", description=__doc__)
+    acts = parser.add_subparsers(dest="act", required=True)
+    asking = acts.add_parser("ask")
+    asking.add_argument("--cases", type=int, default=200, metavar="N")
+    asking.add_argument("--first", type=int, default=0, metavar="SEED")
+    asking.add_argument("--out", type=Path, required=True, metavar="FILE")
+    acts.add_parser("compare").add_argument("file", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    if options.act == "ask":
+        lines = ask(options.first, options.cases)
+        options.out.write_text("\n".join(lines) + "\n")
+        print(f"{len(lines)} probes in {options.out}")
+        return 0
+    lines = options.file.read_text().splitlines()
+    found = differing(lines)
+    for text in found.values():
+        print(text)
+    print(f"{len(lines) - len(found)} of {len(lines)} probes agree")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
