@@ -3,6 +3,10 @@
 The same list feeds the validator, the dumper and each encoder. Order inside one submission: Execs between two
 Barriers may overlap or finish in any order; everything else happens in the order recorded. A submission as a
 whole starts after the effects of the queue's previous one are visible.
+
+A command class declares once what its fields mean: `Command` lists the declarations. Recording, lifetimes,
+graphs, relocations, hazards and limits read them, so that a new command needs its class and an encoder in
+each driver (`docs/how-to/add-a-command.md`).
 """
 
 from __future__ import annotations
@@ -10,15 +14,15 @@ from __future__ import annotations
 import enum
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
 
 from hcq.driver import QueueKind
-from hcq.errors import UsageError
-from hcq.params import Expr, Param, Word
+from hcq.errors import UnsupportedError, UsageError
+from hcq.params import Expr, Param, Word, as_expr
 from hcq.signal import Stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from hcq.device import Device
     from hcq.memory import Buffer
@@ -26,10 +30,8 @@ if TYPE_CHECKING:
     from hcq.signal import Point, Signal
 
     Pointer = Buffer | Param | Expr
-
-
-_COMPUTE: Final = QueueKind.COMPUTE
-"""A class looks each member up anew, which costs more than a call."""
+    Access = Literal["r", "w", "rw", "x"]
+    """Read, written, both; or run as words of the queue, which no hazard concerns."""
 
 
 class Scope(enum.Enum):
@@ -40,9 +42,99 @@ class Scope(enum.Enum):
     SYSTEM = "system"
 
 
+class Touch(NamedTuple):
+    """Memory that one command touches."""
+
+    pointer: Pointer
+    access: Access
+    size: Word | None
+    """Bytes from there; None: to the end of the buffer, and the command may touch any of them."""
+    align: int = 1
+    """Address and size are multiples of it."""
+    part: str = ""
+    """"argument NAME" of a kernel; empty for a field."""
+    verb: str = ""
+    """`Range.verb`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Declares a field of a command that is a pointer, and the bytes from there that the command touches."""
+
+    field: str
+    access: Access
+    size: str = ""
+    """The attribute of the command that holds how many bytes; empty: to the end of the buffer."""
+    align: int = 1
+    """Address and size are multiples of it; 0: of the size, a power of two."""
+    verb: str = ""
+    """What the command does there, for errors: "copy to"."""
+
+
+class Command:
+    """What a queue runs, one step. Each class declares what the parts that handle commands need to know.
+
+    The fields named in `memory` may be a Buffer, a Param or an Expr; those in `numbers` an int, a Param or an
+    Expr; no other may be open.
+    """
+
+    __slots__ = ()
+
+    memory: ClassVar[tuple[Range, ...]] = ()
+    """The pointer fields."""
+    numbers: ClassVar[tuple[str, ...]] = ()
+    """The fields that are numbers and may be open until submit."""
+    kinds: ClassVar[tuple[QueueKind, ...]] = tuple(QueueKind)
+    """The queues that run it."""
+    overlaps: ClassVar[bool] = False
+    """Whether neighbours of this kind may run at the same time and finish in any order."""
+    orders: ClassVar[bool] = True
+    """Whether what follows sees the effects of the commands before that overlap."""
+    disjoint: ClassVar[bool] = False
+    """Whether its ranges may not overlap one another."""
+    timed: ClassVar[bool] = False
+    """Whether a profile gives it a span."""
+
+    def touches(self) -> Iterator[Touch]:
+        """Yield the memory that the command touches, from its declaration."""
+        for part in self.memory:
+            size = getattr(self, part.size) if part.size else None
+            pointer = getattr(self, part.field)
+            yield Touch(pointer, part.access, size, part.align or size or 1, verb=part.verb)
+
+    def open_numbers(self) -> Iterator[Expr]:
+        """Yield the numbers that are given at submit; pointers are none."""
+        for name in self.numbers:
+            word = getattr(self, name)
+            if isinstance(word, (Param, Expr)):
+                yield as_expr(word)
+
+    def check_open(self) -> None:
+        """Raise `UsageError` when a field that cannot be open holds a Param."""
+        declared = {*self.numbers, *(part.field for part in self.memory)}
+        names: tuple[str, ...] = self.__slots__
+        for name in names:
+            word = getattr(self, name)
+            if isinstance(word, (Param, Expr)) and name not in declared:
+                raise UsageError(f"{self.title()}: {name} cannot be left open, seen {word}")
+
+    def title(self) -> str:
+        """Return what errors call it."""
+        return type(self).__name__.lower()
+
+    def span_name(self) -> str:
+        """Return what a profile calls it; empty for a command without a span."""
+        if not self.timed:
+            return ""
+        sizes = [f" {touch.size} bytes" for touch in self.touches() if isinstance(touch.size, int)]
+        return self.title() + (sizes[0] if sizes else "")
+
+
 @dataclass(slots=True)
-class Wait:
+class Wait(Command):
     """Go on when the slot at `signal.va` is >= `value`."""
+
+    numbers = ("value",)
 
     signal: Signal
     value: Word
@@ -50,44 +142,80 @@ class Wait:
 
 
 @dataclass(slots=True)
-class SetSignal:
+class SetSignal(Command):
     """Store `value` to the slot at `signal.va` once everything recorded before is done and visible to all."""
+
+    numbers = ("value",)
 
     signal: Signal
     value: Word
 
 
 @dataclass(slots=True)
-class Timestamp:
+class Timestamp(Command):
     """Write the device's time to the u64 at `stamp.ticks_va` once everything recorded before is done.
 
     The record is 32 bytes, 32-byte aligned; an engine whose record has other words beside the time may use
     all of it.
     """
 
+    orders = False
+
     stamp: Stamp
 
 
 @dataclass(slots=True)
-class Barrier:
+class Barrier(Command):
     """What follows sees the effects of what came before."""
 
     scope: Scope
 
 
 @dataclass(slots=True)
-class Exec:
-    """Launch a kernel: encoders `place` the argument block `args.words` and apply `args.patches` to it."""
+class Exec(Command):
+    """Launch a kernel: encoders `place` the argument block `args.words` and apply `args.patches` to it.
+
+    The image declares what it touches: `ArgSlot.access` of each pointer.
+    """
+
+    kinds = (QueueKind.COMPUTE,)
+    overlaps = True
+    orders = False
+    timed = True
 
     program: Program
     args: KernArgs
     groups: tuple[Word, Word, Word]
     threads: Dim3
 
+    def touches(self) -> Iterator[Touch]:
+        """Yield the memory behind each pointer of the kernel."""
+        for slot, pointer in self.args.pointers():
+            yield Touch(pointer, slot.access, None, part=f"argument {slot.name}")
+
+    def open_numbers(self) -> Iterator[Expr]:
+        """Yield the open numbers of groups and those among the arguments."""
+        yield from (as_expr(word) for word in self.groups if isinstance(word, (Param, Expr)))
+        pointers = {slot.offset for slot, _ in self.args.pointers()}
+        yield from (expr for offset, _, expr in self.args.patches if offset not in pointers)
+
+    def title(self) -> str:
+        """Return "kernel NAME"."""
+        return f"kernel {self.program.name}"
+
+    def span_name(self) -> str:
+        """Return the kernel's name."""
+        return self.program.name
+
 
 @dataclass(slots=True)
-class Copy:
+class Copy(Command):
     """Copy `size` bytes; the ranges may not overlap."""
+
+    memory = (Range("dst", "w", "size", verb="copy to"), Range("src", "r", "size", verb="copy from"))
+    numbers = ("size",)
+    disjoint = True
+    timed = True
 
     dst: Pointer
     src: Pointer
@@ -95,8 +223,12 @@ class Copy:
 
 
 @dataclass(slots=True)
-class Fill:
+class Fill(Command):
     """Repeat a u32 over `size` bytes, a multiple of 4, from a 4-byte aligned address."""
+
+    memory = (Range("dst", "w", "size", align=4, verb="fill"),)
+    numbers = ("value", "size")
+    timed = True
 
     dst: Pointer
     value: Word
@@ -104,23 +236,35 @@ class Fill:
 
 
 @dataclass(slots=True)
-class Write:
+class Write(Command):
     """Store one number, naturally aligned."""
+
+    memory = (Range("dst", "w", "nbytes", align=0, verb="write to"),)
+    numbers = ("value",)
 
     dst: Pointer
     value: Word
     bits: Literal[32, 64]
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the number."""
+        return self.bits // 8
+
 
 @dataclass(slots=True)
-class Indirect:
+class Indirect(Command):
     """Run `words` prebuilt words of this queue's kind at the start of `buffer`; Executables submit it."""
+
+    memory = (Range("buffer", "x"),)
+    orders = False
 
     buffer: Buffer
     words: int
 
 
-Command = Wait | SetSignal | Timestamp | Barrier | Exec | Copy | Fill | Write | Indirect
+_EXEC_KINDS: Final = Exec.kinds
+"""A class looks each attribute up anew, which costs more than a call."""
 
 
 def address(pointer: Pointer) -> Word:
@@ -130,13 +274,18 @@ def address(pointer: Pointer) -> Word:
 
 def operands(command: Command) -> Iterator[Buffer]:
     """Yield the buffers that a command names, also through kernel arguments."""
-    if isinstance(command, Exec):
-        yield from command.args.buffers
-    elif isinstance(command, Indirect):
-        yield command.buffer
-    elif isinstance(command, (Copy, Fill, Write)):
-        pointers = (command.dst, command.src) if isinstance(command, Copy) else (command.dst,)
-        yield from (pointer for pointer in pointers if not isinstance(pointer, (Param, Expr)))
+    for touch in command.touches():
+        if not isinstance(touch.pointer, (Param, Expr)):
+            yield touch.pointer
+
+
+def refuse_unknown(commands: Iterable[Command], encoders: Container[type[Any]]) -> None:
+    """Raise `UnsupportedError` when an encoder has no method for one of the commands."""
+    for command in commands:
+        if type(command) not in encoders:
+            raise UnsupportedError(
+                f"this device cannot run the command {type(command).__name__}: its encoder has no method"
+            )
 
 
 class CommandBuffer:
@@ -188,10 +337,8 @@ class CommandBuffer:
         """Launch a kernel over `groups` workgroups of `threads` threads."""
         if args.program is not program:
             raise UsageError(f"the arguments were made for {args.program.name}, not for {program.name}")
-        if self.kind is not _COMPUTE:
-            raise UsageError(
-                f"kernel {program.name} recorded for a {self.kind.value} queue; record it for a compute queue"
-            )
+        if self.kind not in _EXEC_KINDS:
+            raise _wrong_kind(f"kernel {program.name}", self.kind, _EXEC_KINDS)
         try:
             gx, gy, gz = groups
             tx, ty, tz = threads
@@ -209,27 +356,28 @@ class CommandBuffer:
         """Copy bytes; all of the smaller buffer when `size` is not given."""
         if size is None:
             size = min(_whole(dst), _whole(src))
-        self._inside(dst, size, "copy to")
-        self._inside(src, size, "copy from")
-        self.commands.append(Copy(dst, src, size))
-        return self
+        return self.add(Copy(dst, src, size))
 
     def fill(self, dst: Pointer, value: Word = 0, size: Word | None = None) -> Self:
         """Repeat the u32 `value`; over all of the buffer when `size` is not given."""
-        if size is None:
-            size = _whole(dst)
-        if isinstance(size, int) and size % 4:
-            raise UsageError(f"a fill repeats 4 bytes, {size} is no multiple of them")
-        self._inside(dst, size, "fill")
-        _aligned(dst, 4, "fill")
-        self.commands.append(Fill(dst, value, size))
-        return self
+        return self.add(Fill(dst, value, _whole(dst) if size is None else size))
 
     def write(self, dst: Pointer, value: Word, *, bits: Literal[32, 64] = 32) -> Self:
         """Store one number at the start of a buffer."""
-        self._inside(dst, bits // 8, "write to")
-        _aligned(dst, bits // 8, "write to")
-        self.commands.append(Write(dst, value, bits))
+        return self.add(Write(dst, value, bits))
+
+    def add(self, command: Command) -> Self:
+        """Append any command, once its declaration approves.
+
+        Raises `UsageError` for another kind of queue, a closed buffer, bytes outside a buffer, an address or
+        a size of the wrong alignment, and a Param in a field that cannot be open.
+        """
+        if self.kind not in command.kinds:
+            raise _wrong_kind(command.title(), self.kind, command.kinds)
+        for touch in command.touches():
+            self._check(touch)
+        command.check_open()
+        self.commands.append(command)
         return self
 
     @contextmanager
@@ -241,14 +389,21 @@ class CommandBuffer:
         self.commands.append(Timestamp(end))
         self.spans += ((name, begin, end),)
 
-    def _inside(self, pointer: Pointer, size: Word, what: str) -> None:
+    def _check(self, touch: Touch) -> None:
+        """Refuse memory that a command cannot touch."""
+        pointer, _, size, align, _, verb = touch
+        if isinstance(size, int) and size % align:
+            raise UsageError(f"{verb} {pointer!r}: {size} bytes are no multiple of {align}")
         if isinstance(pointer, (Param, Expr)):
             return
         pointer.live()
         if pointer.device.close_epoch != self.epoch:
             self.epoch = -1
         if isinstance(size, int) and not 0 <= size <= pointer.size:
-            raise UsageError(f"{what} {pointer!r}: it has {pointer.size} bytes, {size} were asked for")
+            raise UsageError(f"{verb} {pointer!r}: it has {pointer.size} bytes, {size} were asked for")
+        if pointer.va % align:
+            wanted = f"wanted an address that is a multiple of {align}"
+            raise UsageError(f"{verb} {pointer!r}: {wanted}, {pointer.va:#x} is none")
 
     def verify(self, device: Device) -> None:
         """Raise `UsageError` when something recorded was closed since, or is not `device`'s to use."""
@@ -311,11 +466,9 @@ def _not_three(program: Program, groups: Any, threads: Any) -> UsageError:
     )
 
 
-def _aligned(pointer: Pointer, align: int, what: str) -> None:
-    if not isinstance(pointer, (Param, Expr)) and pointer.va % align:
-        raise UsageError(
-            f"{what} {pointer!r}: wanted an address that is a multiple of {align}, {pointer.va:#x} is none"
-        )
+def _wrong_kind(what: str, kind: QueueKind, kinds: tuple[QueueKind, ...]) -> UsageError:
+    wanted = " or ".join(one.value for one in kinds)
+    return UsageError(f"{what} recorded for a {kind.value} queue; record it for a {wanted} queue")
 
 
 def _whole(pointer: Pointer) -> int:

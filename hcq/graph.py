@@ -15,17 +15,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hcq.commands import Barrier, Command, Copy, Exec, Fill, Scope, Write
+from hcq.commands import Barrier, Command, Scope
 from hcq.errors import UsageError
 from hcq.memory import Buffer
-from hcq.params import Expr, Param
+from hcq.params import Param, as_expr
 from hcq.replay.executable import Executable
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hcq.commands import CommandBuffer
+    from hcq.commands import CommandBuffer, Pointer
     from hcq.queue import Queue
 
 __all__ = ["Executable", "Graph", "Node", "Segment"]
@@ -98,7 +98,7 @@ class Graph:
             raise UsageError(f"the graph {self.label!r} has no nodes; add() command buffers first")
         if not 1 <= copies <= limit:
             raise UsageError(f"copies={copies}, limit={limit}: wanted 1 <= copies <= limit")
-        used = {expr.param for node in self.nodes for expr in _open(node.commands)}
+        used = {param for node in self.nodes for param in _open(node.commands)}
         strangers = used.difference(self.params)
         if strangers:
             names = ", ".join(sorted(param.name for param in strangers))
@@ -143,7 +143,8 @@ def conflicts(segments: Sequence[Segment]) -> set[tuple[Queue, Queue]]:
     for seg in segments:
         entry = touched.setdefault(seg.queue, [])
         for command in seg.commands:
-            entry += [(_root(pointer), writes) for pointer, writes in accesses(command)]
+            used = [touch for touch in command.touches() if touch.access != "x"]
+            entry += [(_root(touch.pointer), "w" in touch.access) for touch in used]
     return {
         (one, other)
         for one, first in touched.items()
@@ -157,33 +158,14 @@ def conflicts(segments: Sequence[Segment]) -> set[tuple[Queue, Queue]]:
     }
 
 
-def _root(pointer: Buffer | Param | Expr) -> Buffer | None:
+def _root(pointer: Pointer) -> Buffer | None:
     return (pointer.root or pointer) if isinstance(pointer, Buffer) else None
 
 
-def accesses(command: Command) -> Iterator[tuple[Buffer | Param | Expr, bool]]:
-    """Yield (pointer, whether it is written) of everything that a command touches."""
-    if isinstance(command, Exec):
-        for slot, pointer in command.args.pointers():
-            if "r" in slot.access:
-                yield pointer, False
-            if "w" in slot.access:
-                yield pointer, True
-    elif isinstance(command, (Copy, Fill, Write)):
-        yield command.dst, True
-        if isinstance(command, Copy):
-            yield command.src, False
-
-
-def _open(commands: CommandBuffer) -> Iterator[Expr]:
-    """Yield every open number of a command buffer."""
+def _open(commands: CommandBuffer) -> Iterator[Param]:
+    """Yield the Param of every pointer and number of a command buffer that is open."""
     for command in commands:
-        words: list[object] = []
-        if isinstance(command, Exec):
-            words += command.groups
-            yield from (expr for _, _, expr in command.args.patches)
-        else:
-            words += [getattr(command, name, None) for name in ("dst", "src", "value", "size")]
-        for word in words:
-            if isinstance(word, (Param, Expr)):
-                yield word if isinstance(word, Expr) else Expr(word)
+        for touch in command.touches():
+            if not isinstance(touch.pointer, Buffer):
+                yield as_expr(touch.pointer).param
+        yield from (expr.param for expr in command.open_numbers())

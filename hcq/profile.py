@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hcq.commands import Copy, Exec, Fill, Timestamp
+from hcq.commands import Timestamp
 from hcq.signal import Stamp
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ Timed = tuple[str, "Stamp", "Stamp"]
 
 
 def timed(commands: Sequence[Command]) -> tuple[list[Command], list[Timed]]:
-    """Return commands with a time record around each kernel, copy and fill, and what was so timed.
+    """Return commands with a time record around each that is `timed`, and what was so timed.
 
     Each record is written when all before it is done, so commands that could overlap run one after another.
     """
     out: list[Command] = []
     spans: list[Timed] = []
     for command in commands:
-        name = _name(command)
+        name = command.span_name()
         if not name:
             out.append(command)
             continue
@@ -122,22 +122,6 @@ class SpanLog:
             for queue, spans in self.pending
             if (written := [span for span in spans if span[2].ticks])
         ]
-
-
-def _name(command: Command) -> str:
-    """Return what a profile calls a command; empty for one that takes no time of its own."""
-    match command:
-        case Exec(program=program):
-            return program.name
-        case Copy(size=int(size)):
-            return f"copy {size} bytes"
-        case Fill(size=int(size)):
-            return f"fill {size} bytes"
-        case Copy():
-            return "copy"
-        case Fill():
-            return "fill"
-    return ""
 
 
 def chrome_trace(spans: Iterable[Span]) -> str:

@@ -17,6 +17,7 @@ from hcq.commands import (
     Wait,
     Write,
     address,
+    refuse_unknown,
 )
 from hcq.driver import QueueKind
 from hcq.errors import UsageError
@@ -65,8 +66,12 @@ class CpuEncoder:
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands` to `out`; see `hcq.driver.Encoder`."""
         encoders = self._encoders
-        for command in commands:
-            encoders[command.__class__](command, out)
+        try:
+            for command in commands:
+                encoders[command.__class__](command, out)
+        except KeyError:
+            refuse_unknown(commands, encoders)
+            raise
 
     def _wait(self, command: Wait, out: PushBuffer) -> None:
         signal, value = command.signal, command.value

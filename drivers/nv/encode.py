@@ -27,6 +27,7 @@ from hcq.commands import (
     Wait,
     Write,
     address,
+    refuse_unknown,
 )
 from hcq.driver import QueueKind
 from hcq.errors import UnsupportedError, UsageError
@@ -79,8 +80,12 @@ class NvEncoder:
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands`; see `hcq.driver.Encoder`."""
         table = self._table
-        for command in commands:
-            table[command.__class__](command, out)
+        try:
+            for command in commands:
+                table[command.__class__](command, out)
+        except KeyError:
+            refuse_unknown(commands, table)
+            raise
 
     # --- order
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from hcq.commands import SetSignal, Wait
 from hcq.errors import UnsupportedError, UsageError
 from hcq.faults.inflight import Kept, commands_of
-from hcq.graph import accesses
 from hcq.locks import held
 from hcq.memory import Buffer
 from hcq.params import Expr
@@ -82,9 +81,10 @@ def _written(kept: Sequence[object]) -> Iterator[Buffer]:
     if isinstance(kept, Kept):
         given = dict(zip(kept.params, kept.given, strict=True))
     for command in commands_of([kept]):
-        for pointer, writes in accesses(command):
-            if not writes:
+        for touch in command.touches():
+            if "w" not in touch.access:
                 continue
+            pointer = touch.pointer
             param = pointer.param if isinstance(pointer, Expr) else pointer
             # The values of a direct submission lie beside its commands: which is which is not known.
             found = [given.get(param, param)] if given or isinstance(param, Buffer) else kept

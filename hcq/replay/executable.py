@@ -14,11 +14,11 @@ import weakref
 from typing import TYPE_CHECKING
 
 from hcq.binding import check_reach, reaches, resolve
-from hcq.commands import CommandBuffer, Exec, Timestamp, Wait
+from hcq.commands import CommandBuffer, Timestamp, Wait
 from hcq.errors import UsageError
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
-from hcq.params import Param, Patch
+from hcq.params import Param, Patch, as_expr
 from hcq.profile import timed
 from hcq.replay.relocations import compile_bind
 from hcq.replay.slot import ReplaySlot
@@ -375,18 +375,10 @@ def pointer_params(params: Sequence[Param], segments: Sequence[Segment]) -> list
     """Say which parameters stand for buffers; one that also stands for a number is refused."""
     pointers: set[Param] = set()
     numbers: set[Param] = set()
-    for segment in segments:
-        for command in segment.commands:
-            if isinstance(command, Exec):
-                slots = {slot.offset for slot, _ in command.args.pointers()}
-                for offset, _, expr in command.args.patches:
-                    (pointers if offset in slots else numbers).add(expr.param)
-            for name in ("dst", "src", "value", "size", "groups"):
-                word = getattr(command, name, None)
-                for one in word if isinstance(word, tuple) else (word,):
-                    param = one if isinstance(one, Param) else getattr(one, "param", None)
-                    if isinstance(param, Param):
-                        (pointers if name in {"dst", "src"} else numbers).add(param)
+    for command in (command for segment in segments for command in segment.commands):
+        opened = [touch.pointer for touch in command.touches() if not isinstance(touch.pointer, Buffer)]
+        pointers.update(as_expr(pointer).param for pointer in opened)
+        numbers.update(expr.param for expr in command.open_numbers())
     both = pointers & numbers
     if both:
         raise UsageError(f"{', '.join(param.name for param in both)}: used as a buffer and as a number")

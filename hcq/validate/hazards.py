@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hcq.binding import look_up
-from hcq.commands import Barrier, Command, Copy, Exec, Fill, SetSignal, Wait, Write
+from hcq.commands import SetSignal, Wait
 from hcq.errors import UsageError
 from hcq.memory import Buffer
 from hcq.params import Expr, Param
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from hcq.binding import Value
+    from hcq.commands import Command, Touch
     from hcq.queue import Queue
     from hcq.signal import Signal
 
@@ -48,11 +49,12 @@ class Access:
     writes: bool
     what: str
     """ "kernel add, argument out"."""
+    align: int = 1
+    """What address and size must be multiples of."""
 
-    def meets(self, other: Access) -> bool:
-        """Return whether the two cannot go unordered."""
-        overlap = self.begin < other.end and other.begin < self.end
-        return self.root is other.root and overlap and (self.writes or other.writes)
+    def overlaps(self, other: Access) -> bool:
+        """Return whether the two have bytes in common."""
+        return self.root is other.root and self.begin < other.end and other.begin < self.end
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +166,9 @@ class Ledger:
                     self._grows(draft, command.signal, value)
                 self._set(draft, command.signal, value)
             touched = list(accesses(command, values))
-            if isinstance(command, Exec):
+            if command.overlaps:
                 group.add(touched)
-            elif isinstance(command, (Barrier, Wait, Copy, Fill, Write, SetSignal)):
+            elif command.orders:
                 group.clear()
             if draft.held is None:
                 for access in touched:
@@ -338,18 +340,9 @@ def number(word: int | Param | Expr, values: Mapping[Param, Value]) -> int:
 
 def accesses(command: Command, values: Mapping[Param, Value]) -> Iterator[Access]:
     """Yield what a command touches, with Params replaced by their values."""
-    if isinstance(command, Exec):
-        for slot, pointer in command.args.pointers():
-            buffer, add = resolved(pointer, values)
-            what = f"kernel {command.program.name}, argument {slot.name},"
-            root, begin = buffer.root or buffer, buffer.offset + add
-            yield Access(root, begin, buffer.offset + buffer.size, "w" in slot.access, what)
-    elif isinstance(command, (Copy, Fill, Write)):
-        size = command.bits // 8 if isinstance(command, Write) else number(command.size, values)
-        name = type(command).__name__.lower()
-        yield _range(command.dst, size, values, writes=True, what=name)
-        if isinstance(command, Copy):
-            yield _range(command.src, size, values, writes=False, what=name)
+    for touch in command.touches():
+        if touch.access != "x":
+            yield _access(command, touch, values)
 
 
 def resolved(pointer: Buffer | Param | Expr, values: Mapping[Param, Value]) -> tuple[Buffer, int]:
@@ -364,15 +357,20 @@ def resolved(pointer: Buffer | Param | Expr, values: Mapping[Param, Value]) -> t
     return value, expr.add
 
 
-def _range(
-    pointer: Buffer | Param | Expr, size: int, values: Mapping[Param, Value], *, writes: bool, what: str
-) -> Access:
-    buffer, add = resolved(pointer, values)
-    buffer.live()
-    if add < 0 or add + size > buffer.size:
-        raise UsageError(f"{what}: bytes {add} to {add + size} lie outside {buffer!r}")
+def _access(command: Command, touch: Touch, values: Mapping[Param, Value]) -> Access:
+    buffer, add = resolved(touch.pointer, values)
+    what = command.title() + (f", {touch.part}," if touch.part else "")
+    if touch.size is None:
+        if not 0 <= add < buffer.size:
+            raise UsageError(f"{what.rstrip(',')}: byte {add} lies outside {buffer!r}")
+        size = buffer.size - add
+    else:
+        buffer.live()
+        size = number(touch.size, values)
+        if add < 0 or add + size > buffer.size:
+            raise UsageError(f"{what}: bytes {add} to {add + size} lie outside {buffer!r}")
     begin = buffer.offset + add
-    return Access(buffer.root or buffer, begin, begin + size, writes, what)
+    return Access(buffer.root or buffer, begin, begin + size, "w" in touch.access, what, touch.align)
 
 
 class Group:

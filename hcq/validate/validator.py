@@ -18,16 +18,17 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hcq.commands import Command, Copy, Exec, Fill, Indirect, Write, operands
+from hcq.commands import Exec, operands
 from hcq.errors import UsageError
 from hcq.validate.guards import GUARD_BYTES, Guards
-from hcq.validate.hazards import Access, Draft, Ledger, accesses, number, resolved
+from hcq.validate.hazards import Access, Draft, Ledger, accesses, number
 from hcq.validate.waits import HostWait, RoomWait, WaitGraph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hcq.binding import Value
+    from hcq.commands import Command
     from hcq.memory import Buffer
     from hcq.params import Param
     from hcq.queue import Queue
@@ -109,13 +110,13 @@ class Validator:
             _SHARED.waits.recovered(queues)
 
     def reorder(self, commands: list[Command]) -> list[Command]:
-        """Return the commands with every run of neighbouring Execs in another order."""
+        """Return the commands with every run of neighbours that may overlap in another order."""
         if self._random is None:
             return commands
         out: list[Command] = []
         run: list[Command] = []
         for command in commands:
-            if isinstance(command, Exec):
+            if command.overlaps:
                 run.append(command)
                 continue
             self._random.shuffle(run)
@@ -135,20 +136,12 @@ class Validator:
     def _limits(self, queue: Queue, command: Command, values: Mapping[Param, Value]) -> None:
         if isinstance(command, Exec):
             _check_launch(queue, command, [number(word, values) for word in command.groups])
-            for slot, pointer in command.args.pointers():
-                buffer, add = resolved(pointer, values)
-                if not 0 <= add < buffer.size:
-                    what = f"kernel {command.program.name}, argument {slot.name}"
-                    raise UsageError(f"{what}: byte {add} lies outside {buffer!r}")
-        elif isinstance(command, Copy):
-            target, source = accesses(command, values)
-            if target.meets(source):
-                raise UsageError(
-                    f"copy within {target.root!r}: bytes {target.begin} and {source.begin} on overlap"
-                )
-        elif not isinstance(command, Indirect):
-            for access in accesses(command, values):  # refuses what lies outside its buffer
-                _check_aligned(queue, command, access)
+        touched = list(accesses(command, values))  # refuses what lies outside its buffer
+        for i, access in enumerate(touched):
+            _check_aligned(queue, access)
+            if command.disjoint and any(access.overlaps(other) for other in touched[:i]):
+                begins = f"bytes {touched[0].begin} and {access.begin} on overlap"
+                raise UsageError(f"{access.what} within {access.root!r}: {begins}")
 
     def waiting(self, signal: Signal, value: int) -> None:
         """Note that this thread waits for a signal's slot; raise `UsageError` when nothing can raise it."""
@@ -256,16 +249,14 @@ def _user_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _check_aligned(queue: Queue, command: Command, access: Access) -> None:
-    """Refuse a Fill or Write whose address, or size, is not what the commands want."""
-    if isinstance(command, (Fill, Write)):
-        align = 4 if isinstance(command, Fill) else command.bits // 8
-        begin = access.root.va + access.begin
-        if begin % align or (access.end - access.begin) % align:
-            raise UsageError(
-                f"{access.what} on {queue.label}: {access.end - access.begin} bytes at {begin:#x} of "
-                f"{access.root!r}, wanted multiples of {align}"
-            )
+def _check_aligned(queue: Queue, access: Access) -> None:
+    """Refuse memory whose address, or size, is no multiple of what its command wants."""
+    begin, align = access.root.va + access.begin, access.align
+    if begin % align or (access.end - access.begin) % align:
+        raise UsageError(
+            f"{access.what} on {queue.label}: {access.end - access.begin} bytes at {begin:#x} of "
+            f"{access.root!r}, wanted multiples of {align}"
+        )
 
 
 def _check_launch(queue: Queue, command: Exec, groups: list[int]) -> None:

@@ -12,7 +12,7 @@ import struct
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hcq.commands import (
     Barrier,
@@ -26,6 +26,7 @@ from hcq.commands import (
     Wait,
     Write,
     address,
+    refuse_unknown,
 )
 from hcq.driver import Allocation, BufferSpec, DeviceInfo, QueueKind
 from hcq.errors import FaultKind, FaultReport, OutOfMemoryError, UsageError
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 HANG_S = 100
 """What no wait takes that ends at all, however loaded the machine is."""
-NOP, EXEC, COPY, FILL, WAIT, SET, STAMP, WRITE, INDIRECT = range(9)
+NOP, EXEC, COPY, FILL, WAIT, SET, STAMP, WRITE, INDIRECT, OWN = range(10)
 WORDS = 8
 
 
@@ -57,6 +58,14 @@ class WildAccessError(Exception):
 class FakeProgram:
     image: KernelImage
     number: int
+
+
+@dataclass
+class OwnCommand:
+    """How the fake encodes and runs a command that a test declares."""
+
+    words: Callable[[Any], Sequence[Word]]
+    run: Callable[[FakeDevice, Sequence[int]], None]
 
 
 class FakeEncoder:
@@ -99,6 +108,10 @@ class FakeEncoder:
                     out.calls.append((len(out.words), buffer.va << 32 | words))
                 else:
                     self._emit(out, INDIRECT, buffer.va, words)
+            case _:
+                refuse_unknown([command], self.device.own)
+                number = list(self.device.own).index(type(command))
+                self._emit(out, OWN + number, *self.device.own[type(command)].words(command))
 
     def _emit(self, out: PushBuffer, *words: Word) -> None:
         for word in (*words, *(0,) * (WORDS - len(words))):
@@ -202,6 +215,8 @@ class FakeDevice:
         """No ring has room."""
         self.interrupt_encoder = ""
         """The next command of this class interrupts the encoder."""
+        self.own: dict[type[Command], OwnCommand] = {}
+        """Commands that a test declares."""
         self.encoded: list[str] = []
         self.launched: list[str] = []
         self.memory: dict[int, tuple[int, memoryview]] = {}
@@ -302,6 +317,8 @@ class FakeDevice:
             elif op == WRITE:
                 code = {32: "<I", 64: "<Q"}[words[2]]
                 self.view(words[0], words[2] // 8)[:] = struct.pack(code, words[1])
+            elif op >= OWN:
+                list(self.own.values())[op - OWN].run(self, words)
         except WildAccessError as error:
             self.report = FaultReport(
                 device="fake:0", kind=FaultKind.PAGE_FAULT, message="no such page", va=error.va, access="read"
