@@ -1,6 +1,12 @@
-"""The SIMT engine that the emulated GPUs share: a warp is a vector of lanes, translated to host code.
+"""What every emulated GPU shares. It holds no packet, no ioctl and no vendor: a vendor supplies those.
 
-A front end (PTX, AMDGPU machine code) turns a kernel into one host function that runs one warp; this
-package gives it the vector code builder, the lane-mask scheduler, checked memory, atomics, barriers, the
-dispatcher, tiers, the cache and the reports. It knows no packet, no ioctl and no vendor.
+- `simt`: the engine. A front end (PTX, AMDGPU machine code) turns a kernel into one host function that runs
+one
+  warp as a vector of lanes; the engine compiles, schedules and checks it. `sanitizers` judge its accesses,
+  `report` says what a kernel did wrong.
+- The machine around it: the command processor (`scheduler`, `operation`, `turnlock`), memory (`memory`,
+`vaspace`,
+  `backing`, `user_memory`), and the judges of what a driver must order: `races` and `releases`
+  (happens-before with vector clocks), `caches` (incoherent caches), `stores` and `combining` (store and
+  write-combining buffers), `waits` (deadlock detection). `machine_report` is what they report.
 """

@@ -29,7 +29,7 @@ def late(client: Client) -> str:
     """Return the one report, which is of a missing fence."""
     (report,) = client.machine.fatal
     assert report.kind is Kind.COHERENCE
-    assert report.channel in report.message
+    assert report.queue in report.message
     return report.message
 
 

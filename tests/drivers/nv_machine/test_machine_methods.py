@@ -31,7 +31,7 @@ def fails(  # noqa: PLR0917 - the parts of a report
     ring.wait_error()
     report = client.kernel.reports[0]
     assert text in str(report)
-    assert (report.kind, RcCode(report.rc)) == (kind, code)
+    assert (report.kind, RcCode(report.code)) == (kind, code)
 
 
 # ---- ring entries and headers

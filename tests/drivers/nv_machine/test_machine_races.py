@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from drivers.emu.releases import Known, Releases
 from drivers.emu.simt.library import Sanitizers
+from drivers.emu.vaspace import Access
 from drivers.nv.emu.machine import Kind
-from drivers.nv.emu.machine.releases import Known, Releases
 from drivers.nv.layouts.compute import ComputeMethod as M
 from drivers.nv.layouts.dma import DmaMethod
-from drivers.nv.layouts.fault import MmuAccess
 from drivers.nv.layouts.host import SemOperation
 from tests.drivers.nv_machine.client import Client, method, sem, wait_word
 from tests.drivers.nv_machine.launching import (
@@ -23,7 +23,7 @@ from tests.drivers.nv_machine.launching import (
 from tests.drivers.nv_machine.rig import GEQ, Rig
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.engines.semaphore import Written
+    from drivers.emu.releases import Written
 
 MORE = """
 .visible .entry read(.param .u64 at) {
@@ -302,7 +302,7 @@ def test_a_release_is_noted_before_anybody_can_see_its_value(two: Rig):
     """Else a host that sees it and rings at once would be told of a race that is none."""
     machine, seen = two.client.machine, []
     assert machine.races is not None
-    words, base = two.signals.view, machine.channels[0].run.space.host(two.signals.va, 4, MmuAccess.READ, "")
+    words, base = two.signals.view, machine.channels[0].run.space.host(two.signals.va, 4, Access.READ, "")
 
     class Spy(Releases):
         def note(self, channel: int, one: Written, known: Known) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from drivers.nv.emu.engines.semaphore import Acquire, Written
-from drivers.nv.emu.machine.releases import Known, Releases
+from drivers.emu.releases import Known, Releases, Written
+from drivers.nv.emu.engines.semaphore import Acquire
 from drivers.nv.layouts.host import SemOperation
 
 AT, ELSEWHERE = 0x1000, 0x2000

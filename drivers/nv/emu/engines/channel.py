@@ -15,18 +15,20 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drivers.emu.combining import Combining
+from drivers.emu.operation import Operation, Outcome
+from drivers.emu.races import Work
+from drivers.emu.releases import join
+from drivers.emu.stores import UnflushedStores
+from drivers.emu.vaspace import Access
 from drivers.nv.emu.engines.compute import Compute
 from drivers.nv.emu.engines.copy import Copy
 from drivers.nv.emu.engines.faults import Faults
 from drivers.nv.emu.engines.host import Host
-from drivers.nv.emu.engines.operation import Operation, Outcome
 from drivers.nv.emu.engines.pushbuffer import decode
-from drivers.nv.emu.machine.combining import Combining
-from drivers.nv.emu.machine.races import Work
-from drivers.nv.emu.machine.releases import join
+from drivers.nv.emu.machine.combining import GpfifoRing
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
-from drivers.nv.emu.machine.stores import UnflushedStores
-from drivers.nv.layouts.fault import MmuAccess, RcCode
+from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.gpfifo import (
     HOST_METHODS_END,
     GpfifoControl,
@@ -39,14 +41,14 @@ from drivers.nv.layouts.host import HostMethod, SetObject
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from drivers.emu.releases import Known, Written
     from drivers.emu.simt.slices import SlicedLaunch
-    from drivers.nv.emu.engines.operation import Engine
+    from drivers.emu.vaspace import VaSpace
+    from drivers.nv.emu.engines.engine import Engine
     from drivers.nv.emu.engines.pushbuffer import MethodCall
-    from drivers.nv.emu.engines.semaphore import Acquire, Written
+    from drivers.nv.emu.engines.semaphore import Acquire
     from drivers.nv.emu.machine.machine import Machine
-    from drivers.nv.emu.machine.releases import Known
     from drivers.nv.emu.rm.objects import Memory
-    from drivers.nv.emu.rm.vaspace import VaSpace
 
 _FINISH_CHANCE = 0.125
 """How likely a step finishes work in flight although the channel could go on.
@@ -137,7 +139,7 @@ class ChannelRun:
         self.host = Host(self)
         memory, offset = self.setup.userd
         self._told = memory.backing.view[offset + _GP_PUT : offset + _GP_PUT + 4].cast("I")
-        self.combining = Combining(self)
+        self.combining = Combining(GpfifoRing(self))
         self.rng = random.Random(self.machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         told = self.machine.leaves_get.random() < _TOLD
         self.tells_get = told and self.machine.profile.generation.reports_get
@@ -187,9 +189,7 @@ class ChannelRun:
             self.machine.stop(self, host_error(f"GPPut is {put}, the ring has {self.setup.entries} entries"))
             return
         try:
-            late = self.combining.ring(self._put, put)
-            if late is not None:
-                raise late
+            self._check_fences(put)
             entries = []
             while self._put != put:
                 raw = self._slot_value(self._put)
@@ -203,21 +203,15 @@ class ChannelRun:
         except ChannelError as error:
             self.machine.stop(self, error)
 
+    def _check_fences(self, put: int) -> None:
+        late = self.combining.ring(self._put, put)
+        if late:
+            raise ChannelError(RcCode.PBDMA_ERROR, Kind.COHERENCE, f"{self.name}: {late}")
+
     @property
     def told_put(self) -> int:
         """GPPut in the user area now."""
         return self._told[0]
-
-    @property
-    def userd_combined(self) -> bool:
-        """Whether stores to the user area are write-combined."""
-        return self.setup.userd[0].backing.combined
-
-    @property
-    def ring_combined(self) -> bool:
-        """Whether stores to the ring are write-combined."""
-        ring = self.space.map.find(self.setup.ring_va)
-        return ring is not None and self.space.combined(ring)
 
     def slot(self, number: int) -> int:
         """Return what a slot of the ring holds now; the ring may not be mapped, which raises."""
@@ -307,7 +301,7 @@ class ChannelRun:
 
     def released(self, written: Written) -> None:
         """Take note, just before, that the work or the method at hand writes a semaphore."""
-        self.machine.words.note(written)
+        self.machine.history.note(written)
         if self.machine.races is not None:
             known = self.known if self.acting is None else self.acting.work.done()
             self.machine.races.releases.note(self.number, written, known)
@@ -315,8 +309,8 @@ class ChannelRun:
     def _acquired(self, wait: Acquire) -> None:
         """Learn what the release knew that ended a wait; remark on one of half of what was waited for."""
         what = "SEM_EXECUTE acquire"
-        at = self.space.host(wait.va, wait.bits // 8, MmuAccess.READ, what)
-        if wait.bits == 64 and self.machine.words.width(at) == 32:
+        at = self.space.host(wait.va, wait.bits // 8, Access.READ, what)
+        if wait.bits == 64 and self.machine.history.width(at) == 32:
             # Right as long as whoever counts takes another semaphore before 2^32, as timelines of 32 bits do.
             self.machine.lint(
                 f"the semaphore at {wait.va:#x} is waited for with 64 bits and was released with 32: the "
@@ -355,7 +349,7 @@ class ChannelRun:
 
     def _judge(self, work: Work) -> None:
         if self.machine.caches is not None:
-            self.machine.caches.wrote(work)
+            self.machine.caches.log.wrote(work)
         race = "" if self.machine.races is None else self.machine.races.judge(work)
         if race:
             code = RcCode.CE0_ERROR if work.stream[1].startswith("copy") else RcCode.GR_EXCEPTION

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.emu.simt.slices import SlicedLaunch
+    from drivers.emu.vaspace import VaSpace
     from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.descriptor import Descriptor
     from drivers.nv.emu.engines.pushbuffer import MethodCall
-    from drivers.nv.emu.rm.vaspace import VaSpace
 
 ENGINE = "compute"
 _REPORT_EXECUTE_SINCE = 0xC7C0

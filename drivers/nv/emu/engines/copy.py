@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from drivers.emu.vaspace import Access
 from drivers.nv.emu.engines import semaphore
 from drivers.nv.emu.machine.reports import ChannelError, Kind
 from drivers.nv.layouts import dma
@@ -25,7 +26,7 @@ from drivers.nv.layouts.dma import (
     RemapComponents,
     RemapSource,
 )
-from drivers.nv.layouts.fault import MmuAccess, RcCode
+from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import SemReduction
 from drivers.nv.layouts.rm_classes import EngineType
 
@@ -245,7 +246,7 @@ class Copy:
         reads = any(part <= RemapSource.SRC_W for part in parts)
         keeps = RemapSource.NO_WRITE in parts
         data = space.read(source, bytes_in, "the copy engine") if reads else b""
-        space.reach(target, bytes_out, MmuAccess.WRITE, "the copy engine")
+        space.reach(target, bytes_out, Access.WRITE, "the copy engine")
         old = space.read(target, bytes_out, "the copy engine") if keeps else bytes(bytes_out)
         constants = [value.to_bytes(4, "little")[:size] for value in transfer.constants]
         states = b""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from drivers.emu.vaspace import Access
 from drivers.nv.emu.machine.profiles import MAX_WARPS_PER_SM, SMS_PER_TPC
 from drivers.nv.emu.machine.reports import launch_error
 from drivers.nv.layouts import compute as layout
 from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, STACK_POINTER_TOP
-from drivers.nv.layouts.fault import MmuAccess
 from drivers.nv.layouts.qmd import MAX_REGISTERS
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _check_prefetch(run: ChannelRun, one: Descriptor) -> None:
         raise launch_error(
             f"the code prefetched, [{at:#x}, +{size:#x}), is not the program at {one.program:#x}"
         )
-    run.space.reach(at, size, MmuAccess.PREFETCH, "the prefetch of code")
+    run.space.reach(at, size, Access.PREFETCH, "the prefetch of code")
 
 
 def _check_needs(one: Descriptor, loaded: Loaded) -> None:
@@ -196,7 +196,7 @@ def _check_local(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
             f"local memory is set up for {windows.sm_count} SMs: wanted {tpcs} at least, one a TPC"
         )
     total = _rounded(windows.per_tpc * tpcs, layout.LOCAL_TOTAL_ALIGN)
-    run.space.reach(windows.backing, total, MmuAccess.WRITE, f"local memory of {name}")
+    run.space.reach(windows.backing, total, Access.WRITE, f"local memory of {name}")
     _check_backing(run, windows.backing, windows.per_tpc, name)
 
 

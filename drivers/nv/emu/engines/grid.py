@@ -10,6 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from drivers.emu.backing import HeldPages
+from drivers.emu.races import note_kernel
 from drivers.emu.simt.engine import engine
 from drivers.emu.simt.launch import Options
 from drivers.emu.simt.slices import SlicedLaunch
@@ -17,24 +19,22 @@ from drivers.nv.emu.engines.fit import bank_bytes, judge
 from drivers.nv.emu.engines.images import check_bank
 from drivers.nv.emu.engines.kernel_faults import kernel_error
 from drivers.nv.emu.machine.caches import ACTION_ALONE, GridCaches
-from drivers.nv.emu.machine.races import note_kernel
 from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.emu.ptx import module as ptx
 from drivers.nv.emu.ptx.statements import PtxError
-from drivers.nv.emu.rm.backing import HeldPages
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.emu.memory import AddressSpace
+    from drivers.emu.races import Work
     from drivers.emu.simt.engine import Settings
     from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.compute import Windows
     from drivers.nv.emu.engines.descriptor import Bank, Descriptor
     from drivers.nv.emu.engines.images import Loaded
     from drivers.nv.emu.engines.loads import Loads
-    from drivers.nv.emu.machine.races import Work
 
 _TIMEOUT_S = 60.0
 _TURNS = 1024

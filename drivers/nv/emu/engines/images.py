@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.elf import HEADER_BYTES
+from drivers.emu.vaspace import Access
 from drivers.kernel import view_at
 from drivers.nv.emu.engines.cubins import Cubin, KernelInfo, Patch, mask_of, read_patch
 from drivers.nv.emu.machine.reports import Kind, launch_error, mmu_fault
@@ -23,7 +24,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from drivers.emu.memory import Mapping
-    from drivers.nv.emu.rm.vaspace import VaSpace
+    from drivers.emu.vaspace import VaSpace
 
 _REACH: Final = 8 << 20
 """Bytes around a program address in which its image is looked for."""
@@ -117,7 +118,7 @@ class Images:
     def _verified(self, space: VaSpace, program: int, cubin: Cubin, kernel: KernelInfo) -> Loaded:
         code = space.map.read(program, len(kernel.code))
         what = f"instruction prefetch, {PREFETCH_PAD} bytes past the end of {kernel.name},"
-        space.reach(program + len(code), PREFETCH_PAD, MmuAccess.PREFETCH, what)
+        space.reach(program + len(code), PREFETCH_PAD, Access.PREFETCH, what)
         loaded = Loaded(
             cubin,
             kernel,

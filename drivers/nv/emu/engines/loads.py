@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from drivers.emu.races import CELL_BYTES, DWORDS, Touched
 from drivers.emu.sanitizers.shadow_global import RACE_CELL, race_place
-from drivers.nv.emu.machine.races import CELL_BYTES, DWORDS, Touched
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -6,8 +6,9 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from drivers.emu.releases import Written
+from drivers.emu.vaspace import Access
 from drivers.nv.emu.machine.reports import ChannelError, Kind, host_error
-from drivers.nv.layouts.fault import MmuAccess
 from drivers.nv.layouts.host import (
     SEMAPHORE_RECORD_BYTES,
     SEMAPHORE_TIME_OFFSET,
@@ -19,7 +20,7 @@ from drivers.nv.layouts.qmd_values import SemaphoreSize
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.nv.emu.rm.vaspace import VaSpace
+    from drivers.emu.vaspace import VaSpace
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,13 @@ class Acquire:
     payload: int
     bits: int
 
+    @property
+    def equality(self) -> bool:
+        """Whether the payload alone ends it."""
+        return self.operation is SemOperation.ACQUIRE
+
     def satisfied(self, value: int) -> bool:
-        """Say whether the value in memory lets the wait end."""
+        """Return whether the value in memory ends the wait."""
         mask = (1 << self.bits) - 1
         payload = self.payload & mask
         match self.operation:
@@ -61,19 +67,6 @@ class Release:
     bits: int
     error: Callable[[str], ChannelError] = host_error
     """Makes the error of who writes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A store to a semaphore's word."""
-
-    at: int
-    """Where it lies in this process."""
-    old: int
-    new: int
-    adds: bool
-    """It was made of the old value."""
-    bits: int = 64
 
 
 Tell: TypeAlias = "Callable[[Written], None]"
@@ -107,7 +100,7 @@ def release(space: VaSpace, one: Release, time_ns: int | None, what: str, tell: 
     """Write the payload and, when given, the time behind it."""
     size = SEMAPHORE_RECORD_BYTES if time_ns is not None else one.bits // 8
     check_alignment(one.va, size, what, one.error)
-    at = space.host(one.va, size, MmuAccess.WRITE, what)
+    at = space.host(one.va, size, Access.WRITE, what)
     if time_ns is not None:
         space.write(one.va + SEMAPHORE_TIME_OFFSET, struct.pack("<Q", time_ns), what)
     old, new = space.word(one.va, one.bits, what), one.payload & ((1 << one.bits) - 1)
@@ -124,7 +117,7 @@ def reduce(
 def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, tell: Tell) -> None:
     """Write what `new` makes of the value in memory."""
     check_alignment(one.va, one.bits // 8, what, one.error)
-    at = space.host(one.va, one.bits // 8, MmuAccess.ATOMIC_STRONG, what)
+    at = space.host(one.va, one.bits // 8, Access.ATOMIC, what)
     old = space.word(one.va, one.bits, what)
     _write(space, one, Written(at, old, new(old), adds=True, bits=one.bits), what, tell)
 

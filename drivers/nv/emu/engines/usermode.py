@@ -64,7 +64,7 @@ class Doorbell:
         if channel is None:
             machine.find(Kind.HOST, self._strange(value))
             return
-        machine.scheduler.rung(channel)
+        machine.rung(channel)
 
     def _strange(self, value: int) -> str:
         """Say what is wrong with a token that is no channel's."""

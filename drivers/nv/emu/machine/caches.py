@@ -6,13 +6,11 @@ ask for it. Not here: the scheduler's cache of descriptors (`compute`), stores t
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
+from drivers.emu.caches import PAGE, Changed, Fill, IncoherentCache, Stale, WriteLog, cut
 from drivers.nv.emu.engines.loads import Loads, may_invalidate
-from drivers.nv.emu.machine.cached import PAGE, Cached, Changed, Fill, Stale, cut
-from drivers.nv.emu.machine.races import forget_cells
 from drivers.nv.emu.machine.reports import Kind, launch_error
 from drivers.nv.layouts.qmd_values import MembarType
 
@@ -20,14 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.emu.memory import Mapping
+    from drivers.emu.vaspace import VaSpace
     from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.descriptor import Descriptor
     from drivers.nv.emu.engines.images import Loaded
-    from drivers.nv.emu.machine.races import Work
-    from drivers.nv.emu.rm.vaspace import VaSpace
 
 _L1_PAGES = 4096
-_REMEMBERED = 64
 _METHODS = "INVALIDATE_SHADER_CACHES or its NO_WFI kind with {}"
 _CODE = f"INVALIDATE_INSTRUCTION_CACHE of the descriptor, or {_METHODS.format('INSTRUCTION')}"
 _LOADS = f"INVALIDATE_SHADER_DATA_CACHE of the descriptor, or {_METHODS.format('DATA')}"
@@ -43,48 +39,20 @@ ACTION_ALONE: Final = (
 """Why a launch that only its action saves is not to be relied on."""
 
 
-class _Done(NamedTuple):
-    number: int
-    work: Work
-
-
 class Caches:
     """What the caches of one machine may hold, and who wrote memory lately."""
 
     def __init__(self) -> None:
-        self.constants = Cached()
-        self.code = Cached()
-        self.loads = Cached(_L1_PAGES)
-        self._done: deque[_Done] = deque(maxlen=_REMEMBERED)
-        self._number = 0
-
-    def count(self) -> int:
-        """Return the number of a reading or writing, above those of all before it."""
-        self._number += 1
-        return self._number
+        self.constants = IncoherentCache()
+        self.code = IncoherentCache()
+        self.loads = IncoherentCache(_L1_PAGES)
+        self.log = WriteLog()
 
     def invalidate(self, *, instructions: bool, constants: bool, data: bool) -> None:
         """Forget what the caches hold."""
         for cache, asked in ((self.code, instructions), (self.constants, constants), (self.loads, data)):
             if asked:
                 cache.clear()
-
-    def wrote(self, work: Work) -> None:
-        """Take note of engine work that is done."""
-        self._done.append(_Done(self.count(), work))
-        forget_cells([one.work for one in self._done])
-
-    def writer(self, run: ChannelRun, stale: Stale) -> str:
-        """Return who wrote an address since it was read."""
-        mapping = run.space.map.find(stale.va)
-        if mapping is not None:
-            running = [] if run.acting is None else [run.acting.work]
-            since = [one.work for one in self._done if one.number > stale.fill.number]
-            for work in (*running, *reversed(since)):
-                name = work.wrote(mapping, stale.va)
-                if name:
-                    return name
-        return "no engine work that is remembered (so the host, as a rule)"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,7 +118,7 @@ class GridCaches:
         return None if found is None or found is not owner else self._space.map.read(va, PAGE)
 
     def _fill(self) -> None:
-        fill, number = Fill(self.caches.count(), f"kernel {self._name}"), self._space.number
+        fill, number = Fill(self.caches.log.count(), f"kernel {self._name}"), self._space.number
         for va, code in self._code():
             self.caches.code.fill(number, va, code, fill)
         for bank in self.one.banks.values():
@@ -166,7 +134,7 @@ class GridCaches:
         return self._space.read(va, size, f"a cache for kernel {self._name}")
 
     def _fill_l1(self, loads: Loads) -> None:
-        fill = Fill(self.caches.count(), f"kernel {self._name}")
+        fill = Fill(self.caches.log.count(), f"kernel {self._name}")
         for mapping, va, mask in loads.pieces():
             if self._space.map.find(va, len(mask)) is mapping:
                 data = self._space.map.read(va, len(mask))
@@ -208,10 +176,14 @@ class GridCaches:
         who = f"kernel {self._name}" if work is None else work.reads(mapping, stale.va)
         return f"what {who} loads through the L1 at {stale.va:#x}, in {mapping},"
 
+    def _writer(self, stale: Stale) -> str:
+        running = None if self.run.acting is None else self.run.acting.work
+        return self.caches.log.writer(self._space.map.find(stale.va), stale, running)
+
     def _tell(self, what: str, stale: Stale, wanted: str) -> None:
         but = f" {ACTION_ALONE}" if self.fresh else ""
         text = (
             f"{what} may be as old as when {stale.fill.reader} read it: written since by "
-            f"{self.caches.writer(self.run, stale)}, and the cache was not invalidated{but}; wanted {wanted}"
+            f"{self._writer(stale)}, and the cache was not invalidated{but}; wanted {wanted}"
         )
         raise launch_error(text, Kind.COHERENCE)

@@ -11,6 +11,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from drivers.emu.backing import Backing, CpuMapping
 from drivers.kernel import (
     MAP_ANONYMOUS,
     MAP_FIXED,
@@ -24,7 +25,6 @@ from drivers.kernel import (
 from drivers.nv.emu.engines.usermode import Doorbell
 from drivers.nv.emu.machine.reports import Refused
 from drivers.nv.emu.rm import ioctls, mapping, uvm
-from drivers.nv.emu.rm.backing import Backing, CpuMapping
 from drivers.nv.emu.rm.files import Node, OpenFile
 from drivers.nv.emu.rm.objects import Memory, Usermode
 from drivers.nv.emu.rm.uvm_space import Uvm

@@ -12,15 +12,18 @@ import time
 from collections import Counter, deque
 from typing import TYPE_CHECKING
 
+from drivers.emu.races import Races
+from drivers.emu.scheduler import Scheduler
+from drivers.emu.turnlock import TurnLock
+from drivers.emu.user_memory import UserMemory
+from drivers.emu.waits import SemaphoreHistory, find_deadlock
 from drivers.kernel import LinuxKernel
 from drivers.nv.emu.engines.grid import Grids
 from drivers.nv.emu.engines.images import Images
 from drivers.nv.emu.machine.caches import Caches
-from drivers.nv.emu.machine.races import Races
-from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report
-from drivers.nv.emu.machine.scheduler import Scheduler
-from drivers.nv.emu.machine.standstill import Words, standing
-from drivers.nv.emu.machine.turnlock import TurnLock
+from drivers.nv.emu.machine.promises import promised
+from drivers.nv.emu.machine.reports import ChannelError, Kind, Refused, Report, defect
+from drivers.nv.emu.machine.standstill import passed, standing
 from drivers.nv.emu.rm.objects import (
     Channel,
     Client,
@@ -32,21 +35,21 @@ from drivers.nv.emu.rm.objects import (
     VaSpaceObject,
     VirtualMemory,
 )
-from drivers.nv.emu.rm.user import UserMemory
 from drivers.nv.layouts.branches import STRUCTS
 from drivers.nv.layouts.controls import EVENT_RC_ERROR
 from drivers.nv.layouts.fault import NOTIFIER_ERROR, NOTIFIER_POSTED, NvNotification, NvTimeStamp, RcCode
 from drivers.nv.layouts.gpfifo import WorkSubmitToken
 from drivers.nv.layouts.rm_classes import EngineType, copy_engine
 from drivers.nv.layouts.status import NvStatus
+from hcq.errors import HcqError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
+    from drivers.emu.backing import Backing, CpuMapping
     from drivers.emu.simt.engine import Settings
     from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.machine.profiles import Profile
-    from drivers.nv.emu.rm.backing import Backing, CpuMapping
 
 _FIRST_CLIENT = 0xC1D0_0001
 _FIRST_HANDLE = 0xCAF0_0000
@@ -110,8 +113,9 @@ class Machine:
         """What MAP_MEMORY handed out -> the object mapped, and the one it was mapped through."""
         self.leaves_get = random.Random(seed)  # noqa: S311 - a choice, not a secret
         """Decides whose user areas tell GPGet; its own, so that no order hangs on it."""
-        self.words = Words()
-        self.scheduler = Scheduler(self)
+        self.history = SemaphoreHistory()
+        order = random.Random(self.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
+        self.scheduler: Scheduler[ChannelRun] = Scheduler(self, order, thread_name="hcq nv-emu")
         self._next = 0
         self.engines = (int(EngineType.GR0), *(copy_engine(i) for i in range(profile.copy_engines)))
         self.graphics_engines = tuple(copy_engine(i) for i in range(profile.graphics_copy_engines))
@@ -184,7 +188,7 @@ class Machine:
             case EngineObject(parent=Channel() as channel):
                 channel.run.unbind(one.cls)
             case Memory():
-                self.words.forget(one.backing.host, one.backing.host + one.backing.size)
+                self.history.forget(one.backing.host, one.backing.host + one.backing.size)
                 one.backing.drop()
             case VirtualMemory():
                 for va in tuple(one.mapped):
@@ -229,6 +233,43 @@ class Machine:
         """Whether somebody wants to know which engine work touched what."""
         return self.races is not None or self.caches is not None
 
+    def rung(self, channel: Channel) -> None:
+        """Take the new entries of a channel whose doorbell rang; its error if it is not scheduled."""
+        channel.run.ring_bell()
+        if not channel.scheduled:
+            text = "the doorbell rang for a channel that is not scheduled"
+            self.stop(channel.run, ChannelError(RcCode.PBDMA_ERROR, Kind.HOST, text))
+        self.scheduler.rung()
+
+    # ---- what the scheduler needs (`drivers.emu.scheduler.Machine`)
+
+    def pending(self) -> Sequence[ChannelRun]:
+        """Return the channels that have work left."""
+        return [channel.run for channel in self.channels if channel.run.busy]
+
+    def runnable(self) -> list[ChannelRun]:
+        """Return those of them that are scheduled and enabled."""
+        return [channel.run for channel in self.channels if channel.run.busy and channel.runs]
+
+    def failed(self, queue: ChannelRun, error: Exception) -> None:
+        """Stop a channel whose step raised."""
+        if isinstance(error, ChannelError):
+            self.stop(queue, error)
+        elif isinstance(error, HcqError):
+            text = f"{type(error).__name__}: {error}"
+            self.stop(queue, ChannelError(RcCode.PBDMA_ERROR, Kind.UNSUPPORTED, text))
+        else:
+            self.stop(queue, defect(error))
+
+    def hopeless(self, stuck: Sequence[ChannelRun]) -> Mapping[ChannelRun, str]:
+        """Return which channels wait in a cycle or for a value that has passed, and why."""
+        cycle = find_deadlock(stuck, promised)
+        return cycle or {run: text for run in stuck if (text := passed(run, self.history))}
+
+    def hung(self, queue: ChannelRun, why: str) -> None:
+        """Stop a channel whose wait never ends."""
+        self.stop(queue, ChannelError(RcCode.CONTEXT_SWITCH_TIMEOUT, Kind.DEADLOCK, why))
+
     # ---- what goes wrong
 
     def stop(self, run: ChannelRun, error: ChannelError) -> None:
@@ -240,8 +281,9 @@ class Machine:
                 Report(
                     kind=error.kind,
                     message=error.message,
-                    channel=run.name,
-                    rc=error.rc,
+                    queue=run.name,
+                    code=error.rc,
+                    code_name="Xid",
                     va=error.va,
                     at=run.at,
                 )

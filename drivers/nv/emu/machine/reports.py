@@ -1,72 +1,37 @@
-"""What goes wrong on the emulated GPU: refusals of ioctls, errors of channels, and the record that is kept.
+"""Errors of the emulated NVIDIA GPU: refusals of ioctls, and what stops channels.
 
 A `Refused` becomes the status word of the ioctl in progress. A `ChannelError` stops the channel as on
-hardware: it is posted in the error notifier, and its siblings in the channel group are stopped too. Both
-leave a `Report`.
+hardware: it is posted in the error notifier, and its siblings in the channel group are stopped too. It leaves
+a `Report`.
 """
 
 from __future__ import annotations
 
-import enum
 import traceback
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 
+from drivers.emu.machine_report import Kind, QueueError, Report
+from drivers.emu.vaspace import Access, Miss
 from drivers.nv.layouts.fault import MmuAccess, MmuFaultType, RcCode
 
 if TYPE_CHECKING:
     from drivers.nv.layouts.status import NvStatus
 
 
-class Kind(enum.Enum):
-    """What sort of thing was found."""
+__all__ = ["ChannelError", "Kind", "Refused", "Report"]
 
-    MMU_FAULT = "mmu fault"
-    HOST = "host"
-    """A bad ring entry, header, host method or subchannel."""
-    METHOD = "method"
-    """A bad method or data of an engine class."""
-    LAUNCH = "launch"
-    """A launch descriptor, constant bank or image that does not fit its kernel."""
-    KERNEL = "kernel"
-    """A kernel did something wrong."""
-    RACE = "race"
-    """Work of two queues, or unbarriered work of one, met in memory."""
-    LIFETIME = "lifetime"
-    """Memory or an object was changed or freed while in use."""
-    COHERENCE = "coherence"
-    """A cache invalidate, flush or fence is missing."""
-    DEADLOCK = "deadlock"
-    UNSUPPORTED = "unsupported"
-    """The emulator does not know it; hardware may."""
-    DEFECT = "defect of the emulator"
-    """The emulator failed at what it should know; nothing is said about the driver."""
-    ADVICE = "advice"
-    """Works, but facts advise otherwise; stops nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """One thing the emulated GPU objected to."""
-
-    kind: Kind
-    message: str
-    channel: str = ""
-    rc: int = 0
-    """The code posted in the error notifier; 0 when no channel was stopped."""
-    va: int | None = None
-    at: str = ""
-    """The ring entry and method that were being run."""
-
-    @property
-    def fatal(self) -> bool:
-        """Whether a driver must see it as a fault."""
-        return self.kind is not Kind.ADVICE
-
-    def __str__(self) -> str:
-        where = f" on {self.channel}" if self.channel else ""
-        code = f" (Xid {self.rc})" if self.rc else ""
-        return f"{self.kind.value}{where}{code}: {self.message}" + (f"; at {self.at}" if self.at else "")
+_ACCESSES: Final = MappingProxyType(
+    {
+        Access.READ: MmuAccess.READ,
+        Access.WRITE: MmuAccess.WRITE,
+        Access.ATOMIC: MmuAccess.ATOMIC_STRONG,
+        Access.PREFETCH: MmuAccess.PREFETCH,
+    }
+)
+_MISSES: Final = MappingProxyType(
+    {Miss.UNMAPPED: MmuFaultType.PTE, Miss.BEYOND: MmuFaultType.VA_LIMIT, Miss.READ_ONLY: MmuFaultType.RO}
+)
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a failure of the emulator
@@ -78,7 +43,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a failure of the emulat
         self.reason = reason
 
 
-class ChannelError(Exception):
+class ChannelError(QueueError):
     """A channel is stopped by robust-channel error `rc`."""
 
     def __init__(
@@ -94,11 +59,8 @@ class ChannelError(Exception):
         pc: int = 0,
         sm: int | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(kind, message, va=va)
         self.rc = int(rc)
-        self.kind = kind
-        self.message = message
-        self.va = va
         self.fault = fault
         self.access = access
         self.esr = esr
@@ -127,5 +89,10 @@ def launch_error(message: str, kind: Kind = Kind.LAUNCH) -> ChannelError:
 def mmu_fault(
     va: int, access: MmuAccess, message: str, fault: MmuFaultType = MmuFaultType.PTE
 ) -> ChannelError:
-    """Return the error of an access to a page that is not there."""
+    """Return the error of an access that the MMU refuses."""
     return ChannelError(RcCode.MMU_FAULT, Kind.MMU_FAULT, message, va=va, fault=fault, access=access)
+
+
+def page_fault(va: int, access: Access, message: str, miss: Miss) -> ChannelError:
+    """Return the error of an access that an address space refuses (`drivers.emu.vaspace.PageFault`)."""
+    return mmu_fault(va, _ACCESSES[access], message, _MISSES[miss])

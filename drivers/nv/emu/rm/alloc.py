@@ -10,9 +10,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from drivers.emu.vaspace import VaSpace
 from drivers.kernel import fail
 from drivers.nv.emu.machine.profiles import SANDBOX_REFUSES_CLASSES
-from drivers.nv.emu.machine.reports import Refused
+from drivers.nv.emu.machine.reports import Refused, page_fault
 from drivers.nv.emu.rm.alloc_channel import make_channel, make_ctxshare, make_engine, make_group
 from drivers.nv.emu.rm.alloc_memory import make_memory
 from drivers.nv.emu.rm.dma import make_virtual
@@ -31,7 +32,6 @@ from drivers.nv.emu.rm.objects import (
     find,
     insert,
 )
-from drivers.nv.emu.rm.vaspace import VaSpace
 from drivers.nv.layouts.families import USERMODE_WITH_PARAMS
 from drivers.nv.layouts.rm_classes import (
     ALLOC_STRUCTS,
@@ -130,7 +130,7 @@ def _vaspace(
     return VaSpaceObject(
         handle=handle,
         cls=cls,
-        space=VaSpace(machine.profile.va_bits),
+        space=VaSpace(machine.profile.va_bits, page_fault),
         externally_owned=bool(params.flags & VaspaceFlags.IS_EXTERNALLY_OWNED),
     )
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from drivers.emu.backing import PAGE, Backing, page_up
+from drivers.emu.user_memory import first_unwritable
 from drivers.kernel import fail
 from drivers.nv.emu.machine.reports import Refused
-from drivers.nv.emu.rm.backing import PAGE, Backing, page_up
 from drivers.nv.emu.rm.objects import Client, Memory, RmObject
-from drivers.nv.emu.rm.user import first_unwritable
 from drivers.nv.layouts.rm_classes import (
     NV_MEMORY_ALLOCATION_PARAMS,
     PITCH_KIND,

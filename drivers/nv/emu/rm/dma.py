@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from drivers.nv.emu.machine.reports import Refused
-from drivers.nv.emu.rm.backing import PAGE, page_up
+from drivers.emu.backing import PAGE, page_up
+from drivers.emu.vaspace import VaSpace
+from drivers.nv.emu.machine.reports import Refused, page_fault
 from drivers.nv.emu.rm.objects import (
     Client,
     Device,
@@ -19,7 +20,6 @@ from drivers.nv.emu.rm.objects import (
     VirtualMemory,
     find,
 )
-from drivers.nv.emu.rm.vaspace import VaSpace
 from drivers.nv.layouts.rm_classes import NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS, RmClass
 from drivers.nv.layouts.status import NvStatus
 
@@ -57,7 +57,7 @@ def make_virtual(  # noqa: PLR0917 - the signature of all makers
         space, needs, external = owner.space, (owner,), owner.externally_owned
     else:
         if parent.space is None:
-            parent.space = VaSpace(bits)
+            parent.space = VaSpace(bits, page_fault)
         space, external = parent.space, False
     return VirtualMemory(
         handle=handle,

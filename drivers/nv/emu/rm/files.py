@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.rm.backing import Backing
+    from drivers.emu.backing import Backing
     from drivers.nv.emu.rm.objects import Memory, Usermode
     from drivers.nv.emu.rm.uvm_space import Uvm
 

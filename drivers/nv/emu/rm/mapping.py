@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 from typing import TYPE_CHECKING
 
+from drivers.emu.backing import PAGE, page_up
 from drivers.kernel import fail
 from drivers.nv.emu.machine.reports import Refused
-from drivers.nv.emu.rm.backing import PAGE, page_up
 from drivers.nv.emu.rm.files import MapContext, Node
 from drivers.nv.emu.rm.objects import Device, Memory, RmObject, Subdevice, Usermode, find
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES

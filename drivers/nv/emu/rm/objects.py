@@ -14,9 +14,9 @@ from drivers.nv.layouts.status import NvStatus
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from drivers.emu.backing import Backing
+    from drivers.emu.vaspace import VaSpace
     from drivers.nv.emu.engines.channel import ChannelRun
-    from drivers.nv.emu.rm.backing import Backing
-    from drivers.nv.emu.rm.vaspace import VaSpace
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from drivers.emu.backing import PAGE, Backing
 from drivers.nv.emu.machine.reports import Refused
-from drivers.nv.emu.rm.backing import PAGE, Backing
 from drivers.nv.emu.rm.objects import Memory, find
 from drivers.nv.emu.rm.uvm_space import check_gpu, check_pages
 from drivers.nv.layouts.status import NvStatus

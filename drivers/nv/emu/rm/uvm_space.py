@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from drivers.emu.backing import PAGE
 from drivers.nv.emu.machine.reports import Refused
-from drivers.nv.emu.rm.backing import PAGE
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmInitFlags
 
 if TYPE_CHECKING:
+    from drivers.emu.backing import Backing
     from drivers.nv.emu.machine.machine import Machine
-    from drivers.nv.emu.rm.backing import Backing
     from drivers.nv.emu.rm.files import OpenFile
     from drivers.nv.emu.rm.objects import Channel, VaSpaceObject
     from drivers.nv.layouts.uvm import NvProcessorUuid

@@ -1,11 +1,12 @@
-"""Races between queues: two pieces of engine work touch the same memory, one writes, nothing orders them.
+"""Races between queues: two pieces of engine work access the same memory, one writes, nothing orders them.
 
-Work of different channels, and unbarriered work of one, is ordered by semaphores (`releases`), by waits for
-idle, and by a doorbell that rang after a release which its ringer may have seen. A kernel is judged by the
-shadows that the SIMT engine keeps for each dword, a copy by its ranges. Atomics and strong accesses do not
-race with each other.
+Work of different queues, and unbarriered work of one, is ordered by semaphores (`releases`), by waits for
+idle, and by a doorbell that rang after a release which its ringer may have seen. The order is happens-before,
+kept as vector clocks. A kernel's accesses are those of the shadows that the SIMT engine keeps for each dword,
+a copy's are its ranges. Atomics and strong accesses do not race with each other.
 
-Judged only where the machine's sanitizers ask for it.
+Needs of its vendor one `Work` for each piece of engine work: its clock when it began (`Known`), and what it
+touched. Judged only where the machine's sanitizers ask for it.
 """
 
 from __future__ import annotations
@@ -13,23 +14,22 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from mmap import PAGESIZE
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from drivers.emu.memory import RACE_BYTES_PER_DWORD
+from drivers.emu.releases import RELEASES
 from drivers.emu.sanitizers.group_order import STRONG_PARTY
 from drivers.emu.sanitizers.shadow_global import RACE_CELL, race_place
-from drivers.nv.emu.machine.releases import RELEASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
 
     from drivers.emu.memory import AddressSpace, Mapping
-    from drivers.nv.emu.engines.loads import Loads
-    from drivers.nv.emu.machine.releases import Known, Stream
+    from drivers.emu.releases import Known, Stream
 
 _REMEMBERED = 64
 _MOST_CELLS = 1024
-"""Chunks of cells kept of works that are done; older ones no longer tell their instruction."""
+"""Chunks of cells kept of finished work; reports of older work name no instruction."""
 _NONZERO = bytes([0] + [1] * 255)
 _TOP = bytes(value >> 7 for value in range(256))
 _RESIDENT = bytes(value & 1 for value in range(256))
@@ -51,9 +51,17 @@ class Touched(NamedTuple):
     polled: bytes = _NONE
 
 
+class Observer(Protocol):
+    """What else takes the shadows of a kernel's accesses, as a model of caches does."""
+
+    def add(self, mapping: Mapping, chunk: int, seen: Touched, raw: bytes) -> None:
+        """Take a chunk of an allocation: what was touched, and the raw cells."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Work:
-    """A piece of engine work: what came before it and what it touched."""
+    """A piece of engine work: its vector clock when it began, and the dwords that it touched."""
 
     stream: Stream
     number: int
@@ -64,14 +72,14 @@ class Work:
     cells: dict[tuple[int, int], bytes] = field(default_factory=dict)
     """The same of what the engine's shadows hold, for a kernel."""
     locate: Callable[[int, int, int], str] | None = None
-    """Says in words where a kernel did something: of instruction, workgroup and thread."""
+    """Return in words where a kernel did something, given instruction, workgroup and thread."""
 
     def after(self, other: Work) -> bool:
-        """Say whether the other was surely done before."""
+        """Return whether the other happens before this."""
         return other.number <= self.known.get(other.stream, 0)
 
     def done(self) -> Known:
-        """Return what is known once it is done."""
+        """Return the vector clock once it is done."""
         return self.known | {self.stream: self.number}
 
     def touch(self, mapping: Mapping, va: int, size: int, *, write: bool) -> None:
@@ -118,7 +126,7 @@ class Work:
 
 
 class Races:
-    """What the last pieces of work of one machine touched."""
+    """The race detector of one machine: compares finished work with the last pieces of work before it."""
 
     def __init__(self) -> None:
         self._done: deque[Work] = deque(maxlen=_REMEMBERED)
@@ -135,20 +143,20 @@ class Races:
         forget_cells(self._done)
         return ""
 
-    def gone(self, channel: int) -> None:
-        """Forget the work of a channel that is no more."""
-        self._done = deque((one for one in self._done if one.stream[0] != channel), _REMEMBERED)
-        self._gone.add(channel)
-        self.releases.gone(channel)
+    def gone(self, queue: int) -> None:
+        """Forget the work of a freed queue."""
+        self._done = deque((one for one in self._done if one.stream[0] != queue), _REMEMBERED)
+        self._gone.add(queue)
+        self.releases.gone(queue)
 
     def close(self) -> None:
-        """Forget what channels released that are no more."""
+        """Forget the releases of freed queues."""
         self.releases.forget(self._gone)
         self._gone.clear()
 
 
 def forget_cells(works: Collection[Work]) -> None:
-    """Keep no more than a number of cells of works that are done, those of the last ones."""
+    """Drop the cells of the oldest work above a total number."""
     kept = sum(len(one.cells) for one in works)
     for old in works:
         if kept <= _MOST_CELLS:
@@ -157,8 +165,8 @@ def forget_cells(works: Collection[Work]) -> None:
         old.cells.clear()
 
 
-def note_kernel(work: Work, memory: AddressSpace, loads: Loads | None = None) -> None:
-    """Note what the launch at hand has touched so far, as the engine's shadows tell; `loads` takes it too."""
+def note_kernel(work: Work, memory: AddressSpace, observer: Observer | None = None) -> None:
+    """Note what the launch at hand has touched so far, from the engine's shadows; `observer` takes it too."""
     for mapping in memory.mappings():
         pages = memory.touched_pages(mapping).translate(_RESIDENT)
         page = pages.find(1)
@@ -169,13 +177,13 @@ def note_kernel(work: Work, memory: AddressSpace, loads: Loads | None = None) ->
             if any(part != _NONE for part in seen):
                 work.add(mapping, chunk, seen)
                 work.cells[id(mapping), chunk] = raw
-                if loads is not None:
-                    loads.add(mapping, chunk, seen, raw)
+                if observer is not None:
+                    observer.add(mapping, chunk, seen, raw)
             page = pages.find(1, (chunk + 1) * _SHADOW // PAGESIZE)
 
 
 def _seen(raw: bytes) -> Touched:
-    """Return what a chunk's cells tell."""
+    """Return the dwords touched according to a chunk's cells."""
     read, stored, atomic = (_some(raw, RACE_CELL[name]) for name in ("read_at", "stored_at", "atomic_at"))
     strongly = raw[RACE_CELL["reader"] + 3 :: CELL_BYTES].translate(_TOP)
     return Touched(_minus(read, strongly), stored, atomic, _and(read, strongly))

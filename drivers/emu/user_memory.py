@@ -1,6 +1,6 @@
 """Memory of the calling process, as a kernel sees it: a bad address is EFAULT, never a crash.
 
-The bytes take a detour through a file in memory, whose read and write calls check addresses.
+The bytes go through a file in memory, whose read and write calls check addresses. Needs nothing of a vendor.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def first_unwritable(address: int, size: int) -> int | None:
 
 
 class UserMemory:
-    """Copies from and to addresses that a caller handed over."""
+    """Copies from and to addresses that an ioctl's caller gave, as copy_from_user and copy_to_user do."""
 
     def __init__(self) -> None:
         self._fd = -1
@@ -64,7 +64,7 @@ class UserMemory:
             fail("ioctl", errno.EFAULT, f"{len(data)} bytes at {address:#x} cannot be written")
 
     def close(self) -> None:
-        """Give the file back; another is made when needed."""
+        """Close the file; another is made when needed."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = -1

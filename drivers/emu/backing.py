@@ -1,6 +1,7 @@
 """The pages behind an emulated memory object: a file in memory that the emulator and the driver both map.
 
-Not here: where the GPU sees them (`vaspace`), which object owns them (`objects`).
+Needs nothing of a vendor. Not here: where the GPU sees them (`vaspace`), which of the kernel driver's objects
+owns them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
 
-    from drivers.nv.emu.rm.vaspace import VaSpace
+    from drivers.emu.vaspace import VaSpace
 
 PAGE = 4096
 
@@ -29,7 +30,7 @@ def page_up(size: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class Backing:
-    """Pages with one owner and any number of users; released when the last lets go."""
+    """Pages with a count of users, freed when the last drops them. The caller holds the machine's lock."""
 
     size: int
     host: int
@@ -42,7 +43,7 @@ class Backing:
     users: int = 1
     on_release: Callable[[], None] | None = field(default=None, repr=False)
     initialised: memoryview | None = field(default=None, repr=False)
-    """What is known of its bytes, where reads of those that nobody wrote are told."""
+    """A byte for each of its bytes, not 0 once written; None where uninitialised reads are not judged."""
     _linux: LinuxKernel | None = field(default=None, repr=False)
 
     @classmethod
@@ -64,7 +65,7 @@ class Backing:
         return cls(size, address, label)
 
     def track(self) -> None:
-        """Tell from now on which bytes were written; none was."""
+        """Record from now on which bytes were written; none was."""
         self.initialised = memoryview(fresh_shadow(self.size))
 
     def show(self) -> None:
@@ -83,7 +84,7 @@ class Backing:
         return self
 
     def drop(self) -> None:
-        """Let go; the last user gives the pages back."""
+        """Remove a user; the last one frees the pages."""
         self.users -= 1
         if self.users:
             return
@@ -95,7 +96,7 @@ class Backing:
 
 
 class HeldPages:
-    """The pages of an address space, kept while a kernel that nobody waits for may touch them."""
+    """The pages of an address space, kept while a kernel that runs on its own may touch them."""
 
     def __init__(self, lock: AbstractContextManager[object]) -> None:
         """`lock` guards the counts of users."""
@@ -109,7 +110,7 @@ class HeldPages:
                 self._held[id(backing)] = backing.take()
 
     def drop(self) -> None:
-        """Let go."""
+        """Release them."""
         with self._lock:
             while self._held:
                 self._held.popitem()[1].drop()

@@ -1,17 +1,24 @@
-"""What one cache may hold: a second view of memory, as it was when somebody read it.
+"""A model of incoherent caches: a second view of memory, as it was when read, and which work wrote since.
 
-Not here: who fills and invalidates which (`caches`).
+Needs of its vendor who fills, reads and invalidates which cache, and when: those rules are the vendor's.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
+
+from drivers.emu.races import forget_cells
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from drivers.emu.memory import Mapping
+    from drivers.emu.races import Work
+
 PAGE = 4096
+_REMEMBERED = 64
 
 
 class Fill(NamedTuple):
@@ -70,8 +77,8 @@ class _Page:
         return Changed(page, other & held & _mask(low, low + len(now)), self.fills)
 
 
-class Cached:
-    """What one cache may hold, by address space and address."""
+class IncoherentCache:
+    """What one cache may hold, by address space and address, until it is invalidated or evicted."""
 
     def __init__(self, pages: int | None = None) -> None:
         """`pages` is how many pages of 4 KiB are remembered; None is all."""
@@ -92,7 +99,7 @@ class Cached:
     def fill(
         self, space: int, va: int, data: bytes, fill: Fill, *, mask: bytes | None = None, owner: object = None
     ) -> None:
-        """Take what somebody read at `va`; `mask` has 0xff for each byte of it that was, without it all were.
+        """Take what was read at `va`; `mask` has 0xff for each byte of it that was, without it all were.
 
         What is held of another `owner` is forgotten.
         """
@@ -142,6 +149,39 @@ class Cached:
             if changed.bits:
                 out[page] = changed
         return out
+
+
+class _Done(NamedTuple):
+    number: int
+    work: Work
+
+
+class WriteLog:
+    """Finished engine work of one machine, numbered together with the readings that filled its caches."""
+
+    def __init__(self) -> None:
+        self._done: deque[_Done] = deque(maxlen=_REMEMBERED)
+        self._number = 0
+
+    def count(self) -> int:
+        """Return the number of a reading or writing, above those of all before it."""
+        self._number += 1
+        return self._number
+
+    def wrote(self, work: Work) -> None:
+        """Take note of engine work that is done."""
+        self._done.append(_Done(self.count(), work))
+        forget_cells([one.work for one in self._done])
+
+    def writer(self, mapping: Mapping | None, stale: Stale, running: Work | None) -> str:
+        """Return what wrote an address since it was read: `running` work, or the last that is remembered."""
+        if mapping is not None:
+            since = [one.work for one in self._done if one.number > stale.fill.number]
+            for work in (*([] if running is None else [running]), *reversed(since)):
+                name = work.wrote(mapping, stale.va)
+                if name:
+                    return name
+        return "no engine work that is remembered (so the host, as a rule)"
 
 
 def cut(va: int, size: int) -> Iterator[tuple[int, int, int]]:

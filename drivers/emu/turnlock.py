@@ -1,4 +1,7 @@
-"""The lock of a machine: whoever waits for it gets it before its last holder does again."""
+"""A fair reentrant lock for the state of an emulated machine.
+
+Needs nothing of a vendor.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,11 @@ import threading
 
 
 class TurnLock:
-    """A reentrant lock for a thread that takes it over and over, and others that want it now and then."""
+    """A reentrant lock: a thread that waits gets it before its last holder does again.
+
+    The scheduler's thread takes it over and over; calls of the driver, on other threads, take it between two
+    steps.
+    """
 
     def __init__(self) -> None:
         self._next = threading.Lock()

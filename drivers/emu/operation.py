@@ -1,44 +1,25 @@
-"""Engine work in flight, what a channel needs of an engine, and what a step of a channel comes to."""
+"""Engine work in flight, and what a step of a queue comes to."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from drivers.emu.races import Work
     from drivers.emu.simt.slices import SlicedLaunch
-    from drivers.nv.emu.engines.pushbuffer import MethodCall
-    from drivers.nv.emu.machine.races import Work
-    from drivers.nv.emu.machine.reports import ChannelError
-
-
-class Engine(Protocol):
-    """What is bound to a subchannel."""
-
-    @property
-    def cls(self) -> int:
-        """Its class."""
-        ...
-
-    def method(self, call: MethodCall) -> None:
-        """Run one method of the class."""
-        ...
-
-    def left_over(self) -> ChannelError | None:
-        """Return the error of settings made for a launch that never came."""
-        ...
 
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """Engine work in flight."""
+    """Engine work in flight. Its vendor supplies `run`, the engine's name and the texts."""
 
     run: Callable[[], Iterator[SlicedLaunch] | None]
-    """Does it; a grid is done in steps, each ended by what it yields."""
+    """Does the work; a grid is done in steps, each ended by what it yields."""
     engine: str
     ordered: bool
     """It waits for everything of its engine that was put in flight before it."""
@@ -53,7 +34,7 @@ class Operation:
 
     @property
     def away(self) -> bool:
-        """Whether it runs without the channel, which cannot do anything for it now."""
+        """Whether it runs without the queue, which cannot do anything for it now."""
         return self.slice is not None and self.slice.away
 
     def advance(self) -> bool:
@@ -64,13 +45,13 @@ class Operation:
         return self.slice is None
 
     def abandon(self) -> None:
-        """Stop in the middle and let go of what it holds."""
+        """Stop in the middle and release what it holds."""
         if isinstance(self.steps, Generator):
             self.steps.close()
 
 
 class Outcome(enum.Enum):
-    """What a step of a channel came to."""
+    """What a step of a queue came to."""
 
     PROGRESS = enum.auto()
     SLICE = enum.auto()

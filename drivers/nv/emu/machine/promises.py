@@ -1,10 +1,4 @@
-"""Deadlocks.
-
-Channels that wait for semaphores which only they themselves would release, further on in their streams.
-
-The host may write a semaphore too, so a wait is hopeless only where its release is already promised by a
-channel that waits.
-"""
+"""The releases ahead in a channel's stream, decoded from what it has not executed (`drivers.emu.waits`)."""
 
 from __future__ import annotations
 
@@ -26,53 +20,8 @@ if TYPE_CHECKING:
     from drivers.nv.emu.engines.pushbuffer import MethodCall
 
 
-def find_deadlock(blocked: list[ChannelRun]) -> dict[ChannelRun, str] | None:
-    """Return the channels that wait in a circle, each with the graph in words; None wh.
-
-    En the host may still help.
-    """
-    edges: dict[int, list[tuple[ChannelRun, Release]]] = {}
-    promises = {id(run): list(_promised(run)) for run in blocked}
-    for run in blocked:
-        wait = run.waiting
-        if wait is None:
-            continue
-        edges[id(run)] = [
-            (other, one)
-            for other in blocked
-            for one in promises[id(other)]
-            if one.va == wait.va and wait.satisfied(one.payload & ((1 << wait.bits) - 1))
-        ]
-    for run in blocked:
-        circle = _circle(run, edges)
-        if circle:
-            words = "; ".join(_say(one, edges) for one in circle)
-            return dict.fromkeys(circle, f"channels wait for each other: {words}")
-    return None
-
-
-def _circle(start: ChannelRun, edges: dict[int, list[tuple[ChannelRun, Release]]]) -> list[ChannelRun]:
-    """Return a path of waits from a channel back to itself."""
-    path: list[ChannelRun] = []
-    run = start
-    while all(run is not one for one in path):
-        path.append(run)
-        following = edges.get(id(run), [])
-        if not following:
-            return []
-        run = following[0][0]
-    first = next(i for i, one in enumerate(path) if one is run)
-    return path[first:]
-
-
-def _say(run: ChannelRun, edges: dict[int, list[tuple[ChannelRun, Release]]]) -> str:
-    other, one = edges[id(run)][0]
-    who = "itself" if other is run else other.name
-    return f"{run.name} does {run.waiting} ({run.at}), which {who} would release with {one.payload:#x} later"
-
-
-def _promised(run: ChannelRun) -> Iterator[Release]:
-    """Yield the releases that a channel has not reached yet."""
+def promised(run: ChannelRun) -> Iterator[Release]:
+    """Yield the releases that a channel has not reached yet, in the order of its stream."""
     host = dict(run.host.registers)
     engines: dict[int, dict[int, int]] = {}
     for call in _ahead(run):

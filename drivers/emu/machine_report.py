@@ -1,0 +1,72 @@
+"""Findings of an emulated GPU about its driver: what sort, on which queue, and the error that stops it.
+
+Not here: what a kernel did wrong (`report`), the vendor's error codes.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Kind(enum.Enum):
+    """What sort of thing was found."""
+
+    MMU_FAULT = "mmu fault"
+    HOST = "host"
+    """A bad ring entry, packet header, host command or engine number."""
+    METHOD = "method"
+    """A bad command or data of an engine."""
+    LAUNCH = "launch"
+    """A launch descriptor, constant bank or image that does not fit its kernel."""
+    KERNEL = "kernel"
+    """A kernel did something wrong."""
+    RACE = "race"
+    """Work of two queues, or unbarriered work of one, accessed the same memory without order."""
+    LIFETIME = "lifetime"
+    """Memory or an object was changed or freed while in use."""
+    COHERENCE = "coherence"
+    """A cache invalidate, flush or fence is missing."""
+    DEADLOCK = "deadlock"
+    UNSUPPORTED = "unsupported"
+    """Not emulated; hardware may support it."""
+    DEFECT = "defect of the emulator"
+    """The emulator failed; the driver may be right."""
+    ADVICE = "advice"
+    """Works, but the facts advise otherwise; stops nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One finding of the emulated GPU."""
+
+    kind: Kind
+    message: str
+    queue: str = ""
+    code: int = 0
+    """The vendor's error code that the driver reads; 0 when no queue was stopped."""
+    code_name: str = "code"
+    """What the vendor calls such codes."""
+    va: int | None = None
+    at: str = ""
+    """The ring entry and command that were being executed."""
+
+    @property
+    def fatal(self) -> bool:
+        """Whether a driver must see it as a fault."""
+        return self.kind is not Kind.ADVICE
+
+    def __str__(self) -> str:
+        where = f" on {self.queue}" if self.queue else ""
+        code = f" ({self.code_name} {self.code})" if self.code else ""
+        return f"{self.kind.value}{where}{code}: {self.message}" + (f"; at {self.at}" if self.at else "")
+
+
+class QueueError(Exception):
+    """An error that stops a queue. A vendor's own errors derive from it and add its codes."""
+
+    def __init__(self, kind: Kind, message: str, *, va: int | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.va = va

@@ -1,0 +1,26 @@
+"""What a channel needs of an engine that is bound to one of its subchannels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from drivers.nv.emu.engines.pushbuffer import MethodCall
+    from drivers.nv.emu.machine.reports import ChannelError
+
+
+class Engine(Protocol):
+    """What is bound to a subchannel."""
+
+    @property
+    def cls(self) -> int:
+        """Its class."""
+        ...
+
+    def method(self, call: MethodCall) -> None:
+        """Run one method of the class."""
+        ...
+
+    def left_over(self) -> ChannelError | None:
+        """Return the error of settings made for a launch that never came."""
+        ...
