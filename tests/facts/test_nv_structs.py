@@ -14,55 +14,54 @@ FACTS = {
     **nv_controls.STRUCTS,
 }
 LAYOUTS = branches.STRUCTS[580]
-VARIANTS = [(n, b) for n, per_branch in nv_structs.BRANCH_FIELDS.items() for b in per_branch]
 
 
 def test_every_known_branch_has_a_table():
     assert set(branches.STRUCTS) == {570, 580, 590, 595}
 
 
-@pytest.mark.parametrize("name", FACTS)
-def test_size_is_the_vendors(name: str):
-    assert FACTS[name][0] == LAYOUTS[name].SIZE
+def test_sizes_are_the_vendors():
+    assert {name: LAYOUTS[name].SIZE for name in FACTS} == {name: size for name, (size, _) in FACTS.items()}
 
 
-@pytest.mark.parametrize("name", FACTS)
-def test_fields_have_the_vendors_names_offsets_and_sizes(name: str):
-    facts, seen = expected(FACTS[name][1]), leaves(LAYOUTS[name])
-    assert {n: leaf[:2] for n, leaf in seen.items()} == {n: leaf[:2] for n, leaf in facts.items()}
+def test_fields_have_the_vendors_names_offsets_sizes_and_elements():
+    wrong = []
+    for name, (_, fields) in FACTS.items():
+        facts, seen = expected(fields), leaves(LAYOUTS[name])
+        if {n: leaf[:2] for n, leaf in seen.items()} != {n: leaf[:2] for n, leaf in facts.items()}:
+            wrong.append(name)
+        arrays = {field: leaf.elements for field, leaf in facts.items() if leaf.elements > 1}
+        wrong += [(name, field) for field, count in arrays.items() if seen[field].elements != count]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", [n for n in FACTS if any("[" in field for _, _, field in FACTS[n][1])])
-def test_arrays_have_the_vendors_number_of_elements(name: str):
-    seen = leaves(LAYOUTS[name])
-    for field, leaf in expected(FACTS[name][1]).items():
-        if leaf.elements > 1:
-            assert seen[field].elements == leaf.elements, field
+def test_every_integer_is_encoded_at_its_offset():
+    wrong = []
+    for name, (size, fields) in FACTS.items():
+        facts = expected(fields)
+        for field, value in integers(LAYOUTS[name]):
+            offset, width, _ = facts[field]
+            probe = value & 0x0807_0605_0403_0201
+            block = bytearray(size)
+            block[offset : offset + width] = probe.to_bytes(width, "little")
+            if encoded(LAYOUTS[name], field, probe) != bytes(block):
+                wrong.append((name, field))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", FACTS)
-def test_an_encoded_number_stands_where_the_vendor_reads_it(name: str):
-    size, _ = FACTS[name]
-    facts = expected(FACTS[name][1])
-    for field, value in integers(LAYOUTS[name]):
-        offset, width, _ = facts[field]
-        probe = value & 0x0807_0605_0403_0201
-        block = bytearray(size)
-        block[offset : offset + width] = probe.to_bytes(width, "little")
-        assert encoded(LAYOUTS[name], field, probe) == bytes(block), field
+def test_sizes_on_every_branch_are_the_vendors():
+    facts = {(n, b): size for n, sizes in nv_structs.BRANCH_SIZES.items() for b, size in sizes.items()}
+    assert {(n, b): branches.STRUCTS[b][n].SIZE for n, b in facts} == facts
 
 
-@pytest.mark.parametrize(
-    ("name", "branch"), [(n, b) for n, sizes in nv_structs.BRANCH_SIZES.items() for b in sizes]
-)
-def test_size_on_a_branch_is_the_vendors(name: str, branch: int):
-    assert nv_structs.BRANCH_SIZES[name][branch] == branches.STRUCTS[branch][name].SIZE
-
-
-@pytest.mark.parametrize(("name", "branch"), VARIANTS)
-def test_fields_of_a_branch_variant_are_the_vendors(name: str, branch: int):
-    facts = expected(nv_structs.BRANCH_FIELDS[name][branch])
-    assert leaves(branches.STRUCTS[branch][name]) == facts
+def test_fields_of_every_branch_variant_are_the_vendors():
+    wrong = [
+        (name, branch)
+        for name, variants in nv_structs.BRANCH_FIELDS.items()
+        for branch, fields in variants.items()
+        if leaves(branches.STRUCTS[branch][name]) != expected(fields)
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("branch", [570, 590, 595])
