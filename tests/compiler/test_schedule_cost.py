@@ -1,21 +1,17 @@
-"""What scheduling costs, as counts: nodes made and Python calls, not time. Run this file to print them with
-times."""
+"""How scheduling scales, counted in Python calls rather than time, and what it imports."""
 
 from __future__ import annotations
 
 import itertools
-import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.ir import graph as g
 from compiler.ir.ops import Ops
-from compiler.ir.serialize import kernel_key, postorder
-from compiler.ir.uop import table_size
+from compiler.ir.serialize import kernel_key
 from compiler.kernel import tiling
 from compiler.schedule.scheduler import schedule
 from compiler.targets import target_of
@@ -23,7 +19,7 @@ from tests.compiler.graphs import F32, add, conv2d, empty_table, matmul, mean, r
 from tests.compiler.host_kernel import ARCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from types import FrameType
 
     from compiler.ir.uop import UOp
@@ -42,11 +38,6 @@ _BLOCKS = (
 )
 
 
-def one_convolution() -> UOp:
-    x, w, b = g.param(0, (1, 64, 56, 56), F32), g.param(1, (64, 64, 3, 3), F32), g.param(2, (64,), F32)
-    return relu(conv2d(x, w, b, padding=1))
-
-
 def resnet18() -> UOp:
     slots = itertools.count()
 
@@ -63,15 +54,6 @@ def resnet18() -> UOp:
         x = relu(add(y, x if stride == 1 else conv2d(x, p(o, c, 1, 1), p(o), stride=stride)))
     y = matmul(mean(x, (2, 3)), p(512, 1000))
     return add(y, g.expand(g.reshape(p(1000), (1, 1000)), y.shape))
-
-
-def made(build: Callable[[], UOp]) -> int:
-    """Nodes that scheduling adds to an empty table."""
-    with empty_table():
-        output = build()
-        before = table_size()
-        schedule([output])
-        return table_size() - before
 
 
 def calls(build: Callable[[], UOp]) -> int:
@@ -97,28 +79,9 @@ def calls_of(work: Callable[[], object]) -> int:
     return next(seen)
 
 
-def test_one_convolution_makes_few_nodes() -> None:
-    assert made(one_convolution) <= 45
-
-
-def test_the_kernel_of_a_convolution_is_small() -> None:
-    (item,) = schedule([one_convolution()])
-    assert len(postorder((item.ast,))) <= 35
-
-
-def test_one_convolution_takes_few_calls() -> None:
-    assert calls(one_convolution) <= 1300
-
-
-def test_a_resnet_takes_few_calls_a_kernel() -> None:
-    items = len(schedule([resnet18()]))
-    assert items == 23
-    assert calls(resnet18) <= 1100 * items
-
-
 def test_equal_layers_of_a_resnet_share_a_key() -> None:
     keys = [kernel_key(item.ast) for item in schedule([resnet18()])]
-    assert len(set(keys)) <= 18
+    assert len(set(keys)) < len(keys)
 
 
 def test_importing_the_package_loads_nothing() -> None:
@@ -142,7 +105,7 @@ def test_scheduling_loads_neither_numpy_nor_llvm() -> None:
 
 
 def pointers(depth: int) -> UOp:
-    """A table read where it says itself, again and again, one or the other of two neighbours."""
+    """A chain of gathers: each index is a value gathered before, one of two neighbours."""
     table = g.param(0, (1000,), I32)
     place = g.param(1, (64,), I32)
     one = g.full(1, (64,), I32)
@@ -153,32 +116,15 @@ def pointers(depth: int) -> UOp:
     return place
 
 
-def test_what_is_read_where_reading_says_costs_as_much_each_time() -> None:
+def test_chained_gathers_schedule_in_linear_time() -> None:
     counts = [calls(lambda depth=depth: pointers(depth)) for depth in (10, 20, 40)]
     assert counts[2] - counts[1] <= 2.2 * (counts[1] - counts[0])
 
 
-def test_planning_what_is_read_where_reading_says_costs_as_much_each_time() -> None:
+def test_chained_gathers_are_tiled_in_linear_time() -> None:
     counts = []
     for depth in (10, 20, 40):
         (item,) = schedule([pointers(depth)])
         ast = item.ast
         counts.append(calls_of(lambda ast=ast: tiling.choose(ast, target_of(ARCH))))
     assert counts[2] <= 2.5 * counts[1]
-
-
-def timed(build: Callable[[], UOp]) -> Iterator[float]:
-    for _ in range(30):
-        with empty_table():
-            output = build()
-            start = time.perf_counter()
-            schedule([output])
-            yield time.perf_counter() - start
-
-
-if __name__ == "__main__":
-    for build in (one_convolution, resnet18):
-        took = statistics.median(timed(build)) * 1e3
-        sys.stdout.write(
-            f"{build.__name__}: {made(build)} nodes, {calls(build)} calls, median {took:.2f} ms of 30\n"
-        )

@@ -144,7 +144,7 @@ def moved(
     return view, shown
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(chains())
 def test_any_chain_of_movement_shows_what_numpy_shows(case: tuple[ShapeTracker, np.ndarray]) -> None:
     view, shown = case
@@ -156,7 +156,7 @@ def test_any_chain_of_movement_shows_what_numpy_shows(case: tuple[ShapeTracker, 
         assert seen == shown[at], (view.render(), at)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(chains())
 def test_strides_of_any_chain_tell_the_step_in_the_base(case: tuple[ShapeTracker, np.ndarray]) -> None:
     view, shown = case
@@ -168,7 +168,7 @@ def test_strides_of_any_chain_tell_the_step_in_the_base(case: tuple[ShapeTracker
         assert np.all((b - a)[valid] == stride)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(chains())
 def test_one_view_says_the_same_as_its_chain(case: tuple[ShapeTracker, np.ndarray]) -> None:
     view, shown = case
