@@ -1,4 +1,8 @@
-"""Devices by name: the one table through which the model reaches its drivers, and `open`."""
+"""Devices by name: the one table through which the model reaches its drivers, and `open`.
+
+Packages of others add drivers by entry points of the group "hcq.drivers"; they are read only when a name is
+not in the table, or when all drivers are listed.
+"""
 
 from __future__ import annotations
 
@@ -80,6 +84,9 @@ DRIVERS = (
     DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False, tools=(_ASSEMBLER,)),
 )
 
+GROUP = "hcq.drivers"
+"""Entry points of this group name drivers of other packages: `name = "module:attribute"`."""
+
 _opening = threading.Lock()
 """Held while a driver opens a device: drivers are entered by one thread at a time."""
 
@@ -94,13 +101,29 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def drivers() -> tuple[DriverEntry, ...]:
-    """Return the table of drivers; `DriverEntry.present` says which are installed."""
-    return DRIVERS
+    """Return the table, then drivers of other packages; `DriverEntry.present` says which are installed."""
+    return (*DRIVERS, *_registered())
+
+
+def _registered() -> tuple[DriverEntry, ...]:
+    """Return the drivers that installed packages register, by name; reads their metadata.
+
+    A name of the table stays the table's. "auto" opens none of them: name one, or set `HCQ_DEVICE`.
+    """
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and `open` of a known name needs none
+
+    known = {entry.name for entry in DRIVERS}
+    found = {
+        point.name: DriverEntry(point.name, point.module, point.attr, hardware=False)
+        for point in entry_points(group=GROUP)
+        if point.name not in known
+    }
+    return tuple(found[name] for name in sorted(found))
 
 
 def devices() -> list[DeviceInfo]:
     """Return the devices that could be opened now, real GPUs first."""
-    return [info for entry in DRIVERS if entry.present() for info in entry.driver().enumerate()]
+    return [info for entry in drivers() if entry.present() for info in entry.driver().enumerate()]
 
 
 def open(
@@ -156,8 +179,10 @@ def parse(name: str) -> tuple[DriverEntry, int, str | None]:
     """Split "driver", "driver:1", "driver:variant" or "driver:variant:1"."""
     first, *rest = name.split(":")
     entry = next((entry for entry in DRIVERS if entry.name == first), None)
+    if entry is None and first:
+        entry = next((entry for entry in _registered() if entry.name == first), None)
     if entry is None or len(rest) > 2:
-        known = ", ".join(entry.name for entry in DRIVERS)
+        known = ", ".join(entry.name for entry in drivers())
         raise UsageError(f"no device is called {name!r}; drivers: {known}; for example: cpu, nv:0")
     index, variant = 0, None
     for part in rest:

@@ -107,6 +107,13 @@ def bare(name: str) -> Iterator[Lab]:
 
 
 @pytest.fixture
+def kernels(name: str) -> None:
+    """Skip a test before it begins, not at its first launch, on a device that runs no kernels."""
+    with opened(name, validate=False) as device:
+        image("count", device.info)
+
+
+@pytest.fixture
 def native(name: str) -> str:
     """The name of a device whose queues need no Python to go on."""
     if "emu" in name:

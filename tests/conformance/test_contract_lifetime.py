@@ -88,6 +88,7 @@ def test_view_shares_memory_and_outlives_the_name_of_its_root(lab: Lab) -> None:
     assert read(view) == [77, 4]
 
 
+@pytest.mark.usefixtures("kernels")
 def test_program_dropped_in_flight_still_runs(bare: Lab) -> None:
     gate = gated(bare)
     out = bare.words(1)
@@ -135,6 +136,7 @@ def test_arguments_of_thousands_of_launches_never_overrun(bare: Lab) -> None:
 
 
 @pytest.mark.timeout(1000)  # ten thousand launches on an emulated device of a loaded machine
+@pytest.mark.usefixtures("kernels")
 def test_full_ring_waits_and_goes_on(bare: Lab) -> None:
     """A queue that stands still fills up; the submitter sleeps until another thread lets it go on."""
     import threading
@@ -198,6 +200,7 @@ def test_out_of_memory_says_so_and_leaves_the_device_usable(lab: Lab) -> None:
     assert read(out) == [3] * 4
 
 
+@pytest.mark.usefixtures("kernels")
 def test_close_waits_for_work_in_flight(name: str) -> None:
     lab = Lab(opened(name))
     out = lab.words(1)

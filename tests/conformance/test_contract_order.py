@@ -79,6 +79,7 @@ def turns(name: str, seed: int, count: int = 12) -> list[list[int]]:
     return out
 
 
+@pytest.mark.usefixtures("kernels")
 def test_unordered_kernels_really_run_in_another_order_under_a_seed(name: str) -> None:
     orders = turns(name, seed=3)
     assert all(sorted(order) == list(range(12)) for order in orders)
@@ -86,6 +87,7 @@ def test_unordered_kernels_really_run_in_another_order_under_a_seed(name: str) -
     assert len({tuple(order) for order in orders}) > 1
 
 
+@pytest.mark.usefixtures("kernels")
 def test_order_under_a_seed_is_the_same_again(name: str) -> None:
     assert turns(name, seed=5) == turns(name, seed=5)
     assert turns(name, seed=5) != turns(name, seed=6)

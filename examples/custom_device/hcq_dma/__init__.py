@@ -1,0 +1,50 @@
+"""The driver "dma-emu": two DMA engines emulated in Python. `DRIVER` is what the entry point names.
+
+It lists one device and opens it any number of times. Below: `packets`, `engine`, `device`.
+"""
+
+from __future__ import annotations
+
+from hcq import DeviceInfo, UsageError
+from hcq_dma.device import DmaDevice
+
+MEMORY_BYTES = 1 << 30
+
+INFO = DeviceInfo(
+    driver="dma-emu",
+    index=0,
+    name="DMA engines in Python",
+    arch="dma",
+    vram_bytes=MEMORY_BYTES,
+    compute_queues=1,
+    copy_queues=1,
+    word_bits=64,
+    host_addressable=True,
+    limits={
+        "max_threads": 0,  # runs no kernels
+        "max_groups_x": 0,
+        "max_groups_y": 0,
+        "max_groups_z": 0,
+        "max_shared_bytes": 0,
+        "max_alloc_bytes": MEMORY_BYTES,
+    },
+)
+
+
+class DmaDriver:
+    """See `hcq.driver.Driver`."""
+
+    name = "dma-emu"
+
+    def enumerate(self) -> list[DeviceInfo]:
+        """Return the one device; it is there on every machine."""
+        return [INFO]
+
+    def open(self, index: int, variant: str | None) -> DmaDevice:
+        """Open the device. Raises `UsageError` for another number and for any variant."""
+        if index or variant:
+            raise UsageError(f"there is one DMA device, dma-emu:0, and not dma-emu:{variant or index}")
+        return DmaDevice(INFO)
+
+
+DRIVER = DmaDriver()

@@ -1,0 +1,108 @@
+"""The open device: memory, its two queues, waiting and recovery. Not here: the queues (`engine`)."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import threading
+from typing import TYPE_CHECKING, NoReturn
+
+from hcq import Clock, OutOfMemoryError, QueueKind, UnsupportedError, UsageError
+from hcq.driver import Allocation
+from hcq_dma.engine import LOOK_S, Engine, read64
+from hcq_dma.packets import DmaEncoder
+
+if TYPE_CHECKING:
+    from hcq import BufferSpec, DeviceInfo, KernelImage
+    from hcq.driver import DriverDevice, DriverProgram
+    from hcq.errors import FaultReport
+
+PAGE = 4096
+
+
+class DmaDevice:
+    """See `hcq.driver.DriverDevice`."""
+
+    def __init__(self, info: DeviceInfo) -> None:
+        self.info = info
+        self._changed = threading.Condition()
+        self._engines: dict[tuple[QueueKind, int], Engine] = {}
+        self._allocated = 0
+
+    def alloc(self, size: int, spec: BufferSpec) -> Allocation:
+        """Map zeroed pages of the host, aligned as `spec` asks. Raises `OutOfMemoryError`."""
+        size = (size + PAGE - 1) & -PAGE
+        if self._allocated + size > self.info.vram_bytes:
+            what = f"{size} bytes; {self._allocated} of {self.info.vram_bytes} are allocated"
+            raise OutOfMemoryError("alloc", errno.ENOMEM, "ENOMEM", arguments=what)
+        memory = mmap.mmap(-1, size + spec.align)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        skip = -start % spec.align
+        self._allocated += size
+        return Allocation(start + skip, size, memoryview(memory)[skip : skip + size], memory)
+
+    def free(self, allocation: Allocation) -> None:
+        """Count the bytes as free; the pages go when the last view of them does."""
+        self._allocated -= allocation.size
+
+    def map_host(self, va: int, size: int) -> None:
+        """Nothing to do: all memory of the process is visible."""
+
+    def unmap_host(self, va: int, size: int) -> None:
+        """Nothing to do."""
+
+    def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
+        """Accept memory that the host sees at the same address, else raise `UnsupportedError`."""
+        host = allocation.host
+        if host is None or ctypes.addressof(ctypes.c_ubyte.from_buffer(host)) != allocation.va:
+            raise UnsupportedError(f"memory of {owner.info.driver} at {allocation.va:#x} is not the host's")
+
+    def ring(self, kind: QueueKind, index: int) -> Engine:
+        """Start the engine of a queue. Raises `UsageError` for a queue that is not there."""
+        if index:
+            raise UsageError(f"dma-emu has one {kind.value} queue, number 0, and not {index}")
+        return self._engines.setdefault((kind, index), Engine(f"dma {kind.value}", self._changed))
+
+    def encoder(self, kind: QueueKind) -> DmaEncoder:
+        """Return an encoder; both kinds of queue take the same packets."""
+        del kind
+        return DmaEncoder()
+
+    def load(self, image: KernelImage) -> NoReturn:
+        """Raise `UnsupportedError`: there is nothing that could run a kernel."""
+        raise UnsupportedError(f"kernel {image.name}: dma-emu runs no kernels\nhint: open cpu for kernels")
+
+    def unload(self, program: DriverProgram) -> None:
+        """Nothing to do: `load` makes none."""
+
+    def clock(self) -> Clock:
+        """A tick is a nanosecond of CLOCK_MONOTONIC."""
+        return Clock(ticks=0, host_ns=0, hz=1_000_000_000)
+
+    def wait(self, va: int, value: int, timeout_s: float) -> bool:
+        """Sleep until the slot reaches the value, something was signalled, or some milliseconds are over."""
+        with self._changed:
+            if read64(va) < value:
+                self._changed.wait(min(max(timeout_s, 0.0), 5 * LOOK_S))
+        return read64(va) >= value
+
+    def signal_written(self, va: int) -> None:
+        """Wake the engines and waiters."""
+        del va
+        with self._changed:
+            self._changed.notify_all()
+
+    def fault(self) -> FaultReport | None:
+        """Return None: packets are made by the encoder alone, and none of them can fail."""
+        return None
+
+    def recover(self) -> None:
+        """Stop all engines and start them anew, empty."""
+        for engine in self._engines.values():
+            engine.restart()
+
+    def close(self) -> None:
+        """Stop the engines; idempotent."""
+        for engine in self._engines.values():
+            engine.close()
