@@ -1,7 +1,8 @@
 """The names under which a tensor has its methods.
 
 What they do and promise stands with each in `frontend.ops`, by kind; here is only the list, which type
-checkers and editors read. Inherited by `Tensor` alone: a table filled in at import would hide them from both.
+checkers and editors read; `functions.Functions` has the names of functions of numbers. Inherited by `Tensor`
+alone: a table filled in at import would hide them from both.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from frontend.ops import (
     division,
     elementwise,
     extremes,
-    functions,
     indexing,
     linalg,
     movement,
@@ -28,9 +28,10 @@ from frontend.ops import (
     scan,
     sorting,
 )
+from frontend.ops.functions import Functions
 
 
-class Methods:
+class Methods(Functions):
     """The methods of `Tensor` that `frontend.ops` implements."""
 
     __slots__ = ()
@@ -87,32 +88,6 @@ class Methods:
     masked_fill = elementwise.masked_fill
     clip = elementwise.clip
     clamp = elementwise.clip
-    exp = functions.exp
-    exp2 = functions.exp2
-    log = functions.log
-    log2 = functions.log2
-    log10 = functions.log10
-    expm1 = functions.expm1
-    log1p = functions.log1p
-    sqrt = functions.sqrt
-    rsqrt = functions.rsqrt
-    reciprocal = functions.reciprocal
-    sin = functions.sin
-    cos = functions.cos
-    tan = functions.tan
-    tanh = functions.tanh
-    erf = functions.erf
-    square = functions.square
-    abs = functions.abs
-    sign = functions.sign
-    floor = functions.floor
-    ceil = functions.ceil
-    trunc = functions.trunc
-    round = functions.round
-    isnan = functions.isnan
-    isinf = functions.isinf
-    isfinite = functions.isfinite
-    logical_not = functions.logical_not
     lerp = elementwise.lerp
 
     relu = activation.relu

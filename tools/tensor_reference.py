@@ -12,6 +12,7 @@ from typing import Any
 
 from frontend.arg_aliases import SAME
 from frontend.methods import Methods
+from frontend.ops.functions import Functions
 from frontend.tensor import Tensor
 from tools.gradients.cases import CASES
 
@@ -57,7 +58,7 @@ def _call(name: str, member: Any, fn: Any) -> str:
 def _members() -> dict[str, dict[Any, list[str]]]:
     """Return for each module its functions, and how each is called under every name that it has."""
     found: dict[str, dict[Any, list[str]]] = {}
-    for cls in (Tensor, Methods):
+    for cls in (Tensor, Methods, Functions):
         for name, member in vars(cls).items():
             fn = None if name.startswith("_") else _function(member)
             if fn is not None:

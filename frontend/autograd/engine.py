@@ -22,9 +22,9 @@ from frontend.autograd import primitives, rules
 from frontend.autograd.state import Past, state_of, wanting
 from frontend.device import LOCK
 from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
+from frontend.ops import division, elementwise, functions, powers
 from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant, ruled
-from frontend.primitives.erf import ERF
 from frontend.primitives.gather_scatter import PICK, PLACE
 from frontend.storage import Leaf, behind
 from frontend.trace import BORROWED, EPOCH, Rebound, apply, make, method, refresh, traced
@@ -37,33 +37,10 @@ if TYPE_CHECKING:
 
 Node = tuple[Expr, Leaves]
 
+ROWS: Final = (*functions.ROWS, *elementwise.ROWS, *division.ROWS, *powers.ROWS)
 RULES: Final[dict[str, Any]] = {
-    Ops.NEG: primitives.neg,
-    Ops.ABS: primitives.absolute,
-    Ops.RECIP: primitives.reciprocal,
-    Ops.SQRT: primitives.square_root,
-    Ops.EXP: primitives.exponential,
-    Ops.EXP2: primitives.exponential2,
-    Ops.LOG: primitives.logarithm,
-    Ops.LOG2: primitives.logarithm2,
-    Ops.EXPM1: primitives.exponential_minus_one,
-    Ops.LOG1P: primitives.logarithm_of_one_more,
-    Ops.SIN: primitives.sine,
-    Ops.COS: primitives.cosine,
-    Ops.TANH: primitives.hyperbolic_tangent,
-    Ops.FLOOR: primitives.step,
-    Ops.CEIL: primitives.step,
-    Ops.TRUNC: primitives.step,
-    Ops.ROUND: primitives.step,
+    **{row.op: row.rule for row in ROWS if row.op is not None},
     Ops.CAST: primitives.cast,
-    Ops.ADD: primitives.add,
-    Ops.SUB: primitives.subtract,
-    Ops.MUL: primitives.multiply,
-    Ops.DIV: primitives.divide,
-    Ops.POW: primitives.power,
-    Ops.FMOD: primitives.remainder,
-    Ops.MAX: primitives.greater,
-    Ops.MIN: primitives.greater,
     Ops.WHERE: primitives.select,
     Ops.RESHAPE: primitives.reshape,
     Ops.PERMUTE: primitives.permute,
@@ -78,7 +55,6 @@ RULES: Final[dict[str, Any]] = {
     STOP: primitives.constant,
     RULED: rules.ruled,
     CONV: primitives.convolution,
-    ERF: primitives.error_function,
     PICK: primitives.pick,
     PLACE: primitives.place,
 }

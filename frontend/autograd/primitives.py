@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from compiler.ir.ops import Ops
 from frontend.expr import CONV
-from frontend.ops.functions import cos, sin
 from frontend.ops.indexing import interleaved
 from frontend.ops.placing import placed
 from frontend.ops.reduce import fold
@@ -51,147 +50,9 @@ def constant(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     return (None,) * len(sources)
 
 
-def step(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Steps: 0 everywhere."""
-    return (_number(g, 0.0),)
-
-
-def neg(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """-x: -g."""
-    return (_neg(g),)
-
-
-def absolute(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """|x|: g with the sign of x; 0 at 0 and for NaN."""
-    x = sources[0]
-    zero = _number(x, 0.0)
-    below = apply(Ops.WHERE, None, apply(Ops.LT, None, x, zero), _neg(g), zero)
-    return (apply(Ops.WHERE, None, apply(Ops.LT, None, zero, x), g, below),)
-
-
-def reciprocal(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """1/x: -g / x²."""
-    return (_neg(_mul(g, _mul(out, out))),)
-
-
-def square_root(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Square root: g / (2 sqrt(x))."""
-    return (apply(Ops.DIV, None, g, _mul(out, _number(out, 2.0))),)
-
-
-def exponential(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Exponential: g exp(x)."""
-    return (_mul(g, out),)
-
-
-def exponential2(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """2^x: g 2^x ln 2."""
-    return (_mul(_mul(g, out), _number(out, math.log(2))),)
-
-
-def logarithm(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Natural logarithm: g / x."""
-    return (apply(Ops.DIV, None, g, sources[0]),)
-
-
-def logarithm2(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Logarithm to base 2: g / (x ln 2)."""
-    return (apply(Ops.DIV, None, g, _mul(sources[0], _number(out, math.log(2)))),)
-
-
-def exponential_minus_one(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """exp(x) - 1: g exp(x)."""
-    return (_mul(g, apply(Ops.ADD, None, out, _number(out, 1.0))),)
-
-
-def logarithm_of_one_more(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """log(1 + x): g / (1 + x)."""
-    return (apply(Ops.DIV, None, g, apply(Ops.ADD, None, sources[0], _number(out, 1.0))),)
-
-
-def sine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Sine: g cos x."""
-    return (_mul(g, cos(sources[0])),)
-
-
-def cosine(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Cosine: -g sin x."""
-    return (_neg(_mul(g, sin(sources[0]))),)
-
-
-def hyperbolic_tangent(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Hyperbolic tangent: g (1 - tanh² x)."""
-    return (_mul(g, apply(Ops.SUB, None, _number(out, 1.0), _mul(out, out))),)
-
-
-def error_function(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Error function: g 2 exp(-x²) / sqrt(π)."""
-    bell = apply(Ops.EXP, None, _neg(_mul(sources[0], sources[0])))
-    return (_mul(g, _mul(bell, _number(out, 2 / math.sqrt(math.pi)))),)
-
-
 def cast(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """A cast between floats: g cast back."""
     return (convert(g, sources[0].expr.dtype),)
-
-
-def add(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Sum: g, g."""
-    return g, g
-
-
-def subtract(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Difference: g, -g."""
-    return g, _neg(g)
-
-
-def multiply(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Product of a, b: g b, g a."""
-    a, b = sources
-    return _mul(g, b), _mul(g, a)
-
-
-def divide(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Quotient of a, b: g / b, -g out / b."""
-    b = sources[1]
-    return apply(Ops.DIV, None, g, b), _neg(apply(Ops.DIV, None, _mul(g, out), b))
-
-
-def power(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """A power x^y: g y x^(y-1), 0 where y is 0; g out ln x, 0 where x is 0 and y is not negative."""
-    x, y = sources
-    zero, one = _number(g, 0.0), _number(g, 1.0)
-    slope = _mul(g, _mul(y, apply(Ops.POW, None, x, apply(Ops.SUB, None, y, one))))
-    flat = apply(Ops.AND, None, apply(Ops.EQ, None, x, zero), _not_below(y, zero))
-    growth = _mul(g, _mul(out, apply(Ops.LOG, None, x)))
-    return (
-        apply(Ops.WHERE, None, apply(Ops.EQ, None, y, zero), zero, slope),
-        apply(Ops.WHERE, None, flat, zero, growth),
-    )
-
-
-def _not_below(a: Tensor, b: Tensor) -> Tensor:
-    return apply(Ops.OR, None, apply(Ops.LT, None, b, a), apply(Ops.EQ, None, a, b))
-
-
-def remainder(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Remainder of x by y: g, and -g times the whole quotient that was taken away."""
-    x, y = sources
-    taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, out), y))
-    return g, _neg(_mul(g, taken))
-
-
-def greater(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
-    """Greater or lesser of a, b: g to the one taken; half to each where equal; g to both beside a NaN."""
-    a, b = sources
-    zero, half = _number(g, 0.0), _mul(g, _number(g, 0.5))
-    tie = apply(Ops.EQ, None, a, b)
-
-    def share(low: Tensor, high: Tensor) -> Tensor:
-        lost = apply(Ops.LT, None, low, high)
-        return apply(Ops.WHERE, None, tie, half, apply(Ops.WHERE, None, lost, zero, g))
-
-    return (share(a, b), share(b, a)) if out.expr.op is Ops.MAX else (share(b, a), share(a, b))
 
 
 def select(g: Tensor, out: Tensor, sources: Sources) -> Gradients:

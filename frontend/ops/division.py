@@ -6,11 +6,12 @@ An integer divisor that is 0 is a `ZeroDivisionError` where it is a constant, or
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from compiler.dtype import dtypes
-from compiler.ir.ops import Ops
-from frontend.ops.elementwise import agree
+from compiler.ir.ops import NUMBERS, Ops
+from frontend.ops.elementwise import agree, mul, neg
+from frontend.ops.method_row import MethodRow
 from frontend.ops.sources import Number, constant, convert, ruled
 from frontend.parameters import read
 from frontend.primitives.limits import Divisor, limited
@@ -134,3 +135,17 @@ def rmod(self: Tensor, other: Tensor | Number) -> Tensor:
     """Return other % self."""
     x, y = agree("mod", self, other)
     return ruled("remainder", _mod(y, x), y, x)
+
+
+# -- the table -----------------------------------------------------------------------------------------
+def _slopes_of_remainder(g: Tensor, result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return g, and -g times the whole quotient that was taken away: of C's fmod, of which `mod` is made."""
+    taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, result), y))
+    return g, neg(mul(g, taken))
+
+
+ROWS: Final = (
+    MethodRow(true_div, "x / y", Ops.DIV, lambda g, q, _, y: (true_div(g, y), neg(true_div(mul(g, q), y)))),
+    MethodRow(floordiv, "x // y", kinds=NUMBERS),
+    MethodRow(mod, "x % y", Ops.FMOD, _slopes_of_remainder, kinds=NUMBERS),
+)

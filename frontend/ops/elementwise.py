@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
-from compiler.ir.ops import Ops
+from compiler.ir.ops import BITS, NUMBERS, Ops
 from frontend.expr import float_dtype
 from frontend.ops.arguments import broadcast
+from frontend.ops.method_row import MethodRow
 from frontend.ops.promotion import result_dtype
 from frontend.ops.sources import Number, constant, convert, ruled, spread, suited
 from frontend.trace import apply, composite, method, operator
@@ -213,3 +214,32 @@ def _lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
     far = apply(Ops.SUB, None, y, apply(Ops.MUL, None, span, rest))
     small = apply(Ops.LT, None, apply(Ops.ABS, None, w), constant(x, 0.5, dtype, shape))
     return ruled("lerp", apply(Ops.WHERE, None, small, near, far), x, y, w)
+
+
+# -- the table -----------------------------------------------------------------------------------------
+def _slopes_of_maximum(g: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return g for the greater, half of it for each where they are equal, g for both beside a NaN."""
+    tie, half = apply(Ops.EQ, None, x, y), g * 0.5
+
+    def share(low: Tensor, high: Tensor) -> Tensor:
+        return where(tie, half, where(apply(Ops.LT, None, low, high), 0.0, g))
+
+    return share(x, y), share(y, x)
+
+
+def _slopes_of_minimum(g: Tensor, result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return _slopes_of_maximum(g, result, y, x)
+
+
+ROWS: Final = (
+    MethodRow(add, "x + y", Ops.ADD, lambda g, *_: (g, g), kinds=NUMBERS),
+    MethodRow(sub, "x - y", Ops.SUB, lambda g, *_: (g, -g), kinds=NUMBERS),
+    MethodRow(mul, "x * y", Ops.MUL, lambda g, _, x, y: (g * y, g * x), kinds=NUMBERS),
+    MethodRow(maximum, "np.maximum(x, y)", Ops.MAX, _slopes_of_maximum, kinds=NUMBERS),
+    MethodRow(minimum, "np.minimum(x, y)", Ops.MIN, _slopes_of_minimum, kinds=NUMBERS),
+    MethodRow(neg, "-x", Ops.NEG, lambda g, *_: -g, kinds=NUMBERS),
+    MethodRow(bitwise_and, "x & y", kinds=BITS),
+    MethodRow(bitwise_or, "x | y", kinds=BITS),
+    MethodRow(bitwise_xor, "x ^ y", kinds=BITS),
+    MethodRow(invert, "~x", kinds=BITS),
+)

@@ -1,17 +1,22 @@
-"""Functions of one number: exponentials, roots, trigonometry, rounding, and what is finite."""
+"""Functions of numbers, element by element: exponentials, roots, trigonometry, rounding, and what is finite.
+
+To add one, add it here, in three steps: the function, its row in `ROWS` and its name in `Functions`
+(docs/how-to/add-an-elementwise-operation.md). Arithmetic and bits: `elementwise`; activations: `activation`.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
-from compiler.ir.ops import Ops
+from compiler.ir.ops import ANY, NUMBERS, Ops
 from frontend.expr import float_dtype
 from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div
 from frontend.ops.elementwise import mul, sub, where
-from frontend.ops.sources import convert, ruled
+from frontend.ops.method_row import MethodRow
+from frontend.ops.sources import constant, convert, ruled
 from frontend.primitives.erf import ERF
 from frontend.trace import apply, method
 
@@ -185,3 +190,84 @@ def isfinite(self: Tensor) -> Tensor:
 def logical_not(self: Tensor) -> Tensor:
     """Return where values are zero."""
     return eq(self, 0)
+
+
+# -- the table -----------------------------------------------------------------------------------------
+def _step(g: Tensor, _result: Tensor, _x: Tensor) -> Tensor:
+    return constant(g, 0.0, g.expr.dtype, g.expr.shape)
+
+
+def _slope_of_abs(g: Tensor, _result: Tensor, x: Tensor) -> Tensor:
+    """Return g with the sign of x; 0 at 0 and for NaN."""
+    return where(gt(x, 0.0), g, where(lt(x, 0.0), -g, 0.0))
+
+
+_LN2: Final = math.log(2)
+_ABOVE_0: Final = (0.3, 3.0)
+
+ROWS: Final = (
+    MethodRow(exp, "np.exp(x)", Ops.EXP, lambda g, y, _: g * y),
+    MethodRow(exp2, "np.exp2(x)", Ops.EXP2, lambda g, y, _: g * y * _LN2),
+    MethodRow(log, "np.log(x)", Ops.LOG, lambda g, _, x: g / x, _ABOVE_0),
+    MethodRow(log2, "np.log2(x)", Ops.LOG2, lambda g, _, x: g / (x * _LN2), _ABOVE_0),
+    MethodRow(expm1, "np.expm1(x)", Ops.EXPM1, lambda g, y, _: g * (y + 1.0)),
+    MethodRow(log1p, "np.log1p(x)", Ops.LOG1P, lambda g, _, x: g / (x + 1.0), _ABOVE_0),
+    MethodRow(log10, "np.log10(x)", domain=_ABOVE_0),
+    MethodRow(sqrt, "np.sqrt(x)", Ops.SQRT, lambda g, y, _: g / (y * 2.0), _ABOVE_0),
+    MethodRow(rsqrt, "1 / np.sqrt(x)", domain=_ABOVE_0),
+    MethodRow(reciprocal, "1 / x", Ops.RECIP, lambda g, y, _: -(g * (y * y))),
+    MethodRow(sin, "np.sin(x)", Ops.SIN, lambda g, _, x: g * cos(x)),
+    MethodRow(cos, "np.cos(x)", Ops.COS, lambda g, _, x: -(g * sin(x))),
+    MethodRow(tan, "np.tan(x)"),
+    MethodRow(tanh, "np.tanh(x)", Ops.TANH, lambda g, y, _: g * (1.0 - y * y)),
+    MethodRow(
+        erf,
+        "np.vectorize(math.erf)(x).astype(x.dtype)",
+        ERF,
+        lambda g, _, x: mul(g, mul(exp(-(x * x)), 2 / math.sqrt(math.pi))),
+    ),
+    MethodRow(square, "np.square(x)", kinds=NUMBERS),
+    MethodRow(abs, "np.abs(x)", Ops.ABS, _slope_of_abs, kinds=NUMBERS),
+    MethodRow(sign, "np.sign(x)", kinds=NUMBERS),
+    MethodRow(floor, "np.floor(x)", Ops.FLOOR, _step, kinds=NUMBERS),
+    MethodRow(ceil, "np.ceil(x)", Ops.CEIL, _step, kinds=NUMBERS),
+    MethodRow(trunc, "np.trunc(x)", Ops.TRUNC, _step, kinds=NUMBERS),
+    MethodRow(round, "np.rint(x).astype(x.dtype)", Ops.ROUND, _step, kinds=NUMBERS),
+    MethodRow(isnan, "np.isnan(x)", kinds=ANY, predicate=True),
+    MethodRow(isinf, "np.isinf(x)", kinds=ANY, predicate=True),
+    MethodRow(isfinite, "np.isfinite(x)", kinds=ANY, predicate=True),
+    MethodRow(logical_not, "np.logical_not(x)", kinds=ANY, predicate=True),
+)
+
+
+class Functions:
+    """The names under which a tensor has them, for type checkers and editors too."""
+
+    __slots__ = ()
+
+    exp = exp
+    exp2 = exp2
+    log = log
+    log2 = log2
+    expm1 = expm1
+    log1p = log1p
+    log10 = log10
+    sqrt = sqrt
+    rsqrt = rsqrt
+    reciprocal = reciprocal
+    sin = sin
+    cos = cos
+    tan = tan
+    tanh = tanh
+    erf = erf
+    square = square
+    abs = abs
+    sign = sign
+    floor = floor
+    ceil = ceil
+    trunc = trunc
+    round = round
+    isnan = isnan
+    isinf = isinf
+    isfinite = isfinite
+    logical_not = logical_not

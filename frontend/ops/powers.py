@@ -9,7 +9,8 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.expr import float_dtype
 from frontend.ops.arguments import representable
-from frontend.ops.elementwise import agree
+from frontend.ops.elementwise import agree, mul
+from frontend.ops.method_row import MethodRow
 from frontend.ops.sources import Number, constant, convert, ruled
 from frontend.trace import apply, operator
 from hcq.errors import UsageError
@@ -102,3 +103,20 @@ def _power(x: Tensor, y: Tensor) -> Tensor:
     if x.expr.dtype is dtypes.bool:
         x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
     return apply(Ops.POW, None, x, y)
+
+
+# -- the table -----------------------------------------------------------------------------------------
+def _slopes_of_power(g: Tensor, result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return g y x^(y-1), 0 where y is 0; and g x^y ln x, 0 where x is 0 and y is not negative."""
+    zero, one = (constant(g, value, g.expr.dtype, g.expr.shape) for value in (0.0, 1.0))
+    slope = mul(g, mul(y, apply(Ops.POW, None, x, apply(Ops.SUB, None, y, one))))
+    positive = apply(Ops.OR, None, apply(Ops.LT, None, zero, y), apply(Ops.EQ, None, y, zero))
+    flat = apply(Ops.AND, None, apply(Ops.EQ, None, x, zero), positive)
+    growth = mul(g, mul(result, apply(Ops.LOG, None, x)))
+    return (
+        apply(Ops.WHERE, None, apply(Ops.EQ, None, y, zero), zero, slope),
+        apply(Ops.WHERE, None, flat, zero, growth),
+    )
+
+
+ROWS: Final = (MethodRow(pow, "np.power(x, y)", Ops.POW, _slopes_of_power, domain=(0.3, 3.0)),)

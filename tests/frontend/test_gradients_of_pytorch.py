@@ -15,6 +15,7 @@ import pytest
 from frontend import Tensor
 from frontend.methods import Methods
 from frontend.operators import Operators
+from frontend.ops.functions import Functions
 from tools.gradients.cases import CASES, NO_GRADIENT
 from tools.gradients.compare import compared, inputs_of
 
@@ -36,7 +37,7 @@ def test_values_and_gradients_are_those_of_pytorch(case: Case, dtype: str):
 def methods() -> list[set[str]]:
     """The names of each function that is a method, property or operator of tensors."""
     found: dict[Any, set[str]] = {}
-    for cls in (Tensor, Methods, Operators):
+    for cls in (Tensor, Methods, Functions, Operators):
         for name, member in vars(cls).items():
             value = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
             public = not name.startswith("_") or name.endswith("__")

@@ -15,6 +15,7 @@ import pytest
 
 from frontend import Device, Tensor, nn
 from frontend.methods import Methods
+from frontend.ops.functions import Functions
 from hcq.errors import HcqError, UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def function_of(member: Any) -> Any:
 
 METHODS = {
     name: function_of(member)
-    for cls in (Tensor, Methods)
+    for cls in (Tensor, Methods, Functions)
     for name, member in vars(cls).items()
     if not name.startswith("_") and name not in SKIPPED and inspect.isfunction(function_of(member))
 }
@@ -147,7 +148,7 @@ def refused_or_right(call: Callable[[], Any], shown: str) -> None:
 
 def cases(name: str) -> Iterator[tuple[int, list[Any], dict[str, Any]]]:
     """Yield numbered arguments for a method, as `calls` does."""
-    member = vars(Tensor).get(name, vars(Methods).get(name))
+    member = inspect.getattr_static(Tensor, name)
     found = calls(METHODS[name], 0 if isinstance(member, staticmethod) else 1)
     return ((i, args, names) for i, (args, names) in enumerate(found))
 

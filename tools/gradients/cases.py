@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from frontend.ops import functions
 from tools.gradients import movement, networks, numbers, pairs, reductions, stores
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ _MADE: Final = """
 """
 _INTEGERS: Final = """
     bitwise_and bitwise_or bitwise_xor bitwise_not lshift rshift __rlshift__ __rrshift__
-    __iand__ __ior__ __ixor__ lt gt le ge eq ne isclose isnan isinf isfinite logical_not any all
+    __iand__ __ior__ __ixor__ lt gt le ge eq ne isclose any all
     argmax argmin argsort count_nonzero one_hot bitcast int long bool
 """
 _REFUSED: Final = "masked_select nonzero"
 NO_GRADIENT: Final[dict[str, str]] = {
     **dict.fromkeys(_ABOUT.split(), "says what a tensor is or holds, or what gradients it has"),
     **dict.fromkeys(_MADE.split(), "makes a tensor of nothing that has a gradient"),
+    **dict.fromkeys([row.method.__name__ for row in functions.ROWS if row.predicate], "gives bools"),
     **dict.fromkeys(_INTEGERS.split(), "gives or takes bools or integers or bits"),
     **dict.fromkeys(_REFUSED.split(), "is refused for all"),
 }

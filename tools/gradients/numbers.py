@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from frontend.ops import functions
 from tools.gradients.case import HALF, INF, NAN, Case, points
 
 if TYPE_CHECKING:
@@ -22,36 +23,19 @@ def _one(method: str, theirs: Callable[..., Any] | None = None, use: str = "", *
     CASES.append(Case(method, use, inputs, ours, asked, tiled=True, **more))
 
 
-for _name in (
-    "exp",
-    "exp2",
-    "expm1",
-    "log",
-    "log1p",
-    "log2",
-    "log10",
-    "sqrt",
-    "rsqrt",
-    "reciprocal",
-    "sin",
-    "cos",
-    "tan",
-    "tanh",
-    "erf",
-    "square",
-    "abs",
-    "floor",
-    "ceil",
-    "trunc",
-    "round",
-    "neg",
-):
-    _one(_name, beside_one=_name == "tanh")
-_one(
-    "sign",
-    places=("float32 value 0[46]", "float64 value 0[52]"),
-    differs="NaN stays NaN, as in NumPy; PyTorch gives 0.",
-)
+_MORE: Final[dict[str, dict[str, Any]]] = {
+    "tanh": {"beside_one": True},
+    "sign": {
+        "places": ("float32 value 0[46]", "float64 value 0[52]"),
+        "differs": "NaN stays NaN, as in NumPy; PyTorch gives 0.",
+    },
+}
+"""What the cases of some functions need beside their names."""
+for _row in functions.ROWS:
+    _name = _row.method.__name__
+    if _row.operands == 1 and not _row.predicate:
+        _one(_name, **_MORE.get(_name, {}))
+_one("neg")
 _one("relu", dtypes=HALF)
 _one("relu6", lambda t, x: t.nn.functional.relu6(x), dtypes=HALF)
 _one("leaky_relu", lambda t, x: t.nn.functional.leaky_relu(x), dtypes=HALF)

@@ -2,7 +2,7 @@
 
     python -m tools.gradients.oracle
 
-Run by hand, in an environment with PyTorch; nothing else of this repository is imported. Writes
+Run by hand, in an environment with PyTorch. Of this repository it reads which methods there are. Writes
 `tests/frontend/data/gradients.jsonl`, one line a case and dtype. The gradient of the result, by which the
 gradients of the inputs are asked, is 1 everywhere for elementwise cases, else 1, 1.5, 2, 2.5, 3 and again.
 

@@ -1,0 +1,52 @@
+"""A row of the tables of elementwise methods (`ROWS` in `functions`, `elementwise`, `division`, `powers`).
+
+It declares what belongs to a method beside its values: the primitive that it is and the gradient of that one,
+which `frontend.autograd.engine` reads, and what it is compared with, which the tests read. What the primitive
+means, its dtypes and its constants are a row of `compiler.ir.ops`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from compiler.ir.ops import FLOATS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frontend.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class MethodRow:
+    """One elementwise method of one or two numbers.
+
+    `oracle` is an expression in NumPy (`np`), `math` and the operands x and y, for dtypes of these `kinds`
+    (`DType.kind`). Tests compare values at numbers of both signs, and gradients with central differences at
+    numbers of `domain`; where that is positive, all are.
+
+    `op` is the primitive that the method stands for. `gradient(g, result, x)`, or (g, result, x, y), is what
+    its operands get from the gradient g of the result: one tensor, or a tuple of two. Both are None of a
+    method that is made of others: it has their gradients, or none. A `predicate` gives bools.
+    """
+
+    method: Callable[..., Tensor]
+    oracle: str
+    op: str | None = None
+    gradient: Callable[..., Tensor | tuple[Tensor, ...]] | None = None
+    domain: tuple[float, float] = (-2.0, 2.0)
+    kinds: frozenset[str] = FLOATS
+    predicate: bool = False
+
+    @property
+    def operands(self) -> int:
+        """How many numbers the method is of: 1 or 2."""
+        return len(signature(self.method).parameters)
+
+    def rule(self, g: Tensor, out: Tensor, sources: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+        """Return the gradients of the sources, as `frontend.autograd.engine.RULES` wants them."""
+        assert self.gradient is not None, self
+        found: Any = self.gradient(g, out, *sources)
+        return found if found.__class__ is tuple else (found,)
