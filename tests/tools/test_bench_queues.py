@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("case", ["submit", "replay", "signal", "copy"])
 def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "rows.jsonl"
-    assert main([case, "--device", "cpu", "--quick", "--json", str(out)]) == 0
+    assert main([case, "--device", "cpu", "--quick", "--output", str(out)]) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert printed
     assert [json.loads(line) for line in out.read_text().splitlines()] == printed
@@ -29,13 +29,6 @@ def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.Ca
         assert row["p25"] <= row["median"] <= row["p75"]
         assert row["count"] > 0
         assert row["commit"]
-
-
-class Terminal(io.StringIO):
-    """A stream that is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def row(median: float, p25: float = 1.0, p75: float = 1.0, unit: str = "us") -> Row:
@@ -54,9 +47,10 @@ def test_no_quartile_lies_outside_of_the_samples(taken: list[float]) -> None:
     assert min(taken) <= one.p25 <= one.median <= one.p75 <= max(taken)
 
 
-def test_in_a_terminal_each_row_is_shown_once() -> None:
-    screen = Terminal()
-    report = Report(screen, screen)
+def test_a_table_shows_each_row_once_under_one_header() -> None:
+    screen, talk = io.StringIO(), io.StringIO()
+    report = Report(screen, talk, lines=False)
+    report.progress("[1/1] b")
     report(row(1.5))
     report(row(2.5))
     lines = screen.getvalue().splitlines()
@@ -64,14 +58,42 @@ def test_in_a_terminal_each_row_is_shown_once() -> None:
     assert lines[0] == "cpu:0, commit abc"
     assert lines[1].split() == ["bench", "case", "median", "unit", "[quartiles]", "samples"]
     assert lines[2].split()[:4] == ["b", "c", "1.500", "us"]
+    assert talk.getvalue() == "[1/1] b\n"
 
 
-def test_rows_reach_the_file_as_they_come() -> None:
+def test_json_lines_reach_stdout_and_the_file_as_they_come() -> None:
     data, talk, file = io.StringIO(), io.StringIO(), io.StringIO()
-    report = Report(data, talk, file)
+    report = Report(data, talk, file, lines=True)
     report(row(1.5))
     assert json.loads(file.getvalue())["median"] == 1.5
     assert data.getvalue() == file.getvalue()
+    assert talk.getvalue() == ""
+
+
+def test_a_pipe_gets_json_alone_and_the_progress_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["signal", "--device", "cpu", "--quick"]) == 0
+    told = capsys.readouterr()
+    assert all(json.loads(line)["bench"] == "signal" for line in told.out.splitlines())
+    assert told.err == "[1/1] signal\n"
+
+
+def test_a_slow_row_ends_before_all_its_samples() -> None:
+    rows: list[Row] = []
+    with hcq.open("cpu") as device:
+        bench = Bench(device, quick=False, name="b", commit="abc", report=rows.append, most_s=0.0)
+        bench.measure("case", lambda: None, samples=200)
+    (one,) = rows
+    assert one.count == 3
+
+
+@pytest.mark.parametrize("case", ["matmul", "conv", "elementwise"])
+def test_throughput_stands_beside_numpy(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([case, "--device", "cpu", "--quick"]) == 0
+    ours, numpy = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert ours["case"] == numpy["case"]
+    assert ours["unit"] == numpy["unit"] == ("GB/s" if case == "elementwise" else "GFLOP/s")
+    assert ours["device"].startswith("cpu:0 ")
+    assert numpy["device"].startswith("NumPy ")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`python -m tools.bench CASE ... [--device NAME] [--json FILE] [--plot FILE.png] [--quick]`."""
+"""`python -m tools.bench CASE ... [--device NAME] [--json] [--output FILE] [--plot FILE.png] [--quick]`."""
 
 from __future__ import annotations
 
@@ -20,40 +20,51 @@ if TYPE_CHECKING:
 CASES = {
     **dict.fromkeys(("submit", "replay", "gap", "signal", "copy"), "tools.bench.queues"),
     **dict.fromkeys(("eager", "jit", "start"), "tools.bench.tensors"),
+    **dict.fromkeys(("matmul", "conv", "elementwise"), "tools.bench.throughput"),
     "emu": "tools.bench.emu",
     "nv": "tools.bench.nv",
     "cuda": "tools.bench.cuda",
 }
 """Case -> module that holds it in its `CASES`; imported only when asked for."""
+DEFAULT = ("submit", "replay", "copy", "eager", "jit", "matmul", "conv", "elementwise")
+"""What runs when no case is named."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the cases: a readable line a figure to stderr, and a JSON row to stdout unless it is a terminal."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench", description="Queue-level microbenchmarks.")
-    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of: {', '.join(CASES)}")
+    """Run the cases. stdout gets a table, or JSON lines where it is no terminal; stderr gets the progress."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bench", description="Benchmarks of queues and tensors."
+    )
+    parser.add_argument(
+        "cases",
+        nargs="*",
+        metavar="CASE",
+        help=f"of: {', '.join(CASES)} (default: {' '.join(DEFAULT)})",
+    )
     parser.add_argument("--all", action="store_true", help="every case but cuda, which needs PyTorch")
     parser.add_argument("--device", default="auto", help="as hcq.open takes it (default: auto)")
-    parser.add_argument("--json", type=Path, help="write each row to this file, too, as it comes")
+    parser.add_argument(
+        "--json", action="store_true", help="print JSON lines as rows come, as in a pipe"
+    )
+    parser.add_argument("--output", type=Path, help="write the JSON lines to this file, too")
     parser.add_argument("--plot", type=Path, help="draw the medians to this PNG (needs the [plot] extra)")
     parser.add_argument(
         "--quick", action="store_true", help="two samples a case: shows that it runs, not how fast"
     )
     options = parser.parse_args(argv)
-    names = [name for name in CASES if name != "cuda"] if options.all else options.cases
+    names = [name for name in CASES if name != "cuda"] if options.all else options.cases or list(DEFAULT)
     unknown = [name for name in names if name not in CASES]
-    if unknown or not names:
-        parser.error(
-            f"no case called {', '.join(unknown)}; there are: {', '.join(CASES)}"
-            if unknown
-            else "name a case, or --all"
-        )
+    if unknown:
+        parser.error(f"no case called {', '.join(unknown)}; there are: {', '.join(CASES)}")
     rows: list[Row] = []
     label = commit()
     with ExitStack() as undo:
-        file = undo.enter_context(options.json.open("w")) if options.json else None
-        report = Report(sys.stdout, sys.stderr, file)
+        file = undo.enter_context(options.output.open("w")) if options.output else None
+        lines = options.json or not sys.stdout.isatty()
+        report = Report(sys.stdout, sys.stderr, file, lines=lines)
         device = undo.enter_context(hcq.open(options.device, validate=False))
-        for name in names:
+        for number, name in enumerate(names, 1):
+            report.progress(f"[{number}/{len(names)}] {name}")
             bench = Bench(device, quick=options.quick, name=name, commit=label, report=report)
             import_module(CASES[name]).CASES[name](bench)
             rows += bench.rows

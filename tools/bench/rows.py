@@ -36,11 +36,12 @@ class Row:
         scale, unit = _readable(self.median, self.unit)
         spread = f"[{_figure(self.p25 * scale)} … {_figure(self.p75 * scale)}]"
         note = f"  {self.note}" if self.note else ""
-        figure = f"{_figure(self.median * scale):>10s} {unit:5s}{spread:24s}n={self.count}"
+        note += "  NumPy" if self.device.startswith("NumPy ") else ""
+        figure = f"{_figure(self.median * scale):>10s} {unit:8s}{spread:24s}n={self.count}"
         return f"{self.bench:9s}{self.case:52s}{figure}{note}"
 
 
-HEADER = f"{'bench':9s}{'case':52s}{'median':>10s} {'unit':5s}{'[quartiles]':24s}samples"
+HEADER = f"{'bench':9s}{'case':52s}{'median':>10s} {'unit':8s}{'[quartiles]':24s}samples"
 """What stands above the lines of `Row.text`."""
 _TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -73,6 +74,11 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
+MOST_S = 5.0
+"""Seconds after which a row is content with the samples that it has: emulated devices are slow."""
+FEWEST = 3
+
+
 class Bench:
     """What a case gets: an open device, and a place for its figures. `report` is given each row at once."""
 
@@ -84,6 +90,7 @@ class Bench:
         name: str,
         commit: str,
         report: Callable[[Row], None],
+        most_s: float = MOST_S,
     ) -> None:
         self.device = device
         self.quick = quick
@@ -91,6 +98,7 @@ class Bench:
         self.rows: list[Row] = []
         self._commit = commit
         self._report = report
+        self._most_s = most_s
 
     def measure(
         self,
@@ -106,16 +114,24 @@ class Bench:
     ) -> float:
         """Time `run`, `samples` times after a warm-up, each divided by `per`. Return the median.
 
+        A row that takes longer than `most_s` ends after `FEWEST` samples or later; its count says how many.
+
         `before` runs untimed ahead of each sample. A quick bench takes two samples: CI runs all, judges none.
         `device` names another device than the bench's own.
         """
         scale = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}[unit] / per
-        for _ in range(1 if self.quick else max(3, samples // 10)):
+        begun = time.perf_counter()
+        for done in range(1 if self.quick else max(3, samples // 10)):
+            if done and time.perf_counter() - begun > self._most_s / 10:
+                break
             if before:
                 before()
             run()
-        taken = []
+        taken: list[float] = []
+        begun = time.perf_counter()
         for _ in range(2 if self.quick else samples):
+            if len(taken) >= FEWEST and time.perf_counter() - begun > self._most_s:
+                break
             if before:
                 before()
             start = time.perf_counter()
@@ -158,25 +174,34 @@ class Bench:
 
 
 class Report:
-    """Writes rows as they come: JSON lines to `data` and to a file, a readable line to `talk`.
+    """Writes rows as they come, to `data`: a table, or with `lines` one JSON object a row; never both.
 
-    Where `data` is a terminal it shows the readable lines alone.
+    A file gets the JSON objects as well. Progress goes to `talk`.
     """
 
-    def __init__(self, data: TextIO, talk: TextIO, file: TextIO | None = None) -> None:
-        self._data = None if data.isatty() else data
+    def __init__(self, data: TextIO, talk: TextIO, file: TextIO | None = None, *, lines: bool) -> None:
+        self._data = data
         self._talk = talk
         self._file = file
+        self._lines = lines
         self._begun = False
 
     def __call__(self, row: Row) -> None:
         """Write one row."""
-        if not self._begun:
-            self._talk.write(f"{row.device}, commit {row.commit}\n{HEADER}\n")
-            self._begun = True
-        self._talk.write(row.text() + "\n")
+        line = json.dumps(asdict(row)) + "\n"
+        if self._lines:
+            self._data.write(line)
+        else:
+            if not self._begun:
+                self._data.write(f"{row.device}, commit {row.commit}\n{HEADER}\n")
+                self._begun = True
+            self._data.write(row.text() + "\n")
+        self._data.flush()
+        if self._file is not None:
+            self._file.write(line)
+            self._file.flush()
+
+    def progress(self, text: str) -> None:
+        """Say what is going on."""
+        self._talk.write(text + "\n")
         self._talk.flush()
-        for stream in (self._data, self._file):
-            if stream is not None:
-                stream.write(json.dumps(asdict(row)) + "\n")
-                stream.flush()
