@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class ElfError(UsageError):
-    """The bytes are no ELF file that can be loaded; the text says where it breaks."""
+    """The bytes are no ELF file that can be loaded; the text has the place."""
 
 
 class Kind(enum.IntEnum):
@@ -71,7 +71,7 @@ UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
 class Section(NamedTuple):
     """A section header, its name read."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody misses
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not used
     name: str
     type: int
     flags: int

@@ -5,7 +5,7 @@ stand between. `LinuxKernel` is the real one; `TracingKernel` wraps any other an
 calls raise `DriverError` with the name of the errno (`OutOfMemoryError` for ENOMEM); interrupted ones are
 repeated.
 """
-# ruff: noqa: D102 - the Protocols say what each method does, where its name does not
+# ruff: noqa: D102 - the Protocols document what a method's name does not
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class Kernel(Protocol):
         """Return what the kernel's side has reported about faults since the last call, the oldest first.
 
         Plain text, a report each; empty where it reports nothing of its own, as Linux does. A driver adds it
-        to the error that it raises of a fault or of work that makes no end.
+        to the error that it raises of a fault or of work that does not finish.
         """
         ...
 

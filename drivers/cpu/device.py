@@ -185,7 +185,7 @@ class CpuDevice:
             )
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
-        """Map zeroed pages; `spec` says only their alignment, all memory here is the host's."""
+        """Map zeroed pages; of `spec` only the alignment counts, all memory here is the host's."""
         self.require_open()
         align = max(spec.align, HUGE_PAGE if size >= HUGE else PAGE)
         size = (size + PAGE - 1) & -PAGE

@@ -94,7 +94,7 @@ class CpuDriver:
         wanted = config().workers
         workers = self._info.limits["cores"] - 1 if wanted is None else wanted
         self._forget_parent()
-        self.waiters, self.code, self.libc  # noqa: B018 - make them once: `hcq.open` lets in one thread
+        self.waiters, self.code, self.libc  # noqa: B018 - make them once: `hcq.open` admits one thread
         return CpuDevice(self, self._info, workers)
 
     def _forget_parent(self) -> None:

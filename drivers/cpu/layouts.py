@@ -137,7 +137,7 @@ class Timestamp(BitStruct, words=PACKET_WORDS, word_bits=64):
 
 
 class Barrier(BitStruct, words=PACKET_WORDS, word_bits=64):
-    """Does nothing: packets are executed in order. It tells where the encoder may not reorder."""
+    """Does nothing: packets are executed in order. It marks where the encoder may not reorder."""
 
     _op = const(63, 0, Op.BARRIER)
 

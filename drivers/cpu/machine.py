@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 IDENTITY = ("model name", "flags", "Features", "CPU implementer", "CPU variant", "CPU part")
-"""Lines of /proc/cpuinfo that tell for which processor code was compiled."""
+"""Lines of /proc/cpuinfo that identify the processor that code was compiled for."""
 CGROUP = "/sys/fs/cgroup"
 
 

@@ -39,7 +39,7 @@ PAUSE = {
 
 
 class NativeSyntaxError(SyntaxError):
-    """A function steps out of the subset; the text says where, and shows the source."""
+    """A function steps out of the subset; the text has the place and the source."""
 
 
 def translate(functions: Sequence[Callable[..., object]], machine: str) -> str:

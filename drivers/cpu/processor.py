@@ -1,8 +1,8 @@
 """The command processor of the `cpu` device, in the subset that `drivers.cpu.native` translates.
 
 One `processor` thread a queue executes packets in order, each finished before the next begins. A dispatch
-with enough work is published in its queue's record, and `worker` threads (one a core but one) take workgroups
-from all queues.
+with enough work is published in its queue's record, and `worker` threads (one per usable core, minus one)
+take workgroups from all queues.
 
 The claim is one compare-and-swap on `ticket`: (dispatch number, workgroups left). A ticket with workgroups
 left proves that the dispatch is not over, so the other fields, read before the swap, were this dispatch's.
@@ -111,7 +111,7 @@ def run(function: u64, args: u64, x: u64, y: u64, first: u64, end: u64) -> None:
 
 
 def wake_some(pool: Pool, groups: u64) -> None:
-    """Wake at most two workers; each wakes two more while there is work, so nobody pays for 128."""
+    """Wake at most two workers; each wakes two more while there is work, so no thread wakes all 128."""
     if groups > 1 and acquire(pool.sleepers):
         wake(pool, address(pool.epoch), 2 if groups > 2 else 1)
 
@@ -320,7 +320,7 @@ def patch(values: u64, plan: u64, count: u64) -> None:
 
 
 def report(pool: Pool, queue: Queue, packet: Packet, fault: u64) -> u64:
-    """Halt the device; the first fault is the one that is told. Return 0, as `step` does."""
+    """Halt the device; the first fault is the one reported. Return 0, as `step` does."""
     if cas(pool.fault, 0, fault):
         pool.fault_queue = base(queue)
         pool.fault_op = packet.op
@@ -426,7 +426,7 @@ def processor(queue: Queue) -> u64:
     """Execute the queue's packets for ever; sleep when there is none. Return when the device stops.
 
     Waking a sleeper costs the host more than all else it does to launch, so a queue that was rung soon after
-    it ran empty spins longer the next time; a long spin that was in vain makes the next one short again.
+    it ran empty spins longer the next time; a long spin that found no packet makes the next one short again.
     """
     pool = view(Pool, queue.pool)
     spins = 0

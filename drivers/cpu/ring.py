@@ -98,7 +98,7 @@ class CpuRing:
         self._read = queue.read
 
     def stuck(self) -> str:
-        """Say which packet is in execution, as far as it can be told while it is."""
+        """Return which packet is in execution, as far as that can be read meanwhile."""
         queue = self.queue
         op, signal, first, second = queue.op, queue.stuck, queue.first, queue.second
         behind = max(0, self._write - queue.read) // PACKET - 1

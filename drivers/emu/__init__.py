@@ -3,7 +3,7 @@
 - `simt`: the engine. A front end (PTX, AMDGPU machine code) turns a kernel into one host function that runs
 one
   warp as a vector of lanes; the engine compiles, schedules and checks it. `sanitizers` judge its accesses,
-  `report` says what a kernel did wrong.
+  `report` describes what a kernel did wrong.
 - The machine around it: the command processor (`scheduler`, `operation`, `turnlock`), memory (`memory`,
 `vaspace`,
   `backing`, `user_memory`), and the judges of what a driver must order: `races` and `releases`

@@ -1,8 +1,8 @@
 """The memory an emulated device can reach: allocations by device address, where each lies on the host, and what was freed when.
 
 Generated code checks every access against this map and turns device addresses into host addresses with it,
-so the two may differ. A freed allocation is remembered (the last few hundred) so that a stray access can be
-told what used to be there.
+so the two may differ. The last few hundred freed allocations are remembered, so that the report of a stray
+access names what used to be there.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -22,7 +22,7 @@ from hcq.errors import UsageError
 
 _REMEMBERED = 512
 RACE_BYTES_PER_DWORD = 32
-"""A cell: who wrote last and when, who read last and when, then where each did it (`shadow_global` says how)."""
+"""A cell: who wrote last and when, who read last and when, then where each did it (see `shadow_global`)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -35,10 +35,10 @@ class Mapping:
     label: str
     writable: bool = True
     tracked: bool = False
-    """Whether the CPU cannot write it, so that reads of bytes nobody wrote can be told."""
+    """Whether the CPU cannot write it, so that uninitialised reads can be reported."""
     freed_at: str = ""
     initialised: mmap.mmap | memoryview | None = field(default=None, repr=False)
-    """A byte for each of its bytes, not 0 where somebody wrote it, and 64 bytes more."""
+    """A byte for each of its bytes, not 0 where it was written, and 64 bytes more."""
     touched: mmap.mmap | None = field(default=None, repr=False)
 
     @property
@@ -76,7 +76,7 @@ class AddressSpace:
     ) -> Mapping:
         """Make [va, va + size) valid; it lies at `host`, by default at the same address. Overlap is a `UsageError`.
 
-        `initialised` is what several mappings of the same memory know of it; a `tracked` one has its own.
+        `initialised` is shared by all mappings of the same memory; a `tracked` one has its own.
         """
         if size <= 0:
             raise UsageError(f"cannot map {size} bytes at {va:#x}")
@@ -94,7 +94,7 @@ class AddressSpace:
         return mapping
 
     def unmap(self, va: int, *, freed_at: str = "") -> Mapping:
-        """Forget the allocation that starts at `va`; `freed_at` says where it was freed, for later reports."""
+        """Forget the allocation that starts at `va`; `freed_at` is where it was freed, for later reports."""
         with self._lock:
             at = bisect.bisect_left(self._starts, va)
             if at == len(self._starts) or self._starts[at] != va:
@@ -179,7 +179,7 @@ class AddressSpace:
 
     @staticmethod
     def touched_pages(mapping: Mapping) -> bytes:
-        """Return a byte for each page of an allocation's `touched`: the low bit says whether it may hold anything."""
+        """Return a byte for each page of an allocation's `touched`: the low bit is set where it may hold anything."""
         memory = mapping.touched
         if memory is None:
             return b""
@@ -205,7 +205,7 @@ class AddressSpace:
                 shadow[at : at + size] = b"\1" * size
 
     def states(self, va: int, size: int) -> bytes:
-        """Return for each byte of [va, va + size), in one allocation, whether somebody wrote it."""
+        """Return for each byte of [va, va + size), in one allocation, whether it was written."""
         mapping = self.find(va, size)
         if mapping is None or mapping.initialised is None:
             return b"\1" * size
@@ -226,7 +226,7 @@ class AddressSpace:
 
 
 def fresh_shadow(size: int) -> mmap.mmap:
-    """Return what `Mapping.initialised` is for memory that nobody wrote."""
+    """Return what `Mapping.initialised` is for memory that was never written."""
     return _pages(size + 64)
 
 

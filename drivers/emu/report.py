@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 class ReportKind(enum.IntEnum):
-    """What was found. The first group ends the kernel; the second is told by the opt-in sanitizers."""
+    """What was found. The first group ends the kernel; the second is reported by the opt-in sanitizers."""
 
     OUT_OF_BOUNDS = 1
     MISALIGNED = 2
@@ -98,7 +98,7 @@ class Report:
 
 
 class EmulatedFault(Exception):  # noqa: N818 - a fault is what the hardware calls it
-    """A kernel was ended by the emulated device; `report` says why."""
+    """A kernel was ended by the emulated device; `report` is the reason."""
 
     def __init__(self, report: Report) -> None:
         super().__init__(str(report))

@@ -42,7 +42,7 @@ class Queue(Protocol):
 
     @property
     def computing(self) -> bool:
-        """Whether it can do nothing but let kernels run on."""
+        """Whether nothing is left to do but to run kernels on."""
         ...
 
     def step(self) -> Outcome:

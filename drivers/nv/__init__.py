@@ -21,7 +21,7 @@ _PROFILES = ("sm_80", "sm_90", "sm_120")
 
 
 def _variants() -> str:
-    from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - heavy, and only told in errors
+    from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - heavy, and only for errors
 
     return (
         f"an emulated GPU is named by an architecture ({', '.join(_PROFILES)}), a driver branch "
@@ -33,7 +33,7 @@ def _variants() -> str:
 def check_variant(variant: str | None) -> tuple[str, str, bool, bool]:
     """Return the profile, driver branch, and whether "native" and "checked", that a variant names.
 
-    Raises `UsageError` that says what there is.
+    Raises `UsageError` that names what there is.
     """
     from drivers.nv.layouts.branches import BRANCHES  # noqa: PLC0415 - heavy, and not part of real hardware
 

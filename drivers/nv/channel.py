@@ -90,7 +90,7 @@ class Channel:
         self._undo = contextlib.ExitStack()
         self._fence = context.rm.kernel.fence
         self.diagnostics = context.rm.kernel.diagnostics
-        """What the kernel's side knows of work that makes no end; see `drivers.kernel.Kernel`."""
+        """What the kernel's side reports of work that does not finish; see `drivers.kernel.Kernel`."""
         self._write = context.doorbell.write32
         self.entry_level = GpfifoEntry.pack(
             ADDRESS=0, LENGTH=0, LEVEL=int(context.choices.gp_level == "subroutine")
@@ -202,7 +202,7 @@ class Channel:
             # No parameters: the copy engine that shares the graphics run list (nv.md 2.2 step 21).
             stack.callback(rm.free, rm.alloc(self.handle, gpu.copy_class))
         except DriverError as error:
-            # Kernels run without it; a copy on this queue then says what was refused.
+            # Kernels run without it; a copy on this queue then raises with what was refused.
             self.copy_refusal = str(error)
 
     def _register(self, stack: contextlib.ExitStack) -> None:
@@ -239,8 +239,8 @@ class Channel:
     def got(self) -> int | None:
         """Return how far the GPU has fetched the ring, where that is known; it lags.
 
-        None where the class does not tell (since Blackwell), and while the field is 0: firmware that runs the
-        channels (GSP) was seen to leave it at 0 all the time.
+        None where the class does not report it (since Blackwell), and while the field is 0: firmware that
+        runs the channels (GSP) was seen to leave it at 0 all the time.
         """
         if not self._context.gpu.reports_get:
             return None

@@ -1,7 +1,7 @@
-"""Reading a cubin: what a launch must know about a kernel, and its bytes as they lie in device memory.
+"""Reading a cubin: what a launch needs of a kernel, and its bytes as they lie in device memory.
 
-The file is uploaded whole, with its relocations applied in place, so that code finds its neighbours where
-the linker put them and a dump of memory still says what it is. Memory without bytes in the file and
+The file is uploaded whole, with its relocations applied in place, so that code lies where the linker put
+it and a dump of memory still identifies it. Memory without bytes in the file and
 constant banks that are not aligned enough lie behind it. Not here: the launch descriptor (`qmd`), the
 upload (`program`).
 """
@@ -48,7 +48,7 @@ _WORD = 0xFFFF_FFFF
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """One kernel of a cubin, as its info records tell."""
+    """One kernel of a cubin, from its info records."""
 
     name: str
     sm: int
@@ -65,7 +65,7 @@ class Kernel:
     """Where the parameters start in constant bank 0."""
     parameter_bytes: int
     parameters: tuple[InfoKparam, ...]
-    """Ordinal, offset behind `parameter_base`, and bytes of each, by offset; empty where no record tells."""
+    """Ordinal, offset behind `parameter_base`, and bytes of each, by offset; empty without a record."""
     code: int
     """Bytes from the start of the image to the entry."""
     code_bytes: int
@@ -74,7 +74,7 @@ class Kernel:
 
 
 def read(data: bytes, name: str) -> tuple[Elf, Placement, Kernel]:
-    """Return the file, where its sections go, and what it says of kernel `name`.
+    """Return the file, where its sections go, and what it holds of kernel `name`.
 
     Raises `UsageError` for what is no cubin or has no such kernel.
     """

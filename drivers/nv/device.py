@@ -232,7 +232,7 @@ class NvDevice:
         return push.compute_setup(self.gpu, self.choices, copies=copies)
 
     def _refresh(self, ring: NvRing) -> push.Words:
-        """Return what a ring must be told before its next words: other code, other local memory."""
+        """Return what a ring must send before its next words: new code, new local memory."""
         if ring.code_epoch == self._code_epoch and ring.local_epoch == self._local.epoch:
             return ()
         words: push.Words = ()

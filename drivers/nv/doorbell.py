@@ -21,7 +21,7 @@ class Doorbell:
     """Owns the mappings of the page.
 
     Through BAR1 the page takes stores only, so the clock is read through a second mapping, of BAR0:
-    nvidia-push rings through the one and says that it cannot be read, and UVM reads the time from BAR0.
+    nvidia-push rings through the one and states that it cannot be read, and UVM reads the time from BAR0.
     """
 
     def __init__(self, rm: Rm, handles: Handles, gpu: Gpu, choices: Quirks = DEFAULT) -> None:

@@ -21,7 +21,7 @@ _CONTROL_NODE = "/dev/nvidiactl"
 
 
 def linux(variant: str | None) -> Kernel:
-    """Return the kernel of this machine; a variant says nothing to it."""
+    """Return the kernel of this machine; a variant is ignored."""
     from drivers.kernel import LinuxKernel  # noqa: PLC0415 - opened only when asked for
 
     del variant
@@ -32,7 +32,8 @@ class NvDriver:
     """See `hcq.driver.Driver`.
 
     `make_kernel` gets the variant, the text after the colon that is no number. On real hardware it names
-    choices instead: "nv:stack=low" (`choices.parse`). `hint` makes what is told when no GPU has a number.
+    choices instead: "nv:stack=low" (`quirks.parse`). `hint` makes the hint of the error where no GPU has that
+    number.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class NvDriver:
         return []
 
     def open(self, index: int, variant: str | None, *, choices: Quirks | None = None) -> NvDevice:
-        """Open GPU `index`. Raises `UnsupportedError` or `DriverError` that say what to do."""
+        """Open GPU `index`. Raises `UnsupportedError` or `DriverError` with a hint."""
         from drivers.nv.device import NvDevice  # noqa: PLC0415 - heavy
         from drivers.nv.quirks import DEFAULT, parse  # noqa: PLC0415 - heavy
         from drivers.nv.rm import Rm  # noqa: PLC0415 - heavy

@@ -214,7 +214,7 @@ class NvEncoder:
                 f"{self._copy_refusal}\n"
                 "hint: record the copy for a copy queue"
             )
-        # The copy engine does not know what kernels are running.
+        # The copy engine is not ordered with running kernels.
         out.words.append(push.HOST_WFI)
 
     def _after_copies(self, out: PushBuffer) -> None:

@@ -1,4 +1,4 @@
-"""What the hardware says when a channel dies, decoded: the error notifier, SM error states, MMU faults.
+"""What hardware reports when a channel is stopped: the error notifier, SM error states, MMU faults.
 
 Polling is one look at each channel's notifier. Once an error was posted the debugger object is asked, which
 sandboxes allow; where they filter the MMU query the address comes from the SM's own registers (nv.md 6.2,

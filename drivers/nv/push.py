@@ -172,7 +172,7 @@ def launch(descriptor: int, action: PcasAction) -> Words:
 
 
 def compute_setup(gpu: Gpu, choices: Quirks, *, copies: bool) -> Words:
-    """Return what a compute channel is told first: objects, caches, windows (nv.md 3.4)."""
+    """Return the first methods of a compute channel: objects, caches, windows (nv.md 3.4)."""
     method = ComputeMethod
     shared, local = vaspace.WINDOWS[choices.windows]
     words: list[int] = [
@@ -202,7 +202,7 @@ def compute_setup(gpu: Gpu, choices: Quirks, *, copies: bool) -> Words:
 
 
 def copy_setup(gpu: Gpu) -> Words:
-    """Return what a copy channel is told first."""
+    """Return the first methods of a copy channel."""
     return (header(COPY, DmaMethod.SET_OBJECT, 1), int(SetObject(CLASS=gpu.copy_class)))
 
 

@@ -1,4 +1,4 @@
-"""Launch descriptors as drivers fill them: one way to say it for the three versions.
+"""Launch descriptors as drivers fill them: one interface to the three versions.
 
 `Descriptor` is the template of one kernel: everything but the grid's shape and the address of constant
 bank 0. Values that versions spell differently (shifted addresses, other names) are told apart here and
@@ -114,7 +114,7 @@ THREADS: Final = ("CTA_THREAD_DIMENSION0", "CTA_THREAD_DIMENSION1", "CTA_THREAD_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launchable:
-    """What a descriptor says of a kernel."""
+    """What a descriptor states of a kernel."""
 
     program: int
     """Address of the entry."""
@@ -180,7 +180,7 @@ class Descriptor:
 
     def __init__(self, gpu: Gpu, choices: Quirks, kernel: Launchable) -> None:
         self._gpu, self._kernel = gpu, kernel
-        # Known is a launch that says nothing of a kernel without shared memory of its own, and no other.
+        # One launch is known that leaves them unset, of a kernel without shared memory of its own.
         silent = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
         self._carveout = "none" if silent else "least" if choices.carveout == "least" else "wanted"
         # Asked in any case: what no carve-out holds is refused.

@@ -35,13 +35,13 @@ class Quirks:
     group_id: int | None = None
     """QMD_GROUP_ID; none is what is known to launch with the descriptor's version."""
     sampler_via_header: bool = False
-    """SAMPLER_INDEX by header, or apart from it, as the launches known on Hopper say."""
+    """SAMPLER_INDEX by header, or apart from it, as in the launches known on Hopper."""
     full_descriptor: bool = True
-    """Descriptors say more than Hopper's one known launch did: invalidations, membar, prefetch of code.
+    """Descriptors set more than Hopper's one known launch did: invalidations, membar, prefetch of code.
     Without them a store of a kernel may become visible some time after its release."""
     carveout: Literal["wanted", "least", "none"] = "wanted"
-    """The target carve-out holds all groups that an SM can run, or one; or nothing is said of carve-outs and
-    shared memory where a kernel has none of its own: so was Hopper's one known launch."""
+    """The target carve-out holds all groups that an SM can run, or one; or carve-outs and shared memory are
+    left unset where a kernel has none of its own, as in Hopper's one known launch."""
     pcas: PcasAction = PcasAction.INVALIDATE_PREFETCH_COPY_SCHEDULE
     """How a descriptor is launched; the others leave its cached copy or its prefetch alone."""
     channel_class: Literal["newest", "c96f", "c86f", "c56f"] = "newest"
@@ -65,7 +65,7 @@ class Quirks:
     system_cached: bool = True
     """System memory of the resource manager is cached, or left to the driver."""
     register_copy_channels: bool = True
-    """UVM is told of copy channels as well."""
+    """Copy channels are registered with UVM as well."""
     copy_engine: Literal["first", "second", "last"] = "first"
     """Which copy engine off the graphics run list comes first."""
     context_share: bool = True
@@ -96,7 +96,7 @@ class Quirks:
     arguments_in_vram: bool = False
     """Coherent host memory, arguments above all, is video memory that the CPU maps."""
     plausible: bool = True
-    """What the GPU says of itself is refused when no supported GPU can be so (`plausible`)."""
+    """Counts and sizes that no supported GPU has are refused (`topology`)."""
     qmd_version_method: bool = False
     """SET_QMD_VERSION and SET_SPA_VERSION are sent at the start."""
 

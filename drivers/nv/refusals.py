@@ -71,7 +71,7 @@ def unsupported_gpu(name: str, classes: Iterable[int]) -> UnsupportedError:
 
 
 def mig_mode(name: str, refused: str = "") -> UnsupportedError:
-    """Return the error for a GPU that is divided by MIG; `refused` is what the driver said."""
+    """Return the error for a GPU that is divided by MIG; `refused` is the driver's answer."""
     seen = f"; it refused what only an undivided GPU answers: {refused}" if refused else ""
     return UnsupportedError(
         f"{name or 'this GPU'} seems to be in MIG mode, which this driver does not handle{seen}\n"

@@ -99,7 +99,7 @@ class NvRing:
         self._in_flight: deque[tuple[int, int, int]] = deque()
         self.code_epoch = self.local_epoch = 0
         self.stale = True
-        """Set by the device: before the next words the GPU must be told of other code or local memory."""
+        """Set by the device: the next words must be preceded by settings for new code or local memory."""
         self.send(self._setup, ())
 
     @property
@@ -164,7 +164,7 @@ class NvRing:
     def reclaim(self) -> int:
         """Take back what the GPU has fetched; return the number of the last submission it reached."""
         reached = self._progress[0]
-        if reached > self.sequence:  # says nothing: `overshot` is the fault
+        if reached > self.sequence:  # no result: `overshot` is the fault
             return reached
         while self._in_flight and self._in_flight[0][0] <= reached:
             _, self._tail, self._taken = self._in_flight.popleft()
@@ -183,7 +183,7 @@ class NvRing:
         )
 
     def stuck(self) -> str:
-        """Say what the ring is doing, and why where the kernel's side knows; empty when all was fetched."""
+        """Return what the ring is doing, and the kernel side's reason if any; empty when all was fetched."""
         text = self.position()
         if not text or self._fault() is not None:  # reports of a fault belong to the fault
             return text

@@ -128,7 +128,7 @@ class Rm:
             return listed
         there = [card for card in listed if self._there(card)]
         if listed and not there:
-            self.kernel.close(open_node(self.kernel, f"/dev/nvidia{listed[0].minor}"))  # says why
+            self.kernel.close(open_node(self.kernel, f"/dev/nvidia{listed[0].minor}"))  # raises the reason
         return there
 
     def _there(self, card: Card) -> bool:

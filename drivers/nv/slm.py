@@ -41,7 +41,7 @@ class LocalMemory:
         self._bytes = 0
         self._memory: Memory | None = None
         self.epoch = 0
-        """Counts up whenever channels must be told."""
+        """Counts up whenever channels must be sent new settings."""
 
     def need(self, bytes_per_thread: int) -> None:
         """Make sure that so much is there for every thread."""
@@ -53,7 +53,7 @@ class LocalMemory:
         self.epoch += 1
 
     def words(self, *, all_sms: bool) -> push.Words:
-        """Return what a compute channel is told."""
+        """Return the settings that a compute channel is sent."""
         if self._memory is None:
             return ()
         tpc, _ = sizes(self._gpu, self._bytes)

@@ -53,7 +53,7 @@ _ARCH_SUFFIX = {90: "a", 100: "a", 120: "a"}
 
 # Ranges that hold for every chip of the table in `families`, whole or floor-swept. They identify no chip.
 # A reply that lies elsewhere in the buffer than its layout says, as on an unknown build of the kernel driver,
-# would otherwise become wrong sizes of local memory and wrong limits that nobody notices.
+# would otherwise become wrong sizes of local memory and wrong limits that go unnoticed.
 # Source: 48 or 64 warps an SM from compute capability 8.0 to 12.x; nv.md 1.6 (512 SM records), 2.7
 _WARPS: Final = range(32, 65)
 _GPCS: Final = range(1, 33)
@@ -197,7 +197,7 @@ def count_sms(rm: Rm, subdevice: int, sms_per_tpc: int) -> int:
     try:
         order: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
     except DriverError:
-        # Its record has changed between branches (nv.md 1.5); the masks say the same and have not.
+        # Its record has changed between branches (nv.md 1.5); the masks give the same and have not.
         gpcs: Any = rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK)
         masks: list[Any] = [
             rm.query(subdevice, Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK, gpcId=gpc)
@@ -257,7 +257,7 @@ def _class(name: str, what: str, wanted: str, known: Sequence[int], there: set[i
 def ask(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
     """Ask all about an opened GPU; one that is not in the table or in MIG mode is an `UnsupportedError`.
 
-    Raises `BringUpError` for numbers that cannot be true, unless `choices` say to believe them.
+    Raises `BringUpError` for numbers that cannot be true, unless `choices.plausible` is False.
     """
     name = gpu_name(rm, handles.subdevice)
     row, gpfifo, usermode, copy = choose(name, class_list(rm, handles.device), choices)

@@ -1,4 +1,4 @@
-"""Vector clocks of a workgroup's warps: what each knows of the others, and the shadow memory that holds them.
+"""Vector clocks of a workgroup's warps, one row for each, and the shadow memory that holds them.
 
 Behind the clocks lie the cells of shared memory, one a byte (`shadow_shared`).
 """
@@ -51,7 +51,7 @@ def cells(c: Code, group: Value) -> Value:
 
 
 def join(lib: Library) -> str:
-    """`emu.join(group, to, from)`: make one row of clocks know all that another knows."""
+    """`emu.join(group, to, from)`: raise each component of one row to that of another."""
 
     def body(c: Code, group: Value, to: Value, source: Value) -> None:
         with c.count(warps_of(c, group)) as column:
@@ -69,7 +69,7 @@ def tick(c: Code, group: Value, index: Value) -> None:
 
 
 def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Value) -> None:
-    """A warp arrives at a barrier: the barrier learns what it knows."""
+    """A warp arrives at a barrier: join its clock to the barrier's."""
     if not lib.checks.shared_races:
         return
     index = WARP.load(c, warp, "index")
@@ -78,6 +78,6 @@ def barrier_arrive(lib: Library, c: Code, warp: Value, group: Value, number: Val
 
 
 def warp_released(lib: Library, c: Code, thread: Value, group: Value, number: Value, index: Value) -> None:
-    """A warp leaves a barrier: it learns what the barrier knows."""
+    """A warp leaves a barrier: join the barrier's clock to its own."""
     if lib.checks.shared_races:
         c.call(join(lib), "void", group, index, c.op("add", number, THREAD.load(c, thread, "warps")))

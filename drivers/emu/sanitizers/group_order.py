@@ -1,13 +1,14 @@
 """Order between workgroups: who has released when, and whose strong writes each has seen, as in a vector clock.
 
-A row for each workgroup says how far it has seen the others: up to which of their strong writes (`known`). It learns by
-observing one, where it reads strongly what another wrote so, or replaces it: then it learns what that one knew,
-too. A release is passed on by strong writes that come after it, so that it is known to those who have seen
-one. What has order here may not have it on hardware: a release in another thread of the workgroup counts, a
-read that comes before the acquire counts as one through it, and what a writer learned since its write is
-passed on. The other way about there are no such gaps: what has none here has none.
+Each workgroup has a row, its vector clock: up to which strong write of each other workgroup it has observed
+(`known`). It observes one where it reads strongly what another wrote so, or replaces it; then it joins the
+other's clock to its own. A release is carried by the strong writes that come after it, so it reaches all that
+observe one of them. What has order here may not have it on hardware: a release in another thread of the
+workgroup counts, a read that comes before the acquire counts as one through it, and what a writer observed
+after its write is passed on. The converse has no gaps: accesses that have no order here have none on
+hardware.
 
-Above a number of workgroups they share one row, and what one has seen all have.
+Above a number of workgroups they share one row: what one has observed counts for all.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
@@ -69,7 +70,7 @@ def unordered(c: Code, thread: Value, me: Value, other: Value, when: Value, acqu
 
 
 def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value) -> None:
-    """Enter a strong write of a workgroup in the cell of a dword; it learns of the strong write that it replaces.
+    """Enter a strong write of a workgroup in the cell of a dword; it observes the strong write that it replaces.
 
     Whoever finds it there finds that learned: a read that follows must not come to less.
     """
@@ -86,7 +87,7 @@ def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value) -> Non
 
 
 def observe(lib: Library) -> str:
-    """`emu.observe(warp, addresses, mask, size)`: a workgroup has read strongly; it learns of the strong writes there."""
+    """`emu.observe(warp, addresses, mask, size)`: a workgroup has read strongly; it observes the strong writes there."""
 
     def body(c: Code, warp: Value, addresses: Value, mask: Value, size: Value) -> None:
         thread = WARP.load(c, warp, "thread")
@@ -114,7 +115,7 @@ def observe(lib: Library) -> str:
 
 
 def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value) -> None:
-    """Learn of the write that a cell tells, if it is a strong one."""
+    """Observe the write recorded in a cell, if it is a strong one."""
     party = c.resize(written, 32)
     other = c.op("sub", c.op("and", party, STRONG_PARTY - 1), 1)
     with c.when(c.op("and", c.icmp("slt", party, 0), c.icmp("ne", other, me))):
@@ -122,7 +123,7 @@ def _learn_from(lib: Library, c: Code, thread: Value, me: Value, written: Value)
 
 
 def _learn(lib: Library) -> str:
-    """`emu.learn(thread, me, other, when)`: know of another's strong write at a time, and what the other knows."""
+    """`emu.learn(thread, me, other, when)`: observe another's strong write at a time, and join its clock."""
 
     def body(c: Code, thread: Value, me: Value, other: Value, when: Value) -> None:
         at = _known(c, thread, me, other)

@@ -1,4 +1,4 @@
-"""Opt-in checks in generated code: races, reads of memory nobody wrote, barriers that part of a warp reaches.
+"""Opt-in checks in generated code: races, uninitialised reads, barriers that part of a warp reaches.
 
 What is remembered of shared memory is in `shadow_shared`, of global memory in `shadow_global`; who knows
 what of whom, in `clocks` for warps and in `group_order` for workgroups. Memory the CPU cannot write

@@ -1,4 +1,4 @@
-"""Shadows of global memory: who last wrote and last read each dword, and which bytes anybody wrote.
+"""Shadows of global memory: who last wrote and last read each dword, and which bytes were written.
 
 An access is a race with that of another workgroup unless the other has released since and then written
 strongly, and this one has seen that write, itself or through others, and acquired (`group_order`). A workgroup

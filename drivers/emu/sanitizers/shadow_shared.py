@@ -67,7 +67,7 @@ def watch_shared(lib: Library) -> str:
                     tell(lib, c, warp, ReportKind.SHARED_RACE, site, lane, offset, size, kind, place)
 
         def settled(stamp: Value) -> Value:
-            """Whether a reader is nobody, this warp, or one whose reading this warp knows of."""
+            """Whether there is no reader, it is this warp, or its read happens before this warp's access."""
             other = c.op("lshr", stamp, 24)
             mine_or_none = c.op("or", c.icmp("eq", other, 0), c.icmp("eq", other, c.op("add", index, 1)))
             party = c.select(mine_or_none, index, c.op("sub", other, 1))

@@ -127,7 +127,7 @@ def _store_one(lib: Library, c: Code, hosts: Value, value: Value, mask: Value) -
 
 
 def _named(lib: Library, stem: str, how: int) -> str:
-    """Return a helper's name: what is strong is a helper of its own where somebody asks."""
+    """Return a helper's name: with sanitizers, strong accesses have helpers of their own."""
     return f"{stem}.{how}" if how and lib.checks.any else stem
 
 

@@ -24,7 +24,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Lanes that must be together before a block: for each lane a mask of those it waits for, and the instruction that wants it."""
+    """Lanes that must be together before a block: for each lane a mask of those it waits for, and the instruction that requires it."""
 
     masks: Callable[[WarpFunction], Value]
     line: int
@@ -47,7 +47,7 @@ class Block:
 
 @dataclass(slots=True)
 class Translation:
-    """One kernel's warp function as IR, and what a launch must know about it."""
+    """One kernel's warp function as IR, and what a launch needs of it."""
 
     name: str
     text: str
@@ -58,4 +58,4 @@ class Translation:
     blocks: int = 0
     instructions: int = 0
     loops: bool = False
-    """Whether a warp's turn may take for ever: it goes round loops that let nobody else run."""
+    """Whether a warp's turn may take for ever: it has loops in which it yields to no other warp."""

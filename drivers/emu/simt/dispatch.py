@@ -216,7 +216,7 @@ def _step(lib: Library) -> str:
 
 
 def _turn(lib: Library) -> str:
-    """`emu.turn(thread, group) -> progressed`: let every warp that can run have a turn."""
+    """`emu.turn(thread, group) -> progressed`: give a turn to every warp that can run."""
 
     def body(c: Code, thread: Value, group: Value) -> None:
         launch, order = THREAD.load(c, thread, "launch"), THREAD.load(c, thread, "warp_order")
@@ -257,7 +257,7 @@ def _turn(lib: Library) -> str:
 
 
 def run(lib: Library) -> str:
-    """`emu.run(thread)`: run workgroups until there are none left, somebody stops the launch, or `fuel` turns are over.
+    """`emu.run(thread)`: run workgroups until none is left, the launch is stopped, or `fuel` turns are over.
 
     Called again it goes on where it was.
     """

@@ -57,7 +57,7 @@ def reduce_groups(
 ) -> Value:
     """Return for each active lane the values of its group reduced: add, and, or, xor, smin, smax, umin, umax of i32.
 
-    `groups` says for each active lane which lanes, itself among them, belong to its group.
+    `groups` has for each active lane the lanes of its group, itself among them.
     """
 
     def body(k: Code, data: Value, members: Value, lanes: Value) -> None:

@@ -78,7 +78,7 @@ class LaunchResult:
     fault: Report | None
     """What ended it early; memory then holds what was written until then."""
     findings: tuple[Report, ...]
-    """What the sanitizers say."""
+    """What the sanitizers found."""
     seconds: float
     tier: str
 
@@ -93,11 +93,11 @@ class Work:
     shared_bytes: int
     """Shared memory a workgroup, static and dynamic together."""
     dynamic_shared: int = 0
-    """How much of it is dynamic: what the kernel is told."""
+    """How much of it is dynamic: what the kernel reads as its size."""
     local_bytes: int = 0
     """Local memory a thread."""
     told_grid: Dim3 | None = None
-    """What the kernel is told about the grid, where that may differ (constant bank 0); None is the truth."""
+    """The grid's size as the kernel reads it, where that may differ (constant bank 0); None is `grid`."""
     told_block: Dim3 | None = None
     """The same about the workgroup."""
 

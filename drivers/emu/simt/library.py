@@ -112,7 +112,7 @@ class Library:
         attributes: str = "",
     ) -> str:
         """Write a helper unless it is there already; `body(code, *parameters)` writes it. Returns its name."""
-        with self._writing:  # who wants it while another thread writes it gets it whole
+        with self._writing:  # a thread that asks while another writes it gets it whole
             if name in self.helpers:
                 return name
             core = core and not self.sealed

@@ -35,8 +35,8 @@ _STOPS_WITHIN_S = 1.0
 class SlicedLaunch:
     """One launch in flight: made, advanced until it is over, asked for its result, closed.
 
-    By one thread at a time. Where races between workgroups are told, whoever advances it sees to it that the
-    shadows of global memory are those of this launch.
+    By one thread at a time. Where races between workgroups are judged, the caller of `advance` ensures that
+    the shadows of global memory are those of this launch.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class SlicedLaunch:
     def away(self) -> bool:
         """Whether a slice is being run that the caller did not wait for.
 
-        Past its time limit it is told to stop.
+        Past its time limit its stop flag is set.
         """
         with self._back:
             if self._out and self._seconds + time.perf_counter() - self._began > self._options.timeout_s:

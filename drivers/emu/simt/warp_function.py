@@ -6,9 +6,9 @@ next; a backward branch returns to the earlier block at once. Any control flow w
 irreducible, and lanes meet again where their ways join.
 
 Where lanes of a warp must meet (`Gathering`) those that come first stay in their mask while later blocks run;
-then the function begins again with its first block. When nobody moves any more the meeting cannot be.
+then the function begins again with its first block. If no lane advances, the rendezvous deadlocks.
 
-At a barrier lanes sleep; when nobody else of the warp can run the function saves what lives and returns,
+At a barrier lanes sleep; when no other lane of the warp can run the function saves what lives and returns,
 and the dispatcher calls it again when the barrier opens. Where a loop may wait for other threads, a warp
 that has gone round often yields the same way.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
 
 _FUEL = 64
-"""Times a warp goes round a loop that may wait for others before it lets them run."""
+"""Iterations of a loop that may wait for others before the warp yields to them."""
 _MASKS_IN_REGISTERS = 24
 """Kernels with more blocks keep the masks of waiting lanes in memory: values that live everywhere cost more."""
 
@@ -53,7 +53,7 @@ class WarpFunction:
     """Builds the warp function of one kernel.
 
     A front end makes `Block`s and calls `translate`; the blocks' `emit` functions call the methods below. `c` is the code being
-    written; registers are named by the front end and have a width in bits, 1 for a predicate; `spins` says that some loop may wait
+    written; registers are named by the front end and have a width in bits, 1 for a predicate; `spins` is set where some loop may wait
     for other threads, `reserve` asks for bytes of memory a warp.
     """
 
@@ -214,7 +214,7 @@ class WarpFunction:
         c.ret(i32(YIELD))
 
     def _meet_again(self) -> None:
-        """Where lanes wait for others of their warp, begin again if somebody moved; else report that they wait in vain."""
+        """Where lanes wait for others of their warp, begin again if one of them advanced; else report a deadlock."""
         if not self._layout.gathering:
             return
         c, mask = self.c, self.lib.mask

@@ -247,6 +247,6 @@ LOCAL_STACK_RESERVE: Final = 0x240
 MAX_SM_COUNT_ALL: Final = 0xFF
 """SET_SHADER_LOCAL_MEMORY_NON_THROTTLED_C of two working drivers."""
 NON_THROTTLED_C_COUNTS_HOPPER: Final = 0xFFFF_0000
-"""Bits of the same word that hold two further counts on Hopper (nv.md 2.8); nobody is known to set them."""
+"""Bits of the same word that hold two further counts on Hopper (nv.md 2.8); no driver sets them."""
 QMD_VERSION_HOPPER: Final = 0x0001_0040
 """SET_QMD_VERSION seen on Hopper; optional."""

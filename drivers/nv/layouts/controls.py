@@ -77,7 +77,7 @@ class FbInfo(enum.IntEnum):
 
 
 GID_BINARY_SHA1: Final = 2
-"""`flags` of GPU_GET_GID_INFO that ask for the 16 bytes UVM wants."""
+"""`flags` of GPU_GET_GID_INFO that ask for the 16 bytes that UVM takes."""
 GID_BYTES: Final = 16
 GRCE_BIT: Final = 1
 """Bit of the first capability byte of a copy engine that shares the graphics run list."""

@@ -20,7 +20,7 @@ MAX_SMS_PER_READ: Final = 100
 
 
 class NV83DE_SM_ERROR_STATE_REGISTERS(Struct, size=48, source=SOURCE):
-    """Error state of one SM: nonzero ESR words say what it stopped on."""
+    """Error state of one SM: nonzero ESR words are the reason that it stopped."""
 
     hwwGlobalEsr: int = u32(0x0)
     hwwWarpEsr: int = u32(0x4)

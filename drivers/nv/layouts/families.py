@@ -48,7 +48,7 @@ class Generation:
     sm_version: int
     """GR SM_VERSION of the row; siblings differ in the low byte."""
     reports_get: bool
-    """The user area of its newest channel tells how far the ring was fetched (nv.md 2.4)."""
+    """The user area of its newest channel shows how far the ring was fetched (nv.md 2.4)."""
     wide_addresses: bool
     """57-bit addresses in host and engine methods (Hopper and later)."""
     window_bits: int
@@ -99,7 +99,7 @@ GENERATIONS: Final[Mapping[int, Generation]] = MappingProxyType(
 
 SM_NUMBERS: Final[Mapping[int, int]] = MappingProxyType({0x802: 80, 0xA04: 120})
 """GR SM_VERSION -> number of the architecture, where it does not spell it: GA100 has no other version, and
-GB20x says 10.4 on some branches and 12.0 on others (ctrl2080gr.h)."""
+GB20x reports 10.4 on some branches and 12.0 on others (ctrl2080gr.h)."""
 
 
 def sm_number(sm_version: int) -> int:

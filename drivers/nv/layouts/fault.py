@@ -1,4 +1,4 @@
-"""What tells of faults: the error notifier, robust-channel codes, MMU fault and access types.
+"""Fault reporting: the error notifier, robust-channel codes, MMU fault and access types.
 
 Not here: the debugger object's replies (`debugger`).
 """

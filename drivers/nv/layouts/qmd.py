@@ -42,7 +42,7 @@ GROUP_ID_TINYGRAD: Final = 0x3F
 GROUP_ID_NVK: Final = 0x1F
 """The group ids that working drivers use where it is not 0 (nv.md 4.2)."""
 GROUP_IDS: Final[Mapping[str, int]] = MappingProxyType({"V03": 0, "V04": 0, "V05": GROUP_ID_TINYGRAD})
-"""Version -> a group id known to launch: 0 up to Hopper, where nobody is known to use 0 since."""
+"""Version -> a group id known to launch: 0 up to Hopper, where no driver is known to use 0 since."""
 TYPE_GRID_CTA: Final = 2
 PREFETCH_UNIT: Final = 256
 """Bytes in which the prefetch of code is counted."""

@@ -84,7 +84,7 @@ class nv_pci_info_t(Struct, size=12, source=SOURCE):
 
 
 class nv_ioctl_card_info_t(Struct, size=72, source=SOURCE):
-    """One GPU in the reply of NV_ESC_CARD_INFO; `valid` says whether the record is used."""
+    """One GPU in the reply of NV_ESC_CARD_INFO; `valid` is set where the record is used."""
 
     valid: bool = u8(0x0)
     pci_info: nv_pci_info_t = nested(0x4, nv_pci_info_t)

@@ -56,7 +56,7 @@ _FINISH_CHANCE = 0.125
 Small, so that work overlaps.
 """
 _TOLD = 0.75
-"""How many channels of a GPU whose user area may tell what was fetched do so."""
+"""Share of channels whose user area reports what was fetched, where the GPU may report it."""
 _channels = itertools.count(1)
 _GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
 _GP_GET = HopperAControlGPFifo.offset_of("GPGet")
@@ -116,7 +116,7 @@ class ChannelRun:
     faults: Faults = field(default_factory=Faults)
     """What a debugger reads of it."""
     unflushed: UnflushedStores = field(default_factory=UnflushedStores)
-    """What its engines stored and nobody need see; noted where missing cache maintenance is judged."""
+    """Stores of its engines that need not be visible yet; noted where cache maintenance is judged."""
     _numbers: Counter[str] = field(default_factory=Counter)
     _bell: threading.Lock = field(default_factory=threading.Lock)
     number: int = field(default_factory=_channels.__next__)
@@ -125,9 +125,9 @@ class ChannelRun:
     _slot: int = 0
     _base: int = 0
     _rung: dict[int, int] = field(default_factory=dict)
-    """Slot -> what the doorbell last told of it."""
+    """Slot -> what it held when the doorbell last covered it."""
     tells_get: bool = field(init=False)
-    """Whether the user area says how far the ring was fetched: firmware may leave it 0 (docs/sources.md)."""
+    """Whether the user area reports how far the ring was fetched: may be left 0 (docs/sources.md)."""
     combining: Combining = field(init=False)
     """Judges the host's fences."""
     _told: memoryview = field(init=False, repr=False)
@@ -176,7 +176,7 @@ class ChannelRun:
 
     @property
     def computing(self) -> bool:
-        """Whether it can do nothing but let kernels run on."""
+        """Whether nothing is left to do but to run kernels on."""
         ready = self._ready()
         return bool(ready) and all(one.slice is not None for one in ready) and not self._can_advance()
 
@@ -219,11 +219,11 @@ class ChannelRun:
 
     @property
     def put(self) -> int:
-        """The GPPut that the doorbell last told of."""
+        """GPPut when the doorbell last rang."""
         return self._put
 
     def stale(self, slot: int) -> int:
-        """Return what a slot of the ring held when the doorbell last told of it; 0 if it never did."""
+        """Return what a slot of the ring held when the doorbell last covered it; 0 if it never did."""
         return self._rung.get(slot, 0)
 
     def pending(self) -> tuple[_Entry, ...]:
@@ -311,7 +311,7 @@ class ChannelRun:
         what = "SEM_EXECUTE acquire"
         at = self.space.host(wait.va, wait.bits // 8, Access.READ, what)
         if wait.bits == 64 and self.machine.history.width(at) == 32:
-            # Right as long as whoever counts takes another semaphore before 2^32, as timelines of 32 bits do.
+            # Correct as long as another semaphore is taken before 2^32, as timelines of 32 bits do.
             self.machine.lint(
                 f"the semaphore at {wait.va:#x} is waited for with 64 bits and was released with 32: the "
                 "release is cut once the value passes 2^32"
@@ -336,7 +336,7 @@ class ChannelRun:
         join(self.known, work.done())
 
     def _work(self, engine: str, what: str) -> Work:
-        """Begin a piece of work that knows what the channel knows."""
+        """Begin a piece of work with the channel's vector clock."""
         self._numbers[engine] += 1
         name = f"{what} on {self.name} ({self.at})"
         return Work((self.number, engine), self._numbers[engine], name, dict(self.known))

@@ -1,6 +1,6 @@
 """Cubins as the emulated GPU reads them.
 
-Kernels, what their info records say, relocations, the PTX inside (nv.md 5).
+Kernels, their info records, relocations, the PTX inside (nv.md 5).
 
 Written from the facts, not from the driver's loader. Not here: finding them in device memory (`images`).
 """
@@ -54,7 +54,7 @@ class Patch:
 
 @dataclass(slots=True)
 class KernelInfo:
-    """What a cubin says about one kernel."""
+    """What a cubin holds of one kernel."""
 
     name: str
     text: Section

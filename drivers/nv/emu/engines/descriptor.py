@@ -106,7 +106,7 @@ def descriptor_bytes(profile: Profile) -> int:
 
 
 def banks_of(profile: Profile, raw: bytes) -> dict[int, Bank]:
-    """Return the constant banks that a descriptor names, judged by nobody; none where they are malformed."""
+    """Return the constant banks that a descriptor names, unchecked; none where they are malformed."""
     version = profile.generation.qmd
     try:
         return _banks(QMDS[version].from_bytes(raw), old=version == "V03")

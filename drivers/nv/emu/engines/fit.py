@@ -114,7 +114,7 @@ def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
 def _check_shape(
     run: ChannelRun, loaded: Loaded, name: str, seen: tuple[int, ...], wanted: tuple[int, int, int]
 ) -> None:
-    """Refuse a wrong count of threads or groups; that none is told is lint where code does not read it."""
+    """Refuse a wrong count of threads or groups; a missing one is lint where code does not read it."""
     if seen == wanted:
         return
     text = f"constant bank 0 of {loaded.kernel.name}: {name} is {seen}, launched with {wanted}"
@@ -150,7 +150,7 @@ def _check_addresses(run: ChannelRun, windows: Windows, one: Descriptor, loaded:
             raise launch_error(
                 f"constant bank 0 of {name}: {word} is {seen}, wanted {without} or nothing without clusters"
             )
-    # Hopper knows the shared window itself (nv.md 5.3); elsewhere code that uses it reads the word. The
+    # Hopper has the shared window in hardware (nv.md 5.3); elsewhere code that uses it reads the word. The
     # reserved part alone is nothing that code uses (nv.md 5.6).
     shared = max(loaded.kernel.static_shared, one.shared) > RESERVED_SHARED
     reads_shared = shared and run.machine.profile.name != "sm_90"

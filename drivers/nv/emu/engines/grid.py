@@ -53,7 +53,7 @@ class _Turn:
     work: Work
     memory: AddressSpace
     loads: Loads | None
-    """Who is told of loads too."""
+    """The observer of loads."""
     slices: int = 0
 
     def begin(self) -> None:
@@ -109,7 +109,7 @@ class Invalidation(NamedTuple):
     known: bool
     """The descriptor invalidated it; or `caches` judges that, more exactly."""
     by_action: bool
-    """The launch's own action did, if the one source that says so is right."""
+    """The launch's own action did, if the one source that states it is right."""
 
     def tell(self, run: ChannelRun, what: str, va: int, missing: str) -> None:
         """Judge that memory has changed under a cache."""
@@ -161,7 +161,7 @@ class Grids:
         _check_unchanged(run, one, loaded, banks[0])
 
     def _find(self, run: ChannelRun, one: Descriptor, done: Invalidation) -> Loaded:
-        """Return the kernel at the program address; what the banks tell of it holds for this launch alone."""
+        """Return the kernel at the program address; what the banks hold of it is for this launch alone."""
         found = self._cached(run, one, done)
         return replace(found, bases=dict(found.bases))
 

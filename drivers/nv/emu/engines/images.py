@@ -44,7 +44,7 @@ class Loaded:
     digest: bytes
     """Of the uploaded code, relocations included."""
     bases: dict[int, int]
-    """Section -> its address, as far as relocations tell."""
+    """Section -> its address, as far as relocations give it."""
 
 
 class Images:
@@ -62,7 +62,7 @@ class Images:
         return self._cubins[key]
 
     def find(self, space: VaSpace, program: int) -> Loaded:
-        """Return the kernel at a program address, verified; a launch error says why there is none."""
+        """Return the kernel at a program address, verified; raise a launch error where there is none."""
         mapping = space.map.find(program)
         if mapping is None:
             raise mmu_fault(
@@ -85,7 +85,7 @@ class Images:
         return found
 
     def _match(self, space: VaSpace, mapping: Mapping, program: int) -> Loaded | str:
-        """Return the known kernel whose code lies at a program address, or say which comes nearest."""
+        """Return the known kernel whose code lies at a program address, or raise with the nearest."""
         best: tuple[int, str] = (-1, "no image was uploaded")
         for cubin in reversed(self._cubins.values()):
             for kernel in cubin.kernels.values():
@@ -175,7 +175,7 @@ def _solve(space: VaSpace, loaded: Loaded, places: list[tuple[bytes, Patch]]) ->
 
 
 def _judge_section(space: VaSpace, loaded: Loaded, index: int) -> None:
-    """Check that a section lies where relocated words say: aligned, mapped, and code by content."""
+    """Check that a section lies where relocated words point: aligned, mapped, and code by content."""
     section, base = loaded.cubin.elf.sections[index], loaded.bases[index]
     if base % max(section.align, 1):
         raise launch_error(f"{section.name} at {base:#x} is not aligned to {section.align}")

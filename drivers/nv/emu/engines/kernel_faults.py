@@ -1,6 +1,6 @@
 """What hardware makes of a kernel's fault: which error of the channel, which SM, which machine instruction.
 
-The engine runs PTX; the assembler's line table tells which machine instruction stems from the PTX line that
+The engine runs PTX; the assembler's line table gives the machine instruction of the PTX line that
 faulted. Not here: what the debugger object reads (`faults`).
 """
 
@@ -46,9 +46,10 @@ def kernel_error(fault: Report, loaded: Loaded, grid: tuple[int, int, int], sms:
 
 
 def locate(line: int, loaded: Loaded) -> tuple[int, str]:
-    """Return the address of the last machine instruction of a PTX line, and what is to be said about it.
+    """Return the address of the last machine instruction of a PTX line, and a text for the report.
 
-    The last, since address arithmetic goes before the access. It is the entry where nothing tells.
+    The last, since address arithmetic goes before the access. The entry where the image has no line table for
+    it.
     """
     table = LineTable.of(loaded.cubin.elf, loaded.kernel.text.name)
     entry = loaded.program

@@ -1,4 +1,4 @@
-"""What a grid loads through the L1, as the SIMT engine's notes of each dword tell.
+"""What a grid loads through the L1, from the SIMT engine's shadows of each dword.
 
 Source: PTX ISA, cache operators and memory consistency; which loads count: docs/facts/nv-caches.md.
 """

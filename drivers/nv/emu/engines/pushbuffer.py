@@ -1,7 +1,7 @@
 """Push buffers: words to method calls (nv.md 3.2). Everything malformed is a host error.
 
-So is what hardware would skip without a word, since what it says is lost: a header without data, words
-behind the end of a segment.
+So is what hardware would skip silently, since it has no effect there: a header without data, words behind the
+end of a segment.
 """
 
 from __future__ import annotations

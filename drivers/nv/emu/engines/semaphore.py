@@ -70,7 +70,7 @@ class Release:
 
 
 Tell: TypeAlias = "Callable[[Written], None]"
-"""Who is told of a store just before: whoever sees the value may ring a bell at once."""
+"""Called just before a store: a host that reads the value may ring a doorbell at once."""
 
 
 def misfit(size: int, *, wide: bool) -> tuple[Kind, str] | None:

@@ -1,8 +1,9 @@
 """An emulated NVIDIA GPU below the ioctl.
 
-`open_machine("sm_90")` returns a kernel that a driver cannot tell from Linux.
+`open_machine("sm_90")` returns a kernel that behaves to a driver as Linux does.
 
-It is the strictest user of a driver: whatever it does not know is an error. Written from the facts, not from
+It is the strictest user of a driver: whatever it does not support is an error, and it faults on anything real
+hardware would reject. Written from the facts, not from
 the driver.
 """
 
@@ -35,11 +36,11 @@ def open_machine(
     every order that hardware leaves open. `checks` are the SIMT engine's sanitizers; what they find stops the
     channel. Unknown names are `UnsupportedError`.
 
-    The kernel's `reports` say what the machine objected to. A driver sees each fatal one as a fault: the
-    channel, its group or, where no channel did it, every channel is stopped, and the error notifier tells.
-    `machine.refusals` says why ioctls were refused.
+    The kernel's `reports` are what the machine objected to. A driver sees each fatal one as a fault: the
+    channel, its group or, where no channel did it, every channel is stopped, and the error notifier is
+    posted. `machine.refusals` has the reasons of refused ioctls.
     """
-    from drivers.emu.simt.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is wanted
+    from drivers.emu.simt.engine import Settings  # noqa: PLC0415 - the SIMT engine is loaded when a machine is opened
     from drivers.nv.emu.machine.kernel import EmulatedKernel  # noqa: PLC0415 - the same
     from drivers.nv.emu.machine.machine import Machine  # noqa: PLC0415 - the same
     from drivers.nv.emu.machine.profiles import find_profile, find_version  # noqa: PLC0415 - the same

@@ -1,7 +1,8 @@
 """Missing cache maintenance: what a grid may find in caches though memory has changed since.
 
-The rules, and what they rest on, are docs/facts/nv-caches.md. Judged only where the machine's sanitizers
-ask for it. Not here: the scheduler's cache of descriptors (`compute`), stores that nobody flushed (`stores`).
+The rules, and what they rest on, are docs/facts/nv-caches.md. Judged only where the machine's sanitizers ask
+for it. Not here: the scheduler's cache of descriptors (`compute`), stores that were not flushed
+(`drivers.emu.stores`).
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class GridCaches:
         self._fill()
 
     def watch(self, instructions: Sequence[str]) -> Loads:
-        """Return who is to be told what the grid loads; `instructions` are the noted ones, by number."""
+        """Return the observer of what the grid loads; `instructions` are the noted ones, by number."""
         self.loads = Loads(instructions)
         return self.loads
 

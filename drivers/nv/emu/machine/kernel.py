@@ -138,7 +138,7 @@ class EmulatedKernel:
         return list(found)
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
-        """Run an ioctl; the argument is a bytearray, or an address where the size can be told."""
+        """Run an ioctl; the argument is a bytearray, or an address where the size is encoded."""
         file = self._file("ioctl", fd)
         if file.node is Node.TEXT:
             fail("ioctl", errno.ENOTTY, file.path)
@@ -247,7 +247,7 @@ class EmulatedKernel:
             )
 
     def munmap(self, va: int, size: int) -> None:
-        """Unmap; pages that the GPU has pinned stay until it lets go."""
+        """Unmap; pages that the GPU has pinned stay until they are unpinned."""
         with self.machine.lock:
             if self._pinned(va, size) is not None:
                 self.machine.advise(
@@ -309,7 +309,7 @@ class EmulatedKernel:
 
     def diagnostics(self) -> tuple[str, ...]:
         """Return the reports of faults made since the last call, each as text that names what was wrong."""
-        return self.machine.untold()
+        return self.machine.new_texts()
 
     def shut(self) -> None:
         """End the emulated GPU: its thread, its memory, every descriptor."""

@@ -86,7 +86,7 @@ class Machine:
         self.cpu_mappings: list[CpuMapping] = []
         self.reports: list[Report] = []
         self._told = 0
-        """How many of the reports `untold` returned."""
+        """How many of the reports `new_texts` returned."""
         self._linted: set[str] = set()
         self.refusals: deque[str] = deque(maxlen=_KEPT)
         """Why ioctls were refused, the latest last."""
@@ -95,24 +95,24 @@ class Machine:
         self.images = Images()
         self.grids = Grids(settings)
         self.tracks = settings.checks.uninitialised
-        """Whether reads of memory that nobody wrote are told."""
+        """Whether uninitialised reads are reported."""
         self.strict = settings.checks.caches
         """Whether what is in doubt stops a channel."""
         self.races = Races() if settings.checks.global_races else None
-        """Who judges work of different queues; None where nobody asked."""
+        """The race detector; None where it is off."""
         self.caches = Caches() if settings.checks.caches else None
-        """Who judges missing cache maintenance; None where nobody asked."""
+        """The model of caches; None where missing maintenance is not judged."""
         self.descriptors: dict[tuple[int, int], bytes] = {}
         """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
         self.os_events: set[tuple[int, int]] = set()
         """(client, descriptor) of every OS event: whose events may wake the descriptor."""
         self.events: set[int] = set()
-        """Descriptors that an event woke and nobody polled since."""
+        """Descriptors that an event woke and that were not polled since."""
         self.event_wake = threading.Condition()
         self.cookies: dict[int, tuple[RmObject, RmObject]] = {}
         """What MAP_MEMORY handed out -> the object mapped, and the one it was mapped through."""
         self.leaves_get = random.Random(seed)  # noqa: S311 - a choice, not a secret
-        """Decides whose user areas tell GPGet; its own, so that no order hangs on it."""
+        """Decides which user areas report GPGet; separate, so that no order depends on it."""
         self.history = SemaphoreHistory()
         order = random.Random(self.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
         self.scheduler: Scheduler[ChannelRun] = Scheduler(self, order, thread_name="hcq nv-emu")
@@ -230,7 +230,7 @@ class Machine:
 
     @property
     def notes(self) -> bool:
-        """Whether somebody wants to know which engine work touched what."""
+        """Whether accesses of engine work are recorded."""
         return self.races is not None or self.caches is not None
 
     def rung(self, channel: Channel) -> None:
@@ -356,11 +356,11 @@ class Machine:
         """The reports that a driver must have seen as faults."""
         return [report for report in self.reports if report.fatal]
 
-    def untold(self) -> tuple[str, ...]:
+    def new_texts(self) -> tuple[str, ...]:
         """Return the reports of faults since the last call as texts, the oldest first.
 
-        Where there are none, what channels wait for and what the host wrote and never told: somebody asks
-        because work makes no end.
+        Where there are none, what channels wait for and which entries were never rung: the caller has work
+        that does not finish.
         """
         with self.lock:
             new, self._told = self.reports[self._told :], len(self.reports)
@@ -388,7 +388,7 @@ class Machine:
         self.notify(FIFO_EVENT)
 
     def pin(self, backing: Backing) -> None:
-        """Remember a user's pages until nobody uses them."""
+        """Remember a user's pages until they have no users."""
         self.pinned.append(backing)
         backing.on_release = lambda: self.pinned.remove(backing)
 

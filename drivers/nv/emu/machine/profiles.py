@@ -1,4 +1,4 @@
-"""The emulated GPUs as rows: what each says about itself, and what a sandbox lets through.
+"""The emulated GPUs as rows: what each reports about itself, and what a sandbox passes.
 
 Not here: the numbers of classes and controls (`drivers.nv.layouts`), what the controls answer (`controls`).
 """
@@ -37,7 +37,7 @@ class Profile:
     tpc_masks: tuple[int, ...]
     """For each GPC of the full die the TPCs that are not floor-swept; 0 is a GPC that is.
 
-    How many there are is what NVIDIA says of the board, which ones is made up: boards of a kind differ.
+    Their number is what NVIDIA states of the board, which ones is made up: boards of a kind differ.
     """
     copy_engines: int
     """Copy engines present."""

@@ -1,6 +1,6 @@
 """Asynchronous copies of 4 to 16 bytes a thread to shared memory (cp.async). Source: PTX ISA 9.7.9.25.
 
-A copy is not made when it is issued but when somebody waits for it, or when 32 newer ones are waiting: a
+A copy is not made when it is issued but when it is waited for, or when 32 newer ones are waiting: a
 kernel that forgets to wait reads what was there before.
 """
 
@@ -194,7 +194,7 @@ def _arrive(t: Translator, i: Instruction, m: Modifiers, queue: Value) -> None:
 
 
 def _taken(t: Translator, more: list[Operand], size: int) -> Value:
-    """Return how many bytes are copied: all, the first few, or none where a predicate says to ignore the source."""
+    """Return how many bytes are copied: all, the first few, or none where a predicate ignores the source."""
     c = t.c
     whole = c.const(t.v("i32"), size)
     if not more:

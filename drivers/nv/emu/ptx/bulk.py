@@ -1,6 +1,6 @@
 """Bulk copies (cp.async.bulk) between global and shared memory, without tensor maps. Source: PTX ISA 9.7.9.25.4.
 
-A copy is not made when it is issued but when somebody waits for it: at its mbarrier, or for its group. The
+A copy is not made when it is issued but when it is waited for: at its mbarrier, or for its group. The
 copies of a workgroup wait in one ring, which lies in the memory of its first warp; when that is full the oldest
 is made. A copy lies within one allocation.
 """
@@ -85,7 +85,7 @@ def _each_waiting(c: Code, ring: Value) -> Iterator[Value]:
 
 
 def _finish(lib: Library) -> str:
-    """`ptx.bulk.finish(warp, copy)`: make a copy and tell its mbarrier."""
+    """`ptx.bulk.finish(warp, copy)`: make a copy and complete it at its mbarrier."""
 
     def body(c: Code, warp: Value, copy: Value) -> None:
         size, site = _COPY.load(c, copy, "size"), _COPY.load(c, copy, "site")
@@ -110,7 +110,7 @@ def _finish(lib: Library) -> str:
 
 
 def _settle(lib: Library) -> str:
-    """`ptx.bulk.settle(warp, ring, hosts, lanes)`: make the copies that will tell the mbarriers at some lanes' addresses."""
+    """`ptx.bulk.settle(warp, ring, hosts, lanes)`: make the copies that complete at the mbarriers at some lanes' addresses."""
 
     def body(c: Code, warp: Value, ring: Value, hosts: Value, lanes: Value) -> None:
         with _each_waiting(c, ring) as entry:
@@ -125,7 +125,7 @@ def _settle(lib: Library) -> str:
 
 
 def settle(t: Translator, hosts: Value) -> None:
-    """Make the copies that will tell the mbarriers at host addresses, which the active lanes look at."""
+    """Make the copies that complete at the mbarriers at host addresses, which the active lanes look at."""
     if t.has_area("bulk"):
         t.c.call(_settle(t.wf.lib), "void", t.wf.warp, _ring(t), hosts, t.wf.active)
 

@@ -1,7 +1,7 @@
 """What every instruction's meaning is written with: operands as lane values, modifiers that must all be understood, a registry.
 
 A meaning is a function registered by opcode. It takes its modifiers from `Modifiers`, and whatever it
-leaves there is an error, so that a modifier nobody thought of can never be ignored.
+leaves there is an error, so that an unknown modifier is never ignored.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -83,7 +83,7 @@ class Modifiers:
         return name
 
     def done(self) -> None:
-        """Refuse whatever nobody took."""
+        """Refuse modifiers that were not taken."""
         if self.rest:
             unknown = ", ".join("." + m for m in self.rest)
             raise PtxError(
@@ -150,7 +150,7 @@ class Translator:
         return known[1]
 
     def bits(self, operand: Operand, bits: int, *, relaxed: bool = False) -> Value:
-        """Return an operand as integers of `bits`; `relaxed` lets a wider register give its low bits."""
+        """Return an operand as integers of `bits`; with `relaxed` a wider register gives its low bits."""
         match operand:
             case Reg():
                 if operand.bits == bits:

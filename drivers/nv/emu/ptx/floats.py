@@ -57,7 +57,7 @@ def sources(t: Translator, type_: str, ftz: bool, *items: Operand) -> list[Value
 
 
 def finish(t: Translator, d: Operand, value: Value, *, ftz: bool, sat: bool) -> None:
-    """Write a result, flushed and clamped as its instruction says."""
+    """Write a result, flushed and clamped as its instruction requires."""
     if ftz:
         value = flushed(t, value)
     if sat:

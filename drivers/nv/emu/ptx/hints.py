@@ -25,7 +25,7 @@ _LINE = 128
 _PRIMARY = ("L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged")
 _SECONDARY = ("L2::evict_first", "L2::evict_unchanged")
 _LOST = 0xA5A5_A5A5_A5A5_A5A5
-"""What discarded memory holds: nobody may rely on what was there."""
+"""What discarded memory holds: a kernel may not rely on what was there."""
 
 
 @meaning("prefetch", "prefetchu")

@@ -2,7 +2,7 @@
 
 Cache operators, eviction priorities and prefetch sizes are hints: they are known by name, and change
 nothing. Ordering modifiers change nothing for one lane either: the host's own ordering is stronger, and
-every loop that may wait re-reads memory. They are told to the sanitizers.
+every loop that may wait re-reads memory. The sanitizers take them.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -81,7 +81,7 @@ def address_bits(space: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """How an access to memory is ordered with others: what it publishes and learns, and who is in its scope."""
+    """How an access to memory is ordered with others: whether it releases and acquires, and its scope."""
 
     strong: bool = False
     acquires: bool = False
@@ -91,7 +91,7 @@ class Order:
 
     @property
     def how(self) -> int:
-        """What the engine wants to know of a load or store."""
+        """What the engine needs of a load or store."""
         return (STRONG if self.wide else STRONG | NARROW) if self.strong else 0
 
 

@@ -71,7 +71,7 @@ class Module:
     _hosts: list[object] = field(default_factory=list)
 
     def kernel(self, name: str, addresses: Mapping[str, int] | None = None) -> Kernel:
-        """Return a kernel; `addresses` says where its global variables lie (`place` puts them somewhere)."""
+        """Return a kernel; `addresses` are those of its global variables (`place` allocates them)."""
         with self._lock:
             if name not in self._kernels:
                 flat = flatten(self.source, name)

@@ -1,7 +1,7 @@
 """What reaches into the shared memory of a cluster: st.async, red.async, mapa, getctarank. Source: PTX ISA 9.7.9, 9.7.13.
 
 A cluster has one workgroup here, so that this is the workgroup's own shared memory, and what is asynchronous is
-done at once: the mbarrier is told in the same step.
+done at once: the mbarrier completes in the same step.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
@@ -76,7 +76,7 @@ def _reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def _own_rank(t: Translator, rank: Value) -> None:
-    """A cluster of one workgroup has rank 0 only; nothing can be said of another where it is no constant."""
+    """A cluster of one workgroup has rank 0 only; another is not judged where it is no constant."""
     if not rank.ref.startswith("%") and rank.ref != t.c.const(rank.type, 0).ref:
         raise t.error("a cluster has one workgroup here, of rank 0")
 

@@ -13,7 +13,7 @@ from hcq.errors import UsageError
 
 
 class PtxError(UsageError):
-    """PTX that this front end does not know or that PTX forbids."""
+    """PTX that this front end does not support or that PTX forbids."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"PTX line {line}: {message}")

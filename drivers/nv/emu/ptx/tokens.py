@@ -82,7 +82,7 @@ class Tokens:
         return token
 
     def accept(self, text: str) -> bool:
-        """Take a token if it reads so; say whether."""
+        """Take a token if it reads so; return whether it did."""
         if self.now.text == text:
             self._at += 1
             return True

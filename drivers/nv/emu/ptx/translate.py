@@ -312,7 +312,7 @@ def _barrier_result(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("bar", "barrier")
 def _other_barriers(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """The barriers at which nobody sleeps: bar.arrive and bar.warp.sync."""
+    """The barriers at which no lane sleeps: bar.arrive and bar.warp.sync."""
     if m.flag("warp"):
         m.need("sync")
         warp.participants(t, operands(t, i, 1)[0])

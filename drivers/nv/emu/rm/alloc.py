@@ -1,4 +1,4 @@
-"""RM_ALLOC: which class may be made under which parent, and what its parameters must say (nv.md 2.2 to 2.6).
+"""RM_ALLOC: which class may be made under which parent, and what its parameters must hold (nv.md 2.2 to 2.6).
 
 Not here: what the objects do once made (`channel`, `uvm`, `controls`).
 """

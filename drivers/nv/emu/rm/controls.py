@@ -59,7 +59,7 @@ def control(  # noqa: PLR0917 - what a control is made of
 
 
 def check_owner(target: RmObject, number: Control) -> None:
-    """Refuse a control that an object of this class does not know (nv.md 1.3: unknown is NOT_SUPPORTED)."""
+    """Refuse a control that this class does not have (nv.md 1.3: unknown is NOT_SUPPORTED)."""
     owner = _OWNERS[number >> 16]
     if type(target) is not owner:
         raise Refused(NvStatus.NOT_SUPPORTED, f"{number.name} goes to a {owner.__name__}, not to {target}")

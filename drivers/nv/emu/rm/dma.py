@@ -71,7 +71,7 @@ def make_virtual(  # noqa: PLR0917 - the signature of all makers
 
 
 def map_dma(kernel: EmulatedKernel, file: OpenFile, params: Any) -> int:
-    """Map memory as the branch's NVOS46_PARAMETERS say; returns its address."""
+    """Map memory from the branch's NVOS46_PARAMETERS; returns its address."""
     window, memory = _objects(kernel, file, params)
     if params.flags & ~_KNOWN or params.flags & _ACCESS_MASK == _ACCESSES:
         raise Refused(NvStatus.INVALID_FLAGS, f"mapping flags {params.flags:#x}: {_KNOWN:#x} are known")

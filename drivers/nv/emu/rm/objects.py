@@ -43,7 +43,7 @@ class RmObject:
 
     @property
     def live(self) -> bool:
-        """Whether nobody freed it."""
+        """Whether it was not freed."""
         return self.client.objects.get(self.handle) is self
 
     def under(self, top: RmObject) -> bool:
@@ -168,7 +168,7 @@ class Channel(RmObject):
 
     @property
     def runs(self) -> bool:
-        """Whether the scheduler may let it run."""
+        """Whether it may run."""
         return self.scheduled and not self.disabled
 
     def has(self, cls: int) -> bool:

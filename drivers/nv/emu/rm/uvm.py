@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from drivers.nv.emu.rm.uvm_space import Uvm
 
 _MM_MISSING = 0x5D
-"""What REGISTER_GPU_VASPACE says when MM_INITIALIZE was left out (nv.md 1.2, one source)."""
+"""The status of REGISTER_GPU_VASPACE when MM_INITIALIZE was left out (nv.md 1.2, one source)."""
 _STATE = NvStatus.INVALID_STATE
 
 

@@ -29,7 +29,7 @@ class Uvm:
     """One VA manager."""
 
     flags: int | None = None
-    """What UVM_INITIALIZE said; None before it."""
+    """What UVM_INITIALIZE was called with; None before it."""
     mm_of: OpenFile | None = None
     """The first descriptor, when this is the second one."""
     has_mm: bool = False
