@@ -101,6 +101,8 @@ class Ops:
     """Floats: x - trunc(x / y) * y, exactly, with the sign of x; NaN where x is infinite or y is 0."""
     POW: Final = "POW"
     """Floats: as C's pow. Integers: wraps around; a negative power is 0, or 1 or -1 where the base is one."""
+    COPYSIGN: Final = "COPYSIGN"
+    """Floats: the first with the sign of the second, also of a zero."""
     MAX: Final = "MAX"
     MIN: Final = "MIN"
     AND: Final = "AND"
@@ -288,6 +290,7 @@ _ROWS: Final = (
     Elementwise(Ops.FLOORDIV, 2, INTEGERS, whole=lambda a, b: a // b if b else 0),
     Elementwise(Ops.MOD, 2, INTEGERS, whole=lambda a, b: a % b if b else 0),
     Elementwise(Ops.FMOD, 2, FLOATS, _fmod, exact=True, oracle="fmod"),
+    Elementwise(Ops.COPYSIGN, 2, FLOATS, math.copysign, exact=True, oracle="copysign"),
     Elementwise(Ops.POW, 2, NUMBERS, whole=_pow),
     Elementwise(Ops.MAX, 2, ANY, _extreme(max), max, exact=True, oracle="maximum"),
     Elementwise(Ops.MIN, 2, ANY, _extreme(min), min, exact=True, oracle="minimum"),

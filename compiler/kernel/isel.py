@@ -297,6 +297,7 @@ UNARY: dict[str, Callable[[Builder, DType, Line], Line]] = {
 BINARY: dict[str, Callable[[Builder, DType, Line, Line], Line]] = {
     "ADD": _add, "SUB": _sub, "MUL": _mul, "DIV": _div, "FLOORDIV": _floordiv, "MOD": _mod,
     "FMOD": lambda b, _d, x, y: fmod(b, x, y), "POW": power,
+    "COPYSIGN": lambda b, _d, x, y: b.call("copysign", x, y),
     "MAX": _pick("ogt", "max"), "MIN": _pick("olt", "min"),
     "LT": _compare("olt", "slt", "ult"), "EQ": _compare("oeq", "eq", "eq"), "NE": _compare("une", "ne", "ne"),
     "AND": _bitwise("and"), "OR": _bitwise("or"), "XOR": _bitwise("xor"),

@@ -14,11 +14,11 @@ from compiler.ir.ops import ANY, NUMBERS, Ops
 from frontend.expr import float_dtype
 from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div
-from frontend.ops.elementwise import mul, sub, where
+from frontend.ops.elementwise import agree, mul, sub, where
 from frontend.ops.method_row import MethodRow
-from frontend.ops.sources import constant, convert, ruled
+from frontend.ops.sources import Number, constant, convert, ruled
 from frontend.primitives.erf import ERF
-from frontend.trace import apply, method
+from frontend.trace import apply, method, operator
 
 if TYPE_CHECKING:
     from frontend.tensor import Tensor
@@ -140,6 +140,12 @@ def sign(self: Tensor) -> Tensor:
     return ruled("zero", where(ne(self, self), self, result), self) if dtype.is_float else result
 
 
+@operator
+def copysign(self: Tensor, other: Tensor | Number) -> Tensor:
+    """Return self with the sign of other, also of -0.0, as a float."""
+    return apply(Ops.COPYSIGN, None, *agree("copysign", self, other, floats=True))
+
+
 def _rounding(op: str, x: Tensor) -> Tensor:
     return apply(op, None, x) if x.expr.dtype.is_float else x
 
@@ -202,6 +208,12 @@ def _slope_of_abs(g: Tensor, _result: Tensor, x: Tensor) -> Tensor:
     return where(gt(x, 0.0), g, where(lt(x, 0.0), -g, 0.0))
 
 
+def _slopes_of_copysign(g: Tensor, result: Tensor, x: Tensor, _y: Tensor) -> tuple[Tensor, Tensor]:
+    """Return g where the sign stayed, -g where it changed, 0 at 0; other has none."""
+    zero = constant(g, 0.0, g.expr.dtype, g.expr.shape)
+    return mul(g, where(eq(x, 0.0), zero, div(result, x))), zero
+
+
 _LN2: Final = math.log(2)
 _ABOVE_0: Final = (0.3, 3.0)
 
@@ -229,6 +241,7 @@ ROWS: Final = (
     MethodRow(square, "np.square(x)", kinds=NUMBERS),
     MethodRow(abs, "np.abs(x)", Ops.ABS, _slope_of_abs, kinds=NUMBERS),
     MethodRow(sign, "np.sign(x)", kinds=NUMBERS),
+    MethodRow(copysign, "np.copysign(x, y)", Ops.COPYSIGN, _slopes_of_copysign),
     MethodRow(floor, "np.floor(x)", Ops.FLOOR, _step, kinds=NUMBERS),
     MethodRow(ceil, "np.ceil(x)", Ops.CEIL, _step, kinds=NUMBERS),
     MethodRow(trunc, "np.trunc(x)", Ops.TRUNC, _step, kinds=NUMBERS),
@@ -263,6 +276,7 @@ class Functions:
     square = square
     abs = abs
     sign = sign
+    copysign = copysign
     floor = floor
     ceil = ceil
     trunc = trunc
