@@ -91,7 +91,7 @@ def test_a_damaged_file_is_compiled_again_and_said_so(folder, capsys, damage):
     assert path.read_bytes() == data
 
 
-def test_entries_that_changed_places_are_compiled_again(folder):
+def test_swapped_cache_entries_are_recompiled(folder):
     kernels = [compile_kernel(add_number(value), ARCH) for value in (7.0, 8.0)]
     one, two = files(folder)
     data = one.read_bytes()

@@ -20,7 +20,7 @@ FULL = g.param(1, (3,), dtypes.float32)
 @pytest.mark.parametrize(
     ("op", "value"), [(Ops.ADD, 0), (Ops.MUL, 1), (Ops.MAX, -math.inf), (Ops.MIN, math.inf)]
 )
-def test_a_reduction_over_nothing_is_its_identity(op: str, value: float):
+def test_a_reduction_over_an_empty_axis_is_its_identity(op: str, value: float):
     (found,) = without_empties([g.binary(Ops.ADD, g.reduce(EMPTY, op, (0,)), FULL)])
     assert found is g.binary(Ops.ADD, g.full(value, (3,), dtypes.float32), FULL)
 

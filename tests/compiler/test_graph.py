@@ -87,7 +87,7 @@ def test_a_comparison_is_bool() -> None:
         (lambda: g.unary(Ops.NEG, V), "index nodes take"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(build: Callable[[], UOp], words: str) -> None:
+def test_mismatched_shapes_are_refused_with_a_message(build: Callable[[], UOp], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         build()
 

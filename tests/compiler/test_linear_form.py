@@ -50,7 +50,7 @@ def test_a_read_does_not_leave_the_branch_that_guards_it():
     assert b.line("load", dtypes.float32, 1, (pointer,)).block is branch.body
 
 
-def test_nothing_leaves_a_cold_branch():
+def test_no_work_is_hoisted_out_of_a_cold_branch():
     b = Builder()
     x = b.line("group", I64, 1, (), 0)
     branch = b.enter_branch(b.cmp("slt", x, b.index(5)), cold=True)
@@ -77,7 +77,7 @@ def test_the_verifier_refuses_mixed_types():
         linear.verify(linear.flatten(b.root))
 
 
-def test_lines_that_nobody_uses_are_dropped():
+def test_unused_lines_are_dropped():
     b = Builder()
     b.line("group", I64, 1, (), 0)
     assert linear.prune(linear.flatten(b.root)) == []
@@ -99,7 +99,7 @@ def test_ranges_that_every_index_walks_as_one_are_merged():
     assert [r.arg[1] for r in ordered(merged) if r.op is Ops.RANGE] == [210]
 
 
-def test_a_bias_keeps_its_range_apart():
+def test_a_bias_keeps_its_own_range():
     n, c, x = loop(0, 2), loop(1, 3), loop(2, 7)
     at = n * 21 + c * 7 + x
     merged = merge_ranges(sink(store(0, at, op("ADD", load(1, at), load(2, c)))))
@@ -115,13 +115,13 @@ def picture(size: int):
     return sink(store(0, y * size + x, value))
 
 
-def test_a_padded_picture_can_be_walked_as_one_range():
+def test_a_padded_image_is_one_range():
     flat = flatten_pictures(picture(7))
     assert flat is not None
     assert [r.arg[1] for r in ordered(flat) if r.op is Ops.RANGE and r.arg[1] > 3] == [49]
 
 
-def test_a_picture_read_at_another_width_stays_two_ranges():
+def test_an_image_read_at_another_width_keeps_two_ranges():
     y, x = loop(0, 7), loop(1, 7)
     masked = load(1, y * 9 + x, mask=index.both(y < 6, x < 6))
     assert flatten_pictures(sink(store(0, y * 7 + x, masked))) is None

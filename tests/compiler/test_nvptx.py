@@ -175,7 +175,7 @@ def test_powers_and_remainders_equal_the_hosts_to_the_bit(name, dtype):
 
 @pytest.mark.parametrize("dtype", [dtypes.float16, dtypes.float32, dtypes.float64], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", ["DIV", "RECIP", "SQRT", "FLOORDIV"])
-def test_division_and_roots_of_any_bits_are_numpys(name, dtype):
+def test_division_and_roots_of_any_bits_match_numpy(name, dtype):
     rng, word = np.random.default_rng(8), np.dtype(f"u{dtype.itemsize}")
     bits = rng.integers(0, np.iinfo(word).max, (2, 4096), word, endpoint=True)
     bits[1, ::2] = bits[0, ::2] ^ bits[1, ::2] >> 9  # of the same sign and about the same size

@@ -9,12 +9,12 @@ import pytest
 from compiler.schedule.memory import ALIGNMENT, place
 
 
-def test_a_chain_needs_two_places() -> None:
+def test_a_chain_needs_two_arena_slots() -> None:
     _, size = place({i: (1024, i, i + 1) for i in range(10)})
     assert size == 2 * 1024
 
 
-def test_nothing_to_place_needs_no_arena() -> None:
+def test_an_empty_plan_needs_no_arena() -> None:
     assert place({}) == ({}, 0)
 
 

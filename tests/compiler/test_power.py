@@ -67,7 +67,7 @@ def test_power_to_a_known_exponent_is_within_its_bound(dtype, exponent):
 
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("dtype", WIDE, ids=lambda d: d.name)
-def test_special_powers_are_those_of_c(dtype, known):
+def test_special_powers_match_c(dtype, known):
     with np.errstate(all="ignore"):
         points = np.array([*SPECIALS, *[-s for s in SPECIALS], np.nan], dtype.numpy)
         x, y = [part.ravel() for part in np.meshgrid(points, points)]

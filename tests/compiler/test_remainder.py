@@ -41,7 +41,7 @@ def test_remainder_of_any_bits_is_exact(dtype, arch):
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda d: d.name)
-def test_special_remainders_are_those_of_c(dtype):
+def test_special_remainders_match_c(dtype):
     with np.errstate(all="ignore"):
         points = np.array([*SPECIALS, *[-s for s in SPECIALS], np.nan]).astype(dtype.numpy)
         x, y = [part.ravel() for part in np.meshgrid(points, points)]

@@ -109,7 +109,7 @@ def test_a_residual_sum_joins_the_second_convolution() -> None:
     assert len(scheduled(relu(add(conv2d(x, p(2, 4, 4, 3, 3), padding=1), x)))) == 2
 
 
-def test_two_convolutions_that_meet_do_not_share_a_kernel() -> None:
+def test_two_convolutions_added_together_do_not_share_a_kernel() -> None:
     x = p(0, 1, 4, 8, 8)
     y = relu(add(conv2d(x, p(1, 4, 4, 3, 3), padding=1), conv2d(x, p(2, 4, 4, 1, 1))))
     assert [count(i, Ops.REDUCE) for i in scheduled(y)] == [1, 1]
@@ -359,7 +359,7 @@ def test_an_output_without_elements_needs_no_kernel() -> None:
     assert schedule([relu(p(0, 0, 3))], verify=True) == []
 
 
-def test_a_reduction_over_nothing_gives_its_identity() -> None:
+def test_a_reduction_over_an_empty_range_gives_its_identity() -> None:
     (item,) = scheduled(g.reduce(p(0, 3, 0), Ops.MAX, (1,)))
     assert count(item, Ops.LOAD) == 0
 
@@ -379,7 +379,7 @@ def test_padding_of_what_keeps_zero_is_masked_by_the_load() -> None:
     assert count(item, Ops.WHERE) == 0
 
 
-def test_kernels_that_nobody_reads_are_dropped() -> None:
+def test_unread_kernels_are_dropped() -> None:
     x = g.param(0, (6,), dtypes.int32)
     scalar = g.reduce(g.binary(Ops.MOD, x, scalar_like(7, x)), Ops.MAX, (0,))
     row = g.expand(g.reshape(scalar, (1,)), (6,))

@@ -84,7 +84,7 @@ def test_a_good_kernel_passes() -> None:
         ),
     ],
 )
-def test_a_broken_kernel_is_refused_in_words(build: Callable[[], UOp], words: str) -> None:
+def test_a_broken_kernel_is_refused_with_a_message(build: Callable[[], UOp], words: str) -> None:
     with pytest.raises(CompileError, match=words):
         verify_kernel(build())
 

@@ -146,7 +146,7 @@ def moved(
 
 @settings(max_examples=60, deadline=None)
 @given(chains())
-def test_any_chain_of_movement_shows_what_numpy_shows(case: tuple[ShapeTracker, np.ndarray]) -> None:
+def test_any_chain_of_movement_matches_numpy(case: tuple[ShapeTracker, np.ndarray]) -> None:
     view, shown = case
     assert view.shape == shown.shape
     index, mask = view.expr_idxs()
@@ -158,7 +158,7 @@ def test_any_chain_of_movement_shows_what_numpy_shows(case: tuple[ShapeTracker, 
 
 @settings(max_examples=40, deadline=None)
 @given(chains())
-def test_strides_of_any_chain_tell_the_step_in_the_base(case: tuple[ShapeTracker, np.ndarray]) -> None:
+def test_strides_of_any_chain_are_steps_in_the_base(case: tuple[ShapeTracker, np.ndarray]) -> None:
     view, shown = case
     for axis, stride in enumerate(view.real_strides()):
         if stride is None or shown.shape[axis] < 2:
@@ -170,7 +170,7 @@ def test_strides_of_any_chain_tell_the_step_in_the_base(case: tuple[ShapeTracker
 
 @settings(max_examples=40, deadline=None)
 @given(chains())
-def test_one_view_says_the_same_as_its_chain(case: tuple[ShapeTracker, np.ndarray]) -> None:
+def test_one_view_equals_its_chain(case: tuple[ShapeTracker, np.ndarray]) -> None:
     view, shown = case
     one = view.view
     if one is None:

@@ -189,7 +189,7 @@ def test_interpreter_ends_cleanly_while_queues_are_busy(name: str, lab: Lab, bus
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 
-def test_device_that_is_dropped_without_close_is_told(name: str, lab: Lab) -> None:
+def test_a_device_dropped_without_close_is_reported(name: str, lab: Lab) -> None:
     del lab
     done = run(script(name, "import gc\ndel lab.device, lab, out, gate\ngc.collect()\n").replace(
         "import sys", "import warnings; warnings.simplefilter('always')\nimport sys", 1

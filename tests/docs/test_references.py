@@ -37,7 +37,7 @@ def exists(dotted: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_a_page_names_is_there(page: Path):
+def test_names_in_pages_exist(page: Path):
     text = page.read_text()
     missing = [link for link in LINK.findall(text) if not (page.parent / link).exists()]
     missing += [path for path in (*PATH.findall(text), *TESTS.findall(text)) if not (ROOT / path).exists()]
@@ -47,7 +47,7 @@ def test_what_a_page_names_is_there(page: Path):
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_what_a_docstring_names_is_there(package: str):
+def test_names_in_docstrings_exist(package: str):
     missing = []
     for source in SOURCES:
         if source.relative_to(ROOT).parts[0] != package:

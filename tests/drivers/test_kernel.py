@@ -142,7 +142,7 @@ def test_address_and_view_are_each_others_inverse() -> None:
     assert bytes(view_at(address_of(memory), 6)) == b"abcdef"
 
 
-def test_trace_tells_calls_results_and_failures() -> None:
+def test_a_trace_records_calls_results_and_failures() -> None:
     seen: list[Call] = []
     kernel = TracingKernel(LinuxKernel(), seen.append)
     fd = kernel.open("/dev/null")

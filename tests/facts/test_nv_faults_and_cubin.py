@@ -7,7 +7,7 @@ from tests.facts import nv_cubin, nv_faults, nv_structs
 from tests.facts.layout_probe import bit_ranges, leaves
 
 
-def test_notifier_is_the_vendors():
+def test_notifier_match_the_vendor_headers():
     assert fault.NOTIFIER_POSTED == nv_faults.NOTIFIER_POSTED
     assert nv_faults.NOTIFIER_INDICES[fault.NOTIFIER_ERROR] == "error"
     assert fault.NOTIFIER_ENTRIES == nv_structs.ERROR_NOTIFIER_ENTRIES == len(nv_faults.NOTIFIER_INDICES)
@@ -23,7 +23,7 @@ def test_copy_engine_code_names_its_engine(engine: int):
     assert f"copy engine {engine} " in fault.RC_MEANING[nv_faults.COPY_ENGINE_CODES[engine]]
 
 
-def test_named_copy_engine_codes_are_the_vendors():
+def test_named_copy_engine_codes_match_the_vendor_headers():
     named = {int(c.name.strip("CE_RO")): c.value for c in fault.RcCode if c.name.startswith("CE")}
     assert named.items() <= nv_faults.COPY_ENGINE_CODES.items()
 
@@ -42,11 +42,11 @@ def test_named_copy_engine_codes_are_the_vendors():
         (109, "context switch timeout"),
     ],
 )
-def test_meaning_of_a_code_is_the_vendors(code: int, words: str):
+def test_meaning_of_a_code_match_the_vendor_headers(code: int, words: str):
     assert words in fault.RC_MEANING[code]
 
 
-def test_mmu_fault_and_access_types_are_the_vendors():
+def test_mmu_fault_and_access_types_match_the_vendor_headers():
     assert [t.name for t in fault.MmuFaultType] == list(nv_faults.MMU_FAULT_TYPES)
     assert [t.value for t in fault.MmuFaultType] == list(range(16))
     assert {a.value: a.name.lower().replace("_", " ") for a in fault.MmuAccess} == nv_faults.MMU_ACCESS_TYPES
@@ -54,7 +54,7 @@ def test_mmu_fault_and_access_types_are_the_vendors():
     assert fault.WARP_ESR_INVALID_ADDRESS_SPACE == nv_faults.WARP_ESR_INVALID_ADDRESS_SPACE
 
 
-def test_elf_words_are_the_measured_ones():
+def test_elf_words_match_the_measurements():
     assert cubin.EM_CUDA == nv_cubin.MACHINE
     for toolkit, osabi in (("12", cubin.OSABI_12), ("13", cubin.OSABI_13)):
         assert (osabi, cubin.ABIVERSION[osabi]) == nv_cubin.IDENT[toolkit]
@@ -70,18 +70,18 @@ def test_flags_of_a_toolkit_12_image_hold_its_architecture(flags: int):
     assert f"sm_{flags >> cubin.SM_SHIFT[cubin.OSABI_12] & 0xFF}" == nv_cubin.SM_FLAGS_12[flags]
 
 
-def test_section_names_are_the_measured_ones():
+def test_section_names_match_the_measurements():
     since = {".nv_debug_line_sass"}  # measured later, with -lineinfo: docs/facts/nv.md does not know it
     assert {str(section) for section in cubin.Section} - since <= set(nv_cubin.SECTIONS)
 
 
-def test_info_formats_and_attributes_are_the_measured_ones():
+def test_info_formats_and_attributes_match_the_measurements():
     assert {f.name: f.value for f in cubin.InfoFormat} == nv_cubin.INFO_FORMATS
     known = {a.name: a.value for a in cubin.InfoAttribute}
     assert (nv_cubin.INFO_ATTRIBUTES | nv_cubin.CLUSTER_ATTRIBUTES).items() <= known.items()
 
 
-def test_info_records_are_the_measured_ones():
+def test_info_records_match_the_measurements():
     assert {n: leaf[:2] for n, leaf in leaves(cubin.InfoRecord).items()} == {
         "format": (0, 1),
         "attribute": (1, 1),
@@ -123,13 +123,13 @@ def test_driver_words_of_bank_0_are_where_code_reads_them(arch: str):
     assert all(seen[name.replace(" ", "_")].size == 8 for name in nv_cubin.BANK0_U64)
 
 
-def test_relocations_are_the_measured_ones():
+def test_relocations_match_the_measurements():
     facts = {name.removesuffix("_32"): number for name, number in nv_cubin.RELOCATIONS.items()}
     assert facts.items() <= {r.name: r.value for r in cubin.Relocation}.items()
     assert cubin.RELOCATION_WORD_OFFSET == nv_cubin.RELOCATION_HALF_OFFSET
 
 
-def test_shared_memory_and_stack_are_the_measured_ones():
+def test_shared_memory_and_stack_match_the_measurements():
     assert cubin.RESERVED_SHARED == nv_cubin.RESERVED_SHARED
     assert cubin.SHARED_GRANULE == nv_cubin.SHARED_ROUNDING
     assert cubin.STACK_POINTER_TOP == nv_cubin.STACK_TOP == nv_cubin.LOCAL_WINDOW - nv_cubin.STACK_RESERVED

@@ -11,7 +11,7 @@ MODERN = {
 }
 
 
-def test_escapes_are_the_vendors():
+def test_escapes_match_the_vendor_headers():
     assert {e.name: e.value for e in rm.Escape} == {n: row[0] for n, row in nv_escapes.ESCAPES.items()}
 
 
@@ -42,7 +42,7 @@ def test_card_info_takes_all_records_at_once():
     assert rm.CARD_INFO_RECORDS * nv_structs.CARD_INFO_RECORD_BYTES == nv_structs.CARD_INFO_BUFFER_BYTES
 
 
-def test_uvm_commands_are_the_vendors():
+def test_uvm_commands_match_the_vendor_headers():
     facts = {name: row[0] for name, row in nv_uvm.COMMANDS.items()}
     assert {c.name: c.value for c in uvm.UvmCommand} == {
         **facts,
@@ -65,13 +65,13 @@ def test_uvm_command_of_590_has_the_vendors_size_and_status_place(name: str, bra
     assert (layout.SIZE, leaves(layout)["rmStatus"].offset) == (size, where)
 
 
-def test_uvm_values_are_the_vendors():
+def test_uvm_values_match_the_vendor_headers():
     assert {v.value: v.name.lower().replace("_", "-") for v in uvm.UvmGpuMappingType} == nv_uvm.MAPPING_TYPES
     assert {v.value: v.name.lower().replace("_", " ") for v in uvm.UvmGpuCachingType} == nv_uvm.CACHING_TYPES
     assert {f.name: f.value for f in uvm.UvmInitFlags} == nv_uvm.INITIALIZE_FLAGS
 
 
-def test_control_numbers_are_the_vendors():
+def test_control_numbers_match_the_vendor_headers():
     assert {c.name: c.value for c in controls.Control} == nv_controls.COMMANDS
 
 
@@ -83,12 +83,12 @@ def test_control_has_parameters_of_its_own_name(control: int):
     assert struct in controls.STRUCTS.keys() | debugger.STRUCTS.keys()
 
 
-def test_indices_are_the_vendors():
+def test_indices_match_the_vendor_headers():
     assert {i.name: i.value for i in controls.GrInfo} == nv_controls.GR_INFO_INDICES
     assert [i.value for i in controls.FbInfo] == list(nv_controls.FB_INFO_INDICES.values())
 
 
-def test_values_of_controls_are_the_vendors():
+def test_values_of_controls_match_the_vendor_headers():
     assert {
         "minimal": controls.PERF_BOOST_TO_MAX_CUDA,
         "with CUDA_PRIORITY_HIGH": controls.PERF_BOOST_TO_MAX_CUDA_PRIORITY_HIGH,
@@ -104,7 +104,7 @@ def test_values_of_controls_are_the_vendors():
     assert debugger.MAX_SMS_PER_READ == nv_controls.SM_ERROR_ENTRIES
 
 
-def test_classes_of_all_generations_are_the_vendors():
+def test_classes_of_all_generations_match_the_vendor_headers():
     assert {c.name: c.value for c in rm_classes.RmClass} == nv_classes.CLASSES
 
 
@@ -123,7 +123,7 @@ def test_turing_is_known_by_name_and_refused():
 
 
 @pytest.mark.parametrize("chip", MODERN)
-def test_classes_of_a_generation_are_the_vendors(chip: str):
+def test_classes_of_a_generation_match_the_vendor_headers(chip: str):
     roles = MODERN[chip]
     row = families.GENERATIONS[roles["compute"][0]]
     assert row.gpfifo == roles["gpfifo"]
@@ -155,12 +155,12 @@ def test_every_engine_class_has_a_name():
     }
 
 
-def test_engine_types_are_the_vendors():
+def test_engine_types_match_the_vendor_headers():
     assert rm_classes.EngineType.GR0 == nv_classes.ENGINE_GR0
     assert {i: rm_classes.copy_engine(i) for i in nv_classes.COPY_ENGINES} == nv_classes.COPY_ENGINES
 
 
-def test_usermode_registers_are_the_vendors():
+def test_usermode_registers_match_the_vendor_headers():
     assert {r.name: r.value for r in gpfifo.UsermodeRegister} == nv_classes.USERMODE
     assert gpfifo.USERMODE_BYTES == nv_classes.USERMODE_BYTES
     assert bit_ranges(gpfifo.WorkSubmitToken) == {
@@ -174,25 +174,25 @@ def test_usermode_registers_are_the_vendors():
     ("layout", "facts"),
     [(rm_classes.MemAttr, nv_classes.MEMORY_ATTR), (rm_classes.MemAttr2, nv_classes.MEMORY_ATTR2)],
 )
-def test_memory_attributes_are_the_vendors(
+def test_memory_attributes_match_the_vendor_headers(
     layout: type[rm_classes.MemAttr], facts: dict[str, tuple[int, int, dict[str, int]]]
 ):
     assert bit_ranges(layout) == {name: row[:2] for name, row in facts.items()}
 
 
 @pytest.mark.parametrize("field", nv_classes.MEMORY_ATTR)
-def test_values_of_memory_attributes_are_the_vendors(field: str):
+def test_values_of_memory_attributes_match_the_vendor_headers(field: str):
     values = set(nv_classes.MEMORY_ATTR[field][2].values())
     assert {int(v) for v in rm_classes.MemAttr.FIELDS[field].type} - {0} == values - {0}
 
 
-def test_memory_flags_and_types_are_the_vendors():
+def test_memory_flags_and_types_match_the_vendor_headers():
     assert {f.name: f.value for f in rm_classes.MemFlags} == nv_classes.MEMORY_FLAGS
     assert {t.name: t.value for t in rm_classes.MemType} == nv_classes.MEMORY_TYPES
     assert rm_classes.PITCH_KIND == nv_classes.FORMAT_GENERIC_KIND
 
 
-def test_flags_of_objects_are_the_vendors():
+def test_flags_of_objects_match_the_vendor_headers():
     starts = {name: lo for name, (lo, _) in bit_ranges(rm_classes.OsDescriptorFlags).items()}
     assert starts == {name: lo for name, (lo, _) in nv_classes.OS_DESCRIPTOR_FLAGS.items()}
     assert {**bit_ranges(rm.MapDmaFlags)} == {n: row[:2] for n, row in nv_classes.MAP_DMA_FLAGS.items()}
@@ -203,5 +203,5 @@ def test_flags_of_objects_are_the_vendors():
     assert nv_classes.GR_OBJECT_PARAMETERS[0] == rm_classes.GR_ALLOCATION_VERSION
 
 
-def test_status_codes_are_the_vendors():
+def test_status_codes_match_the_vendor_headers():
     assert {s.value: s.name for s in status.NvStatus} == nv_status.STATUS

@@ -19,7 +19,7 @@ def values(kind: type[enum.IntEnum]) -> dict[str, int]:
     return {member.name: member.value for member in kind}
 
 
-def test_ring_entry_is_the_vendors():
+def test_ring_entry_match_the_vendor_headers():
     bits = facts.GPFIFO_ENTRY
     assert bit_ranges(gpfifo.GpfifoEntry) == {
         **{name: bits[name] for name in ("FETCH", "LEVEL", "LENGTH", "SYNC")},
@@ -45,7 +45,7 @@ def test_ring_entry_encodes_as_worked_out_by_hand(
     assert int(layout) == entry
 
 
-def test_method_header_is_the_vendors():
+def test_method_header_match_the_vendor_headers():
     assert bit_ranges(gpfifo.MethodHeader) == facts.HEADER
     assert values(gpfifo.SecOp) == facts.OPCODES
     assert sorted(values(gpfifo.Subchannel).values()) == sorted(facts.SUBCHANNELS.values())
@@ -77,7 +77,7 @@ def test_method_header_encodes_as_worked_out_by_hand(
         (dma.METHODS_AMPERE, facts.COPY, {"SET_OBJECT": 0}),
     ],
 )
-def test_methods_are_the_vendors(
+def test_methods_match_the_vendor_headers(
     methods: dict[int, gpfifo.Method], table: dict[str, int], extra: dict[str, int]
 ):
     assert offsets(methods) == {**table, **extra}
@@ -94,7 +94,7 @@ def test_methods_are_the_vendors(
         (dma.RemapComponents, facts.REMAP_COMPONENTS),
     ],
 )
-def test_fields_of_a_word_are_the_vendors(layout: type[BitStruct], bits: dict[str, facts.Bits]):
+def test_fields_of_a_word_match_the_vendor_headers(layout: type[BitStruct], bits: dict[str, facts.Bits]):
     assert bit_ranges(layout) == bits
 
 
@@ -103,7 +103,7 @@ def full_word(bits: dict[str, facts.Bits]) -> bool:
 
 
 @pytest.mark.parametrize("method", facts.COMPUTE_FIELDS)
-def test_fields_of_a_compute_method_are_the_vendors(method: str):
+def test_fields_of_a_compute_method_match_the_vendor_headers(method: str):
     bits = facts.COMPUTE_FIELDS[method]
     data = compute.METHODS[facts.COMPUTE[method]].data
     if data is None:
@@ -139,7 +139,7 @@ def test_upper_half_of_an_address_has_the_width_of_the_generation(
     assert list(bit_ranges(table[address].data).values()) == [(0, width - 1)]
 
 
-def test_values_of_host_methods_are_the_vendors():
+def test_values_of_host_methods_match_the_vendor_headers():
     assert values(host.SemOperation) == facts.SEM_OPERATIONS
     assert values(host.SemReduction) == facts.SEM_REDUCTIONS
     assert sorted(values(host.MemOperation).values()) == sorted(facts.MEM_OPERATIONS.values())
@@ -147,7 +147,7 @@ def test_values_of_host_methods_are_the_vendors():
     assert host.SEMAPHORE_TIME_OFFSET == facts.SEM_RELEASE_TIMESTAMP_OFFSET
 
 
-def test_values_of_compute_methods_are_the_vendors():
+def test_values_of_compute_methods_match_the_vendor_headers():
     assert facts.PCAS_ACTIONS.items() <= values(compute.PcasAction).items()
     assert values(compute.ReportOperation) == facts.REPORT_SEMAPHORE_OPERATIONS
     assert compute.QMD_VERSION_HOPPER == facts.QMD_VERSION_HOPPER
@@ -161,7 +161,7 @@ def test_values_of_compute_methods_are_the_vendors():
     } == facts.SLM_ROUNDING
 
 
-def test_values_of_copy_methods_are_the_vendors():
+def test_values_of_copy_methods_match_the_vendor_headers():
     transfer = values(dma.DataTransferType)
     assert facts.LAUNCH_DMA_VALUES["DATA_TRANSFER_TYPE"].items() <= transfer.items()
     semaphores = sorted(facts.LAUNCH_DMA_VALUES["SEMAPHORE_TYPE"].values())

@@ -20,7 +20,7 @@ def test_every_known_branch_has_a_table():
     assert set(branches.STRUCTS) == {570, 580, 590, 595}
 
 
-def test_sizes_are_the_vendors():
+def test_sizes_match_the_vendor_headers():
     assert {name: LAYOUTS[name].SIZE for name in FACTS} == {name: size for name, (size, _) in FACTS.items()}
 
 
@@ -49,12 +49,12 @@ def test_every_integer_is_encoded_at_its_offset():
     assert wrong == []
 
 
-def test_sizes_on_every_branch_are_the_vendors():
+def test_sizes_on_every_branch_match_the_vendor_headers():
     facts = {(n, b): size for n, sizes in nv_structs.BRANCH_SIZES.items() for b, size in sizes.items()}
     assert {(n, b): branches.STRUCTS[b][n].SIZE for n, b in facts} == facts
 
 
-def test_fields_of_every_branch_variant_are_the_vendors():
+def test_fields_of_every_branch_variant_match_the_vendor_headers():
     wrong = [
         (name, branch)
         for name, variants in nv_structs.BRANCH_FIELDS.items()

@@ -97,7 +97,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_anything_else_is_a_type_error_that_names_the_parameter(name: str):
+def test_other_types_raise_a_type_error_that_names_the_parameter(name: str):
     call, message = REFUSED[name]
     with pytest.raises(TypeError, match=message) as caught:
         call(Tensor(X))
@@ -121,7 +121,7 @@ def test_anything_else_is_a_type_error_that_names_the_parameter(name: str):
         (lambda _: Tensor([1, 2]).full_like(1 << 40), "does not fit int32"),
     ],
 )
-def test_values_that_mean_nothing_are_refused(call: Callable[[Any], Any], message: str):
+def test_invalid_choice_values_are_refused(call: Callable[[Any], Any], message: str):
     with pytest.raises(UsageError, match=message):
         call(Tensor(X))
 

@@ -49,7 +49,7 @@ PAIRS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] 
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_other_names_mean_the_same(name: str):
+def test_argument_aliases_are_equivalent(name: str):
     other, own = PAIRS[name]
     x = Tensor(X)
     assert other(x).tolist() == own(x).tolist()
@@ -68,7 +68,7 @@ def test_two_names_of_one_argument_are_refused():
         Tensor(X).split(2, split_size=1)
 
 
-def test_names_that_nobody_knows_are_refused():
+def test_unknown_names_are_refused():
     with pytest.raises(TypeError, match="dimension"):
         Tensor(X).sum(dimension=1)
     with pytest.raises(TypeError, match="dim"):
@@ -80,5 +80,5 @@ def test_a_name_gives_the_same_structure():
     assert x.sum(dim=1).expr is x.sum(axis=1).expr
 
 
-def test_no_name_stands_for_itself():
+def test_no_argument_alias_maps_to_itself():
     assert all(name not in others for name, others in SAME.items())

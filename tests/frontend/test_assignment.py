@@ -51,7 +51,7 @@ def test_assigning_twice_before_realizing():
     assert memory(w) is before
 
 
-def test_what_is_built_after_an_assign_means_the_new_value():
+def test_expressions_built_after_an_assign_use_the_new_value():
     w = Tensor([1.0])
     w.assign(w + 1)
     y = w * 10
@@ -147,7 +147,7 @@ def test_assign_broadcasts_and_checks():
     assert w.dtype is dtypes.float32
 
 
-def test_nothing_stays_of_an_assign_that_was_dropped():
+def test_a_dropped_assign_leaves_no_state():
     w = Tensor([1.0])
     number = id(w)
     w.assign(w + 1)

@@ -63,7 +63,7 @@ def boundaries(dtype: str) -> list[int]:
 
 @pytest.mark.parametrize("between", FLOATS)
 @pytest.mark.parametrize("source", INTEGERS)
-def test_integers_by_way_of_a_float_saturate_wherever_one_realizes(source: str, between: str):
+def test_integer_casts_through_a_float_saturate_at_any_realize_point(source: str, between: str):
     values = boundaries(source)
     x = Tensor(np.array(values, source))
     floats = [rounded(n, between) for n in values]
@@ -86,7 +86,7 @@ def test_constants_are_cast_as_stored_values_are(source: str, between: str):
 
 
 @pytest.mark.parametrize("source", INTEGERS)
-def test_what_a_cast_folds_to_is_independent_of_a_float_between(source: str):
+def test_folding_integer_casts_ignores_an_intermediate_float(source: str):
     """To a float or to bool, one cast less is the same."""
     x = Tensor(np.array(boundaries(source), source))
     for between in ("float32", "float64"):

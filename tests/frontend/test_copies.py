@@ -38,7 +38,7 @@ def test_a_copy_has_the_value_and_the_dtype(way: Callable[[Any], Any], dtype: st
 
 
 @pytest.mark.parametrize("way", [copy.copy, *WAYS])
-def test_neither_sees_the_other_change(way: Callable[[Any], Any]):
+def test_a_copy_and_its_source_are_independent(way: Callable[[Any], Any]):
     t = Tensor(X).realize()
     got = way(t)
     got += 1
@@ -132,7 +132,7 @@ def test_deep_copies_inside_a_capture_are_refused():
         f(x)
 
 
-def test_what_owns_memory_of_a_device_is_not_copied():
+def test_device_memory_owners_are_not_copied():
     with hcq.open("cpu") as device:
         buffer = device.alloc(64)
         signal = device.signal()

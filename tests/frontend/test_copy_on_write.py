@@ -84,7 +84,7 @@ def test_an_optimiser_step_is_one_launch_in_place(kind: str):
 
 @pytest.mark.parametrize("held", ["tuple", "leaf", "tensor", "view", "computed", "pending", "nothing"])
 @pytest.mark.parametrize("way", ["eager", "group", "captured"])
-def test_whoever_holds_the_old_contents_keeps_them(held: str, way: str):
+def test_tensors_that_alias_the_old_contents_keep_them(held: str, way: str):
     w, other = Tensor([1.0, 2.0, 3.0]), Tensor([5.0])
     place = w.leaves[0].buffer
 

@@ -23,7 +23,7 @@ def test_adding_is_lazy_until_realized():
     assert t.tolist() == [5]
 
 
-def test_data_of_many_kinds():
+def test_tensors_from_many_kinds_of_data():
     assert Tensor(3).tolist() == 3
     assert Tensor(2.5).dtype is dtypes.float32
     assert Tensor(True).dtype is dtypes.bool
@@ -151,7 +151,7 @@ def test_infinite_and_large_numbers():
     ],
     ids=["full", "zeros", "ones", "empty", "arange", "linspace", "eye", "rand", "randn"],
 )
-def test_what_is_made_takes_a_dtype_by_name_and_gets_a_gradient_where_asked(make: Any):
+def test_creation_takes_dtype_names_and_requires_grad(make: Any):
     t = make(dtype="float64", requires_grad=True)
     assert t.dtype is dtypes.float64
     (t * 3).sum().backward()

@@ -45,7 +45,7 @@ print((c + 1).tolist(), jit.captured.device.hcq.closed)
 """
 
 
-def test_a_closed_device_refuses_everything_and_its_name_opens_anew():
+def test_a_closed_device_refuses_everything_and_its_name_reopens():
     """In a process of its own: other tests use this process's device."""
     words = [sys.executable, "-c", CLOSED]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[2])}

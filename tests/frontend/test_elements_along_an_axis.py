@@ -81,7 +81,7 @@ def test_scatter_of_a_number_and_of_bools():
         x.scatter_add(1, Tensor([[0]]), Tensor([[True]]))
 
 
-def test_what_is_not_finite_stays_where_it_is():
+def test_non_finite_values_do_not_spread():
     values = Tensor([[np.inf, np.nan, 1.0]])
     index = Tensor([[0, 2, 1]])
     assert Tensor.zeros(1, 4).scatter_add(1, index, values)[:, :2].tolist() == [[np.inf, 1.0]]
@@ -110,7 +110,7 @@ def test_index_select_and_take():
         Tensor(x).index_select(0, Tensor([[0]]))
 
 
-def test_each_is_one_kernel():
+def test_each_composite_is_one_kernel():
     x, index = Tensor(RNG.normal(size=(16, 32))), Tensor(RNG.integers(0, 32, (16, 8)))
     values = Tensor(RNG.normal(size=(16, 8)))
     for make, most in (
@@ -125,7 +125,7 @@ def test_each_is_one_kernel():
         assert stats.kernels - before <= most
 
 
-def test_what_does_not_fit_is_refused():
+def test_variables_out_of_range_are_refused():
     x, index = Tensor.zeros(3, 4), Tensor([[0, 1]])
     with pytest.raises(UsageError, match=r"gather along axis 1: the index \(4, 2\) must have the rank"):
         x.gather(1, Tensor.zeros(4, 2, dtype="int32"))

@@ -72,7 +72,7 @@ def step(choose: random.Random, shape: tuple[int, ...]) -> Any:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_chains_of_operations_on_shapes_with_zeros_are_numpys(seed: int):
+def test_chains_of_operations_on_shapes_with_zeros_match_numpy(seed: int):
     choose = random.Random(seed)
     for _ in range(6):
         shape = tuple(choose.choice([0, 1, 2, 3]) for _ in range(choose.randint(1, 3)))
@@ -102,7 +102,7 @@ def test_lists_of_empty_tensors_have_their_shape(shape: tuple[int, ...]):
     assert Tensor(np.ones(shape, np.float32)).tolist() == np.ones(shape).tolist()
 
 
-def test_functions_over_an_empty_axis_are_pytorchs():
+def test_functions_over_an_empty_axis_match_pytorch():
     x = Tensor(np.zeros((2, 0), np.float32))
     assert x.softmax(1).shape == x.log_softmax(1).shape == x.softmax(0).shape == (2, 0)
     assert x.logsumexp(1).tolist() == [-math.inf, -math.inf]

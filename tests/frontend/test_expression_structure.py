@@ -130,7 +130,7 @@ def test_values_are_refused_inside_a_composite():
 
 
 # -- recipes -----------------------------------------------------------------------------------------
-def test_what_was_built_before_a_realize_uses_its_result():
+def test_expressions_built_before_a_realize_use_its_result():
     a, b = leaves(2)
     x = a * b
     y = x + 1

@@ -50,7 +50,7 @@ def test_a_nan_is_both_extremes_and_the_place_of_both():
     assert t.argmin(dim=1).tolist() == [1, 1]
 
 
-def test_the_first_of_equals_is_the_place_in_the_whole_too():
+def test_argmax_and_argmin_over_all_axes_return_the_first_flat_index():
     t = Tensor([[0, 3, 3], [3, -1, -1]])
     assert (t.argmax().item(), t.argmin().item()) == (1, 4)
     assert t.argmax(0, keepdim=True).tolist() == [[1, 0, 0]]
@@ -74,7 +74,7 @@ def test_a_gradient_is_shared_evenly_among_equals():
 
 
 @pytest.mark.parametrize("name", ["amax", "amin", "aminmax", "argmax", "argmin"])
-def test_nothing_has_no_extreme(name: str):
+def test_an_empty_tensor_has_no_extreme(name: str):
     with pytest.raises(UsageError, match="there is no element to choose"):
         getattr(Tensor.zeros(0, 3), name)()
 
@@ -85,7 +85,7 @@ PAIRS = (("max", np.max, np.argmax), ("min", np.min, np.argmin))
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize(("name", "wanted", "place"), PAIRS)
-def test_along_an_axis_values_and_indices_come_as_a_pair(
+def test_extremes_along_an_axis_return_values_and_indices(
     name: str,
     wanted: Any,
     place: Any,
@@ -102,14 +102,14 @@ def test_along_an_axis_values_and_indices_come_as_a_pair(
 
 
 @pytest.mark.parametrize(("name", "wanted", "place"), PAIRS)
-def test_of_all_it_is_one_value(name: str, wanted: Any, place: Any):
+def test_an_extreme_over_all_axes_is_one_value(name: str, wanted: Any, place: Any):
     assert getattr(Tensor(X), name)().item() == wanted(X)
     assert getattr(Tensor(X), "arg" + name)().item() == place(X)
     assert getattr(Tensor(X), name)(keepdim=True).shape == (1, 1, 1)
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
-def test_a_pair_over_several_axes_is_refused_with_what_gives_values(name: str):
+def test_values_and_indices_over_several_axes_are_refused(name: str):
     with pytest.raises(TypeError, match=rf"one axis, saw \(0, 1\)\nhint: a{name}\(\(0, 1\)\)"):
         getattr(Tensor(X), name)((0, 1))
     with pytest.raises(UsageError, match="there is no element to choose"):

@@ -14,12 +14,12 @@ PARTS = 5
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_values_and_gradients_of_probes_are_those_of_pytorch(part: int):
+def test_values_and_gradients_of_probes_match_pytorch(part: int):
     found = differing(LINES[part::PARTS])
     assert not found, "\n".join(found.values())
 
 
-def test_a_wrong_gradient_is_told():
+def test_a_wrong_gradient_is_reported():
     told = 0
     for line in LINES:
         want = json.loads(line)

@@ -184,7 +184,7 @@ def test_an_assigned_value_passes_gradients_to_what_it_was_assigned_from():
     assert (part * part).sum().gradient(z)[0].tolist() == [6.0, 8.0]
 
 
-def test_what_is_detached_stays_so_when_realized():
+def test_a_detached_tensor_stays_detached_when_realized():
     x = Tensor([3.0], requires_grad=True)
     for stopped in (x.detach(), x.detach().reshape(1, 1).detach().reshape(1)):
         (stopped.realize() * x).sum().backward()
@@ -335,7 +335,7 @@ def test_backward_adds_up_and_step_consumers_reset():
     assert w.grad is None
 
 
-def test_backward_leaves_the_undecided_alone():
+def test_backward_skips_tensors_with_undecided_requires_grad():
     w, v = Tensor([2.0], requires_grad=True), Tensor([3.0])
     (w * v).sum().backward()
     assert v.grad is None

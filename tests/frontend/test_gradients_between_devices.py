@@ -57,7 +57,7 @@ def test_a_pending_tensor_keeps_what_it_was_computed_from_when_moved(other: str)
     np.testing.assert_allclose(x.grad.numpy(), np.exp(X))
 
 
-def test_ways_over_both_devices_add_up(other: str):
+def test_gradients_over_both_devices_accumulate(other: str):
     """x goes over and comes back, is used on both sides, and one moved tensor is used twice."""
     x, w = marked(X), Tensor([3.0, 1.0, -2.0], dtype="float64", device=other, requires_grad=True)
     over = x.sin().to(other)
@@ -81,7 +81,7 @@ def test_gradient_names_targets_on_any_device(other: str):
     assert (of_x.device, of_h.device, of_over.device) == (x.device, x.device, other)
 
 
-def test_a_second_order_crosses_twice(other: str):
+def test_second_order_gradients_cross_devices_twice(other: str):
     x = marked(X)
     (g,) = (x.to(other) ** 3).sum().gradient(x)
     (g2,) = (g.to(other) * 2).sum().gradient(x)
@@ -147,7 +147,7 @@ def test_layers_on_two_devices_train_together(other: str):
     assert losses[-1] < losses[0] / 10
 
 
-def test_a_captured_function_says_that_no_gradient_can_cross(other: str):
+def test_a_captured_function_refuses_gradients_across_its_boundary(other: str):
     x = marked(X)
     over = x.to(other)
 

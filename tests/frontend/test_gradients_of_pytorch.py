@@ -28,7 +28,7 @@ PROBES = [(case, dtype) for case in CASES for dtype in case.dtypes]
 
 
 @pytest.mark.parametrize(("case", "dtype"), PROBES, ids=[f"{c.name} {d}" for c, d in PROBES])
-def test_values_and_gradients_are_those_of_pytorch(case: Case, dtype: str):
+def test_values_and_gradients_match_pytorch(case: Case, dtype: str):
     inputs = inputs_of(case, dtype)
     wrong = compared(case, inputs, RECORDS[case.name, dtype])
     assert not wrong, "\n".join([str([x.tolist() for x in inputs]), *wrong])

@@ -106,7 +106,7 @@ def test_writing_outside_is_found_under_validation():
         np.testing.assert_array_equal(x.numpy(), X)
 
 
-def test_what_lies_inside_passes_the_check_and_counts_no_launch():
+def test_indices_in_range_pass_the_check_without_a_launch():
     x, index = Tensor(X), moved([0, -3, 2])
     with override(validate=True):
         before = stats.launches
@@ -117,7 +117,7 @@ def test_what_lies_inside_passes_the_check_and_counts_no_launch():
     assert loss == pytest.approx(0.40760596)
 
 
-def test_what_was_assigned_since_is_not_judged_by_the_data_it_came_from():
+def test_assigned_indices_are_not_checked_against_their_source_data():
     index = Tensor([7])
     index.assign(Tensor([1]))
     np.testing.assert_array_equal(Tensor(X)[index].numpy(), X[[1]])
@@ -177,7 +177,7 @@ MIXED: list[tuple[Callable[[Tensor], Tensor], tuple[int, ...], list[float]]] = [
 
 
 @pytest.mark.parametrize("case", range(len(MIXED)))
-def test_mixed_keys_mean_what_they_mean_in_pytorch(case: int):
+def test_mixed_index_keys_match_pytorch(case: int):
     key, shape, values = MIXED[case]
     got = key(Tensor(np.arange(24.0, dtype=np.float32).reshape(2, 3, 4)))
     assert got.shape == shape

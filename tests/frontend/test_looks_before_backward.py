@@ -32,7 +32,7 @@ def grad(t: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_a_value_may_be_asked_for_before_backward(look: str) -> None:
+def test_a_value_may_be_read_before_backward(look: str) -> None:
     x = leaf(1.0, 2.0)
     loss = (x * x).sum()
     LOOKS[look](loss)
@@ -71,7 +71,7 @@ def test_gradient_gives_the_same_before_and_after_a_look() -> None:
     assert loss.gradient(x)[0].square().sum().gradient(x)[0].shape == (2,)
 
 
-def test_a_look_at_a_cast_to_the_same_dtype_or_a_copy_takes_nothing_away() -> None:
+def test_reading_a_same_dtype_cast_or_a_copy_keeps_the_graph() -> None:
     for same in (lambda y: y.cast(y.dtype), lambda y: y.to(y.device), lambda y: y.contiguous()):
         x = leaf(1.0, 2.0)
         y = (x * x).sum()
@@ -80,7 +80,7 @@ def test_a_look_at_a_cast_to_the_same_dtype_or_a_copy_takes_nothing_away() -> No
         assert grad(x) == [2.0, 4.0]
 
 
-def test_what_was_detached_before_a_look_is_constant_after_it() -> None:
+def test_a_tensor_detached_before_a_read_stays_constant() -> None:
     x = leaf(1.0, 2.0)
     h = x * 3
     h.numpy()
@@ -106,7 +106,7 @@ def test_in_place_work_on_a_computed_tensor_keeps_its_gradient() -> None:
     assert grad(x) == [4.0, 8.0]
 
 
-def test_a_second_backward_after_a_look_is_refused_as_what_it_needs_is_gone() -> None:
+def test_a_second_backward_after_a_read_is_refused() -> None:
     x = leaf(1.0, 2.0)
     for looks in (("before",), ("after",), ("before", "after")):
         loss = (x * x).sum()
@@ -139,7 +139,7 @@ def train(look: bool) -> tuple[list[float], Any]:  # noqa: FBT001 - a case
     return seen or [t.item() for t in kept], w.tolist()
 
 
-def test_steps_that_look_at_the_loss_first_are_the_same_steps() -> None:
+def test_reading_the_loss_first_does_not_change_training_steps() -> None:
     assert train(look=True) == train(look=False)
 
 
@@ -147,7 +147,7 @@ def past(t: Tensor) -> Any:
     return t.leaves[0].origin
 
 
-def test_what_backward_used_is_let_go_of() -> None:
+def test_backward_releases_its_intermediates() -> None:
     x = leaf(1.0, 2.0)
     batch = Tensor([3.0, 4.0])
     loss = (x * batch).sum()
@@ -160,7 +160,7 @@ def test_what_backward_used_is_let_go_of() -> None:
     assert memory() is None
 
 
-def test_pasts_of_steps_do_not_become_a_chain() -> None:
+def test_graphs_of_training_steps_are_not_chained() -> None:
     w = leaf(1.0, 2.0)
     total = Tensor([0.0, 0.0])
     leaves = []
@@ -174,7 +174,7 @@ def test_pasts_of_steps_do_not_become_a_chain() -> None:
     assert total.numpy().shape == (2,)
 
 
-def test_what_was_detached_is_kept_without_its_past() -> None:
+def test_a_detached_tensor_keeps_no_graph() -> None:
     w = leaf(1.0, 2.0)
     h = w * 1
     leaves = []
@@ -200,7 +200,7 @@ def test_nothing_is_kept_where_no_gradient_is_wanted() -> None:
     assert past(w.grad) is None
 
 
-def test_an_assigned_tensor_keeps_no_past() -> None:
+def test_an_assigned_tensor_keeps_no_graph() -> None:
     w, state = leaf(1.0, 2.0), Tensor([0.0, 0.0])
     for _ in range(2):
         state.assign(state * 0.5 + w)

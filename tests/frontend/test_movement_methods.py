@@ -93,7 +93,7 @@ def test_cat_and_stack_take_one_sequence():
 
 
 @pytest.mark.parametrize("join", [Tensor.cat, Tensor.stack])
-def test_what_is_no_tensor_is_not_joined(join: Any):
+def test_non_tensors_are_not_concatenated(join: Any):
     with pytest.raises(UsageError, match="saw none"):
         join([])
     with pytest.raises(UsageError, match="saw Tensor, int"):

@@ -76,7 +76,7 @@ def test_a_step_is_one_launch_with_the_loss():
     assert loss.is_realized
 
 
-def test_a_step_takes_the_gradients_and_wants_them():
+def test_a_step_consumes_gradients_and_requires_them():
     w = Tensor([1.0])
     opt = nn.optim.SGD([w], 0.1)
     with pytest.raises(UsageError, match=r"(?s)parameter 0 .* have no gradient"):

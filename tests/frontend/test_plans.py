@@ -47,7 +47,7 @@ def test_new_shapes_stay_under_the_bound():
     assert most < stats.plans - plans == 120
 
 
-def test_what_a_plan_holds_is_counted():
+def test_plan_memory_is_counted():
     (Tensor(np.ones(1301, "f")) * 2).realize()
     plan, _, size = list(PLANS._kept.values())[-1]
     words = sum(b.size for slot in plan.executable._slots for b in slot.kept.memories)

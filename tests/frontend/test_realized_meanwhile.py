@@ -70,7 +70,7 @@ def disturbed(
 
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("known", [True, False], ids=["known", "first"])
-def test_operations_mean_the_tensor_realized_meanwhile(name: str, *, known: bool) -> None:
+def test_operations_use_a_concurrently_realized_tensor(name: str, *, known: bool) -> None:
     operation, wanted = OPERATIONS[name]
     for at in range(200):
         x = Tensor(DATA) * 3 if known else (Tensor(DATA) + float(at)) * 3 - 3.0 * at
@@ -83,7 +83,7 @@ def test_operations_mean_the_tensor_realized_meanwhile(name: str, *, known: bool
 
 
 @pytest.mark.parametrize("way", ["gradient", "backward"])
-def test_gradients_are_right_or_refused_when_the_root_is_realized_meanwhile(way: str) -> None:
+def test_gradients_are_right_or_refused_when_the_root_is_concurrently_realized(way: str) -> None:
     refused = 0
     for at in range(200):
         w = Tensor(DATA, requires_grad=True)

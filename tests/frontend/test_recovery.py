@@ -100,7 +100,7 @@ def test_a_tensor_whose_assignment_was_lost_takes_a_new_value(faulty: Faulty):
     assert w.assign(w + 1).tolist() == [9.0, 10.0]
 
 
-def test_a_captured_function_goes_on(faulty: Faulty):
+def test_a_captured_function_continues_after_recovery(faulty: Faulty):
     double = TinyJit(lambda x: (x + x).sum(axis=0) * 2)
     a = tensor(1.0, 2.0)
     for _ in range(3):
@@ -115,7 +115,7 @@ def test_a_captured_function_goes_on(faulty: Faulty):
         assert double(tensor(n, 1.0)).item() == 4.0 * (n + 1)
 
 
-def test_a_captured_function_that_stores_what_was_lost_says_so(faulty: Faulty):
+def test_a_captured_function_that_stores_lost_values_raises(faulty: Faulty):
     w = tensor(1.0)
 
     @TinyJit

@@ -53,7 +53,7 @@ def test_variance_and_deviation(correction: int):
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1, 2])
-def test_places_of_extremes(axis: Any):
+def test_indices_of_extremes(axis: Any):
     same(Tensor(I).argmax(axis), I.argmax(axis))
     same(Tensor(I).argmin(axis), I.argmin(axis))
     same(Tensor(X).argmax(axis), X.argmax(axis))

@@ -119,7 +119,7 @@ def test_a_learning_rate_is_finite_and_not_negative(kind: Any, rate: float):
         lambda: nn.LayerNorm((3, 0)),
     ],
 )
-def test_values_that_mean_nothing_are_refused_when_they_are_given(make: Callable[[], Any]):
+def test_invalid_layer_settings_are_refused_at_construction(make: Callable[[], Any]):
     with pytest.raises(UsageError):
         make()
 
@@ -143,7 +143,7 @@ def test_values_that_mean_nothing_are_refused_when_they_are_given(make: Callable
         lambda: nn.Embedding(3, 4)(Tensor([0.5])),
     ],
 )
-def test_classes_that_mean_nothing_are_refused_when_they_are_given(make: Callable[[], Any]):
+def test_invalid_classes_are_refused_at_the_call(make: Callable[[], Any]):
     with pytest.raises(TypeError) as caught:
         make()
     assert isinstance(caught.value, UsageError)

@@ -61,7 +61,7 @@ def test_sort_of_any_length(n: int):
     check(x, descending=True)
 
 
-def test_what_is_greatest_is_not_taken_for_the_end_of_a_long_row():
+def test_the_largest_value_is_not_confused_with_sort_padding():
     x = np.full((1, DIRECT + 9), np.nan, np.float32)
     x[0, ::3] = np.inf
     check(x)
@@ -87,7 +87,7 @@ def test_an_axis_before_the_last():
     np.testing.assert_array_equal(values.numpy(), -np.sort(-x, 0)[:2])
 
 
-def test_what_cannot_be_sorted_is_refused():
+def test_unsortable_input_is_refused():
     x = Tensor([[1.0, 2.0]])
     with pytest.raises(UsageError, match="topk: wanted 0 to 2 values along axis 1"):
         x.topk(3)

@@ -52,7 +52,7 @@ def lost(x: float, y: float, want: float) -> bool:
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize("dtype", STEP)
-def test_special_values_are_pytorchs(dtype: str, operation: str):
+def test_special_values_match_pytorch(dtype: str, operation: str):
     x = Tensor(NUMBERS, dtype="float64").cast(dtype)
     got = OPERATIONS[operation](x.unsqueeze(1), x)
     want = recorded(dtype, operation)
@@ -65,7 +65,7 @@ def test_special_values_are_pytorchs(dtype: str, operation: str):
 
 
 @pytest.mark.parametrize("dtype", STEP)
-def test_powers_to_special_numbers_are_pytorchs(dtype: str):
+def test_powers_to_special_numbers_match_pytorch(dtype: str):
     x = Tensor(NUMBERS, dtype="float64").cast(dtype)
     exponents = x.tolist()
     got = np.array([(x**n).tolist() for n in exponents]).T
@@ -73,6 +73,6 @@ def test_powers_to_special_numbers_are_pytorchs(dtype: str):
 
 
 @pytest.mark.parametrize("dtype", STEP)
-def test_powers_of_special_numbers_are_pytorchs(dtype: str):
+def test_powers_of_special_numbers_match_pytorch(dtype: str):
     x = Tensor(NUMBERS, dtype="float64").cast(dtype)
     check([(n**x).tolist() for n in x.tolist()], recorded(dtype, "pow"), 2 * STEP[dtype])

@@ -48,14 +48,14 @@ def test_the_gradient_of_reading_by_index_is_what_numpy_adds_up(n: int, d: int, 
 
 
 @pytest.mark.parametrize("named", [1, 3, 40])
-def test_few_places_named_many_times(named: int):
+def test_few_indices_repeated_many_times(named: int):
     index = RNG.choice(4000, named, replace=False)[RNG.integers(0, named, 700)].astype(np.int64)
     seed = RNG.integers(-50, 50, (700, 5)).astype(np.float32)  # whole numbers: exact in any order
     np.testing.assert_array_equal(gradient(4000, 5, index, seed).numpy(), added((4000, 5), index, seed))
 
 
 @pytest.mark.parametrize("n", [50, 5000])
-def test_what_is_not_finite_stays_in_the_row_that_it_was_added_to(n: int):
+def test_non_finite_values_stay_in_their_row(n: int):
     index = RNG.integers(1, n - 1, 400).astype(np.int32)
     index[:5] = 0
     index[-5:] = n - 1
@@ -66,7 +66,7 @@ def test_what_is_not_finite_stays_in_the_row_that_it_was_added_to(n: int):
     np.testing.assert_array_equal(gradient(n, 7, index, seed).numpy(), added((n, 7), index, seed))
 
 
-def test_what_is_not_finite_in_the_rest_of_what_is_read_from_harms_no_gradient():
+def test_non_finite_unread_elements_do_not_affect_gradients():
     data = np.full((50, 3), np.nan, np.float32)
     data[7] = 1
     x = Tensor(data)

@@ -18,7 +18,7 @@ def alive() -> int:
     return sum(isinstance(one, expr.Expr) for one in gc.get_objects())
 
 
-def test_numbers_beside_tensors_keep_no_structure_that_the_table_forgot(monkeypatch: pytest.MonkeyPatch):
+def test_scalar_operands_keep_no_evicted_structure_alive(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(expr, "TABLE_LIMIT", 50)
     counts = []
     for batch in range(3):
@@ -28,7 +28,7 @@ def test_numbers_beside_tensors_keep_no_structure_that_the_table_forgot(monkeypa
     assert max(counts) < counts[0] + 100
 
 
-def test_leaves_of_shapes_that_no_tensor_has_are_forgotten():
+def test_leaves_of_unused_shapes_are_collected():
     gc.collect()
     before = len(expr.LEAVES)
     for size in range(20_001, 20_021):

@@ -104,7 +104,7 @@ def test_a_returned_state_is_the_tensor_itself():
         assert count.item() == i + 1.0
 
 
-def test_replays_leave_old_values_to_those_who_mean_them():
+def test_replays_preserve_values_that_other_tensors_alias():
     count = vec(0.0)
     step = TinyJit(lambda: count.assign(count + 1).realize())
     for _ in range(3):
@@ -115,7 +115,7 @@ def test_replays_leave_old_values_to_those_who_mean_them():
     assert (old.item(), view.item(), count.item()) == (300.0, 3.0, 5.0)
 
 
-def test_old_values_used_inside_are_computed_anew():
+def test_old_values_used_inside_are_recomputed():
     w = vec(1.0)
 
     @TinyJit
@@ -142,7 +142,7 @@ def test_a_state_given_as_argument_is_refused_unless_detached():
     refused(lambda a: (w.assign(w + 1).realize(), a + 1)[1], w, match="also assigned to")
 
 
-def test_draws_are_fresh_and_the_same_as_without_capture():
+def test_captured_random_numbers_advance_as_without_capture():
     def draw(x: Tensor) -> Tensor:
         return x + Tensor.rand(3)
 
@@ -318,7 +318,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor], object]] = {
 @pytest.mark.parametrize("source", ["argument", "closed over"])
 @pytest.mark.parametrize("use", WRITES)
 @pytest.mark.parametrize("name", NO_OPERATIONS)
-def test_a_no_operation_that_is_written_to_replays_like_the_function(name: str, use: str, source: str):
+def test_a_write_to_a_noop_result_replays_like_the_function(name: str, use: str, source: str):
     def outcome(wrap: Callable[[Any], Any], write: Callable[[Tensor, Tensor], object]) -> list[object]:
         outside = vec(1.0, 2.0)
 
@@ -457,7 +457,7 @@ def test_jit_can_be_turned_off():
     assert len(calls) == 4
 
 
-def test_reset_captures_anew():
+def test_reset_captures_again():
     f = TinyJit(lambda a: a.sum())
     captured_once(f, vec(1.0))
     f.reset()

@@ -14,7 +14,7 @@ def test_a_product_has_its_bounds():
     assert ((A * 10).min, (A * 10).max) == (0, 100)
 
 
-def test_a_multiple_of_the_modulus_vanishes():
+def test_a_multiple_of_the_modulus_folds_to_zero():
     assert ((A + B * 10) % 10).render() == "(a%10)"
 
 
@@ -30,7 +30,7 @@ def test_variables_stand_on_either_side():
     assert (A.min, A.max, A.render()) == (0, 10, "a")
 
 
-def test_what_is_no_index_is_refused():
+def test_an_invalid_index_is_refused():
     with pytest.raises((TypeError, UsageError)):
         A + 1.5
     with pytest.raises((TypeError, UsageError)):

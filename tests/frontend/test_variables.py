@@ -11,7 +11,7 @@ from hcq.errors import UsageError
 X = np.arange(40, dtype=np.float32).reshape(5, 8)
 
 
-def test_a_moving_slice_is_one_structure():
+def test_a_slice_with_a_changing_start_is_one_structure():
     x, v = Tensor(X), Variable("v", 0, 5)
     plans = 0
     for i in range(6):
@@ -71,7 +71,7 @@ def test_gradients_flow_through_moving_slices():
     np.testing.assert_array_equal(g.numpy(), want)
 
 
-def test_what_does_not_fit_is_refused():
+def test_variables_out_of_range_are_refused():
     v = Variable("v", 0, 5)
     with pytest.raises(UsageError, match=r"v must lie in 0\.\.5, saw 6"):
         v.bind(6)

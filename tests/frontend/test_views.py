@@ -100,7 +100,7 @@ def test_views_of_methods(taken: Callable[[Tensor], Tensor], place: Callable[[An
         lambda z: z.T[::-1].T,
     ],
 )
-def test_what_is_reversed_is_no_view(taken: Callable[[Tensor], Tensor], *, computed: bool):
+def test_a_reversed_tensor_is_not_a_view(taken: Callable[[Tensor], Tensor], *, computed: bool):
     z = Tensor(ROWS)
     v = taken(z)
     own = v.clone().numpy()
@@ -114,7 +114,7 @@ def test_what_is_reversed_is_no_view(taken: Callable[[Tensor], Tensor], *, compu
     np.testing.assert_array_equal(v.numpy(), own + 10)
 
 
-def test_what_is_reversed_costs_no_kernel_of_its_own():
+def test_a_reversal_needs_no_kernel_of_its_own():
     z = Tensor(ROWS)
     z.realize()
     before = stats.kernels
@@ -174,7 +174,7 @@ def test_a_part_at_a_variable_is_a_view():
     assert z.tolist() == [[0.0, 1.0], [24.0, 26.0], [4.0, 5.0], [32.0, 34.0]]
 
 
-def test_what_was_computed_from_a_view_keeps_its_value():
+def test_values_computed_from_a_view_are_kept():
     z = grid(4)
     v = z[1:3]
     before = v * 10
@@ -259,7 +259,7 @@ def test_views_keep_nothing_alive():
     assert row.tolist() == [3.0, 4.0, 5.0]
 
 
-def test_a_family_forgets_the_dead():
+def test_a_family_forgets_collected_tensors():
     w = grid(2, 2)
     for _ in range(10 * SWEEP):
         w.T.numel()
@@ -386,7 +386,7 @@ def test_random_programs_of_views_and_writes(seed: int):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_random_captured_programs_do_what_the_function_does(seed: int):
+def test_random_captured_programs_match_their_function(seed: int):
     rng = random.Random(seed)
     plan = [(rng.randrange(4), rng.random(), rng.randrange(1 << 30)) for _ in range(5)]
     data = np.arange(12.0, dtype=np.float32).reshape(3, 4)

@@ -56,7 +56,7 @@ def test_variance_of_too_few_numbers_is_no_number():
 
 
 @pytest.mark.parametrize("shape", [(200_000, 8), (1 << 18, 3), (70_001, 16)])
-def test_long_sums_along_columns_do_not_pile_up_roundings(shape: tuple[int, int]):
+def test_long_sums_along_columns_do_not_accumulate_rounding(shape: tuple[int, int]):
     x = np.full(shape, 0.1, np.float32)
     exact = float(x[0, 0]) * shape[0]
     for got in (Tensor(x).sum(0), (Tensor(x) * Tensor(np.ones_like(x))).sum(0)):

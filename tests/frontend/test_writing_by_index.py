@@ -93,7 +93,7 @@ def test_the_last_of_several_values_is_written_and_none_outside(unchecked: None)
     assert got.tolist() == [1.0, 30.0, 3.0, 20.0]
 
 
-def test_views_see_it_and_what_was_computed_does_not():
+def test_views_see_an_assignment_and_computed_values_do_not():
     x = Tensor(X)
     y, part = x + 0, x[1]
     x[Tensor([1])] = 0

@@ -160,7 +160,7 @@ def judge(own: Tensor, name: str, args: list[Any], names: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_methods_raise_errors_of_ours(name: str):
+def test_methods_raise_hcq_errors(name: str):
     every = selves()
     for i, args, names in cases(name):
         judge(every[i % len(every)], name, args, names)
@@ -168,7 +168,7 @@ def test_methods_raise_errors_of_ours(name: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
-def test_methods_of_all_tensors_raise_errors_of_ours(name: str):
+def test_methods_of_all_tensors_raise_hcq_errors(name: str):
     every = selves()
     for _, args, names in cases(name):
         for own in every:
@@ -176,7 +176,7 @@ def test_methods_of_all_tensors_raise_errors_of_ours(name: str):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_layers_raise_errors_of_ours(name: str):
+def test_layers_raise_hcq_errors(name: str):
     made = LAYERS[name]
     for args, names in calls(made, 0):
         refused_or_right(lambda a=args, n=names: made(*a, **n), f"{name}(*{args!r}, **{names!r})")
@@ -187,7 +187,7 @@ def test_layers_raise_errors_of_ours(name: str):
 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
-def test_optimisers_raise_errors_of_ours(name: str):
+def test_optimisers_raise_hcq_errors(name: str):
     made = OPTIMISERS[name]
     parameters = list(inspect.signature(made).parameters)
     for value in wrong():
@@ -198,7 +198,7 @@ def test_optimisers_raise_errors_of_ours(name: str):
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-def test_operators_raise_errors_of_ours(name: str):
+def test_operators_raise_hcq_errors(name: str):
     for value, own in itertools.product(wrong(), selves()):
         for method in (f"__{name}__", f"__r{name}__"):
             fn = getattr(own, method, None)
@@ -206,7 +206,7 @@ def test_operators_raise_errors_of_ours(name: str):
                 refused_or_right(lambda f=fn, v=value: f(v), f"{own!r}.{method}({value!r})")
 
 
-def test_stores_raise_errors_of_ours():
+def test_stores_raise_hcq_errors():
     for value, own in itertools.product(wrong(), selves()):
         refused_or_right(lambda t=own, v=value: t.clone().__setitem__(v, 1), f"{own!r}[{value!r}] = 1")
         refused_or_right(lambda t=own, v=value: t.clone().__setitem__(0, v), f"{own!r}[0] = {value!r}")

@@ -45,5 +45,5 @@ def test_floats_divide_by_zero():
     assert (Tensor([0.0]) % 0).isnan().item()
 
 
-def test_nothing_divided_by_zero_is_nothing():
+def test_an_empty_tensor_divided_by_zero_is_empty():
     assert (Tensor.zeros(0, dtype="int32") // 0).shape == (0,)

@@ -28,7 +28,7 @@ def overshoot(signal: Signal, by: int = 1 << 32) -> None:
 IMPOSSIBLE = r"the signal of compute 0 of fake:0 holds 4294967297, but the last value submitted is 1\b"
 
 
-def test_a_timeout_says_what_every_queue_is_stuck_on(fake: FakeDevice):
+def test_a_timeout_names_the_wait_of_every_queue(fake: FakeDevice):
     with wrap(fake) as device:
         fake.hold = True
         gate = device.signal(label="gate")
@@ -118,7 +118,7 @@ def test_a_fault_of_a_device_that_is_waited_for_ends_the_wait():
             first.close()
 
 
-def test_a_fault_of_an_unrelated_device_disturbs_nobody():
+def test_a_fault_of_an_unrelated_device_has_no_effect():
     one, two = FakeDevice(), FakeDevice(index=1)
     with wrap(one) as first, wrap(two) as second:
         program, a = second.load(WILD), second.alloc(64)
@@ -132,7 +132,7 @@ def test_a_fault_of_an_unrelated_device_disturbs_nobody():
         timer.join()
 
 
-def test_what_the_driver_says_is_near_does_not_hide_the_buffer(device: Device, fake: FakeDevice):
+def test_the_driver_hint_does_not_hide_the_nearest_buffer(device: Device, fake: FakeDevice):
     buffer = device.alloc(64, label="close by")
     fake.report = FaultReport(
         device="fake:0",
@@ -163,7 +163,7 @@ def test_what_the_driver_says_is_near_does_not_hide_the_buffer(device: Device, f
     ],
     ids=["wait", "done", "queue sync", "device sync", "poll", "after"],
 )
-def test_a_value_that_nobody_submitted_is_a_fault(
+def test_a_value_above_the_last_submitted_is_a_fault(
     device: Device, fake: FakeDevice, look: Callable[[Device], object]
 ):
     fake.hold = True
@@ -180,7 +180,7 @@ def test_a_value_that_nobody_submitted_is_a_fault(
 
 
 @pytest.mark.parametrize("by", [1, 1 << 31, 1 << 63])
-def test_one_too_much_is_a_fault_as_well(device: Device, fake: FakeDevice, by: int):
+def test_a_value_slightly_above_the_last_submitted_is_a_fault(device: Device, fake: FakeDevice, by: int):
     fake.hold = True
     point = device.compute.submit(device.compute.record())
     overshoot(point.signal, by)
@@ -189,7 +189,7 @@ def test_one_too_much_is_a_fault_as_well(device: Device, fake: FakeDevice, by: i
         point.wait()
 
 
-def test_a_wait_that_sleeps_sees_a_lie_of_a_queue_that_it_waits_for(device: Device, fake: FakeDevice):
+def test_a_sleeping_wait_detects_an_invalid_value_of_its_queue(device: Device, fake: FakeDevice):
     fake.hold = True
     first = device.copies[0].submit(device.copies[0].record())
     point = device.compute.submit(device.compute.record(), after=[first])
@@ -200,7 +200,7 @@ def test_a_wait_that_sleeps_sees_a_lie_of_a_queue_that_it_waits_for(device: Devi
     timer.join()
 
 
-def test_nothing_is_reclaimed_on_a_lie(device: Device, fake: FakeDevice):
+def test_an_invalid_signal_value_reclaims_no_memory(device: Device, fake: FakeDevice):
     queue = device.compute
     fake.hold = True
     a = device.alloc(1 << 20)
@@ -217,7 +217,7 @@ def test_nothing_is_reclaimed_on_a_lie(device: Device, fake: FakeDevice):
     assert device.alloc(1 << 20).va != where
 
 
-def test_a_replay_writes_over_no_copy_on_a_lie(device: Device, fake: FakeDevice):
+def test_a_replay_overwrites_no_copy_after_an_invalid_signal_value(device: Device, fake: FakeDevice):
     queue, a = device.compute, device.alloc(64)
     graph = Graph()
     value = graph.param("value")
@@ -230,7 +230,7 @@ def test_a_replay_writes_over_no_copy_on_a_lie(device: Device, fake: FakeDevice)
         executable.submit({value: 2})
 
 
-def test_after_recovery_who_waits_for_work_before_the_lie_is_told_of_it(device: Device, fake: FakeDevice):
+def test_a_wait_for_work_before_an_invalid_value_fails_after_recovery(device: Device, fake: FakeDevice):
     fake.hold = True
     point = device.compute.submit(device.compute.record())
     overshoot(point.signal)
@@ -257,7 +257,7 @@ def test_signals_of_users_hold_whatever_they_are_set_to(device: Device):
     device.sync(timeout_s=HANG_S)
 
 
-def test_timelines_that_change_slots_and_points_that_are_taken_back_are_no_lie(device: Device):
+def test_slot_changes_and_withdrawn_points_are_no_invalid_values(device: Device):
     queue: Queue = device.compute
     queue.timeline = Timeline(device, label=queue.label, start=SLOT_VALUES - 1)
     a = device.alloc(64)

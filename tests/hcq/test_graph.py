@@ -50,7 +50,7 @@ def any_device(request: pytest.FixtureRequest, fake: FakeDevice):
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
-def test_replays_of_a_b_b_b_give_a_b_b_b(any_device: Device, copies: int):
+def test_replays_with_changing_inputs_use_their_own_values(any_device: Device, copies: int):
     out, a, b, one = full(any_device, 0), full(any_device, 10), full(any_device, 20), full(any_device, 1)
     executable = adder(any_device, out, copies=copies)
     for given, want in ((a, 11), (b, 21), (b, 21), (b, 21), (a, 11), (a, 11), (b, 21)):
@@ -346,7 +346,7 @@ def test_a_replay_in_flight_keeps_its_buffers_and_memory(any_device: Device, fak
     assert out.host()[0] == 6
 
 
-def test_idle_copies_let_go_of_buffers_when_memory_is_short(any_device: Device, fake: FakeDevice):
+def test_idle_replay_slots_release_buffers_when_memory_is_short(any_device: Device, fake: FakeDevice):
     executable = adder(any_device, full(any_device, 0))
     big = any_device.alloc(8 << 20)
     executable.replay([big, big]).wait()
@@ -389,7 +389,7 @@ class Late:
 
 
 @pytest.mark.parametrize("what", ["device", "executable"])
-def test_a_replay_that_meets_a_close_is_refused(any_device: Device, fake: FakeDevice, what: str):
+def test_a_replay_that_races_with_close_is_refused(any_device: Device, fake: FakeDevice, what: str):
     """It looks before it waits for the queue; what was closed when its turn comes takes nothing more."""
     device = wrap(FakeDevice(), validate=any_device.watch is not None)
     a, ring = full(device, 1), device.compute.ring

@@ -87,7 +87,7 @@ def test_an_overrun_of_work_in_flight_is_named_when_it_is_done(device: Device, f
     device.sync()
 
 
-def test_what_a_dropped_buffer_shows_is_raised_by_the_next_call(device: Device):
+def test_an_overrun_of_a_dropped_buffer_raises_at_the_next_call(device: Device):
     out = device.alloc(256, label="dropped")
     start = out.va - out.chunk.allocation.va
     out.chunk.allocation.host[start + 256 + 3] ^= 1
@@ -127,7 +127,7 @@ def test_a_block_that_is_taken_again_is_guarded_anew(device: Device):
         overrun(device, second).wait()
 
 
-def test_what_fits_without_validation_fits_with_it(device: Device, fake: FakeDevice):
+def test_validation_does_not_reduce_memory_capacity(device: Device, fake: FakeDevice):
     fake.room = sum(size for size, _ in fake.memory.values()) + (4 << 20)
     out = device.alloc(4 << 20)
     assert out.size == 4 << 20
@@ -142,7 +142,7 @@ def test_without_validation_nothing_is_guarded(fake: FakeDevice):
         device.sync()
 
 
-def test_a_write_that_leaps_over_the_zone_is_not_seen(device: Device):
+def test_a_write_beyond_the_guard_zone_is_not_detected(device: Device):
     out = device.alloc(256)
     start = out.va - out.chunk.allocation.va
     out.chunk.allocation.host[start + 256 + GUARD_BYTES] ^= 1

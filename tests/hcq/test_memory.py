@@ -108,7 +108,7 @@ def test_memory_of_a_closed_buffer_returns_only_when_work_in_flight_is_done(devi
     assert va in {device.alloc(256).va, *(buffer.va for buffer in [device.alloc(256) for _ in range(3)])}
 
 
-def test_what_a_thread_closes_while_another_sweeps_is_freed_by_the_next_sweep(
+def test_a_block_closed_during_a_sweep_is_freed_by_the_next_sweep(
     device: Device, fake: FakeDevice
 ):
     """A thread has read where to note it, and notes it when the other thread has looked there."""

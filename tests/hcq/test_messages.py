@@ -60,7 +60,7 @@ def test_a_buffer_of_another_opened_device_of_the_same_name_is_told_apart(device
             device.compute.submit(device.compute.record().fill(value, 1, 64), values={value: theirs})
 
 
-def test_a_hazard_names_the_argument_without_a_comma_too_many(device: Device):
+def test_a_hazard_names_the_argument_without_a_stray_comma(device: Device):
     program, a, b = device.load(ADD), device.alloc(64, label="a"), device.alloc(64)
     commands = device.compute.record().exec(program, program.args(a, b, b), groups=ONE, threads=ONE)
     device.compute.submit(commands)
@@ -75,7 +75,7 @@ def test_a_hazard_names_the_argument_without_a_comma_too_many(device: Device):
     [(0, "0 bytes"), (96, "96 bytes"), (1024, "1 KiB"), (1536, "1.5 KiB"), (3 << 20, "3 MiB"),
      (1 << 50, "1,024 TiB"), (5 << 30, "5 GiB"), (1 << 70, "1,073,741,824 TiB")],
 )  # fmt: skip
-def test_sizes_are_told_in_units(size: int, text: str):
+def test_sizes_are_reported_in_units(size: int, text: str):
     assert size_text(size) == text
 
 

@@ -112,7 +112,7 @@ def test_a_forked_child_is_refused_and_its_parent_goes_on():
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n3\n", "")
 
 
-def test_a_child_goes_on_with_a_device_that_was_to_be_kept_over_forks():
+def test_a_child_uses_a_device_kept_over_forks():
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", textwrap.dedent("""
             import os
@@ -229,7 +229,7 @@ def test_a_child_opens_although_a_thread_of_its_parent_did_at_the_fork():
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
-def test_a_leaked_device_is_told_and_closed():
+def test_a_leaked_device_is_reported_and_closed():
     fake = FakeDevice()
 
     def drop() -> None:
@@ -285,7 +285,7 @@ def test_close_stops_work_that_does_not_end_and_says_so():
     assert fake.closes == 1
 
 
-def test_what_is_open_fails_whole_when_opening_fails():
+def test_a_failed_open_undoes_everything():
     class Broken(FakeDevice):
         def encoder(self, _kind: object) -> object:
             raise UsageError("no encoder today")

@@ -91,7 +91,7 @@ def test_a_profile_has_a_span_for_each_command_of_each_replay():
         assert replayed(device) == 2 * ["fill 64 bytes", "copy 32 bytes"]
 
 
-def test_a_profiled_trace_shows_commands_inside_their_replay(tmp_path: Path):
+def test_a_profiled_trace_nests_commands_in_their_replay(tmp_path: Path):
     path = tmp_path / "trace.json"
     with wrap(FakeDevice(), profile=True, trace=str(path)) as device:
         names = replayed(device)

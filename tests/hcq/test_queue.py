@@ -75,7 +75,7 @@ def test_a_point_of_the_queue_itself_costs_no_wait(device: Device, fake: FakeDev
     assert "Wait" not in fake.encoded
 
 
-def test_what_ends_a_submission_is_encoded_once(device: Device, fake: FakeDevice):
+def test_the_end_of_a_submission_is_encoded_once(device: Device, fake: FakeDevice):
     device.compute.submit(device.compute.record())
     fake.encoded.clear()
     point = device.compute.submit(device.compute.record().barrier())
@@ -162,7 +162,7 @@ def test_a_submission_larger_than_the_ring_runs_from_memory_of_its_own(device: D
     assert a.host().cast("I")[:101].tolist() == [*range(100), 77]
 
 
-def test_an_interrupted_submission_keeps_its_buffers_and_its_value_is_not_used_again(
+def test_an_interrupted_submission_keeps_its_buffers_and_never_reissues_its_value(
     device: Device, fake: FakeDevice
 ):
     fake.hold = True
@@ -192,7 +192,7 @@ def test_waiting_gets_past_an_interrupted_submission(device: Device, fake: FakeD
     assert device.compute.timeline.last.value == 2
 
 
-def test_what_an_interrupt_left_in_the_streams_is_not_sent(device: Device, fake: FakeDevice):
+def test_push_buffer_words_of_an_interrupted_submission_are_not_sent(device: Device, fake: FakeDevice):
     """An encoder that is interrupted leaves words, patches and argument memory behind."""
     program, out = device.load(ADD), device.alloc(64)
     other = device.alloc(64)
@@ -276,7 +276,7 @@ def test_no_groups_are_refused(device: Device):
         device.compute.record().exec(program, program.args(a, a, a), groups=(0, 1, 1), threads=ONE)
 
 
-def test_what_was_closed_in_flight_is_freed_by_later_submissions(device: Device, fake: FakeDevice):
+def test_blocks_closed_in_flight_are_freed_by_later_submissions(device: Device, fake: FakeDevice):
     fake.hold = True
     a, program = device.alloc(64), device.load(ADD)
     va = a.va

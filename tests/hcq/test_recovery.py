@@ -103,7 +103,7 @@ def test_a_device_recovers_from_every_fault_anew(device: Device):
         assert bytes(x.host()) == bytes([5]) * 64
 
 
-def test_lost_points_raise_the_fault_that_lost_them_and_are_never_reached(device: Device, fake: FakeDevice):
+def test_lost_points_raise_their_fault_and_are_never_reached(device: Device, fake: FakeDevice):
     done = device.copies[0].submit(device.copies[0].record().copy(full(device, 1), full(device, 2), 64))
     done.wait()
     fake.hold = True
@@ -137,7 +137,7 @@ def test_values_go_on_growing(device: Device):
     after.wait()
 
 
-def test_what_lost_work_held_is_let_go(device: Device, fake: FakeDevice):
+def test_memory_of_lost_work_is_released(device: Device, fake: FakeDevice):
     fake.hold = True
     kept = device.alloc(1 << 20)
     closed = full(device, 1, 1 << 12)
@@ -230,7 +230,7 @@ def test_another_device_that_waits_for_lost_work_gets_the_fault_and_recovers_too
         other.recover()
 
 
-def test_a_signal_that_lost_work_was_to_raise_is_good_again_once_it_is_submitted(
+def test_a_signal_of_lost_work_is_usable_after_resubmission(
     device: Device, fake: FakeDevice
 ):
     signal = device.signal(label="step")
@@ -283,7 +283,7 @@ def test_a_thread_that_waits_meanwhile_gets_the_fault(device: Device, fake: Fake
     fake.hold = False
 
 
-def test_a_wait_that_is_judged_while_the_device_recovers_gets_the_fault():
+def test_a_wait_checked_during_recovery_gets_the_fault():
     """It has looked for faults and found none; then work is lost, and the validation layer forgets it."""
     fake = FakeDevice()
 

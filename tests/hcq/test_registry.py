@@ -27,7 +27,7 @@ def test_names_are_driver_variant_and_index(name: str, driver: str, index: int, 
 
 
 @pytest.mark.parametrize("name", ["gpu", "", "cpu:0:1:2", "nv:a:b", "cpu::"])
-def test_names_that_are_none_are_refused(name: str):
+def test_invalid_names_are_refused(name: str):
     with pytest.raises(UsageError, match="device"):
         parse(name)
 
@@ -39,7 +39,7 @@ def test_a_driver_that_is_absent_is_unsupported_and_says_so():
         entry.driver()
 
 
-def test_absence_below_an_absent_package_is_absence():
+def test_a_module_below_an_absent_package_is_absent():
     assert not DriverEntry("moon", "drivers.moon.emu", "DRIVER", hardware=False).present()
 
 

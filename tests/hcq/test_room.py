@@ -32,7 +32,7 @@ def opened(device: Device) -> None:
     gate.value = 1
 
 
-def test_a_submission_without_room_ends_by_its_timeout_and_names_what_the_queue_waits_for(fake: FakeDevice):
+def test_a_submission_without_ring_space_times_out_and_names_the_blocking_wait(fake: FakeDevice):
     with wrap(fake) as device:
         point = stuck(device, fake)
         with pytest.raises(SignalTimeout) as caught:
@@ -49,7 +49,7 @@ def test_a_submission_without_room_ends_by_its_timeout_and_names_what_the_queue_
         device.sync(timeout_s=HANG_S)
 
 
-def test_a_replay_without_room_ends_by_its_timeout(fake: FakeDevice):
+def test_a_replay_without_ring_space_times_out(fake: FakeDevice):
     with wrap(fake) as device:
         graph, out = Graph(), device.alloc(64)
         graph.add(device.compute, device.compute.record().fill(out, 3))
@@ -63,7 +63,7 @@ def test_a_replay_without_room_ends_by_its_timeout(fake: FakeDevice):
         assert out.host()[0] == 3
 
 
-def test_a_replay_whose_copies_are_all_in_flight_ends_by_its_timeout(fake: FakeDevice):
+def test_a_replay_with_all_slots_in_flight_times_out(fake: FakeDevice):
     with wrap(fake) as device:
         graph, out = Graph(), device.alloc(64)
         graph.add(device.compute, device.compute.record().fill(out, 3))
@@ -78,7 +78,7 @@ def test_a_replay_whose_copies_are_all_in_flight_ends_by_its_timeout(fake: FakeD
         executable.replay().wait(timeout_s=HANG_S)
 
 
-def test_a_submission_for_which_no_room_can_come_is_an_error_at_once(device: Device, fake: FakeDevice):
+def test_a_submission_that_can_never_get_ring_space_fails_at_once(device: Device, fake: FakeDevice):
     gate = device.signal(host_set=True, label="gate")
     device.compute.submit(device.compute.record(label="late"), after=[gate.at(1)])
     for _ in range(8):
@@ -122,7 +122,7 @@ def test_a_fault_ends_a_submission_that_waits_for_room(fake: FakeDevice):
     device.close()
 
 
-def test_a_submission_without_room_goes_on_when_there_is_some(fake: FakeDevice):
+def test_a_submission_without_ring_space_continues_when_space_is_freed(fake: FakeDevice):
     with wrap(fake) as device:
         stuck(device, fake)
         looked = threading.Event()

@@ -97,7 +97,7 @@ def test_the_pool_is_shown_to_devices_opened_before_and_after_it_grows():
         assert two.hosts == {}
 
 
-def test_a_pool_that_cannot_be_shown_to_a_device_is_shown_to_none():
+def test_a_pool_that_one_device_cannot_map_is_mapped_to_none():
     class Unwilling(FakeDevice):
         def map_host(self, _va: int, _size: int) -> None:
             raise UsageError("no")
@@ -154,7 +154,7 @@ def test_queues_run_across_the_change_of_slots(device: Device):
     assert queue.timeline.last.value == SLOT_VALUES + 3
 
 
-def test_a_point_that_was_taken_back_is_handed_out_again(device: Device):
+def test_a_withdrawn_point_is_issued_again(device: Device):
     timeline = Timeline(device, start=SLOT_VALUES)
     point = timeline.next()
     timeline.undo(point)
@@ -162,7 +162,7 @@ def test_a_point_that_was_taken_back_is_handed_out_again(device: Device):
     assert timeline.next() == point
 
 
-def test_a_value_that_was_neither_sent_nor_taken_back_is_not_handed_out_again(device: Device):
+def test_a_value_neither_sent_nor_withdrawn_is_not_reissued(device: Device):
     timeline = Timeline(device)
     skipped = timeline.next()
     timeline.undo(timeline.next())

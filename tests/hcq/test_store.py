@@ -60,7 +60,7 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
-def test_what_was_put_is_got_back_and_nothing_else(root: Path):
+def test_stored_entries_are_returned_unchanged(root: Path):
     Store(root).put("kernels", KEY, b"code")
     store = Store(root)
     assert store.get("kernels", KEY) == b"code"
@@ -68,13 +68,13 @@ def test_what_was_put_is_got_back_and_nothing_else(root: Path):
     assert store.get("emu", KEY) is None
 
 
-def test_without_a_folder_nothing_is_kept():
+def test_without_a_folder_nothing_is_stored():
     store = Store(None)
     store.put("kernels", KEY, b"code")
     assert store.get("kernels", KEY) is None
 
 
-def test_keys_tell_apart_where_one_part_ends_and_the_next_begins():
+def test_keys_distinguish_part_boundaries():
     parts = [("ab", "c"), ("a", "bc"), ("abc",), ("abc", ""), ("a\0b", "c"), ("a", "b\0c")]
     assert len({key_of(*each) for each in parts}) == len(parts)
 
@@ -224,7 +224,7 @@ def test_no_link_is_followed_inside_the_store(root: Path, tmp_path: Path, which:
 
 
 @pytest.mark.parametrize("what", ["fifo", "socket", "folder", "link to itself", "huge", "short", "empty"])
-def test_what_is_no_entry_is_absent_at_once(root: Path, what: str):
+def test_a_key_without_entry_is_absent_at_once(root: Path, what: str):
     store = Store(root)
     store.put("kernels", KEY, b"code")
     path = entry(root)
@@ -251,7 +251,7 @@ def test_what_is_no_entry_is_absent_at_once(root: Path, what: str):
         assert store.get("kernels", KEY) == b"code"
 
 
-def test_what_is_larger_than_an_entry_may_be_is_not_kept(root: Path):
+def test_entries_above_the_size_limit_are_not_stored(root: Path):
     Store(root).put("kernels", KEY, bytes(MOST_BYTES))
     assert not root.exists()
 
@@ -326,7 +326,7 @@ def test_trimming_removes_what_killed_writers_left_and_nothing_that_is_being_wri
     assert store.get("kernels", KEY) == b"code"
 
 
-def test_an_old_entry_that_is_read_counts_as_used_today(root: Path):
+def test_reading_an_old_entry_refreshes_its_age(root: Path):
     store = Store(root)
     store.put("kernels", KEY, b"code")
     os.utime(entry(root), (1e9, 1e9))

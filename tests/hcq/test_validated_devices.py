@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from hcq.memory import Buffer
 from hcq.registry import wrap
-from hcq.validate.validator import _SHARED
 from hcq.validate.hazards import _DEAD_KEPT
+from hcq.validate.validator import _SHARED
 from tests.hcq.fake import HANG_S, FakeDevice
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def work(device: Device) -> None:
     device.copies[0].submit(device.copies[0].record().copy(b, a), after=[point]).wait(timeout_s=HANG_S)
 
 
-def test_a_device_that_is_closed_is_let_go():
+def test_a_closed_device_is_released():
     fake = FakeDevice()
     device = wrap(fake, validate=True)
     gone = weakref.ref(device)
@@ -34,7 +34,7 @@ def test_a_device_that_is_closed_is_let_go():
     assert gone() is None
 
 
-def test_what_is_known_of_queues_does_not_grow_with_those_that_are_gone():
+def test_queue_state_does_not_grow_with_closed_queues():
     for _ in range(150):
         with wrap(FakeDevice(), validate=True) as device:
             work(device)
@@ -61,7 +61,7 @@ def kept_va(buffer: Buffer, device: Device) -> int:
     return next(va for ref, (va, _, label) in device.watch._live.items() if ref() is buffer)
 
 
-def test_buffers_that_had_one_address_in_turn_are_forgotten_each_by_itself(device: Device):
+def test_buffers_that_shared_an_address_are_forgotten_separately(device: Device):
     """A thread drops a buffer; before it has forgotten it, another has its memory anew, and drops that."""
     first = device.alloc(64, label="first")
     second, third = (Buffer(device, first._block, [], 64, first.spec, label) for label in ("second", "third"))

@@ -33,7 +33,7 @@ def test_a_kernel_that_reads_what_the_one_before_writes_needs_a_barrier(device: 
     )
 
 
-def test_a_barrier_between_them_is_enough(device: Device, abc: list[Buffer]):
+def test_a_barrier_between_conflicting_accesses_orders_them(device: Device, abc: list[Buffer]):
     a, b, c = abc
     commands = adding(device, device.compute.record(), b, a, a).barrier()
     device.compute.submit(adding(device, commands, c, b, b)).wait()
@@ -92,7 +92,7 @@ def test_queues_that_share_memory_need_a_point_between_them(device: Device, abc:
 
 
 @pytest.mark.parametrize("how", ["after", "host wait", "host looks", "sync", "chain", "recorded wait"])
-def test_what_orders_two_queues(device: Device, fake: FakeDevice, abc: list[Buffer], how: str):
+def test_ordering_between_two_queues(device: Device, fake: FakeDevice, abc: list[Buffer], how: str):
     a, b, c = abc
     copies, other = device.copies[0], device.computes[1]
     point = device.compute.submit(device.compute.record().fill(a, 1))
@@ -121,7 +121,7 @@ def test_an_older_point_orders_only_what_was_before_it(device: Device, abc: list
         device.copies[0].submit(device.copies[0].record().copy(b, a), after=[early])
 
 
-def test_how_far_the_device_has_come_does_not_decide_what_is_refused(
+def test_refusals_do_not_depend_on_device_progress(
     device: Device, fake: FakeDevice, abc: list[Buffer]
 ):
     a, b, _ = abc
@@ -173,7 +173,7 @@ def test_two_queues_may_write_two_parts_of_one_buffer(device: Device, abc: list[
     device.sync()
 
 
-def test_a_refused_submission_is_forgotten(device: Device, abc: list[Buffer]):
+def test_a_refused_submission_leaves_no_record(device: Device, abc: list[Buffer]):
     a, b, _ = abc
     first = device.compute.submit(device.compute.record().fill(a, 1))
     with pytest.raises(UsageError, match="hazard"):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hcq.memory import Buffer
 
 
-def test_a_wait_for_what_nothing_can_raise_any_more_is_an_error_with_the_wait_graph(device: Device):
+def test_an_unmeetable_wait_is_an_error_with_the_wait_graph(device: Device):
     gate = device.signal(label="gate")
     point = device.compute.submit(device.compute.record(label="late"), after=[gate.at(2)])
     with pytest.raises(UsageError) as caught:
@@ -32,14 +32,14 @@ def test_a_wait_for_what_nothing_can_raise_any_more_is_an_error_with_the_wait_gr
     point.wait(timeout_s=HANG_S)
 
 
-def test_a_wait_for_what_the_host_may_raise_is_let_pass(device: Device):
+def test_a_wait_that_the_host_may_satisfy_is_allowed(device: Device):
     gate = device.signal(host_set=True)
     point = device.compute.submit(device.compute.record(), after=[gate.at(1)])
     gate.value = 1
     point.wait()
 
 
-def test_the_host_that_waits_behind_its_own_gate_is_told(device: Device):
+def test_a_host_wait_behind_its_own_gate_is_reported(device: Device):
     gate = device.signal(host_set=True, label="gate")
     point = device.compute.submit(device.compute.record(label="late"), after=[gate.at(1)])
     with pytest.raises(UsageError, match="late waits for gate >= 1, now 0; nothing submitted"):
@@ -55,7 +55,7 @@ def test_a_wait_may_be_submitted_before_its_signal_is_recorded(device: Device):
     point.wait(timeout_s=HANG_S)
 
 
-def test_a_cycle_of_waits_is_told_with_both_sides_when_the_host_waits(device: Device):
+def test_a_cycle_of_waits_is_reported_with_both_sides_when_the_host_waits(device: Device):
     compute, copies = device.compute, device.copies[0]
     third, fourth = device.signal(label="third"), device.signal(label="fourth")
     compute.submit(compute.record(label="left").wait(fourth.at(1)).signal(third.at(1)))
@@ -81,7 +81,7 @@ def test_order_that_comes_by_a_signal_recorded_later_counts(device: Device, abc:
     compute.submit(compute.record(label="fourth").fill(b, 2), after=[third]).wait()
 
 
-def test_a_hazard_of_what_waits_for_a_later_signal_is_told_when_that_is_submitted(
+def test_a_hazard_behind_a_later_signal_is_reported_when_the_signal_is_submitted(
     device: Device, abc: list[Buffer]
 ):
     a, b, _ = abc
@@ -97,7 +97,7 @@ def test_a_hazard_of_what_waits_for_a_later_signal_is_told_when_that_is_submitte
     device.sync(timeout_s=HANG_S)
 
 
-def test_the_host_is_told_at_once_that_it_waits_in_vain(device: Device):
+def test_an_unmeetable_host_wait_fails_at_once(device: Device):
     gate = device.signal(label="gate")
     with pytest.raises(UsageError, match="the host waits for gate >= 1, now 0, and nothing can raise it"):
         gate.wait(1)
@@ -113,7 +113,7 @@ def test_a_wait_with_a_timeout_ends_by_it_and_names_what_the_queues_wait_for(dev
     point.wait(timeout_s=HANG_S)
 
 
-def test_closing_tells_at_once_what_can_never_end():
+def test_closing_reports_unmeetable_waits_at_once():
     device = wrap(FakeDevice(), validate=True)
     gate = device.signal(host_set=True, label="gate")
     device.compute.submit(device.compute.record(label="late"), after=[gate.at(1)])
@@ -121,7 +121,7 @@ def test_closing_tells_at_once_what_can_never_end():
         device.close(timeout_s=HANG_S)
 
 
-def test_a_thread_that_does_not_wait_may_come(device: Device):
+def test_a_wait_that_another_thread_may_meet_is_allowed(device: Device):
     ready, looked, copies = device.signal(), threading.Event(), device.copies[0]
 
     def later() -> None:
@@ -141,7 +141,7 @@ def test_a_thread_that_does_not_wait_may_come(device: Device):
     thread.join()
 
 
-def test_threads_that_all_wait_are_told_of_each_other(device: Device):
+def test_a_deadlock_of_threads_is_reported_to_each(device: Device):
     """The first to wait is let wait as long as the second may come; then none may."""
     one, two = device.signal(label="one"), device.signal(label="two")
     told: list[str] = []
@@ -177,7 +177,7 @@ def test_drivers_threads_do_not_come(device: Device):
         thread.join()
 
 
-def test_a_queue_without_validation_may_come(device: Device):
+def test_a_wait_that_an_unvalidated_device_may_meet_is_allowed(device: Device):
     fake = FakeDevice(index=7)
     with wrap(fake) as other:
         gate, ready = other.signal(host_set=True), device.signal(label="ready")

@@ -8,7 +8,7 @@ from compiler.dtype import dtypes
 from frontend import Tensor
 
 
-def test_half_that_all_lanes_share_is_padded():
+def test_broadcast_float16_under_a_lane_mask_is_padded():
     """One float16 element read under a mask that varies along the lanes."""
     x = Tensor([[1.5]], dtype=dtypes.float16)
     found = (x.pad(((0, 0), (0, 3))).expand(2, 4) + 0.0).numpy()

@@ -96,7 +96,7 @@ def test_closed_buffer_is_refused_whoever_uses_it() -> None:
     assert doubled(Tensor(np.ones(5, "f"))).tolist() == [2] * 5
 
 
-def test_closed_device_is_refused_and_opens_anew() -> None:
+def test_closed_device_is_refused_and_reopens() -> None:
     """What was to be assigned there does not come back to trouble others."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent("""
@@ -123,6 +123,6 @@ def test_closed_device_is_refused_and_opens_anew() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
 
 
-def test_available_devices_are_told() -> None:
+def test_available_devices_are_reported() -> None:
     with pytest.raises(hcq.UsageError, match=r"(?s)'tpu'.*this machine has .*cpu"):
         Device["tpu"]

@@ -33,7 +33,7 @@ def test_devices_that_come_and_go_leave_no_objects_behind() -> None:
     assert census() - before == {}
 
 
-def test_what_grows_is_named() -> None:
+def test_a_growing_resource_is_named() -> None:
     flat = [Sample(1000, 10, 4, 100, 500, 60)] * 9
     assert judge(flat) == []
     more = [Sample(1000 + 50 * n, 10 + (n == 8), 4, 100, 500, 60) for n in range(9)]

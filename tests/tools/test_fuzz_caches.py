@@ -42,7 +42,7 @@ class Trusting:
 
 
 @pytest.mark.parametrize("name", ["bits flipped", "swapped with another", "a file of others"])
-def test_a_reader_that_checks_nothing_is_found_out(made: list[Subject], name: str):
+def test_the_fuzzer_detects_a_cache_reader_without_checks(made: list[Subject], name: str):
     trusting = [Trusting(subject.entry) for subject in made]
     assert any(run([Step(name, 0, seed)], trusting) for seed in range(4))
 

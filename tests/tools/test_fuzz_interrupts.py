@@ -20,7 +20,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", sorted(PROBES))
-def test_an_interrupt_at_any_place_leaves_what_can_be_used(name: str, tmp_path: Path) -> None:
+def test_an_interrupt_at_any_call_leaves_usable_state(name: str, tmp_path: Path) -> None:
     """In a process of its own: an alarm bounds each use, and no other test's threads are traced."""
     told = tmp_path / "told.json"
     command = [sys.executable, "-m", "tools.fuzz.interrupts", "--probe", name, "--every", str(EVERY)]
@@ -53,7 +53,7 @@ class Half:
         self.parts = []
 
 
-def test_a_place_after_which_halves_do_not_agree_is_told() -> None:
+def test_a_split_value_whose_halves_disagree_is_reported() -> None:
     run = Run("half", bound_s=HANG_S, make=Half)
     run.run("line", every=1, first=0)
     assert run.places == 3  # the lines of Intervals.__init__
@@ -61,7 +61,7 @@ def test_a_place_after_which_halves_do_not_agree_is_told() -> None:
     assert all(one.where.startswith("intervals.py:") for one in run.findings)
 
 
-def test_the_end_of_a_with_block_is_no_place() -> None:
+def test_the_end_of_a_with_block_is_no_interrupt_point() -> None:
     """CPython delivers no signal between the last line of the block and the manager's `__exit__`."""
     run = Run("with", bound_s=HANG_S, make=lambda: Locked(Heap))
     run.run("line", every=1, first=0)
@@ -88,7 +88,7 @@ def test_every_kind_of_interrupt_is_known() -> None:
     assert set(KINDS) == {"line", "driver short of memory", "driver interrupted after"}
 
 
-def test_an_act_that_is_not_interrupted_is_counted_only() -> None:
+def test_an_uninterrupted_action_is_only_counted() -> None:
     with Tracer("line", 10**9) as tracer:
         Half().act()
     assert tracer.seen > 0

@@ -72,7 +72,7 @@ def instead(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_whole_run_walks_dry(tmp_path: Path):
+def test_the_whole_hardware_run_works_without_hardware(tmp_path: Path):
     out, work = tmp_path / "out", tmp_path / "work"
     arguments = ["--dry", "--out", str(out), "--work", str(work), "--patience", "30"]
     assert hardware_run.main(arguments) == 0
@@ -83,7 +83,7 @@ def test_the_whole_run_walks_dry(tmp_path: Path):
     ]  # fmt: skip
 
 
-def test_a_stage_that_hangs_dies_or_fails_leaves_the_others_their_report(
+def test_a_failed_stage_keeps_the_reports_of_the_others(
     made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ):
     run = made()
@@ -142,7 +142,7 @@ def test_a_bench_cut_short_keeps_its_rows(
     assert report_of(run)["stages"][0]["facts"] == {"rows": [{"case": 1}]}
 
 
-def test_tests_cut_short_say_which_passed_and_where_they_stood(
+def test_interrupted_tests_report_progress(
     tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ):
     run = made()
@@ -248,7 +248,7 @@ def test_tools_of_the_first_rungs_need_no_package():
     subprocess.run([sys.executable, "-S", "-c", code], cwd=REPOSITORY, env={"PYTHONPATH": "."}, check=True)
 
 
-def test_a_box_without_a_gpu_tells_what_it_can(capsys: pytest.CaptureFixture[str]):
+def test_a_host_without_a_gpu_reports_what_it_can(capsys: pytest.CaptureFixture[str]):
     assert box.main() == 0
     told = dict(item for line in capsys.readouterr().out.splitlines() for item in json.loads(line).items())
     assert list(told) == [name for name, _ in box.FACTS]
@@ -288,7 +288,7 @@ def test_a_ladder_that_fails_says_where_and_what_to_do(
     assert "load the modules" in said
 
 
-def test_tests_that_were_all_skipped_are_no_success(
+def test_a_run_with_only_skipped_tests_fails(
     tmp_path: Path, made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ):
     run = made()
@@ -305,7 +305,7 @@ def test_tests_that_were_all_skipped_are_no_success(
     assert stage["reason"] == "no test ran: nv:0 cannot be opened here: no such device node"
 
 
-def test_a_stage_that_fails_says_its_last_line(made: Callable[..., Run]):
+def test_a_failed_stage_reports_its_last_line(made: Callable[..., Run]):
     stage = made().run(Stage("odd", ["sh", "-c", "echo first; echo 'what went wrong'; exit 3"], 100))
     assert (stage.status, stage.reason) == ("failed", "what went wrong")
 
@@ -320,7 +320,7 @@ def test_a_stage_that_fails_says_its_last_line(made: Callable[..., Run]):
          ("/dev/nvidia-uvm",)),
     ],
 )  # fmt: skip
-def test_a_box_without_a_gpu_is_told_what_it_lacks(
+def test_a_host_without_a_gpu_gets_a_list_of_what_is_missing(
     made: Callable[..., Run], told: dict[str, object], words: tuple[str, ...]
 ):
     run = made()
@@ -331,7 +331,7 @@ def test_a_box_without_a_gpu_is_told_what_it_lacks(
     assert ("/dev/nvidiactl" in said) is not bool(told["nodes"])
 
 
-def test_a_box_with_a_gpu_lacks_nothing(made: Callable[..., Run]):
+def test_a_host_with_a_gpu_lacks_nothing(made: Callable[..., Run]):
     run = made()
     nodes = [f"/dev/{name} crw 195,0" for name in ("nvidia-uvm", "nvidia0", "nvidiactl")]
     run.stages.append(Stage("box", [], 1, facts={"nodes": nodes, "files": {}}))

@@ -155,7 +155,7 @@ def test_child_goes_on_with_kernels_after_its_parent_ran_some(found: list[Mutant
     assert [one.outcome for one in judge_all(Target(), [last], jobs=1)] == [Outcome.REPORTED]
 
 
-def test_mutant_is_told_whole_to_another_process(found: list[Mutant]) -> None:
+def test_a_mutant_is_passed_whole_to_another_process(found: list[Mutant]) -> None:
     assert {Mutant.from_json(json.loads(json.dumps(asdict(one)))) for one in found} == set(found)
 
 

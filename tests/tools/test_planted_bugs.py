@@ -23,7 +23,7 @@ def test_a_bug_changes_one_place_of_the_driver(bug: Bug) -> None:
     assert re.compile(bug.names)
 
 
-def test_a_bug_whose_text_is_gone_is_refused() -> None:
+def test_a_bug_whose_source_text_is_absent_is_refused() -> None:
     with pytest.raises(UsageError, match="occurs 0 times"):
         patched(BUGS[0], "")
 

@@ -76,7 +76,7 @@ def test_kernel_that_never_ends_is_given_up_and_its_memory_leaked(
     until(lambda: device.pool.left == len(device._threads))  # before the kernels' code does
 
 
-def test_a_kernel_that_does_not_end_puts_recovery_off(driver: CpuDriver, kernels: dict[str, int]) -> None:
+def test_a_running_kernel_postpones_recovery(driver: CpuDriver, kernels: dict[str, int]) -> None:
     device = driver.open(0, None)
     box, ring = Box(device), device.ring(COMPUTE, 0)
     send(ring, exec_(kernels["spin"], box.va), set_(box.va + 64, 1))

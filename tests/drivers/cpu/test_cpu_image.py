@@ -45,7 +45,7 @@ def test_warm_start_loads_neither_translator_nor_llvm(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
-def test_damaged_cache_is_made_anew(tmp_path: Path, damage: str) -> None:
+def test_damaged_cache_is_rebuilt(tmp_path: Path, damage: str) -> None:
     kernel = LinuxKernel()
     with override(cache=tmp_path):
         processor_code(kernel).close()
@@ -58,7 +58,7 @@ def test_damaged_cache_is_made_anew(tmp_path: Path, damage: str) -> None:
 
 
 @pytest.mark.parametrize("payload", [b"", b"no code", b"\x7fELF\x02\x01" + bytes(200)])
-def test_a_sound_entry_that_is_no_code_is_made_anew(tmp_path: Path, payload: bytes) -> None:
+def test_a_sound_entry_that_is_no_code_is_rebuilt(tmp_path: Path, payload: bytes) -> None:
     kernel, key = LinuxKernel(), processor_key(os.uname().machine)
     with override(cache=tmp_path):
         Store(tmp_path).put("cpu", key, payload)

@@ -199,7 +199,7 @@ BAD: dict[str, tuple[Words, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_packet_that_makes_no_sense_stops_the_device_and_is_told(device: CpuDevice, name: str) -> None:
+def test_packet_that_makes_no_sense_stops_the_device_and_is_reported(device: CpuDevice, name: str) -> None:
     packet, text = BAD[name]
     box = Box(device)
     send(device.ring(COMPUTE, 1), set_(box.va, 1), packet, set_(box.va, 2))

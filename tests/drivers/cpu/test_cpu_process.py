@@ -105,7 +105,7 @@ def in_fork(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def test_fork_is_refused_in_words(device: CpuDevice) -> None:
+def test_fork_is_refused_with_a_message(device: CpuDevice) -> None:
     read, write = os.pipe()
 
     def use() -> None:

@@ -46,7 +46,7 @@ def test_full_ring_sleeps_until_there_is_room(device: CpuDevice) -> None:
     assert cpu < waited / 2, "a full ring must sleep"
 
 
-def test_a_ring_asked_between_two_packets_looks_at_no_signal(device: CpuDevice) -> None:
+def test_a_ring_polled_between_two_packets_reads_no_signal(device: CpuDevice) -> None:
     """The operands of a packet are noted before its op: for a moment they stand beside the last one's."""
     ring, box = device.ring(COMPUTE, 0), Box(device)
     queue, nowhere = ring.queue, 8

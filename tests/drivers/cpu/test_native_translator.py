@@ -214,7 +214,7 @@ def test_record_fields_are_read_and_written_in_place(native: Any) -> None:
     del keep
 
 
-def test_plain_python_works_on_the_same_memory() -> None:
+def test_struct_views_update_memory_in_place() -> None:
     keep, at = memory(Sample.SIZE)
     sample = view(Sample, at)
     sample.first = 1
@@ -323,7 +323,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize("function", REFUSED, ids=lambda f: f.__name__)
-def test_what_is_outside_the_subset_is_refused_with_its_place(function: Callable[..., int]) -> None:
+def test_unsupported_syntax_is_refused_with_its_location(function: Callable[..., int]) -> None:
     with pytest.raises(NativeSyntaxError, match=rf"{function.__name__}, line \d+: "):
         translate((function,), MACHINE)
 

@@ -81,7 +81,7 @@ def test_code_is_kept_on_disk_and_the_same_for_the_same_kernel(tmp_path: Any):
 @pytest.mark.parametrize(
     "damage", [lambda raw: raw[:0], lambda raw: raw[:-1], lambda raw: raw[:-1] + bytes([raw[-1] ^ 1])]
 )
-def test_damaged_code_on_disk_is_compiled_anew(tmp_path: Any, damage: Any, monkeypatch: Any):
+def test_damaged_code_on_disk_is_recompiled(tmp_path: Any, damage: Any, monkeypatch: Any):
     settings, compiled = Settings(cache=tmp_path), []
     program(settings, 0x1000).entry("quick")
     made = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
@@ -98,7 +98,7 @@ def test_damaged_code_on_disk_is_compiled_anew(tmp_path: Any, damage: Any, monke
     assert any(path.read_bytes() == raw for path, raw in made.items())
 
 
-def test_sanitizers_that_are_off_make_no_code():
+def test_disabled_sanitizers_emit_no_code():
     def names(checks: Sanitizers) -> set[str]:
         library = Library(32, jit.host(), checks)
         access.define_core(library)
@@ -137,7 +137,7 @@ def test_threads_that_want_an_engine_at_once_share_one():
     assert len(made) == 1
 
 
-def test_a_helper_that_another_thread_is_writing_is_given_out_whole():
+def test_a_helper_written_by_another_thread_is_returned_complete():
     library = Library(32, jit.host(), Sanitizers())
     begun, wanted = threading.Event(), threading.Event()
 

@@ -45,7 +45,7 @@ def test_overlap_is_refused_and_changes_nothing(space: Any, va: Any, size: Any):
     assert space.table() == before
 
 
-def test_a_size_of_nothing_is_refused(space: Any):
+def test_a_size_of_zero_is_refused(space: Any):
     with pytest.raises(UsageError, match="0 bytes"):
         space.map(0x5000, 0)
 
@@ -59,7 +59,7 @@ def test_the_table_is_sorted_and_says_where_things_lie(space: Any):
     assert entries == [(0x1000, 0x100, 0x7000), (0x2000, 0x1000, 0x7000)]
 
 
-def test_what_was_freed_is_remembered_with_its_place(space: Any):
+def test_freed_allocations_are_remembered_with_their_call_site(space: Any):
     space.unmap(0x1000, freed_at="train.py:7")
     assert "freed train.py:7" in space.nearest(0x1010)
     assert "first" in space.nearest(0x1010)
@@ -88,7 +88,7 @@ def test_shadows_are_made_only_when_asked_for(space: Any):
     assert MAP_ENTRY.read(space.table(), "touched") == 0
 
 
-def test_shadows_that_a_table_points_to_live_as_long_as_what_came_with_it(space: Any):
+def test_shadow_pages_live_as_long_as_their_table(space: Any):
     _, mapped = space.snapshot(shadows=True)
     touched = weakref.ref(space.find(0x1000).touched)
     space.unmap(0x1000)
@@ -100,7 +100,7 @@ def test_shadows_that_a_table_points_to_live_as_long_as_what_came_with_it(space:
     assert touched() is None
 
 
-def test_who_touched_what_is_forgotten_between_launches(space: Any):
+def test_access_history_is_cleared_between_launches(space: Any):
     touched = MAP_ENTRY.read(space.table(shadows=True), "touched")
     shadow = (ctypes.c_ubyte * 64).from_address(touched)
     shadow[:4] = b"\1\2\3\4"

@@ -12,7 +12,7 @@ def nodes(*successors: Any) -> list[Node]:
     return [Node(tuple(s)) for s in successors]
 
 
-def test_a_join_stands_behind_both_ways_even_when_one_is_written_last():
+def test_a_join_follows_both_branches_in_any_source_order():
     graph = nodes([3, 1], [2], [], [1])  # 3 is written last and leads back to the join 1
     assert order(graph) == [0, 3, 1, 2]
 

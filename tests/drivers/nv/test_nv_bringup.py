@@ -118,7 +118,7 @@ PARTS: dict[str, Callable[[NvDevice], object]] = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_part_that_fails_leaves_an_open_device_as_it_was(part: str):
+def test_a_failed_partial_open_leaves_the_device_unchanged(part: str):
     kernel = ScriptedKernel()
     with contextlib.closing(opened(kernel)) as device:
         for number in itertools.count():
@@ -285,7 +285,7 @@ def test_a_variant_of_the_real_driver_names_choices():
     assert describe(DEFAULT) == "default"
 
 
-def test_enumerate_tells_what_the_gpu_is():
+def test_enumerate_describes_the_gpu():
     kernel = ScriptedKernel(Script(gpus=2))
     infos = NvDriver("nv", lambda _: kernel).enumerate()
     assert [(i.index, i.arch, i.limits["max_shared_bytes"]) for i in infos] == [
@@ -322,7 +322,7 @@ def test_host_memory_is_seen_at_its_own_address_and_below_40_bits_before_hopper(
         assert kernel.leaks() == []
 
 
-def test_a_refused_copy_object_leaves_kernels_usable_and_is_told_when_a_copy_is_asked_for():
+def test_a_refused_copy_object_fails_copies_alone():
     from hcq.device import Device
 
     kernel = ScriptedKernel(Script(graphics_copy=False))
@@ -361,7 +361,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_gpu_that_says_what_cannot_be_is_refused_with_what_it_said(lie: str):
+def test_a_gpu_with_implausible_facts_is_refused_with_those_facts(lie: str):
     command, reply, told = LIES[lie]
     kernel = ScriptedKernel(Script(answers={command: lambda: reply}))
     with pytest.raises(
@@ -381,14 +381,14 @@ def test_a_gpu_that_says_what_cannot_be_is_refused_with_what_it_said(lie: str):
         (GrInfo.LITTER_NUM_SM_PER_TPC, 0x200, "512 SMs a TPC"),
     ],
 )
-def test_a_graphics_engine_that_says_what_cannot_be_is_refused(index: GrInfo, value: int, told: str):
+def test_a_graphics_engine_with_implausible_facts_is_refused(index: GrInfo, value: int, told: str):
     kernel = ScriptedKernel(Script(gr={index: value}))
     with pytest.raises(BringUpError, match=told):
         opened(kernel)
     assert kernel.leaks() == []
 
 
-def test_a_gpu_that_cannot_be_is_opened_by_who_insists():
+def test_an_implausible_gpu_opens_when_forced():
     kernel = ScriptedKernel(Script(sms=400))
     device = NvDriver("nv", lambda _: kernel).open(0, None, choices=parse("plausible=false"))
     assert device.info.limits["units"] == 400

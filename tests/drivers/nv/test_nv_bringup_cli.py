@@ -169,14 +169,14 @@ def test_with_a_membar_a_late_store_is_a_failure_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("choices", ["default", "full_descriptor=false"])
-def test_a_store_that_never_comes_is_told_from_a_late_one(choices: str) -> None:
+def test_a_missing_store_is_distinguished_from_a_late_one(choices: str) -> None:
     word = Late(1000)
     with pytest.raises(RungError, match="element 0 is 0x0, not 0x7"):
         judge(bench(choices, word.clock), word.read, [7], "token")
     assert word.clock() < 2, "about a second is waited"
 
 
-def test_a_store_that_is_there_is_looked_at_once() -> None:
+def test_an_existing_store_is_checked_once() -> None:
     word = Late(1)
     assert judge(bench("default", word.clock), word.read, [7], "token") == 0
     assert word.seen == 1

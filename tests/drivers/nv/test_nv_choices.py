@@ -88,7 +88,7 @@ def test_a_preset_may_be_changed_and_is_written_as_its_values() -> None:
         ("", ("no choice",)),
     ],
 )
-def test_what_is_no_choice_is_refused_with_what_there_is(text: str, words: tuple[str, ...]) -> None:
+def test_an_unknown_choice_is_refused_with_the_known_ones(text: str, words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError) as raised:
         parse(text)
     assert all(word in str(raised.value) for word in words), str(raised.value)
@@ -115,7 +115,7 @@ def lines(kernel: ScriptedKernel, start: str) -> list[str]:
         ("copy_engine=last", HOPPER, "RM_ALLOC HOPPER_DMA_COPY_A", ("engineType=0xc",)),
     ],
 )  # fmt: skip
-def test_a_value_is_what_the_calls_say(text: str, compute: int, start: str, words: tuple[str, ...]) -> None:
+def test_a_value_follows_the_calls(text: str, compute: int, start: str, words: tuple[str, ...]) -> None:
     kernel, plain = (ScriptedKernel(Script(compute_class=compute)) for _ in range(2))
     for one, how in ((kernel, text), (plain, "default")):
         with contextlib.closing(opened(one, how)) as made:
@@ -186,7 +186,7 @@ def test_a_channel_of_an_older_class_finds_signals_below_forty_bits() -> None:
 
 
 @pytest.mark.parametrize("told", [0, 5])
-def test_a_fetched_index_of_zero_is_not_known(told: int) -> None:
+def test_a_fetched_index_of_zero_is_not_assumed(told: int) -> None:
     """Firmware that runs the channels was seen to leave the field at 0."""
     kernel = ScriptedKernel()
     with contextlib.closing(opened(kernel, "default")) as made:

@@ -51,7 +51,7 @@ def device(kernel: ScriptedKernel):
         (126, FaultKind.QUEUE_ERROR, "copy engine 10"),
     ],
 )
-def test_a_posted_error_becomes_a_report(code: int, kind: object, word: str):
+def test_a_posted_error_becomes_a_fault_report(code: int, kind: object, word: str):
     kernel = ScriptedKernel()
     with device(kernel) as made:
         assert made.fault() is None
@@ -139,7 +139,7 @@ def test_an_image_without_lines_has_a_report_without_one():
     assert "source" not in str(report)
 
 
-def test_the_report_tells_the_mmu_word_and_the_kernels_encoded_last():
+def test_the_report_has_the_mmu_word_and_the_last_encoded_kernels():
     mmu = NV83DE_MMU_FAULT_INFO(valid=True, faultInfo=0x2A)
     kernel = ScriptedKernel(Script(answers={READ_ERRORS: lambda: {"mmuFault": mmu}}))
     with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
@@ -185,7 +185,7 @@ def test_waiting_on_a_faulted_device_raises_the_report():
             point.wait(timeout_s=100)
 
 
-def test_a_queue_that_claims_more_than_was_submitted_has_faulted():
+def test_a_queue_that_reports_more_than_was_submitted_faults():
     kernel = ScriptedKernel()
     with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
         kernel.bell.deaf = True
@@ -202,7 +202,7 @@ def test_a_queue_that_claims_more_than_was_submitted_has_faulted():
 
 
 @pytest.mark.parametrize("by", [1, 0xFFFF_FFFF << 32])
-def test_a_ring_that_claims_more_than_was_sent_has_faulted_and_gives_no_room(by: int):
+def test_a_ring_that_reports_more_than_was_sent_faults_and_frees_no_space(by: int):
     kernel = ScriptedKernel()
     with device(kernel) as made:
         ring = made.ring(QueueKind.COMPUTE, 0)

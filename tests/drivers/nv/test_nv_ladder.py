@@ -67,7 +67,7 @@ def _short(result: Result) -> tuple[int, str, bool]:
     return result.rung, result.choices if result.tried else "not tried", result.passed
 
 
-def test_a_rung_that_fails_leaves_out_only_those_that_need_it(climb: Callable[..., tuple[Ladder, Told]]):
+def test_a_failed_rung_skips_only_its_dependents(climb: Callable[..., tuple[Ladder, Told]]):
     ladder, told = climb('"9 "*|"13 "*) passed=false;;', "--variants", "none")
     assert not ladder.passed
     assert [number for number, how, _ in told if how == "not tried"] == [
@@ -220,7 +220,7 @@ def test_a_child_that_hangs_is_ended_and_tried_once_more_with_twice_the_time(
     assert hung.error.startswith("no answer in 1 s; the child was ended")
 
 
-def test_a_child_that_cannot_be_ended_is_left_behind():
+def test_a_child_that_cannot_be_killed_is_abandoned():
     class Stuck:
         pid = 4711
         killed = 0
@@ -237,7 +237,7 @@ def test_a_child_that_cannot_be_ended_is_left_behind():
     assert child.killed == 1
 
 
-def test_a_child_that_dies_leaves_its_calls(tmp_path: Path, climb: Callable[..., tuple[Ladder, Told]]):
+def test_a_child_that_dies_leaves_its_call_trace(tmp_path: Path, climb: Callable[..., tuple[Ladder, Told]]):
     cases = '"8 default") echo "ioctl(4, 0xc0) = 0x0" > "$trace"; kill -SEGV $$;;'
     ladder, _ = climb(
         cases, "--from", "8", "--to", "8", "--variants", "none", "--traces", str(tmp_path / "t")
@@ -247,14 +247,14 @@ def test_a_child_that_dies_leaves_its_calls(tmp_path: Path, climb: Callable[...,
     assert result.calls == ["ioctl(4, 0xc0) = 0x0"]
 
 
-def test_nothing_begins_when_the_time_is_used_up(climb: Callable[..., tuple[Ladder, Told]]):
+def test_no_stage_starts_without_time_left(climb: Callable[..., tuple[Ladder, Told]]):
     ladder, told = climb("", "--budget", "0.5", "--to", "3")
     assert not ladder.passed
     assert [how for _, how, _ in told] == ["not tried"] * 4
     assert "the time is used up" in ladder.results[0].error
 
 
-def test_a_rung_that_fails_leaves_its_calls_and_what_lies_in_its_rings(
+def test_a_failed_rung_records_its_calls_and_rings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     def silent(**_: object) -> ScriptedKernel:

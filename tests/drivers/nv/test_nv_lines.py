@@ -65,7 +65,7 @@ def opcodes(elf: Elf, section: str) -> dict[int, int]:
 
 @needs_assembler
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a", "sm_120a"])
-def test_loads_stores_and_the_exit_stem_from_the_lines_that_say_so(arch: str):
+def test_loads_stores_and_exit_have_their_source_lines(arch: str):
     text = PTX.format(arch=arch)
     elf = Elf(assembler.assemble(text, arch))
     for name, load, store in (

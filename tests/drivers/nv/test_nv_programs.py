@@ -101,7 +101,7 @@ def cubin_mask(kind: int) -> int:
     return (CallAbs47 if kind == Relocation.R_CUDA_ABS47_34 else CallAbs55).FIELDS["TARGET"].mask()
 
 
-def test_an_addend_at_the_place_is_kept():
+def test_an_addend_in_the_relocated_word_is_kept():
     content = bytearray(struct.pack("<II", 7, 0x10))
     cubin.FORMULAS[Relocation.R_CUDA_ABS32_LO](Site(content, 0, 0, 0x1000, None))
     assert struct.unpack("<II", content) == (7, 0x1010)
@@ -223,7 +223,7 @@ def test_broken_ptx_is_a_compile_error_with_the_assemblers_text():
         assembler.assemble(PTX.format(arch="sm_90a").replace("sqrt.rn.f32", "sqrt.wrong.f32"), "sm_90a")
 
 
-def test_a_missing_assembler_is_told_with_its_cure(monkeypatch: pytest.MonkeyPatch):
+def test_a_missing_assembler_is_reported_with_its_cure(monkeypatch: pytest.MonkeyPatch):
     assembler._library.cache_clear()
     monkeypatch.setattr(assembler, "_candidates", lambda: [assembler.Path("/nowhere/libnvJitLink.so.13")])
     monkeypatch.setattr(assembler.shutil, "which", lambda _: None)
@@ -312,7 +312,7 @@ def descriptor(choices: str) -> QmdV04:
 @pytest.mark.parametrize(
     ("carveout", "kib"), [("wanted", (8, 16, 228)), ("least", (8, 8, 228)), ("none", None)]
 )
-def test_a_descriptor_says_of_carve_outs_what_was_chosen(carveout: str, kib: tuple[int, ...] | None):
+def test_a_descriptor_holds_the_chosen_carve_outs(carveout: str, kib: tuple[int, ...] | None):
     fields = descriptor(f"carveout={carveout}")
     codes = tuple(map(sm_config, kib)) if kib else (0, 0, 0)
     assert (0x400 if kib else 0) == fields.SHARED_MEMORY_SIZE

@@ -88,7 +88,7 @@ def test_a_missing_barrier_is_named_with_its_line_and_both_sides(device: hcq.Dev
 
 
 @needs_assembler
-def test_a_message_without_its_fence_is_named(device: hcq.Device) -> None:
+def test_a_message_without_its_fence_is_reported(device: hcq.Device) -> None:
     body = """mov.u32 %r5, %ctaid.x;
 setp.ne.u32 %p0, %r0, 0;
 @%p0 bra over;
@@ -139,7 +139,7 @@ def test_a_deadlock_of_two_queues_is_named_and_no_kernel_is_blamed() -> None:
 
 
 @needs_assembler
-def test_a_second_fault_tells_its_own_reports_only(device: hcq.Device) -> None:
+def test_a_second_fault_carries_only_its_own_reports(device: hcq.Device) -> None:
     first = fault_of(device, RACE)
     device.recover()
     second = fault_of(device, "mov.u32 %r3, %pm0;\nst.global.u32 [%rd1], %r3;")

@@ -103,7 +103,7 @@ def test_an_open_write_to_an_open_place_stores_the_whole_number(kind: str, bits:
             queue.submit(queue.record().write(buffer, 1 << bits, bits=bits))
 
 
-def test_descriptors_of_every_version_say_the_same_of_a_kernel():
+def test_descriptors_of_every_version_describe_a_kernel_alike():
     seen = {}
     for compute, sm, arch in ((0xC6C0, 80, "sm_80"), (0xCBC0, 90, "sm_90a"), (0xCEC0, 120, "sm_120a")):
         with device(compute_class=compute) as (_, made):

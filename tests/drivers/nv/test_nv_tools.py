@@ -46,7 +46,7 @@ def test_each_rung_passes_against_the_script(rung: command.Rung, capsys: pytest.
     assert (status, told["error"]) == (0, "")
 
 
-def test_a_rung_that_fails_tells_the_status_and_the_last_calls(
+def test_a_failed_rung_reports_the_status_and_the_last_calls(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     from tools.nv.script import Script

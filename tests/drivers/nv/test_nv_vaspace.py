@@ -66,7 +66,7 @@ def test_a_range_that_the_host_uses_is_passed_over():
     assert space.take(HUGE) == FIRST + HUGE
 
 
-def test_what_the_host_uses_is_leapt_over_once():
+def test_address_ranges_used_by_the_host_are_skipped_once():
     host = EmptyHost()
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     host.mmap(64 << 30, va=FIRST, flags=MAP_FIXED_NOREPLACE)
@@ -77,7 +77,7 @@ def test_what_the_host_uses_is_leapt_over_once():
     assert [b - a for a, b in itertools.pairwise(taken)] == [HUGE] * 9
 
 
-def test_a_hole_that_was_leapt_over_is_found_when_nothing_else_is_free():
+def test_a_skipped_hole_is_used_when_nothing_else_is_free():
     host = EmptyHost()
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     host.mmap(HUGE, va=FIRST, flags=MAP_FIXED_NOREPLACE)
@@ -92,7 +92,7 @@ def test_a_hole_that_was_leapt_over_is_found_when_nothing_else_is_free():
         space.take(40 * HUGE)
 
 
-def test_what_comes_back_below_a_leap_is_used_again():
+def test_ranges_freed_below_a_skip_are_reused():
     host = EmptyHost()
     space = VaSpace(host)  # type: ignore[arg-type]  # all of a kernel that it uses
     low = space.take(HUGE)

@@ -49,7 +49,7 @@ INTEGERS = {
 
 @pytest.mark.parametrize("space", ["global", "shared", ""])
 @pytest.mark.parametrize("op", INTEGERS)
-def test_integers_take_their_turns_lowest_lane_first(bench: Any, ints: Any, op: str, space: str) -> None:
+def test_integer_atomics_run_in_lane_order(bench: Any, ints: Any, op: str, space: str) -> None:
     bits = int(op[-2:])
     signed = ".s" in op
     values = ints(bits, 32, 1)
@@ -235,7 +235,7 @@ def test_16_bits_are_compared_and_swapped(bench: Any) -> None:
         ("red.global.add.noftz.v8.f16x2 [%rd3], {%r1, %r2, %r3, %r4, %r5, %r6, %r7, %r8};", "128 bits"),
     ],
 )
-def test_what_the_assembler_refuses_is_refused(bench: Any, line: str, message: str) -> None:
+def test_ptx_that_the_assembler_refuses_is_refused(bench: Any, line: str, message: str) -> None:
     a = bench.new(np.zeros(32), "u4")
     with pytest.raises(PtxError, match=message):
         bench.run(kernel(line), "k", 1, 32, a, a, a, a)

@@ -90,7 +90,7 @@ def test_dropped_arrivals_are_missing_in_the_next_phase(anyhow: Any) -> None:
         "mbarrier.inval.shared.b64 [b]; mbarrier.arrive.shared.b64 _, [b];",
     ],
 )
-def test_steps_that_cannot_be_are_reported(bench: Any, steps: str) -> None:
+def test_impossible_mbarrier_steps_are_reported(bench: Any, steps: str) -> None:
     _, result = run(bench, f"{INIT.format(3)} @!%p0 bra E; {steps} E:")
     assert result.fault.kind is ReportKind.BAD_MBARRIER
     assert "mbarrier" in result.fault.instruction
@@ -108,14 +108,14 @@ W:  {wait} mad.lo.u32 %r2, %r0, 4, %r1; ld.shared.u32 %r3, [%r2]; ld.shared.u32 
 WAIT = "mbarrier.try_wait.parity.shared.b64 %p1, [b], 0; @!%p1 bra W;"
 
 
-def test_bulk_copies_are_there_when_their_mbarrier_was_waited_for(anyhow: Any) -> None:
+def test_bulk_copies_are_visible_after_their_mbarrier(anyhow: Any) -> None:
     """By another warp than that which issued them, too."""
     out = good(anyhow, BULK.format(init=INIT.format(1), wait=WAIT), threads=128)
     assert out[:128].tolist() == [7 * i + 3 for i in range(128)]
     assert out[256:384].tolist() == [7 * (1024 + i) + 3 for i in range(128)]
 
 
-def test_bulk_copies_are_not_there_before(anyhow: Any) -> None:
+def test_bulk_copies_are_invisible_before_their_mbarrier(anyhow: Any) -> None:
     clear = "mad.lo.u32 %r2, %r0, 4, s; st.shared.u32 [%r2], 5; st.shared.u32 [%r2+1024], 6;"
     out = good(anyhow, clear + BULK.format(init=INIT.format(1), wait="bar.sync 0;"), threads=128)
     assert out[:128].tolist() == [5] * 128
@@ -142,7 +142,7 @@ def test_groups_of_bulk_copies_of_each_thread(anyhow: Any, wait: str, there: int
         assert len(late) >= 48 - early
 
 
-def test_uncommitted_bulk_copies_are_waited_for_by_nobody(bench: Any) -> None:
+def test_uncommitted_bulk_copies_are_not_waited_for(bench: Any) -> None:
     body = "@!%p0 bra E; st.shared.u32 [s], 9; cp.async.bulk.global.shared::cta.bulk_group [%rd0], [s], 16; cp.async.bulk.wait_group 0; E:"
     assert good(bench, body)[0] == 0
 
@@ -183,7 +183,7 @@ def test_sanitizers_are_silent_on_bulk_copies_that_were_waited_for(bench: Any) -
         assert result.findings == ()
 
 
-def test_memory_of_a_bulk_copy_in_flight_is_nobodys(bench: Any) -> None:
+def test_memory_of_a_bulk_copy_in_flight_may_not_be_accessed(bench: Any) -> None:
     _, result = run(
         bench, BULK.format(init=INIT.format(1), wait="bar.sync 0;"), threads=128, settings=CHECKED
     )
@@ -239,7 +239,7 @@ def test_a_copy_whose_source_is_to_be_ignored_gives_zeros(bench: Any) -> None:
     assert out[32:64].tolist() == [7 * i + 3 for i in range(10)] + [0] * 22
 
 
-def test_an_mbarrier_learns_of_copies_with_or_without_counting_on_it(bench: Any) -> None:
+def test_an_mbarrier_tracks_copies_with_and_without_expected_count(bench: Any) -> None:
     """With .noinc the arrival is one of those that the mbarrier expects; without, it is one more."""
     for noinc, want in ((".noinc", 1), ("", 0)):
         body = f"""{INIT.format(32)} mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 4, %r1; mad.wide.u32 %rd3, %r0, 4, %rd2;
@@ -265,6 +265,6 @@ def test_an_mbarrier_learns_of_copies_with_or_without_counting_on_it(bench: Any)
         ("mapa.shared::cluster.u32 %r1, %r2, 1;", "rank 0"),
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_refused_by_name(bench: Any, line: str, message: str) -> None:
+def test_absent_names_are_refused_by_name(bench: Any, line: str, message: str) -> None:
     with pytest.raises(PtxError, match=message):
         run(bench, line)

@@ -47,7 +47,7 @@ def test_a_seed_is_always_the_same_case():
     assert Case(7).on_host() == Case(7).on_host()
 
 
-def test_a_difference_is_told():
+def test_a_difference_is_reported():
     one, two = Case(3).on_host(), Case(4).on_host()
     assert "differ" in one.difference(two)
     assert not one.difference(one)

@@ -43,7 +43,7 @@ def test_advice_changes_nothing(bench: Any) -> None:
     assert out[:32].tolist() == [2 * i + 1 for i in range(32)]
 
 
-def test_what_is_discarded_is_lost(bench: Any) -> None:
+def test_discarded_lines_are_lost(bench: Any) -> None:
     out = aligned(bench, 64)
     out[:] = 5
     assert bench.run(kernel("discard.global.L2 [%rd0+128], 128;"), "k", 1, 1, out).fault is None

@@ -329,7 +329,7 @@ def test_guarded_instructions_change_only_their_lanes(bench: Any, ints: Any):
         ("ld.global.u32 %d, [undefined];", "undefined"),
     ],
 )
-def test_what_is_unknown_is_named_with_its_line(bench: Any, ints: Any, lines: Any, word: Any):
+def test_unknown_instructions_are_named_with_their_line(bench: Any, ints: Any, lines: Any, word: Any):
     with pytest.raises(ValueError, match=rf"PTX line \d+: .*{word}"):
         bench.apply(lines, "u4", ints(32, 4, 1), ints(32, 4, 2))
 

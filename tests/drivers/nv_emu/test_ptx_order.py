@@ -126,7 +126,7 @@ def test_a_message_between_workgroups_without_release_or_acquire_is_a_race(kinds
     assert kinds(message(*TORN[how]), grid=2) == {ReportKind.GLOBAL_RACE}
 
 
-def test_a_release_orders_nothing_that_comes_after_it(kinds: Any) -> None:
+def test_a_release_does_not_order_later_work(kinds: Any) -> None:
     """The data is written behind the release."""
     put = "st.release.gpu.global.u32 [%rd0], 1; st.global.u32 [%rd0+64], 8;"
     assert kinds(message(put, "ld.acquire.gpu.global.u32 %r3, [%rd0];", ""), grid=2) == {
@@ -141,7 +141,7 @@ M:  ld.acquire.gpu.global.u32 %r3, [%rd0+4]; setp.eq.u32 %p2, %r3, 0; @%p2 bra M
 """One workgroup writes and releases, a second releases a flag of its own, a third acquires that and reads."""
 
 
-def test_what_a_workgroup_learned_it_passes_on(kinds: Any) -> None:
+def test_workgroup_ordering_is_transitive(kinds: Any) -> None:
     wait = "ld.acquire.gpu.global.u32 %r3, [%rd0]; setp.eq.u32 %p2, %r3, 0; @%p2 bra Q;"
     assert kinds(RELAY.replace("AWAIT", wait), grid=3) == set()
 
@@ -166,7 +166,7 @@ def test_a_count_passes_on_what_all_released(kinds: Any) -> None:
     assert kinds(late, grid=6) == {ReportKind.GLOBAL_RACE}
 
 
-def test_among_very_many_workgroups_what_one_has_seen_all_have(kinds: Any) -> None:
+def test_ordering_is_shared_among_very_many_workgroups(kinds: Any) -> None:
     right = COUNT.replace("RELEASE", "fence.acq_rel.gpu;").replace("BEHIND", "").replace(", 6;", ", 1100;")
     assert kinds(right, grid=1100) == set()
 
@@ -231,7 +231,7 @@ def test_a_barrier_of_all_workgroups_needs_the_fence_before_it(kinds: Any) -> No
         ("membar.gpu;", "gl"),
     ],
 )
-def test_an_order_that_makes_no_sense_is_refused(bench: Any, line: str, message: str) -> None:
+def test_an_invalid_memory_order_is_refused(bench: Any, line: str, message: str) -> None:
     text = f"{HEAD}.visible .entry k(.param .u64 out) {{ {REGS}{START}{line} ret; }}"
     with pytest.raises(PtxError, match=message):
         bench.run(text, "k", 1, 1, bench.new(np.zeros(8, "u4"), "u4"))

@@ -59,7 +59,7 @@ def checked(bench: Any):
     return run
 
 
-def test_a_right_reduction_is_silent(checked: Any):
+def test_a_correct_reduction_gives_no_report(checked: Any):
     out, findings = checked(REDUCE)
     assert out[0] == sum(range(256))
     assert findings == ()
@@ -148,11 +148,11 @@ cp.async.ca.shared.global [%r5], [%rd2+1024], 16; cp.async.commit_group; cp.asyn
 sub.u32 %r6, 63, %r0; mad.lo.u32 %r6, %r6, 16, %r4; ld.shared.u32 %r7, [%r6]; st.global.u32 [%rd1], %r7; ret;"""
 
 
-def test_what_an_asynchronous_copy_wrote_is_read_by_other_warps_after_wait_and_barrier(checked: Any):
+def test_asynchronous_copies_are_visible_to_other_warps_after_wait_and_barrier(checked: Any):
     assert checked(COPY, grid=1, block=64)[1] == ()
 
 
-def test_bytes_of_a_copy_in_flight_are_used_by_nobody(checked: Any):
+def test_bytes_of_a_copy_in_flight_are_not_reused(checked: Any):
     _, findings = checked(COPY.replace("cp.async.wait_group 0;", ""), grid=1, block=64)
     assert {f.kind for f in findings} == {ReportKind.COPY_IN_FLIGHT}
     own = COPY.replace("cp.async.wait_group 0; bar.sync 0;", "").replace(

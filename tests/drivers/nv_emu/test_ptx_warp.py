@@ -101,7 +101,7 @@ def grouped(a: Any, reference: Any) -> list[int]:
     return [reference([j for j in range(32) if a[j] == a[i]]) for i in range(32)]
 
 
-def test_groups_of_a_warp_reduce_each_for_itself(bench: Any):
+def test_subgroups_of_a_warp_reduce_separately(bench: Any):
     a = np.array([i % 5 for i in range(32)], "u4")
     got = bench.apply(GROUPS + "mov.u32 %r6, %laneid; redux.sync.add.u32 %d, %r6, %r5;", "u4", a)
     assert got.tolist() == grouped(a, sum)
@@ -109,7 +109,7 @@ def test_groups_of_a_warp_reduce_each_for_itself(bench: Any):
     assert got.tolist() == grouped(a, max)
 
 
-def test_groups_of_a_warp_vote_and_elect_each_for_itself(bench: Any):
+def test_subgroups_of_a_warp_vote_and_elect_separately(bench: Any):
     a = np.array([i % 5 for i in range(32)], "u4")
     lines = GROUPS + "mov.u32 %r6, %laneid; setp.lt.u32 %p1, %r6, 7; vote.sync.ballot.b32 %d, %p1, %r5;"
     assert bench.apply(lines, "u4", a).tolist() == grouped(a, lambda g: sum(1 << j for j in g if j < 7))
@@ -119,7 +119,7 @@ def test_groups_of_a_warp_vote_and_elect_each_for_itself(bench: Any):
     assert got.tolist() == grouped(a, min)
 
 
-def test_groups_of_a_warp_match_each_for_itself(bench: Any):
+def test_subgroups_of_a_warp_match_separately(bench: Any):
     a = np.array([i % 5 for i in range(32)], "u4")
     lines = (
         GROUPS
@@ -131,7 +131,7 @@ def test_groups_of_a_warp_match_each_for_itself(bench: Any):
     assert bench.apply(lines, "u4", a).tolist() == want
 
 
-def test_lanes_wait_for_those_that_come_a_longer_way_or_leave(bench: Any):
+def test_lanes_reconverge_after_longer_paths_and_exits(bench: Any):
     a = np.arange(32, dtype="u4")
     lines = """mov.u32 %r5, 0; setp.lt.u32 %p1, %a, 8; @%p1 bra LEAVE; setp.lt.u32 %p2, %a, 16; @%p2 bra LONG;
     MEET: vote.sync.ballot.b32 %d, %p2, -1; bra STORE;
@@ -263,7 +263,7 @@ F:  add.u32 %r5, %r3, %r4; cvt.u16.u32 %h1, %r5; mad.lo.u32 %r6, %r4, 2, %r2; st
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_copies_arrive_when_they_are_waited_for(bench: Any, waits: Any):
+def test_asynchronous_copies_complete_at_their_wait(bench: Any, waits: Any):
     body = f"""mov.u32 %r1, s; mad.lo.u32 %r2, %r0, 16, %r1; mov.u32 %r3, 5; st.shared.u32 [%r2], %r3; mad.wide.u32 %rd2, %r0, 16, %rd0;
     cp.async.cg.shared.global [%r2], [%rd2+1024], 16; cp.async.commit_group; {"cp.async.wait_group 0;" if waits else ""}
     ld.shared.u32 %r4, [%r2]; st.global.u32 [%rd1], %r4; ret;"""

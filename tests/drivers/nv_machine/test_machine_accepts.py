@@ -153,7 +153,7 @@ def test_nothing_is_mapped_so_into_an_address_space_of_uvm(make: Callable[..., C
     refused(int(NvStatus.INVALID_STATE), window.map, client.memory(4096, gpu=False))
 
 
-def test_a_sandbox_passes_neither(up: Client) -> None:
+def test_a_sandbox_refuses_both_calls(up: Client) -> None:
     with pytest.raises(Status, match="sandbox"):
         Owned(up)
     kind = rm.NVOS47_PARAMETERS
@@ -181,7 +181,7 @@ def launcher_of(client: Client, *texts: str) -> tuple[Launcher, Any, Memory]:
 
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("word", ["ntid", "nctaid"])
-def test_a_shape_that_is_not_told_is_remarked_on_where_nothing_reads_it(
+def test_an_unset_shape_that_no_code_reads_gets_advice(
     make: Callable[..., Client], profile: str, word: str
 ) -> None:
     client = make(profile).up()
@@ -195,7 +195,7 @@ def test_a_shape_that_is_not_told_is_remarked_on_where_nothing_reads_it(
 
 
 @pytest.mark.parametrize("word", ["ntid", "nctaid"])
-def test_a_shape_that_is_told_wrongly_is_refused(up: Client, word: str) -> None:
+def test_a_wrong_shape_is_refused(up: Client, word: str) -> None:
     launcher, code, memory = launcher_of(up, STORE)
     words = {word: (1, 2, 1)}
     assert word in launcher.fails(code, "store", struct.pack("<QI", memory.va, 5), words=words)
@@ -229,7 +229,7 @@ def test_a_declared_bank_that_is_not_mapped_to_its_end_is_remarked_on(
     assert "not all are mapped" in text
 
 
-def test_what_lies_behind_the_bank_s_used_part_may_change_between_launches(up: Client) -> None:
+def test_the_unused_end_of_a_bank_may_change_between_launches(up: Client) -> None:
     launcher, code, memory = launcher_of(up, STORE)
     params = struct.pack("<QI", memory.va, 5)
     page = up.memory(4096)

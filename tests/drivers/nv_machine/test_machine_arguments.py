@@ -42,7 +42,7 @@ def test_ampere_doorbells_take_no_parameters(make: Make) -> None:
     ("fields", "code"),
     [({"hDebuggerClient_Obsolete": 1}, 0x1F), ({"hAppClient": 5}, 0x33), ({"hClass3dObject": 5}, 0x36)],
 )
-def test_debuggers_are_judged(up: Client, fields: dict[str, int], code: int) -> None:
+def test_debuggers_are_validated(up: Client, fields: dict[str, int], code: int) -> None:
     ring = up.compute_channel()
     copy = up.alloc(ring.handle, up.generation.copy[0])
     other = rm_classes.NV83DE_ALLOC_PARAMETERS(hAppClient=up.root, hClass3dObject=copy)
@@ -51,7 +51,7 @@ def test_debuggers_are_judged(up: Client, fields: dict[str, int], code: int) -> 
     refused(code, up.alloc, up.device, RmClass.GT200_DEBUGGER, rm_classes.NV83DE_ALLOC_PARAMETERS(**values))
 
 
-def test_events_are_judged(up: Client) -> None:
+def test_events_are_validated(up: Client) -> None:
     good = {
         "hParentClient": up.root,
         "hSrcResource": up.subdevice,
@@ -149,11 +149,11 @@ def test_a_bare_machine_answers_where_the_sandbox_fails_the_call(make: Make) -> 
         (Control.NV0000_CTRL_CMD_SYSTEM_GET_BUILD_VERSION, {"sizeOfStrings": 4, "pDriverVersionBuffer": 1}),
     ],
 )
-def test_more_controls_judge_their_arguments(up: Client, number: int, fields: dict[str, Any]) -> None:
+def test_more_controls_validate_their_arguments(up: Client, number: int, fields: dict[str, Any]) -> None:
     refused(0x1F, up.control, up.root if number < 0x800000 else up.subdevice, number, **fields)
 
 
-def test_channel_controls_judge_their_arguments(up: Client) -> None:
+def test_channel_controls_validate_their_arguments(up: Client) -> None:
     ring = up.copy_channel()
     number = Control.NV2080_CTRL_CMD_GR_GET_CTX_BUFFER_SIZE
     refused(0x1F, up.control, up.subdevice, number, hChannel=ring.handle)

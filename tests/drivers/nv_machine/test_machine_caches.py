@@ -121,7 +121,7 @@ def bank(bench: Rig) -> int:
 
 
 @pytest.mark.parametrize("who", WRITERS)
-def test_a_rewritten_bank_without_an_invalidation_is_told(bench: Rig, who: str):
+def test_a_rewritten_bank_without_an_invalidation_is_reported(bench: Rig, who: str):
     first = bank(bench)
     write(bench, first + PARAM_AT + 8, 9, who)
     text = fails(bench, bench.launch("store", bank0=first, **QUIET))
@@ -140,7 +140,7 @@ CONSTANT_CURES: dict[str, tuple[dict[str, Any], list[int]]] = {
 
 
 @pytest.mark.parametrize("cure", CONSTANT_CURES)
-def test_a_rewritten_bank_with_an_invalidation_is_not(bench: Rig, cure: str):
+def test_a_rewritten_bank_with_an_invalidation_is_accepted(bench: Rig, cure: str):
     fields, words = CONSTANT_CURES[cure]
     first = bank(bench)
     write(bench, first + PARAM_AT + 8, 9, "host")
@@ -157,7 +157,7 @@ def test_the_invalidation_of_another_cache_does_not_help_a_bank(bench: Rig, wron
     assert "constant bank 0" in fails(bench, words, bench.launch("store", bank0=first, **QUIET))
 
 
-def test_a_bank_over_a_part_of_an_older_one_is_told(bench: Rig):
+def test_a_bank_that_overlaps_an_older_one_is_reported(bench: Rig):
     first = bank(bench)
     content = bench.launcher.bank0(bench.params(), (1, 1, 1), (1, 1, 1))
     at = first + 256 - bench.launcher.arguments.va
@@ -167,7 +167,7 @@ def test_a_bank_over_a_part_of_an_older_one_is_told(bench: Rig):
     assert "constant bank 0" in text
 
 
-def test_a_bank_that_reads_as_before_is_not_told(bench: Rig):
+def test_a_bank_rewritten_with_equal_bytes_is_not_reported(bench: Rig):
     first = bank(bench)
     write(bench, first + PARAM_AT + 8, 9, "host")
     write(bench, first + PARAM_AT + 8, 1, "host")
@@ -181,7 +181,7 @@ ALONE = "by the launch's own action"
 
 @pytest.mark.parametrize("action", [3, 0xA])
 @pytest.mark.parametrize("who", WRITERS)
-def test_a_rewritten_bank_that_only_the_action_invalidates_is_told(bench: Rig, who: str, action: int):
+def test_a_rewritten_bank_that_only_the_action_invalidates_is_reported(bench: Rig, who: str, action: int):
     first = bank(bench)
     write(bench, first + PARAM_AT + 8, 9, who)
     text = fails(bench, bench.launch("store", bank0=first, action=action, **QUIET))
@@ -191,7 +191,7 @@ def test_a_rewritten_bank_that_only_the_action_invalidates_is_told(bench: Rig, w
     assert "CONSTANT_BUFFER_INVALIDATE[0]" in text
 
 
-def test_a_rewritten_bank_of_a_dependent_launch_that_only_its_action_invalidates_is_told(bench: Rig):
+def test_a_rewritten_bank_of_a_dependent_launch_that_only_its_action_invalidates_is_reported(bench: Rig):
     first = bank(bench)
     write(bench, first + PARAM_AT + 8, 9, "host")
     launcher = bench.launcher
@@ -214,7 +214,7 @@ def test_an_action_does_not_empty_a_cache_for_the_launches_after_it(bench: Rig):
 
 
 @pytest.mark.parametrize("action", [3, 0xA])
-def test_where_nobody_asked_a_bank_that_only_the_action_invalidates_gets_advice(make: Make, action: int):
+def test_by_default_a_bank_that_only_the_action_invalidates_gets_advice(make: Make, action: int):
     bench = rig(make().up())
     first = bank(bench)
     for value in (9, 10):
@@ -243,7 +243,7 @@ def over(bench: Rig, at: int, **fields: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("at", [0, 128])
-def test_code_over_code_without_an_invalidation_is_told(bench: Rig, at: int):
+def test_code_written_over_code_without_an_invalidation_is_reported(bench: Rig, at: int):
     run(bench, bench.launch("store"))
     overwrite(bench, at)
     text = fails(bench, over(bench, at))
@@ -254,7 +254,9 @@ def test_code_over_code_without_an_invalidation_is_told(bench: Rig, at: int):
 
 @pytest.mark.parametrize("action", [3, 0xA])
 @pytest.mark.parametrize("at", [0, 128])
-def test_code_over_code_that_only_the_action_invalidates_is_told(bench: Rig, at: int, action: int):
+def test_code_written_over_code_that_only_the_action_invalidates_is_reported(
+    bench: Rig, at: int, action: int
+):
     run(bench, bench.launch("store"))
     overwrite(bench, at)
     text = fails(bench, over(bench, at, action=action))
@@ -264,7 +266,7 @@ def test_code_over_code_that_only_the_action_invalidates_is_told(bench: Rig, at:
     assert "INVALIDATE_INSTRUCTION_CACHE" in text
 
 
-def test_where_nobody_asked_code_that_only_the_action_invalidates_gets_advice(make: Make):
+def test_by_default_code_that_only_the_action_invalidates_gets_advice(make: Make):
     bench = rig(make().up())
     run(bench, bench.launch("store"))
     overwrite(bench, 0)
@@ -275,7 +277,7 @@ def test_where_nobody_asked_code_that_only_the_action_invalidates_gets_advice(ma
 
 
 @pytest.mark.parametrize("how", ["descriptor", "method", "method that does not wait"])
-def test_code_over_code_with_an_invalidation_is_not(bench: Rig, how: str):
+def test_code_written_over_code_with_an_invalidation_is_accepted(bench: Rig, how: str):
     run(bench, bench.launch("store"))
     overwrite(bench, 128)
     words = {
@@ -286,7 +288,7 @@ def test_code_over_code_with_an_invalidation_is_not(bench: Rig, how: str):
     assert bench.client.kernel.reports == []
 
 
-def test_code_over_a_function_that_was_called_is_told(bench: Rig):
+def test_code_written_over_a_called_function_is_reported(bench: Rig):
     code = upload(bench.client, cubin(bench.launcher.profile, CALL))
     names = [s.name for s in code.elf.sections if s.name.startswith(".text.") and s.name != ".text.calls"]
     if not names:
@@ -304,7 +306,7 @@ def test_code_over_a_function_that_was_called_is_told(bench: Rig):
 
 @pytest.mark.parametrize("who", WRITERS)
 @pytest.mark.parametrize("kernel", ["fetch", "fetch_nc", "fetch_cta"])
-def test_a_load_of_what_was_loaded_and_changed_is_told(bench: Rig, who: str, kernel: str):
+def test_a_load_of_a_stale_cache_line_is_reported(bench: Rig, who: str, kernel: str):
     run(bench, bench.launch("fetch"))
     write(bench, bench.data.va, 9, who)
     text = fails(bench, bench.launch(kernel))
@@ -324,7 +326,7 @@ LOAD_CURES: dict[str, tuple[dict[str, Any], list[int]]] = {
 
 
 @pytest.mark.parametrize("cure", LOAD_CURES)
-def test_a_load_behind_an_invalidation_is_not_told(bench: Rig, cure: str):
+def test_a_load_after_an_invalidation_is_not_reported(bench: Rig, cure: str):
     fields, words = LOAD_CURES[cure]
     run(bench, bench.launch("fetch"))
     write(bench, bench.data.va, 9, "host")
@@ -341,7 +343,7 @@ def test_an_invalidation_before_the_load_that_fills_does_not_help(bench: Rig):
     assert "kernel fetch" in fails(bench, bench.launch("fetch"))
 
 
-def test_what_a_grid_still_running_loads_outlives_an_invalidation_that_does_not_wait(bench: Rig):
+def test_loads_of_a_running_grid_survive_a_non_waiting_invalidation(bench: Rig):
     early = method(1, M.INVALIDATE_SHADER_CACHES_NO_WFI, 1 << 4)
     bench.launcher.ring.push(bench.launch("hold") + early + sem(bench.data.va + 3072, 1))
     wait_word(bench.data, 3072, 1, bench.client)
@@ -360,7 +362,7 @@ def test_loads_past_the_l1_neither_fill_nor_hit_it(bench: Rig, kernel: str):
     assert bench.client.kernel.reports == []
 
 
-def test_other_dwords_and_equal_values_are_not_told(bench: Rig):
+def test_different_dwords_and_equal_values_are_not_reported(bench: Rig):
     run(bench, bench.launch("fetch"))
     write(bench, bench.data.va + 4, 9, "host")
     run(bench, bench.launch("fetch"), idle(), bench.launch("fetch", 8))
@@ -384,7 +386,7 @@ def test_a_kernel_with_a_fence_is_left_alone(bench: Rig):
 
 
 @pytest.mark.parametrize("action", [3, 0xA])
-def test_a_load_that_only_the_action_invalidates_is_told(bench: Rig, action: int):
+def test_a_load_that_only_the_launch_action_invalidates_is_reported(bench: Rig, action: int):
     run(bench, bench.launch("fetch"))
     write(bench, bench.data.va, 9, "host")
     text = fails(bench, bench.launch("fetch", action=action))
@@ -440,7 +442,7 @@ KINDS = ["SET_REPORT_SEMAPHORE_D", "REPORT_SEMAPHORE_EXECUTE"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_report_that_does_not_flush_behind_stores_without_a_membar_is_told(bench: Rig, kind: str):
+def test_a_report_without_flush_or_membar_after_stores_is_reported(bench: Rig, kind: str):
     text = fails(bench, bench.launch("store", **NONE), report(bench, 1, kind))
     assert "FLUSH_DISABLE" in text
     assert "kernel store" in text
@@ -449,7 +451,7 @@ def test_a_report_that_does_not_flush_behind_stores_without_a_membar_is_told(ben
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", ["a membar of the grid", "a flush", "a flush before"])
-def test_stores_that_something_flushes_are_not_told(bench: Rig, kind: str, what: str):
+def test_stores_that_something_flushes_are_not_reported(bench: Rig, kind: str, what: str):
     fields = {} if what == "a membar of the grid" else NONE
     flush = {"a flush": report(bench, 0, kind), "a flush before": report(bench, 0, kind)}.get(what, [])
     rest = [] if what == "a flush" else report(bench, 1, kind)
@@ -468,7 +470,7 @@ def test_a_grid_that_stores_nothing_needs_no_membar(bench: Rig):
 
 
 @pytest.mark.parametrize("flags", [0x41, 1])
-def test_an_inline_upload_without_a_membar_is_told(bench: Rig, flags: int):
+def test_an_inline_upload_without_a_membar_is_reported(bench: Rig, flags: int):
     words = [bench.upload(0, 7, flags=flags), report(bench, 1, KINDS[0])]
     if flags == 1:
         run(bench, *words)
@@ -529,7 +531,7 @@ def test_a_rewritten_dependent_descriptor_needs_an_action_that_invalidates(make:
 # ---- the option
 
 
-def test_nothing_is_judged_where_nobody_asked(make: Make):
+def test_optional_checks_are_off_by_default(make: Make):
     bench = rig(make().up())
     assert bench.client.machine.caches is None
     run(bench, bench.launch("fetch"))
@@ -538,5 +540,5 @@ def test_nothing_is_judged_where_nobody_asked(make: Make):
     assert bench.client.kernel.reports == []
 
 
-def test_what_is_judged_only_where_asked_is_part_of_all() -> None:
+def test_optional_checks_are_part_of_all_checks() -> None:
     assert Sanitizers.all().caches

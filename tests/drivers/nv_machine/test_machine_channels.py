@@ -58,7 +58,7 @@ def test_a_doorbell_page_that_was_unmapped_is_refused(up: Client) -> None:
         [0x2002_0000 | 0xFFF, 0, 0],
     ],
 )
-def test_more_that_the_host_refuses(up: Client, words: list[int]) -> None:
+def test_the_host_refuses_invalid_methods(up: Client, words: list[int]) -> None:
     ring = up.copy_channel()
     ring.push(words)
     assert ring.wait_error() == RcCode.PBDMA_ERROR

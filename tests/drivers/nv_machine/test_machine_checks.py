@@ -181,7 +181,7 @@ def test_an_image_without_ptx_is_refused(launcher: Any):
     assert "no PTX" in launcher.fails(code, "store", bytes(12))
 
 
-def test_code_needs_room_behind_it(launcher: Any):
+def test_code_needs_prefetch_padding(launcher: Any):
     client = launcher.client
     raw = cubin("sm_90", STORE)
     code = upload(client, raw, whole=False)
@@ -393,7 +393,7 @@ def test_a_launch_before_the_windows_is_refused(make: Make):
     assert "window was set" in launcher.fails(code, "store", bytes(12), words=words)
 
 
-def test_a_store_outside_every_allocation_is_an_mmu_fault_told_in_all_places(store: Any):
+def test_a_store_outside_every_allocation_is_an_mmu_fault_in_every_report(store: Any):
     launcher, code, _ = store
     client = launcher.client
     bad = 0x9_0000_0000
@@ -411,7 +411,7 @@ def test_a_store_outside_every_allocation_is_an_mmu_fault_told_in_all_places(sto
     assert not client.control(debugger, number, numSMsToRead=1).mmuFault.valid
 
 
-def test_a_bare_machine_tells_the_fault_address_too(make: Make):
+def test_a_bare_machine_reports_the_fault_address(make: Make):
     launcher = Launcher.make(make(filtered=False).up())
     code = upload(launcher.client, cubin("sm_90", STORE))
     launcher.fails(code, "store", struct.pack("<QI", 0x9_0000_0000, 1))

@@ -121,7 +121,7 @@ def test_an_entry_written_as_it_was_needs_nothing(ready: Ready) -> None:
     assert up.reports() == []
 
 
-def test_a_bell_without_news_needs_nothing(ready: Ready) -> None:
+def test_a_doorbell_without_new_entries_needs_no_fence(ready: Ready) -> None:
     up, ring, memory = ready
     bell(ring)
     ring.push(sem(memory.va, 2))

@@ -132,7 +132,7 @@ def test_a_block_that_the_kernel_does_not_allow_is_refused(launcher: Launcher) -
     assert "reqntid" in launcher.fails(code, "fixed", bytes(12))
 
 
-def test_what_the_sanitizers_find_stops_the_channel(make: Make) -> None:
+def test_a_sanitizer_finding_stops_the_channel(make: Make) -> None:
     from drivers.emu.simt.library import Sanitizers
 
     text = REVERSE.replace("bar.sync 0;", "")

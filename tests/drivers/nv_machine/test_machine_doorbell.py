@@ -174,7 +174,7 @@ def test_tokens_of_gb20x_carry_runlist_doorbell(make: Callable[..., Client], pro
     ("mask", "name"),
     [(~(1 << 30), "RUNLIST_DOORBELL"), (0xFFF, "RUNLIST"), (0x7FFF_FFFF ^ 0x3F0000, "RUNLIST")],
 )
-def test_a_token_that_was_masked_is_named_with_what_it_lost(
+def test_a_masked_token_is_reported_with_its_lost_bits(
     make: Callable[..., Client], mask: int, name: str
 ):
     client = make("sm_120").up()

@@ -172,7 +172,7 @@ def test_other_groups_go_on_and_a_rebuilt_channel_works(make: Make):
     wait_word(data, 64, 1, client)
 
 
-def test_a_dead_launch_holds_nothing(make: Make):
+def test_a_finished_launch_holds_no_memory(make: Make):
     """One grid waits for ever beside the one that faults; both are gone with their channel."""
     from tests.drivers.nv_machine.test_machine_long import WAIT, start
 

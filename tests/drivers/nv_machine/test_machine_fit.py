@@ -198,7 +198,9 @@ LOCAL = {"low": 0x200, "words": {"stack_pointer": 0x200}}
         (0, 0x20_0000, None, "was never set"),
     ],
 )
-def test_the_sizes_of_local_memory_are_judged(launcher: Launcher, a: int, b: int, c: Any, text: str) -> None:
+def test_the_sizes_of_local_memory_are_validated(
+    launcher: Launcher, a: int, b: int, c: Any, text: str
+) -> None:
     code = upload(launcher.client, cubin(launcher.profile, STACK))
     backing = launcher.client.memory(0x24_0000 * launcher.client.machine.profile.tpcs)
     launcher.ring.push(set_pair(M.SET_SHADER_LOCAL_MEMORY_A, backing.va), ring=False)
@@ -339,7 +341,7 @@ def test_windows_that_overlap_are_an_invalid_address_space(hopper: Launcher, sha
 
 
 @pytest.mark.parametrize(("window", "text"), [(0, "zero"), (LOCAL_WINDOW + 4096, "not aligned to 0x1000000")])
-def test_the_local_window_is_judged(launcher: Launcher, window: int, text: str) -> None:
+def test_the_local_window_is_validated(launcher: Launcher, window: int, text: str) -> None:
     code = upload(launcher.client, cubin(launcher.profile, STORE))
     launcher.ring.push(set_pair(M.SET_SHADER_LOCAL_MEMORY_WINDOW_A, window), ring=False)
     assert text in launcher.fails(code, "store", bytes(12), words={"local_window": 0})

@@ -84,7 +84,7 @@ def test_the_ring_wraps(ready: Ready):
         (SemOperation.ACQ_NOR, 6, 1),
     ],
 )
-def test_an_acquire_lets_go_when_it_is_met(ready: Ready, operation: Any, seen: Any, payload: Any):
+def test_an_acquire_continues_when_it_is_met(ready: Ready, operation: Any, seen: Any, payload: Any):
     client, ring, memory = ready
     put(memory, 0, seen)
     ring.push(sem(memory.va, payload, operation, ACQUIRE_SWITCH_TSG=True) + sem(memory.va + 8, 1))
@@ -162,7 +162,7 @@ def test_control_entries_are_understood(ready: Ready):
     wait_word(memory, 0, 3, client)
 
 
-def test_a_membar_of_the_host_passes(ready: Ready):
+def test_a_host_membar_is_accepted(ready: Ready):
     client, ring, memory = ready
     ring.push(method(0, HostMethod.MEM_OP_A, 0, 0, 0, 5 << 27) + sem(memory.va, 3))
     wait_word(memory, 0, 3, client)

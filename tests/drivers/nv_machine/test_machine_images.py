@@ -59,7 +59,7 @@ def test_a_call_to_the_wrong_place_is_named(make: Make) -> None:
     assert "aligned" in text or "not mapped" in text
 
 
-def test_a_broken_image_is_told(launcher: Launcher) -> None:
+def test_a_broken_image_is_reported(launcher: Launcher) -> None:
     raw = bytearray(cubin("sm_90", STORE))
     struct.pack_into("<H", raw, 18, 62)
     code = upload(launcher.client, cubin("sm_90", STORE), whole=False)

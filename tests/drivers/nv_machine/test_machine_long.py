@@ -115,7 +115,7 @@ def test_a_kernel_without_end_is_a_context_switch_timeout_of_its_group_alone(
 
 
 @pytest.mark.parametrize(("text", "name"), [(WAIT, "wait"), (SPIN, "spin")])
-def test_a_hung_group_is_preempted_freed_and_made_anew(launcher: Launcher, text: str, name: str):
+def test_a_hung_group_is_preempted_freed_and_rebuilt(launcher: Launcher, text: str, name: str):
     client = launcher.client
     start(launcher, text, name)
     group = client.machine.client(client.root, client.ctl).objects[launcher.ring.handle].parent
@@ -147,7 +147,7 @@ def test_memory_unmapped_under_a_running_kernel_is_its_fault(launcher: Launcher)
     assert "freed" in message
 
 
-def test_channels_in_a_circle_are_told_while_a_kernel_runs(launcher: Launcher):
+def test_channels_in_a_wait_cycle_are_reported_while_a_kernel_runs(launcher: Launcher):
     client = launcher.client
     first, second = client.copy_channel(2), client.copy_channel(3)
     data = start(launcher, WAIT, "wait")

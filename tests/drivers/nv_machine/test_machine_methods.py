@@ -78,7 +78,7 @@ def test_host_methods_are_taken_on_any_subchannel(up: Client, subchannel: int) -
     wait_word(memory, 0, 9, up)
 
 
-def test_a_method_on_a_subchannel_without_object_is_told(up: Client) -> None:
+def test_a_method_on_a_subchannel_without_object_is_reported(up: Client) -> None:
     words = [0x2001_0000 | 7 << 13 | 0x100 >> 2, 0]
     text = "subchannel 7, which has no object"
     fails(up, up.copy_channel(), words, text, Kind.HOST, RcCode.PBDMA_ERROR)
@@ -110,7 +110,7 @@ def test_a_class_bound_again_keeps_its_state(up: Client) -> None:
     assert bytes(memory.view[4096:4100]) == b"abcd"
 
 
-def test_work_left_on_a_subchannel_that_another_class_takes_is_told(up: Client) -> None:
+def test_work_left_on_a_subchannel_that_another_class_takes_is_reported(up: Client) -> None:
     ring, memory = up.compute_channel(), up.memory(4096)
     up.alloc(ring.handle, up.generation.copy[0])
     ring.push(method(1, M.SEND_PCAS_A, memory.va >> 8) + method(1, 0, up.generation.copy[0]))
@@ -157,7 +157,7 @@ def test_memory_operations_are_told_apart(up: Client, operation: MemOperation, k
     fails(up, up.copy_channel(), words, text, kind, RcCode.PBDMA_ERROR)
 
 
-def test_a_reference_is_not_emulated(up: Client) -> None:
+def test_set_reference_is_unsupported(up: Client) -> None:
     words = method(0, HostMethod.SET_REFERENCE, 1)
     fails(up, up.copy_channel(), words, "SET_REFERENCE", Kind.UNSUPPORTED, RcCode.PBDMA_ERROR)
 
@@ -243,7 +243,7 @@ COMPUTE = {
 
 
 @pytest.mark.parametrize("what", COMPUTE)
-def test_compute_methods_are_judged(up: Client, what: str) -> None:
+def test_compute_methods_are_validated(up: Client, what: str) -> None:
     words, text, kind = COMPUTE[what]
     code = RcCode.MMU_FAULT if kind is Kind.MMU_FAULT else RcCode.GR_CLASS_ERROR
     fails(up, up.compute_channel(), words, text, kind, code)
@@ -296,7 +296,7 @@ REPORTS: list[tuple[Any, int, dict[str, int], str, Kind]] = [
 
 
 @pytest.mark.parametrize(("words", "offset", "fields", "text", "kind"), REPORTS)
-def test_report_semaphores_are_judged(  # noqa: PLR0917 - the columns of its table
+def test_report_semaphores_are_validated(  # noqa: PLR0917 - the columns of its table
     up: Client, words: Any, offset: int, fields: dict[str, int], text: str, kind: Kind
 ) -> None:
     va = up.memory(4096).va + offset
@@ -369,7 +369,7 @@ COPY_WORDS: dict[str, tuple[list[int], str, Kind]] = {
 
 
 @pytest.mark.parametrize("what", COPY_WORDS)
-def test_copy_methods_are_judged(up: Client, what: str) -> None:
+def test_copy_methods_are_validated(up: Client, what: str) -> None:
     words, text, kind = COPY_WORDS[what]
     fails(up, up.copy_channel(), words, text, kind, RcCode.CE2_ERROR)
 
@@ -468,7 +468,7 @@ DESCRIPTORS: dict[str, tuple[dict[str, Any], str, Kind]] = {
 
 
 @pytest.mark.parametrize("what", DESCRIPTORS)
-def test_descriptors_are_judged(launcher: Launcher, what: str) -> None:
+def test_descriptors_are_validated(launcher: Launcher, what: str) -> None:
     fields, text, kind = DESCRIPTORS[what]
     code = upload(launcher.client, cubin("sm_90", STORE))
     params = struct.pack("<QI", launcher.client.memory(4096).va, 1)
@@ -477,7 +477,7 @@ def test_descriptors_are_judged(launcher: Launcher, what: str) -> None:
 
 
 @pytest.mark.parametrize("profile", ["sm_80", "sm_120"])
-def test_the_other_versions_releases_are_judged_too(make: Make, profile: str) -> None:
+def test_the_other_versions_releases_are_validated_too(make: Make, profile: str) -> None:
     launcher = Launcher.make(make(profile).up())
     code = upload(launcher.client, cubin(profile, STORE))
     fields: dict[str, Any] = (
@@ -516,7 +516,7 @@ def test_a_reused_dependent_is_taken_by_its_own_action(
         fails(client, launcher.ring, bad, "was reused", Kind.COHERENCE, RcCode.GR_EXCEPTION)
 
 
-def test_a_longer_look_at_the_same_bank_is_no_change(launcher: Launcher) -> None:
+def test_a_longer_binding_of_the_same_bank_is_no_change(launcher: Launcher) -> None:
     client = launcher.client
     code, data = upload(client, cubin("sm_90", STORE)), client.memory(4096)
     params = struct.pack("<QI", data.va, 5)

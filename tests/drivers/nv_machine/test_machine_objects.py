@@ -280,7 +280,7 @@ def test_a_client_belongs_to_its_descriptor(up: Client):
 # ---- controls
 
 
-def test_what_the_gpu_says_about_itself(up: Client):
+def test_gpu_information_controls(up: Client):
     ids = up.control(up.root, Control.NV0000_CTRL_CMD_GPU_GET_ATTACHED_IDS).gpuIds
     assert ids[1] == 0xFFFF_FFFF
     info = up.control(up.root, Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, gpuId=ids[0])
@@ -398,7 +398,7 @@ def test_a_control_is_unknown_to_objects_of_other_classes(make: Make):
         (Control.NV2080_CTRL_CMD_FB_GET_INFO_V2, {"fbInfoListSize": 1}),
     ],
 )
-def test_controls_judge_their_arguments(up: Client, number: Any, fields: Any):
+def test_controls_validate_their_arguments(up: Client, number: Any, fields: Any):
     target = up.root if number < 0x800000 else up.subdevice
     refused(NvStatus.INVALID_ARGUMENT, up.control, target, number, **fields)
 
@@ -498,7 +498,7 @@ def test_unmapping_takes_the_cookie_back(up: Client):
         ({"size": 1 << 40, "limit": (1 << 40) - 1}, 0x51),
     ],
 )
-def test_memory_parameters_are_judged(up: Client, fields: Any, code: Any):
+def test_memory_parameters_are_validated(up: Client, fields: Any, code: Any):
     fields = dict(fields)
     params = up.memory_params(fields.pop("size", 4096), **fields)
     refused(code, up.alloc, up.device, RmClass.NV01_MEMORY_LOCAL_USER, params)
@@ -549,7 +549,7 @@ def test_user_pages_can_be_described_and_mapped(up: Client):
 @pytest.mark.parametrize(
     ("kw", "code"), [({"size": 100}, 0x1E), ({"flags": 0}, 0x29), ({"fd": 3}, 0x1F), ({"cls": 0x40}, 0x22)]
 )
-def test_descriptors_of_user_pages_are_judged(up: Client, kw: Any, code: Any):
+def test_descriptors_of_user_pages_are_validated(up: Client, kw: Any, code: Any):
     pages = up.kernel.mmap(8192)
     refused(code, descriptor, up, pages.va, **({"size": 8192} | kw))
     refused(0x1E, descriptor, up, pages.va + 8, 4096)
@@ -565,7 +565,7 @@ def test_system_memory_through_the_older_call(up: Client):
     assert up.kernel.mmap(8192, fd=fd).size == 8192
 
 
-def test_out_of_video_memory_is_told_and_nothing_leaks(up: Client):
+def test_out_of_video_memory_is_reported_and_nothing_leaks(up: Client):
     used = up.machine.vram_used
     refused(0x51, up.alloc, up.device, 0x40, up.memory_params(32 << 30))
     assert up.machine.vram_used == used

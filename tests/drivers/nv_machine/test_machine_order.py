@@ -52,7 +52,7 @@ def test_one_seed_is_one_order(make: Make):
     assert len({last_of_two(make, 7, []) for _ in range(3)}) == 1
 
 
-def test_channels_that_wait_for_each_other_are_told_at_once(up: Client):
+def test_channels_that_wait_for_each_other_are_reported_at_once(up: Client):
     first, second = up.copy_channel(2), up.copy_channel(3)
     memory = up.memory(4096)
     a, b = memory.va, memory.va + 8
@@ -67,14 +67,14 @@ def test_channels_that_wait_for_each_other_are_told_at_once(up: Client):
     assert f"{b:#x}" in report.message
 
 
-def test_a_channel_that_waits_for_itself_is_told_at_once(up: Client):
+def test_a_channel_that_waits_for_itself_is_reported_at_once(up: Client):
     ring, memory = up.copy_channel(), up.memory(4096)
     ring.push(sem(memory.va, 1, GEQ) + sem(memory.va, 1))
     ring.wait_error()
     assert "itself" in up.kernel.reports[0].message
 
 
-def test_a_promise_in_a_later_entry_counts_too(up: Client):
+def test_a_wait_for_a_release_in_a_later_entry_is_a_deadlock(up: Client):
     ring, memory = up.copy_channel(), up.memory(4096)
     ring.push(sem(memory.va, 1, GEQ), ring=False)
     ring.push(sem(memory.va, 1))
@@ -101,7 +101,7 @@ def stuck(client: Client, channels: int) -> bool:
         return all(c.run.stuck for c in client.machine.channels[:channels])
 
 
-def test_a_bell_that_rings_while_waits_are_judged_counts_and_is_not_lost(up: Client):
+def test_a_doorbell_during_deadlock_analysis_is_not_lost(up: Client):
     rings = [up.copy_channel(i) for i in (2, 3, 4)]
     memory = up.memory(4096)
     a, b = memory.va, memory.va + 8
@@ -132,7 +132,7 @@ def test_several_machines_live_side_by_side(make: Make):
     assert [len(client.machine.clients) for client in clients] == [1] * len(clients)
 
 
-def test_a_machine_that_was_shut_holds_nothing(make: Make):
+def test_a_closed_machine_holds_no_resources(make: Make):
     client = make().up()
     ring, memory = client.copy_channel(), client.memory(4096)
     ring.push(sem(memory.va, 1))

@@ -85,7 +85,7 @@ def two(make: Make) -> Rig:
 
 
 @pytest.mark.parametrize("pair", [(128, 0), (0, 128)], ids=["written twice", "read and written"])
-def test_a_kernel_and_a_copy_that_nothing_orders_are_told(two: Rig, pair: tuple[int, int]):
+def test_a_kernel_and_a_copy_that_nothing_orders_are_reported(two: Rig, pair: tuple[int, int]):
     source, target = (256, 0) if pair[0] == 128 else (0, 128)
     push(two, store(two, 0) + two.done(0), two.copy(source, target) + two.done(1))
     (text,) = races(two)[:1]
@@ -137,7 +137,7 @@ def test_a_gate_that_the_host_opens_orders_nothing(two: Rig):
     assert "transfer" in text
 
 
-def test_a_wait_learns_nothing_of_later_releases_of_its_semaphore(two: Rig):
+def test_a_wait_is_not_ordered_after_later_releases_of_its_semaphore(two: Rig):
     """The copy is over when the kernel begins to wait, but the kernel does not wait for it."""
     early, late = sem(two.signals.va + 64, 1), sem(two.signals.va + 64, 2, RELEASE_WFI=True)
     kernels = two.wait(3) + sem(two.signals.va + 64, 1, GEQ) + store(two, 128) + two.done(0)
@@ -161,14 +161,14 @@ def test_a_count_of_two_channels_orders_both(two: Rig):
     assert two.client.kernel.reports == []
 
 
-def test_other_dwords_do_not_meet(two: Rig):
+def test_accesses_of_different_dwords_do_not_conflict(two: Rig):
     push(two, store(two, 0) + two.done(0), two.copy(4, 128) + two.done(1))
     wait_word(two.signals, 0, 1, two.client)
     wait_word(two.signals, 16, 1, two.client)
     assert two.client.kernel.reports == []
 
 
-def test_a_bell_that_rings_after_the_end_was_seen_orders_them(two: Rig):
+def test_a_doorbell_after_the_observed_end_orders_the_submissions(two: Rig):
     two.launcher.ring.push(store(two, 0) + two.done(0))
     wait_word(two.signals, 0, 1, two.client)
     two.copies.push(two.copy(0, 128) + two.done(1))
@@ -177,7 +177,7 @@ def test_a_bell_that_rings_after_the_end_was_seen_orders_them(two: Rig):
 
 
 @pytest.mark.parametrize("barrier", [False, True])
-def test_grids_of_one_channel_without_a_barrier_are_told(two: Rig, barrier: bool):  # noqa: FBT001 - a case
+def test_grids_of_one_channel_without_a_barrier_are_reported(two: Rig, barrier: bool):  # noqa: FBT001 - a case
     between = method(1, M.WAIT_FOR_IDLE, 0) if barrier else []
     two.launcher.ring.push(store(two, 0) + between + store(two, 0) + two.done(0))
     if barrier:
@@ -188,7 +188,7 @@ def test_grids_of_one_channel_without_a_barrier_are_told(two: Rig, barrier: bool
         assert two.client.kernel.reports[0].kind is Kind.RACE
 
 
-def test_copies_of_two_channels_are_told(two: Rig):
+def test_copies_of_two_channels_are_reported(two: Rig):
     other = two.client.copy_channel(3)
     with two.client.machine.lock:
         two.copies.push(two.copy(0, 128) + two.done(0))
@@ -198,7 +198,7 @@ def test_copies_of_two_channels_are_told(two: Rig):
     assert two.client.kernel.reports[0].kind is Kind.RACE
 
 
-def test_nothing_is_judged_where_nobody_asked(make: Make):
+def test_optional_checks_are_off_by_default(make: Make):
     two = Rig(make().up(), MORE)
     push(two, store(two, 0) + two.done(0), two.copy(256, 0) + two.done(1))
     wait_word(two.signals, 0, 1, two.client)
@@ -293,12 +293,12 @@ def test_a_grid_behind_an_inline_upload_is_ordered(two: Rig):
     assert two.client.kernel.reports == []
 
 
-def test_an_inline_upload_and_a_copy_of_another_channel_are_told(two: Rig):
+def test_an_inline_upload_and_a_copy_of_another_channel_are_reported(two: Rig):
     push(two, upload(two, 0) + two.done(0), two.copy(0, 128) + two.done(1))
     assert "inline upload" in races(two)[0]
 
 
-def test_a_release_is_noted_before_anybody_can_see_its_value(two: Rig):
+def test_a_release_is_recorded_before_its_value_is_visible(two: Rig):
     """Else a host that sees it and rings at once would be told of a race that is none."""
     machine, seen = two.client.machine, []
     assert machine.races is not None

@@ -20,7 +20,7 @@ def learned(told: Releases, wanted: int, value: int, *, at: int = AT, bits: int 
     return told.learn(at, value, bits, wait.satisfied)
 
 
-def test_a_wait_learns_what_was_released_to_its_word() -> None:
+def test_a_wait_is_ordered_after_the_releases_of_its_word() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5})
     release(told, 0, 1, {TWO: 7}, at=ELSEWHERE)
@@ -28,19 +28,19 @@ def test_a_wait_learns_what_was_released_to_its_word() -> None:
     assert learned(told, 1, 1, at=ELSEWHERE) == {TWO: 7}
 
 
-def test_a_word_that_nobody_released_tells_nothing() -> None:
+def test_an_unreleased_word_orders_nothing() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5}, at=ELSEWHERE)
     assert learned(told, 1, 1) == {}
 
 
-def test_a_value_that_nobody_released_tells_nothing() -> None:
+def test_an_unreleased_value_orders_nothing() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5})
     assert learned(told, 2, 2) == {}
 
 
-def test_a_wait_that_comes_late_learns_no_more_than_it_waits_for() -> None:
+def test_a_late_wait_is_ordered_only_after_its_value() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5})
     release(told, 1, 2, {ONE: 6})
@@ -48,28 +48,28 @@ def test_a_wait_that_comes_late_learns_no_more_than_it_waits_for() -> None:
     assert learned(told, 2, 2) == {ONE: 6}
 
 
-def test_a_release_after_others_of_the_same_word_begins_anew() -> None:
+def test_a_release_after_others_of_the_same_word_starts_a_new_sequence() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5})
     release(told, 1, 2, {TWO: 7})
     assert learned(told, 2, 2) == {TWO: 7}
 
 
-def test_a_reduction_passes_on_what_was_released_before() -> None:
+def test_a_semaphore_reduction_extends_the_release_sequence() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5}, adds=True)
     release(told, 1, 2, {TWO: 7}, adds=True)
     assert learned(told, 2, 2) == {ONE: 5, TWO: 7}
 
 
-def test_what_the_host_stores_ends_what_was_released() -> None:
+def test_a_host_store_ends_the_release_sequence() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5})
     release(told, 0, 1, {TWO: 7}, adds=True)
     assert learned(told, 1, 1) == {TWO: 7}
 
 
-def test_a_word_that_goes_down_and_up_tells_of_the_last_time() -> None:
+def test_a_word_that_decreases_and_rises_orders_by_its_last_release() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5})
     release(told, 1, 0, {TWO: 7})
@@ -83,7 +83,7 @@ def test_a_wait_of_32_bits_compares_the_low_half() -> None:
     assert learned(told, 3, 3, bits=32) == {ONE: 5}
 
 
-def test_the_host_may_have_seen_what_living_channels_released() -> None:
+def test_host_state_covers_releases_of_live_channels() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5})
     release(told, 0, 1, {TWO: 7, ONE: 6}, at=ELSEWHERE)
@@ -92,7 +92,7 @@ def test_the_host_may_have_seen_what_living_channels_released() -> None:
     assert told.host() == {ONE: 5}
 
 
-def test_words_of_forgotten_channels_tell_nothing_and_others_still_do() -> None:
+def test_releases_of_freed_channels_order_nothing() -> None:
     told = Releases()
     release(told, 0, 1, {ONE: 5})
     release(told, 0, 1, {TWO: 7}, at=ELSEWHERE)
@@ -101,7 +101,7 @@ def test_words_of_forgotten_channels_tell_nothing_and_others_still_do() -> None:
     assert learned(told, 1, 1, at=ELSEWHERE) == {TWO: 7}
 
 
-def test_a_long_history_forgets_its_beginning() -> None:
+def test_a_long_history_drops_its_oldest_entries() -> None:
     told = Releases()
     for value in range(1000):
         release(told, value, value + 1, {ONE: value + 1})

@@ -35,7 +35,7 @@ def test_an_equality_acquire_that_was_passed_is_named(up: Client) -> None:
         assert what in report.message
 
 
-def test_a_wait_for_a_flag_that_the_host_clears_is_not_taken_for_passed(up: Client) -> None:
+def test_a_wait_for_a_flag_that_the_host_clears_is_not_assumed_met(up: Client) -> None:
     ring, memory = one(up)
     for value in (1, 2):
         ring.push([*sem(memory.va, 1), *sem(memory.va, 0, EQUAL), *sem(memory.va + 16, value)])
@@ -46,7 +46,7 @@ def test_a_wait_for_a_flag_that_the_host_clears_is_not_taken_for_passed(up: Clie
     assert up.reports() == []
 
 
-def test_a_flag_that_engines_hand_on_is_not_taken_for_passed(up: Client) -> None:
+def test_a_flag_passed_between_engines_is_not_assumed_reached(up: Client) -> None:
     first, second, memory = two(up)
     for _ in range(3):
         first.push([*sem(memory.va, 1), *sem(memory.va, 0, EQUAL)])
@@ -99,7 +99,7 @@ class Silent:
         """Ignore it."""
 
 
-def test_what_a_slot_held_before_is_not_taken_for_new(up: Client) -> None:
+def test_stale_slot_contents_are_not_taken_for_new(up: Client) -> None:
     ring, memory = one(up)
     for value in range(1, ring.entries + 3):
         ring.segment_at %= 0x4000

@@ -51,7 +51,7 @@ def pair(client: Client) -> tuple[int, Ring, Ring]:
 
 
 @pytest.mark.parametrize("what", ["address space", "context share", "user area"])
-def test_a_channel_goes_with_what_it_cannot_be_without(up: Client, what: str) -> None:
+def test_a_channel_is_freed_with_the_objects_it_depends_on(up: Client, what: str) -> None:
     group = up.group(hVASpace=up.vaspace if what == "address space" else 0)
     leaned = share(up, group)
     ring = up.ring(group, hContextShare=leaned)
@@ -68,7 +68,7 @@ def test_a_channel_goes_with_what_it_cannot_be_without(up: Client, what: str) ->
     assert not up.machine.fatal
 
 
-def test_the_right_order_and_that_of_a_closed_descriptor_say_nothing(make: Make) -> None:
+def test_correct_teardown_orders_give_no_report(make: Make) -> None:
     for closing in (False, True):
         up = make().up()
         ring = up.compute_channel()
@@ -108,7 +108,7 @@ def test_an_engine_object_that_was_freed_is_on_no_subchannel(up: Client, bound: 
     assert ring.wait_error() == RcCode.PBDMA_ERROR
 
 
-def test_an_engine_object_freed_with_work_left_is_told(up: Client) -> None:
+def test_an_engine_object_freed_with_work_left_is_reported(up: Client) -> None:
     ring, memory = up.copy_channel(), up.memory(4096)
     ring.push(sem(memory.va, 1, GEQ))
     up.free(up.machine.channels[0].children[0].handle, ring.handle)
@@ -127,7 +127,7 @@ def test_a_debugger_outlives_its_object_and_answers_no_more(up: Client) -> None:
 
 
 @pytest.mark.parametrize("closing", ["free", "close"])
-def test_everything_open_at_the_end_is_given_back(up: Client, closing: str) -> None:
+def test_everything_open_at_exit_is_released(up: Client, closing: str) -> None:
     up.compute_channel()
     pair(up)
     pages = up.kernel.mmap(8192)
@@ -180,7 +180,7 @@ def test_a_dead_group_of_graphics_takes_no_context_share(up: Client) -> None:
     refused(0x40, share, up, group.handle)
 
 
-def test_what_comes_after_the_first_error_changes_nothing(up: Client) -> None:
+def test_later_errors_do_not_replace_the_first(up: Client) -> None:
     """The notifier keeps the first error: time, code, nothing else, and the status of what was posted."""
     group, first, second = pair(up)
     before = up.machine.time_ns()
@@ -273,7 +273,7 @@ def test_enabling_does_not_schedule(up: Client) -> None:
     assert "not scheduled" in up.reports()[0]
 
 
-def test_there_are_no_more_channels_than_the_hardware_has(up: Client) -> None:
+def test_the_number_of_channels_is_limited_by_hardware(up: Client) -> None:
     group = up.group(COPY)
     ring = up.ring(group)
     params = rm_classes.NV_CHANNEL_ALLOC_PARAMS(
@@ -303,7 +303,7 @@ def test_a_mapping_that_was_prepared_goes_with_its_memory(up: Client) -> None:
     refused(0x33, unmap, up, handle, cookie)
 
 
-def test_a_live_mapping_stays_when_its_memory_is_freed(up: Client) -> None:
+def test_a_mapping_survives_freeing_its_memory_object(up: Client) -> None:
     memory = up.memory(4096, gpu=False)
     up.free(memory.handle, up.device)
     memory.view[0] = 7
@@ -367,7 +367,7 @@ def test_every_user_page_must_be_there_to_be_written(make: Make, where: str, hol
     assert descriptor(up, pages.va + 8192, 4096)
 
 
-def test_pinned_pages_are_not_taken_from_under_the_gpu(up: Client) -> None:
+def test_pinned_pages_stay_while_the_gpu_maps_them(up: Client) -> None:
     pages = up.kernel.mmap(8192)
     handle = descriptor(up, pages.va, 8192)
     kernel = up.kernel
@@ -404,7 +404,7 @@ def test_blocks_by_address_from_several_threads_do_not_mix(up: Client) -> None:
     assert not wrong
 
 
-def test_what_cannot_be_answered_is_not_made(up: Client) -> None:
+def test_an_allocation_whose_reply_cannot_be_written_is_undone(up: Client) -> None:
     """The parameters lie in memory that cannot be written: the object is gone again, and all it took."""
     pages = up.kernel.mmap(4096)
     raw = up.memory_params(1 << 20).to_bytes()
@@ -460,7 +460,7 @@ def test_a_compute_object_needs_no_parameters(up: Client) -> None:
     up.register_channel(ring)
 
 
-def test_an_error_of_nobody_does_not_replace_that_of_a_channel(up: Client) -> None:
+def test_an_unattributed_error_does_not_replace_a_channel_error(up: Client) -> None:
     dead, other = up.copy_channel(2), up.copy_channel(3)
     dead.push(method(0, 0x0C, 0))
     assert dead.wait_error() == RcCode.PBDMA_ERROR

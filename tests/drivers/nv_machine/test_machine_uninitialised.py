@@ -80,23 +80,23 @@ def test_the_report_names_kernel_instruction_thread_address_and_allocation(lab: 
         assert part in text
 
 
-def test_nothing_is_told_where_nobody_asked(make: Make):
+def test_optional_reports_are_off_by_default(make: Make):
     lab = Lab(make().up())
     lab.reads(lab.va)
 
 
-def test_what_a_copy_brought_may_be_read_and_its_neighbour_not(lab: Lab):
+def test_copied_bytes_are_initialized_and_their_neighbours_are_not(lab: Lab):
     lab.copy(copy_word(lab.shown.va, lab.va))
     lab.reads(lab.va)
     lab.told(lab.va + 4)
 
 
-def test_a_copy_of_memory_that_nobody_wrote_is_no_better(lab: Lab):
+def test_a_copy_of_uninitialized_memory_stays_uninitialized(lab: Lab):
     lab.copy(copy_word(lab.va, lab.va + 256))
     lab.told(lab.va + 256)
 
 
-def test_a_copy_to_memory_that_the_cpu_sees_settles_it(lab: Lab):
+def test_a_copy_to_cpu_visible_memory_counts_as_initialization(lab: Lab):
     lab.copy(copy_word(lab.va, lab.shown.va) + copy_word(lab.shown.va, lab.va))
     lab.reads(lab.va)
 
@@ -125,7 +125,7 @@ def test_a_fill_writes_its_own_components_only(lab: Lab, part: RemapSource):
     lab.told(lab.va + 4)
 
 
-def test_what_an_inline_upload_a_semaphore_or_a_kernel_wrote_may_be_read(lab: Lab):
+def test_memory_written_by_uploads_semaphores_and_kernels_is_initialized(lab: Lab):
     words = method(1, M.LINE_LENGTH_IN, 4, 1, lab.va >> 32, lab.va & 0xFFFF_FFFF)
     words += method(1, M.LAUNCH_DMA, 0x41) + method(1, M.LOAD_INLINE_DATA, 5)
     words += sem(lab.va + 64, 9) + lab.send("store", lab.va + 128)
@@ -141,7 +141,7 @@ def test_memory_that_the_cpu_mapped_counts_as_written(lab: Lab):
     lab.reads(lab.va + 512)
 
 
-def test_two_mappings_of_one_memory_know_the_same(lab: Lab):
+def test_two_mappings_of_one_memory_share_shadow_state(lab: Lab):
     other = 0x31_0000_0000
     lab.client.map_gpu(lab.handle, other, _SIZE)
     lab.copy(copy_word(lab.shown.va, lab.va + 16))

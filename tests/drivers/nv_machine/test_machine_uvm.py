@@ -77,7 +77,7 @@ def test_a_bare_machine_wants_mm_initialize(make: Make):
     refused(0x5D, client.uvm_call, UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
 
 
-def test_registering_is_judged(make: Make):
+def test_registering_is_validated(make: Make):
     client = make().nodes().objects()
     client.uvm_call(UvmCommand.UVM_INITIALIZE)
     uuid = NvProcessorUuid(uuid=client.machine.uuid)
@@ -116,7 +116,7 @@ def test_an_address_space_is_registered_once(up: Client):
         (BASE + MIB - 4096, 8192, 0x68),
     ],
 )
-def test_ranges_are_judged(up: Client, base: Any, length: Any, code: Any):
+def test_ranges_are_validated(up: Client, base: Any, length: Any, code: Any):
     make_range(up)
     refused(code, make_range, up, base, length)
 
@@ -163,7 +163,7 @@ def attributes(up: Client, **fields: Any):
         ({"perGpuAttributes": {"gpuUuid": NvProcessorUuid(uuid=bytes(16))}}, 0x57),
     ],
 )
-def test_mapping_memory_is_judged(up: Client, change: Any, code: Any):
+def test_mapping_memory_is_validated(up: Client, change: Any, code: Any):
     make_range(up)
     handle = up.alloc(up.device, RmClass.NV01_MEMORY_LOCAL_USER, up.memory_params(MIB))
     change = dict(change)
@@ -243,7 +243,7 @@ def test_uvm_maps_an_address_at_that_offset_only(up: Client):
 # ---- groups, channels, registration
 
 
-def test_groups_are_judged(up: Client):
+def test_groups_are_validated(up: Client):
     refused(0x1F, up.group, 0)
     refused(0x1F, up.group, rm_classes.copy_engine(9))
     refused(0x1F, up.group, 1, hObjectError=5)
@@ -282,7 +282,7 @@ def test_a_context_share_gives_the_address_space(up: Client):
         ({"hObjectBuffer": 5}, 0x33),
     ],
 )
-def test_channels_are_judged(up: Client, fields: Any, code: Any):
+def test_channels_are_validated(up: Client, fields: Any, code: Any):
     group = up.group()
     refused(code, up.ring, group, **fields)
 
@@ -291,7 +291,7 @@ def test_a_channel_goes_under_a_group(up: Client):
     refused(0x36, up.ring, up.device)
 
 
-def test_engine_objects_are_judged(up: Client):
+def test_engine_objects_are_validated(up: Client):
     group = up.group()
     ring = up.ring(group)
     refused(0x1F, up.alloc, ring.handle, 0xCBC0, rm_classes.NV_GR_ALLOCATION_PARAMETERS(version=1, size=16))
@@ -322,7 +322,7 @@ def test_a_channel_is_registered_after_its_engine_object_and_before_it_is_schedu
     ("base", "length", "code"),
     [(0x10_0000_0001, 64 * MIB, 0x1E), (0, 0, 0x1E), (0x10_0000_0000, 4096, 0x1E), (BASE, 64 * MIB, 0x68)],
 )
-def test_windows_of_context_buffers_are_judged(up: Client, base: Any, length: Any, code: Any):
+def test_windows_of_context_buffers_are_validated(up: Client, base: Any, length: Any, code: Any):
     make_range(up)
     ring = up.ring(up.group())
     up.compute_object(ring)
@@ -336,7 +336,7 @@ def test_windows_lie_below_the_generations_limit(make: Make):
     refused(0x5B, up.register_channel, ring, 1 << 40)
 
 
-def test_the_context_size_is_told(up: Client):
+def test_the_context_size_is_reported(up: Client):
     ring = up.ring(up.group())
     out = up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_CTX_BUFFER_SIZE, hChannel=ring.handle)
     assert 0 < out.totalBufferSize <= 64 * MIB
