@@ -26,9 +26,9 @@ from compiler.dtype import DType, dtypes
 from compiler.ir import graph
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.ir.uop import const, uop
-from frontend.primitives import convolution, erf, gather_scatter, segments
+from frontend.primitives import convolution, erf, gather_scatter
 from frontend.primitives.erf import ERF
-from frontend.primitives.gather_scatter import LAST, PICK, PLACE
+from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM, TAKE_ALONG_AXIS
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -304,18 +304,6 @@ _SIMPLER: Final[dict[str, Callable[[str, Any, tuple[Part, ...]], Part | None]]] 
 
 
 # -- to the compiler's tensor graph -------------------------------------------------------------------
-def _last_of_places(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
-    if len(src) == 1:
-        return gather_scatter.lower_last(src[0], axis, n)
-    return segments.lower_last(src[0], src[1], axis, n)
-
-
-def _sum_of_places(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
-    if len(src) == 2:
-        return gather_scatter.lower_sum(src[0], src[1], axis, n)
-    return segments.lower_sum(src[0], src[1], src[2], axis, n)
-
-
 Builder = "Callable[[str, tuple[UOp, ...], Any], UOp]"
 
 BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
@@ -339,9 +327,9 @@ BUILD: Final[dict[str, Callable[[str, tuple[UOp, ...], Any], UOp]]] = {
     LIMIT: lambda _, src, __: src[0],
     CONV: lambda _, src, arg: convolution.lower(src[0], src[1], *arg),
     ERF: lambda _, src, __: erf.lower(src[0]),
-    PICK: lambda _, src, arg: gather_scatter.lower(src[0], src[1], arg[0]),
-    PLACE: lambda _, src, arg: _sum_of_places(src, *arg),
-    LAST: lambda _, src, arg: _last_of_places(src, *arg),
+    TAKE_ALONG_AXIS: lambda _, src, arg: gather_scatter.lower_take(src[0], src[1], arg[0]),
+    SEGMENT_SUM: lambda _, src, arg: gather_scatter.lower_sum(src, *arg),
+    LAST_INDEX: lambda _, src, arg: gather_scatter.lower_last(src, *arg),
 }
 
 

@@ -34,7 +34,7 @@ import weakref
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
 
-from frontend.autograd import state
+from frontend.autograd import state as grad_state
 from frontend.capture import Capture, Place, filled, flattened, kernels_of
 from frontend.captured import Captured, own, settle
 from frontend.device import LOCK, Device, OpenDevice
@@ -188,7 +188,7 @@ class TinyJit(Generic[P, R]):
         ]
         given = [t.leaves[0].buffer for t in stand_ins]
         capture = Capture()
-        before = {id(t): t.grad for t in state.wanting()}
+        before = {id(t): t.grad for t in grad_state.wanting()}
         CAPTURE.now = capture
         try:
             args, names = filled(shape, stand_ins)
@@ -251,7 +251,7 @@ class TinyJit(Generic[P, R]):
         self, capture: Capture, returned: list[Tensor], before: dict[int, Tensor | None]
     ) -> None:
         """Refuse what was kept outside and would not be computed anew."""
-        for t in state.wanting():
+        for t in grad_state.wanting():
             if t.grad is not None and t.grad is not before.get(id(t)):
                 raise UsageError(
                     f"{self!r} leaves a gradient in {t!r}, which replays would not update\n"

@@ -25,7 +25,7 @@ from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
 from frontend.ops import division, elementwise, functions, powers
 from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant, ruled
-from frontend.primitives.gather_scatter import PICK, PLACE
+from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from frontend.storage import Leaf, behind
 from frontend.trace import BORROWED, EPOCH, Rebound, apply, make, method, refresh, traced
 from hcq.errors import UsageError
@@ -55,8 +55,8 @@ RULES: Final[dict[str, Any]] = {
     STOP: primitives.constant,
     RULED: rules.ruled,
     CONV: primitives.convolution,
-    PICK: primitives.pick,
-    PLACE: primitives.place,
+    TAKE_ALONG_AXIS: primitives.pick,
+    SEGMENT_SUM: primitives.place,
 }
 """For every operation through which gradients flow.
 

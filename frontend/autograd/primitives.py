@@ -19,7 +19,7 @@ from frontend.ops.reduce import fold
 from frontend.ops.sorting import inverse
 from frontend.ops.sources import constant as constant_of
 from frontend.ops.sources import convert, spread
-from frontend.primitives.gather_scatter import PICK
+from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.trace import apply
 
 if TYPE_CHECKING:
@@ -235,13 +235,13 @@ def pick(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     x, index = sources
     axis, permutes = out.expr.arg
     if permutes:
-        return apply(PICK, (axis, True), g, inverse(index, axis)), None
+        return apply(TAKE_ALONG_AXIS, (axis, True), g, inverse(index, axis)), None
     return placed(g, index, axis, x.expr.shape[axis]), None
 
 
 def place(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Values added up along an axis: g, read where each was added."""
-    return apply(PICK, (out.expr.arg[0], False), g, sources[1]), *(None,) * (len(sources) - 1)
+    return apply(TAKE_ALONG_AXIS, (out.expr.arg[0], False), g, sources[1]), *(None,) * (len(sources) - 1)
 
 
 def contiguous(g: Tensor, out: Tensor, sources: Sources) -> Gradients:

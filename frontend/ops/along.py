@@ -21,7 +21,7 @@ from frontend.ops.indexing import limit_of, wrapped
 from frontend.ops.placing import last_named, placed
 from frontend.ops.sources import Number, constant, convert, suited
 from frontend.parameters import read
-from frontend.primitives.gather_scatter import PICK
+from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.primitives.limits import Limit, limited, refuse_known
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageIndexError
@@ -40,7 +40,7 @@ def gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
 def _gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
     a = _checked("gather", self.expr.shape, axis, index)
     x = apply(Ops.SHRINK, _bounds(self.expr.shape, index.expr.shape, a), self)
-    return apply(PICK, (a, False), x, wrapped(index, self.expr.shape[a], "gather", a))
+    return apply(TAKE_ALONG_AXIS, (a, False), x, wrapped(index, self.expr.shape[a], "gather", a))
 
 
 @spelled
@@ -138,7 +138,7 @@ def written(x: Tensor, axis: int, place: Tensor, values: Tensor) -> Tensor:
     last = _grown(where(gt(last, 0), last, 0), shape)
     n = place.expr.shape[axis]
     rows = _grown(values, tuple([n if i == axis else m for i, m in enumerate(shape)]))
-    return where(gt(last, 0), apply(PICK, (axis, False), rows, sub(last, 1)), x)
+    return where(gt(last, 0), apply(TAKE_ALONG_AXIS, (axis, False), rows, sub(last, 1)), x)
 
 
 def _checked(what: str, shape: Shape, axis: int, index: Tensor) -> int:

@@ -10,7 +10,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from frontend.ops.sorting import BLOCK, argsort
-from frontend.primitives.gather_scatter import LAST, PLACE
+from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM
 from frontend.trace import apply
 
 if TYPE_CHECKING:
@@ -23,20 +23,20 @@ _STEP: Final = 8
 
 
 def placed(values: Tensor, index: Tensor, axis: int, n: int) -> Tensor:
-    """Return for each of n places along an axis the sum of the values whose index names it: see PLACE."""
+    """Return for each of n places along an axis the sum of the values with that index: see SEGMENT_SUM."""
     shape = values.expr.shape
     if _compares(n, shape[axis], prod(shape), prod(index.expr.shape)):
-        return apply(PLACE, (axis, n), values, index)
-    return apply(PLACE, (axis, n), values, index, argsort(index, axis))
+        return apply(SEGMENT_SUM, (axis, n), values, index)
+    return apply(SEGMENT_SUM, (axis, n), values, index, argsort(index, axis))
 
 
 def last_named(index: Tensor, axis: int, n: int) -> Tensor:
-    """Return for each of n places along an axis which names it last, less than 0 for none: see LAST."""
+    """Return for each of n places along an axis which names it last, less than 0 for none: see LAST_INDEX."""
     shape = index.expr.shape
     count = prod(shape)
     if _compares(n, shape[axis], count, count):
-        return apply(LAST, (axis, n), index)
-    return apply(LAST, (axis, n), index, argsort(index, axis))
+        return apply(LAST_INDEX, (axis, n), index)
+    return apply(LAST_INDEX, (axis, n), index, argsort(index, axis))
 
 
 def _compares(n: int, m: int, values: int, indices: int) -> bool:

@@ -19,7 +19,7 @@ from frontend.arg_aliases import spelled
 from frontend.ops.arguments import axis_of, whole
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant, convert, coordinate
-from frontend.primitives.gather_scatter import PICK
+from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
 
@@ -70,7 +70,7 @@ def argsort(
 
 @composite
 def _sorted(self: Tensor, order: Tensor, axis: int) -> Tensor:
-    return apply(PICK, (axis, True), self, order)
+    return apply(TAKE_ALONG_AXIS, (axis, True), self, order)
 
 
 def inverse(order: Tensor, axis: int) -> Tensor:
@@ -106,7 +106,7 @@ def _first_places(self: Tensor, k: int, axis: int, largest: bool) -> Tensor:  # 
 
 @method
 def _first_values(self: Tensor, k: int, axis: int, largest: bool) -> Tensor:  # noqa: FBT001 - as in `_sorted`
-    return apply(PICK, (axis, False), self, _first_places(self, k, axis, largest))
+    return apply(TAKE_ALONG_AXIS, (axis, False), self, _first_places(self, k, axis, largest))
 
 
 # -- keys --------------------------------------------------------------------------------------------
@@ -181,9 +181,11 @@ def _first(keys: Tensor, k: int) -> Tensor:
     candidates = apply(Ops.CONTIGUOUS, None, apply(Ops.RESHAPE, (*outer, blocks * k), found))
     axis = len(outer)
     chosen = apply(
-        Ops.CONTIGUOUS, None, apply(PICK, (axis, False), _lengthened(keys, blocks * BLOCK), candidates)
+        Ops.CONTIGUOUS,
+        None,
+        apply(TAKE_ALONG_AXIS, (axis, False), _lengthened(keys, blocks * BLOCK), candidates),
     )
-    return apply(PICK, (axis, False), candidates, _first(chosen, k))
+    return apply(TAKE_ALONG_AXIS, (axis, False), candidates, _first(chosen, k))
 
 
 def _lengthened(keys: Tensor, n: int) -> Tensor:
@@ -233,7 +235,9 @@ def _places_in_row(blocks: Tensor) -> Tensor:
 
 
 def _carried(xs: tuple[Tensor, Tensor], places: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    first, second = [apply(Ops.CONTIGUOUS, None, apply(PICK, (axis, False), x, places)) for x in xs]
+    first, second = [
+        apply(Ops.CONTIGUOUS, None, apply(TAKE_ALONG_AXIS, (axis, False), x, places)) for x in xs
+    ]
     return first, second
 
 

@@ -1,20 +1,22 @@
-"""PICK, PLACE and LAST: elements named by an index along one axis, read, added up, and who names them last.
+"""Gather and scatter along an axis: TAKE_ALONG_AXIS, SEGMENT_SUM and LAST_INDEX, and what they are made of.
 
-PICK and PLACE are each the other's derivative.
+- TAKE_ALONG_AXIS src=(x, index) arg=(axis, permutes): out[..., j, ...] = x[..., index[..., j, ...], ...];
+  `permutes` says that the index is a permutation along the axis: the derivative is then one, too.
+- SEGMENT_SUM src=(values, index) arg=(axis, n): out[..., v, ...], v < n, is the sum of values[..., j, ...]
+  over all j with index[..., j, ...] equal to v. It and TAKE_ALONG_AXIS are each the other's derivative.
+- LAST_INDEX src=(index) arg=(axis, n): the greatest j with index[..., j, ...] equal to v, less than 0 where
+  there is none (int32).
 
-PICK src=(x, index) arg=(axis, permutes): out[..., j, ...] = x[..., index[..., j, ...], ...]; `permutes` says
-that the index is a permutation along the axis: the derivative is then a PICK too. PLACE src=(values, index)
-arg=(axis, n): out[..., v, ...], v < n, is the sum of values[..., j, ...] over all j with index[..., j, ...]
-equal to v. The index has the other axes of the first source, or size 1 in all of them: one row for all. An
-index outside reads 0 and adds nowhere. It is int32 or int64.
+The index has the other axes of the first source, or size 1 in all of them: one row for all. An index outside
+reads 0 and adds nowhere. It is int32 or int64. The compiler never sees these operations, as with CONV
+(`frontend.primitives.convolution`): `lower_take`, `lower_sum` and `lower_last` say what they are.
 
-LAST src=(index) arg=(axis, n) is which j, the greatest, has index[..., j, ...] equal to v, or
-less than 0 where none has (int32).
-
-A last source of PLACE and LAST is the stable order of the index along the axis (int32): with it, the result
-costs what is named (`frontend.primitives.segments`), and no comparison of every place with every index. The
-compiler never sees these operations, as with CONV (`frontend.primitives.convolution`): `lower`, `lower_sum`
-and `lower_last` say what they are.
+A last source of SEGMENT_SUM and LAST_INDEX is the stable order of the index along the axis (int32). Without
+it, every place is compared with every index: n * m for m values. With it, equal indices are a run. Sums go
+along it, `_WAYS` values at a time and then so many of these sums, each step a kernel; the last sum of a run
+is read at its place, which a bisection finds: m * log m values read, and one for each place. Nothing is added
+to zeros of another run, so what is not finite stays at its place, and how a sum is cut depends on shapes and
+indices alone: it has the same bits each time.
 """
 
 from __future__ import annotations
@@ -31,9 +33,12 @@ if TYPE_CHECKING:
     from compiler.dtype import DType
     from compiler.ir.uop import UOp
 
-PICK: Final = "PICK"
-PLACE: Final = "PLACE"
-LAST: Final = "LAST"
+TAKE_ALONG_AXIS: Final = "TAKE_ALONG_AXIS"
+SEGMENT_SUM: Final = "SEGMENT_SUM"
+LAST_INDEX: Final = "LAST_INDEX"
+
+_WAYS: Final = 8
+"""Sums that one step adds up."""
 
 
 def _others(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
@@ -52,9 +57,9 @@ def check(what: str, x: UOp, index: UOp, axis: int) -> None:
         )
 
 
-def lower(x: UOp, index: UOp, axis: int) -> UOp:
-    """Return PICK as one GATHER: along the axis, or from all elements of x in a row."""
-    check(PICK, x, index, axis)
+def lower_take(x: UOp, index: UOp, axis: int) -> UOp:
+    """Return TAKE_ALONG_AXIS as one GATHER: along the axis, or from all elements of x in a row."""
+    check(TAKE_ALONG_AXIS, x, index, axis)
     shape, wanted = x.shape, index.shape
     if prod(_others(wanted, axis)) == 1:
         return graph.gather(x, graph.reshape(index, (wanted[axis],)), axis)
@@ -81,12 +86,26 @@ def lower(x: UOp, index: UOp, axis: int) -> UOp:
     return graph.reshape(picked, wanted)
 
 
-def lower_sum(values: UOp, index: UOp, axis: int, n: int) -> UOp:
-    """Return PLACE without an order: a comparison of every place with every index of its row, and a sum.
+def lower_sum(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
+    """Return SEGMENT_SUM of values, an index and perhaps its order.
 
     Sixteen-bit floats are added up in float32 and rounded once.
     """
-    check(PLACE, values, index, axis)
+    check(SEGMENT_SUM, src[0], src[1], axis)
+    if len(src) == 2:
+        return _sum_by_comparing(src[0], src[1], axis, n)
+    return _sum_of_runs(src[0], src[1], src[2], axis, n)
+
+
+def lower_last(src: tuple[UOp, ...], axis: int, n: int) -> UOp:
+    """Return LAST_INDEX of an index and perhaps its order."""
+    if len(src) == 1:
+        return _last_by_comparing(src[0], axis, n)
+    return _last_of_runs(src[0], src[1], axis, n)
+
+
+def _sum_by_comparing(values: UOp, index: UOp, axis: int, n: int) -> UOp:
+    """Return SEGMENT_SUM without an order: compare every place with every index of its row, and sum."""
     shape, named, dtype = values.shape, index.shape, values.dtype
     whole = (*shape[:axis], n, *shape[axis:])
     place = graph.cast(graph.iota(whole, axis), index.dtype)
@@ -98,8 +117,8 @@ def lower_sum(values: UOp, index: UOp, axis: int, n: int) -> UOp:
     return graph.cast(graph.reduce(chosen, Ops.ADD, (axis + 1,)), dtype)
 
 
-def lower_last(index: UOp, axis: int, n: int) -> UOp:
-    """Return LAST without an order: a comparison of every place with every index of its row."""
+def _last_by_comparing(index: UOp, axis: int, n: int) -> UOp:
+    """Return LAST_INDEX without an order: compare every place with every index of its row."""
     named = index.shape
     whole = (*named[:axis], n, *named[axis:])
     place = graph.cast(graph.iota(whole, axis), index.dtype)
@@ -112,3 +131,71 @@ def lower_last(index: UOp, axis: int, n: int) -> UOp:
 def widened(dtype: DType) -> DType:
     """Return the dtype in which values are added up."""
     return dtypes.float32 if dtype.is_float and dtype.bits == 16 else dtype
+
+
+def _sum_of_runs(values: UOp, index: UOp, order: UOp, axis: int, n: int) -> UOp:
+    """Return SEGMENT_SUM with an order: the last sum of each run of equal indices, 0 where there is none."""
+    keys = graph.contiguous(lower_take(index, order, axis))
+    earlier = graph.binary(Ops.SUB, graph.iota(keys.shape, axis), _before(keys, keys, axis, equal=False))
+    picked = graph.contiguous(lower_take(graph.cast(values, widened(values.dtype)), order, axis))
+    sums = _running(picked, graph.contiguous(earlier), axis)
+    return graph.cast(lower_take(sums, _ends(keys, axis, n), axis), values.dtype)
+
+
+def _last_of_runs(index: UOp, order: UOp, axis: int, n: int) -> UOp:
+    """Return LAST_INDEX with a stable order: what stands at the end of each run of equal indices."""
+    at = _ends(graph.contiguous(lower_take(index, order, axis)), axis, n)
+    none = graph.binary(Ops.LT, at, _whole(0, at.shape))
+    return graph.where(none, _whole(-1, at.shape), lower_take(order, at, axis))
+
+
+def _ends(keys: UOp, axis: int, n: int) -> UOp:
+    """Return for each of n places where the run of keys equal to it ends, -1 where there is none."""
+    places = (*keys.shape[:axis], n, *keys.shape[axis + 1 :])
+    place = graph.cast(graph.iota(places, axis), keys.dtype)
+    last = graph.binary(Ops.SUB, _before(keys, place, axis, equal=True), _whole(1, places))
+    hit = graph.binary(Ops.EQ, lower_take(keys, last, axis), place)
+    found = graph.binary(Ops.AND, hit, graph.binary(Ops.LT, _whole(-1, places), last))
+    return graph.contiguous(graph.where(found, last, _whole(-1, places)))
+
+
+def _whole(value: int, shape: tuple[int, ...]) -> UOp:
+    return graph.full(value, shape, dtypes.int32)
+
+
+def _before(keys: UOp, wanted: UOp, axis: int, *, equal: bool) -> UOp:
+    """Return how many of the keys, in order along the axis, are less than each wanted one, or equal to it."""
+    shape = wanted.shape
+    count = _whole(0, shape)
+    step = 1 << keys.shape[axis].bit_length() >> 1
+    while step:
+        more = graph.binary(Ops.ADD, count, _whole(step, shape))
+        key = lower_take(keys, graph.binary(Ops.SUB, more, _whole(1, shape)), axis)
+        after = graph.binary(Ops.LT, wanted, key) if equal else graph.binary(Ops.LT, key, wanted)
+        less = graph.unary(Ops.NOT, after) if equal else after
+        there = graph.binary(Ops.LT, more, _whole(keys.shape[axis] + 1, shape))
+        count = graph.where(graph.binary(Ops.AND, there, less), more, count)
+        step >>= 1
+    return count
+
+
+def _running(values: UOp, earlier: UOp, axis: int) -> UOp:
+    """Return for each value the sum of its run up to it; `earlier` is how many of the run come before it."""
+    rank, length = len(values.shape), values.shape[axis]
+    stride = 1
+    while stride < length:
+        ways = min(_WAYS, -(-length // stride))
+        reach = (ways - 1) * stride
+        led = graph.pad(values, [(reach if i == axis else 0, 0) for i in range(rank)])
+        windows = graph.window(led, (axis,), (ways,), (1,), (stride,))
+        back = graph.binary(
+            Ops.MUL,
+            graph.binary(Ops.SUB, _whole(ways - 1, windows.shape), graph.iota(windows.shape, rank)),
+            _whole(stride, windows.shape),
+        )
+        most = graph.expand(graph.reshape(earlier, (*earlier.shape, 1)), windows.shape)
+        beyond = graph.binary(Ops.LT, most, back)
+        chosen = graph.where(beyond, graph.full(0, windows.shape, values.dtype), windows)
+        values = graph.contiguous(graph.reduce(chosen, Ops.ADD, (rank,)))
+        stride *= ways
+    return values

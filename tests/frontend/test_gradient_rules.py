@@ -11,7 +11,7 @@ from compiler.ir.ops import Ops
 from frontend import Tensor, dtypes, stats
 from frontend.autograd import engine
 from frontend.expr import CONV, RULED, STOP
-from frontend.primitives.gather_scatter import PICK, PLACE
+from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def test_the_value_of_a_detached_tensor_is_read_where_it_lies():
 
 def test_every_rule_is_tested_here():
     tested = {row.op for row in engine.ROWS if row.op is not None} | UNARY.keys() | {Ops.WHERE}
-    tested |= {Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP, PICK, PLACE}
+    tested |= {Ops.WINDOW, Ops.REDUCE, Ops.GATHER, Ops.CAST, CONV, STOP, TAKE_ALONG_AXIS, SEGMENT_SUM}
     tested |= {RULED}  # tests/frontend/test_gradients_of_pytorch.py
     assert set(engine.RULES) == tested
 
