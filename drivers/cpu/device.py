@@ -306,7 +306,7 @@ class CpuDevice:
         )
 
     def describe(self, op: int, first: int, second: int) -> str:
-        """Say what a packet in execution does; empty for none."""
+        """Return what a packet in execution does; empty for none."""
         if op in {Op.NOP, Op.BARRIER}:
             return ""
         if op == Op.EXEC:

@@ -38,7 +38,7 @@ class ReportKind(enum.IntEnum):
 
     @property
     def text(self) -> str:
-        """Say it in words."""
+        """The kind in words."""
         return _TEXTS[self]
 
 

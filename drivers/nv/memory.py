@@ -93,7 +93,7 @@ class MemoryMap:
         return [self._live[va] for va in sorted(self._live)]
 
     def nearest(self, va: int) -> str:
-        """Say in words what lies nearest to `va`."""
+        """Return in words what lies nearest to `va`."""
         starts = sorted(self._live)
         index = bisect_right(starts, va) - 1
         around = [self._live[starts[i]] for i in (index, index + 1) if 0 <= i < len(starts)]

@@ -170,7 +170,7 @@ def parse(text: str) -> Quirks:
 
 
 def _unknown(part: str, name: str, presets: tuple[str, ...]) -> str:
-    """Say what is wrong with a part of a text: the value of a choice, or its name."""
+    """Return what is wrong with a part of a text: the value of a choice, or its name."""
     if name in ALTERNATIVES:
         values = ", ".join(map(spelt, ALTERNATIVES[name]))
         return f"{part!r} is no choice of the NVIDIA driver: {name} takes {values}"

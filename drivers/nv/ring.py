@@ -173,7 +173,7 @@ class NvRing:
         return reached
 
     def overshot(self) -> str:
-        """Say that the GPU claims to have reached a submission that was never sent; else empty."""
+        """Return that the GPU claims to have reached a submission that was never sent; else empty."""
         reached = self._progress[0]  # read first: more may be sent meanwhile
         if reached <= self.sequence:
             return ""
@@ -191,7 +191,7 @@ class NvRing:
         return text + "".join(f"; {known}" for known in self.channel.diagnostics() if mine in known)
 
     def position(self) -> str:
-        """Say how far the ring was fetched; empty when all was."""
+        """Return how far the ring was fetched; empty when all was."""
         reached = self.reclaim()
         if reached == self.sequence or self.retired:
             return ""

@@ -60,7 +60,7 @@ class Engine:
         return jit.load(code, [f"warp.{translation.name}"], wanted)
 
     def compiled(self, translation: Translation, *, optimise: bool) -> bool:
-        """Say whether `link` would find its object on disk."""
+        """Return whether `link` would find its object on disk."""
         return self._cache.has(
             self._module(translation, optimise=optimise)[0], self.library.target, optimise=optimise
         )
@@ -95,11 +95,11 @@ class Program:
         self._lock = threading.Lock()
 
     def has(self, tier: str) -> bool:
-        """Say whether a tier is loaded already."""
+        """Return whether a tier is loaded already."""
         return tier in self._tiers
 
     def on_disk(self, tier: str) -> bool:
-        """Say whether a tier's code is on disk, so that loading it costs next to nothing."""
+        """Return whether a tier's code is on disk, so that loading it costs next to nothing."""
         return self.engine.compiled(self.translation, optimise=tier == OPTIMISED)
 
     def entry(self, tier: str) -> int:

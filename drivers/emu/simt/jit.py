@@ -153,7 +153,7 @@ class Cache:
         self._store = store(folder)
 
     def has(self, text: str, target: Host, *, optimise: bool) -> bool:
-        """Say whether a sound object of IR text is kept."""
+        """Return whether a sound object of IR text is kept."""
         return self._kept(key(text, target, optimise=optimise)) is not None
 
     def object(self, text: str, target: Host, *, optimise: bool) -> bytes:

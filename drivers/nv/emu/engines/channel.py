@@ -268,7 +268,7 @@ class ChannelRun:
         return Outcome.PROGRESS
 
     def _can_advance(self) -> bool:
-        """Say whether it can go on in its ring."""
+        """Return whether it can go on in its ring."""
         if self.draining is not None:
             engine = self.draining[0]
             return not any(engine in (None, operation.engine) for operation in self.inflight)

@@ -157,7 +157,7 @@ class Cubin:
 
 
 def _is_ptx(content: bytes) -> bool:
-    """Say whether a section is PTX: it begins with its version, comments aside."""
+    """Return whether a section is PTX: it begins with its version, comments aside."""
     for line in content[:4096].splitlines():
         if line.strip() and not line.lstrip().startswith(b"//"):
             return line.startswith(PTX_START)

@@ -23,7 +23,7 @@ _BYTE = bytes([0] + [255] * 255)
 
 
 def through_l1(text: str) -> bool:
-    """Say whether an instruction may read a line that the L1 holds."""
+    """Return whether an instruction may read a line that the L1 holds."""
     first, *words = _opcode(text)
     if first == "cp":
         return "ca" in words
@@ -37,7 +37,7 @@ def _opcode(text: str) -> list[str]:
 
 
 def may_invalidate(ptx: str) -> bool:
-    """Say whether a module has instructions that may invalidate the L1 themselves."""
+    """Return whether a module has instructions that may invalidate the L1 themselves."""
     return _INVALIDATES.search(ptx) is not None
 
 

@@ -67,7 +67,7 @@ class Doorbell:
         machine.rung(channel)
 
     def _strange(self, value: int) -> str:
-        """Say what is wrong with a token that is no channel's."""
+        """Return what is wrong with a token that is no channel's."""
         text = f"the doorbell was rung with {value:#x}, which is no channel's token"
         mask = WorkSubmitToken.FIELDS["CHANNEL"].mask()
         near = [(one, channel) for one, channel in self._machine.tokens.items() if not (one ^ value) & mask]

@@ -134,7 +134,7 @@ def _free(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
 
 
 def _advise(kernel: EmulatedKernel, old: RmObject) -> None:
-    """Say what should have come before an object is freed; all may go at once with its client (nv.md 2.5)."""
+    """Advise what should come before an object is freed; all may go at once with its client (nv.md 2.5)."""
     for one in () if isinstance(old, Client) else old.walk():
         if isinstance(one, Channel) and one.registered:
             kernel.machine.advise(f"{one} was freed before UVM_UNREGISTER_CHANNEL")

@@ -47,7 +47,7 @@ class RmObject:
         return self.client.objects.get(self.handle) is self
 
     def under(self, top: RmObject) -> bool:
-        """Say whether it is `top` or somewhere below it."""
+        """Return whether it is `top` or somewhere below it."""
         return self is top or (self.parent is not None and self.parent.under(top))
 
     def walk(self) -> Iterator[RmObject]:
@@ -172,7 +172,7 @@ class Channel(RmObject):
         return self.scheduled and not self.disabled
 
     def has(self, cls: int) -> bool:
-        """Say whether an engine object of that class is under it."""
+        """Return whether an engine object of that class is under it."""
         return any(isinstance(child, EngineObject) and child.cls == cls for child in self.children)
 
 

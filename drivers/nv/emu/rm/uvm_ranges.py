@@ -108,7 +108,7 @@ def unmap_external(
 def validate(
     _kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS, _block: bytearray
 ) -> None:
-    """Say whether addresses lie in a range."""
+    """Return whether addresses lie in a range."""
     uvm.range_of(params.base, params.length)
 
 
