@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     )
     from hcq.config import Config
     from hcq.device import Device
-    from hcq.driver import BufferSpec, DeviceInfo, Place, QueueKind
     from hcq.errors import (
         CompileError,
         DeviceFault,
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
         UsageZeroDivisionError,
     )
     from hcq.graph import Executable, Graph, Node
+    from hcq.hardware import BufferSpec, DeviceInfo, Place, QueueKind
     from hcq.memory import Buffer
     from hcq.params import Expr, Param, Patch, Word
     from hcq.profile import Clock, Span
@@ -117,10 +117,10 @@ _HOMES = {
     "commands": "Barrier Command CommandBuffer Copy Exec Fill Indirect Scope SetSignal Timestamp Wait Write",
     "config": "Config",
     "device": "Device",
-    "driver": "BufferSpec DeviceInfo Place QueueKind",
     "errors": "CompileError DeviceFault DriverError FaultKind FaultReport HcqError OutOfMemoryError "
     "SignalTimeout UnsupportedError UsageError UsageIndexError UsageTypeError UsageZeroDivisionError",
     "graph": "Executable Graph Node",
+    "hardware": "BufferSpec DeviceInfo Place QueueKind",
     "memory": "Buffer",
     "params": "Expr Param Patch Word",
     "profile": "Clock Span",

@@ -10,13 +10,13 @@ from hcq.memory import Buffer
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hcq.device import Device
+    from hcq.memory import Owner
     from hcq.params import Param, Patch
 
 Value = Buffer | int | float
 
 
-def resolve(param: Param, value: object, device: Device) -> float:
+def resolve(param: Param, value: object, device: Owner) -> float:
     """Return the number that a value stands for, or refuse it: too small, closed, invisible, out of range."""
     if isinstance(value, Buffer):
         value.live()

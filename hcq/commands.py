@@ -16,16 +16,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NamedTuple, Self
 
-from hcq.driver import QueueKind
 from hcq.errors import UnsupportedError, UsageError
+from hcq.hardware import QueueKind
 from hcq.params import Expr, Param, Word, as_expr
 from hcq.signal import Stamp
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
-    from hcq.device import Device
-    from hcq.memory import Buffer
+    from hcq.memory import Buffer, Owner
     from hcq.program import Dim3, KernArgs, Program
     from hcq.signal import Point, Signal
 
@@ -296,7 +295,7 @@ class CommandBuffer:
 
     __slots__ = ("__weakref__", "commands", "epoch", "kind", "label", "spans")
 
-    def __init__(self, kind: QueueKind, device: Device | None = None, label: str = "") -> None:
+    def __init__(self, kind: QueueKind, device: Owner | None = None, label: str = "") -> None:
         self.kind = kind
         self.label = label
         self.commands: list[Command] = []
@@ -405,7 +404,7 @@ class CommandBuffer:
             wanted = f"wanted an address that is a multiple of {align}"
             raise UsageError(f"{verb} {pointer!r}: {wanted}, {pointer.va:#x} is none")
 
-    def verify(self, device: Device) -> None:
+    def verify(self, device: Owner) -> None:
         """Raise `UsageError` when something recorded was closed since, or is not `device`'s to use."""
         epoch = device.close_epoch
         for command in self.commands:

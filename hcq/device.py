@@ -8,6 +8,7 @@ use its parent's devices.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
 import threading
@@ -17,9 +18,8 @@ from collections import deque
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from hcq.driver import BufferSpec, QueueKind
 from hcq.errors import DeviceFault, OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from hcq.faults.messages import (
     graph_text,
@@ -30,9 +30,9 @@ from hcq.faults.messages import (
     timeout_text,
     with_kernel,
 )
-from hcq.heap import Heap
+from hcq.hardware import BufferSpec, QueueKind
 from hcq.hostpool import SIGNALS, STAMPS
-from hcq.memory import Buffer
+from hcq.memory import Buffer, Heap
 from hcq.process import OPEN, remember, traced
 from hcq.profile import SpanLog
 from hcq.program import Program
@@ -43,14 +43,14 @@ from hcq.uncopied import refuse_copy
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hcq.driver import Allocation, DeviceInfo, DriverDevice, DriverProgram
+    from hcq.driver import DriverDevice
     from hcq.errors import FaultReport
-    from hcq.graph import Executable
+    from hcq.hardware import Allocation, DeviceInfo
     from hcq.memory import Block, Home, Pool
     from hcq.profile import Clock, Span
-    from hcq.program import KernelImage
+    from hcq.program import DriverProgram, KernelImage
     from hcq.signal import Refusal
-    from hcq.validate.validator import Validator
+    from hcq.validate.watch import Watch
 
 DEFAULT = BufferSpec()
 CLOSE_S = 10.0
@@ -58,11 +58,23 @@ CLOSE_S = 10.0
 _EPOCHS = itertools.count()
 
 
+class Replayable(Protocol):
+    """A compiled graph, as far as its devices need it: an `Executable`."""
+
+    def forget(self) -> None:
+        """Drop the references to buffers of idle copies: memory is short."""
+        ...
+
+    def recovered(self) -> None:
+        """Forget lost replays: a device recovered from a fault."""
+        ...
+
+
 class Device:
     """An open device; made by `hcq.open`, or around a driver's device by hand."""
 
     def __init__(
-        self, driver: DriverDevice, *, watch: Validator | None = None, trace: str = "", profile: bool = False
+        self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "", profile: bool = False
     ) -> None:
         self.closed = False
         self._closing = 0
@@ -89,8 +101,8 @@ class Device:
         self.reasons: weakref.WeakKeyDictionary[Buffer, Refusal] = weakref.WeakKeyDictionary()
         """What makes the error of buffers that were closed for a reason."""
         self._lock = threading.RLock()
-        self.heap = Heap(self)
-        self._executables: weakref.WeakSet[Executable] = weakref.WeakSet()
+        self.heap = Heap(driver, reclaim=self._reclaim, deferred=self._deferred)
+        self._executables: weakref.WeakSet[Replayable] = weakref.WeakSet()
         self._dead_programs: deque[tuple[list[Point], DriverProgram]] = deque()
         self.leftovers = False
         """Whether memory or programs wait to be freed: see `free_leftovers`."""
@@ -137,7 +149,7 @@ class Device:
         block, home = pool.take(size)
         return Buffer(self, block, home, size, spec, label)
 
-    def _watched(self, watch: Validator, pool: Pool, size: int, label: str) -> Buffer:
+    def _watched(self, watch: Watch, pool: Pool, size: int, label: str) -> Buffer:
         """Return a buffer that the validation layer knows, with a guard zone where there is room for it."""
         guard = watch.guard_bytes if isinstance(size, int) and size > 0 else 0
         try:
@@ -151,6 +163,23 @@ class Device:
         buffer = Buffer(self, block, home, size, pool.spec, label)
         watch.allocated(buffer)
         return buffer
+
+    def _deferred(self) -> None:
+        self.leftovers = True
+
+    def _reclaim(self, attempt: int) -> bool:
+        """Free memory for an allocation that failed, harder each time; False when nothing is left to try."""
+        if attempt == 1:
+            self.forget_bindings()
+            gc.collect()
+        elif attempt > 1:
+            oldest = [point for queue in self.queues if (point := queue.oldest()) is not None]
+            if not oldest:
+                return False
+            oldest[0].wait()
+        self.sweep()
+        self.heap.trim()
+        return True
 
     def forget_bindings(self) -> None:
         """Have idle executables let go of buffers: memory is short."""
@@ -272,7 +301,7 @@ class Device:
         self.span_log.read(self.clock())
         return self.span_log.take()
 
-    def keep(self, executable: Executable) -> None:
+    def keep(self, executable: Replayable) -> None:
         """Remember an executable, to have it let go of buffers when memory is short."""
         self._executables.add(executable)
 
@@ -418,7 +447,7 @@ class Device:
             self.refuse(None)
         self.sweep()
 
-    def executables(self) -> tuple[Executable, ...]:
+    def executables(self) -> tuple[Replayable, ...]:
         """Return the executables that run here."""
         return tuple(self._executables)
 

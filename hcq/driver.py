@@ -10,90 +10,30 @@ takes every other thread of the process for one that may submit.
 
 from __future__ import annotations
 
-import enum
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from hcq.hardware import Allocation, BufferSpec, DeviceInfo, Place, QueueKind
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from hcq.commands import Command
     from hcq.errors import FaultReport
     from hcq.profile import Clock
-    from hcq.program import KernelImage
+    from hcq.program import DriverProgram, KernelImage
     from hcq.pushbuffer import PushBuffer
 
-
-class QueueKind(enum.Enum):
-    """What a queue can run."""
-
-    COMPUTE = "compute"
-    COPY = "copy"
-
-
-class Place(enum.Enum):
-    """Where memory lives."""
-
-    VRAM = enum.auto()
-    HOST = enum.auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BufferSpec:
-    """What kind of memory is wanted."""
-
-    place: Place = Place.VRAM
-    host_visible: bool = False
-    """The CPU can map it."""
-    coherent: bool = False
-    """CPU and device see each other's writes without a flush."""
-    executable: bool = False
-    align: int = 256
-    """Bytes, a power of two up to 2 MiB."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceInfo:
-    """What a device is, known before it is opened."""
-
-    driver: str
-    """The name it is opened by: "cpu", "amd", "nv", "amd-emu", "nv-emu"."""
-    index: int
-    name: str
-    arch: str
-    """What `KernelImage.arch` must equal."""
-    vram_bytes: int
-    compute_queues: int
-    copy_queues: int
-    signal_bits: int = 64
-    """Bits of a signal value that the engines write and compare: 32 or 64."""
-    word_bits: int = 32
-    """Bits of a queue word: 64 on `cpu`."""
-    host_addressable: bool = False
-    """Device memory is host memory: every buffer can be viewed by the CPU."""
-    limits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """"max_threads", "max_groups_x", "max_groups_y", "max_groups_z", "max_shared_bytes", "max_alloc_bytes",
-    ..."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """Whole pages of device-visible memory, as the driver gave them."""
-
-    va: int
-    size: int
-    host: memoryview | None
-    """Bytes as the CPU sees them, or None where the CPU cannot."""
-    handle: object = None
-
-
-class DriverProgram(Protocol):
-    """A kernel uploaded to one device."""
-
-    @property
-    def image(self) -> KernelImage:
-        """The image it was made of."""
-        ...
+__all__ = [
+    "Allocation",
+    "BufferSpec",
+    "DeviceInfo",
+    "Driver",
+    "DriverDevice",
+    "Encoder",
+    "Place",
+    "QueueKind",
+    "Ring",
+]
 
 
 class Encoder(Protocol):

@@ -19,11 +19,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from hcq.layout import BitStruct
-    from hcq.signal import Point
+from typing import Literal, Protocol
 
 
 class HcqError(Exception):
@@ -77,10 +73,18 @@ class OutOfMemoryError(DriverError, MemoryError):
     """There was no memory of the kind asked for; nothing was allocated."""
 
 
+class Awaited(Protocol):
+    """What a wait is for: a `Point`."""
+
+    def passed(self) -> bool:
+        """Return whether it is reached."""
+        ...
+
+
 class SignalTimeout(HcqError, TimeoutError):  # noqa: N818 - what it is called everywhere
     """A signal did not reach its value in time."""
 
-    def __init__(self, message: str, *, point: Point, seen: int, waited_s: float) -> None:
+    def __init__(self, message: str, *, point: Awaited, seen: int, waited_s: float) -> None:
         super().__init__(message)
         self.point = point
         self.seen = seen
@@ -131,7 +135,8 @@ class FaultReport:
     reports: tuple[str, ...] = ()
     """What the kernel's side reported, the oldest first: an emulated GPU names the race, the read of
     memory nobody wrote, the wait without end. Empty on real hardware, whose driver writes to its log."""
-    raw: tuple[BitStruct, ...] = ()
+    raw: tuple[object, ...] = ()
+    """Decoded words, as layouts, that the hardware stopped at."""
 
     def __str__(self) -> str:
         kind = f"{self.kind.name.lower().replace('_', ' ')}: {self.message}"

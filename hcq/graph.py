@@ -12,14 +12,14 @@ only `after=` orders. See `hcq.replay.executable` for what a replay does.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hcq.commands import Barrier, Command, Scope
+from hcq.commands import Barrier, Scope
 from hcq.errors import UsageError
 from hcq.memory import Buffer
 from hcq.params import Param, as_expr
 from hcq.replay.executable import Executable
+from hcq.replay.segment import Segment
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -44,18 +44,6 @@ class Node:
 
     def __repr__(self) -> str:
         return f"<Node {self.index} {self.commands.label!r} on {self.queue.label}>"
-
-
-@dataclass(slots=True)
-class Segment:
-    """What one queue runs without waiting for another: the unit that an Executable submits."""
-
-    queue: Queue
-    index: int
-    label: str = ""
-    commands: list[Command] = field(default_factory=list)
-    waits: list[int] = field(default_factory=list)
-    """Segments of other queues that must be done before."""
 
 
 class Graph:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hcq.driver import BufferSpec, Place
 from hcq.errors import UsageError
+from hcq.hardware import BufferSpec, Place
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hcq.device import Device
-    from hcq.memory import Buffer
+    from hcq.memory import Buffer, Owner
     from hcq.pushbuffer import PushBuffer
 
 RING_BYTES = 1 << 20
@@ -30,7 +29,7 @@ class ArgumentRing:
     __slots__ = ("_at", "_buffer", "_device", "_retire_oldest", "_view", "extra", "tail")
 
     def __init__(
-        self, device: Device, retire_oldest: Callable[[], bool], *, label: str, size: int = RING_BYTES
+        self, device: Owner, retire_oldest: Callable[[], bool], *, label: str, size: int = RING_BYTES
     ) -> None:
         self._device = device
         self._retire_oldest = retire_oldest

@@ -20,7 +20,7 @@ from hcq.program import ArgKind, KernArgs
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hcq.device import Device
+    from hcq.memory import Owner
     from hcq.params import Word
     from hcq.program import ArgSlot, KernelImage, Program
 
@@ -36,7 +36,7 @@ _CODES = {
 }
 
 
-def compile_args(image: KernelImage, device: Device) -> Callable[[Program, tuple[Any, ...]], KernArgs]:
+def compile_args(image: KernelImage, device: Owner) -> Callable[[Program, tuple[Any, ...]], KernArgs]:
     """Generate `make(program, values) -> KernArgs` for the programs of one image."""
     if not image.args:
         return pack_values

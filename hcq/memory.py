@@ -11,18 +11,19 @@ What `alloc` returns holds whatever the memory held before; only pages fresh fro
 # ruff: noqa: SLF001 - a view and its root are two objects of one class
 from __future__ import annotations
 
+import threading
 import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from hcq.errors import OutOfMemoryError, UsageError
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
-    from hcq.device import Device
-    from hcq.driver import Allocation, BufferSpec, DriverDevice
+    from hcq.hardware import Allocation, BufferSpec
     from hcq.signal import Point, Refusal
 
 CHUNK_BYTES = 2 << 20
@@ -30,6 +31,54 @@ CHUNK_BYTES = 2 << 20
 LARGE_BYTES = 1 << 20
 """Buffers from this size on have allocations of their own."""
 _SIZES_KEPT = 4096
+
+
+class PageSource(Protocol):
+    """What gives whole pages: a `DriverDevice`."""
+
+    def alloc(self, size: int, spec: BufferSpec) -> Allocation:
+        """Allocate at least `size` bytes (page-rounded), zeroed. Raises `OutOfMemoryError`."""
+        ...
+
+    def free(self, allocation: Allocation) -> None:
+        """Give an allocation back; nothing touches it any more."""
+        ...
+
+
+class Owner(Protocol):
+    """The device that owns buffers, as far as they need it: a `Device`."""
+
+    name: str
+    closed: bool
+
+    @property
+    def watch(self) -> object:
+        """The validation layer, or None."""
+        ...
+
+    close_epoch: int
+    """Grows whenever a buffer or a program is closed."""
+    refusal: Refusal | None
+    reasons: weakref.WeakKeyDictionary[Buffer, Refusal]
+    """Makes the error of buffers that were closed for a reason."""
+
+    def alloc(self, size: int, spec: BufferSpec = ..., *, label: str = "") -> Buffer:
+        """Return a buffer of `size` bytes."""
+        ...
+
+    def caller(self) -> str:
+        """Return the user's file and line when validation is on, else nothing."""
+        ...
+
+    def map_peer(self, allocation: Allocation, owner: Any) -> None:
+        """Make another device's memory visible here."""
+        ...
+
+    def retire_block(
+        self, block: Block | None, home: Home, peers: Iterable[Any], after: Point | None
+    ) -> None:
+        """Take the memory of a closed buffer back when all that runs now is done."""
+        ...
 
 
 class _Closed:
@@ -58,7 +107,7 @@ class Home(Protocol):
     """Where a block goes back to: the list of free ones, perhaps behind a last look at it."""
 
     def append(self, block: Block, /) -> None:
-        """Let the block be taken again."""
+        """Return the block to the free list."""
         ...
 
 
@@ -73,7 +122,7 @@ class Chunk:
         """Bytes cut off so far."""
         self.blocks = 0
         """Blocks cut so far."""
-        self.peers: frozenset[Device] = frozenset()
+        self.peers: frozenset[Owner] = frozenset()
         """Other devices that see it."""
 
 
@@ -94,7 +143,7 @@ class Pool:
 
     def __init__(
         self,
-        driver: DriverDevice,
+        driver: PageSource,
         spec: BufferSpec,
         lock: AbstractContextManager[bool],
         reclaim: Callable[[int], bool],
@@ -203,6 +252,61 @@ class Pool:
         return [chunk.allocation for chunk in self._chunks]
 
 
+class Heap:
+    """The pools of one device by kind of memory, and what was closed while in use. Thread-safe."""
+
+    def __init__(
+        self, driver: PageSource, *, reclaim: Callable[[int], bool], deferred: Callable[[], None]
+    ) -> None:
+        self._driver = driver
+        self._reclaim = reclaim
+        """See `Pool.reclaim`."""
+        self._deferred = deferred
+        """Called when a block waits to be freed: `sweep` has something to do."""
+        self._lock = threading.RLock()
+        self._pools: dict[BufferSpec, Pool] = {}
+        self.deferred_frees: deque[tuple[list[Point], Block, Home]] = deque()
+        """Memory of closed buffers that work in flight may still touch."""
+
+    def pool(self, spec: BufferSpec) -> Pool:
+        """Return the pool of a kind of memory."""
+        pool = self._pools.get(spec)
+        if pool is None:
+            with self._lock:
+                pool = self._pools.get(spec)
+                if pool is None:
+                    pool = self._pools[spec] = Pool(self._driver, spec, self._lock, self._reclaim)
+        return pool
+
+    def trim(self) -> None:
+        """Give the driver's allocations that are free back to it."""
+        for pool in tuple(self._pools.values()):
+            pool.trim()
+
+    def defer_free(self, points: list[Point], block: Block, home: Home) -> None:
+        """Return a block to its free list once all points are reached or lost."""
+        if all(point.over() for point in points):
+            home.append(block)
+        else:
+            self.deferred_frees.append((points, block, home))
+            self._deferred()
+
+    def sweep(self) -> None:
+        """Return the blocks whose points are all reached or lost to their free lists."""
+        with self._lock:
+            for _ in range(len(self.deferred_frees)):  # one at a time: threads add to it without the lock
+                self.defer_free(*self.deferred_frees.popleft())
+
+    def close(self) -> None:
+        """Give everything back to the driver."""
+        for pool in self._pools.values():
+            pool.close()
+
+    def pages(self) -> list[tuple[int, int]]:
+        """Return (address, bytes) of everything that the driver gave."""
+        return [(page.va, page.size) for pool in tuple(self._pools.values()) for page in pool.chunks()]
+
+
 class Buffer:
     """A range of device-visible memory; made by `Device.alloc`.
 
@@ -228,7 +332,7 @@ class Buffer:
     va: int
 
     def __init__(  # noqa: PLR0917 - positional: one is made an operation
-        self, device: Device, block: Block, home: Home, size: int, spec: BufferSpec, label: str
+        self, device: Owner, block: Block, home: Home, size: int, spec: BufferSpec, label: str
     ) -> None:
         self._home = home
         self._block: Block | None = block  # after `_home`: from here on `__del__` gives it back
@@ -283,18 +387,18 @@ class Buffer:
         start = self.va - allocation.va
         return allocation.host[start : start + self.size]
 
-    def map_to(self, peer: Device) -> None:
+    def map_to(self, peer: Owner) -> None:
         """Make the memory visible to another device at the same address, for good."""
         if not self.visible_to(peer):
             chunk = self.chunk
             peer.map_peer(chunk.allocation, self.device)
             chunk.peers |= {peer}
 
-    def visible_to(self, device: Device) -> bool:
+    def visible_to(self, device: Owner) -> bool:
         """Return whether queues of `device` can use the address."""
         return device is self.device or device in self.chunk.peers
 
-    def unseen_by(self, device: Device) -> str:
+    def unseen_by(self, device: Owner) -> str:
         """Say in words that a device cannot use it, and why when both have one name."""
         if device.name != self.device.name:
             return f"which {device.name} cannot see\nhint: Buffer.map_to makes it visible there"

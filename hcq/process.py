@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import warnings
 import weakref
 from contextlib import suppress
@@ -15,6 +14,8 @@ from hcq.errors import HcqError, UsageError
 from hcq.hostpool import SIGNALS, STAMPS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hcq.device import Device
     from hcq.profile import Span
 
@@ -27,6 +28,13 @@ _hooked: set[str] = set()
 """What was arranged: "close" at the end of the interpreter; "orphan" or "keep" devices in children."""
 _traces: dict[str, list[Span]] = {}
 """What was traced so far, by file: the devices of a process share one."""
+_in_children: set[Callable[[], None]] = set()
+"""What else forked children do first."""
+
+
+def in_children(action: Callable[[], None]) -> None:
+    """Have forked children call `action` once their devices are orphaned; giving it again is fine."""
+    _in_children.add(action)
 
 
 def remember(device: Device) -> None:
@@ -85,7 +93,5 @@ def _orphan_all() -> None:
     OPEN.clear()
     SIGNALS.forget()
     STAMPS.forget()
-    if "hcq.validate.validator" in sys.modules:
-        from hcq.validate.validator import forget  # noqa: PLC0415 - only where it was loaded
-
-        forget()
+    for action in _in_children:
+        action()

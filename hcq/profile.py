@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hcq.commands import Timestamp
 from hcq.signal import Stamp
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hcq.commands import Command
-    from hcq.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +61,25 @@ def timed(commands: Sequence[Command]) -> tuple[list[Command], list[Timed]]:
     return out, spans
 
 
+class Clocked(Protocol):
+    """A device whose clock can be read."""
+
+    def clock(self) -> Clock:
+        """Return the device's clock tied to the host's, as of now."""
+        ...
+
+
+class Line(Protocol):
+    """The queue that spans ran on, as far as they need it."""
+
+    label: str
+
+    @property
+    def device(self) -> Clocked:
+        """The device of the queue."""
+        ...
+
+
 PENDING = 4096
 """Submissions whose time records are kept before those that are written become spans."""
 
@@ -73,14 +91,14 @@ class SpanLog:
     """
 
     def __init__(self, *, keep: bool) -> None:
-        self.pending: list[tuple[Queue, list[Timed]]] = []
+        self.pending: list[tuple[Line, list[Timed]]] = []
         """Never another list: submissions add to this one."""
         self._most = PENDING
         self._keep = keep
         self._done: list[Span] = []
         self._kept: list[Span] = []
 
-    def expect(self, queue: Queue, spans: list[Timed]) -> None:
+    def expect(self, queue: Line, spans: list[Timed]) -> None:
         """Read these time records once they are written."""
         self.pending.append((queue, spans))
         if len(self.pending) >= self._most:

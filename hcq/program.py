@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from hcq.errors import UsageError
-from hcq.memory import Buffer
+from hcq.memory import Buffer, Owner
 from hcq.params import Expr
 from hcq.uncopied import refuse_copy
 
@@ -15,11 +15,26 @@ if TYPE_CHECKING:
     from array import array
     from collections.abc import Iterator
 
-    from hcq.device import Device
-    from hcq.driver import DriverProgram
     from hcq.params import Word
 
 Dim3 = tuple[int, int, int]
+
+
+class DriverProgram(Protocol):
+    """A kernel uploaded to one device."""
+
+    @property
+    def image(self) -> KernelImage:
+        """The image it was made of."""
+        ...
+
+
+class Loader(Owner, Protocol):
+    """The device that a program is loaded on, as far as it needs it: a `Device`."""
+
+    def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
+        """Unload a program when all that runs now is done; from a finaliser, at the next `sweep`."""
+        ...
 
 
 class ArgKind(enum.Enum):
@@ -144,7 +159,7 @@ class Program:
 
     __slots__ = ("__weakref__", "_make", "closed", "device", "image", "loaded", "name")
 
-    def __init__(self, device: Device, image: KernelImage, loaded: DriverProgram) -> None:
+    def __init__(self, device: Loader, image: KernelImage, loaded: DriverProgram) -> None:
         from hcq.kernargs import compile_args  # noqa: PLC0415 - the generator imports this module
 
         self.closed = False

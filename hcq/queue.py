@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     from hcq.binding import Value
     from hcq.device import Device
-    from hcq.driver import QueueKind
+    from hcq.hardware import QueueKind
     from hcq.memory import Buffer
     from hcq.params import Param
     from hcq.signal import Refusal
-    from hcq.validate.validator import Validator
+    from hcq.validate.watch import Watch
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)
 """Errors after which a ring has not taken the words."""
@@ -70,7 +70,7 @@ class Queue:
         "watch",
     )
 
-    def __init__(self, device: Device, kind: QueueKind, index: int, *, watch: Validator | None) -> None:
+    def __init__(self, device: Device, kind: QueueKind, index: int, *, watch: Watch | None) -> None:
         self.device = device
         self.kind = kind
         self.index = index

@@ -40,8 +40,8 @@ from hcq.profile import Clock
 if TYPE_CHECKING:
     from drivers.kernel import Kernel
     from drivers.nv.rm import Card
-    from hcq.driver import BufferSpec, DriverDevice, DriverProgram
-    from hcq.program import KernelImage
+    from hcq.driver import BufferSpec, DriverDevice
+    from hcq.program import DriverProgram, KernelImage
 
 COMPUTE_QUEUES: Final = 2
 COPY_QUEUES: Final = 2

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from hcq.commands import Command, Wait
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from hcq.graph import Segment
     from hcq.memory import Buffer
     from hcq.params import Param
-    from hcq.queue import Queue
+    from hcq.signal import Point
+
+
+class Recorded(Protocol):
+    """What holds commands: a `Segment`."""
+
+    commands: list[Command]
+
+
+class Line(Protocol):
+    """A queue with work in flight: a `Queue`."""
+
+    def inflight(self) -> Sequence[tuple[Point, Sequence[object]]]:
+        """Return (point, what it keeps) of every submission not known to be done."""
+        ...
 
 
 class Kept(NamedTuple):
@@ -20,7 +33,7 @@ class Kept(NamedTuple):
 
     given: list[object]
     """The values of `params`; changed in place, and only when no replay is in flight."""
-    segments: list[Segment]
+    segments: Sequence[Recorded]
     params: tuple[Param, ...]
     memories: tuple[Buffer, ...]
     waits: tuple[Wait, ...] = ()
@@ -38,7 +51,7 @@ def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:
             yield from (one for one in kept if isinstance(one, Command))
 
 
-def awaited(queues: Iterable[Queue]) -> Iterator[object]:
+def awaited(queues: Iterable[Line]) -> Iterator[object]:
     """Yield the owners of the signals that the work in flight in some queues still waits for."""
     for command in commands_of(kept for queue in queues for _, kept in queue.inflight()):
         if isinstance(command, Wait) and isinstance(command.value, int):

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from hcq.commands import Command
     from hcq.device import Device
     from hcq.errors import HcqError
-    from hcq.graph import Segment
     from hcq.queue import Queue
+    from hcq.replay.segment import Segment
 
 
 class Executable:
@@ -102,7 +102,7 @@ class Executable:
         return [queue.lock for queue in self.queues]
 
     def _add_slot(self) -> ReplaySlot:
-        slot = ReplaySlot(self)
+        slot = ReplaySlot(self.label, self.devices, self.segments, self.params)
         if self._slots and self._slots[0].plan == slot.plan:
             slot.bind = self._slots[0].bind
         else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hcq.binding import Value
-    from hcq.device import Device
+    from hcq.memory import Owner
     from hcq.params import Expr, Param
 
 MASK64 = (1 << 64) - 1
@@ -94,7 +94,7 @@ def compile_bind(
     plan: Sequence[Element],
     params: Sequence[Param],
     pointers: Sequence[bool],
-    devices: Sequence[Device],
+    devices: Sequence[Owner],
     check: Callable[[int, Any], None],
 ) -> Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None]:
     """Generate `bind(given, current, views)`: write what differs from `current`, then make it current.

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hcq.binding import Value
-    from hcq.graph import Segment
+    from hcq.device import Device
     from hcq.memory import Buffer
-    from hcq.params import Patch
-    from hcq.replay.executable import Executable
+    from hcq.params import Param, Patch
+    from hcq.replay.segment import Segment
     from hcq.signal import Point, Signal
 
 
@@ -39,15 +39,17 @@ class ReplaySlot:
         "views",
     )
 
-    def __init__(self, executable: Executable) -> None:
-        label = executable.label or "a graph"
-        arenas = {device: Arena(device, label) for device in executable.devices}
+    def __init__(
+        self, label: str, devices: Sequence[Device], segments: list[Segment], params: tuple[Param, ...]
+    ) -> None:
+        label = label or "a graph"
+        arenas = {device: Arena(device, label) for device in devices}
         self.scratch = {d: PushBuffer(d.info.word_bits, arena) for d, arena in arenas.items()}
         self.bodies: list[Indirect | None] = []
         self.patches: list[tuple[Segment, Patch]] = []
         """As encoded, in order."""
         words: list[Buffer] = []
-        for segment in executable.segments:
+        for segment in segments:
             device = segment.queue.device
             text, patches, _ = encoded(segment.queue, segment.commands, self.scratch[device])
             self.patches += [(segment, patch) for patch in patches]
@@ -63,14 +65,14 @@ class ReplaySlot:
         # "L", also 8 bytes: CPython stores to it in two thirds of the time that "Q" takes.
         self.views = tuple(buffer.host().cast("L") for buffer in memories)
         placed = [self._placed(segment, patch, memories) for segment, patch in self.patches]
-        self.plan = elements(placed, executable.params, self.views)
+        self.plan = elements(placed, params, self.views)
         self.bind: Callable[[Sequence[Value], list[object], Sequence[memoryview]], None]
         self.points: list[Point] = []
         """Where the last replay ends, a queue each."""
-        nothing: list[object] = [None] * len(executable.params)
-        self.kept = Kept(nothing, executable.segments, executable.params, tuple(memories))
+        nothing: list[object] = [None] * len(params)
+        self.kept = Kept(nothing, segments, params, tuple(memories))
         """What a replay keeps alive; `kept.given` is what the memory is bound to, None: nothing yet."""
-        self.templates: list[SubmitTemplate | None] = [None] * len(executable.segments)
+        self.templates: list[SubmitTemplate | None] = [None] * len(segments)
 
     def _placed(self, segment: Segment, patch: Patch, memories: list[Buffer]) -> Placed:
         offset, expr = patch.offset, patch.expr

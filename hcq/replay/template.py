@@ -6,7 +6,7 @@ What changes from one sending to the next, the values of the signals, is filled 
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hcq.commands import SetSignal, Wait
 from hcq.errors import UsageError
@@ -18,14 +18,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hcq.commands import Command, Indirect
-    from hcq.device import Device
-    from hcq.memory import Buffer
+    from hcq.memory import Buffer, Owner
     from hcq.params import Patch
-    from hcq.queue import Queue
-    from hcq.signal import Signal
+    from hcq.signal import Signal, Timeline
 
 ARENA_BYTES = 1 << 12
 """The first argument memory of an arena; each further one is twice as large."""
+
+
+class EncodingQueue(Protocol):
+    """The queue that words are encoded for, as far as encoding needs it: a `Queue`."""
+
+    timeline: Timeline
+
+    def encode(self, commands: Sequence[Command], pushbuffer: PushBuffer) -> None:
+        """Append the words of commands. The lock is held by the caller."""
+        ...
 
 
 class Arena:
@@ -33,7 +41,7 @@ class Arena:
 
     __slots__ = ("_device", "_label", "buffers")
 
-    def __init__(self, device: Device, label: str) -> None:
+    def __init__(self, device: Owner, label: str) -> None:
         self._device = device
         self._label = label
         self.buffers: list[Buffer] = []
@@ -56,7 +64,12 @@ class SubmitTemplate:
     __slots__ = ("_places", "pushbuffer", "signals", "single")
 
     def __init__(
-        self, queue: Queue, scratch: PushBuffer, *, body: Indirect | None = None, waits: Sequence[Signal] = ()
+        self,
+        queue: EncodingQueue,
+        scratch: PushBuffer,
+        *,
+        body: Indirect | None = None,
+        waits: Sequence[Signal] = (),
     ) -> None:
         done = Param("done")
         before = [Param(f"wait{i}") for i in range(len(waits))]
@@ -101,7 +114,7 @@ class SubmitTemplate:
 
 
 def encoded(
-    queue: Queue, commands: Sequence[Command], scratch: PushBuffer
+    queue: EncodingQueue, commands: Sequence[Command], scratch: PushBuffer
 ) -> tuple[Sequence[int], list[Patch], list[tuple[int, int]]]:
     """Encode into a scratch push buffer; return its words, patches and calls."""
     scratch.clear()  # at the start: what an interrupt left there is of no use

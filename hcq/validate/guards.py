@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from hcq.commands import Exec, operands
 from hcq.errors import UsageError
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from hcq.commands import Command
     from hcq.memory import Block, Home
     from hcq.params import Param
-    from hcq.queue import Queue
     from hcq.signal import Point
+    from hcq.validate.watch import Line
 
 GUARD_BYTES: Final = 64
 _PATTERN: Final = bytes((151 * k + 0xA5) & 0xFF for k in range(GUARD_BYTES))
@@ -104,8 +104,8 @@ class Guards:
         """By the address of their buffers."""
         self.damages: deque[str] = deque()
         """What was found and not told yet."""
-        self._named: dict[Queue, tuple[list[Zone], list[tuple[Zone, str]]]] = {}
-        self._running: dict[Queue, deque[tuple[Point, list[Zone]]]] = {}
+        self._named: dict[Line, tuple[list[Zone], list[tuple[Zone, str]]]] = {}
+        self._running: dict[Line, deque[tuple[Point, list[Zone]]]] = {}
         """What submissions not known to be done may damage, oldest first."""
         self._retiring = threading.Lock()
 
@@ -121,7 +121,7 @@ class Guards:
         self.zones[block.va] = zone
         return zone
 
-    def judged(self, queue: Queue, todo: Iterable[Command], values: Mapping[Param, Value]) -> None:
+    def judged(self, queue: Line, todo: Iterable[Command], values: Mapping[Param, Value]) -> None:
         """Remember which buffers a submission names, to look behind them when it is done."""
         named = [value for value in values.values() if isinstance(value, Buffer)]
         suspects: list[tuple[Zone, str]] = []
@@ -137,11 +137,11 @@ class Guards:
         zones = list(dict.fromkeys(_zones(named)))
         self._named[queue] = zones, suspects
 
-    def refused(self, queue: Queue) -> None:
+    def refused(self, queue: Line) -> None:
         """Forget the submission that was judged last on this queue: it was not sent."""
         self._named.pop(queue, None)
 
-    def sent(self, queue: Queue, point: Point) -> None:
+    def sent(self, queue: Line, point: Point) -> None:
         """Enter the submission that was judged last on this queue; it ends at `point`."""
         zones, suspects = self._named.pop(queue, ((), ()))
         for zone, name in suspects:
@@ -194,6 +194,13 @@ class Guards:
         self.zones.clear()
 
 
+@runtime_checkable
+class Guarded(Protocol):
+    """A validation layer with guard zones."""
+
+    guards: Guards
+
+
 def _zones(buffers: Iterable[object]) -> list[Zone]:
     """Return the zones of buffers, views by what they are views of; also those of other devices."""
     found: list[Zone] = []
@@ -201,6 +208,6 @@ def _zones(buffers: Iterable[object]) -> list[Zone]:
         if isinstance(buffer, Buffer):
             root = buffer.root or buffer
             watch = root.device.watch
-            zone = watch.guards.zones.get(root.va) if watch is not None else None
+            zone = watch.guards.zones.get(root.va) if isinstance(watch, Guarded) else None
             found += [zone] if zone is not None else []
     return found

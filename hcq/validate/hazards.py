@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
     from hcq.binding import Value
     from hcq.commands import Command, Touch
-    from hcq.queue import Queue
     from hcq.signal import Signal
+    from hcq.validate.watch import Line
 
 Clock = dict[int, int]
-"""Queue, by `Queue.number`, to how far it is known: what holds clocks keeps no device alive."""
+"""Queue, by `Line.number`, to how far it is known: what holds clocks keeps no device alive."""
 _PROMISES_KEPT = 256
 """Promises of a signal that are kept, the newest."""
 _DEAD_KEPT = 256
@@ -61,7 +61,7 @@ class Access:
 class Past:
     """An access that was submitted, kept in its buffer's history; the buffer itself is not kept."""
 
-    queue: Queue
+    queue: Line
     tick: int
     begin: int
     end: int
@@ -74,7 +74,7 @@ class Promise:
     """A submitted SetSignal."""
 
     queue: int
-    """`Queue.number`."""
+    """`Line.number`."""
     value: int
     clock: Clock
 
@@ -83,7 +83,7 @@ class Promise:
 class Draft:
     """What a submission will add to the ledger once it was sent."""
 
-    queue: Queue
+    queue: Line
     label: str
     clock: Clock
     touched: dict[tuple[Buffer, int, bool], Intervals] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Draft:
 class Held:
     """A submission that was sent, and waits for what was not submitted yet."""
 
-    queue: Queue
+    queue: Line
     label: str
     todo: Sequence[Command]
     values: Mapping[Param, Value]
@@ -114,7 +114,7 @@ class Ledger:
     """Everything submitted to validated devices, as far as later submissions may conflict with it."""
 
     def __init__(self) -> None:
-        self.clocks: weakref.WeakKeyDictionary[Queue, Clock] = weakref.WeakKeyDictionary()
+        self.clocks: weakref.WeakKeyDictionary[Line, Clock] = weakref.WeakKeyDictionary()
         self.host: Clock = {}
         """What the host has seen done."""
         self.history: weakref.WeakKeyDictionary[Buffer, list[Past]] = weakref.WeakKeyDictionary()
@@ -122,7 +122,7 @@ class Ledger:
         self.held: list[Held] = []
         """In the order in which they were sent."""
 
-    def draft(self, queue: Queue, label: str, todo: list[Command], values: Mapping[Param, Value]) -> Draft:
+    def draft(self, queue: Line, label: str, todo: list[Command], values: Mapping[Param, Value]) -> Draft:
         """Check the order of a submission against all before it; return what it adds."""
         if self._open(queue, todo, values, self.held):
             draft = Draft(queue, label, {})
@@ -136,7 +136,7 @@ class Ledger:
 
     def _judged(
         self,
-        queue: Queue,
+        queue: Line,
         label: str,
         todo: Sequence[Command],
         values: Mapping[Param, Value],
@@ -176,7 +176,7 @@ class Ledger:
 
     def _open(
         self,
-        queue: Queue,
+        queue: Line,
         todo: Sequence[Command],
         values: Mapping[Param, Value],
         before: Iterable[Held],
@@ -297,7 +297,7 @@ class Ledger:
                 entries[:] = [old for old in entries if not _covers(past, old, draft.clock)]
                 entries.append(past)
 
-    def recovered(self, queues: Sequence[Queue]) -> None:
+    def recovered(self, queues: Sequence[Line]) -> None:
         """Forget what was lost with these queues' rings: all that was submitted to them is over."""
         numbers = {queue.number for queue in queues}
         self.held = [held for held in self.held if held.queue not in queues]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from hcq.commands import Exec, operands
 from hcq.errors import UsageError
+from hcq.process import in_children
 from hcq.validate.guards import GUARD_BYTES, Guards
 from hcq.validate.hazards import Access, Draft, Ledger, accesses, number
 from hcq.validate.waits import HostWait, RoomWait, WaitGraph
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from hcq.commands import Command
     from hcq.memory import Buffer
     from hcq.params import Param
-    from hcq.queue import Queue
     from hcq.signal import Point, Signal
+    from hcq.validate.watch import Line
 
 FREED_KEPT = 256
 
@@ -58,9 +59,10 @@ class Validator:
     """The validation layer of one device."""
 
     def __init__(self, *, check: bool, seed: int) -> None:
+        in_children(forget)
         self.check = check
         self._random = random.Random(seed) if seed else None  # noqa: S311 - to be repeatable, not secret
-        self._drafts: dict[Queue, Draft] = {}
+        self._drafts: dict[Line, Draft] = {}
         self._live: dict[weakref.ref[Buffer], tuple[int, int, str]] = {}
         """(address, size, label) by buffer: an address may be had anew before its last one is forgotten."""
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
@@ -71,7 +73,7 @@ class Validator:
 
     def submission(
         self,
-        queue: Queue,
+        queue: Line,
         label: str,
         todo: list[Command],
         values: Mapping[Param, Value] | None,
@@ -89,7 +91,7 @@ class Validator:
             self.guards.judged(queue, todo, values)
         return self.reorder(todo)
 
-    def sent(self, queue: Queue, point: Point, words: int) -> None:
+    def sent(self, queue: Line, point: Point, words: int) -> None:
         """Enter the submission that was judged last on this queue: so many words, which end at `point`."""
         if not self.check:
             return
@@ -100,7 +102,7 @@ class Validator:
             _SHARED.waits.commit(draft, point, words)
             _SHARED.waits.unblock()  # it may have waited for room
 
-    def ended(self, queues: Sequence[Queue]) -> None:
+    def ended(self, queues: Sequence[Line]) -> None:
         """Forget what was in flight in the rings of a device: it recovered, or is closed."""
         with _SHARED.lock:
             for queue in queues:
@@ -125,7 +127,7 @@ class Validator:
         self._random.shuffle(run)
         return out + run
 
-    def _lifetimes(self, queue: Queue, command: Command) -> None:
+    def _lifetimes(self, queue: Line, command: Command) -> None:
         for buffer in operands(command):
             buffer.live()
             if not buffer.visible_to(queue.device):
@@ -133,7 +135,7 @@ class Validator:
         if isinstance(command, Exec) and command.program.closed:
             raise UsageError(f"{command.program!r} was launched after it was closed")
 
-    def _limits(self, queue: Queue, command: Command, values: Mapping[Param, Value]) -> None:
+    def _limits(self, queue: Line, command: Command, values: Mapping[Param, Value]) -> None:
         if isinstance(command, Exec):
             _check_launch(queue, command, [number(word, values) for word in command.groups])
         touched = list(accesses(command, values))  # refuses what lies outside its buffer
@@ -150,7 +152,7 @@ class Validator:
         wait = HostWait(signal, value)
         self._block(wait, f"the host waits for {wait}, and nothing can raise it")
 
-    def stalled(self, queue: Queue, words: int) -> None:
+    def stalled(self, queue: Line, words: int) -> None:
         """Note that this thread waits for room in a ring; raise `UsageError` when none can come."""
         if not self.check:
             return
@@ -193,7 +195,7 @@ class Validator:
         with _SHARED.lock:
             return _SHARED.waits.text(_SHARED.waits.play())
 
-    def refused(self, queue: Queue) -> None:
+    def refused(self, queue: Line) -> None:
         """Forget the submission that was judged last on this queue: it was not sent."""
         self.guards.refused(queue)
         with _SHARED.lock:
@@ -249,7 +251,7 @@ def _user_line() -> str:
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
-def _check_aligned(queue: Queue, access: Access) -> None:
+def _check_aligned(queue: Line, access: Access) -> None:
     """Refuse memory whose address, or size, is no multiple of what its command wants."""
     begin, align = access.root.va + access.begin, access.align
     if begin % align or (access.end - access.begin) % align:
@@ -259,7 +261,7 @@ def _check_aligned(queue: Queue, access: Access) -> None:
         )
 
 
-def _check_launch(queue: Queue, command: Exec, groups: list[int]) -> None:
+def _check_launch(queue: Line, command: Exec, groups: list[int]) -> None:
     """Refuse a launch that the kernel, or the device, is not made for."""
     image, limits = command.program.image, queue.device.info.limits
     threads = command.threads[0] * command.threads[1] * command.threads[2]

@@ -25,9 +25,9 @@ from hcq.signal import LOST
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hcq.queue import Queue
     from hcq.signal import Point, Signal
     from hcq.validate.hazards import Draft
+    from hcq.validate.watch import Line
 
 ANY = 1 << 65
 """More than any slot holds."""
@@ -48,7 +48,7 @@ class HostWait(NamedTuple):
 class RoomWait(NamedTuple):
     """A thread that waits for room in a ring."""
 
-    queue: Queue
+    queue: Line
     words: int
     """Of what it submits."""
 
@@ -60,7 +60,7 @@ class RoomWait(NamedTuple):
 class Pending:
     """A submission in flight: its waits and sets, the point that ends it, and its words in the ring."""
 
-    queue: Queue
+    queue: Line
     label: str
     events: list[tuple[bool, Signal, int]]
     """(whether it waits, signal, slot value) in order."""
@@ -73,7 +73,7 @@ class Outcome:
     """How far the queues come."""
 
     reached: dict[Signal, int] = field(default_factory=dict)
-    blocked: dict[Queue, tuple[Pending, Signal, int]] = field(default_factory=dict)
+    blocked: dict[Line, tuple[Pending, Signal, int]] = field(default_factory=dict)
 
 
 class WaitGraph:
@@ -90,7 +90,7 @@ class WaitGraph:
         self._pending = [one for one in self._pending if not one.point.passed()]
         self._pending.append(Pending(draft.queue, draft.label, events, point, words))
 
-    def recovered(self, queues: Sequence[Queue]) -> None:
+    def recovered(self, queues: Sequence[Line]) -> None:
         """Forget what was in flight in these queues: it is done, or lost."""
         self._pending = [one for one in self._pending if one.queue not in queues]
 
@@ -105,7 +105,7 @@ class WaitGraph:
     def play(self) -> Outcome:
         """Play everything in flight forward."""
         out = Outcome()
-        lines: dict[Queue, list[tuple[Pending, tuple[bool, Signal, int]]]] = {}
+        lines: dict[Line, list[tuple[Pending, tuple[bool, Signal, int]]]] = {}
         for pending in self._pending:
             lines.setdefault(pending.queue, []).extend((pending, event) for event in pending.events)
         at = dict.fromkeys(lines, 0)

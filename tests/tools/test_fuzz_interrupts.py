@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from hcq.heap import Heap
+from hcq.memory import Heap
 from hcq.validate.intervals import Intervals
+from tests.hcq.fake import FakeDevice
 from tools.fuzz.interrupt_probes import PROBES, free
 from tools.fuzz.interrupts import KINDS, Run, Tracer
 
@@ -63,15 +64,15 @@ def test_a_split_value_whose_halves_disagree_is_reported() -> None:
 
 def test_the_end_of_a_with_block_is_no_interrupt_point() -> None:
     """CPython delivers no signal between the last line of the block and the manager's `__exit__`."""
-    run = Run("with", bound_s=HANG_S, make=lambda: Locked(Heap))
+    run = Run("with", bound_s=HANG_S, make=Locked)
     run.run("line", every=1, first=0)
     assert run.places == 4  # two each sweep, and the line of `with` is told of twice
     assert run.findings == []
 
 
 class Locked:
-    def __init__(self, kind: type) -> None:
-        self.heap = kind(None)
+    def __init__(self) -> None:
+        self.heap = Heap(FakeDevice(), reclaim=lambda _attempt: False, deferred=lambda: None)
 
     def act(self) -> None:
         self.heap.sweep()

@@ -1,0 +1,22 @@
+"""Segments: the units of a graph that an Executable submits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hcq.commands import Command
+    from hcq.queue import Queue
+
+
+@dataclass(slots=True)
+class Segment:
+    """What one queue runs without waiting for another: the unit that an Executable submits."""
+
+    queue: Queue
+    index: int
+    label: str = ""
+    commands: list[Command] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
+    """Segments of other queues that must be done before."""
