@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from frontend import assignment, copies, transfer
 from frontend.arg_aliases import spelled
 from frontend.autograd import engine
-from frontend.autograd import state as marks
+from frontend.autograd import state as grad_state
 from frontend.device import Device
 from frontend.expr import PARAM, Expr, Leaves, Part, leaf_expr
 from frontend.history import look
@@ -57,7 +57,7 @@ class Tensor(Methods, Operators):
     used: bool
     """Whether others were built from it."""
     epoch: int
-    state: marks.Gradient
+    state: grad_state.Gradient
     link: Link
     """How it belongs to a family of views; not set before it has views or is one."""
     training: ClassVar[bool] = False
@@ -241,7 +241,7 @@ class Tensor(Methods, Operators):
 
     @requires_grad.setter
     def requires_grad(self, wanted: bool | None) -> None:
-        marks.want((self,), wanted if wanted is None else flag(wanted, "requires_grad"))
+        grad_state.want((self,), wanted if wanted is None else flag(wanted, "requires_grad"))
 
     def requires_grad_(self, wanted: bool = True) -> Self:  # noqa: FBT001, FBT002 - the field's signature
         """Set requires_grad; return self."""
@@ -267,7 +267,7 @@ class Tensor(Methods, Operators):
                 f"the gradient of {self!r} is a {self.expr.dtype.name} tensor of its shape, saw {value!r}"
             )
         if value is not None or hasattr(self, "state"):
-            marks.state_of(self).value = value
+            grad_state.state_of(self).value = value
 
     detach = engine.detach
     gradient = engine.gradient

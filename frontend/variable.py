@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.ir import index
+from compiler.ir import index as symbolic
 from frontend.device import Device
 from frontend.expr import leaf_expr
 from frontend.ops.arguments import whole
@@ -50,7 +50,7 @@ class Variable:
     @property
     def symbol(self) -> UOp:
         """The unbound variable in the compiler's index arithmetic."""
-        return index.Variable(self.name, self.low, self.high)
+        return symbolic.Variable(self.name, self.low, self.high)
 
     @property
     def min(self) -> int:

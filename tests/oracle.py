@@ -181,11 +181,11 @@ def evaluate_all(
 
 
 def _index(node: UOp | int, variables: Mapping[str, int]) -> int:
-    from compiler.ir import index as sy
+    from compiler.ir import index as symbolic
 
     if isinstance(node, int):
         return node
-    return sy.evaluate(node, {a: variables[a.arg[0]] for a in sy.atoms_of((node,))})
+    return symbolic.evaluate(node, {a: variables[a.arg[0]] for a in symbolic.atoms_of((node,))})
 
 
 def _tensor(

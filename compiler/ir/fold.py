@@ -12,7 +12,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import DType, dtypes
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.scalar import compute
 from compiler.ir.uop import UOp, const, uop
@@ -47,7 +47,7 @@ def number(index: UOp, dtype: DType) -> UOp:
 def index_of(value: UOp) -> UOp:
     """Return an integer value as an index: coordinates as arithmetic, the rest as an atom."""
     if value.op is Ops.CONST:
-        return sy.const(int(value.arg))
+        return symbolic.const(int(value.arg))
     if value.op is Ops.IVALUE:
         return value.src[0]
     if value.op is Ops.CAST and _holds(value.dtype, value.src[0]):
@@ -73,7 +73,7 @@ def _affine(x: UOp) -> UOp | None:
     if x.op is Ops.IVALUE and x.dtype is not dtypes.bool:
         return x.src[0]
     if x.op is Ops.CONST:
-        return sy.const(x.arg)
+        return symbolic.const(x.arg)
     return None
 
 
@@ -101,7 +101,7 @@ def fold_add(dtype: DType, src: Sources) -> UOp | None:
     if is_constant(a, zero):
         return b
     pair = _two_coordinates(dtype, src)
-    return _coordinate(dtype, sy.add(*pair)) if pair else None
+    return _coordinate(dtype, symbolic.add(*pair)) if pair else None
 
 
 def fold_sub(dtype: DType, src: Sources) -> UOp | None:
@@ -112,7 +112,7 @@ def fold_sub(dtype: DType, src: Sources) -> UOp | None:
     if a is b and dtype.is_int:
         return const(0, dtype)
     pair = _two_coordinates(dtype, src)
-    return _coordinate(dtype, sy.add(pair[0], sy.mul(pair[1], -1))) if pair else None
+    return _coordinate(dtype, symbolic.add(pair[0], symbolic.mul(pair[1], -1))) if pair else None
 
 
 def fold_mul(dtype: DType, src: Sources) -> UOp | None:
@@ -127,7 +127,7 @@ def fold_mul(dtype: DType, src: Sources) -> UOp | None:
         if dtype.is_int and y.arg == 0:
             return y
         if x.op is Ops.IVALUE:
-            return _coordinate(dtype, sy.mul(x.src[0], y.arg))
+            return _coordinate(dtype, symbolic.mul(x.src[0], y.arg))
     return None
 
 
@@ -152,7 +152,7 @@ def fold_floordiv(dtype: DType, src: Sources) -> UOp | None:
         if y.arg == 1:
             return x
         if x.op is Ops.IVALUE:
-            return _coordinate(dtype, sy.div(x.src[0], y.arg))
+            return _coordinate(dtype, symbolic.div(x.src[0], y.arg))
     return None
 
 
@@ -165,7 +165,7 @@ def fold_mod(dtype: DType, src: Sources) -> UOp | None:
         if x.vmin >= 0 and x.vmax < y.arg:
             return x
         if x.op is Ops.IVALUE:
-            return _coordinate(dtype, sy.mod(x.src[0], y.arg))
+            return _coordinate(dtype, symbolic.mod(x.src[0], y.arg))
     return None
 
 
@@ -194,7 +194,7 @@ def fold_and(dtype: DType, src: Sources) -> UOp | None:
         if y.op is Ops.CONST and y.arg == everything:
             return x
     if dtype is dtypes.bool and a.op is Ops.IVALUE and b.op is Ops.IVALUE:
-        return number(sy.both(a.src[0], b.src[0]), dtype)
+        return number(symbolic.both(a.src[0], b.src[0]), dtype)
     return None
 
 
@@ -232,7 +232,7 @@ def fold_neg(dtype: DType, src: Sources) -> UOp | None:
     x = src[0]
     if x.op is Ops.NEG:
         return x.src[0]
-    return _coordinate(dtype, sy.mul(x.src[0], -1)) if x.op is Ops.IVALUE else None
+    return _coordinate(dtype, symbolic.mul(x.src[0], -1)) if x.op is Ops.IVALUE else None
 
 
 def fold_not(_dtype: DType, src: Sources) -> UOp | None:
@@ -242,7 +242,7 @@ def fold_not(_dtype: DType, src: Sources) -> UOp | None:
         return x.src[0]
     if x.op is Ops.IVALUE and x.src[0].op is Ops.ILT:
         part = x.src[0]
-        return number(sy.ge(part.src[0], part.arg), dtypes.bool)
+        return number(symbolic.ge(part.src[0], part.arg), dtypes.bool)
     return None
 
 
@@ -322,7 +322,11 @@ def fold_lt(_dtype: DType, src: Sources) -> UOp | None:
     if a is b and not a.dtype.is_float:
         return const(value=False, dtype=dtypes.bool)
     pair = _two_coordinates(a.dtype, src)
-    return number(sy.lt(sy.add(pair[0], sy.mul(pair[1], -1)), 0), dtypes.bool) if pair else None
+    return (
+        number(symbolic.lt(symbolic.add(pair[0], symbolic.mul(pair[1], -1)), 0), dtypes.bool)
+        if pair
+        else None
+    )
 
 
 def fold_eq(_dtype: DType, src: Sources) -> UOp | None:

@@ -74,9 +74,9 @@ class UOp:
     def __add__(self, other: UOp | int) -> UOp:
         if not isinstance(other, UOp | int):
             return NotImplemented
-        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
 
-        return index.add(index.as_index(self, "+"), index.as_index(other, "+"))
+        return symbolic.add(symbolic.as_index(self, "+"), symbolic.as_index(other, "+"))
 
     def __radd__(self, other: int) -> UOp:
         return self + other
@@ -84,9 +84,9 @@ class UOp:
     def __sub__(self, other: UOp | int) -> UOp:
         if not isinstance(other, UOp | int):
             return NotImplemented
-        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
 
-        return index.add(index.as_index(self, "-"), index.mul(index.as_index(other, "-"), -1))
+        return symbolic.add(symbolic.as_index(self, "-"), symbolic.mul(symbolic.as_index(other, "-"), -1))
 
     def __rsub__(self, other: int) -> UOp:
         return (-self) + other
@@ -95,32 +95,32 @@ class UOp:
         return self * -1
 
     def __mul__(self, other: int) -> UOp:
-        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
 
-        return index.mul(index.as_index(self, "*"), index.as_number(other, "*"))
+        return symbolic.mul(symbolic.as_index(self, "*"), symbolic.as_number(other, "*"))
 
     def __rmul__(self, other: int) -> UOp:
         return self * other
 
     def __floordiv__(self, other: int) -> UOp:
-        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
 
-        return index.div(index.as_index(self, "//"), index.as_number(other, "//"))
+        return symbolic.div(symbolic.as_index(self, "//"), symbolic.as_number(other, "//"))
 
     def __mod__(self, other: int) -> UOp:
-        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
 
-        return index.mod(index.as_index(self, "%"), index.as_number(other, "%"))
+        return symbolic.mod(symbolic.as_index(self, "%"), symbolic.as_number(other, "%"))
 
     def __lt__(self, other: int) -> UOp:
-        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
 
-        return index.lt(index.as_index(self, "<"), index.as_number(other, "<"))
+        return symbolic.lt(symbolic.as_index(self, "<"), symbolic.as_number(other, "<"))
 
     def __ge__(self, other: int) -> UOp:
-        from compiler.ir import index  # noqa: PLC0415 - symbolic is built on this module
+        from compiler.ir import index as symbolic  # noqa: PLC0415 - index is built on this module
 
-        return index.ge(index.as_index(self, ">="), index.as_number(other, ">="))
+        return symbolic.ge(symbolic.as_index(self, ">="), symbolic.as_number(other, ">="))
 
 
 _table: dict[tuple[str, DType, Any, tuple[UOp, ...]], UOp] = {}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.ir import graph
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.movement import Index, push
 from compiler.ir.ops import MOVEMENT, Ops
 from hcq.errors import UsageError
@@ -42,7 +42,7 @@ class View:
     def from_shape(cls, shape: Sequence[int]) -> View:
         """Return the view of a contiguous buffer of that shape."""
         sizes = tuple(shape)
-        strides = sy.strides_of(sizes)
+        strides = symbolic.strides_of(sizes)
         return cls(sizes, tuple([0 if n == 1 else s for n, s in zip(sizes, strides, strict=True)]))
 
     @property
@@ -60,8 +60,8 @@ class View:
         at = _ranges(self.shape) if index is None else tuple(index)
         masks = []
         for i, (begin, end) in zip(at, self.mask or (), strict=self.mask is not None):
-            masks += [sy.ge(i, begin), sy.lt(i, end)]
-        return sy.dot(at, self.strides, self.offset), sy.both(*masks)
+            masks += [symbolic.ge(i, begin), symbolic.lt(i, end)]
+        return symbolic.dot(at, self.strides, self.offset), symbolic.both(*masks)
 
     def render(self) -> str:
         """Return the base element as text."""
@@ -152,15 +152,15 @@ class ShapeTracker:
             raise UsageError(
                 f"an index of {len(at)} parts for the shape {self.shape}; wanted {len(self.shape)}"
             )
-        node, mask = self.node, sy.TRUE
+        node, mask = self.node, symbolic.TRUE
         while node.op in MOVEMENT:
             source = node.src[0]
             if 0 in source.shape:
-                return sy.ZERO, sy.FALSE
+                return symbolic.ZERO, symbolic.FALSE
             at, shown = push(node.op, node.arg, source.shape, node.shape, at)
-            mask = sy.both(mask, shown)
+            mask = symbolic.both(mask, shown)
             node = source
-        return sy.dot(at, sy.strides_of(node.shape)), mask
+        return symbolic.dot(at, symbolic.strides_of(node.shape)), mask
 
     @property
     def contiguous(self) -> bool:
@@ -168,13 +168,15 @@ class ShapeTracker:
         if self.size != prod(self.base.shape):
             return False
         index, mask = self.expr_idxs()
-        return mask is sy.TRUE and index is sy.dot(_ranges(self.shape), sy.strides_of(self.shape))
+        return mask is symbolic.TRUE and index is symbolic.dot(
+            _ranges(self.shape), symbolic.strides_of(self.shape)
+        )
 
     def real_strides(self) -> Strides:
         """Return the step in the base, in elements, along each axis; None where there is no single one."""
         index, _ = self.expr_idxs()
-        terms, _ = sy.terms_of(index)
-        inside = sy.atoms_of([s for atom in terms for s in atom.src])
+        terms, _ = symbolic.terms_of(index)
+        inside = symbolic.atoms_of([s for atom in terms for s in atom.src])
         return tuple([None if r in inside else terms.get(r, 0) for r in _ranges(self.shape)])
 
     @property
@@ -182,7 +184,7 @@ class ShapeTracker:
         """The same as one View; None when one offset, a stride per axis and a box do not tell it."""
         strides = self.real_strides()
         index, mask = self.expr_idxs()
-        terms, offset = sy.terms_of(index)
+        terms, offset = symbolic.terms_of(index)
         ranges = _ranges(self.shape)
         if None in strides or any(atom not in ranges for atom in terms):
             return None
@@ -204,17 +206,17 @@ def base_view(node: UOp) -> tuple[UOp, ShapeTracker] | None:
 
 
 def _ranges(shape: Shape) -> Index:
-    return tuple([sy.loop(i, n) for i, n in enumerate(shape)])
+    return tuple([symbolic.loop(i, n) for i, n in enumerate(shape)])
 
 
 def _box(mask: UOp, ranges: Index, shape: Shape) -> tuple[tuple[int, int], ...] | None:
     """Return the box that a mask describes, or None when it is no box."""
     box = [[0, n] for n in shape]
-    if mask is sy.FALSE:
+    if mask is symbolic.FALSE:
         return tuple([(0, 0) for _ in shape])
-    for part in sy.parts_of(mask):
+    for part in symbolic.parts_of(mask):
         x, bound = part.src[0], part.arg
-        terms, _ = sy.terms_of(x)
+        terms, _ = symbolic.terms_of(x)
         if len(terms) != 1:
             return None
         ((atom, c),) = terms.items()
@@ -229,4 +231,4 @@ def _box(mask: UOp, ranges: Index, shape: Shape) -> tuple[tuple[int, int], ...] 
 
 
 def _render(index: UOp, mask: UOp) -> str:
-    return index.render() if mask is sy.TRUE else f"{mask.render()} ? {index.render()} : 0"
+    return index.render() if mask is symbolic.TRUE else f"{mask.render()} ? {index.render()} : 0"

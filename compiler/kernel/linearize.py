@@ -12,7 +12,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from compiler.ir import index
+from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, UNARY, Ops
 from compiler.ir.walk import bound_ranges, ordered, ranges_in
 from compiler.kernel import indexing, isel
@@ -80,10 +80,10 @@ class Linearizer:
         if axis.edge == "overlap":
             start = ix.fresh(axis.size - axis.block + 1)
         else:
-            start = index.mul(ix.fresh(axis.count), axis.block)
-        ix.exprs[r] = index.dot((start, unit, lane), (1, axis.lanes, 1))
+            start = symbolic.mul(ix.fresh(axis.count), axis.block)
+        ix.exprs[r] = symbolic.dot((start, unit, lane), (1, axis.lanes, 1))
         if axis.edge == "masked":
-            ix.guards[r] = index.lt(ix.exprs[r], axis.size)
+            ix.guards[r] = symbolic.lt(ix.exprs[r], axis.size)
         self.extents[r] = (self.b.index(0), self.b.index(axis.count), axis.count)
         ix.starts[r] = start
 
@@ -107,12 +107,12 @@ class Linearizer:
         step = reduction.unroll * reduction.lanes
         start = ix.fresh(max(1, last.arg[1] // step))
         ix.starts[last] = start
-        ix.exprs[last] = index.dot((start, unit, lane), (step, reduction.lanes, 1))
+        ix.exprs[last] = symbolic.dot((start, unit, lane), (step, reduction.lanes, 1))
 
     def bind(self, r: UOp, value: Line) -> None:
         """Give the block counter of a range its register."""
         start = self.index.starts[r]
-        atoms = [a for a in index.atoms_of((start,)) if a.op is Ops.RANGE]
+        atoms = [a for a in symbolic.atoms_of((start,)) if a.op is Ops.RANGE]
         if atoms:
             self.index.bound[atoms[0]] = value
 
@@ -255,7 +255,7 @@ class Linearizer:
     def index_value(self, node: UOp) -> Line:
         """IVALUE: an index or a mask as a value."""
         source = node.src[0]
-        if index.is_mask(source):
+        if symbolic.is_mask(source):
             mask = self.index.mask(source)
             return self.b.const(dtypes.bool, True) if mask is None else mask
         return indexing.resized(self.b, self.index.line(source), node.dtype)
@@ -311,7 +311,7 @@ class Linearizer:
         """The outermost block where all these ranges have their values, and reads may stand."""
         home = max((self.b.cursor.floor, self.b.held), key=lambda block: block.depth)
         for r in free:
-            for atom in index.atoms_of((self.index.exprs[r],)):
+            for atom in symbolic.atoms_of((self.index.exprs[r],)):
                 line = self.index.bound.get(atom)
                 if line is not None and line.block.depth > home.depth:
                     home = line.block

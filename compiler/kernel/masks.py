@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
 from compiler.ir import fold
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import unknown_under
 from compiler.ir.uop import const
@@ -37,7 +37,7 @@ def _where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
     if x.op is Ops.CONST:
         return x
     if x.op is Ops.LOAD:
-        return const(0, x.dtype) if len(x.src) == 3 and sy.implies(x.src[2], mask) else None
+        return const(0, x.dtype) if len(x.src) == 3 and symbolic.implies(x.src[2], mask) else None
     if x.op is Ops.REDUCE:
         value = known[x.src[0]]
         kept = value is not None and (x.arg[0] in (Ops.MAX, Ops.MIN) or fold.is_constant(value, 0))
@@ -53,10 +53,10 @@ def _where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
 
 def masked(x: UOp, mask: UOp, known: dict[UOp, Known]) -> UOp:
     """Return x where the mask holds, else 0; `known` remembers, for each mask, what was found out."""
-    if mask is sy.TRUE:
+    if mask is symbolic.TRUE:
         return x
     zero = const(0, x.dtype)
-    if mask is sy.FALSE:
+    if mask is symbolic.FALSE:
         return zero
     if where_false(x, mask, known.setdefault(mask, {})) is zero:
         return x

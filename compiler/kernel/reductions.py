@@ -13,7 +13,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from compiler.codegen.workgroup_reduce import Total, over_threads
-from compiler.ir import index
+from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import bound_ranges
 from compiler.kernel import isel
@@ -89,7 +89,7 @@ class Reducer:
         """Lanes of the value when they run along an output range."""
         ix = self.owner.index
         for r in self.owner.free[node]:
-            for atom in index.atoms_of((ix.exprs[r],)):
+            for atom in symbolic.atoms_of((ix.exprs[r],)):
                 if atom in ix.lane_ranges:
                     return ix.lane_ranges[atom]
         return 1
@@ -170,10 +170,10 @@ class Reducer:
         counter = ix.fresh(count)
         lane = self.owner.lanes[r]
         ix.starts[r] = counter
-        ix.exprs[r] = index.dot((counter, lane), (plan.lanes, 1), first)
+        ix.exprs[r] = symbolic.dot((counter, lane), (plan.lanes, 1), first)
         guarded = left % plan.lanes != 0
         if guarded:
-            ix.guards[r] = index.lt(ix.exprs[r], r.arg[1])
+            ix.guards[r] = symbolic.lt(ix.exprs[r], r.arg[1])
         unit = self.owner.units.get(r)
         if unit is not None:
             self.owner.env[unit] = 0

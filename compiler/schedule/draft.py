@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Kernel:
 
     def __init__(self, number: int, shape: tuple[int, ...]) -> None:
         self.number = number
-        self.out: Scope = tuple([sy.loop(i, n) for i, n in enumerate(shape)])
+        self.out: Scope = tuple([symbolic.loop(i, n) for i, n in enumerate(shape)])
         self.size = prod(shape)
         self.next_range = len(shape)
         self.entries: dict[tuple[UOp, Index, UOp], Entry] = {}
@@ -86,7 +86,7 @@ class Kernel:
     def index_of(self, shape: Sequence[int]) -> Index:
         """Return the output ranges as the index of a node of the kernel's shape; axes of size 1 are 0."""
         ranges = iter(self.out)
-        return tuple([next(ranges) if n > 1 else sy.ZERO for n in shape])
+        return tuple([next(ranges) if n > 1 else symbolic.ZERO for n in shape])
 
 
 def squeezed(shape: Sequence[int]) -> tuple[int, ...]:

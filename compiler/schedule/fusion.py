@@ -14,7 +14,7 @@ from math import prod
 from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.movement import Index, push
 from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
 from compiler.ir.uop import UOp, uop
@@ -132,14 +132,14 @@ class Grouping:
     def _ranges_of(self, entry: Entry) -> set[UOp]:
         """The loops on which an entry's index depends, through computed indices too."""
         used: set[UOp] = set()
-        todo = list(sy.atoms_of((*entry.index, entry.mask)))
+        todo = list(symbolic.atoms_of((*entry.index, entry.mask)))
         seen: set[UOp] = set()
         while todo:
             atom = todo.pop()
             if atom.op is Ops.INDEXOF and atom not in seen:
                 seen.add(atom)
                 source, mask = entry.kernel.computed[atom]
-                todo += sy.atoms_of((*source.index, mask))
+                todo += symbolic.atoms_of((*source.index, mask))
             if atom.op is not Ops.VAR:
                 used.add(atom)
         return used
@@ -222,7 +222,7 @@ class Grouping:
         kernel.rows |= fact.own_rows
         if fact.node.op is Ops.ASSIGN:
             kernel.assigned.add(param_of(fact.node).arg[0])
-        entry = self._entry(kernel, fact, kernel.index_of(fact.node.shape), sy.TRUE)
+        entry = self._entry(kernel, fact, kernel.index_of(fact.node.shape), symbolic.TRUE)
         entry.scopes[kernel.out] = None
         kernel.stores.append((fact, entry))
         if fact.node.op not in _LEAF:
@@ -245,7 +245,7 @@ class Grouping:
         """Return a kernel that copies an ASSIGN's value from its temporary buffer into the target."""
         kernel = self._new_kernel(squeezed(assign.shape))
         kernel.copies = assign
-        entry = self._entry(kernel, self.facts.of[assign], kernel.index_of(assign.shape), sy.TRUE)
+        entry = self._entry(kernel, self.facts.of[assign], kernel.index_of(assign.shape), symbolic.TRUE)
         entry.loaded = True
         kernel.stores.append((self.facts.of[assign], entry))
         return kernel
@@ -284,7 +284,11 @@ class Grouping:
         if squeezed(fact.node.shape) != tuple([r.arg[1] for r in kernel.out]):
             return False
         here = [e for e in fact.entries if e.kernel is kernel]
-        if len(here) != 1 or here[0].mask is not sy.TRUE or here[0].index != kernel.index_of(fact.node.shape):
+        if (
+            len(here) != 1
+            or here[0].mask is not symbolic.TRUE
+            or here[0].index != kernel.index_of(fact.node.shape)
+        ):
             return False
         if list(here[0].scopes) != [kernel.out]:
             return False
@@ -327,18 +331,20 @@ class Grouping:
         Movement is pushed through at once. `mask` says where the value is needed at all.
         """
         fact = self.facts.of[node]
-        padding = sy.TRUE
-        while node.op in MOVEMENT and not fact.root and fact.uniform is None and padding is not sy.FALSE:
+        padding = symbolic.TRUE
+        while (
+            node.op in MOVEMENT and not fact.root and fact.uniform is None and padding is not symbolic.FALSE
+        ):
             source = node.src[0]
             index, shown = push(node.op, node.arg, source.shape, node.shape, index)
-            if shown is not sy.TRUE:
-                padding, mask = sy.both(padding, shown), sy.both(mask, shown)
+            if shown is not symbolic.TRUE:
+                padding, mask = symbolic.both(padding, shown), symbolic.both(mask, shown)
             node, fact = source, self.facts.of[source]
             if not fact.size:
-                padding = sy.FALSE
-        if fact.uniform is not None or padding is sy.FALSE:
+                padding = symbolic.FALSE
+        if fact.uniform is not None or padding is symbolic.FALSE:
             constant = fact.uniform if fact.uniform is not None else node
-            entry = Entry(user.kernel, fact, (), sy.TRUE)
+            entry = Entry(user.kernel, fact, (), symbolic.TRUE)
             entry.value = constant if constant.op is Ops.CONST else uop(Ops.CONST, node.dtype, (), 0)
             return entry, padding
         entry = self._entry(user.kernel, fact, index, mask)
@@ -356,8 +362,8 @@ class Grouping:
         elif op in MOVEMENT:
             source = node.src[0]
             index, shown = push(op, node.arg, source.shape, node.shape, entry.index)
-            found, padding = self._use(entry, source, index, sy.both(entry.mask, shown), entry.scopes)
-            entry.src = [(found, sy.both(padding, shown))]
+            found, padding = self._use(entry, source, index, symbolic.both(entry.mask, shown), entry.scopes)
+            entry.src = [(found, symbolic.both(padding, shown))]
         elif op is Ops.ASSIGN:
             entry.src = [self._use(entry, node.src[1], entry.index, entry.mask, entry.scopes)]
         elif op is Ops.GATHER:
@@ -375,7 +381,7 @@ class Grouping:
         ranges = kernel.reduces.get(key)
         if ranges is None:
             first = kernel.next_range
-            ranges = kernel.reduces[key] = tuple([sy.loop(first + i, n) for i, n in enumerate(sizes)])
+            ranges = kernel.reduces[key] = tuple([symbolic.loop(first + i, n) for i, n in enumerate(sizes)])
             kernel.next_range += len(ranges)
         outer, inner = iter(entry.index), iter(ranges)
         index = tuple([next(inner) if i in axes else next(outer) for i in range(len(source.shape))])
@@ -395,7 +401,7 @@ class Grouping:
         at, shown = self._use(entry, indices, entry.index[axis : axis + rank], entry.mask, entry.scopes)
         atom = uop(Ops.INDEXOF, dtypes.index, (), (indices.vmin, indices.vmax, len(kernel.computed)))
         kernel.computed[atom] = (at, shown)
-        inside = sy.both(sy.ge(atom, 0), sy.lt(atom, x.shape[axis]))
+        inside = symbolic.both(symbolic.ge(atom, 0), symbolic.lt(atom, x.shape[axis]))
         index = (*entry.index[:axis], atom, *entry.index[axis + rank :])
-        found, padding = self._use(entry, x, index, sy.both(entry.mask, inside), entry.scopes)
-        entry.src = [(found, sy.both(padding, inside)), (at, shown)]
+        found, padding = self._use(entry, x, index, symbolic.both(entry.mask, inside), entry.scopes)
+        entry.src = [(found, symbolic.both(padding, inside)), (at, shown)]

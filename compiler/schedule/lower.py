@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from compiler.dtype import dtypes
 from compiler.ir import fold
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.movement import Index, push
 from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
 from compiler.ir.serialize import postorder, unknown_under
@@ -40,10 +40,10 @@ class Buffers:
         """Return the buffer that holds a node, and the element's offset in it."""
         if node.op is Ops.PARAM:
             slot, shape = node.arg
-            return ParamRef(slot, node.dtype, shape), sy.dot(index, sy.strides_of(shape))
+            return ParamRef(slot, node.dtype, shape), symbolic.dot(index, symbolic.strides_of(shape))
         if node in self.in_place:
             return assigned_place(node, index)
-        return self.refs[node][0], sy.dot(index, sy.strides_of(node.shape))
+        return self.refs[node][0], symbolic.dot(index, symbolic.strides_of(node.shape))
 
     def stores(self, kernel: Kernel) -> list[tuple[BufRef, UOp, Entry]]:
         """Return what a kernel stores: buffer, offset, value."""
@@ -55,7 +55,7 @@ class Buffers:
                 ref, at = assigned_place(node, index)
                 found.append((ref, at, entry))
             if kernel.copies is not node:
-                at = sy.dot(index, sy.strides_of(node.shape))
+                at = symbolic.dot(index, symbolic.strides_of(node.shape))
                 found += [(ref, at, entry) for ref in self.refs.get(node, ())]
         return found
 
@@ -68,7 +68,7 @@ def assigned_place(assign: UOp, index: Index) -> tuple[BufRef, UOp]:
         index, _ = push(target.op, target.arg, source.shape, target.shape, index)
         target = source
     slot, shape = target.arg
-    return ParamRef(slot, target.dtype, shape), sy.dot(index, sy.strides_of(shape))
+    return ParamRef(slot, target.dtype, shape), symbolic.dot(index, symbolic.strides_of(shape))
 
 
 def lower(kernel: Kernel, buffers: Buffers) -> ScheduleItem:
@@ -119,7 +119,7 @@ class _Lowering:
         computed = self.kernel.computed
         if computed:
             padding = [mask for _, mask in entry.src]
-            atoms = sy.atoms_of((*entry.index, entry.mask, *padding))
+            atoms = symbolic.atoms_of((*entry.index, entry.mask, *padding))
             found += [computed[a][0] for a in atoms if a.op is Ops.INDEXOF]
         return found
 
@@ -156,8 +156,8 @@ class _Lowering:
                 size = 1
                 for r in run:
                     size *= r.arg[1]
-                    self.env[r] = sy.ZERO
-                self.env[run[-1]] = r = sy.loop(number, size)
+                    self.env[r] = symbolic.ZERO
+                self.env[run[-1]] = r = symbolic.loop(number, size)
                 new.append(r)
                 number += 1
             self.ranges[scope] = tuple(new)
@@ -166,7 +166,7 @@ class _Lowering:
 
     def _final(self, x: UOp) -> UOp:
         """Return an index or a mask over the final ranges and computed indices."""
-        return sy.substitute(x, self.env, self.memo) if self.env else x
+        return symbolic.substitute(x, self.env, self.memo) if self.env else x
 
     # -- values ------------------------------------------------------------------------------------
     def item(self) -> ScheduleItem:
@@ -223,11 +223,11 @@ class _Lowering:
     def _load(self, entry: Entry) -> UOp:
         ref, at = self.offsets[entry]
         mask = self._final(entry.mask)
-        if mask is sy.FALSE:
+        if mask is symbolic.FALSE:
             return const(0, ref.dtype)
         slot = self.slots.setdefault(ref, len(self.slots))
         src = (uop(Ops.BUFFER, ref.dtype, (), slot), self._final(at))
-        return uop(Ops.LOAD, ref.dtype, src if mask is sy.TRUE else (*src, mask))
+        return uop(Ops.LOAD, ref.dtype, src if mask is symbolic.TRUE else (*src, mask))
 
     def _ranges_used(self, x: UOp) -> int:
         """Return the numbers of the free ranges under a value, as a bit set."""
@@ -275,7 +275,7 @@ def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> Sche
     slots = {slot: i for i, slot in enumerate(sorted(used))}
     ranges = {number: i for i, number in enumerate(numbers)}
     new: dict[UOp, UOp] = {}
-    env = {n: sy.loop(ranges[n.arg[0]], n.arg[1]) for n in nodes if n.op is Ops.RANGE}
+    env = {n: symbolic.loop(ranges[n.arg[0]], n.arg[1]) for n in nodes if n.op is Ops.RANGE}
     for n in nodes:
         src = tuple([new[s] for s in n.src])
         if n.op is Ops.RANGE:
@@ -284,8 +284,8 @@ def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> Sche
             new[n] = uop(Ops.BUFFER, n.dtype, (), slots[n.arg])
         elif n.op is Ops.REDUCE:
             new[n] = uop(n.op, n.dtype, src, (n.arg[0], tuple([ranges[r] for r in n.arg[1]])))
-        elif n.op in sy.REBUILD:
-            new[n] = sy.REBUILD[n.op](n, list(src))
+        elif n.op in symbolic.REBUILD:
+            new[n] = symbolic.REBUILD[n.op](n, list(src))
         else:
             new[n] = uop(n.op, n.dtype, src, n.arg)
     return ScheduleItem(new[ast], tuple([refs[slot] for slot in slots]), tuple([slots[s] for s in written]))

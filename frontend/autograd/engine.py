@@ -55,8 +55,8 @@ RULES: Final[dict[str, Any]] = {
     STOP: primitives.constant,
     RULED: rules.ruled,
     CONV: primitives.convolution,
-    TAKE_ALONG_AXIS: primitives.pick,
-    SEGMENT_SUM: primitives.place,
+    TAKE_ALONG_AXIS: primitives.take_along_axis,
+    SEGMENT_SUM: primitives.segment_sum,
 }
 """For every operation through which gradients flow.
 

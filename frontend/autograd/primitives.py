@@ -230,7 +230,7 @@ def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     return placed(values, index, axis, shape[axis]), None
 
 
-def pick(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def take_along_axis(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Elements along an axis: g added up where they were read; picked where the index is a permutation."""
     x, index = sources
     axis, permutes = out.expr.arg
@@ -239,7 +239,7 @@ def pick(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     return placed(g, index, axis, x.expr.shape[axis]), None
 
 
-def place(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def segment_sum(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     """Values added up along an axis: g, read where each was added."""
     return apply(TAKE_ALONG_AXIS, (out.expr.arg[0], False), g, sources[1]), *(None,) * (len(sources) - 1)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from compiler.dtype import dtypes
-from frontend.autograd import state as marks
+from frontend.autograd import state as grad_state
 from frontend.nn.settings import Setting, number_within
 from frontend.parameters import flag
 from frontend.plan import CAPTURE
@@ -36,7 +36,7 @@ class Optimizer:
             raise UsageError("an optimiser wants at least one tensor")
         undecided = [p for p in every if p.requires_grad is None and p.dtype.is_float]
         if undecided:
-            marks.want(undecided, True)
+            grad_state.want(undecided, True)
         self.params = [p for p in every if p.requires_grad]
         """Tensors that move."""
         self.buffers = [p for p in every if not p.requires_grad]
@@ -93,7 +93,7 @@ class Optimizer:
                 "a tensor realized in between cuts the graph"
             )
         for p in self.params:
-            state = marks.state_of(p)
+            state = grad_state.state_of(p)
             if state.value is not None:
                 grads.append(state.value.detach())
             loss = state.of() if state.of is not None else None

@@ -37,10 +37,10 @@ def files(folder):
 
 
 def test_image_describes_the_argument_block(folder):
-    from compiler.ir import index
+    from compiler.ir import index as symbolic
 
     i, r = loop(0, 8), loop(1, 9)
-    start = index.Variable("start", 0, 5)
+    start = symbolic.Variable("start", 0, 5)
     ast = sink(store(0, i, reduce(op("MUL", load(0, i), load(1, i * 9 + r + start)), "ADD", r)))
     image = compile_kernel(ast, ARCH).image
     assert [(a.name, a.kind, a.offset, a.size, a.access) for a in image.args] == [
@@ -245,9 +245,9 @@ def test_code_needs_nothing_from_outside(folder):
 
 
 def test_a_mask_operation_without_a_range_is_legal(folder):
-    from compiler.ir import index
+    from compiler.ir import index as symbolic
 
-    ast = sink(store(0, index.ZERO, op(Ops.EXP, load(1, index.ZERO))))
+    ast = sink(store(0, symbolic.ZERO, op(Ops.EXP, load(1, symbolic.ZERO))))
     kernel = compile_kernel(ast, ARCH)
     x, y = np.ones(1, np.float32), np.zeros(1, np.float32)
     HostKernel(kernel.image.code).run([y.ctypes.data, x.ctypes.data], [], 1)

@@ -10,7 +10,7 @@ import pytest
 
 from compiler.dtype import DType, dtypes
 from compiler.ir import fold
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.ops import BINARY, COMPARE, ROWS, TRANSCENDENTAL, UNARY, Ops
 from compiler.ir.scalar import compute, convert
 from compiler.ir.uop import UOp, const, uop
@@ -20,7 +20,7 @@ F32, I32 = dtypes.float32, dtypes.int32
 
 
 def load(slot: int, dtype: DType = F32) -> UOp:
-    return uop(Ops.LOAD, dtype, (uop(Ops.BUFFER, dtype, (), slot), sy.loop(0, 8)))
+    return uop(Ops.LOAD, dtype, (uop(Ops.BUFFER, dtype, (), slot), symbolic.loop(0, 8)))
 
 
 X, Y, N = load(0), load(1), load(2, I32)
@@ -103,34 +103,34 @@ def test_a_cast_through_a_narrower_type_stays() -> None:
 
 
 def test_integer_arithmetic_on_coordinates_is_index_arithmetic() -> None:
-    r = sy.loop(0, 10)
+    r = symbolic.loop(0, 10)
     x = fold.alu(Ops.ADD, I32, (fold.alu(Ops.MUL, I32, (fold.number(r, I32), i(3))), i(1)))
     assert x is fold.number(r * 3 + 1, I32)
 
 
 def test_coordinates_that_may_overflow_stay_values() -> None:
-    r = fold.number(sy.loop(0, 1 << 20), I32)
+    r = fold.number(symbolic.loop(0, 1 << 20), I32)
     x = fold.alu(Ops.MUL, I32, (r, i(1 << 12)))
     assert x.op is Ops.MUL
 
 
 def test_a_comparison_of_coordinates_is_a_mask() -> None:
-    r = sy.loop(0, 10)
+    r = symbolic.loop(0, 10)
     assert fold.alu(Ops.LT, dtypes.bool, (fold.number(r, I32), i(4))).src == (r < 4,)
 
 
 def test_a_computed_index_of_a_coordinate_is_the_coordinate() -> None:
-    r = sy.loop(0, 10)
+    r = symbolic.loop(0, 10)
     assert fold.index_of(fold.alu(Ops.CAST, dtypes.int64, (fold.number(r, I32),))) is r
 
 
 def test_an_unused_range_of_a_product_is_a_power() -> None:
-    got = fold.combine(Ops.MUL, const(3, I32), (sy.loop(0, 5),), 0)
+    got = fold.combine(Ops.MUL, const(3, I32), (symbolic.loop(0, 5),), 0)
     assert got is i(243)
 
 
 def test_a_repeated_half_is_multiplied_in_float32_when_half_cannot_count_so_far() -> None:
-    got = fold.combine(Ops.ADD, load(4, dtypes.float16), (sy.loop(1, 4099),), 0)
+    got = fold.combine(Ops.ADD, load(4, dtypes.float16), (symbolic.loop(1, 4099),), 0)
     assert got.src[0].dtype is F32
 
 

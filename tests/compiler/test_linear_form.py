@@ -3,7 +3,7 @@
 import pytest
 
 from compiler.dtype import dtypes
-from compiler.ir import index
+from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.walk import ordered
 from compiler.kernel import linear
@@ -110,7 +110,7 @@ def picture(size: int):
     """A 3x3 sum with padding over a square picture."""
     y, x, ky, kx = loop(0, size), loop(1, size), loop(2, 3), loop(3, 3)
     iy, ix = y + ky - 1, x + kx - 1
-    inside = index.both(iy >= 0, iy < size, ix >= 0, ix < size)
+    inside = symbolic.both(iy >= 0, iy < size, ix >= 0, ix < size)
     value = reduce(load(1, iy * size + ix, mask=inside), "ADD", ky, kx)
     return sink(store(0, y * size + x, value))
 
@@ -123,7 +123,7 @@ def test_a_padded_image_is_one_range():
 
 def test_an_image_read_at_another_width_keeps_two_ranges():
     y, x = loop(0, 7), loop(1, 7)
-    masked = load(1, y * 9 + x, mask=index.both(y < 6, x < 6))
+    masked = load(1, y * 9 + x, mask=symbolic.both(y < 6, x < 6))
     assert flatten_pictures(sink(store(0, y * 7 + x, masked))) is None
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.index import Variable
 from compiler.ir.serialize import node_text
 from hcq.errors import UsageError
@@ -45,53 +45,53 @@ def test_division_drops_a_remainder_that_cannot_carry() -> None:
 
 
 def test_quotient_and_remainder_recombine() -> None:
-    i = sy.loop(0, 100)
+    i = symbolic.loop(0, 100)
     assert (i // 7 * 7 + i % 7) is i
 
 
 def test_like_terms_merge() -> None:
-    i, j = sy.loop(0, 8), sy.loop(1, 8)
+    i, j = symbolic.loop(0, 8), symbolic.loop(1, 8)
     assert (i * 3 + j - i * 3) is j
 
 
 def test_a_loop_of_size_one_is_zero() -> None:
-    assert sy.loop(5, 1) is sy.ZERO
+    assert symbolic.loop(5, 1) is symbolic.ZERO
 
 
 def test_comparison_that_always_holds_is_true() -> None:
-    assert (sy.loop(0, 8) < 8) is sy.TRUE
+    assert (symbolic.loop(0, 8) < 8) is symbolic.TRUE
 
 
 def test_comparison_that_never_holds_is_false() -> None:
-    assert (sy.loop(0, 8) >= 8) is sy.FALSE
+    assert (symbolic.loop(0, 8) >= 8) is symbolic.FALSE
 
 
 def test_comparison_drops_a_common_factor() -> None:
-    assert (sy.loop(0, 8) * 4 + 2 < 9).render() == "(idx0<2)"
+    assert (symbolic.loop(0, 8) * 4 + 2 < 9).render() == "(idx0<2)"
 
 
 def test_conjunction_keeps_the_tightest_comparison() -> None:
-    i = sy.loop(0, 8)
-    assert sy.both(i < 5, i < 3, sy.TRUE) is (i < 3)
+    i = symbolic.loop(0, 8)
+    assert symbolic.both(i < 5, i < 3, symbolic.TRUE) is (i < 3)
 
 
 def test_a_tighter_mask_implies_a_weaker_one() -> None:
-    i, j = sy.loop(0, 8), sy.loop(1, 8)
-    assert sy.implies(sy.both(i < 3, j < 2), i < 5)
-    assert not sy.implies(i < 5, i < 3)
+    i, j = symbolic.loop(0, 8), symbolic.loop(1, 8)
+    assert symbolic.implies(symbolic.both(i < 3, j < 2), i < 5)
+    assert not symbolic.implies(i < 5, i < 3)
 
 
 def test_the_order_of_a_sum_is_structural() -> None:
-    i, j = sy.loop(0, 8), sy.loop(1, 8)
+    i, j = symbolic.loop(0, 8), symbolic.loop(1, 8)
     assert (j * 8 + i) is (i + j * 8)
 
 
 def test_equal_arithmetic_has_equal_text_in_every_process() -> None:
     program = (
-        "from compiler.ir import index as sy\n"
-        "a, i, j = sy.Variable('a', 0, 9), sy.loop({0}, 31), sy.loop({1}, 31)\n"
+        "from compiler.ir import index as symbolic\n"
+        "a, i, j = symbolic.Variable('a', 0, 9), symbolic.loop({0}, 31), symbolic.loop({1}, 31)\n"
         "x = {2}\n"
-        "print(sy.both(x // 3 % 5 + i // 4 * 7 + j % 6 < 9, i % 5 < 2, j // 3 < 4).render())\n"
+        "print(symbolic.both(x // 3 % 5 + i // 4 * 7 + j % 6 < 9, i % 5 < 2, j // 3 < 4).render())\n"
     )
     texts = set()
     for order in ("i + a * 2 + j * 3", "j * 3 + i + a * 2"):
@@ -107,18 +107,18 @@ def test_a_variable_with_crossed_bounds_is_refused() -> None:
 
 def test_division_by_a_negative_number_is_refused() -> None:
     with pytest.raises(UsageError, match="must be positive, not -2"):
-        _ = sy.loop(0, 8) // -2
+        _ = symbolic.loop(0, 8) // -2
 
 
 def test_arithmetic_between_two_indices_names_the_wrong_one() -> None:
     with pytest.raises(UsageError, match="right side of `%`"):
-        _ = sy.loop(0, 8) % sy.loop(1, 8)  # type: ignore[operator]
+        _ = symbolic.loop(0, 8) % symbolic.loop(1, 8)  # type: ignore[operator]
 
 
 def random_program(choose: random.Random) -> None:
     """Build random arithmetic beside Python functions of the same meaning; compare on random points."""
     sizes = [choose.choice([1, 2, 3, 4, 5, 7, 8, 12, 16]) for _ in range(4)]
-    ranges = [sy.loop(i, n) for i, n in enumerate(sizes)]
+    ranges = [symbolic.loop(i, n) for i, n in enumerate(sizes)]
     pool: list[tuple[UOp, Callable[[Env], int]]] = [
         (r, (lambda env, r=r: env.get(r, 0))) for r in (*ranges, Variable("v", -3, 9))
     ]
@@ -138,20 +138,20 @@ def random_program(choose: random.Random) -> None:
         elif kind == 4:
             pool.append((a + (c - 8), lambda env, f=f, c=c: f(env) + c - 8))
         else:
-            mask = sy.both(a < c, sy.ge(b, c - 8))
+            mask = symbolic.both(a < c, symbolic.ge(b, c - 8))
             for _ in range(3):
                 env = point(choose, ranges)
-                assert sy.evaluate(mask, env) == (f(env) < c and g(env) >= c - 8), mask.render()
+                assert symbolic.evaluate(mask, env) == (f(env) < c and g(env) >= c - 8), mask.render()
     for _ in range(6):
         env = point(choose, ranges)
         for x, f in pool:
-            value = sy.evaluate(x, env)
+            value = symbolic.evaluate(x, env)
             assert value == f(env), node_text(x)
             assert x.vmin <= value <= x.vmax, node_text(x)
 
 
 def point(choose: random.Random, ranges: list[UOp]) -> Env:
-    env = {r: choose.randrange(r.arg[1]) for r in ranges if r is not sy.ZERO}
+    env = {r: choose.randrange(r.arg[1]) for r in ranges if r is not symbolic.ZERO}
     env[Variable("v", -3, 9)] = choose.randint(-3, 9)
     return env
 
@@ -170,9 +170,9 @@ def test_many_random_programs_agree_with_integers() -> None:
 
 
 def test_substitution_of_ranges_agrees_with_evaluation() -> None:
-    i, j = sy.loop(0, 6), sy.loop(1, 4)
-    flat = sy.loop(2, 24)
+    i, j = symbolic.loop(0, 6), symbolic.loop(1, 4)
+    flat = symbolic.loop(2, 24)
     x = (i * 4 + j) % 5 * 3 + i
-    moved = sy.substitute(x, {i: flat // 4, j: flat % 4}, {})
+    moved = symbolic.substitute(x, {i: flat // 4, j: flat % 4}, {})
     for n in range(24):
-        assert sy.evaluate(moved, {flat: n}) == sy.evaluate(x, {i: n // 4, j: n % 4})
+        assert symbolic.evaluate(moved, {flat: n}) == symbolic.evaluate(x, {i: n // 4, j: n % 4})

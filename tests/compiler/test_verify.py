@@ -9,7 +9,7 @@ import pytest
 
 from compiler.dtype import dtypes
 from compiler.ir import graph as g
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.ops import Ops
 from compiler.ir.uop import const, uop
 from compiler.ir.verify import verify_kernel, verify_tensor
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from compiler.ir.uop import UOp
 
-R0, R1 = sy.loop(0, 4), sy.loop(1, 5)
+R0, R1 = symbolic.loop(0, 4), symbolic.loop(1, 5)
 
 
 def buffer(slot: int) -> UOp:
@@ -61,9 +61,12 @@ def test_a_good_kernel_passes() -> None:
         (lambda: kernel(store(reduce(load(1, R0), 1))), r"does not depend on ranges \[1\]"),
         (lambda: kernel(store(reduce(load(1, R0), 0))), r"reduces output ranges \[0\]"),
         (lambda: kernel(store(load(2, R0))), "numbered from 0 without holes"),
-        (lambda: kernel(store(load(1, sy.loop(1, 3)), sy.loop(1, 3))), r"ranges must be numbered 0\.\.0"),
+        (
+            lambda: kernel(store(load(1, symbolic.loop(1, 3)), symbolic.loop(1, 3))),
+            r"ranges must be numbered 0\.\.0",
+        ),
         (lambda: kernel(store(load(1, R0 - 1))), "reads at -1 without a mask"),
-        (lambda: kernel(store(load(1, R0, sy.TRUE))), "leave out one that always holds"),
+        (lambda: kernel(store(load(1, R0, symbolic.TRUE))), "leave out one that always holds"),
         (
             lambda: kernel(store(load(1, R0)), store(load(1, R1), R1, 2)),
             r"stores over ranges \[1\], another store",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from compiler.dtype import dtypes
 from compiler.ir import graph as g
-from compiler.ir import index as sy
+from compiler.ir import index as symbolic
 from compiler.ir.view import ShapeTracker, View, base_view
 from hcq.errors import UsageError
 
@@ -151,8 +151,8 @@ def test_any_chain_of_movement_matches_numpy(case: tuple[ShapeTracker, np.ndarra
     assert view.shape == shown.shape
     index, mask = view.expr_idxs()
     for at in list(np.ndindex(shown.shape))[:200]:
-        env = {sy.loop(axis, n): i for axis, (i, n) in enumerate(zip(at, shown.shape, strict=True))}
-        seen = sy.evaluate(index, env) + 1 if sy.evaluate(mask, env) else 0
+        env = {symbolic.loop(axis, n): i for axis, (i, n) in enumerate(zip(at, shown.shape, strict=True))}
+        seen = symbolic.evaluate(index, env) + 1 if symbolic.evaluate(mask, env) else 0
         assert seen == shown[at], (view.render(), at)
 
 
@@ -177,6 +177,6 @@ def test_one_view_equals_its_chain(case: tuple[ShapeTracker, np.ndarray]) -> Non
         return
     index, mask = one.expr_idxs()
     for at in list(np.ndindex(shown.shape))[:100]:
-        env = {sy.loop(axis, n): i for axis, (i, n) in enumerate(zip(at, shown.shape, strict=True))}
-        seen = sy.evaluate(index, env) + 1 if sy.evaluate(mask, env) else 0
+        env = {symbolic.loop(axis, n): i for axis, (i, n) in enumerate(zip(at, shown.shape, strict=True))}
+        seen = symbolic.evaluate(index, env) + 1 if symbolic.evaluate(mask, env) else 0
         assert seen == shown[at]
