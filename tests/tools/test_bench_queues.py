@@ -122,7 +122,7 @@ def test_a_count_agrees_with_its_noun(number: int, text: str) -> None:
 def test_plot_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the [plot] extra is not installed")
     out = tmp_path / "rows.png"
-    assert main(["signal", "--device", "cpu", "--quick", "--plot", str(out)]) == 0
+    assert main(["signal", "elementwise", "--device", "cpu", "--quick", "--plot", str(out)]) == 0
     assert out.read_bytes()[:4] == b"\x89PNG"
 
 

@@ -97,7 +97,7 @@ def plot(rows: Sequence[Row], path: Path) -> None:
         low = [row.median - row.p25 for row in shown]
         high = [row.p75 - row.median for row in shown]
         axis.barh(
-            [f"{row.bench}: {row.case}" for row in shown],
+            [f"{row.bench}: {row.case}{', NumPy' * row.numpy}" for row in shown],
             [row.median for row in shown],
             xerr=[low, high],
             color="#5b8db8",

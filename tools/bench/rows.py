@@ -31,13 +31,18 @@ class Row:
     commit: str
     note: str = ""
 
+    @property
+    def numpy(self) -> bool:
+        """Whether this is NumPy's figure, which stands beside the device's."""
+        return self.device.startswith("NumPy ")
+
     def text(self) -> str:
         """The row for a human eye: a time in the unit that gives it one to three digits before the point."""
         scale, unit = _readable(self.median, self.unit)
-        spread = f"[{_figure(self.p25 * scale)} … {_figure(self.p75 * scale)}]"
+        spread = f"[{four_digits(self.p25 * scale)} … {four_digits(self.p75 * scale)}]"
         note = f"  {self.note}" if self.note else ""
-        note += "  NumPy" if self.device.startswith("NumPy ") else ""
-        figure = f"{_figure(self.median * scale):>10s} {unit:8s}{spread:24s}n={self.count}"
+        note += "  NumPy" if self.numpy else ""
+        figure = f"{four_digits(self.median * scale):>10s} {unit:8s}{spread:24s}n={self.count}"
         return f"{self.bench:9s}{self.case:52s}{figure}{note}"
 
 
@@ -56,7 +61,7 @@ def _readable(value: float, unit: str) -> tuple[float, str]:
     return _TIMES[unit] / _TIMES[best], best
 
 
-def _figure(value: float) -> str:
+def four_digits(value: float) -> str:
     """Return four significant digits, never as a power of ten."""
     digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2 if abs(value) >= 10 else 3
     return f"{value:,.{digits}f}"

@@ -30,6 +30,7 @@ from drivers.nv import check_variant
 from drivers.nv.quirks import describe
 from drivers.nv.quirks import parse as parse_choices
 from hcq.errors import HcqError, UnsupportedError, UsageError
+from tools.bench.rows import four_digits
 from tools.bringup.evidence import Trace, memory
 from tools.bringup.ladder import Ladder, Result, Rung
 from tools.bringup.nv import rungs as low
@@ -183,7 +184,7 @@ class Teller:
             sys.stderr.write(f"          {said}\n" if (said := first_line(result.error)) else "")
             return
         for name, value in ({} if result.variant and result.passed else result.facts).items():
-            sys.stderr.write(f"          {name}: {value}\n")
+            sys.stderr.write(f"          {name}: {readable(value)}\n")
         if result.error:
             sys.stderr.write("          " + result.error.strip().replace("\n", "\n          ") + "\n")
             self._evidence(result)
@@ -195,6 +196,15 @@ class Teller:
             sys.stderr.write(f"          ({len(raw)} lines of raw evidence: --verbose, --report, --json)\n")
         for text in raw if self._verbose else ():
             sys.stderr.write(f"          {text}\n")
+
+
+def readable(value: object) -> str:
+    """Return a fact as text: numbers with a point have four digits that count, never a power of ten."""
+    if isinstance(value, float):
+        return four_digits(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {readable(part)}" for name, part in value.items())
+    return str(value)
 
 
 def heading(result: Result) -> str:

@@ -197,3 +197,11 @@ def test_evidence_holds_the_descriptor_of_a_launch_and_its_constant_bank() -> No
     assert "QMD_MAJOR_VERSION=4" in text
     (bank,) = [value for name, value in seen.items() if name.startswith("behind the descriptor")]
     assert bank.startswith("05000000010000000100000003000000")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(16460.29299, "16,460"), (0.5, "0.500"), ({"up": 1.23456, "n": 2}, "up 1.235, n 2"), ("0x6", "0x6")],
+)
+def test_facts_are_shown_with_four_digits(value: object, text: str) -> None:
+    assert command.readable(value) == text
