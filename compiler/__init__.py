@@ -1,7 +1,7 @@
 """From tensor graphs to machine code. Opens no device.
 
-`compiler.schedule` turns tensor graphs (`compiler.ir.graph`) into kernels (`compiler.ir.ops` says what nodes
-mean), `compiler.compile` turns a kernel into an image for one architecture. Names load on first use:
+`compiler.schedule` turns tensor graphs (`compiler.ir.graph`) into kernels (`compiler.ir.ops` defines
+the nodes), `compiler.compile` turns a kernel into an image for one architecture. Names load on first use:
 importing this package loads nothing.
 """
 

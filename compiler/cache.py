@@ -1,7 +1,7 @@
 """Keys of compiled kernels in the disk cache (`hcq.store`).
 
-A key covers the kernel's canonical text, the arch, what the target row depends on, LLVM's version and a
-digest of the compiler's own sources, so nothing is ever invalidated: what is out of date is simply not found.
+A key covers the kernel's canonical text, the arch, the inputs of the target row, LLVM's version and a
+digest of the compiler's own sources, so no entry is ever invalidated: an outdated entry is not found.
 Reading needs no LLVM.
 """
 
@@ -29,7 +29,7 @@ def sources_digest() -> str:
 
 
 def key_of(text: str, arch: str, settings: str) -> str:
-    """The name under which a kernel is kept."""
+    """The key under which a kernel is stored."""
     return _key_of(sources_digest(), llvm.version(), arch, settings, text)
 
 
@@ -39,5 +39,5 @@ def get(key: str) -> bytes | None:
 
 
 def put(key: str, payload: bytes) -> None:
-    """Keep a payload. Where that cannot be done, the next run compiles again."""
+    """Store a payload. If that fails, the next run compiles again."""
     store(config().cache).put(KIND, key, payload)

@@ -58,7 +58,7 @@ def compile_many(asts: Sequence[UOp], arch: str, *, isolate: bool = False) -> li
     """Compile several kernels; three or more that no cache has are compiled in parallel, equal ones once.
 
     On threads for targets that LLVM cannot fail on (it releases the interpreter and every compile has its own
-    context), else, or with `isolate`, in spawned worker processes: one that dies inside LLVM becomes a
+    context), else, or with `isolate`, in spawned worker processes: one that aborts inside LLVM becomes a
     CompileError that carries the kernel's text. All others are compiled and kept before an error is raised.
     """
     found: dict[UOp, CompiledKernel] = {}
@@ -151,7 +151,7 @@ def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
 
 
 def _keep(ast: UOp, arch: str, place: tuple[str, str], kernel: CompiledKernel) -> CompiledKernel:
-    """Keep a kernel on disk under its key, and here; `place` is its key and its text."""
+    """Store a kernel on disk under its key, and in this process; `place` is its key and its text."""
     key, text = place
     cache.put(key, to_bytes(kernel))
     _remember(ast, arch, kernel, text)
@@ -163,7 +163,7 @@ def _remember(ast: UOp, arch: str, kernel: CompiledKernel, text: str) -> None:
 
 
 def forget() -> None:
-    """Drop the kernels of this process; the disk keeps its own."""
+    """Drop the kernels cached in this process; the disk cache is kept."""
     _made.clear()
 
 
@@ -212,7 +212,7 @@ def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
 
 
 def _tell(image: KernelImage, plan: Plan, ir: str) -> None:
-    """Tell what DEBUG asks for: 1 the plan, 4 the IR as well; `codegen` tells the linear form at 3."""
+    """Print what DEBUG selects: 1 the plan, 4 the IR as well; `pipeline` prints the linear form at 3."""
     text = (
         f"compiled for {image.arch}: {len(image.code)} bytes, {image.group_ns} ns a workgroup\n{plan.text()}"
     )

@@ -1,6 +1,6 @@
 """Element types: interned singletons compared by identity, and how two of them promote.
 
-Not here: how a type is spelt in LLVM IR (the renderer's table) or in NumPy arrays (only the name is kept, so
+Not here: the names of types in LLVM IR (the renderer's table) or in NumPy arrays (only the name is kept, so
 that importing this module loads nothing).
 """
 

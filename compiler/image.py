@@ -53,7 +53,7 @@ def to_bytes(kernel: CompiledKernel) -> bytes:
 
 
 class MalformedError(ValueError):
-    """The bytes are no compiled kernel; the text says what they lack."""
+    """The bytes are not a compiled kernel; the message names what is missing."""
 
 
 def from_bytes(data: bytes, *, arch: str) -> CompiledKernel:

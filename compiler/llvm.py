@@ -63,7 +63,7 @@ class Machine:
 
 @functools.cache
 def library_path() -> Path:
-    """Where llvmlite's shared library lies, found without importing llvmlite."""
+    """The path of llvmlite's shared library, found without importing llvmlite."""
     folder = folder_of("llvmlite")
     if folder is None:
         raise UnsupportedError(

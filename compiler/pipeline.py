@@ -30,7 +30,7 @@ WORTH_FLATTENING = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """A kernel's arguments as its AST says."""
+    """A kernel's arguments, read from its AST."""
 
     access: tuple[str, ...]
     """For every buffer slot: r, w or rw."""

@@ -1,4 +1,4 @@
-"""Counts of what the compiler did in this process; tests and tools read them."""
+"""Counters of compiler work in this process, read by tests and tools."""
 
 from __future__ import annotations
 

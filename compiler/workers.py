@@ -1,11 +1,11 @@
 """Compiling in worker processes.
 
-LLVM ends the whole process on what it cannot select, so risky kernels compile in one that may die.
+LLVM aborts the process on code it cannot select, so risky kernels are compiled in a process that may abort.
 
 Workers are spawned, never forked: a fresh interpreter that imports this package and answers requests on its
-pipes. Kernels travel as their canonical text, results as the bytes that the disk cache keeps. A worker that
-dies takes one kernel with it, which becomes a CompileError with the kernel's text and the worker's last
-words; another worker takes its place.
+pipes. Kernels travel as their canonical text, results as the bytes that the disk cache keeps. If a worker
+aborts, its kernel becomes a CompileError with the kernel's text and the worker's last output; a new worker
+replaces it.
 """
 
 from __future__ import annotations

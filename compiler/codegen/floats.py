@@ -1,4 +1,4 @@
-"""Float arithmetic on registers: what decomposed functions are written in (`transcendental`, `circular`)."""
+"""Float arithmetic on registers: what decomposed functions are written in (`transcendental`, `sincos`)."""
 
 # ruff: noqa: D403 - docstrings are formulas
 
@@ -82,7 +82,7 @@ class Floats:
     def to_int(self, x: Line) -> Line:
         """An integral float as an integer.
 
-        Anything at all for NaN and what is too large, but the same everywhere.
+        The result is unspecified for NaN and values out of range, but the same on every target.
         """
         raw = self.b.convert("fptosi", x, self.integer)
         return self.b.line("freeze", raw.dtype, raw.lanes, (raw,))

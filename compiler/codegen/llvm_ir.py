@@ -1,7 +1,7 @@
 """The renderer: a linear list to LLVM IR text, the same for every target.
 
-What targets spell differently (entry, arguments, workgroup numbers, barriers) comes from a `Dialect`, a row
-of a table in `compiler/targets`. No fast-math flag is ever written.
+Text that differs between targets (entry, arguments, workgroup numbers, barriers) comes from a `Dialect`, a
+row of a table in `compiler/targets`. The renderer never emits a fast-math flag.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How one target spells what LLVM IR leaves to it."""
+    """The LLVM IR text that is specific to one target."""
 
     entry: Callable[[str, int, int], str]
     """(kernel name.

@@ -117,7 +117,7 @@ def _whole(v: Floats, x: Line, exponent: int) -> Line:
 
 
 def _float(b: Builder, x: Line, y: Line) -> Line:
-    """x**y as C's pow says."""
+    """x**y as C's pow defines it."""
     v = Floats(b, x.dtype)
     if y.op == "const" and isinstance(y.arg, float) and y.arg.is_integer() and 0 < abs(y.arg) <= KNOWN:
         return _whole(v, x, int(y.arg))

@@ -1,8 +1,8 @@
 """sin and cos of any argument as plain arithmetic in the linear form, for float32 and float64, strict.
 
 Small arguments are reduced by three words of pi/2; large ones, in a branch that rarely runs, by as many bits
-of 2/pi as their exponent asks for (Payne and Hanek). How polynomials were found and what errors are asserted
-says `transcendental`.
+of 2/pi as their exponent requires (Payne and Hanek). `transcendental` documents how the polynomials were
+found and which errors are asserted.
 """
 
 # ruff: noqa: D403 - docstrings are formulas
@@ -135,7 +135,7 @@ def _reduce_far_32(v: Floats, x: Line) -> tuple[Line, Line]:
 def _reduce_far_64(v: Floats, x: Line) -> tuple[Line, Line]:
     """Payne and Hanek.
 
-    Five 53-bit pieces of 2/pi from where x's exponent says, products in two words, summed in two words.
+    Five 53-bit pieces of 2/pi selected by x's exponent, products in two words, summed in two words.
     """
     b = v.b
     exponent = v.int_op("sub", v.int_op("and", v.int_op("lshr", v.as_int(x), 52), 2047), 1023)

@@ -1,9 +1,9 @@
-"""Exponentials, logarithms, tanh, and all that is decomposed: plain arithmetic in the linear form, strict.
+"""Exponentials, logarithms, tanh, and the table of decomposed functions: strict arithmetic, in linear form.
 
-For float32 and float64; sin and cos stand in `circular`.
+For float32 and float64; sin and cos are in `sincos`.
 
 LLVM has no vector library and calls libm for every single value, and on a GPU it has none at all, so every
-function is decomposed here once for all targets. NaN, infinities, signed zeros and denormals come out right;
+function is decomposed here once for all targets. NaN, infinities, signed zeros and denormals are correct;
 the largest errors, in units of the last place, are asserted by tests/compiler/test_transcendental.py:
 
     float32  exp 0.9  exp2 0.9  expm1 1.5  log 0.9  log1p 1.2  log2 1.1  sin cos 1.6 (any argument)  tanh 1.5

@@ -61,7 +61,7 @@ def _holds(dtype: DType, x: UOp) -> bool:
 
 
 def is_constant(x: UOp, value: float) -> bool:
-    """Whether x is that constant; tells 0.0 from -0.0."""
+    """Whether x is that constant; 0.0 and -0.0 are different."""
     if x.op is not Ops.CONST or x.arg != value:
         return False
     return value != 0 or math.copysign(1.0, x.arg) == math.copysign(1.0, value)
@@ -257,7 +257,7 @@ def fold_abs(_dtype: DType, src: Sources) -> UOp | None:
 def fold_cast(dtype: DType, src: Sources) -> UOp | None:
     """CAST to the own dtype → x; CAST CAST x → CAST x when the type between holds every x.
 
-    Not from integer by way of a float to an integer that lacks some x: floats saturate, integers wrap.
+    Not from integer through a float to an integer that lacks some x: floats saturate, integers wrap.
     """
     x = src[0]
     if x.dtype is dtype:
@@ -379,7 +379,7 @@ def identity(op: str, dtype: DType) -> UOp:
 
 
 def combine(op: str, value: UOp, ranges: Sequence[UOp], used: int) -> UOp:
-    """Return the reduction of value over ranges; bit n of `used` says whether value depends on range n.
+    """Return the reduction of value over ranges; bit n of `used` is set if value depends on range n.
 
     Ranges that the value does not depend on leave: MAX and MIN keep the value, ADD multiplies it, MUL raises
     it.

@@ -280,7 +280,7 @@ def contiguous(x: UOp) -> UOp:
 def assign(target: UOp, value: UOp) -> UOp:
     """Return value, stored into target: a PARAM, or SHRINK, RESHAPE, PERMUTE, FLIP of one.
 
-    Every other use of the PARAM means its contents before; uses of the result mean the new contents.
+    Every other use of the PARAM reads the contents before the ASSIGN; uses of the result read the new ones.
     """
     if target.shape != value.shape or target.dtype is not value.dtype:
         raise UsageError(f"ASSIGN of {_show(value)} to {_show(target)}: shapes and dtypes must be equal")

@@ -1,4 +1,4 @@
-"""The operations of the intermediate representation: what each means, its sources and its argument.
+"""The operations of the intermediate representation: definition, sources and argument of each.
 
 Two graphs share them. A *tensor graph* is what a frontend builds (`compiler.ir.graph` has its constructors):
 nodes have a shape. A *kernel AST* is what the scheduler makes of it and the back half compiles: nodes are
@@ -188,7 +188,7 @@ ANY: Final = NUMBERS | {"bool"}
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """One elementwise operation of one or two sources; its name in `Ops` says what it means.
+    """One elementwise operation of one or two sources; `Ops` defines it under its name.
 
     `kinds` are the kinds of dtype (`DType.kind`) that its sources may have; two sources have one dtype, which
     is the result's too, unless it is a `predicate`: bool. `floats` and `whole` compute it on Python numbers,

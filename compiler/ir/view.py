@@ -145,7 +145,7 @@ class ShapeTracker:
     def expr_idxs(self, index: Sequence[UOp] | None = None) -> tuple[UOp, UOp]:
         """Return the base element, and the mask, of an index; by default of ranges idx0, idx1, ...
 
-        Where the mask is false the element reads as 0, and the base element means nothing.
+        Where the mask is false the element reads as 0, and the base element is undefined.
         """
         at: Index = _ranges(self.shape) if index is None else tuple(index)
         if len(at) != len(self.shape):
@@ -181,7 +181,7 @@ class ShapeTracker:
 
     @property
     def view(self) -> View | None:
-        """The same as one View; None when one offset, a stride per axis and a box do not tell it."""
+        """The same as one View; None if one offset, a stride per axis and a box cannot express it."""
         strides = self.real_strides()
         index, mask = self.expr_idxs()
         terms, offset = symbolic.terms_of(index)

@@ -122,7 +122,7 @@ class Indexer:
     def place(self, index: UOp, *, strided: bool = False) -> Place:
         """Where an access with this index of the AST goes.
 
-        `strided` says that strides up to MOST_STRIDE are welcome.
+        With `strided`, strides up to MOST_STRIDE are accepted.
         """
         x = self.split(index)
         p = self.parts(x)

@@ -1,8 +1,8 @@
-"""Elementwise operations of the kernel AST on registers: what each means for each dtype.
+"""Instruction selection: the lines for each elementwise operation of the kernel AST and each dtype.
 
-A value's register has the dtype's *register type*: float16 and bfloat16 live in float32 registers and are
-rounded after every operation that is not exact, index lives in int64, all others in themselves. Decisions
-that NumPy leaves open:
+A value's register has the dtype's *register type*: float16 and bfloat16 are held in float32 registers and
+rounded after every operation that is not exact, index is held in int64, all others in their own type.
+Decisions that NumPy leaves open:
 
 - float to integer saturates and NaN gives 0; float to bool is `x != 0`; integers wrap.
 - Integer division and remainder by zero give 0; both round towards minus infinity.

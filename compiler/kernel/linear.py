@@ -2,7 +2,7 @@
 
 A `Line` is one operation on a register of `lanes` values of a dtype. While a kernel is being built the lines
 lie in a tree of blocks (loops and branches); `flatten` gives the list, `verify` checks it, `dump` prints it.
-What a line means is in `SIGNATURES`; how a target spells it is the renderer's business. Nothing here chooses
+`SIGNATURES` defines each line; the renderer emits its text for a target. Nothing here chooses
 anything.
 
 Integers wrap, `f16` and `bf16` never appear as registers (they are computed in float32), a bool register is
@@ -152,7 +152,7 @@ def flatten(block: Block) -> list[Line]:
 
 
 def prune(lines: list[Line]) -> list[Line]:
-    """The list without lines whose result nobody uses and which have no effect."""
+    """Dead code elimination: the list without lines that have neither a user nor an effect."""
     used: set[Line] = set()
     kept: list[Line] = []
     for line in reversed(lines):

@@ -31,7 +31,7 @@ def merge_ranges(ast: UOp) -> UOp:
 
 
 def flatten_pictures(ast: UOp) -> UOp | None:
-    """The kernel with two output ranges walked as one although its masks tell them apart.
+    """The kernel with two output ranges merged into one although its masks distinguish them.
 
     None when no pair allows it.
 

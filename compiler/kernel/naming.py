@@ -1,4 +1,4 @@
-"""Names of kernels: what faults, traces and profiles call them. A name says nothing that the AST does not."""
+"""Names of kernels: what faults, traces and profiles call them. A name depends on the AST alone."""
 
 from __future__ import annotations
 

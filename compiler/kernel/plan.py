@@ -87,7 +87,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything `linearize` needs to know."""
+    """The complete input of `linearize` beside the AST."""
 
     axes: tuple[Axis, ...]
     steps: tuple[Step, ...]

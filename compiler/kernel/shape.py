@@ -1,4 +1,4 @@
-"""What the planner knows about one kernel.
+"""Properties of one kernel that tiling reads.
 
 Its ranges, memory accesses and reductions, and how an access looks along a range.
 """

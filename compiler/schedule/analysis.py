@@ -1,4 +1,4 @@
-"""What the scheduler knows of each tensor node before it groups: one pass, sources first.
+"""Properties of each tensor node that fusion reads: one pass, sources first.
 
 Costs are rough: a simple operation is 1, a load 2. They only decide whether a value that would be computed
 several times gets a buffer.
@@ -42,8 +42,8 @@ class Fact:
     `cost`, `heavy`, `rows`, `leaves` are what its users see, `own_...` and `inner` what the node itself is.
 
     `users` counts distinct users, an output counting as one. `leaves` is a bit set of the buffers that its
-    users would have to load, `inner` the one its own computation loads. `flow` says how much of a reduction's
-    result passes through here, as a number modulo a prime: 1 means all of it, so the node can be the end of
+    users would have to load, `inner` the one its own computation loads. `flow` is the share of a reduction's
+    result that passes through here, as a number modulo a prime: 1 is all of it, so the node can be the end of
     that reduction's epilogue. `rows` marks a value that needs a reduction over its own trailing axes
     (softmax, layer norm). `level` counts reductions below.
     """

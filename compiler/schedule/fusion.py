@@ -100,7 +100,7 @@ class Grouping:
         return found
 
     def _computed_twice(self, fact: Fact) -> bool:
-        """Whether a costly value would be evaluated more often than it has elements, or in several kernels.
+        """Whether an expensive value is evaluated more often than it has elements, or in several kernels.
 
         Elements of a row that stays with its worker may be evaluated once for every pass over the row.
         """
@@ -328,7 +328,7 @@ class Grouping:
     ) -> tuple[Entry, UOp]:
         """Return the entry that gives a node at an index, and the mask beyond which the value must read as 0.
 
-        Movement is pushed through at once. `mask` says where the value is needed at all.
+        Movement is pushed through at once. `mask` holds where the value is needed.
         """
         fact = self.facts.of[node]
         padding = symbolic.TRUE

@@ -27,7 +27,7 @@ class ParamRef:
 
 @dataclass(frozen=True, slots=True)
 class TempRef:
-    """A buffer that lives inside one schedule; numbered in order of production (`schedule.memory`)."""
+    """A temporary buffer of one schedule; numbered in order of production (`schedule.memory`)."""
 
     n: int
     dtype: DType
@@ -60,7 +60,7 @@ BufRef = ParamRef | TempRef | OutRef
 class ScheduleItem:
     """One kernel: its AST, and the buffer for each BUFFER slot.
 
-    `stores` says which slots are written; a written slot that is also loaded is updated in place.
+    `stores` lists the written slots; a written slot that is also loaded is updated in place.
     """
 
     ast: UOp

@@ -30,7 +30,7 @@ _ALIAS: Final = MOVEMENT | {Ops.CONTIGUOUS, Ops.ASSIGN}
 
 
 class Buffers:
-    """Where each realized node lives. ASSIGNs in `in_place` live in their target."""
+    """The buffer of each realized node. ASSIGNs in `in_place` use the buffer of their target."""
 
     def __init__(self, refs: Mapping[UOp, tuple[BufRef, ...]], in_place: Iterable[UOp]) -> None:
         self.refs = refs
@@ -266,7 +266,7 @@ def _occurrences(roots: Iterable[UOp]) -> tuple[set[UOp], list[dict[UOp, int]]]:
 
 
 def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> ScheduleItem:
-    """Return the item; when folding made loads or ranges vanish, number the rest anew."""
+    """Return the item; renumber loads and ranges if folding removed some."""
     nodes = postorder((ast,))
     used = {n.arg for n in nodes if n.op is Ops.BUFFER}
     numbers = sorted(n.arg[0] for n in nodes if n.op is Ops.RANGE)

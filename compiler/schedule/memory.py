@@ -1,4 +1,4 @@
-"""Memory for what lives inside one launch: temporaries share an arena wherever their lifetimes allow it."""
+"""Memory for the temporaries of one launch: they share an arena where their lifetimes allow it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ ALIGNMENT = 256
 
 
 def place(lives: Mapping[K, tuple[int, int, int]]) -> tuple[dict[K, int], int]:
-    """Return where each temporary lies in the arena, and the arena's size in bytes.
+    """Return the offset of each temporary in the arena, and the arena's size in bytes.
 
-    `lives` gives (bytes, first use, last use); uses count kernels. Largest first, each at the lowest place
-    that is free all its life. Whoever launches must still wait between kernels that share a place.
+    `lives` gives (bytes, first use, last use); uses count kernels. Largest first, each at the lowest offset
+    that is free during its lifetime. The launcher must still order kernels that share an offset.
     """
     placed: list[tuple[int, int, int, int]] = []
     offsets: dict[K, int] = {}

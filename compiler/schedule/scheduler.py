@@ -1,4 +1,4 @@
-"""Tensor graphs to kernels, in an order that respects what each reads and writes."""
+"""Tensor graphs to kernels, in an order that respects their reads and writes."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
 
 # -- order -----------------------------------------------------------------------------------------
 def _ordered(grouping: Grouping) -> list[Kernel]:
-    """Sort kernels by the longest way that leads to them, so that what may run together stands together.
+    """Sort kernels by the longest path to them, so that independent kernels are adjacent.
 
-    A kernel that waits for nothing (the cast of a weight) comes just before its first user, to keep buffers
+    A kernel without dependencies (the cast of a weight) comes just before its first user, to keep buffers
     short-lived.
     """
     edges = grouping.edges
@@ -105,7 +105,7 @@ def _ordered(grouping: Grouping) -> list[Kernel]:
 
 
 def _alive(items: list[ScheduleItem]) -> list[ScheduleItem]:
-    """Drop kernels whose results nobody reads, which folding can cause."""
+    """Drop kernels whose results are not read; folding can cause them."""
     wanted: set[BufRef] = set()
     kept: list[ScheduleItem] = []
     for item in reversed(items):

@@ -1,6 +1,6 @@
-"""Large reductions to few elements, cut in two: first many partial results, then those.
+"""Large reductions to few elements, split in two: many partial results first, then their reduction.
 
-One kernel could share such a reduction among workers only by synchronising them. How it is cut depends on the
+One kernel could share such a reduction among workers only by synchronising them. The split depends on the
 shape alone, so the rounding of a sum never depends on the number of workers.
 """
 
@@ -25,7 +25,7 @@ _LEAST = 1024
 
 
 def split_reductions(outputs: Sequence[UOp], limits: Limits) -> list[UOp]:
-    """Return the outputs with every large reduction to few elements cut in two."""
+    """Return the outputs with every large reduction to few elements split in two."""
     order = postorder(outputs)
     cuts = {x: cut for x in order if x.op is Ops.REDUCE and (cut := _cut(x, limits)) is not None}
     if not cuts:

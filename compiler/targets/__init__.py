@@ -1,4 +1,4 @@
-"""One file a target: what it spells differently and what a kernel for it may use."""
+"""One module per target: its specific text and its limits."""
 
 from __future__ import annotations
 

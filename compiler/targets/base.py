@@ -1,4 +1,4 @@
-"""What the compiler knows about a target: one row."""
+"""The properties of a target: one table row."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 One call a workgroup, `void kernel(u64 args, u64 x, u64 y, u64 z)`, explicit vectors of the machine's width.
 
 `args` points at the argument block: 8 bytes a buffer, then 8 a variable. An arch is the machine's name and a
-digest that the cpu driver makes of what /proc/cpuinfo says (then LLVM's own detection chooses instructions),
+digest that the cpu driver makes of /proc/cpuinfo (then LLVM's own detection chooses instructions),
 or one of the fixed levels below, whose code runs on every machine of that level.
 """
 

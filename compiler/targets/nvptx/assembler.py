@@ -51,14 +51,14 @@ def assemble(ptx: str, arch: str, *, assembler: Assembler = "auto", options: Seq
     """Assemble PTX for `arch` ("sm_90a") and return the cubin with the PTX inside.
 
     `auto` takes nvJitLink, and `ptxas` where that is not installed. Raises `CompileError` with the
-    assembler's own text, `UnsupportedError` when there is no assembler. Thread-safe, and holds no lock of
-    Python while it works.
+    assembler's own text, `UnsupportedError` when there is no assembler. Thread-safe; releases Python's
+    lock while it runs.
     """
     return with_ptx(without_text(_assembler(assembler)(ptx, arch, options)), ptx)
 
 
 def available() -> str:
-    """Say which assembler `auto` takes and its version; empty when there is none."""
+    """Return the name and version of the assembler that `auto` selects; empty if there is none."""
     try:
         _assembler("auto")
     except UnsupportedError:
@@ -71,7 +71,7 @@ def available() -> str:
 
 @cache
 def identity() -> str:
-    """Return what tells the assembler that `auto` takes from every other one; loads no library.
+    """Return the identity of the assembler that `auto` selects; loads no library.
 
     Two files of one name, size and time of change count as the same assembler.
     """
@@ -203,7 +203,7 @@ _TEXT_SECTION: Final = ".nv_debug_ptx_txt"
 def without_text(cubin: bytes) -> bytes:
     """Return the cubin with the assembler's own copy of the PTX emptied: `with_ptx` puts the whole text in.
 
-    What lies behind the copy moves to the front by a multiple of the largest alignment.
+    The bytes after the copy move to the front by a multiple of the largest alignment.
     """
     head, sections, names = _tables(cubin)
     out = bytearray(cubin)

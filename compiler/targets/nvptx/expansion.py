@@ -1,4 +1,4 @@
-"""Operations that a target computes by IR text of its own instead of one LLVM instruction.
+"""Operations that a target implements with its own IR text instead of one LLVM instruction.
 
 An `Expansion` is written once, with names of its own; the renderer puts it into a kernel as often as it is
 needed. It may branch: the linear form sees one line without effects, which leaves loops and is found again

@@ -133,7 +133,7 @@ def _start(f: Format, s: str) -> str:
 def _significands(f: Format, s: str, x: str, y: str) -> str:
     """%qbits: the quotient of the significands of the words x and y, in [1, 2), rounded.
 
-    %below tells whether x was doubled for that; %sx and %nsy are the scaled significand of x and minus that
+    %below is set where x was doubled for that; %sx and %nsy are the scaled significand of x and minus that
     of y.
     """
     t, w = f.name, f.word

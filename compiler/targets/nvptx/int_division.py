@@ -1,6 +1,6 @@
 """Division of 64-bit integers out of multiplications, for targets whose division would be a call.
 
-Exact for every divisor but zero (the caller's business), whatever the start value within the bound of PTX's
+Exact for every divisor but zero (which the caller handles), for any start value within the bound of PTX's
 `rcp.approx.ftz.f32`. Operands below 2**32 take the 32-bit instruction. For the others, with B = 2**64 / y and
 r an integer below B, Newton's step r' = r + floor(r (2**64 - r y) / 2**64) is not below r and stays below B,
 and its error f = B - r becomes f' < f**2 / B + 1. The start value lies below B (1 - 2**-21) and less than

@@ -15,7 +15,7 @@ square would have too many digits. g may reach 2 from below, where a step down i
 be the number below 1, and the comparison takes the step back.)
 
 **float32.** Arguments below 2**-96 are scaled by 2**80. One step corrects root and inverse together, a
-residual step rounds. That the result is the nearest number is not argued but known: it is tested for every
+residual step rounds. That the result is the nearest number is tested, not proved: for every
 significand and both parities of the exponent with every start value within twice the bound.
 """
 
