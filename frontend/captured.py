@@ -153,7 +153,7 @@ class Captured:
                 )
 
     def _guard(self, given: list[hcq.Buffer]) -> list[Tensor]:
-        """Keep the old contents of what is written in place for those who still mean them.
+        """Copy-on-write: preserve the contents of buffers written in place for tensors still aliasing them.
 
         Return the tensors that others may share elements with.
         """

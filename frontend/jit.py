@@ -4,13 +4,13 @@ What a replay guarantees:
 
 - Arguments are tensors (or nests of them) of the shapes, dtypes and device that were captured; other
 arguments must be equal to the captured ones. At capture each tensor is replaced by a copy, so the same
-tensor given twice, or also used from outside, is told apart.
+tensor given twice, or also used from outside, is distinguished.
 - Tensors used from outside are captured by their memory: `assign` stores in place, so later values are
 seen, also pending ones. Those that the first call uses and that have no memory of their own (pending ones,
 results of operations that change nothing, `detach`) are given some before the capture: it keeps the value
 that they have, whatever becomes of what they were computed from. Views follow what they were taken from.
-- `assign` inside stores in place at each replay; whoever still means the old contents gets a copy of them
-first.
+- `assign` inside stores in place at each replay. Copy-on-write: tensors that alias the old contents get a
+copy of them first.
 - An argument that is assigned to inside, itself or through a view of it, is the caller's tensor: its value
 changes in place at each replay.
 - What is returned is new memory at each call and belongs to the caller; a returned tensor that the
@@ -71,7 +71,26 @@ def _checks(capture: Capture, known: set[hcq.Buffer]) -> list[tuple[Checks, list
 
 
 class TinyJit(Generic[P, R]):
-    """Wrap a function of tensors so that from its third call on it is one launch: see the module."""
+    """Wrap a function of tensors so that from its third call on it is one launch.
+
+    Call 1 runs the function, call 2 runs and captures it, later calls replay the captured launches with the
+    memory of their arguments: no Python of the function runs. The module's docstring lists what a replay
+    guarantees. A method may be wrapped: each instance has a capture of its own. With JIT=0 every call runs.
+
+        @TinyJit
+        def step(x: Tensor, y: Tensor) -> Tensor:
+            loss = model(x).cross_entropy(y)
+            loss.backward()
+            optimiser.step()
+            return loss
+
+    Arguments are tensors, nests of them, and other values; returned tensors are new memory that the caller
+    owns, except one that was given or assigned. `fn` is the function itself.
+
+    Raises `UsageError`: at the capture, for what a replay could not repeat (asking for a value, host data,
+    another device, a result or gradient kept outside that is not returned); at a replay, for arguments whose
+    shape, dtype, device or other values differ from the captured ones, and when the device was closed.
+    """
 
     def __init__(self, fn: Callable[P, R]) -> None:
         self.fn = fn
@@ -108,7 +127,7 @@ class TinyJit(Generic[P, R]):
         self._outside = []
 
     def __call__(self, *args: P.args, **names: P.kwargs) -> R:
-        """Run, capture or replay the function."""
+        """Run, capture or replay the function; return what it returns. The device may still be at work."""
         simple = self._simple
         if simple is not None and len(args) == len(simple) and not names and CAPTURE.now is None:
             captured: Any = self._captured

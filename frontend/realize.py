@@ -2,10 +2,10 @@
 
 What a plan is, `frontend.plan` says.
 
-Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). If anything but
-the tensors being realized still means the old contents, those are copied to new memory first and their leaf
-is given the copy. A leaf is one version of a buffer's contents: the tensors being realized go on to the leaf
-of the next version, and if the old one is still alive then, something means it (`frontend.storage.keep`).
+Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). Copy-on-write: if
+tensors other than those being realized still alias the old contents, these are copied to new memory first,
+and their leaf is given the copy. A leaf is one version of a buffer's contents: the tensors being realized go
+on to the leaf of the next version; an old leaf that is still alive is aliased (`frontend.storage.keep`).
 Nothing counts references: a reference too many costs a copy, never a wrong value.
 
 Threads: building expressions takes no lock. Whatever makes plans, launches, differentiates, or gives a tensor

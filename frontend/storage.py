@@ -71,8 +71,8 @@ class Leaf:
 class Home:
     """A buffer that assigns are stored in, and which version of its contents is the current one.
 
-    It refers weakly to the current leaf: whether anything still means those contents is whether the leaf
-    lives. A write is `advance`, then `keep` of the version before, then the launch that stores.
+    It refers weakly to the current leaf, whose contents are aliased exactly while it lives. A write is
+    `advance`, then `keep` of the version before, then the launch that stores.
     """
 
     __slots__ = ("buffer", "current", "version")
@@ -104,7 +104,7 @@ def home_of(leaf: Leaf) -> Home:
 
 
 def keep(before: weakref.ref[Leaf] | None, device: OpenDevice) -> hcq.Buffer | None:
-    """Copy the contents of a buffer that is about to be written if anything still means them.
+    """Copy-on-write: copy the contents of a buffer that is about to be written while tensors alias them.
 
     `before` is the version that is written over; whoever asks must have let go of it. Return the buffer with
     the copy, None when nothing refers to that version.

@@ -73,7 +73,14 @@ class Tensor(Methods, Operators):
     ) -> None:
         """Make a tensor of a number, nested lists, a range, bytes (uint8), an array, or another tensor.
 
-        A number is a constant; anything else is copied to the device now.
+        A number is a constant; other data is copied to the device now, and may change afterwards. Without
+        `dtype`: the array's own; float32 for floats, int32 for integers and bool for bools in Python data.
+        `device` is a name such as "cpu" or "nv:0", the default device without it.
+
+            Tensor([[1.0, 2.0], [3.0, 4.0]])                    # float32, shape (2, 2)
+            Tensor(numpy_array, device="cpu", requires_grad=True)
+
+        Raises `UsageError` for lists of unequal length and for what holds no numbers.
         """
         wanted = arguments.element_type(dtype)
         self.recipe = None
@@ -182,7 +189,18 @@ class Tensor(Methods, Operators):
     def realize(self, *others: Tensor) -> Self:
         """Compute the value, and those of others in the same launch; return self.
 
-        The device may still be at work. What is no tensor is a `UsageTypeError`, and nothing is computed.
+        Submits the kernels and returns: the device may still be at work, and what reads the value (`numpy`,
+        `item`, ...) waits. Realized tensors have memory of their own and forget what they were computed from,
+        also for gradients: call `backward` first. Of a realized tensor it does nothing.
+
+            a, b = x + y, x * y
+            a.realize(b)              # one launch, x and y are read once
+
+        A pending `assign` is stored in the buffer that the tensor had. Copy-on-write: tensors that alias its
+        old contents get a copy first.
+
+        Raises `UsageTypeError` for what is no tensor (nothing is computed), `OutOfMemoryError` when the
+        device has no memory for the results. Faults of the device are raised by whatever waits for the value.
         """
         if others:
             for t in others:
@@ -193,7 +211,11 @@ class Tensor(Methods, Operators):
         return self
 
     def data(self) -> bytes:
-        """Return the elements as bytes, row-major, once the device has computed them."""
+        """Return the elements as bytes, row-major and little-endian, once the device has computed them.
+
+        Realizes what is pending, and waits. The bytes are a copy. Raises `UsageError` inside a captured
+        function, `hcq.errors.DeviceFault` or `SignalTimeout` when the device failed.
+        """
         return bytes(self._elements())
 
     def _elements(self) -> memoryview:
@@ -209,21 +231,30 @@ class Tensor(Methods, Operators):
         return bytes_of(self)
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Return the value as a NumPy array of its own."""
+        """Return the value as a NumPy array of its own, of the same shape and dtype; float32 of a bfloat16.
+
+        Waits and raises as `data` does.
+        """
         return to_numpy(self._elements(), self.expr.shape, self.expr.dtype)
 
     def tolist(self) -> Any:
-        """Return the value as nested lists; a number for shape ()."""
+        """Return the value as nested lists of Python numbers; a number for shape ().
+
+        Waits and raises as `data` does.
+        """
         return nested(unpack(self._elements(), self.expr.dtype), self.expr.shape)
 
     def item(self) -> Any:
-        """Return the only element as a Python number."""
+        """Return the only element as a Python number: bool, int or float.
+
+        Waits and raises as `data` does, and `UsageError` when there is not exactly one element.
+        """
         if math.prod(self.expr.shape) != 1:
             raise UsageError(f"item() wants exactly one element, the shape is {self.expr.shape}")
         return unpack(self._elements(), self.expr.dtype)[0]
 
     def clone(self) -> Tensor:
-        """Return the same value in a buffer of its own, once realized."""
+        """Return the same value in a buffer of its own, once realized; gradients flow through."""
         return movement.contiguous(self)
 
     to = transfer.to

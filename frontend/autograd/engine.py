@@ -279,9 +279,19 @@ def carried(self: Tensor) -> Tensor:
 def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
     """Add the gradient of self to `.grad` of every tensor with requires_grad that it depends on; return self.
 
+    `self` is a float tensor of shape (); with `gradient`, the gradient of self, it may have any shape.
+    Gradients are lazy tensors in the shape, dtype and device of what they belong to; a second call adds to
+    them, and an optimiser's step or `zero_grad` removes them.
+
+        loss = (model(x) - y).square().mean()
+        loss.backward()
+        weight.grad.realize()
+
     Its value may be asked for before (`item`, `numpy`, ...), but `realize()` is a fresh start: a realized
-    tensor no longer knows what it came from. It has let go of that, too, when its backward has run and its
-    value was asked for.
+    tensor no longer knows what it came from. Nor does one whose value is asked for after its backward.
+
+    Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or depends on no
+    tensor with requires_grad.
     """
     with LOCK:
         _add_gradients(self, gradient)

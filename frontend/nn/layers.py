@@ -1,6 +1,9 @@
 """Layers: plain classes whose parameters are tensor attributes.
 
-Weights start uniform in ±1/sqrt(inputs) unless said otherwise.
+Weights start uniform in ±1/sqrt(inputs) unless said otherwise. They are float32 on the default device. A
+layer is called with a tensor, an array or lists; the result is a pending tensor on the device of the weights.
+Sizes that no layer can have, and inputs whose axes do not fit the weights, raise `UsageError`; what holds no
+numbers raises `UsageTypeError`.
 """
 
 # ruff: noqa: PLR0917 - the field's signatures
@@ -80,7 +83,7 @@ class Linear:
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Apply the layer to floats of shape (..., inputs): (..., outputs), in the promoted dtype."""
         x = _input(self, x, self.weight)
         inputs = self.weight.shape[1]
         if x.shape[-1:] != (inputs,):
@@ -119,7 +122,7 @@ class Conv2d:
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Apply the layer to (batch, inputs, height, width): (batch, outputs, height', width')."""
         x = _input(self, x, self.weight)
         _wants_channels(self, x, self.weight.shape[1] * self.groups)
         return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
@@ -166,7 +169,7 @@ class ConvTranspose2d:
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Apply the layer to (batch, inputs, height, width): (batch, outputs, height', width')."""
         x = _input(self, x, self.weight)
         _wants_channels(self, x, self.weight.shape[0])
         return x.conv_transpose2d(
@@ -202,7 +205,7 @@ class BatchNorm:
             t.requires_grad = False
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Apply the layer to (batch, channels, ...): the same shape; in `Tensor.train` it learns."""
         x = _input(self, x, self.running_mean)
         _wants_channels(self, x, self.num_features)
         if not Tensor.training and self.track_running_stats:
@@ -246,7 +249,7 @@ class LayerNorm:
         self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Apply the layer to (..., *normalised axes): the same shape."""
         x = _input(self, x, self.weight)
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
@@ -264,7 +267,7 @@ class RMSNorm:
         self.weight = Tensor.ones(_count("RMSNorm, dim", dim))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Apply the layer to (..., size): the same shape."""
         x = _input(self, x, self.weight)
         if x.shape[-1:] != self.weight.shape:
             raise UsageError(f"RMSNorm over {self.weight.shape}: the last axis of {x.shape} is another")
@@ -290,7 +293,7 @@ class GroupNorm:
         self.bias = Tensor.zeros(num_channels) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Apply the layer to (batch, channels, ...): the same shape."""
         x = _input(self, x, self.weight)
         _wants_channels(self, x, self.num_channels)
         y = x.reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
@@ -315,7 +318,7 @@ class Embedding:
         self.weight = Tensor.glorot_uniform(rows, columns)
 
     def __call__(self, index: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Apply the layer to integers of any shape: (*shape, width of a row)."""
         index = _input(self, index, self.weight)
         if not index.dtype.is_int:
             raise UsageTypeError(f"Embedding wants integers, saw {index.dtype.name}; cast the index")
@@ -329,5 +332,5 @@ class Dropout:
         self.p = number_within("Dropout, p", p, 0.0, math.nextafter(1.0, 2.0))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Apply the layer to a tensor of any shape: the same shape, itself outside `Tensor.train`."""
         return _input(self, x).dropout(self.p)

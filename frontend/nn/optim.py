@@ -27,7 +27,19 @@ if TYPE_CHECKING:
 
 
 class Optimizer:
-    """What all optimisers share; subclasses say how one parameter moves."""
+    """What all optimisers share; subclasses say how one parameter moves.
+
+    `params` are float tensors on one device; those whose requires_grad is undecided get True. The optimiser
+    assigns to them in place and owns its moments and the learning rate, tensors that a checkpoint may keep.
+
+        optimiser = AdamW(nn.state.get_parameters(model), lr=1e-3)
+        with Tensor.train():
+            model(x).cross_entropy(y).backward()
+            optimiser.step()
+
+    Raises `UsageError` without parameters that want gradients, when they lie on several devices, and for a
+    setting outside its range.
+    """
 
     def __init__(self, params: Sequence[Tensor], lr: float) -> None:
         rate = number_within(f"{type(self).__name__}, lr", lr, 0.0)
@@ -105,7 +117,10 @@ class Optimizer:
         return [*self.params, *changed, *self.buffers, *assigned, *losses.values()]
 
     def step(self) -> None:
-        """Move the parameters."""
+        """Move the parameters by their gradients, in one launch, and take the gradients away.
+
+        Raises `UsageError` when a parameter has no gradient; nothing is changed then.
+        """
         realize_many(self.schedule_step())
 
     def _move(self, grads: list[Tensor]) -> list[Tensor]:
