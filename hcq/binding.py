@@ -36,7 +36,7 @@ def resolve(param: Param, value: object, device: Owner) -> float:
 
 
 def look_up(param: Param, values: Mapping[Param, Value] | None) -> Value:
-    """Return what was given for `param`, or say that nothing was."""
+    """Return what was given for `param`. Raises `UsageError` if nothing was."""
     value = None if values is None else values.get(param)
     if value is None:
         given = ", ".join(other.name for other in values or ()) or "nothing"

@@ -439,14 +439,14 @@ def _of_point(point: Point | Signal) -> tuple[Signal, Word]:
     value = getattr(point, "value", None)
     signal = getattr(point, "signal", None)
     if signal is None or value is None:
-        raise UsageError(f"{point!r} is a signal: say which value")
+        raise UsageError(f"{point!r} is a Signal, which has no value of its own; give `value=`")
     return signal, value - signal.base
 
 
 def _of_signal(signal: Point | Signal, value: Word) -> tuple[Signal, Word]:
     base = getattr(signal, "base", None)
     if base is None:
-        raise UsageError(f"{signal!r} is a point: it has a value of its own")
+        raise UsageError(f"{signal!r} is a Point, which already carries its value; drop `value=`")
     if base and isinstance(value, (Param, Expr)):
         raise UsageError(f"{signal!r} belongs to a timeline: its values cannot be parameters")
     number = value - base if isinstance(value, int) else value
@@ -472,5 +472,5 @@ def _wrong_kind(what: str, kind: QueueKind, kinds: tuple[QueueKind, ...]) -> Usa
 
 def _whole(pointer: Pointer) -> int:
     if isinstance(pointer, (Param, Expr)):
-        raise UsageError(f"{pointer} has no size of its own: say how many bytes")
+        raise UsageError(f"{pointer} has no size of its own; give `size=` in bytes")
     return pointer.size

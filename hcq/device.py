@@ -83,7 +83,7 @@ class Device:
         """Whether `close` got to its end."""
         self._report: FaultReport | None = None
         self._raw: FaultReport | None = None
-        """The last fault as the driver told it: a thread that asked before a recovery may still bring it."""
+        """The last fault from the driver: a thread that asked before a recovery may still bring it."""
         self._recovery = threading.Lock()
         self.driver = driver
         self.info: DeviceInfo = driver.info
@@ -136,10 +136,20 @@ class Device:
         return self.computes[0]
 
     def alloc(self, size: int, spec: BufferSpec = DEFAULT, *, label: str = "") -> Buffer:
-        """Return a buffer of `size` bytes that nothing uses; what it holds is undefined.
+        """Return a buffer of `size` bytes that nothing uses; its contents are undefined.
 
-        When the driver is out of memory, caches are emptied and work in flight is waited for before
-        `OutOfMemoryError` is raised; nothing leaks and the next call may succeed.
+        `spec` is the kind of memory: by default device memory, aligned to 256 bytes, which the host may not
+        see. `label` names the buffer in errors. The caller owns it: it is freed with its last reference, or
+        by `Buffer.close`.
+
+        Sizes are rounded up and taken from pools, so most calls do not reach the driver. Any thread may call.
+
+        Raises `UsageError` for a size below 1, an alignment that is no power of two up to 2 MiB, and a closed
+        device; `UnsupportedError` for memory that the device does not have; `DeviceFault` after a fault;
+        `OutOfMemoryError` once pools were emptied and work in flight was waited for: nothing leaks, and the
+        next call may succeed.
+
+            host = device.alloc(4096, hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True))
         """
         if self.refusal is not None:
             raise self.refusal()
@@ -150,7 +160,7 @@ class Device:
         return Buffer(self, block, home, size, spec, label)
 
     def _watched(self, watch: Watch, pool: Pool, size: int, label: str) -> Buffer:
-        """Return a buffer that the validation layer knows, with a guard zone where there is room for it."""
+        """Return a buffer registered with the validation layer, with a guard zone where it fits."""
         guard = watch.guard_bytes if isinstance(size, int) and size > 0 else 0
         try:
             block, free = pool.take(size + guard if guard else size)
@@ -182,7 +192,7 @@ class Device:
         return True
 
     def forget_bindings(self) -> None:
-        """Have idle executables let go of buffers: memory is short."""
+        """Drop the references of idle executables to buffers: memory is short."""
         for executable in self.executables():
             executable.forget()
 
@@ -193,7 +203,7 @@ class Device:
         self.free_leftovers()
 
     def free_leftovers(self) -> None:
-        """Free memory and programs that were let go while in use and no longer are."""
+        """Free memory and programs that were closed while in use and no longer are."""
         self.leftovers = False
         try:
             self.heap.sweep()
@@ -231,14 +241,14 @@ class Device:
             self.watch.tell()
 
     def map_peer(self, allocation: Allocation, owner: Device) -> None:
-        """Make another device's memory visible here; `Buffer.map_to` is the way to say it."""
+        """Make another device's memory visible here; called by `Buffer.map_to`."""
         if self.refusal is not None:
             raise self.refusal()
         with self._lock:
             self.driver.map_peer(allocation, owner.driver)
 
     def nearest(self, va: int, *, told: str = "") -> str:
-        """Say in words what lies nearest to an address; `told` is what the driver says of pages."""
+        """Return in words what lies nearest to an address; `told` is the driver's text about pages."""
         known = self.watch.nearest(va) if self.watch is not None else ""
         return "; ".join(filter(None, (known, told))) or nearest_pages(self, va)
 
@@ -302,7 +312,7 @@ class Device:
         return self.span_log.take()
 
     def keep(self, executable: Replayable) -> None:
-        """Remember an executable, to have it let go of buffers when memory is short."""
+        """Remember an executable: it drops references to buffers when memory is short."""
         self._executables.add(executable)
 
     def sync(self, *, timeout_s: float | None = None) -> None:
@@ -423,7 +433,7 @@ class Device:
 
         Buffers keep their contents and addresses, programs stay loaded, graphs can be replayed. What is in
         flight, in any queue, is lost: who waits for its points gets the `DeviceFault` that ended it, also a
-        queue of another device, which must then recover as well. What it held is let go.
+        queue of another device, which must then recover as well. References that lost work held are dropped.
 
         Returns the buffers that lost work was to write: what they hold is undefined.
 
@@ -458,13 +468,13 @@ class Device:
             queue.refusal = refusal
 
     def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
-        """Say what a wait that timed out was about: the text of `SignalTimeout`."""
+        """Return the text of `SignalTimeout` for a wait that timed out."""
         return timeout_text(self, signal, value, waited_s)
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
         """Wait for work in flight, then give everything back; idempotent.
 
-        Work that is not done after `timeout_s` seconds is stopped, and a `ResourceWarning` says what it was.
+        Work that is not done after `timeout_s` seconds is stopped, and a `ResourceWarning` names it.
         Raises `UsageError`, once all is given back, when validation found a buffer that was run past.
         """
         if self._shut(timeout_s) and self.watch is not None and self._report is None:

@@ -47,7 +47,16 @@ class Node:
 
 
 class Graph:
-    """Command buffers and the order between them. Recording touches no hardware."""
+    """Command buffers for several queues, and the order between them. Recording touches no hardware.
+
+    Nodes of one queue run in the order added, each after the effects of the one before are visible; nodes of
+    different queues only as `after=` orders them. `compile` encodes what was added so far; the graph may grow
+    and be compiled again. It keeps its command buffers, and what they use, alive.
+
+    Not thread-safe: one thread records; the `Executable` may be used by many.
+
+    `param` and `add` raise nothing but `UsageError`. See the module's docstring for an example.
+    """
 
     __reduce__ = refuse_copy
 
@@ -63,7 +72,11 @@ class Graph:
         return param
 
     def add(self, queue: Queue, commands: CommandBuffer, *, after: Sequence[Node] = ()) -> Node:
-        """Add a command buffer, to run on `queue` after its earlier nodes and the nodes given."""
+        """Add a command buffer, to run on `queue` after its earlier nodes and the nodes given.
+
+        Raises `UsageError` for a list of another kind of queue, a node of another graph, and a closed or
+        invisible buffer. The commands are read at `compile`: do not record more into them.
+        """
         if commands.kind is not queue.kind:
             raise UsageError(
                 f"{commands!r} was added for {queue!r}\nhint: record it with that queue's record()"
@@ -81,7 +94,12 @@ class Graph:
         return node
 
     def compile(self, *, copies: int = 2, limit: int = 8) -> Executable:
-        """Encode the graph for `copies` replays in flight at first, and `limit` when they are asked for."""
+        """Encode the graph for `copies` replays in flight at first, and `limit` when they are asked for.
+
+        Raises `UsageError` for a graph without nodes, `copies` or `limit` out of range, a Param that is not
+        the graph's own, and one that is used both as a buffer and as a number; `OutOfMemoryError` for the
+        memory of the copies; `UnsupportedError` for a command that a device has no words for.
+        """
         if not self.nodes:
             raise UsageError(f"the graph {self.label!r} has no nodes; add() command buffers first")
         if not 1 <= copies <= limit:

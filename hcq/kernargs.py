@@ -93,7 +93,7 @@ def block_format(image: KernelImage) -> str:
 
 
 def pack_values(program: Program, values: tuple[Buffer | Word | float, ...]) -> KernArgs:
-    """Pack any legal values, and say what is wrong with the others."""
+    """Pack any legal values. Raises `UsageError` that names the argument for the others."""
     image = program.image
     if len(values) != len(image.args):
         names = ", ".join(slot.name for slot in image.args) or "none"

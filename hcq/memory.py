@@ -310,8 +310,22 @@ class Heap:
 class Buffer:
     """A range of device-visible memory; made by `Device.alloc`.
 
-    `view` shares it, dropping the last reference or `close` frees it. `va` is the device address: a plain
-    attribute that hot paths read; in a closed buffer it is no number.
+    `size` is in bytes; `va` is the device address, a plain attribute that hot paths read; in a closed buffer
+    it is no number. `spec` is the kind of memory, `label` names it in errors. `view` returns a buffer that
+    shares the memory.
+
+    Lifetime: dropping the last reference frees it. Work in flight holds references, so such a buffer is idle.
+    `close`, and the end of a `with` block, refuse every later use at once, and free the memory when all work
+    in flight is done. Memory goes back to the device's pools, and to the driver when memory is short.
+
+    Threads: all methods may be called from any thread. Access to the contents is not ordered: the caller
+    waits for the point of the work that writes before it reads, and orders submissions by `after=`.
+
+    `view`, `host` and `map_to` raise `UsageError` for a closed buffer or device, or the error that was given
+    to `close`.
+
+        with device.alloc(4096, label="weights") as weights:
+            device.compute.submit(device.compute.record().fill(weights, 0)).wait()
     """
 
     __slots__ = (
@@ -350,7 +364,11 @@ class Buffer:
         """Where the buffer was closed, when validation is on."""
 
     def view(self, offset: int, size: int | None = None) -> Buffer:
-        """Return a buffer that shares `size` bytes from `offset`, or all the rest."""
+        """Return a buffer that shares `size` bytes from byte `offset`, or all the rest.
+
+        It keeps the memory alive; closing this buffer closes its views. Raises `UsageError` for bytes
+        outside.
+        """
         self.live()
         size = self.size - offset if size is None else size
         if offset < 0 or size < 0 or offset + size > self.size:
@@ -376,7 +394,10 @@ class Buffer:
         return block.chunk
 
     def host(self) -> memoryview:
-        """Return the bytes as the CPU sees them. They are this buffer's as long as it lives, not longer."""
+        """Return the bytes as the CPU sees them, a writable view. Use it only while the buffer lives.
+
+        Raises `UsageError` for memory that the host cannot see.
+        """
         allocation = self.chunk.allocation
         if allocation.host is None:
             spec = "hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True)"
@@ -388,7 +409,10 @@ class Buffer:
         return allocation.host[start : start + self.size]
 
     def map_to(self, peer: Owner) -> None:
-        """Make the memory visible to another device at the same address, for good."""
+        """Make the memory visible to another device at the same address, until it is freed.
+
+        Raises `UnsupportedError` where the two devices cannot share memory.
+        """
         if not self.visible_to(peer):
             chunk = self.chunk
             peer.map_peer(chunk.allocation, self.device)
@@ -399,7 +423,7 @@ class Buffer:
         return device is self.device or device in self.chunk.peers
 
     def unseen_by(self, device: Owner) -> str:
-        """Say in words that a device cannot use it, and why when both have one name."""
+        """Return in words that a device cannot use it, and why when both have one name."""
         if device.name != self.device.name:
             return f"which {device.name} cannot see\nhint: Buffer.map_to makes it visible there"
         return (
@@ -425,7 +449,7 @@ class Buffer:
 
     @property
     def lost(self) -> bool:
-        """Whether it was closed for a reason that its users are told: a fault took what it held."""
+        """Whether it was closed with `reason=`: a fault took what it held, and each use raises that error."""
         return self in self.device.reasons
 
     def close(self, *, after: Point | None = None, reason: Refusal | None = None) -> None:

@@ -1,8 +1,8 @@
-"""Queues: one hardware ring each, and the timeline that says how far it is.
+"""Queues: one hardware ring each, and the timeline that counts its submissions.
 
 A submission starts after the effects of the queue's previous one are visible; across queues only `after=`
 orders. What is in flight keeps its commands, and through them its buffers, programs and signals, alive. Every
-method may be called from any thread: a lock a queue is held while a submission is encoded and rung.
+method may be called from any thread: one lock per queue is held while a submission is encoded and rung.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Queue:
         self.kind = kind
         self.index = index
         self.number = next(_NUMBERS)
-        """Tells it from all other queues of this process, those that are gone too."""
+        """Distinguishes it from all other queues of this process, also those that are gone."""
         self.label = f"{kind.value} {index} of {device.name}"
         self.lock = threading.RLock()
         """Held while a submission is encoded and rung."""
@@ -116,10 +116,34 @@ class Queue:
     ) -> Point:
         """Encode the commands, ring the doorbell, and return the point that is reached when they are done.
 
-        `after` are points that must be reached before the first command starts. `values` gives the Params
-        that were left open. While the ring has no room, it waits, `timeout_s` seconds at most. Raises before
-        anything is sent: `UsageError`, `UnsupportedError`, `OutOfMemoryError`, `DeviceFault`, and
-        `SignalTimeout` that names what the queue waits for.
+        Arguments:
+        - `commands`: recorded for this kind of queue. It may be submitted again, also while it runs.
+        - `after`: points that must be reached before the first command starts, of queues of any open device.
+          A point whose work is not submitted yet is allowed: the queue waits for it.
+        - `values`: a Buffer or a number for each Param left open; values of other Params are ignored.
+        - `timeout_s`: how long to wait while the ring has no room. None: as long as work in flight goes on.
+
+        Order: a submission starts after the effects of this queue's previous one are visible. Inside it,
+        kernels between two barriers may overlap and finish in any order; all other commands run in the order
+        recorded. Nothing orders two queues, of one device or of two, but `after=` and recorded waits. The
+        host's writes to host-visible memory before the call are seen by the commands; their writes are seen
+        by the host once the returned point was waited for.
+
+        Ownership: the queue keeps the commands, and with them their buffers, programs and signals, alive
+        until the point is reached or lost to a fault. Closing a buffer meanwhile defers its free.
+
+        Threads: any thread may submit. Submissions to one queue are in the order in which the calls take its
+        lock. The call returns once the words are in the ring; it does not wait for the work.
+
+        Raises, before anything is sent: `UsageError` for another kind of queue, a closed buffer, program or
+        device, memory that the device cannot see, a Param without a value or with one that does not fit, and
+        with validation for a hazard or a wait that nothing can end; `UnsupportedError` for a command that the
+        device has no words for; `OutOfMemoryError` for argument memory; `DeviceFault` if the device has
+        faulted, or a point of `after` was lost to a fault; `SignalTimeout` if the ring had no room in time.
+        After any of these the queue can be used as before, except after `DeviceFault` (`Device.recover`).
+
+            point = queue.submit(queue.record().copy(target, source), after=[uploaded])
+            point.wait()
         """
         if self.refusal is not None:  # before the lock too: after a fork nobody releases it
             raise self.refusal()

@@ -30,7 +30,7 @@ class Tool:
     name: str
     module: str
     attribute: str
-    """A function of the module: says which version is there, an empty text where none is."""
+    """A function of the module: returns the version that is installed, an empty text where none is."""
     cure: str
     """The command that installs it."""
 
@@ -93,7 +93,7 @@ _opening = threading.Lock()
 
 def _forget() -> None:
     """Give a forked child a lock of its own: who holds the parent's may be a thread that is not here."""
-    global _opening  # noqa: PLW0603 - a lock cannot be let go by a thread that does not hold it
+    global _opening  # noqa: PLW0603 - a lock cannot be released by a thread that does not hold it
     _opening = threading.Lock()
 
 

@@ -1,6 +1,6 @@
 """Signals, points and timelines: the one currency of ordering.
 
-A `Signal` is a 64-byte slot of coherent host memory, u64 value at +0. A `Point` says "this signal has reached
+A `Signal` is a 64-byte slot of coherent host memory, u64 value at +0. A `Point` is "this signal has reached
 this value". A `Timeline` hands values of a signal out in increasing order. Slots of all devices lie in one
 process-wide pool that is mapped at the same address into every opened device, so any queue can wait on any
 other's signal. A slot goes back to the pool when nothing refers to its `Signal` any more.
@@ -119,9 +119,16 @@ class Signal:
         return Point(self, value)
 
     def wait(self, value: int, *, timeout_s: float | None = None) -> None:
-        """Sleep until the value is reached.
+        """Sleep until the signal's value is >= `value`; at once if it is already.
 
-        Raises `SignalTimeout`, or `DeviceFault` when it cannot be reached any more.
+        `timeout_s` None waits without limit. Afterwards the host sees the effects of the work that raised the
+        value, and with validation what the host submits next is ordered after it. Any thread may wait; no
+        lock is held, and other Python threads run.
+
+        Raises `SignalTimeout` after `timeout_s` seconds, with the value seen and what each queue is stuck on;
+        `DeviceFault` when a device that was to raise it has faulted; `UsageError` when the device is closed,
+        and with validation, for a wait without a limit, when nothing can raise it any more, with the wait
+        graph.
         """
         target = value - self.base
         words, index = self._words, self._index
@@ -149,7 +156,7 @@ class Signal:
             self.device.woke()
 
     def check_overrun(self) -> None:
-        """Raise `DeviceFault` when it holds more than was ever handed out: then it says nothing."""
+        """Raise `DeviceFault` if the slot exceeds the last issued value."""
         if self._words[self._index] + self.base > self.issued:  # read first: work may end meanwhile
             self.device.raise_overrun(self)
 
@@ -164,6 +171,14 @@ class Signal:
 
 class Point:
     """`signal` has reached `value` (>=). The only currency of ordering. A value: do not change it.
+
+    `Queue.submit` and `Executable.replay` return one; `after=`, `CommandBuffer.wait` and `wait` take it, on
+    any open device. Points of one queue are reached in the order of its submissions. Once reached, a point
+    stays reached; one of work that a fault ended is never reached, and waits for it raise `DeviceFault`.
+    Equal when signal and value are. It keeps its signal alive, nothing else. Usable from any thread.
+
+        point = device.compute.submit(commands)
+        device.copies[0].submit(more, after=[point]).wait(timeout_s=5)
 
     Plain slots instead of a frozen dataclass: one is made a submission, and this costs a third.
     """
@@ -191,11 +206,11 @@ class Point:
         return self.value <= signal._words[signal._index] + signal.base <= signal.issued  # noqa: SLF001 - hot
 
     def over(self) -> bool:
-        """Return whether the point is reached, or was lost to a fault: what waits for it may be let go."""
+        """Return whether the point is reached, or was lost to a fault: its work uses nothing any more."""
         return self.passed() or self.signal in LOST
 
     def wait(self, *, timeout_s: float | None = None) -> None:
-        """Sleep until the point is reached; see `Signal.wait`."""
+        """Sleep until the point is reached; `timeout_s`, order and errors as in `Signal.wait`."""
         self.signal.wait(self.value, timeout_s=timeout_s)
 
     def __eq__(self, other: object) -> bool:
@@ -215,9 +230,9 @@ LOST: weakref.WeakKeyDictionary[Signal, tuple[int, Refusal]] = weakref.WeakKeyDi
 class Timeline:
     """A signal whose values are handed out once, in increasing order, by one owner.
 
-    The owner sends words that raise a value, then makes its point `last`. Interrupted between the two, nobody
-    knows whether the words were sent: `value` is above `last` then, until a later value is sent. That raises
-    all before it, sent or not.
+    The owner sends words that raise a value, then makes its point `last`. Interrupted between the two, it is
+    unknown whether the words were sent: `value` is above `last` then, until a later value is sent. That
+    raises all before it, sent or not.
 
     Every 2^31 - 1 values it takes a fresh slot, since some engines compare 32 bits; a Point keeps the slot it
     was made with. Not thread-safe: the owner holds its lock.
@@ -248,7 +263,7 @@ class Timeline:
         return point
 
     def undo(self, point: Point) -> None:
-        """Take back the point handed out last: no queue was told of it."""
+        """Take back the point handed out last: no words that raise it were sent."""
         self.value = self.signal.issued = point.value - 1
 
     def renew(self, reason: Refusal) -> None:

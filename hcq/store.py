@@ -246,7 +246,7 @@ class Store:
         return at
 
     def _read(self, path: str) -> bytes | None:
-        """Return the bytes of a trusted regular file of bounded size; None says that it is none."""
+        """Return the bytes of a trusted regular file of bounded size; None if it is none."""
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(file, "rb", buffering=0) as stream:  # noqa: PTH123 - opened above with flags of its own
             found = os.fstat(file)
@@ -293,7 +293,7 @@ class Store:
 
 
 def store(root: Path | None) -> Store:
-    """Return the process's store below a folder: what it has to tell, it tells once."""
+    """Return the process's store below a folder: it warns once."""
     return _store(root, config().cache_bytes)
 
 

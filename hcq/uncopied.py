@@ -1,4 +1,4 @@
-"""What owns memory, a queue or code of a device is not copied and not pickled: it says so.
+"""What owns memory, a queue or code of a device refuses to be copied or pickled.
 
 A copy made by the default way would share the device's memory without knowing it, or be a shell whose end
 raises. `__reduce__ = refuse_copy` is all that a class needs: `copy`, `deepcopy` and pickle ask for it.

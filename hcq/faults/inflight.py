@@ -37,7 +37,7 @@ class Kept(NamedTuple):
     params: tuple[Param, ...]
     memories: tuple[Buffer, ...]
     waits: tuple[Wait, ...] = ()
-    """What its ring words wait for; told only where several devices take part."""
+    """What its ring words wait for; given only where several devices take part."""
 
 
 def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:

@@ -53,7 +53,7 @@ def recover(device: Device) -> tuple[Buffer, ...]:
 
 
 def _reason(device: Device) -> Refusal:
-    """Return what makes the error of lost work; refuse a device that has no fault."""
+    """Return the error factory of lost work. Raises `UsageError` for a device that has no fault."""
     device.look()
     if device.refusal is not None:
         return device.refusal
@@ -65,7 +65,7 @@ def _reason(device: Device) -> Refusal:
 
 
 def _lose(command: SetSignal, reason: Refusal) -> None:
-    """Note that a signal will not be raised, as far as one knows."""
+    """Note that a signal will not be raised by what was submitted so far."""
     signal, value = command.signal, command.value
     target = value if isinstance(value, int) else 1 << 64
     if not signal.host_set and signal.value - signal.base < target and signal not in LOST:
@@ -105,7 +105,7 @@ def check(signal: Signal, value: int) -> None:
 
 
 def waits_on_lost(queue: Queue) -> Refusal | None:
-    """Return what makes the error of a queue that waits for what is lost; None when it goes on."""
+    """Return an error factory if this queue waits on lost work, else None."""
     return _stuck(queue, {}) if LOST else None
 
 

@@ -84,7 +84,7 @@ class Executable:
         """The queue of the first segment."""
         quiet = queue.watch is None and not queue.device.trace and not queue.device.profile
         self._short = len(segments) == 1 and quiet
-        """Whether replays may take the short way: one queue, nobody watches."""
+        """Whether replays may take the short way: one queue, without validation, trace or profile."""
         self._turn = 0
         self._slots: list[ReplaySlot] = []
         self._checks: list[list[tuple[Patch, int]]] = [[] for _ in params]
@@ -162,18 +162,35 @@ class Executable:
                 text = f"wanted {len(self.params)} values ({names}), {len(given)} were given"
                 raise UsageError(f"replay of {self.label or 'a graph'}: {text}") from None
             for i, value in enumerate(given):
-                self._check(i, value)  # says in words what the generated code tripped over
+                self._check(i, value)  # raises the error in words
             raise
 
     def replay(
         self, given: Sequence[Value] = (), *, after: Sequence[Point] = (), timeout_s: float | None = None
     ) -> Point:
-        """Run the graph with these values, one a parameter in the order of creation; return when it is done.
+        """Submit the graph with these values; return the point that is reached when all of it is done.
 
-        Pointer parameters take Buffers, the others numbers. Nothing is encoded and, in a copy that is bound
-        to the same values already, nothing is written. While all copies are in flight, or its first queue has
-        no room, it waits, each time `timeout_s` seconds at most: then `SignalTimeout`. Raises before anything
-        is sent.
+        `given` has one value per parameter, in the order of creation: a Buffer for one that stands for
+        memory, else a number. Nothing is encoded, and in a copy that is bound to the same values already
+        nothing is written.
+
+        Order: after the points of `after`; in each queue after everything submitted to it before; across
+        queues after the previous replay of this executable where both may touch the same memory.
+
+        Waits while all copies are in flight, or a queue has no room, each time `timeout_s` seconds at most
+        (None: as long as work in flight goes on). The call does not wait for the work.
+
+        Ownership: the buffers given stay alive until the replay is done, and after it until the copy is bound
+        to others, memory runs short, or `close`.
+
+        Threads: any thread may replay; the locks of all its queues are held meanwhile.
+
+        Raises before anything is sent: `UsageError` for a wrong number or kind of values, a buffer that is
+        closed, too small or invisible to a device, a number out of range, and a closed executable;
+        `DeviceFault`; `OutOfMemoryError` for one more copy; `SignalTimeout`. With several queues an error of
+        a later one is raised after the earlier ones were sent, which run.
+
+            executable.replay([images, 32]).wait()
         """
         if after or not self._short or timeout_s is not None:
             return self._replay(given, after, timeout_s)
@@ -184,7 +201,7 @@ class Executable:
             if queue.refusal is not None:
                 raise queue.refusal()
             if self.closed:
-                return self._replay(given, after, None)  # closed meanwhile: it says so
+                return self._replay(given, after, None)  # closed meanwhile: it raises
             slot = self._next()
             if self._epochs[0] != queue.device.close_epoch:
                 self._verify()
@@ -217,7 +234,10 @@ class Executable:
         after: Sequence[Point] = (),
         timeout_s: float | None = None,
     ) -> Point:
-        """Run the graph with values by parameter; the friendly way, every value is checked."""
+        """Replay with values by parameter, each of them checked; see `replay` for order and errors.
+
+        Raises `UsageError` also for a parameter without a value, and for one that is not the graph's.
+        """
         values = values or {}
         strangers = [param.name for param in values if param not in self.params]
         missing = [param.name for param in self.params if param not in values]
@@ -339,7 +359,7 @@ class Executable:
         return point
 
     def forget(self) -> None:
-        """Let go of the buffers that idle copies are bound to: memory is short."""
+        """Drop the references of idle copies to the buffers they are bound to: memory is short."""
         unless_taken(self._locks(), self._unbind_all)  # else a replay is being made: its buffers are wanted
 
     def _unbind_all(self) -> None:
@@ -347,7 +367,7 @@ class Executable:
             slot.unbind()
 
     def recovered(self) -> None:
-        """Let go of what is lost: a device recovered from a fault, and the next replay starts anew there."""
+        """Forget lost replays: a device recovered from a fault, and the next replay starts anew there."""
         held(self._locks(), self._restart)
 
     def _restart(self) -> None:
@@ -356,7 +376,7 @@ class Executable:
             slot.restart()
 
     def close(self) -> None:
-        """Let go of the copies' memory; replays in flight keep theirs until they are done."""
+        """Free the copies' memory, that of replays in flight once they are done. Idempotent."""
         if not self.closed:
             held(self._locks(), self._close)
 
@@ -372,7 +392,7 @@ class Executable:
 
 
 def pointer_params(params: Sequence[Param], segments: Sequence[Segment]) -> list[bool]:
-    """Say which parameters stand for buffers; one that also stands for a number is refused."""
+    """Return which parameters stand for buffers. Raises `UsageError` if one also stands for a number."""
     pointers: set[Param] = set()
     numbers: set[Param] = set()
     for command in (command for segment in segments for command in segment.commands):

@@ -98,7 +98,7 @@ class ReplaySlot:
         return template
 
     def unbind(self) -> None:
-        """Let go of the buffers; a replay in flight keeps its list of them."""
+        """Drop the references to buffers; a replay in flight keeps its own list of them."""
         self.kept = self.kept._replace(given=[None] * len(self.kept.given))
 
     def restart(self) -> None:

@@ -2,8 +2,8 @@
 
 A zone lies in the block that was taken for the buffer, which is that much larger. It is read when a
 submission that named the buffer is found done, at `Device.sync`, before the block is taken again, and when
-the device is closed. A damaged pattern is written anew, so each overrun is told once. Memory that the host
-cannot see has no zone.
+the device is closed. A damaged pattern is written anew, so each overrun is reported once. Memory that the
+host cannot see has no zone.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Guards:
         self.zones: dict[int, Zone] = {}
         """By the address of their buffers."""
         self.damages: deque[str] = deque()
-        """What was found and not told yet."""
+        """What was found and not reported yet."""
         self._named: dict[Line, tuple[list[Zone], list[tuple[Zone, str]]]] = {}
         self._running: dict[Line, deque[tuple[Point, list[Zone]]]] = {}
         """What submissions not known to be done may damage, oldest first."""
@@ -172,13 +172,13 @@ class Guards:
         """Raise `UsageError` with what was found since the last time, if anything."""
         told: list[str] = []
         while self.damages:
-            with suppress(IndexError):  # another thread told it
+            with suppress(IndexError):  # another thread reported it
                 told.append(self.damages.popleft())
         if told:
             raise UsageError("\n".join(told))
 
     def recovered(self) -> None:
-        """Go on after a fault, which was told: what lost work may have damaged counts no more."""
+        """Go on after a fault, which was reported: what lost work may have damaged counts no more."""
         self._named.clear()
         self._running.clear()
         for zone in tuple(self.zones.values()):

@@ -218,7 +218,7 @@ class Ledger:
             self.promises = weakref.WeakKeyDictionary(promises)
 
     def _of_the_living(self, clock: Clock) -> Clock:
-        """Return a clock without queues that are gone, once it may hold many: nobody asks for those."""
+        """Return a clock without queues that are gone, once it may hold many: they are not compared again."""
         if len(clock) <= len(self.clocks) + _DEAD_KEPT:
             return clock
         alive = {queue.number for queue in self.clocks}

@@ -5,7 +5,7 @@ copies and launches stay inside their buffers and the device's limits, that kern
 Barrier between them (`hcq.validate.hazards`), and that queues which share memory are ordered by points. Waits
 of the host end with an error when nothing can come any more that meets them (`hcq.validate.waits`).
 
-With a seed it also reorders the kernels between two Barriers, so that nothing comes to rely on luck: they may
+With a seed it also reorders the kernels between two Barriers, so that tests expose missing barriers: they may
 overlap and finish in any order on real hardware.
 """
 
@@ -187,7 +187,7 @@ class Validator:
         self.tell()
 
     def tell(self) -> None:
-        """Raise `UsageError` with the overruns that were found and not told yet."""
+        """Raise `UsageError` with the overruns that were found and not reported yet."""
         self.guards.tell()
 
     def wait_graph(self) -> list[str]:

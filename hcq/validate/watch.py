@@ -1,6 +1,6 @@
 """The seam between devices and the validation layer: what each needs of the other.
 
-Devices and queues know a `Watch`; the layer knows queues as `Line`s. `hcq.validate.validator` implements the
+Devices and queues use a `Watch`; the layer uses queues as `Line`s. `hcq.validate.validator` implements the
 first, `hcq.queue` the second, and neither imports the other.
 """
 
