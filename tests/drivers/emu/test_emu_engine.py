@@ -7,7 +7,7 @@ import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -21,6 +21,9 @@ from drivers.emu.simt.library import Library, Sanitizers
 from drivers.emu.simt.warp_function import WarpFunction
 from hcq.config import config
 from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def program(settings: Settings, address: int) -> Program:
@@ -69,33 +72,29 @@ def test_lanes_leave_a_loop_one_by_one(lanes: Any, tier: Any):
     assert out.tolist() == [10 * t + (t & 7) + 1 for t in range(100)]
 
 
-def test_code_is_kept_on_disk_and_the_same_for_the_same_kernel(tmp_path: Any):
-    settings = Settings(cache=tmp_path)
-    program(settings, 0x1000).entry("quick")
-    kept = sorted(path for path in tmp_path.rglob("*") if path.is_file())
-    assert len(kept) == 2
-    program(settings, 0x1000).entry("quick")
-    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == kept
-
-
-@pytest.mark.parametrize(
-    "damage", [lambda raw: raw[:0], lambda raw: raw[:-1], lambda raw: raw[:-1] + bytes([raw[-1] ^ 1])]
-)
-def test_damaged_code_on_disk_is_recompiled(tmp_path: Any, damage: Any, monkeypatch: Any):
+def test_code_is_cached_on_disk_and_recompiled_when_damaged(tmp_path: Any, monkeypatch: Any):
     settings, compiled = Settings(cache=tmp_path), []
     program(settings, 0x1000).entry("quick")
     made = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(made) == 2
     compile_ir = jit.compile_ir
     monkeypatch.setattr(jit, "compile_ir", lambda *a, **k: compiled.append(a) or compile_ir(*a, **k))
     program(settings, 0x1000).entry("quick")
     assert not compiled
-    for path, raw in made.items():
-        path.write_bytes(damage(raw))
-    one = program(settings, 0x1000)
-    assert not one.on_disk("quick")
-    one.entry("quick")
-    assert len(compiled) == 1
-    assert any(path.read_bytes() == raw for path, raw in made.items())
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == made.keys()
+    damages: list[Callable[[bytes], bytes]] = [
+        lambda raw: raw[:0],
+        lambda raw: raw[:-1],
+        lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]),
+    ]
+    for count, damage in enumerate(damages, 1):
+        for path, raw in made.items():
+            path.write_bytes(damage(raw))
+        one = program(settings, 0x1000)
+        assert not one.on_disk("quick")
+        one.entry("quick")
+        assert len(compiled) == count
+        assert any(path.read_bytes() == raw for path, raw in made.items())
 
 
 def test_disabled_sanitizers_emit_no_code():
