@@ -41,32 +41,30 @@ def _tensors(torch: Any, case: Case, dtype: str, wide: str) -> list[Any]:
         x = torch.tensor(data)
         if x.is_floating_point():
             x = torch.tensor(data, dtype=torch.float64).to(getattr(torch, dtype)).to(getattr(torch, wide))
-            x = x.repeat(TILES) if case.tiled else x
+            x = torch.stack([x] * TILES, -1) if case.tiled else x
             x.requires_grad_()
         found.append(x)
     return found
 
 
-def _seed(torch: Any, out: Any, case: Case, *, ones: bool) -> Any:
-    if ones or case.tiled:
+def _seed(torch: Any, out: Any, case: Case) -> Any:
+    if case.tiled:
         return torch.ones_like(out)
     return (1 + torch.arange(out.numel()).reshape(out.shape) % 5 / 2).to(out.dtype)
 
 
-def _asked(torch: Any, case: Case, dtype: str, wide: str, *, ones: bool) -> tuple[list[Any], list[Any]]:
+def _asked(torch: Any, case: Case, dtype: str, wide: str) -> tuple[list[Any], list[Any]]:
     """Return the results, and the gradients of the float inputs (None: the result does not depend on it)."""
     inputs = _tensors(torch, case, dtype, wide)
     wanted = [x for x in inputs if x.requires_grad]
     result = case.theirs(torch, *inputs)
     outs = result if isinstance(result, list) else [result]
-    grads = torch.autograd.grad(
-        outs, wanted, [_seed(torch, o, case, ones=ones) for o in outs], allow_unused=True
-    )
+    grads = torch.autograd.grad(outs, wanted, [_seed(torch, o, case) for o in outs], allow_unused=True)
     return [_first(o.detach(), case) for o in outs], [None if g is None else _first(g, case) for g in grads]
 
 
 def _first(x: Any, case: Case) -> Any:
-    return x.reshape(TILES, -1)[0] if case.tiled else x
+    return x[..., 0] if case.tiled else x
 
 
 def _closer(torch: Any, near: Any, wide: Any) -> dict[str, str]:
@@ -77,9 +75,9 @@ def _closer(torch: Any, near: Any, wide: Any) -> dict[str, str]:
     return {str(i): y for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y and float(x) != float(y)}
 
 
-def record(torch: Any, case: Case, dtype: str, *, ones: bool = False) -> dict[str, Any]:
-    """Return the record of one case; with `ones` the gradient of the result is 1 everywhere."""
-    outs, grads = _asked(torch, case, dtype, dtype, ones=ones)
+def record(torch: Any, case: Case, dtype: str) -> dict[str, Any]:
+    """Return the record of one case."""
+    outs, grads = _asked(torch, case, dtype, dtype)
     found: dict[str, Any] = {
         "case": case.name,
         "dtype": dtype,
@@ -88,7 +86,7 @@ def record(torch: Any, case: Case, dtype: str, *, ones: bool = False) -> dict[st
         "gradients": [None if g is None else _text(torch, g) for g in grads],
     }
     if dtype != "float64":
-        wide_outs, wide_grads = _asked(torch, case, dtype, "float64", ones=ones)
+        wide_outs, wide_grads = _asked(torch, case, dtype, "float64")
         found["closer values"] = [_closer(torch, a, b) for a, b in zip(outs, wide_outs, strict=True)]
         found["closer gradients"] = [_closer(torch, a, b) for a, b in zip(grads, wide_grads, strict=True)]
     return found
