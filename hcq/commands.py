@@ -99,7 +99,7 @@ class Command:
         for part in self.memory:
             size = getattr(self, part.size) if part.size else None
             pointer = getattr(self, part.field)
-            yield Touch(pointer, part.access, size, part.align or size or 1, verb=part.verb)
+            yield _touch(Touch, (pointer, part.access, size, part.align or size or 1, "", part.verb))
 
     def open_numbers(self) -> Iterator[Expr]:
         """Yield the numbers that are given at submit; pointers are none."""
@@ -110,11 +110,9 @@ class Command:
 
     def check_open(self) -> None:
         """Raise `UsageError` when a field that cannot be open holds a Param."""
-        declared = {*self.numbers, *(part.field for part in self.memory)}
-        names: tuple[str, ...] = self.__slots__
-        for name in names:
+        for name in _declared(self.__class__).never_open:
             word = getattr(self, name)
-            if isinstance(word, (Param, Expr)) and name not in declared:
+            if isinstance(word, (Param, Expr)):
                 raise UsageError(f"{self.title()}: {name} cannot be left open, seen {word}")
 
     def title(self) -> str:
@@ -127,6 +125,36 @@ class Command:
             return ""
         sizes = [f" {touch.size} bytes" for touch in self.touches() if isinstance(touch.size, int)]
         return self.title() + (sizes[0] if sizes else "")
+
+
+_touch = tuple.__new__
+"""Makes a `Touch` in a third of the time."""
+
+
+class _Declared(NamedTuple):
+    """The declaration of one class of commands as `CommandBuffer.add` reads it, once for each class."""
+
+    ranges: tuple[tuple[str, str, int, str], ...] | None
+    """(field, size, align, verb) of each `Range`; None where the class has a `touches` of its own."""
+    never_open: tuple[str, ...]
+    """The fields that may not hold a Param."""
+
+
+_DECLARED: Final[dict[type[Command], _Declared]] = {}
+
+
+def _declared(kind: type[Command]) -> _Declared:
+    """Return what a class declares."""
+    found = _DECLARED.get(kind)
+    if found is None:
+        pointers = {part.field for part in kind.memory}
+        names: tuple[str, ...] = kind.__slots__
+        ranges = tuple([(part.field, part.size, part.align, part.verb) for part in kind.memory])
+        found = _DECLARED[kind] = _Declared(
+            ranges if kind.touches is Command.touches else None,
+            tuple([name for name in names if name not in pointers and name not in kind.numbers]),
+        )
+    return found
 
 
 @dataclass(slots=True)
@@ -373,9 +401,16 @@ class CommandBuffer:
         """
         if self.kind not in command.kinds:
             raise _wrong_kind(command.title(), self.kind, command.kinds)
-        for touch in command.touches():
-            self._check(touch)
-        command.check_open()
+        ranges, never_open = _declared(command.__class__)
+        if ranges is None:
+            for touch in command.touches():
+                self._check(touch.pointer, touch.size, touch.align, touch.verb)
+        else:
+            for field, of_size, align, verb in ranges:
+                size = getattr(command, of_size) if of_size else None
+                self._check(getattr(command, field), size, align or size or 1, verb)
+        if never_open:
+            command.check_open()
         self.commands.append(command)
         return self
 
@@ -388,10 +423,9 @@ class CommandBuffer:
         self.commands.append(Timestamp(end))
         self.spans += ((name, begin, end),)
 
-    def _check(self, touch: Touch) -> None:
+    def _check(self, pointer: Pointer, size: Word | None, align: int, verb: str) -> None:
         """Refuse memory that a command cannot touch."""
-        pointer, _, size, align, _, verb = touch
-        if isinstance(size, int) and size % align:
+        if align != 1 and isinstance(size, int) and size % align:
             raise UsageError(f"{verb} {pointer!r}: {size} bytes are no multiple of {align}")
         if isinstance(pointer, (Param, Expr)):
             return
@@ -400,7 +434,7 @@ class CommandBuffer:
             self.epoch = -1
         if isinstance(size, int) and not 0 <= size <= pointer.size:
             raise UsageError(f"{verb} {pointer!r}: it has {pointer.size} bytes, {size} were asked for")
-        if pointer.va % align:
+        if align != 1 and pointer.va % align:
             wanted = f"wanted an address that is a multiple of {align}"
             raise UsageError(f"{verb} {pointer!r}: {wanted}, {pointer.va:#x} is none")
 
