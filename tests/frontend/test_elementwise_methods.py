@@ -60,7 +60,8 @@ def test_an_elementwise_method_gives_what_its_oracle_gives(row: MethodRow, kind:
 
 
 def test_every_elementwise_method_is_a_method_with_all_its_parts():
-    assert [*vars(Functions).values()][-len(functions.ROWS) :] == [row.method for row in functions.ROWS]
+    methods = {id(value) for value in vars(Functions).values()}
+    assert all(id(row.method) in methods for row in functions.ROWS)
     primitives = [row.op for row in ROWS if row.op is not None]
     assert len(set(primitives)) == len(primitives)
     for row in ROWS:
