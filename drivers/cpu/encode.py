@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from drivers.cpu import layouts
 from drivers.cpu.layouts import PACKET_WORDS
@@ -25,7 +25,6 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from drivers.cpu.program import CpuProgram
     from hcq.commands import Command
     from hcq.layout import BitStruct
     from hcq.params import Word
@@ -99,7 +98,8 @@ def _barrier(_command: Barrier, out: PushBuffer) -> None:
 
 
 def _exec(command: Exec, out: PushBuffer) -> None:
-    program, args = cast("CpuProgram", command.program.loaded), command.args
+    program: Any = command.program.loaded  # a CpuProgram: the queue's device loaded it
+    args = command.args
     if command.threads != ONE_THREAD:
         raise UsageError(
             f"kernel {program.image.name}: a workgroup here has one thread, {command.threads} were given"
