@@ -37,7 +37,7 @@ class Finding:
     """What `hcq.open` takes: "cpu:0"; the driver's name where it has no device."""
     present: bool
     description: str = ""
-    """Model, architecture, memory in bytes and queues of a present device."""
+    """Model, compute units where they are known, and queues of a present device."""
     arch: str = ""
     vram_bytes: int = 0
     missing: str = ""
@@ -159,11 +159,12 @@ def _findings(entry: DriverEntry) -> list[Finding]:
 
 def _device(entry: DriverEntry, info: DeviceInfo) -> Finding:
     absent = [tool for tool in entry.tools if not tool.version()]
+    units = f"{info.compute_units} compute units, " if info.compute_units else ""
     queues = f"{info.compute_queues} compute and {info.copy_queues} copy queues"
     return Finding(
         name=f"{entry.name}:{info.index}",
         present=True,
-        description=f"{info.name}, {queues}",
+        description=f"{info.name}, {units}{queues}",
         arch=info.arch,
         vram_bytes=info.vram_bytes,
         missing="; ".join(f"no {tool.name}: kernels cannot be compiled for it" for tool in absent),

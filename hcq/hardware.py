@@ -7,10 +7,22 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+
+LIMITS: Final = {
+    "max_threads": "threads of a workgroup; 0: the device runs no kernels",
+    "max_groups_x": "workgroups along x",
+    "max_groups_y": "workgroups along y",
+    "max_groups_z": "workgroups along z",
+    "max_shared_bytes": "bytes of shared memory (LDS) that one workgroup may have",
+}
+"""The limits that a device may have in `DeviceInfo.limits`; validation refuses launches beyond them."""
 
 
 class QueueKind(enum.Enum):
@@ -54,15 +66,25 @@ class DeviceInfo:
     vram_bytes: int
     compute_queues: int
     copy_queues: int
-    signal_bits: int = 64
-    """Bits of a signal value that the engines write and compare: 32 or 64."""
+    compute_units: int = 0
+    """What workgroups run on: cores of a CPU, multiprocessors or compute units of a GPU. 0: not known."""
     word_bits: int = 32
     """Bits of a queue word: 64 on `cpu`."""
     host_addressable: bool = False
     """Device memory is host memory: every buffer can be viewed by the CPU."""
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """"max_threads", "max_groups_x", "max_groups_y", "max_groups_z", "max_shared_bytes", "max_alloc_bytes",
-    ..."""
+    """Limits of a launch, by the names in `LIMITS`; one that is absent is not checked.
+
+    What an architecture fixes, as its wave size, is in the compiler's row of that architecture instead.
+    """
+
+    def __post_init__(self) -> None:
+        unknown = sorted(self.limits.keys() - LIMITS.keys())
+        if unknown:
+            raise UsageError(
+                f"{self.driver}:{self.index} has limits that nothing reads: {', '.join(unknown)}\n"
+                f"hint: the limits of a device are {', '.join(LIMITS)}"
+            )
 
 
 @dataclass(frozen=True, slots=True)

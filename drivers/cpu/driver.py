@@ -69,7 +69,7 @@ class CpuDriver:
             vram_bytes=memory,
             compute_queues=COMPUTE_QUEUES,
             copy_queues=COPY_QUEUES,
-            signal_bits=64,
+            compute_units=cores(self.kernel),
             word_bits=64,
             host_addressable=True,
             limits={
@@ -78,8 +78,6 @@ class CpuDriver:
                 "max_groups_y": (1 << 16) - 1,
                 "max_groups_z": (1 << 16) - 1,
                 "max_shared_bytes": 0,
-                "max_alloc_bytes": memory,
-                "cores": cores(self.kernel),
             },
         )
 
@@ -92,7 +90,7 @@ class CpuDriver:
         if index or variant:
             raise UsageError(f"there is one cpu device, cpu:0, and not cpu:{variant or index}")
         wanted = config().workers
-        workers = self._info.limits["cores"] - 1 if wanted is None else wanted
+        workers = self._info.compute_units - 1 if wanted is None else wanted
         self._forget_parent()
         self.waiters, self.code, self.libc  # noqa: B018 - make them once: `hcq.open` admits one thread
         return CpuDevice(self, self._info, workers)

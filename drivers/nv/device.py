@@ -60,7 +60,7 @@ def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
         vram_bytes=gpu.vram_bytes,
         compute_queues=COMPUTE_QUEUES,
         copy_queues=COPY_QUEUES,
-        signal_bits=32,
+        compute_units=gpu.sms,
         word_bits=32,
         limits={
             "max_threads": 1024,
@@ -68,9 +68,6 @@ def device_info(driver: str, index: int, gpu: Gpu) -> DeviceInfo:
             "max_groups_y": (1 << 16) - 1,
             "max_groups_z": (1 << 16) - 1,
             "max_shared_bytes": (CARVEOUTS_KIB[gpu.family][-1] << 10) - RESERVED_SHARED,
-            "max_alloc_bytes": gpu.vram_bytes,
-            "units": gpu.sms,
-            "wave": 32,
         },
     )
 

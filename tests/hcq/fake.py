@@ -199,7 +199,7 @@ class FakeDevice:
     def __init__(self, *, word_bits: int = 64, calls: bool = False, index: int = 0, **limits: int) -> None:
         self.info = DeviceInfo(
             driver="fake", index=index, name="a fake", arch="fake1", vram_bytes=1 << 30, compute_queues=2,
-            copy_queues=1, word_bits=word_bits, signal_bits=64, host_addressable=True, limits=limits,
+            copy_queues=1, word_bits=word_bits, host_addressable=True, limits=limits,
         )  # fmt: skip
         self.calls = calls
         self.hold = False

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def info(driver: str, index: int = 0) -> DeviceInfo:
+def info(driver: str, index: int = 0, units: int = 0) -> DeviceInfo:
     return DeviceInfo(
         driver=driver, index=index, name="Model T", arch="t1", vram_bytes=3 << 30, compute_queues=2,
-        copy_queues=1,
+        copy_queues=1, compute_units=units,
     )  # fmt: skip
 
 
@@ -39,9 +39,10 @@ class Vendor:
     name: str
     devices: int = 0
     error: Exception | None = None
+    units: int = 0
 
     def enumerate(self) -> list[DeviceInfo]:
-        return [info(self.name, index) for index in range(self.devices)]
+        return [info(self.name, index, self.units) for index in range(self.devices)]
 
     def open(self, *_which: object) -> Any:
         assert self.error is not None
@@ -71,8 +72,10 @@ class Entry:
         return self.make()
 
 
-def entry(name: str, devices: int = 0, error: Exception | None = None, **more: Any) -> Any:
-    return Entry(name, lambda: Vendor(name, devices, error), **more)
+def entry(
+    name: str, devices: int = 0, error: Exception | None = None, *, units: int = 0, **more: Any
+) -> Any:
+    return Entry(name, lambda: Vendor(name, devices, error, units), **more)
 
 
 def look(*entries: Any, environment: dict[str, str] | None = None, requirements: tuple[str, ...] = ()) -> Any:
@@ -90,6 +93,12 @@ def test_every_device_of_every_driver_is_listed_by_the_name_that_opens_it():
         ("gpu:0", True), ("gpu:1", True), ("cpu:0", True),
     ]  # fmt: skip
     assert report.usable
+
+
+def test_compute_units_are_shown_where_they_are_known():
+    known, unknown = look(entry("gpu", 1, units=132), entry("cpu", 1)).devices
+    assert "132 compute units" in known.description
+    assert "compute units" not in unknown.description
 
 
 def test_the_error_of_opening_becomes_what_is_missing_and_its_hint_the_cure():

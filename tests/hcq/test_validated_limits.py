@@ -51,6 +51,11 @@ def test_a_kernel_that_needs_more_shared_memory_than_there_is_is_refused():
             )
 
 
+def test_a_limit_that_nothing_reads_is_refused():
+    with pytest.raises(UsageError, match=r"max_warps.*\n.*max_threads"):
+        FakeDevice(max_threads=64, max_warps=2)
+
+
 def test_copies_of_parameters_outside_their_buffers_are_refused(device: Device, abc: list[Buffer]):
     a, b, _ = abc
     size, to = Param("size", 32), Param("to")

@@ -26,7 +26,6 @@ INFO = DeviceInfo(
         "max_groups_y": 0,
         "max_groups_z": 0,
         "max_shared_bytes": 0,
-        "max_alloc_bytes": MEMORY_BYTES,
     },
 )
 

@@ -391,7 +391,7 @@ def test_a_graphics_engine_with_implausible_facts_is_refused(index: GrInfo, valu
 def test_an_implausible_gpu_opens_when_forced():
     kernel = ScriptedKernel(Script(sms=400))
     device = NvDriver("nv", lambda _: kernel).open(0, None, choices=parse("plausible=false"))
-    assert device.info.limits["units"] == 400
+    assert device.info.compute_units == 400
     device.close()
 
 
