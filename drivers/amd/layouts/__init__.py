@@ -1,0 +1,1 @@
+"""Every hardware number of the AMD driver, as declarative layouts; each file names its sources."""

@@ -1,0 +1,513 @@
+"""KFD: ioctl numbers of /dev/kfd with their structures, memory flags, queue types, apertures, mmap offsets.
+
+The kernel dispatches on the number alone. A structure shorter than the kernel's is extended with zeros, one
+that is longer is cut; what the kernel writes comes back even when the call fails. Not here: events
+(`events`), context-save areas (`cwsr`), the render node (`drm`). One header is one file, hence its length.
+"""
+
+# ruff: noqa: N801 - names are the kernel's own
+
+from __future__ import annotations
+
+import enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from hcq.layout import BitStruct, Struct, bits, const, i32, nested, optional, u32, u64
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOURCE = "Linux 6.12 include/uapi/linux/kfd_ioctl.h (KFD 1.17)"
+SOURCE_1_11 = "Linux 6.1 include/uapi/linux/kfd_ioctl.h (KFD 1.11)"
+SOURCE_DRIVER = "Linux 6.12 drivers/gpu/drm/amd/amdkfd/kfd_priv.h, kfd_chardev.c"
+
+MAJOR: Final = 1
+"""The one major version of the interface."""
+OLDEST_MINOR: Final = 11
+"""Structures are those of this minor version or later."""
+
+
+class Call(enum.IntEnum):
+    """Numbers of the ioctls of /dev/kfd."""
+
+    GET_VERSION = 0x01
+    CREATE_QUEUE = 0x02
+    DESTROY_QUEUE = 0x03
+    SET_MEMORY_POLICY = 0x04
+    GET_CLOCK_COUNTERS = 0x05
+    GET_PROCESS_APERTURES = 0x06
+    UPDATE_QUEUE = 0x07
+    CREATE_EVENT = 0x08
+    DESTROY_EVENT = 0x09
+    SET_EVENT = 0x0A
+    RESET_EVENT = 0x0B
+    WAIT_EVENTS = 0x0C
+    SET_SCRATCH_BACKING_VA = 0x11
+    GET_TILE_CONFIG = 0x12
+    SET_TRAP_HANDLER = 0x13
+    GET_PROCESS_APERTURES_NEW = 0x14
+    ACQUIRE_VM = 0x15
+    ALLOC_MEMORY_OF_GPU = 0x16
+    FREE_MEMORY_OF_GPU = 0x17
+    MAP_MEMORY_TO_GPU = 0x18
+    UNMAP_MEMORY_FROM_GPU = 0x19
+    SET_CU_MASK = 0x1A
+    GET_QUEUE_WAVE_STATE = 0x1B
+    GET_DMABUF_INFO = 0x1C
+    IMPORT_DMABUF = 0x1D
+    ALLOC_QUEUE_GWS = 0x1E
+    SMI_EVENTS = 0x1F
+    SVM = 0x20
+    SET_XNACK_MODE = 0x21
+    CRIU_OP = 0x22
+    AVAILABLE_MEMORY = 0x23
+    EXPORT_DMABUF = 0x24
+    RUNTIME_ENABLE = 0x25
+    DBG_TRAP = 0x26
+
+
+class Direction(enum.IntEnum):
+    """Which way an ioctl's structure goes, as the request word says it."""
+
+    WRITE = 1
+    READ = 2
+    BOTH = 3
+
+
+class Request(BitStruct, source="asm-generic/ioctl.h"):
+    """The request word of an ioctl."""
+
+    NR: int = bits(7, 0, doc="a Call")
+    _TYPE = const(15, 8, 0x4B)
+    BYTES: int = bits(29, 16, doc="bytes of the structure")
+    DIRECTION: Direction = bits(31, 30)
+
+
+_WRITTEN: Final = frozenset(
+    {
+        Call.SET_MEMORY_POLICY,
+        Call.UPDATE_QUEUE,
+        Call.DESTROY_EVENT,
+        Call.SET_EVENT,
+        Call.RESET_EVENT,
+        Call.SET_TRAP_HANDLER,
+        Call.ACQUIRE_VM,
+        Call.FREE_MEMORY_OF_GPU,
+        Call.SET_CU_MASK,
+    }
+)
+_READ: Final = frozenset({Call.GET_VERSION, Call.GET_PROCESS_APERTURES})
+
+
+def request(call: Call, size: int) -> int:
+    """Return the request word for a call with a structure of `size` bytes."""
+    way = Direction.WRITE if call in _WRITTEN else Direction.READ if call in _READ else Direction.BOTH
+    return int(Request(NR=call, BYTES=size, DIRECTION=way))
+
+
+GATES: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
+    {
+        "SVM": (1, 5),
+        "AVAILABLE_MEMORY": (1, 9),
+        "unified CWSR memory": (1, 11),
+        "EXPORT_DMABUF": (1, 12),
+        "RUNTIME_ENABLE": (1, 13),
+        "event_age": (1, 14),
+        "GEM_VA on KFD buffers": (1, 15),
+        "CONTIGUOUS": (1, 16),
+        "SDMA_BY_ENG_ID": (1, 17),
+    }
+)
+"""What came with which version of the interface."""
+
+
+class kfd_ioctl_get_version_args(Struct, size=8, source=SOURCE):
+    """GET_VERSION."""
+
+    major_version: int = u32(0)
+    minor_version: int = u32(4)
+
+
+# --- queues
+
+
+class QueueType(enum.IntEnum):
+    """What a queue's packets are, and which engine takes them."""
+
+    COMPUTE = 0
+    SDMA = 1
+    COMPUTE_AQL = 2
+    SDMA_XGMI = 3
+    SDMA_BY_ENG_ID = 4
+
+
+class QueuePercentage(BitStruct, source=SOURCE_DRIVER):
+    """CREATE_QUEUE and UPDATE_QUEUE: `queue_percentage`; 0 takes the queue off the hardware."""
+
+    PERCENT: int = bits(7, 0, doc="at most 100")
+    PM4_TARGET_XCC: int = optional(15, 8, doc="the XCC that runs a PM4 queue")
+
+
+MAX_QUEUE_PERCENTAGE: Final = 100
+MAX_QUEUE_PRIORITY: Final = 15
+QUEUE_PRIORITY: Final = 7
+"""The priority of an ordinary queue."""
+QUEUE_PRIORITIES: Final[Mapping[int, int]] = MappingProxyType(
+    {-3: 0, -2: 3, -1: 5, 0: QUEUE_PRIORITY, 1: 9, 2: 11, 3: MAX_QUEUE_PRIORITY}
+)
+"""The runtime's priorities -> the kernel's (libhsakmt, queues.c)."""
+MIN_RING_BYTES: Final = 1024
+"""The kernel rounds a smaller ring up to it."""
+RING_ALIGN: Final = 256
+"""The hardware takes the ring's address in units of 256 bytes."""
+MIN_EOP_BYTES: Final = 4096
+QUEUES_PER_PROCESS: Final = 127
+"""Queues of a process on one device; 255 on GC 9.4.3 and 9.4.4."""
+QUEUES_PER_PROCESS_9_4_3: Final = 255
+ENOTSUPP: Final = 524
+"""The kernel's own errno for a queue type that it does not know; errno.h has no name for it."""
+
+
+class kfd_ioctl_create_queue_args(Struct, size=96, source=SOURCE):
+    """CREATE_QUEUE since KFD 1.17."""
+
+    ring_base_address: int = u64(0)
+    write_pointer_address: int = u64(8)
+    read_pointer_address: int = u64(16)
+    doorbell_offset: int = u64(24, doc="from the kernel: an mmap token and the doorbell's offset")
+    ring_size: int = u32(32)
+    gpu_id: int = u32(36)
+    queue_type: QueueType = u32(40)
+    queue_percentage: int = u32(44, doc="a QueuePercentage")
+    queue_priority: int = u32(48)
+    queue_id: int = u32(52, doc="from the kernel")
+    eop_buffer_address: int = u64(56)
+    eop_buffer_size: int = u64(64)
+    ctx_save_restore_address: int = u64(72)
+    ctx_save_restore_size: int = u32(80)
+    ctl_stack_size: int = u32(84)
+    sdma_engine_id: int = u32(88)
+
+
+class kfd_ioctl_create_queue_args_1_11(Struct, size=88, source=SOURCE_1_11):
+    """CREATE_QUEUE before KFD 1.17."""
+
+    ring_base_address: int = u64(0)
+    write_pointer_address: int = u64(8)
+    read_pointer_address: int = u64(16)
+    doorbell_offset: int = u64(24, doc="from the kernel: an mmap token and the doorbell's offset")
+    ring_size: int = u32(32)
+    gpu_id: int = u32(36)
+    queue_type: QueueType = u32(40)
+    queue_percentage: int = u32(44, doc="a QueuePercentage")
+    queue_priority: int = u32(48)
+    queue_id: int = u32(52, doc="from the kernel")
+    eop_buffer_address: int = u64(56)
+    eop_buffer_size: int = u64(64)
+    ctx_save_restore_address: int = u64(72)
+    ctx_save_restore_size: int = u32(80)
+    ctl_stack_size: int = u32(84)
+
+
+class kfd_ioctl_destroy_queue_args(Struct, size=8, source=SOURCE):
+    """DESTROY_QUEUE: preempts the queue; a wave that does not let go may cost a reset of the GPU."""
+
+    queue_id: int = u32(0)
+
+
+class kfd_ioctl_update_queue_args(Struct, size=24, source=SOURCE):
+    """UPDATE_QUEUE: a percentage or a ring of 0 makes the queue inactive."""
+
+    ring_base_address: int = u64(0)
+    queue_id: int = u32(8)
+    ring_size: int = u32(12)
+    queue_percentage: int = u32(16, doc="a QueuePercentage")
+    queue_priority: int = u32(20)
+
+
+class kfd_ioctl_set_cu_mask_args(Struct, size=16, source=SOURCE):
+    """SET_CU_MASK."""
+
+    queue_id: int = u32(0)
+    num_cu_mask: int = u32(4, doc="bits, a multiple of 32")
+    cu_mask_ptr: int = u64(8)
+
+
+class kfd_ioctl_get_queue_wave_state_args(Struct, size=24, source=SOURCE):
+    """GET_QUEUE_WAVE_STATE: copies the control stack of a queue that is off the hardware."""
+
+    ctl_stack_address: int = u64(0)
+    ctl_stack_used_size: int = u32(8)
+    save_area_used_size: int = u32(12)
+    queue_id: int = u32(16)
+
+
+# --- the address space
+
+
+class kfd_process_device_apertures(Struct, size=56, source=SOURCE):
+    """One GPU in the answer of GET_PROCESS_APERTURES_NEW."""
+
+    lds_base: int = u64(0)
+    lds_limit: int = u64(8)
+    scratch_base: int = u64(16)
+    scratch_limit: int = u64(24)
+    gpuvm_base: int = u64(32)
+    gpuvm_limit: int = u64(40)
+    gpu_id: int = u32(48)
+
+
+LDS_APERTURE: Final = 1 << 48
+"""Where flat addresses mean LDS, on gfx9 and later (kfd_flat_memory.c)."""
+SCRATCH_APERTURE: Final = 2 << 48
+"""Where flat addresses mean scratch, on gfx9 and later (kfd_flat_memory.c)."""
+APERTURE_BYTES: Final = 1 << 32
+GPUVM_BASE: Final = 0x10000
+GPUVM_RESERVED_TOP: Final = (4 << 20) + (64 << 10)
+"""Bytes at the top of the GPU's addresses that the kernel keeps for itself (amdgpu_vm.h)."""
+USER_ADDRESS_BITS: Final = 47
+"""User addresses have bit 47 clear."""
+
+
+class kfd_ioctl_get_process_apertures_args(Struct, size=400, source=SOURCE):
+    """GET_PROCESS_APERTURES: of at most seven GPUs; not used."""
+
+    process_apertures: tuple[kfd_process_device_apertures, ...] = nested(
+        0, kfd_process_device_apertures, count=7
+    )
+    num_of_nodes: int = u32(392)
+
+
+class kfd_ioctl_get_process_apertures_new_args(Struct, size=16, source=SOURCE):
+    """GET_PROCESS_APERTURES_NEW: no nodes in, their number comes back."""
+
+    kfd_process_device_apertures_ptr: int = u64(0)
+    num_of_nodes: int = u32(8)
+
+
+class kfd_ioctl_acquire_vm_args(Struct, size=8, source=SOURCE):
+    """ACQUIRE_VM: ties the process to a GPU; all else of the GPU comes after."""
+
+    drm_fd: int = u32(0)
+    gpu_id: int = u32(4)
+
+
+class kfd_ioctl_runtime_enable_args(Struct, size=16, source=SOURCE):
+    """RUNTIME_ENABLE, once a process, before the first queue."""
+
+    r_debug: int = u64(0)
+    mode_mask: int = u32(8, doc="a RuntimeMode")
+    capabilities_mask: int = u32(12)
+
+
+class RuntimeMode(enum.IntFlag):
+    """RUNTIME_ENABLE: `mode_mask`."""
+
+    ENABLE = 1
+    TTMP_SAVE = 2
+
+
+class kfd_ioctl_get_clock_counters_args(Struct, size=40, source=SOURCE):
+    """GET_CLOCK_COUNTERS: GPU ticks beside CLOCK_MONOTONIC_RAW and CLOCK_BOOTTIME."""
+
+    gpu_clock_counter: int = u64(0)
+    cpu_clock_counter: int = u64(8, doc="CLOCK_MONOTONIC_RAW, ns")
+    system_clock_counter: int = u64(16, doc="CLOCK_BOOTTIME, ns")
+    system_clock_freq: int = u64(24)
+    gpu_id: int = u32(32)
+
+
+SYSTEM_CLOCK_HZ: Final = 1_000_000_000
+"""`system_clock_freq`: host counters are nanoseconds."""
+
+
+# --- memory
+
+
+class MemFlags(enum.IntFlag):
+    """ALLOC_MEMORY_OF_GPU: exactly one of the first five says where, the others how."""
+
+    VRAM = 1 << 0
+    GTT = 1 << 1
+    USERPTR = 1 << 2
+    DOORBELL = 1 << 3
+    MMIO_REMAP = 1 << 4
+    CONTIGUOUS = 1 << 23
+    EXT_COHERENT = 1 << 24
+    UNCACHED = 1 << 25
+    COHERENT = 1 << 26
+    AQL_QUEUE_MEM = 1 << 27
+    NO_SUBSTITUTE = 1 << 28
+    PUBLIC = 1 << 29
+    EXECUTABLE = 1 << 30
+    WRITABLE = 1 << 31
+
+
+_USABLE: Final = MemFlags.WRITABLE | MemFlags.EXECUTABLE | MemFlags.NO_SUBSTITUTE
+
+
+class MemKind(enum.IntFlag):
+    """The flags of each kind of memory that the driver allocates (libhsakmt, fmm.c)."""
+
+    VRAM = MemFlags.VRAM | _USABLE
+    VISIBLE_VRAM = MemFlags.VRAM | _USABLE | MemFlags.PUBLIC
+    SYSTEM = MemFlags.GTT | _USABLE | MemFlags.COHERENT | MemFlags.UNCACHED
+    USER_POINTER = MemFlags.USERPTR | _USABLE | MemFlags.COHERENT | MemFlags.UNCACHED
+    DOORBELL = MemFlags.DOORBELL | MemFlags.WRITABLE | MemFlags.COHERENT
+    MMIO_REMAP = MemFlags.MMIO_REMAP | MemFlags.WRITABLE | MemFlags.COHERENT
+
+
+class kfd_ioctl_alloc_memory_of_gpu_args(Struct, size=40, source=SOURCE):
+    """ALLOC_MEMORY_OF_GPU."""
+
+    va_addr: int = u64(0)
+    size: int = u64(8)
+    handle: int = u64(16, doc="from the kernel")
+    mmap_offset: int = u64(24, doc="in: the host address of USERPTR; from the kernel: an offset for mmap")
+    gpu_id: int = u32(32)
+    flags: MemFlags = u32(36)
+
+
+class kfd_ioctl_free_memory_of_gpu_args(Struct, size=8, source=SOURCE):
+    """FREE_MEMORY_OF_GPU: the memory is mapped nowhere."""
+
+    handle: int = u64(0)
+
+
+class kfd_ioctl_map_memory_to_gpu_args(Struct, size=24, source=SOURCE):
+    """MAP_MEMORY_TO_GPU; on error `n_success` tells how many GPUs it was mapped to."""
+
+    handle: int = u64(0)
+    device_ids_array_ptr: int = u64(8)
+    n_devices: int = u32(16)
+    n_success: int = u32(20, doc="where to begin; from the kernel: how many are done")
+
+
+class kfd_ioctl_unmap_memory_from_gpu_args(Struct, size=24, source=SOURCE):
+    """UNMAP_MEMORY_FROM_GPU; as MAP_MEMORY_TO_GPU."""
+
+    handle: int = u64(0)
+    device_ids_array_ptr: int = u64(8)
+    n_devices: int = u32(16)
+    n_success: int = u32(20, doc="where to begin; from the kernel: how many are done")
+
+
+class kfd_ioctl_get_available_memory_args(Struct, size=16, source=SOURCE):
+    """AVAILABLE_MEMORY: bytes of video memory that can still be allocated."""
+
+    available: int = u64(0)
+    gpu_id: int = u32(8)
+
+
+class kfd_ioctl_export_dmabuf_args(Struct, size=16, source=SOURCE):
+    """EXPORT_DMABUF."""
+
+    handle: int = u64(0)
+    flags: int = u32(8, doc="O_CLOEXEC and the access mode")
+    dmabuf_fd: int = u32(12, doc="from the kernel")
+
+
+class kfd_ioctl_import_dmabuf_args(Struct, size=24, source=SOURCE):
+    """IMPORT_DMABUF."""
+
+    va_addr: int = u64(0)
+    handle: int = u64(8, doc="from the kernel")
+    gpu_id: int = u32(16)
+    dmabuf_fd: int = u32(20)
+
+
+class kfd_ioctl_get_dmabuf_info_args(Struct, size=32, source=SOURCE):
+    """GET_DMABUF_INFO."""
+
+    size: int = u64(0)
+    metadata_ptr: int = u64(8)
+    metadata_size: int = u32(16)
+    gpu_id: int = u32(20)
+    flags: MemFlags = u32(24)
+    dmabuf_fd: int = u32(28)
+
+
+class kfd_ioctl_set_memory_policy_args(Struct, size=32, source=SOURCE):
+    """SET_MEMORY_POLICY: without effect on gfx9 and later."""
+
+    alternate_aperture_base: int = u64(0)
+    alternate_aperture_size: int = u64(8)
+    gpu_id: int = u32(16)
+    default_policy: int = u32(20)
+    alternate_policy: int = u32(24)
+
+
+class kfd_ioctl_set_scratch_backing_va_args(Struct, size=16, source=SOURCE):
+    """SET_SCRATCH_BACKING_VA: without effect on gfx9 and later."""
+
+    va_addr: int = u64(0)
+    gpu_id: int = u32(8)
+
+
+class kfd_ioctl_set_trap_handler_args(Struct, size=24, source=SOURCE):
+    """SET_TRAP_HANDLER: a second-level handler; not used."""
+
+    tba_addr: int = u64(0)
+    tma_addr: int = u64(8)
+    gpu_id: int = u32(16)
+
+
+class kfd_ioctl_set_xnack_mode_args(Struct, size=4, source=SOURCE):
+    """SET_XNACK_MODE: negative asks."""
+
+    xnack_enabled: int = i32(0)
+
+
+class kfd_ioctl_smi_events_args(Struct, size=8, source=SOURCE):
+    """SMI_EVENTS: a descriptor to read lines of text from."""
+
+    gpuid: int = u32(0)
+    anon_fd: int = u32(4, doc="from the kernel")
+
+
+class kfd_ioctl_svm_args(Struct, size=24, source=SOURCE):
+    """SVM, without the attributes that follow it."""
+
+    start_addr: int = u64(0)
+    size: int = u64(8)
+    op: int = u32(16)
+    nattr: int = u32(20)
+
+
+SVM_ATTRIBUTE_BYTES: Final = 8
+
+
+# --- mmap
+
+
+class MmapType(enum.IntEnum):
+    """What an mmap of /dev/kfd maps."""
+
+    MMIO = 0
+    RESERVED_MEM = 1
+    EVENTS = 2
+    DOORBELL = 3
+
+
+class MmapOffset(BitStruct, word_bits=64, source=SOURCE_DRIVER):
+    """The offset of an mmap of /dev/kfd, and what CREATE_QUEUE returns as a doorbell's offset."""
+
+    OFFSET: int = optional(45, 0)
+    GPU_ID: int = bits(61, 46)
+    TYPE: MmapType = bits(63, 62)
+
+
+DOORBELL_BYTES: Final = 8
+DOORBELL_SLICE_BYTES: Final = 8192
+"""What a process maps, whole, of the doorbells of one GPU."""
+SDMA_DOORBELL_MIRROR: Final = 512
+"""Doorbells between two of one SDMA engine."""
+MMIO_REMAP_BYTES: Final = 4096
+
+
+class MmioRemap(enum.IntEnum):
+    """Byte offsets in the MMIO remap page."""
+
+    HDP_MEM_FLUSH_CNTL = 0
+    HDP_REG_FLUSH_CNTL = 4
