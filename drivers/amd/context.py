@@ -1,0 +1,116 @@
+"""What encoders know of a device and of one of its queues: plain facts, filled in by the device.
+
+Not here: what a target implies (`targets`), doubtful values (`quirks`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.registers import TMPRING
+from drivers.amd.quirks import DEFAULT, Quirks
+from hcq.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.amd.targets import Target
+
+LANES: Final = 64
+"""Lanes that scratch is sized by: a wave of 32 needs half."""
+SCRATCH_ALIGN: Final = 1 << 16
+"""Bytes that an XCC's part of the scratch memory is a multiple of; registers take multiples of 256."""
+MAX_WAVES: Final = (1 << 12) - 1
+"""The largest WAVES of TMPRING_SIZE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Geometry:
+    """How many of everything a device has, from the topology."""
+
+    xccs: int = 1
+    """Accelerator dies that work on one dispatch (`num_xcc`)."""
+    compute_units: int
+    """Compute units an XCC: simd_count / simd_per_cu / num_xcc."""
+    engines: int
+    """Shader engines an XCC: array_count / simd_arrays_per_engine / num_xcc."""
+    scratch_slots: int = 32
+    """Waves with scratch a compute unit (`max_slots_scratch_cu`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """The event that wakes waiting threads of the host."""
+
+    slot_va: int
+    """Device address of the event's u64 in the event page, 8-byte aligned."""
+    number: int
+    """Its id: what is written to the slot and is the interrupt's context."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backing:
+    """Scratch memory of one compute queue. `lane_bytes` 0: there is none yet."""
+
+    va: int = 0
+    """256-byte aligned."""
+    lane_bytes: int = 0
+    """A lane has so many bytes, which is a multiple of the target's step."""
+    xcc_bytes: int = 0
+    """Bytes of each XCC's part; the parts follow each other."""
+    tmpring: int = 0
+    """The word of the register TMPRING_SIZE."""
+
+
+NO_SCRATCH: Final = Backing()
+
+
+def _no_scratch() -> Backing:
+    return NO_SCRATCH
+
+
+def _ignore(_name: str) -> None:
+    """Forget a launched kernel's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One queue of one device."""
+
+    target: Target
+    geometry: Geometry
+    choices: Quirks = DEFAULT
+    event: Event | None = None
+    """What a `SetSignal` raises beside the signal; None: nothing."""
+    scratch: Callable[[], Backing] = _no_scratch
+    """Returns the queue's scratch memory as it is now: at least what the loaded kernels need. Memory that was
+    outgrown stays valid, because words that name it may run again."""
+    launched: Callable[[str], object] = _ignore
+    """Notes the kernels encoded last, for fault reports."""
+
+
+def lane_bytes(target: Target, wanted: int) -> int:
+    """Return bytes of scratch a lane, at least `wanted`, that make a wave a multiple of the target's unit."""
+    step = target.scratch_unit // LANES
+    return -(-wanted // step) * step
+
+
+def backing(target: Target, geometry: Geometry, wanted: int, va: int = 0) -> Backing:
+    """Return scratch of at least `wanted` bytes a lane at `va`: `xccs * xcc_bytes` bytes of memory.
+
+    Called with `va` 0 for the size first. Raises `UnsupportedError` for more than the registers can say.
+    """
+    lane, one_engine = lane_bytes(target, wanted), target.scratch_waves_per_engine
+    wave = lane * LANES
+    slots = geometry.compute_units * geometry.scratch_slots
+    per_engine = min(slots // geometry.engines, MAX_WAVES // (1 if one_engine else geometry.engines))
+    waves = per_engine * geometry.engines
+    layout = TMPRING[target.generation]
+    _, most = layout.FIELDS["WAVESIZE"].bounds
+    if wave // target.scratch_unit > most:
+        limit = most * target.scratch_unit // LANES
+        raise UnsupportedError(f"{wanted} bytes of scratch a thread; {target.name} has {limit} at most")
+    (word,) = layout.pack(WAVES=per_engine if one_engine else waves, WAVESIZE=wave // target.scratch_unit)
+    part = -(-wave * waves // SCRATCH_ALIGN) * SCRATCH_ALIGN
+    return Backing(va=va, lane_bytes=lane, xcc_bytes=part, tmpring=word)

@@ -1,0 +1,112 @@
+"""The doubtful values: what public sources do not settle, each with what some working driver uses.
+
+A device is opened with one `Quirks`, a choice for each value. The bring-up ladder tries the other values in
+turn and reports which work. Not here: values that follow from the target (`targets`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quirks:
+    """One setting of every doubtful value; the defaults are what most evidence speaks for."""
+
+    priv: Literal["listed", "gfx11", "never"] = "listed"
+    """RSRC1.PRIV of PM4 dispatches, a workaround for context save: on the targets that the kernel and kfdtest
+    list, on all of gfx11 (tinygrad), or on none."""
+    trap_present: bool = False
+    """RSRC2.TRAP_PRESENT of PM4 dispatches before gfx12: kfdtest sets it, tinygrad does not."""
+    order: Literal["flush", "release"] = "flush"
+    """How a PM4 queue waits for its own kernels: CS_PARTIAL_FLUSH, or a release of a value that the queue
+    then waits for (kfdtest: the flush delays preemption)."""
+    acquire: Literal["launch", "order"] = "launch"
+    """Caches above L2 are invalidated before each kernel (tinygrad), or only where order begins."""
+    release_event: Literal["flush", "bottom"] = "flush"
+    """The event of a release: CACHE_FLUSH_AND_INV_TS (tinygrad, ROCr), or BOTTOM_OF_PIPE_TS."""
+    release_policy: Literal["target", "lru", "bypass"] = "target"
+    """Cache policy of the value that a release stores: what the kernel uses on gfx12 and 0 elsewhere, 0 as in
+    tinygrad, or 3 as in the kernel."""
+    ace_offload: bool = True
+    """Waits for memory set OPTIMIZE_ACE_OFFLOAD_MODE (ROCr, kfdtest), or not (tinygrad)."""
+    aql_overlap: bool = False
+    """Kernels of an AQL queue without a barrier between them may overlap: no barrier bit in their packets."""
+    single_xcc: Literal["pm4", "aql"] = "pm4"
+    """The compute queues of a gfx942 with one XCC (CPX)."""
+    aql_eop: bool = True
+    """AQL queues get an end-of-pipe buffer (tinygrad), or none (thunk)."""
+    copy_pieces: Literal["large", "small"] = "large"
+    """SDMA copies since v5.2 in pieces of almost 1 GiB (ROCr, tinygrad), or of 4 MiB (kernel)."""
+    copy_order: Literal["engine", "fence"] = "engine"
+    """Consecutive SDMA commands of one queue rely on the engine's order, or a fence is awaited between
+    them."""
+    copy_stamp: Literal["aligned", "direct"] = "aligned"
+    """SDMA timestamps are written to 32-byte aligned memory and copied from there, or written to where they
+    belong, 8-byte aligned."""
+    fence_mtype: bool = True
+    """SDMA fences since v5 name the uncached memory type, or leave the field 0."""
+
+
+DEFAULT: Final = Quirks()
+
+ALTERNATIVES: Final[Mapping[str, tuple[object, ...]]] = MappingProxyType(
+    {
+        "priv": ("listed", "gfx11", "never"),
+        "trap_present": (False, True),
+        "order": ("flush", "release"),
+        "acquire": ("launch", "order"),
+        "release_event": ("flush", "bottom"),
+        "release_policy": ("target", "lru", "bypass"),
+        "ace_offload": (True, False),
+        "aql_overlap": (False, True),
+        "single_xcc": ("pm4", "aql"),
+        "aql_eop": (True, False),
+        "copy_pieces": ("large", "small"),
+        "copy_order": ("engine", "fence"),
+        "copy_stamp": ("aligned", "direct"),
+        "fence_mtype": (True, False),
+    }
+)
+"""Field -> its values, the default first."""
+
+
+def spelt(value: object) -> str:
+    """Return how a value is written."""
+    return str(value).lower()
+
+
+def parse(text: str) -> Quirks:
+    """Return the choices that "order=release+priv=gfx11" names; `describe` writes what this reads.
+
+    Raises `UsageError` that names what is known.
+    """
+    if text == describe(DEFAULT):
+        return DEFAULT
+    values: dict[str, Any] = {}
+    for part in text.replace(", ", "+").split("+"):
+        name, _, given = part.partition("=")
+        fitting = [value for value in ALTERNATIVES.get(name, ()) if spelt(value) == given.lower()]
+        if not fitting:
+            known = "; ".join(f"{n}={'|'.join(map(spelt, v))}" for n, v in ALTERNATIVES.items())
+            raise UsageError(f"{part!r} is no choice of the AMD driver\nhint: there are: {known}")
+        values[name] = fitting[0]
+    return Quirks(**values)
+
+
+def changes(choices: Quirks, start: Quirks = DEFAULT) -> dict[str, Any]:
+    """Return the fields of `choices` that differ from `start`, with their values."""
+    names = [field.name for field in fields(Quirks)]
+    return {name: getattr(choices, name) for name in names if getattr(choices, name) != getattr(start, name)}
+
+
+def describe(choices: Quirks) -> str:
+    """Return the settings that are not the default, or "default"."""
+    return "+".join(f"{name}={spelt(value)}" for name, value in changes(choices).items()) or "default"

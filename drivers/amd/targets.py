@@ -1,0 +1,171 @@
+"""AMD GPU targets as rows: what the kernel's `gfx_target_version` implies for queues, packets and kernels.
+
+The driver asks a row, never a name. Not here: packets and registers of a generation (`layouts`), values that
+public sources leave in doubt (`quirks`), what one device has beside its target (`context`).
+
+Source: LLVM AMDGPUUsage (targets, `e_flags`, descriptor granules), Linux 6.12 kfd_device.c and
+amdgpu_discovery.c (versions), ROCr amd_aql_queue.cpp (scratch).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from hcq.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class Generation(enum.IntEnum):
+    """Which packets and registers a target has."""
+
+    GFX9 = 9
+    GFX10 = 10
+    GFX11 = 11
+    GFX12 = 12
+
+
+class Scratch(enum.Enum):
+    """How a wave finds its scratch memory."""
+
+    DESCRIPTOR = "descriptor"
+    """A buffer descriptor and an offset in user SGPRs, which the kernel's prologue adds."""
+    ARCHITECTED = "architected"
+    """The dispatch register SCRATCH_BASE; no SGPRs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One target."""
+
+    name: str
+    """LLVM's name and `DeviceInfo.arch`: "gfx1100"."""
+    version: int
+    """`gfx_target_version` of the topology: major * 10000 + minor * 100 + step."""
+    mach: int
+    """Bits [7:0] of a code object's `e_flags`."""
+    generation: Generation
+    waves: tuple[int, ...]
+    """Lanes of a wave that kernels may be compiled for, the native one first."""
+    sdma: tuple[int, int, int]
+    """Version of the SDMA engines: (major, minor, revision)."""
+    scratch: Scratch = Scratch.ARCHITECTED
+    scratch_unit: int
+    """Bytes that the WAVESIZE of TMPRING_SIZE counts in; a wave's scratch is a multiple of it."""
+    scratch_waves_per_engine: bool
+    """WAVES of TMPRING_SIZE counts the waves of a shader engine, or those of the XCC."""
+    lds_bytes: int = 64 << 10
+    """LDS of a workgroup at most."""
+    lds_granule: int = 512
+    """Bytes that the LDS_SIZE of RSRC2 counts in."""
+    vgprs: int = 256
+    """Vector registers of a lane at most, accumulation registers included."""
+    vgpr_granule: tuple[int, int] = (8, 4)
+    """Registers that the VGPRS of RSRC1 counts in, for 32 and for 64 lanes."""
+    packed_ids: bool = True
+    """Work-item ids arrive in one register, 10 bits each."""
+    trap_workaround: bool = False
+    """Context save needs PRIV in RSRC1 of a PM4 dispatch (GC 11.0.0 to 11.0.3: kernel, kfdtest)."""
+    apu: bool = False
+    """Shares the host's memory: what is allocated as VRAM lies there."""
+    refusal: str = ""
+    """Why a device of this target is not opened; empty where it is."""
+
+    @property
+    def compute_aql(self) -> bool:
+        """Whether devices of this target may have several XCCs, which only AQL queues drive."""
+        return self.generation is Generation.GFX9 and self.scratch is Scratch.ARCHITECTED
+
+    def open_or_refuse(self) -> Target:
+        """Return this target, or raise `UnsupportedError` with the reason why its devices are not opened."""
+        if self.refusal:
+            raise UnsupportedError(f"{self.name} is not driven: {self.refusal}\n{_hint()}")
+        return self
+
+
+_WAVE32: Final = (32, 64)
+_PREBUILT: Final = "compile target only"
+
+# fmt: off
+_ROWS: Final = (
+    Target(
+        name="gfx90a", version=90010, mach=0x3F, sdma=(4, 4, 0), scratch=Scratch.DESCRIPTOR,
+        generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
+        scratch_waves_per_engine=False,
+        refusal=f"{_PREBUILT}: its scratch needs buffer descriptors in user registers",
+    ),
+    Target(
+        name="gfx942", version=90402, mach=0x4C, sdma=(4, 4, 2),
+        generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
+        scratch_waves_per_engine=False,
+    ),
+    Target(
+        name="gfx950", version=90500, mach=0x4F, sdma=(4, 4, 5), lds_bytes=160 << 10, lds_granule=1280,
+        generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
+        scratch_waves_per_engine=False,
+        refusal=f"{_PREBUILT}: what is publicly known of its queues is third-hand",
+    ),
+    Target(
+        name="gfx1030", version=100300, mach=0x36, sdma=(5, 2, 0), scratch=Scratch.DESCRIPTOR,
+        generation=Generation.GFX10, waves=_WAVE32, scratch_unit=1024, scratch_waves_per_engine=False,
+        packed_ids=False,
+        refusal=f"{_PREBUILT}: its scratch needs buffer descriptors in user registers",
+    ),
+    *(
+        Target(
+            name=name, version=version, mach=mach, sdma=(6, 0, 0), generation=Generation.GFX11,
+            waves=_WAVE32, scratch_unit=256, scratch_waves_per_engine=True, trap_workaround=True, apu=apu,
+        )
+        for name, version, mach, apu in (
+            ("gfx1100", 110000, 0x41, False), ("gfx1101", 110001, 0x46, False),
+            ("gfx1102", 110002, 0x47, False), ("gfx1103", 110003, 0x44, True),
+        )
+    ),
+    *(
+        Target(
+            name=name, version=version, mach=mach, sdma=(6, 1, 0), generation=Generation.GFX11,
+            waves=_WAVE32, scratch_unit=256, scratch_waves_per_engine=True, apu=True,
+        )
+        for name, version, mach in (("gfx1150", 110500, 0x43), ("gfx1151", 110501, 0x4A))
+    ),
+    *(
+        Target(
+            name=name, version=version, mach=mach, sdma=(7, 0, 0), generation=Generation.GFX12,
+            waves=_WAVE32, scratch_unit=256, scratch_waves_per_engine=True,
+        )
+        for name, version, mach in (("gfx1200", 120000, 0x48), ("gfx1201", 120001, 0x4E))
+    ),
+)
+# fmt: on
+
+TARGETS: Final[Mapping[str, Target]] = MappingProxyType({row.name: row for row in _ROWS})
+"""Name -> target."""
+_VERSIONS: Final[Mapping[int, Target]] = MappingProxyType({row.version: row for row in _ROWS})
+_MACHS: Final[Mapping[int, Target]] = MappingProxyType({row.mach: row for row in _ROWS})
+
+
+def _hint() -> str:
+    driven = ", ".join(row.name for row in _ROWS if not row.refusal)
+    return f"hint: driven are {driven}"
+
+
+def name_of(version: int) -> str:
+    """Return the name that a `gfx_target_version` spells: 90010 -> "gfx90a"."""
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def by_version(version: int) -> Target:
+    """Return the target of a `gfx_target_version`. Raises `UnsupportedError` for one without a row."""
+    found = _VERSIONS.get(version)
+    if found is None:
+        raise UnsupportedError(f"gfx_target_version {version} ({name_of(version)}) is unknown\n{_hint()}")
+    return found
+
+
+def by_mach(mach: int) -> Target | None:
+    """Return the target that bits [7:0] of a code object's `e_flags` name, or None."""
+    return _MACHS.get(mach)
