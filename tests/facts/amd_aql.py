@@ -17,6 +17,13 @@ TYPES = {
     "BARRIER_OR": 5,
 }
 SETUP_DIMENSIONS: Bits = (0, 1)
+ALIGNMENTS = {"kernel_object": 64, "kernarg_address": 16, "completion_signal": 64}
+HEADER_WORDS = {
+    "dispatch: barrier, acquire and release of the system": 0x1502, "barrier-and, likewise": 0x1503,
+    "vendor: barrier, acquire and release of the system": 0x1500, "invalid": 0x0001,
+}
+VENDOR_FIRST_DWORD = 0x11500
+"""Such a header with format 1 in the upper half: the first dword of a packet of PM4."""
 
 KERNEL_DISPATCH: Fields = (
     (0, 2, "header"), (2, 2, "setup"), (4, 2, "workgroup_size_x"), (6, 2, "workgroup_size_y"),
@@ -45,7 +52,8 @@ SIGNAL: Fields = (
     (0, 8, "kind"), (8, 8, "value"), (16, 8, "event_mailbox_ptr"), (24, 4, "event_id"), (32, 8, "start_ts"),
     (40, 8, "end_ts"), (48, 8, "queue_ptr"),
 )
-SIGNAL_BYTES = 64
+SIGNAL_BYTES, SIGNAL_ALIGNMENT = 64, 64
+COMPLETION_STEP = -1
 SIGNAL_KINDS = {"USER": 1, "DOORBELL": -1}
 
 QUEUE: Fields = (
@@ -73,8 +81,14 @@ INACTIVE_ERRORS = {
     0x40000000: "illegal instruction", 0x80000000: "trap",
 }
 
+SCRATCH_DESCRIPTOR: dict[str, tuple[int, int, int]] = {
+    "BASE_LO": (0, 0, 31), "BASE_HI": (1, 0, 15), "NUM_RECORDS": (2, 0, 31),
+}
+"""Field -> (word, lowest bit, highest bit); the records are the bytes of one XCC."""
 SCRATCH_DESCRIPTOR_WORD_3 = {
     "gfx9": 0x00EA4FAC, "gfx10": 0x21814FAC, "gfx11": 0x20814FAC, "gfx12": 0x20814FAC,
 }
 SCRATCH_DESCRIPTOR_SWIZZLE = {"gfx9": 1 << 31, "gfx10": 1 << 31, "gfx11": 0x40000000, "gfx12": 0x40000000}
 """Bits of word 1 beside base[47:32]."""
+MULTI_XCC_SETUP, ONCE_MASK = 3, 0b1
+"""Dimensions of every dispatch; the XCC mask of what happens once, as signals and time stamps."""

@@ -17,13 +17,44 @@ MACH = {
     "gfx1201": 0x4E,
 }
 MACH_BITS: Bits = (0, 7)
+XNACK_BITS, SRAMECC_BITS, GENERIC_VERSION_BITS = (8, 9), (10, 11), (24, 31)
 XNACK = {"unsupported": 0, "any": 0x100, "off": 0x200, "on": 0x300}
 SRAMECC = {"unsupported": 0, "any": 0x400, "off": 0x800, "on": 0xC00}
 NOTE_NAME, NOTE_TYPE = "AMDGPU", 32
+METADATA = ("amdhsa.version", "amdhsa.target", "amdhsa.kernels")
+METADATA_VERSION_V5 = (1, 2)
+KERNEL_METADATA = (
+    ".name", ".symbol", ".kernarg_segment_size", ".kernarg_segment_align", ".group_segment_fixed_size",
+    ".private_segment_fixed_size", ".wavefront_size", ".sgpr_count", ".vgpr_count", ".agpr_count",
+    ".sgpr_spill_count", ".vgpr_spill_count", ".max_flat_workgroup_size", ".uses_dynamic_stack",
+    ".workgroup_processor_mode", ".uniform_work_group_size", ".args",
+)
+ARGUMENT_METADATA = (".offset", ".size", ".value_kind", ".address_space", ".access")
+VALUE_KINDS = ("by_value", "global_buffer", "dynamic_shared_pointer", "image", "sampler")
+HIDDEN_KIND_PREFIX, DESCRIPTOR_SUFFIX = "hidden_", ".kd"
 
 RELOCATIONS = {
     "ABS32_LO": 1, "ABS32_HI": 2, "ABS64": 3, "REL32": 4, "REL64": 5, "ABS32": 6, "GOTPCREL": 7,
     "GOTPCREL32_LO": 8, "GOTPCREL32_HI": 9, "REL32_LO": 10, "REL32_HI": 11, "RELATIVE64": 13, "REL16": 14,
+}
+RELOCATION_VECTORS: tuple[tuple[str, int, int, int, int], ...] = (
+    ("ABS32_LO", 0x7F12_3456_7000, 0x89, 0x7F12_0000_1000, 0x3456_7089),
+    ("ABS32_HI", 0x7F12_3456_7000, 0x89, 0x7F12_0000_1000, 0x7F12),
+    ("ABS64", 0x7F12_3456_7000, 0x89, 0x7F12_0000_1000, 0x7F12_3456_7089),
+    ("REL32", 0x7F12_0000_2000, 4, 0x7F12_0000_1000, 0x1004),
+    ("REL32", 0x7F12_0000_1000, 4, 0x7F12_0000_2000, 0xFFFF_F004),
+    ("REL64", 0x7F12_0000_2100, 16, 0x7F12_0000_1010, 0x1100),
+    ("REL64", 0x7F12_0000_1000, 16, 0x7F12_0000_2010, 0xFFFF_FFFF_FFFF_F000),
+    ("ABS32", 0x1234_5000, 0x678, 0x7F12_0000_1000, 0x1234_5678),
+    ("REL32_LO", 0x7F12_3456_7000, 4, 0x7F11_0000_1000, 0x3456_6004),
+    ("REL32_HI", 0x7F12_3456_7000, 12, 0x7F11_0000_1000, 0x1),
+    ("REL16", 0x7F12_0000_1104, 0, 0x7F12_0000_1000, 0x40),
+    ("REL16", 0x7F12_0000_1000, 0, 0x7F12_0000_1000, 0xFFFF),
+)
+"""Worked by hand from the formulas: type, symbol, addend, place, what is stored."""
+RELOCATION_BYTES = {
+    "ABS32_LO": 4, "ABS32_HI": 4, "ABS64": 8, "REL32": 4, "REL64": 8, "ABS32": 4, "GOTPCREL": 4,
+    "GOTPCREL32_LO": 4, "GOTPCREL32_HI": 4, "REL32_LO": 4, "REL32_HI": 4, "RELATIVE64": 8, "REL16": 2,
 }
 TEXT_ALIGNMENT, DESCRIPTOR_ALIGNMENT, PREFETCH_PADDING = 256, 64, 256
 DESCRIPTOR_RELOCATION_OFFSET, DESCRIPTOR_RELOCATION_ADDEND = 16, 16
@@ -75,12 +106,34 @@ INST_PREF_UNIT = 128
 
 VGPR_ENCODE_GRANULE = {"gfx9": (8, 8), "gfx10": (8, 4), "gfx11": (8, 4), "gfx12": (8, 4)}
 """Generation -> granule for (wave32, wave64); gfx9 has wave64 only."""
+VGPR_ALLOCATION_GRANULE = {
+    "gfx9": (8, 8), "gfx10": (16, 8), "gfx11": (16, 8), "gfx11 large": (24, 12), "gfx12": (24, 12),
+}
+"""Generation -> what hardware hands out for (wave32, wave64); "large" are the parts named below."""
+ARCHITECTED_VGPRS_CDNA = 256
+TIDIG = {"X": 0, "XY": 1, "XYZ": 2}
+ACCUM_OFFSET_UNIT = 4
 VGPRS_MAX = {"gfx90a": 512, "gfx942": 512, "gfx950": 512, "gfx10": 256, "gfx11": 256, "gfx12": 256}
 SGPRS = {"gfx9": 102, "gfx10": 106, "gfx11": 106, "gfx12": 106}
 LARGE_VGPR_PARTS = ("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201")
 LDS_MAX = {"gfx90a": 65536, "gfx942": 65536, "gfx950": 163840, "gfx10": 65536, "gfx11": 65536, "gfx12": 65536}
 LDS_GRANULE = {"gfx90a": 512, "gfx942": 512, "gfx950": 1280, "gfx10": 512, "gfx11": 512, "gfx12": 512}
 WORKGROUP_MAX = 1024
+
+SCRATCH_WAVE_UNIT = {"gfx9": 1024, "gfx10": 1024, "gfx11": 256, "gfx12": 256}
+SCRATCH_LANE_UNIT = {"gfx9": 16, "gfx10": 16, "gfx11": 4, "gfx12": 4}
+"""Bytes a lane are a multiple of it, since a wave of 64 counts."""
+SCRATCH_WAVES_PER_ENGINE = ("gfx11", "gfx12")
+"""WAVES of TMPRING counts a shader engine there, the whole XCC elsewhere."""
+ARCHITECTED_FLAT_SCRATCH = (
+    "gfx942", "gfx950", "gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1200",
+    "gfx1201",
+)
+SCRATCH_USER_SGPRS = {"gfx90a": 4 + 2 + 2, "gfx1030": 4 + 2 + 2}
+"""Registers that a kernel with scratch asks for: descriptor, kernel arguments, flat scratch."""
+SCRATCH_ELEMENT_BYTES = 4
+SCRATCH_SWIZZLE_VECTORS = ((0, 0, 64, 0), (4, 0, 64, 256), (5, 3, 64, 269), (4, 1, 32, 132))
+"""(offset, lane, lanes of a wave, byte of the wave's memory)."""
 
 USER_SGPR_ORDER = (
     ("PRIVATE_SEGMENT_BUFFER", 4), ("DISPATCH_PTR", 2), ("QUEUE_PTR", 2), ("KERNARG_SEGMENT_PTR", 2),
@@ -102,6 +155,13 @@ HIDDEN_ARGUMENTS: Fields = (
     (120, 4, "dynamic_lds_size"), (192, 4, "private_base"), (196, 4, "shared_base"), (200, 8, "queue_ptr"),
 )
 HIDDEN_BYTES, HIDDEN_ALIGNMENT = 256, 8
+KERNARG_ALIGNMENTS = {"usual": 8, "packet": 16, "used": 64}
+PACKED_WORKITEM_ID_TARGETS = (
+    "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1101", "gfx1102", "gfx1103", "gfx1150", "gfx1151", "gfx1200",
+    "gfx1201",
+)
+SYSTEM_SGPRS = ("TGID_X_EN", "TGID_Y_EN", "TGID_Z_EN", "TG_SIZE_EN")
+"""In this order, after the user registers."""
 
 DESCRIPTOR_VECTORS: dict[str, dict[str, tuple[int, int, int]]] = {
     "gfx90a": {"A": (0x00AF0040, 0x138C, 0x0009), "B": (0x00AF0040, 0x1391, 0x0029)},

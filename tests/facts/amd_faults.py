@@ -18,4 +18,6 @@ BAD_OPCODE_CONTEXT = {"CODE": (10, 25), "DOORBELL": (0, 9)}
 """Bits of the context id of the interrupt for a bad packet."""
 SQ_ERRORS = {0: "EDC fatal", 1: "illegal instruction", 2: "memory violation", 3: "EDC"}
 FAULT_PAGE_SHIFT = 12
+FAULT_STATUS_BITS = {"NOT_PRESENT": 3, "READ_ONLY": 5}
+"""Bits of the interrupt's ring-id byte; no_execute is never set, imprecise and error_type are 0."""
 PREEMPTION_TIMEOUT_MS = 9000

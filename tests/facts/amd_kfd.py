@@ -107,16 +107,31 @@ STRUCTS: dict[str, Fields] = {
     "IMPORT_DMABUF": ((0, 8, "va"), (8, 8, "handle"), (16, 4, "gpu_id"), (20, 4, "dmabuf_fd")),
     "SMI_EVENTS": ((0, 4, "gpu_id"), (4, 4, "anon_fd")),
     "SVM": ((0, 8, "start"), (8, 8, "size"), (16, 4, "op"), (20, 4, "nattr")),
+    "SET_XNACK_MODE": ((0, 4, "xnack_enabled"),),
     "AVAILABLE_MEMORY": ((0, 8, "available"), (8, 4, "gpu_id")),
     "EXPORT_DMABUF": ((0, 8, "handle"), (8, 4, "flags"), (12, 4, "dmabuf_fd")),
     "RUNTIME_ENABLE": ((0, 8, "r_debug"), (8, 4, "mode_mask"), (12, 4, "capabilities_mask")),
 }
 """A field whose size the source leaves out is a u32."""
+SIGNED_FIELDS = {"SET_XNACK_MODE": ("xnack_enabled",)}
+XNACK_QUERY = -1
+"""Any negative value asks."""
+SVM_ATTRIBUTE: Fields = ((0, 4, "type"), (4, 4, "value"))
+SVM_ATTRIBUTES_OFFSET = 24
+OLD_APERTURES = 7
+"""Entries of GET_PROCESS_APERTURES, the deprecated call."""
+MEMORY_POLICIES = {"COHERENT": 0, "NONCOHERENT": 1}
+SYSTEM_CLOCK_HZ = 1_000_000_000
+CLOCKS = {"cpu": "CLOCK_MONOTONIC_RAW", "system": "CLOCK_BOOTTIME"}
 
 OUT_FIELDS = {
     "CREATE_QUEUE": ("doorbell_offset", "queue_id"), "CREATE_EVENT": ("event_id", "event_slot_index"),
     "WAIT_EVENTS": ("wait_result",), "ALLOC_MEMORY_OF_GPU": ("handle",), "IMPORT_DMABUF": ("handle",),
     "SMI_EVENTS": ("anon_fd",), "EXPORT_DMABUF": ("dmabuf_fd",),
+}
+INOUT_FIELDS = {
+    "GET_PROCESS_APERTURES_NEW": ("num_of_nodes",), "ALLOC_MEMORY_OF_GPU": ("mmap_offset",),
+    "MAP_MEMORY_TO_GPU": ("n_success",), "UNMAP_MEMORY_FROM_GPU": ("n_success",),
 }
 
 VERSION_GATES = {
@@ -133,6 +148,8 @@ APERTURE: Fields = (
 APERTURE_BYTES = 56
 LDS_APERTURE, SCRATCH_APERTURE, APERTURE_SPAN = 1 << 48, 2 << 48, 1 << 32
 GPUVM_BASE, GPUVM_RESERVED_TOP = 0x10000, (4 << 20) + (64 << 10)
+GPUVM_BITS, USER_VA_CLEAR_BIT, VA_ALIGNMENT, LARGE_VA_ALIGNMENT = 48, 47, 4096, 2 << 20
+HANDLE_GPU_ID_SHIFT = 32
 
 ALLOC_FLAGS = {
     "VRAM": 0, "GTT": 1, "USERPTR": 2, "DOORBELL": 3, "MMIO_REMAP": 4, "CONTIGUOUS": 23, "EXT_COHERENT": 24,
@@ -152,17 +169,31 @@ ALLOC_KINDS = {
 QUEUE_TYPES = {"COMPUTE": 0, "SDMA": 1, "COMPUTE_AQL": 2, "SDMA_XGMI": 3, "SDMA_BY_ENG_ID": 4}
 QUEUE_PERCENTAGE_MAX, QUEUE_PRIORITY_MAX, QUEUE_PRIORITY_DEFAULT, RING_MIN = 100, 15, 7, 1024
 QUEUE_PRIORITIES = {-3: 0, -2: 3, -1: 5, 0: 7, 1: 9, 2: 11, 3: 15}
+QUEUE_PERCENTAGE_BITS, QUEUE_TARGET_XCC_BITS = (0, 7), (8, 15)
 QUEUES_PER_PROCESS, QUEUES_PER_PROCESS_GFX943 = 127, 255
 EOP_MIN = 4096
+RING_ALIGNMENT, POINTER_ALIGNMENT, POINTER_PAGE_BYTES = 256, 8, 4096
+MQD_QUEUE_SIZE = {dwords: dwords.bit_length() - 2 for dwords in (256, 1024, 0x40000)}
+"""Ring dwords -> queue size field: log2 - 1."""
+MQD_EOP_SIZE_MAX = 0xA
+MQD_EOP_SIZE = {1024: 9, 2048: 10, 4096: 10}
+"""EOP buffer dwords -> size field: log2 - 1, at most 0xA."""
+MQD_AQL_SLOT_BASED_WPTR = 2
+AQL_XCC_CHUNK = 1
+RING_UNIT_BYTES = {"COMPUTE": 4, "SDMA": 1, "COMPUTE_AQL": 64, "SDMA_XGMI": 1, "SDMA_BY_ENG_ID": 1}
 ENOTSUPP = 524
 
 CWSR_VGPR_BYTES = {
-    0x80000: ("gfx908", "gfx90a", "gfx942", "gfx950"), 0x60000: ("gfx1100", "gfx1101", "gfx1151", "gfx1200",
-    "gfx1201"), 0x40000: ("gfx1030", "gfx1102", "gfx1103", "gfx1150"),
+    0x80000: ("gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx950"),
+    0x60000: ("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"),
+    0x40000: ("gfx1030", "gfx1102", "gfx1103", "gfx1150"),
 }
 CWSR_SGPR_BYTES, CWSR_LDS_BYTES, CWSR_HW_BYTES = 0x4000, 0x10000, 0x1000
+"""gfx1151 has 0x60000 only in newer kernels; a kernel that knows it as 0x40000 accepts the larger size."""
+CWSR_LDS_BYTES_GFX950 = 160 << 10
 CWSR_WAVES_PER_CU_GFX9, CWSR_WAVES_PER_ARRAY_GFX9, CWSR_WAVES_PER_CU_GFX10 = 40, 512, 32
 CWSR_WAVE_BYTES_GFX9, CWSR_WAVE_BYTES_GFX10, CWSR_CTL_CAP_GFX10, CWSR_DEBUG_WAVE_BYTES = 8, 12, 0x7000, 32
+CWSR_CTL_HEADER_BYTES, CWSR_CTL_TAIL_BYTES, CWSR_ALIGNMENT, CWSR_DEBUG_ALIGNMENT = 40, 8, 4096, 64
 
 CWSR_VECTORS: dict[str, dict[str, int]] = {
     "gfx1201": {
@@ -206,6 +237,8 @@ HW_EXCEPTION: Fields = ((0, 4, "reset_type"), (4, 4, "reset_cause"), (8, 4, "mem
 RESET_TYPES = {0: "whole GPU", 1: "per engine"}
 RESET_CAUSES = {0: "hang", 1: "ECC"}
 SIGNAL_EVENT: Fields = ((0, 8, "last_event_age"),)
+FIRST_EVENT_AGE, EVENT_AGE_IGNORED = 1, 0
+WAIT_POLL = 0
 INTERRUPT_CONTEXT_BITS = {"end of pipe": 32, "sdma trap": 28, "s_sendmsg": 24}
 
 SVM_OPS = {"SET": 0, "GET": 1}
@@ -222,10 +255,15 @@ SMI_EVENTS = {
     "MIGRATE_END": 6, "PAGE_FAULT_START": 7, "PAGE_FAULT_END": 8, "QUEUE_EVICTION": 9, "QUEUE_RESTORE": 10,
     "UNMAP": 11, "ALL_PROCESS": 64,
 }
+"""Event -> number; its bit of the 8-byte mask is number - 1."""
+SMI_MASK_BYTES, SMI_LINE_BYTES_MAX = 8, 96
 
 MMAP_TYPES = {"DOORBELL": 3, "EVENTS": 2, "RESERVED_MEM": 1, "MMIO": 0}
 MMAP_TYPE_BITS, MMAP_GPU_ID_BITS, MMAP_OFFSET_BITS = (62, 63), (46, 61), (0, 45)
 DOORBELL_BYTES, DOORBELL_SLICE_BYTES, DOORBELL_OFFSET_MASK, SDMA_DOORBELL_MIRROR = 8, 8192, 0x1FFF, 512
+DOORBELLS_PER_SLICE = 1024
+SDMA_DOORBELL_VECTORS = ((0, 0), (1, 512), (2, 1), (3, 513))
+"""(queue of the engine, id above the engine's base): (q & 1) * 512 + (q >> 1)."""
 MMIO_REMAP_BYTES = 4096
 MMIO_REMAP = {"HDP memory flush": 0, "HDP register flush": 4}
 """Byte offsets in the MMIO remap page."""

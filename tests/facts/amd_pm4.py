@@ -51,6 +51,9 @@ ACQUIRE_MEM: dict[str, Field] = {
     "POLL_INTERVAL": (6, 0, 15),
 }
 ACQUIRE_MEM_POLL_INTERVAL = 10
+ACQUIRE_MEM_DWORDS = {"gfx9": 7, "gfx10": 8, "gfx11": 8, "gfx12": 8}
+FULL_RANGE = {"SIZE_LO": 0xFFFFFFFF, "SIZE_HI": 0xFF, "BASE_LO": 0, "BASE_HI": 0}
+"""All of the 40 bits of size; whether they count 256 or 128 bytes does not matter then."""
 GCR_CNTL_DWORD = 7
 GCR_CNTL: dict[str, Bits] = {
     "GLI_INV": (0, 1), "GL1_RANGE": (2, 3), "GLM_WB": (4, 4), "GLM_INV": (5, 5), "GLK_WB": (6, 6),
@@ -59,6 +62,9 @@ GCR_CNTL: dict[str, Bits] = {
     "RANGE_IS_PA": (18, 18),
 }
 GCR_CNTL_RESERVED_GFX12 = ("GLM_WB", "GLM_INV", "GL1_INV", "GL1_RANGE")
+GCR_CNTL_IGNORED_GFX12 = ("GL1_RANGE",)
+GCR_BEFORE_KERNEL = ("GLI_INV", "GLK_INV", "GLV_INV", "GL1_INV", "GLM_INV", "GL2_INV")
+GCR_BETWEEN_DISPATCHES = ("GLK_INV", "GLV_INV", "GL1_INV")
 GLI_INV_ALL = 1
 GCR_SEQUENCES = {"PARALLEL": 0, "FORWARD": 1, "REVERSE": 2}
 
@@ -76,6 +82,10 @@ DATA_SEL = {"NONE": 0, "LOW_32": 1, "FULL_64": 2, "GPU_CLOCK": 3, "SYSTEM_CLOCK"
 INT_SEL = {
     "NONE": 0, "INTERRUPT": 1, "INTERRUPT_AFTER_WRITE": 2, "DATA_AFTER_WRITE": 3, "SEND_CTXID": 4,
 }
+INT_SEL_CONDITIONAL = (5, 6)
+DATA_ALIGNMENT = {"LOW_32": 4, "FULL_64": 8, "GPU_CLOCK": 8, "SYSTEM_CLOCK": 8}
+SHADER_DONE_EVENTS = ("CS_DONE",)
+"""Events that take index 6; the others take 5."""
 RELEASE_CACHE_BITS: dict[str, dict[str, Bits]] = {
     "gfx9": {
         "TCL1_VOL_ACTION": (12, 12), "TC_VOL_ACTION": (13, 13), "TC_WB_ACTION": (15, 15),
@@ -95,6 +105,12 @@ RELEASE_CACHE_BITS: dict[str, dict[str, Bits]] = {
     },
 }
 """Bits of dword 1. gfx10 is gfx11 without GLK_WB and GLK_INV."""
+GFX10_LACKS = ("GLK_WB", "GLK_INV")
+GLM_INV_FOLLOWS_GLM_WB = ("gfx10", "gfx11")
+SYSTEM_RELEASE = {
+    "gfx9": ("TC_WB_ACTION", "TC_ACTION"), "gfx10": ("GL2_WB",), "gfx11": ("GL2_WB",), "gfx12": ("GL2_WB",),
+}
+"""What makes results visible to the system, at least."""
 TEMPORAL_HINT_GFX12 = 3
 
 WAIT_REG_MEM: dict[str, Field] = {
@@ -106,7 +122,11 @@ FUNCTIONS = {"ALWAYS": 0, "LT": 1, "LE": 2, "EQ": 3, "NE": 4, "GE": 5, "GT": 6}
 MEM_SPACES = {"REGISTER": 0, "MEMORY": 1}
 WAIT_OPERATIONS = {"WAIT": 0, "WRITE_WAIT_WRITE": 1, "WAIT_PREEMPTABLE": 3}
 WAIT_POLL_INTERVAL = 4
+WAIT_COMPARE_BITS, WAIT_ADDRESS_ALIGNMENT = 32, 4
 WAIT_REG_MEM64_DWORDS = 9
+DMA_DATA_DWORDS = 7
+WRITE_WAIT_WRITE = {"WRITE_REGISTER": 2, "POLL_REGISTER": 3}
+"""Dwords of WAIT_REG_MEM with that operation on registers."""
 
 WRITE_DATA: dict[str, Field] = {
     "DST_SEL": (1, 8, 11), "ADDR_INCR_DISABLE": (1, 16, 16), "WR_CONFIRM": (1, 20, 20),
@@ -122,12 +142,15 @@ COPY_DATA_SRC = {
     "REGISTER": 0, "MEMORY": 1, "L2": 2, "PERF": 4, "IMMEDIATE": 5, "ATOMIC_RETURN": 6, "GPU_CLOCK": 9,
     "SYSTEM_CLOCK": 10,
 }
+COPY_DATA_COUNTS = {"32": 0, "64": 1}
 COPY_DATA_DST = {"REGISTER": 0, "L2": 2, "PERF": 4, "MEMORY": 5}
 
 INDIRECT_BUFFER: dict[str, Field] = {
     "ADDRESS_LO": (1, 0, 31), "ADDRESS_HI": (2, 0, 31), "SIZE": (3, 0, 19), "CHAIN": (3, 20, 20),
     "OFFLOAD_POLLING": (3, 21, 21), "VALID": (3, 23, 23), "VMID": (3, 24, 27), "CACHE_POLICY": (3, 28, 29),
 }
+
+INDIRECT_BUFFER_ALIGNMENT = 4
 
 DISPATCH_DIRECT: dict[str, Field] = {
     "DIM_X": (1, 0, 31), "DIM_Y": (2, 0, 31), "DIM_Z": (3, 0, 31), "INITIATOR": (4, 0, 31),
@@ -138,7 +161,14 @@ DISPATCH_INITIATOR = {
     "VECTOR_L1_INV_VOL": 11, "PING_PONG_EN": 12, "TUNNEL_ENABLE": 13, "RESTORE": 14, "CS_W32_EN": 15,
     "AMP_SHADER_EN": 16, "DISABLE_DISP_PREMPT_EN": 17, "INTERLEAVE_2D_EN": 18,
 }
+INITIATOR_SINCE = {
+    "CS_W32_EN": "gfx10", "AMP_SHADER_EN": "gfx11", "DISABLE_DISP_PREMPT_EN": "gfx11",
+    "PING_PONG_EN": "gfx12", "INTERLEAVE_2D_EN": "gfx12",
+}
 INITIATOR_WAVE64, INITIATOR_WAVE32 = 0x5, 0x8005
+PRIV_TARGETS = ("gfx1100", "gfx1101", "gfx1102", "gfx1103")
+"""Where bit PRIV of RSRC1 is set, a workaround for context saving; GC 11.0.0 to 11.0.3."""
+TRAP_PRESENT_BEFORE = "gfx12"
 
 EVENT_WRITE: dict[str, Field] = {"EVENT_TYPE": (1, 0, 5), "EVENT_INDEX": (1, 8, 11)}
 CS_PARTIAL_FLUSH_WORD, CS_PARTIAL_FLUSH_INDEX = 0x407, 4
@@ -188,6 +218,21 @@ SH_REGISTERS_GFX11 = {
     "COMPUTE_DISPATCH_INTERLEAVE": 0x22F, "COMPUTE_RELAUNCH": 0x230,
 }
 TG_CHUNK_SIZE_GFX942, THREAD_MGMT_SE4_GFX90A, THREAD_MGMT_SE8_GFX12 = 0x227, 0x225, 0x223
+SH_REGISTERS_GFX90A = {
+    "COMPUTE_STATIC_THREAD_MGMT_SE4": 0x225, "COMPUTE_STATIC_THREAD_MGMT_SE5": 0x226,
+    "COMPUTE_STATIC_THREAD_MGMT_SE6": 0x227, "COMPUTE_STATIC_THREAD_MGMT_SE7": 0x228,
+}
+USER_DATA_REGISTERS = 16
+NEVER_WRITTEN = ("COMPUTE_VMID",)
+SCRATCH_BASE_SINCE = ("gfx940", "gfx11")
+DISPATCH_ORDER = (
+    "ACQUIRE_MEM", "COMPUTE_PGM_LO", "COMPUTE_PGM_RSRC1", "COMPUTE_PGM_RSRC3", "COMPUTE_TMPRING_SIZE",
+    "COMPUTE_DISPATCH_SCRATCH_BASE_LO", "COMPUTE_RESTART_X", "COMPUTE_USER_DATA_0",
+    "COMPUTE_RESOURCE_LIMITS", "COMPUTE_START_X", "DISPATCH_DIRECT",
+)
+"""The order that tinygrad sends; a register stands for the run that begins with it."""
+START_RUN_VALUES = 8
+"""START_X to PERFCOUNT_ENABLE in one packet: start 0 0 0, the three sizes, two zeros."""
 PGM_SHIFT, SCRATCH_SHIFT, PGM_HI_BITS = 8, 8, 8
 RESOURCE_LIMITS: dict[str, Bits] = {
     "WAVES_PER_SH": (0, 9), "TG_PER_CU": (12, 15), "LOCK_THRESHOLD": (16, 21), "SIMD_DEST_CNTL": (22, 22),
@@ -201,7 +246,10 @@ TMPRING_WAVESIZE: dict[str, tuple[Bits, int]] = {
 NUM_THREAD: dict[str, Bits] = {"FULL": (0, 15), "PARTIAL": (16, 31)}
 NUM_THREAD_GFX12: dict[str, Bits] = {"FULL": (0, 12), "INTERLEAVE_BITS": (13, 15)}
 GC_SEGMENT_0 = {"gfx9": 0x2000, "navi": 0x1260}
-GRBM_GFX_INDEX = 0x2200
+GRBM_GFX_INDEX_SEGMENT_1, GRBM_GFX_INDEX = 0x2200, 0x200
+"""From segment 1 of the GC block (0xA000), and from the UCONFIG base."""
+GC_SEGMENT_1 = 0xA000
 
+GRBM_GFX_INDEX_ABSOLUTE = 0xC200
 HDP_FLUSH_REQ, HDP_FLUSH_DONE = 0x106, 0x107
 """Dword offsets from segment 2 of the BIF block (NBIO 7.9 and 4.3, NBIF 6.3.1)."""

@@ -62,7 +62,16 @@ PACKETS: dict[str, dict[str, Field]] = {
         "CSA_LO": (4, 0, 31), "CSA_HI": (5, 0, 31),
     },
 }
+COPY_BIT_19 = {"CPV": (5, 2), "DCC": (7, 0)}
+"""What bit 19 of COPY_LINEAR means since that version; it stays clear."""
+OPS_SINCE_V5 = ("GPUVM_INV", "GCR_REQ", "DUMMY_TRAP")
+PRIVILEGED_OPS = ("PTEPDE", "SRBM_WRITE")
+FENCE_FIELDS_SINCE_V5 = ("MTYPE", "SYS", "SNOOP")
+ALIGNMENTS = {"WRITE_UNTILED": 4, "FENCE": 4, "TIMESTAMP field": 8}
+HDP_FLUSH_FUNCTION = 3
 FILL_SIZE_DWORD = 2
+FILL_VECTORS = {1: 0, 2: 4, 256: 1020}
+"""Dwords to fill -> COUNT with that size: (n - 1) * 4."""
 FENCE_MTYPE_UC = 3
 """On v5 to v7; v4 has no such field."""
 POLL_RETRY_FOREVER = 0xFFF
@@ -70,9 +79,16 @@ FUNCTIONS = {"ALWAYS": 0, "LT": 1, "LE": 2, "EQ": 3, "NE": 4, "GE": 5, "GT": 6}
 USER_HDP_FLUSH = (0x8, 0x0, 0x80000000, 0x0, 0x0, 0x0)
 ATOMIC_ADD_64, ATOMIC_ADD_32, ATOMIC_CMPSWAP_32, ATOMIC_CMPSWAP_64 = 47, 15, 8, 40
 TIMESTAMP_ALIGNMENT, INDIRECT_BASE_ALIGNMENT = 32, 32
-INDIRECT_START_DWORD_MOD_8 = 2
+INDIRECT_START_DWORD_MOD_8, INDIRECT_END_DWORD_MOD_8 = 2, 0
 """An INDIRECT packet begins at (write pointer in dwords) & 7 == 2, so that it ends at a multiple of 8."""
 
 COPY_COUNT_BITS = {(4, 4, 0): 22, (4, 4, 2): 22, (5, 0): 22, (5, 2): 30, (6, 0): 30, (7, 0): 30}
 FILL_COUNT_BITS = {(4, 4, 0): 22, (4, 4, 2): 22, (5, 0): 22, (5, 2): 22, (6, 0): 30, (7, 0): 30}
 COPY_SPLIT_V4, COPY_SPLIT_V5_2, COPY_SPLIT_EVERYWHERE = (4 << 20) - 256, (1 << 30) - 4096, 0x400000
+COPY_BYTES_MAX = {
+    "kernel, every version": 0x400000, "ROCr v4.4.2": 0x3FFFFF, "ROCr gfx90a and v5.2 on": 0x3FFFFFFF,
+    "tinygrad v6 on": 0x40000000,
+}
+"""Bytes a packet that a driver sends; sources disagree."""
+COPY_COUNT_BITS_GFX90A = (22, 30)
+"""Older headers and ROCr disagree."""

@@ -1,0 +1,54 @@
+"""Errors of the kernel driver: call, what is wrong, errno.
+
+Source: Linux 6.12.107 kfd_chardev.c, kfd_process.c, kfd_events.c, kfd_queue.c, amdgpu_amdkfd_gpuvm.c and
+kfd_process_queue_manager.c. "geometry" rows hold since 6.12; 6.1 does not check them.
+"""
+
+# fmt: off
+from errno import EADDRINUSE, EBADF, EBUSY, EEXIST, EINTR, EINVAL, ENOMEM, ENOSPC, ENOTTY, EPERM
+
+ENOTSUPP = 524
+"""The kernel's own number; it is in no header of user space."""
+
+ANY_CALL = {
+    "number out of range": ENOTTY, "descriptor of another process, as after fork": EBADF,
+    "opened by a 32-bit process": EPERM, "unknown gpu_id": EINVAL,
+}
+
+ERRNOS: dict[str, dict[str, int]] = {
+    "ACQUIRE_VM": {"another DRM descriptor": EBUSY, "no DRM descriptor of amdgpu": EINVAL},
+    "RUNTIME_ENABLE": {"enabled already": EBUSY, "queues exist": EEXIST},
+    "SET_XNACK_MODE": {"queues exist": EBUSY, "unsupported": EPERM},
+    "GET_PROCESS_APERTURES_NEW": {"more entries than devices": EINVAL},
+    "ALLOC_MEMORY_OF_GPU": {
+        "size 0": EINVAL, "no type flag": EINVAL, "PUBLIC on a small BAR": EINVAL,
+        "overlaps an SVM range": EADDRINUSE, "over the limit": ENOMEM, "doorbell of another size": EINVAL,
+        "MMIO remap of another size": EINVAL,
+    },
+    "MAP_MEMORY_TO_GPU": {
+        "no devices": EINVAL, "n_success above n_devices": EINVAL, "bad handle": ENOMEM,
+        "bad device id": EINVAL,
+    },
+    "FREE_MEMORY_OF_GPU": {"mapped": EBUSY, "signal page": EPERM},
+    "CREATE_QUEUE": {
+        "percentage above 100": EINVAL, "priority above 15": EINVAL, "ring size no power of two": EINVAL,
+        "pointer not accessible": EINVAL, "EOP below 4096": EINVAL, "too many queues": ENOSPC,
+        "no SDMA queue left": ENOMEM, "unknown type": ENOTSUPP, "unknown gpu_id": EINVAL,
+        "SDMA engine above the last": EINVAL,
+    },
+    "CREATE_QUEUE geometry": {
+        "ring is no whole mapping": EINVAL, "pointer page is not a mapping of one page": EINVAL,
+        "EOP buffer of another size": EINVAL, "control stack size not equal": EINVAL,
+        "save size below cwsr_size": EINVAL, "save buffer of another size": EINVAL,
+        "write pointer not in GTT under MES": EINVAL,
+    },
+    "CREATE_EVENT": {"second signal page": EINVAL, "signal page too small": EINVAL, "no slot left": ENOSPC},
+    "SET_EVENT": {"no signal event": EINVAL},
+    "RESET_EVENT": {"no signal event": EINVAL},
+    "WAIT_EVENTS": {"unknown event": EINVAL, "interrupted": EINTR},
+    "SVM": {"not page-aligned": EINVAL, "size 0": EINVAL},
+    "gpu_id file": {"hidden by the device cgroup": EPERM},
+    "IPC_IMPORT_HANDLE and other calls out of tree": {"an upstream kernel": ENOTTY},
+}
+SAME_DESCRIPTOR_AGAIN = 0
+"""ACQUIRE_VM with the descriptor that it had before succeeds."""
