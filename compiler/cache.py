@@ -3,6 +3,9 @@
 A key covers the kernel's canonical text, the arch, the inputs of the target row, LLVM's version and a
 digest of the compiler's own sources, so no entry is ever invalidated: an outdated entry is not found.
 Reading needs no LLVM.
+
+Not here: the files (`hcq.store`), the caches of this process (`recent`). Next: `compile`, which makes and
+looks up the keys.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 A kernel is looked up in this process, then on disk, then compiled. The two lookups need only the kernel's
 text: they load neither LLVM nor the lowering code.
+
+Not here: the steps of a compilation (`pipeline`), the processes in which risky kernels are compiled
+(`workers`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Compiled kernels: the image with its launch size, and their bytes in a cache or on a pipe."""
+"""Compiled kernels: the image with its launch size, and their bytes in a cache or on a pipe.
+
+Not here: making images (`compile`), where their bytes are kept (`cache`), loading them (`hcq.program`).
+"""
 
 from __future__ import annotations
 

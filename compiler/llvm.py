@@ -7,6 +7,8 @@ hence the pinned version, which is checked when the library loads.
 
 What LLVM cannot select (an intrinsic the target lacks, an unknown library call) ends the *process*: callers
 that cannot be sure compile in a worker (see `workers`).
+
+Not here: the IR text (`compiler.codegen.llvm_ir`), PTX to cubin (`compiler.targets.nvptx.assembler`).
 """
 
 from __future__ import annotations

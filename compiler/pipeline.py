@@ -1,6 +1,8 @@
-"""One kernel from AST to the text of its IR, step by step.
+"""One kernel from AST to LLVM IR text, step by step: merge ranges, choose a plan, linearize, render.
 
-What `compile` runs when no cache has the kernel.
+`compile` runs this when no cache has the kernel. Not here: caches and machine code (`compile`), how the AST
+was made (`compiler.schedule`). Next: `compiler.kernel.tiling`, `compiler.kernel.linearize`,
+`compiler.codegen.llvm_ir`, in this order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What was used last, by key, up to a number of bytes."""
+"""A cache of least recently used values, limited by their bytes, for several threads.
+
+Not here: what is kept and how large it is, which the caller gives; the cache on disk (`hcq.store`). Next:
+`compile`, its only user.
+"""
 
 from __future__ import annotations
 

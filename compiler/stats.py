@@ -1,4 +1,7 @@
-"""Counters of compiler work in this process, read by tests and tools."""
+"""Counters of compiler work in this process, read by tests and tools.
+
+Not here: launches (`frontend.stats`, which includes these counts).
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Compiling in worker processes.
+"""Compilation in worker processes, for kernels on which LLVM may abort the process.
 
-LLVM aborts the process on code it cannot select, so risky kernels are compiled in a process that may abort.
+LLVM aborts on code that it cannot select. Workers are spawned, never forked: a fresh interpreter that imports
+this package and answers requests on its pipes. Kernels travel as their canonical text, results as the bytes
+that the disk cache keeps. If a worker aborts, its kernel becomes a CompileError with the kernel's text and
+the worker's last output; a new worker replaces it.
 
-Workers are spawned, never forked: a fresh interpreter that imports this package and answers requests on its
-pipes. Kernels travel as their canonical text, results as the bytes that the disk cache keeps. If a worker
-aborts, its kernel becomes a CompileError with the kernel's text and the worker's last output; a new worker
-replaces it.
+Not here: which kernels go to a worker (`compile`).
 """
 
 from __future__ import annotations

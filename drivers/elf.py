@@ -8,6 +8,8 @@ for each function from outside. Nothing here allocates executable memory. Record
 load makes hundreds, and they cost a third of frozen dataclasses.
 
 Source: System V ABI, generic part and the supplements for x86-64 and AArch64.
+
+Next: `drivers.cpu.link` and `drivers.nv.cubin`, which use it.
 """
 
 from __future__ import annotations

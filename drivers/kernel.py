@@ -4,6 +4,9 @@ Drivers are given a `Kernel` and use nothing else, so an emulated GPU can stand 
 stand between. `LinuxKernel` is the real one; `TracingKernel` wraps any other and reports each call. Failed
 calls raise `DriverError` with the name of the errno (`OutOfMemoryError` for ENOMEM); interrupted ones are
 repeated.
+
+Not here: the ioctls of a vendor (`drivers.nv.rm`, `drivers.nv.uvm`). Next: `drivers.nv.emu.machine.kernel`,
+the emulated kernel driver behind the same interface.
 """
 # ruff: noqa: D102 - the Protocols document what a method's name does not
 

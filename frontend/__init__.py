@@ -5,6 +5,9 @@
 
 Importing this loads neither NumPy nor a device nor the code generator; `nn`, `TinyJit` and `Variable`
 load when first used.
+
+Not here: queues and devices (`hcq`), kernels (`compiler`). Next: docs/way-of-a-tensor.md; `tensor`, `expr`,
+`realize`.
 """
 
 from __future__ import annotations

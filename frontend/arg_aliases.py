@@ -1,8 +1,10 @@
-"""Other names of arguments: what PyTorch and NumPy call them, understood by every method alike.
+"""Aliases of argument names: those of PyTorch and NumPy, accepted by every method alike.
 
 A method declares one name for each argument, which its signature, editors and type checkers show: `axis` or
-`axes`, `keepdim`, `low`, `high`, ... Where it does not declare a name that it is given, the name is read as
-the declared one that means the same: `x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`.
+`axes`, `keepdim`, `low`, `high`, ... A name that it does not declare is read as the declared one that means
+the same: `x.sum(dim=1)` is `x.sum(axis=1)`, `x.clamp(min=0)` is `x.clamp(low=0)`.
+
+Not here: reading the values (`parameters`, `frontend.ops.arguments`).
 """
 
 from __future__ import annotations

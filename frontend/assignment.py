@@ -4,6 +4,9 @@ Only what stands here changes a tensor. The new value is pending like any other,
 that the tensor has when it is computed (`frontend.realize`). A tensor that has only borrowed the memory of
 another (`detach` of a computed tensor) gets its own. What is written to a view is written to the tensor that
 it was taken from, too, and all other views of that are derived anew (`frontend.views`).
+
+Not here: the store and copy-on-write (`realize`), the values of views (`views`), `x[key] = value`
+(`frontend.ops.writing`).
 """
 
 from __future__ import annotations

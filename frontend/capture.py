@@ -1,4 +1,7 @@
-"""What happens during a captured call, and nests of tensors: see `frontend.jit`."""
+"""The recording of a captured call: the launches made during it, and nested containers of tensors.
+
+Not here: what a capture guarantees (`jit`), replays (`captured`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A captured function as one executable: what a replay does before and after its launch.
+"""A captured function as one executable: the work of a replay before and after its launch.
 
-See `frontend.jit` for what a replay guarantees.
+Not here: what a replay guarantees (`jit`), the recording (`capture`), the launch (`launch`).
 """
 
 from __future__ import annotations

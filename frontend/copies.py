@@ -4,6 +4,8 @@ A copy is a tensor of the same value, dtype, device and requires_grad in memory 
 was computed from. `deepcopy` takes the gradient along, pickle does not; both keep one tensor that is used
 twice one tensor, so models and optimisers can be copied together. A pickle names the device: it is opened
 when the tensor is loaded.
+
+Not here: moving to another device (`transfer`), saving a model (`frontend.nn.state`).
 """
 
 from __future__ import annotations

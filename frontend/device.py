@@ -3,6 +3,8 @@
 `Device["cpu"]` gives the open device, `Device.DEFAULT` the name of the one that new tensors go to.
 Reading and writing memory goes through the copy queue where the host cannot reach it; kernels run on the
 first compute queue, in order.
+
+Not here: opening hardware (`hcq.registry`), moving tensors (`transfer`).
 """
 
 from __future__ import annotations

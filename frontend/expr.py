@@ -14,6 +14,9 @@ The data structure on which the frontend rests:
 `join` builds an expression from parts, simplifying only what is exact; `uops` turns expressions into the
 tensor graph that the compiler schedules, with parameter k as PARAM slot k. The table is dropped when it grows
 too big: expressions in use stay usable, their plans are found again by structure.
+
+Not here: buffers (`storage`), finding an expression from a method call (`trace`), kernels of an expression
+(`plan`).
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""What a tensor keeps of its past when its value is looked at: `item`, `numpy`, ... before `backward`.
+"""The history of a tensor whose value was read: `item`, `numpy`, ... before `backward`.
 
-Looking at a value computes it, and the tensor is a leaf from then on. Where a gradient would flow through it
-to a tensor with requires_grad, the leaf keeps what it was computed from (`frontend.storage.Origin`, as a leaf
-does that was moved from another device), so that `backward` finds its way. `realize()` keeps nothing: it is a
-fresh start.
+Reading a value computes it, and the tensor is a leaf from then on. Where a gradient would flow through it to
+a tensor with requires_grad, the leaf keeps the expression that it was computed from
+(`frontend.storage.Origin`, as a leaf does that was moved from another device), so that `backward` continues
+through it. `realize()` keeps nothing: gradients end there.
 
-A past is let go of with the leaf; when `backward` of its tensor has run; and when no tensor with
-requires_grad has the value any more that it was computed from, as after a step of an optimiser. So the pasts
-of a loop's steps do not become a chain. Tensors that were assigned to keep none.
+A history is released with the leaf; when `backward` of its tensor has run; and when no tensor with
+requires_grad holds the value any more that it was computed from, as after a step of an optimiser. So the
+histories of a loop's steps do not become a chain. Tensors that were assigned to keep none.
+
+Not here: the traversal (`frontend.autograd.engine`). Decision: ADR 14.
 """
 
 from __future__ import annotations

@@ -26,6 +26,8 @@ returning it.
 
 Arguments of another shape or dtype, such as a last batch with fewer rows, are an error, not another capture:
 pad them to one shape, or call `.fn`, the function itself, for them.
+
+Not here: the recording (`capture`), a replay (`captured`). Next: docs/nn-and-tinyjit.md.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 A launch names memory by keys. Some keys are parameters, given anew at each replay; some are fixed
 buffers; all others are temporaries that live inside the launch.
+
+Not here: which kernels (`plan`), arena offsets (`compiler.schedule.memory`), encoding and replay
+(`hcq.graph`).
 """
 
 from __future__ import annotations

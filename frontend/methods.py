@@ -1,8 +1,9 @@
-"""The names under which a tensor has its methods.
+"""The list of tensor methods, for type checkers and editors. Inherited by `Tensor` alone.
 
-What they do and promise stands with each in `frontend.ops`, by kind; here is only the list, which type
-checkers and editors read; `functions.Functions` has the names of functions of numbers. Inherited by `Tensor`
-alone: a table filled in at import would hide them from both.
+Each name refers to a function in `frontend.ops`, whose docstring is its contract; `functions.Functions` has
+the names of functions of numbers. A table filled in at import would hide the names from type checkers.
+
+Not here: operators (`operators`), properties and conversions (`tensor`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `a + b` is `a.add(b)`; `a += b` assigns that to `a`, whose memory stays where it is. Comparisons are
 elementwise, so tensors are equal as dictionary keys only to themselves. Inherited by `Tensor` alone.
+
+Not here: the methods behind the operators (`frontend.ops`, listed in `methods`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ parameter and what it takes. A call whose arguments are known pays nothing for i
 
 An annotation is a union of the names in `KINDS`; a name that is not there takes anything, and the method
 reads it itself (dtypes, devices).
+
+Not here: names of arguments (`arg_aliases`), the lookup (`trace`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A plan of one expression hangs on it: realizing a tensor is a call of its expression's `run`. Several tensors
 are one plan too, found by their expressions and by which of their joint leaves each reads.
+
+Not here: compiling a kernel (`compiler.compile`), the executable (`launch`), which plans are kept (`plans`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A plan counts with what it was measured to hold: the memory of its launch (prebu
 ring words, of all copies), the code of its kernels, and `OBJECTS` for each kernel. Plans that share one
 each count it. Beyond `Config.plan_bytes` the oldest are dropped; one that is needed again is made again and
 is young then. Whoever still has a dropped plan, a replay in flight or a captured function, goes on with it.
+
+Not here: what a plan is (`plan`).
 """
 
 from __future__ import annotations

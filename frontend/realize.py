@@ -10,6 +10,8 @@ Nothing counts references: a reference too many costs a copy, never a wrong valu
 
 Threads: building expressions takes no lock. Whatever makes plans, launches, differentiates, or gives a tensor
 another value holds `LOCK`, a capture from its first to its last line; waiting for results is done without it.
+
+Not here: assigning (`assignment`), captured functions (`captured`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `kernels` and `launches` grow with everything that is submitted; `lowered` says how many kernels had to be
 compiled because neither this process nor the disk cache had them.
+
+Not here: times (docs/profiling.md), counts of the compiler (`compiler.stats`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ A `Leaf` is one version of a buffer's contents, and what a tensor's leaf tuple h
 new leaf for the same buffer, the next version; the leaf of the version before is given a copy of the old
 contents if anything still refers to it (`Home`, `frontend.realize`). So what a leaf stands for never changes,
 and a buffer that a captured function writes to is the same one for good.
+
+Not here: device memory (`hcq.memory`), when a copy is made (`realize`).
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ the operators.
 
 Dtypes: `a + b` promotes as `compiler.dtype.promote` says; a Python number takes the dtype of the tensor
 beside it, unless it is a float and the tensor is not (then float32). Shapes broadcast aligned at the end.
+
+Next: `expr`, `trace` and `realize`, in this order.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ is passed in a one-element buffer instead.
 Threads: a tensor's expression and leaves belong together, and another thread may realize it at any call.
 So whatever reads both reads them in one go, no call in between (Python changes threads at calls and at the
 ends of loops only); whatever gives a tensor others does it with `become`, or as carefully.
+
+Not here: the expressions (`expr`), reading of arguments (`parameters`), computing values (`realize`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 What arrives is realized: a leaf. Where the tensor depends on one with requires_grad, the leaf keeps what it
 was moved from (`frontend.storage.Origin`), with the memory under it, so that gradients flow back
 (`frontend.autograd.engine`). Others keep nothing: moving data to a device holds no memory of the other.
+
+Not here: copies on one device (`copies`).
 """
 
 from __future__ import annotations

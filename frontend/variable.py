@@ -11,6 +11,8 @@ bound, and against the axis when it is used.
 
 Unbound variables are symbols: `(a * 40 + b) // 20` is index arithmetic of the compiler, simplified and with
 known bounds (`.min`, `.max`, `.render()`).
+
+Not here: reading at a bound variable (`frontend.ops.moving`), captured functions (`jit`).
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Views: tensors that share their elements with the tensor that they were taken from.
 
-What indexing by slices and whole numbers, reshape, permute, transpose, expand, shrink, ... give is a
-view: a write to it changes the tensor that it was taken from and all other views of that, and a write to that
-changes the view. A tensor stays an expression over leaves, so nothing is shared in memory: a write builds the
-new whole (`put_back`), and every other tensor of the family is derived anew (`frontend.assignment`).
+Indexing by slices and whole numbers, reshape, permute, transpose, expand, shrink, ... return a view: a write
+to it changes the tensor that it was taken from and all other views of that, and a write to that changes the
+view. A tensor stays an expression over leaves, so nothing is shared in memory: a write builds the new whole
+(`put_back`), and every other tensor of the family is derived anew (`frontend.assignment`).
 
 A *family* is the set of all living tensors that share elements, held weakly; its first is the *root*. A view
-keeps a `Link`: the family, the link of what it was taken from, and the function and arguments that took it.
-So a view keeps neither its root nor other views alive, and a tensor that nobody took a view of knows nothing
-of this.
+keeps a `Link`: the family, the link of the tensor that it was taken from, and the function and arguments that
+took it. So a view keeps neither its root nor other views alive, and a tensor without views has no family.
+
+Not here: the write (`frontend.assignment`), views of buffers (`hcq.memory`). Decision: ADR 12.
 """
 
 from __future__ import annotations

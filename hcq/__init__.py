@@ -7,6 +7,9 @@
         point.wait()
 
 Names are loaded when first used, so that importing the package costs next to nothing.
+
+Not here: drivers of vendors (`drivers`), the compiler (`compiler`), tensors (`frontend`). Next:
+docs/concepts.md; `hcq.device`, `hcq.queue`, `hcq.commands`; for a driver `hcq.driver`.
 """
 
 from __future__ import annotations

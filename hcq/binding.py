@@ -1,4 +1,8 @@
-"""What values may be given for Params, and how wide a number may be where it lands."""
+"""Values of Params: what may be given for one, and how many bits a number may have where it is stored.
+
+Not here: what a `Param` or `Patch` is (`params`), storing the values in encoded words
+(`hcq.replay.relocations` for graphs, `queue` for direct submissions).
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,8 @@ whole starts after the effects of the queue's previous one are visible.
 A command class declares once what its fields mean: `Command` lists the declarations. Recording, lifetimes,
 graphs, relocations, hazards and limits read them, so that a new command needs its class and an encoder in
 each driver (`docs/how-to/add-a-command.md`).
+
+Not here: encoding (`hcq.driver.Encoder`), submission (`queue`), order between queues (`graph`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""The one place that reads the environment: typed settings, read once, never at import.
+"""Settings: the only module that reads the environment. Typed, read once at first use, never at import.
 
 `config()` gives the process's settings; `override(...)` replaces some for a block of code (tests). A value
-that cannot be read is a `UsageError` that names the variable and what it may hold.
+that cannot be read is a `UsageError` that names the variable and its valid values.
+
+Not here: what a setting does, which stands where it is used; docs/environment.md lists all of them. `doctor`
+reports the values that are set.
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ Every `hcq.open` gives a device of its own, also for the same name: nothing is s
 the hardware. All methods may be called from any thread. A device that is dropped without `close` is reported
 (`ResourceWarning`); devices still open when the interpreter ends are closed quietly. A forked child cannot
 use its parent's devices.
+
+Not here: opening by name (`registry`), submission (`queue`), what a driver implements (`driver`), fault texts
+and recovery (`hcq.faults`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 `examine` asks the drivers of a table; everything that it looks at can be given to it. Not here: how a
 report is shown (`hcq.__main__`).
+
+Next: `registry`, the drivers by name; `config`, the settings.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
-"""All that a vendor implements.
+"""The interface of a driver: everything that a vendor implements, and nothing of the model above it.
 
 A vendor is a `Driver` that enumerates and opens; a `DriverDevice` that owns memory, rings and programs; an
 `Encoder` that turns neutral commands into the words of one kind of queue; a `Ring` that makes words visible
-to the device and rings the bell. Every method is required: a driver that cannot do a thing raises
-`UnsupportedError` and says why. Nothing here is thread-safe by itself: the queue above holds its lock around
-`encode` and `submit`. Threads that a driver starts have names that begin with "hcq ": the validation layer
-takes every other thread of the process for one that may submit.
+to the device and writes the doorbell. Every method is required: a driver that does not support one raises
+`UnsupportedError` with the reason. Nothing here is thread-safe by itself: the queue above holds its lock
+around `encode` and `submit`. Threads that a driver starts have names that begin with "hcq ": the validation
+layer takes every other thread of the process for one that may submit.
+
+Not here: the values that pass through it (`hardware`), registration by entry point (`registry`). Next:
+docs/writing-a-driver.md; `drivers.cpu`, the driver to read first.
 """
 
 from __future__ import annotations

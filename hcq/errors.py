@@ -13,6 +13,8 @@ HcqError
 └── CompileError                       the compiler could not make a kernel; carries the AST
 
 CacheWarning (UserWarning)             compiled code is not kept: each process compiles again
+
+Not here: fault texts (`hcq.faults.messages`). Next: docs/errors.md, what each class guarantees.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@
 
 Nodes of one queue run in the order they were added, each after the effects of the one before; between queues
 only `after=` orders. See `hcq.replay.executable` for what a replay does.
+
+Not here: replays and their memory (`hcq.replay.executable`), the commands (`commands`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What devices, their memory and their queues are, as plain values; the lowest module of the model.
+"""Descriptions of devices, memory and queues as plain values; the lowest module of the model.
 
-Not here: what a vendor implements (`hcq.driver`), which these values pass through.
+Not here: what a vendor implements (`driver`), which these values pass through.
 """
 
 from __future__ import annotations

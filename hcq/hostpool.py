@@ -1,4 +1,8 @@
-"""Process-wide pools of host memory, at one address for all opened devices: signal slots, time records."""
+"""Process-wide pools of host memory, at one address for all opened devices: signal slots, time records.
+
+Not here: what lies in the pools (`signal`, `profile`); mapping them, which each driver does when it opens a
+device.
+"""
 
 from __future__ import annotations
 

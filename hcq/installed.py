@@ -1,4 +1,7 @@
-"""Packages of this installation, found without importing them: what keys of compiled code depend on."""
+"""Packages of this installation, found without importing them: what keys of compiled code depend on.
+
+Next: `compiler.cache`, the keys.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Each submission's blocks lie behind the previous one's. Room that is short is waited for, oldest submission
 first; a single submission that needs more than the ring gets memory of its own for as long as it is in
 flight.
+
+Not here: packing arguments (`kernargs`), the argument memory of replays (`hcq.replay.slot`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The packers of kernel arguments: straight-line code for the common case, a readable loop for the rest.
+"""The packers of kernel arguments: generated code for the common case, a readable loop for the rest.
 
-The generated function takes only what needs no thought - open buffers of the program's own device, plain ints
-and floats in range. Everything else goes to `pack_values`: Params, negative numbers, buffers of peers, and
-whatever must be refused.
+The generated function takes open buffers of the program's own device, and ints and floats in range. All other
+values go to `pack_values`: Params, negative numbers, buffers of peers, and values that must be refused.
+
+Not here: the layout of the argument block, which the kernel image declares (`program`); the memory that it is
+copied to (`kernarg_ring`).
 """
 
 from __future__ import annotations

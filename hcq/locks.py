@@ -1,8 +1,10 @@
-"""Taking locks so that an interrupt at any place gives them back.
+"""Locks that an interrupt at any line leaves released.
 
-`with lock:` is safe by itself: CPython delivers no signal between taking a lock and entering the block, nor
-between leaving it and giving the lock back. A lock taken in Python code, as by `ExitStack.enter_context` or
-`acquire(blocking=False)`, may be left held when a signal comes right after.
+`with lock:` is safe by itself: CPython delivers no signal between acquiring a lock and entering the block,
+nor between leaving it and releasing the lock. A lock that Python code acquires, as by
+`ExitStack.enter_context` or `acquire(blocking=False)`, may stay held when a signal arrives right after.
+
+Next: `queue` and `hcq.replay.executable`, which use it; `python -m tools.fuzz.interrupts` tests it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Buffers: ranges of device-visible memory, and the caching allocator that cuts them from the driver's pages.
+"""Buffers of device-visible memory, and the caching allocator that cuts them from the driver's pages.
 
 Lifetimes are references: whatever is in flight holds the buffers it uses, so a buffer whose last reference is
 gone is idle by construction and its memory is at once ready for the next `Device.alloc`. `Buffer.close` is
@@ -6,6 +6,9 @@ explicit: the buffer refuses everything from then on, and its memory returns whe
 use it.
 
 What `alloc` returns holds whatever the memory held before; only pages fresh from the driver are zero.
+
+Not here: pages, which the driver allocates (`driver`); signal memory (`signal`); the argument ring
+(`kernarg_ring`).
 """
 
 # ruff: noqa: SLF001 - a view and its root are two objects of one class

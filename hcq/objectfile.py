@@ -1,4 +1,8 @@
-"""Whether bytes are a whole object file. Source: System V ABI, chapter 4."""
+"""Whether bytes are a whole object file. Source: System V ABI, chapter 4.
+
+Not here: reading object files (`drivers.elf`). Next: the caches that check what they read: `compiler.image`,
+`drivers.cpu.image`.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 A `Param` stands for a buffer's address or a number that is given at submit. An `Expr` is what can be done to
 it on the way: `(value + add) >> shift`. A `Patch` says where the result goes in encoded words or in argument
 memory.
+
+Not here: which values a Param accepts (`binding`), writing them into encoded words
+(`hcq.replay.relocations`).
 """
 
 from __future__ import annotations

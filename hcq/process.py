@@ -1,4 +1,7 @@
-"""What the end of the interpreter and a fork mean for devices that are open."""
+"""Open devices of the process: closed at the end of the interpreter, made unusable in a forked child.
+
+Not here: closing one device (`device`). Next: `device`, which registers itself here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Device time on the host's time axis, and what to draw on it."""
+"""Device time on the host's time axis, spans of commands, and their Chrome trace.
+
+Not here: when a device traces (`device`, docs/profiling.md), the clock itself
+(`hcq.driver.DriverDevice.clock`).
+"""
 
 from __future__ import annotations
 

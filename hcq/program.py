@@ -1,4 +1,7 @@
-"""Kernel images, loaded programs and their argument blocks."""
+"""Kernel images, loaded programs and their argument blocks.
+
+Not here: making images (`compiler.compile`, docs/kernel-by-hand.md), packing arguments (`kernargs`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Encoded words of one submission or of one copy of an Executable: what encoders fill and rings take."""
+"""Push buffers: the encoded words of a submission or a replay slot; encoders fill them, rings take them.
+
+Not here: the words, which each driver encodes (`hcq.driver.Encoder`); patching them at a replay
+(`hcq.replay.relocations`).
+"""
 
 from __future__ import annotations
 

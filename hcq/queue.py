@@ -3,6 +3,9 @@
 A submission starts after the effects of the queue's previous one are visible; across queues only `after=`
 orders. What is in flight keeps its commands, and through them its buffers, programs and signals, alive. Every
 method may be called from any thread: one lock per queue is held while a submission is encoded and rung.
+
+Not here: recording (`commands`), graphs and replays (`graph`), what happens after a fault
+(`hcq.faults.recovery`).
 """
 
 from __future__ import annotations

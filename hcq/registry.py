@@ -2,6 +2,9 @@
 
 Packages of others add drivers by entry points of the group "hcq.drivers"; they are read only when a name is
 not in the table, or when all drivers are listed.
+
+Not here: what a driver implements (`driver`, docs/how-to/add-a-device.md), devices of tensors
+(`frontend.device`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Signals, points and timelines: the one currency of ordering.
+"""Signals, points and timelines: the objects that express all ordering.
 
 A `Signal` is a 64-byte slot of coherent host memory, u64 value at +0. A `Point` is "this signal has reached
-this value". A `Timeline` hands values of a signal out in increasing order. Slots of all devices lie in one
-process-wide pool that is mapped at the same address into every opened device, so any queue can wait on any
-other's signal. A slot goes back to the pool when nothing refers to its `Signal` any more.
+this value". A `Timeline` issues values of a signal in increasing order. Slots of all devices lie in one
+process-wide pool that is mapped at the same address into every opened device, so any queue can wait for any
+other's signal. A slot returns to the pool when nothing refers to its `Signal` any more.
+
+Not here: the pool (`hostpool`), waits that can never be met (`hcq.validate.waits`), device commands that set
+or await a signal (`commands`).
 """
 
 from __future__ import annotations

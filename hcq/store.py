@@ -13,6 +13,9 @@ with a `CacheWarning`, once, and the program works without it. Folders are made 
 
 Any number of threads and processes may use a store at once: a file is written under another name, then
 renamed.
+
+Not here: the keys (`compiler.cache` for kernels), what the payload is. Next: the users `compiler.compile`,
+`drivers.cpu.image`, `drivers.emu.simt.jit`.
 """
 
 from __future__ import annotations

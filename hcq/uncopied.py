@@ -1,7 +1,9 @@
-"""What owns memory, a queue or code of a device refuses to be copied or pickled.
+"""Refusal of copies: `copy`, `deepcopy` and pickle of what owns memory, a queue or code of a device.
 
-A copy made by the default way would share the device's memory without knowing it, or be a shell whose end
-raises. `__reduce__ = refuse_copy` is all that a class needs: `copy`, `deepcopy` and pickle ask for it.
+A default copy would share the device's memory without a reference to it, or be an object whose finalizer
+raises. A class sets `__reduce__ = refuse_copy`.
+
+Not here: tensors, which can be copied (`frontend.copies`).
 """
 
 from __future__ import annotations

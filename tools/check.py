@@ -2,6 +2,8 @@
 
 `python -m tools.check` runs everything; `python -m tools.check ruff mypy` only those. Exits non-zero when one
 failed.
+
+Not here: tests (`pytest`); .ci/run runs both in fresh environments.
 """
 
 from __future__ import annotations

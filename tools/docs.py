@@ -2,6 +2,8 @@
 
 The Python blocks of a page run in one process, top to bottom; what a block prints replaces the text
 block that follows it. Blocks without one keep none.
+
+Not here: docs/reference, which `tools.reference` writes. tests/docs checks both.
 """
 
 from __future__ import annotations

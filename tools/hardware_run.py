@@ -12,6 +12,8 @@ fails, dies or hangs does not keep the others from running. Two files come out, 
 report.json, which docs/hardware/README.md explains, and evidence.tar.gz, with every output and every kernel
 call. The choices that the ladder found to work are what the later stages open the device with. No clocks are
 changed. Exit status: 0 when every stage passed, 1 when one did not.
+
+Not here: how a stage runs (`tools.hardware.stage`), the rungs of the ladder (`tools.bringup`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""The instructions of the PTX ISA and what the emulator's front end makes of them: one form of each kind, translated.
+"""One form of each kind of PTX instruction, and what the front end of the emulator makes of it.
 
-`python -m tools.reference` writes the page. A form is translated and not run; what is refused must be refused by name.
+`python -m tools.reference` writes the page. A form is translated and not run; what is refused must be refused
+by name.
+
+Next: `tools.reference`, which writes the page.
 """
 
 # ruff: noqa: E501 - lines of PTX and rows of tables read best on one line

@@ -5,6 +5,8 @@
 Run by hand, in an environment with PyTorch; nothing else of this repository is imported. Writes
 `tests/frontend/data/special_values.json`: for each dtype and operation a table, first operands along the
 rows. Numbers are as `repr` writes them, so nothing is lost.
+
+Not here: gradients (`tools.gradients`).
 """
 
 from __future__ import annotations

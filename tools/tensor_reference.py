@@ -1,6 +1,8 @@
 """The reference page of `Tensor`: each method, its arguments and what it returns, by the file it lives in.
 
 It is taken from the code, so it cannot disagree with it; `python -m tools.reference` writes it.
+
+Next: `tools.reference`, the command.
 """
 
 from __future__ import annotations

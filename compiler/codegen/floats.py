@@ -1,4 +1,7 @@
-"""Float arithmetic on registers: what decomposed functions are written in (`transcendental`, `sincos`)."""
+"""Float arithmetic on registers: what decomposed functions are written in (`transcendental`, `sincos`).
+
+Not here: decisions for each operation and dtype (`compiler.kernel.isel`).
+"""
 
 # ruff: noqa: D403 - docstrings are formulas
 

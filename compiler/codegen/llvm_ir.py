@@ -2,6 +2,9 @@
 
 Text that differs between targets (entry, arguments, workgroup numbers, barriers) comes from a `Dialect`, a
 row of a table in `compiler/targets`. The renderer never emits a fast-math flag.
+
+Not here: the lines (`compiler.kernel.linear`), the dialects (`compiler.targets`), IR to an object
+(`compiler.llvm`).
 """
 
 from __future__ import annotations

@@ -7,6 +7,9 @@ words. A small whole exponent that is known takes squares and products in two wo
 
 Integers: squares and products. Exponents below 64 take six rounds; all others, rare, a loop over the bits
 that are left. A negative exponent gives 0, except for the bases 1 and -1.
+
+Not here: exp, log and their polynomials (`transcendental`). Next: `compiler.kernel.isel`, which selects these
+lines.
 """
 
 # ruff: noqa: D403 - docstrings are formulas

@@ -3,6 +3,8 @@
 A quotient below 2**23 (float64: 2**52) needs one division: its whole part q is at most one too large, x - q y
 is a multiple of the unit of y and below |y|, so one fma gives it exactly, and so does adding y back. Larger
 quotients, rare, take away y times powers of two in steps of as many bits, in a loop.
+
+Not here: remainders of integers (`compiler.kernel.isel`, which selects these lines, too).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Small arguments are reduced by three words of pi/2; large ones, in a branch that rarely runs, by as many bits
 of 2/pi as their exponent requires (Payne and Hanek). `transcendental` documents how the polynomials were
 found and which errors are asserted.
+
+Next: `transcendental`, whose table lists these functions.
 """
 
 # ruff: noqa: D403 - docstrings are formulas

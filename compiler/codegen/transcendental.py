@@ -12,6 +12,8 @@ the largest errors, in units of the last place, are asserted by tests/compiler/t
 Polynomials are minimax on the relative error of the final function (Remez exchange in 40 digits or more); the
 coefficients were rounded one by one from the lowest power, the rest fitted again after each, so their
 rounding errors are absorbed.
+
+Not here: which operations use the table (`compiler.kernel.isel`), powers (`power`).
 """
 
 # ruff: noqa: D403 - docstrings are formulas

@@ -3,6 +3,8 @@
 A butterfly: at each step a thread combines its value with that of the thread whose number differs in one bit,
 from the highest bit down, so the tree depends on the number of threads alone. Between warps values travel
 through workgroup memory, several at once between two barriers; within a warp from register to register.
+
+Not here: the part of a reduction that one thread computes (`compiler.kernel.reductions`, the caller).
 """
 
 from __future__ import annotations

@@ -4,6 +4,9 @@ There is no pass: the scheduler builds values bottom-up through `alu`, which fol
 rule of the op, a small function in a table. No rule changes a result bit, signed zeros and NaNs included; `x
 + 0.0` stays (it turns -0.0 into 0.0), `x - 0.0` and `x * 1.0` go. Integer arithmetic on coordinates becomes
 index arithmetic again.
+
+Not here: the arithmetic on constants (`scalar`), index arithmetic (`index`). Next: `compiler.schedule.lower`,
+which builds kernels with these constructors.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Constructors of tensor graphs: shapes and dtypes are inferred, and what does not fit is refused in words.
+"""Constructors of tensor graphs: they infer shapes and dtypes, and refuse arguments that do not fit.
 
 They build exactly what they are asked for. Broadcasting, promotion and default arguments belong to the
 frontend; arithmetic simplification belongs to `compiler.ir.fold`. The only shortcut: a movement that changes
 nothing returns its source.
+
+Not here: what the operations compute (`ops`). Next: `compiler.schedule.scheduler`, which turns these graphs
+into kernels.
 """
 
 from __future__ import annotations

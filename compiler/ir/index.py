@@ -5,6 +5,9 @@ construction, constant folding, like terms, re-association and distribution are 
 division, modulo and comparison have rules. Atoms are ranges, variables, divisions, modulos and computed
 indices; every node knows its bounds. Order is structural, so equal arithmetic gives equal text in every
 process. Masks are conjunctions of `x < c`; TRUE and FALSE are constants.
+
+Not here: values of kernels that are no indices (`fold`), index arithmetic on registers
+(`compiler.kernel.indexing`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""What a node derives from its parts at birth: shape, bounds, and structural order. Tables keyed by op.
+"""What a node derives from its operation and sources when it is made: tables keyed by op.
 
-A rule gets the sources and the argument; the factory in `compiler.ir.uop` calls it once per distinct node.
+Derived are shape, bounds and structural order. A rule gets the sources and the argument; the factory in
+`compiler.ir.uop` calls it once per distinct node.
+
+Not here: checks of the arguments (`graph`, `verify`).
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Ranges enter at the output and flow to the buffers. `push` takes the index of an
 gives the index of the source element that it shows, and a mask that is false where the result is padding. A
 reshape is cut into groups of axes that match, so untouched axes pass through by identity; `WINDOW` is affine
 and needs no division.
+
+Not here: which kernel an index belongs to (`compiler.schedule.fusion`), views as objects (`view`).
 """
 
 from __future__ import annotations

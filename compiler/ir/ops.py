@@ -15,6 +15,9 @@ Arithmetic that both graphs share is defined here once and for every target:
 - CAST float to integer truncates, saturates, and maps NaN to 0; integer to narrower integer wraps; anything
   to bool is `x != 0` (NaN is true); bool to number is 0 or 1; integer to float and float to narrower float
   round to nearest even
+
+Not here: the node that carries an operation (`uop`), folding on Python numbers (`scalar`). To add one:
+docs/how-to/add-an-elementwise-operation.md.
 """
 
 from __future__ import annotations

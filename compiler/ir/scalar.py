@@ -2,6 +2,8 @@
 
 The rules stand in `compiler.ir.ops`, and what each operation computes in its row there; here results are
 rounded or wrapped to the dtype.
+
+Next: `fold`, which calls these functions.
 """
 
 from __future__ import annotations

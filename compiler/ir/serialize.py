@@ -3,6 +3,8 @@
 The canonical text numbers nodes in the order of a depth-first walk from the root, one line a node, so it
 depends on the structure alone: never on ids, hash seeds or the process. `parse_kernel` reads it back, which
 is how a kernel travels to another process.
+
+Not here: keys of the disk cache, which also cover target and compiler (`compiler.cache`).
 """
 
 from __future__ import annotations

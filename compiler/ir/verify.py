@@ -1,4 +1,8 @@
-"""Checks of graphs and kernels between passes; a failure names the node and what was expected of it."""
+"""Checks of graphs and kernels between passes; a failure names the node and what was expected of it.
+
+Not here: checks of user arguments (`graph`), of the linear form (`compiler.kernel.linear`). Next:
+`compiler.schedule.scheduler`, which calls these between passes.
+"""
 
 from __future__ import annotations
 

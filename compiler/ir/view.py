@@ -3,6 +3,9 @@
 A `ShapeTracker` is a recorded chain of movement operations over a contiguous base; it keeps the very nodes
 that tensor graphs use, so its rules and its messages are theirs, and its arithmetic is the scheduler's. A
 `View` is the special case of one offset and one stride per axis. Neither appears inside kernels.
+
+Not here: views of tensors, whose writes reach their base (`frontend.views`); indices inside kernels
+(`movement`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Walks over kernel ASTs: order, and which ranges a node depends on."""
+"""Traversals of kernel ASTs: all nodes with sources first, and the ranges that each node depends on.
+
+They only read. Not here: traversals that rebuild a graph, which stand with the passes that need them
+(`compiler.kernel.merge`, `compiler.schedule.lower`). Next: `ops`, what RANGE and REDUCE mean.
+"""
 
 from __future__ import annotations
 

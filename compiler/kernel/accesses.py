@@ -1,6 +1,6 @@
-"""Loads and stores of the kernel AST.
+"""Loads and stores of the kernel AST as lines: rows, elements, gathers, scatters, transposed squares.
 
-Rows, single elements, gathers and scatters, and squares transposed in registers.
+Not here: addresses and masks (`indexing`), accumulators (`reductions`). Next: `linearize`, the caller.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Placing a line by its sources makes loop-invariant code leave its loops and equal lines become one while the
 kernel is written, so no pass has to do it later. Reads of memory never leave a branch (they may be guarded by
 it); effects stay where they are written. Constants fold only where index arithmetic needs it.
+
+Not here: what the lines mean (`linear`), which lines an operation takes (`isel`).
 """
 
 from __future__ import annotations

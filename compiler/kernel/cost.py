@@ -1,11 +1,11 @@
-"""The cost model.
-
-Cycles of a kernel under a candidate split, from the machine's row and the kernel's accesses. No search on a
-device.
+"""The cost model: cycles of a kernel under a candidate split, from the target's row and the accesses.
 
 A block of outputs costs the rounds of its reductions plus its own loads, arithmetic and stores. A round costs
-the larger of its arithmetic, its loads and the latency of its accumulator chains. Caches are not modelled;
-the memory bound is added by `opt`.
+the larger of its arithmetic, its loads and the latency of its accumulator chains. Caches are not modelled. No
+kernel is run on a device.
+
+Not here: the candidates, the choice and the bound by memory bandwidth (`tiling`); the properties of the
+kernel (`shape`).
 """
 
 from __future__ import annotations

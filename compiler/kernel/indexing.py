@@ -3,6 +3,8 @@
 An index is a sum of atoms. Unrolled positions give an integer offset, a vector's lane gives a stride, what is
 left is one register that moves out of every loop it does not depend on. Only when a division, a modulo or a
 computed index depends on the lane does an index become a vector.
+
+Not here: index arithmetic before registers exist (`compiler.ir.index`), the loads and stores (`accesses`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ Decisions that NumPy leaves open:
 - Integer division and remainder by zero give 0; both round towards minus infinity.
 - A shift by the width or more gives 0, or the sign for a signed right shift.
 - MAX and MIN return NaN when either operand is one; which zero of a +0, -0 pair they return is not fixed.
+
+Not here: what an operation means (`compiler.ir.ops`), the text of a line (`compiler.codegen.llvm_ir`),
+functions made of many lines (`compiler.codegen`).
 """
 
 from __future__ import annotations

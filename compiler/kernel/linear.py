@@ -2,11 +2,13 @@
 
 A `Line` is one operation on a register of `lanes` values of a dtype. While a kernel is being built the lines
 lie in a tree of blocks (loops and branches); `flatten` gives the list, `verify` checks it, `dump` prints it.
-`SIGNATURES` defines each line; the renderer emits its text for a target. Nothing here chooses
-anything.
+`SIGNATURES` defines each line; the renderer emits its text for a target.
 
-Integers wrap, `f16` and `bf16` never appear as registers (they are computed in float32), a bool register is
-one bit.
+Integers wrap; float16 and bfloat16 never appear as registers (they are computed in float32); a bool register
+is one bit.
+
+Not here: every choice. Where a line stands is the `builder`'s, which line it is `isel`'s. Next:
+`compiler.codegen.llvm_ir`, the renderer.
 """
 
 from __future__ import annotations

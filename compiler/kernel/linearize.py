@@ -4,6 +4,8 @@ Values are asked for, not scheduled: `value(node)` writes the node's lines at th
 can stand (the builder sees to it), so a reduction that depends on few ranges runs outside the loops over the
 others; this is all that makes a softmax one kernel. Unrolled positions are kept in `env` and exist nowhere in
 the graph: an index is affine, so they are integers added to an address.
+
+Not here: choosing the plan (`tiling`), loops of reductions (`reductions`), loads and stores (`accesses`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Values where a mask does not hold: padding reads as 0, and often the loads have seen to that already."""
+"""Masked values: padding reads as 0, and a mask that the loads below already apply is not applied again.
+
+Not here: how masks arise (`compiler.ir.movement`). Next: `compiler.schedule.lower`, the caller.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Merging ranges.
-
-Two ranges that every index walks as one become one, so that loops are long and vectors full.
+"""Range merging: two ranges that every index walks as one become one, for long loops and full vectors.
 
 `a*size_b*c + b*c` everywhere (and neither elsewhere) is `c * m` with m over size_a * size_b.
+
+Not here: splitting ranges (`tiling`). Next: `compiler.pipeline`, which runs this before a plan is chosen.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Names of kernels: what faults, traces and profiles call them. A name depends on the AST alone."""
+"""Names of kernels: what faults, traces and profiles call them. A name depends on the AST alone.
+
+Not here: keys of kernels, which are their whole text (`compiler.ir.serialize`).
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A plan: how the ranges of one kernel are split and in which order its loops stand.
-
-Data only; `opt` chooses, `linearize` obeys.
+"""A plan: how the ranges of one kernel are split, and the order of its loops. Data only.
 
 An output range becomes `block * o + lanes * u + lane`: o counts blocks in loops and workgroups, u is unrolled
 in the emitter, lane is a vector's lane. A reduction's ranges become loops of their own; the innermost may be
 cut the same way.
+
+Not here: the choice of a plan (`tiling`), its execution (`linearize`).
 """
 
 from __future__ import annotations

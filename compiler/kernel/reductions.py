@@ -5,6 +5,9 @@ A long run is added up in blocks: with n rounds, about sqrt(n) roundings lie on 
 One nest serves a whole family (REDUCEs over the same ranges that depend on the same others) and every
 unrolled output position at once. The order of additions depends on the plan alone, hence on shapes and
 target, never on how many workers run.
+
+Not here: the part across threads of a workgroup (`compiler.codegen.workgroup_reduce`), large reductions split
+into two kernels (`compiler.schedule.split`).
 """
 
 from __future__ import annotations

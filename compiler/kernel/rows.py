@@ -1,9 +1,11 @@
-"""Finding values that a kernel would compute twice.
+"""Rows kept in scratch memory: values that a reduction computes and that its outputs need again.
 
-Inside a reduction over a range, and again for every output along a range as long.
+A softmax computes exp(x - max) for the sum over an axis, and again for every result along an axis as long.
+Where computing it again costs more than a store and a load, the values of the first loop are kept in a row on
+the worker's stack, and the second loop reads them.
 
-A softmax needs exp(x - max) for the sum and for the result. Where recomputing costs more than memory, the
-first is kept.
+Not here: buffers between kernels (`compiler.schedule.fusion`). Next: `tiling`, which finds rows under each
+split; `plan.Row`, the result.
 """
 
 from __future__ import annotations

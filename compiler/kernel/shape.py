@@ -1,6 +1,6 @@
-"""Properties of one kernel that tiling reads.
+"""Properties of one kernel that tiling reads: ranges, memory accesses, reductions, strides.
 
-Its ranges, memory accesses and reductions, and how an access looks along a range.
+Not here: what they cost (`cost`), properties of tensor nodes (`compiler.schedule.analysis`).
 """
 
 from __future__ import annotations

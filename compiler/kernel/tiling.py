@@ -1,10 +1,11 @@
-"""Choosing the plan of a kernel: vector range, block, loop order, workgroups.
+"""The choice of a kernel's plan: vector range, block, loop order, workgroups; analytic, milliseconds.
 
-Analytic, deterministic, milliseconds.
-
-The candidates are few because the shape of the answer is known (facts: cost of registers, loads and chains):
+The candidates are few, because the costs of registers, loads and dependency chains leave few good shapes:
 vectors run along an output range, or along a reduction when nothing else is contiguous; one more output range
 is unrolled where that reuses loads; the rest are loops, those that reductions depend on outermost.
+
+Not here: the cost of a candidate (`cost`), what a plan holds (`plan`). Next: `linearize`, which follows the
+plan.
 """
 
 from __future__ import annotations

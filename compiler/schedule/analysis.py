@@ -2,6 +2,8 @@
 
 Costs are rough: a simple operation is 1, a load 2. They only decide whether a value that would be computed
 several times gets a buffer.
+
+Not here: the decisions (`fusion`), the costs of a finished kernel (`compiler.kernel.cost`).
 """
 
 from __future__ import annotations

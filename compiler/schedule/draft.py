@@ -1,4 +1,7 @@
-"""Kernels in the making: which nodes they evaluate, at which indices, and what they store."""
+"""Kernels under construction: which tensor nodes they evaluate, at which indices, and what they store.
+
+Not here: the decisions (`fusion`), the finished AST (`lower`).
+"""
 
 from __future__ import annotations
 

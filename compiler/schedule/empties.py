@@ -1,8 +1,10 @@
-"""Tensors without elements leave the graph before it is scheduled.
+"""Removal of tensors without elements from a graph, before it is scheduled.
 
-Only three operations make elements out of none: PAD gives zeros, REDUCE what a reduction over nothing gives,
-GATHER from an empty axis zeros. Each becomes a constant, so whatever has elements depends on nothing that
-has none.
+Only three operations make elements out of none: PAD gives zeros, REDUCE the neutral element of its reduction,
+GATHER from an empty axis zeros. Each becomes a constant, so no other node depends on a tensor without
+elements.
+
+Next: `scheduler`, which runs this pass first.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Grouping: which tensor nodes share a kernel, and at which index each is evaluated there.
+"""Fusion: which tensor nodes share a kernel, and at which index each is evaluated there.
 
-Users are visited before sources.
+Ranges are created at a kernel's output. Users are visited before sources: a node is visited once all its
+users are placed, so all evaluations of it are known: `Entry` = (kernel, node, index, mask). Then it either
+stays inside those kernels, or becomes a *root*: it gets a buffer and a kernel, its own or a compatible one,
+and its users load it. The rule is `Grouping._stays`.
 
-Ranges are born at a kernel's output. A node is visited once all its users are placed, so all evaluations of
-it are known: `Entry` = (kernel, node, index, mask). Then it either stays inside those kernels, or becomes a
-*root*: it gets a buffer and a kernel, its own or a compatible one, and its users load it. What decides is
-written at `Grouping._stays`.
+Not here: the costs that the rule reads (`analysis`), the AST of a kernel (`lower`).
 """
 
 from __future__ import annotations

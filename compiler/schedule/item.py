@@ -1,4 +1,7 @@
-"""What the scheduler hands out: kernels and the buffers they run on."""
+"""What the scheduler hands out: kernels and the buffers they run on.
+
+Not here: the scheduler (`scheduler`). Next: `frontend.plan`, which compiles and launches the items.
+"""
 
 from __future__ import annotations
 

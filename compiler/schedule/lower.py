@@ -1,9 +1,11 @@
-"""From a grouped kernel to its AST.
+"""Lowering: a group of tensor nodes to the AST of one kernel.
 
-Values are built once, sources first, through the folding constructors of `fold`. Before that, ranges that
-always move together become one (a contiguous 64x56x56 output is one loop of 200704), and all are numbered in
-order: output ranges first, then those of reductions in order of first use. Buffers are numbered by first use,
-stored ones first. So equal layers give equal ASTs.
+Values are built once, sources first, through the folding constructors of `compiler.ir.fold`. Before that,
+ranges that always move together become one (a contiguous 64x56x56 output is one loop of 200704), and all are
+numbered in order: output ranges first, then those of reductions in order of first use. Buffers are numbered
+by first use, stored ones first. So equal layers give equal ASTs.
+
+Not here: which nodes form a group (`fusion`), loops and registers (`compiler.kernel`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Memory for the temporaries of one launch: they share an arena where their lifetimes allow it."""
+"""Memory for the temporaries of one launch: they share an arena where their lifetimes allow it.
+
+Not here: the memory itself (`hcq.memory`). Next: `frontend.launch`, the caller.
+"""
 
 from __future__ import annotations
 

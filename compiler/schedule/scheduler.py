@@ -1,4 +1,8 @@
-"""Tensor graphs to kernels, in an order that respects their reads and writes."""
+"""Tensor graphs to kernels, in an order that respects their reads and writes.
+
+Not here: which nodes share a kernel (`fusion`), the kernel's AST (`lower`), machine code
+(`compiler.compile`).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 One kernel could share such a reduction among workers only by synchronising them. The split depends on the
 shape alone, so the rounding of a sum never depends on the number of workers.
+
+Not here: the loops of a reduction inside one kernel (`compiler.kernel.reductions`). Next: `scheduler`, the
+caller.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""One module per target: its specific text and its limits."""
+"""Targets: one module each, with its dialect of LLVM IR and its limits; `target_of` finds one by arch.
+
+Not here: the choice of an arch, which is the driver's (`DeviceInfo.arch`). Next: `base`, what a target
+declares; `host`, the simplest one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The properties of a target: one table row."""
+"""What a target declares, as one table row: registers, vector width, memory, costs, dialect, assembler.
+
+Not here: the rows (`host`, `compiler.targets.nvptx.target`). Next: `compiler.kernel.cost`, which reads the
+limits.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""The host target.
+"""The host target: one call a workgroup, vectors of the machine's width.
 
-One call a workgroup, `void kernel(u64 args, u64 x, u64 y, u64 z)`, explicit vectors of the machine's width.
+A kernel is `void kernel(u64 args, u64 x, u64 y, u64 z)`. `args` points at the argument block: 8 bytes a
+buffer, then 8 a variable. An arch is the machine's name and a digest that the cpu driver makes of
+/proc/cpuinfo (then LLVM's own detection chooses instructions), or one of the fixed levels below, whose code
+runs on every machine of that level.
 
-`args` points at the argument block: 8 bytes a buffer, then 8 a variable. An arch is the machine's name and a
-digest that the cpu driver makes of /proc/cpuinfo (then LLVM's own detection chooses instructions),
-or one of the fixed levels below, whose code runs on every machine of that level.
+Not here: linking and mapping the object (`drivers.cpu.link`, `drivers.cpu.image`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The `cpu` driver: what all its devices in this process share."""
+"""The `cpu` driver: what all its devices in this process share.
+
+Not here: one open device (`device`), the cores that it may use (`machine`).
+"""
 
 from __future__ import annotations
 

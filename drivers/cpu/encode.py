@@ -1,4 +1,7 @@
-"""Neutral commands to packets of the `cpu` device."""
+"""Neutral commands to packets of the `cpu` device.
+
+Not here: the packets (`layouts`), their execution (`processor`), putting them into a ring (`ring`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""Executable memory, and the command processor's code in it: compiled once a machine, then read from a cache.
+"""Executable memory, and the processor's code in it: compiled once a machine, then read from a cache.
 
 A warm start reads one file, checks its digest and maps it: no translator, no LLVM.
+
+Not here: the translator (`native`), kernels of users (`program`), linking (`link`).
 """
 
 from __future__ import annotations

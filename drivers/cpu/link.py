@@ -1,9 +1,11 @@
-"""Host code made runnable: relocations of x86-64 and aarch64, and jumps to the few functions from outside.
+"""The linker of host code: relocations of x86-64 and aarch64, and jumps to the few external functions.
 
 `HostImage` lays an object or shared object out, gives each function that it does not define an address slot
 and a jump that reaches any address, and writes the bytes for a given base. Kernels are pure code: writable
 data, thread-local data and constructors are refused, so one read-and-execute mapping holds all of it.
 Sources: System V ABI for x86-64 (table 4.9) and for the Arm 64-bit architecture (AAELF64, section 5.7).
+
+Not here: parsing ELF (`drivers.elf`), mapping the bytes (`image`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What this machine is: cores and memory that this process may use, and the name of its architecture."""
+"""The host machine: cores and memory that this process may use, and the name of its architecture.
+
+Not here: code for that architecture (`compiler.targets.host`). Next: `driver`, the caller.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""The words of the native subset that plain Python has not: atomic accesses, raw memory, calls by address.
+"""Primitives of the native subset that plain Python lacks: atomic accesses, raw memory, calls by address.
 
-`drivers.cpu.native` translates calls of these by name. Each takes a *field* where it says so, written
-`record.field`; memory order is spelled at the access, and a bare `record.field` is a monotonic one.
-What Python can do as well, it does here, too, so that one function runs both ways; the rest refuses.
+`drivers.cpu.native` translates calls of these by name. Each takes a *field* where its docstring has one,
+written `record.field`; memory order is spelled at the access, and a bare `record.field` is a monotonic one.
+Those that Python can execute do so here, too, so that one function runs both ways; the others raise.
+
+Next: `processor`, the user.
 """
 
 from __future__ import annotations

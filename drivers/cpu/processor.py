@@ -10,6 +10,8 @@ Who goes to sleep announces it with a seq_cst operation, looks again, then sleep
 publishes stores with a seq_cst operation, then looks for sleepers. A tick of the device's clock is a
 nanosecond of CLOCK_MONOTONIC. Nothing here is called from Python but what `device` binds. It is one
 program of small functions, hence one file.
+
+Not here: compiling it (`native`, `image`), writing packets (`encode`, `ring`).
 """
 # ruff: noqa: ARG001, PLR0917, PLW3301, SIM102 - the functions of a machine, in a small language
 

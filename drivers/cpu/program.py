@@ -1,4 +1,7 @@
-"""A kernel loaded into this process."""
+"""A kernel loaded into this process: its code mapped, its entry address known to the encoder.
+
+Not here: relocations (`link`), the neutral program and its arguments (`hcq.program`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """libc as the processor sees it: addresses of its functions, and native threads.
 
 Threads made here run native code only: they never hold the interpreter's lock and take no signals.
+
+Not here: what the threads run (`processor`), when they start and stop (`device`).
 """
 
 from __future__ import annotations

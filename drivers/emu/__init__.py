@@ -1,12 +1,12 @@
-"""What every emulated GPU shares. It holds no packet, no ioctl and no vendor: a vendor supplies those.
+"""The neutral parts of emulated GPUs: no packet, no ioctl and no vendor. A vendor supplies those.
 
 - `simt`: the engine. A front end (PTX, AMDGPU machine code) turns a kernel into one host function that runs
-one
-  warp as a vector of lanes; the engine compiles, schedules and checks it. `sanitizers` judge its accesses,
-  `report` describes what a kernel did wrong.
+  one warp as a vector of lanes; the engine compiles, schedules and checks it. `sanitizers` check its
+  accesses, `report` describes what a kernel did wrong.
 - The machine around it: the command processor (`scheduler`, `operation`, `turnlock`), memory (`memory`,
-`vaspace`,
-  `backing`, `user_memory`), and the judges of what a driver must order: `races` and `releases`
+  `vaspace`, `backing`, `user_memory`), and the checks of what a driver must order: `races` and `releases`
   (happens-before with vector clocks), `caches` (incoherent caches), `stores` and `combining` (store and
-  write-combining buffers), `waits` (deadlock detection). `machine_report` is what they report.
+  write-combining buffers), `waits` (deadlock detection). `machine_report` describes their findings.
+
+Next: `drivers.nv.emu`, the emulated NVIDIA GPU built from these.
 """

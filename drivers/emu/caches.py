@@ -1,6 +1,8 @@
 """A model of incoherent caches: a second view of memory, as it was when read, and which work wrote since.
 
 Needs of its vendor who fills, reads and invalidates which cache, and when: those rules are the vendor's.
+
+Next: `drivers.nv.emu.machine.caches`, NVIDIA's rules.
 """
 
 from __future__ import annotations

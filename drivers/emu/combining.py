@@ -8,6 +8,8 @@ the doorbell. Memory that is not write-combined needs none on x86. The doorbell 
 needed behind it.
 
 Needs of its vendor a `CombinedRing`: which ring, where its put index is, what an entry refers to.
+
+Next: `drivers.nv.emu.machine.combining`, NVIDIA's rings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""The memory an emulated device can reach: allocations by device address, where each lies on the host, and what was freed when.
+"""Memory that an emulated device can reach: allocations by device address, and those freed of late.
 
 Generated code checks every access against this map and turns device addresses into host addresses with it,
 so the two may differ. The last few hundred freed allocations are remembered, so that the report of a stray
 access names what used to be there.
+
+Not here: the bytes (`backing`), the device's address space (`vaspace`), the generated checks
+(`drivers.emu.simt.addresses`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

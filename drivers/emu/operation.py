@@ -1,4 +1,8 @@
-"""Engine work in flight, and what a step of a queue comes to."""
+"""Engine work in flight, and the outcomes of one step of a queue.
+
+Not here: the order of the steps (`scheduler`), what the work does, which is the vendor's
+(`drivers.nv.emu.engines.channel`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What an emulated kernel did wrong: faults, which end it, and findings of the sanitizers, which do not."""
+"""Findings about an emulated kernel: faults, which end it, and findings of the sanitizers, which do not.
+
+Not here: findings about the driver (`machine_report`), the records that generated code writes
+(`report_records`).
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

@@ -1,4 +1,7 @@
-"""The records in which generated code reports (`findings` writes them), put in words."""
+"""The records in which generated code reports, turned into `Report`s with text.
+
+Not here: writing the records (`drivers.emu.simt.findings`), the reports (`report`).
+"""
 
 from __future__ import annotations
 

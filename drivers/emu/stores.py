@@ -1,6 +1,7 @@
 """Stores that no barrier has made visible to the host yet (docs/facts/nv-caches.md, rule 5).
 
-Needs nothing of a vendor: its queue reports stores, waits for idle and system-wide barriers.
+A vendor's queue reports stores, waits for idle and system-wide barriers. Not here: stores of the host
+(`combining`), stale reads (`caches`). Next: `drivers.nv.emu.engines.channel`, the user.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A fair reentrant lock for the state of an emulated machine.
 
-Needs nothing of a vendor.
+It depends on no vendor. Next: `scheduler`, which takes turns under it.
 """
 
 from __future__ import annotations

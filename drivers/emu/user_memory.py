@@ -1,6 +1,8 @@
 """Memory of the calling process, as a kernel sees it: a bad address is EFAULT, never a crash.
 
 The bytes go through a file in memory, whose read and write calls check addresses. Needs nothing of a vendor.
+
+Not here: device memory (`memory`, `backing`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """NVIDIA GPUs, from Ampere to Blackwell, over the kernel driver's own ioctls.
 
-From below: `layouts` (every number) - `rm`, `uvm` (the two kernel interfaces) - `topology` (what the GPU
-is) - `vaspace`, `memory` - `channel`, `ring`, `push`, `encode` - `cubin`, `qmd`, `program` - `faults` -
-`device`, `driver`. `choices` holds what public sources leave in doubt.
+In order of dependence: `layouts` (every number) - `rm`, `uvm` (the two kernel interfaces) - `topology`
+(queries of the GPU) - `vaspace`, `memory` - `channel`, `ring`, `push`, `encode` - `cubin`, `qmd`, `program` -
+`faults` - `device`, `driver`. `quirks` holds the values that public sources leave in doubt.
+
+Not here: the emulated GPU (`drivers.nv.emu`), kernels (`compiler.targets.nvptx`). Next: docs/nv.md; `device`,
+where the parts meet.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """Words back to packets, and layout values to text, for dumps, golden streams and checks.
 
 Made from the layouts alone, never from the encoder.
+
+Not here: judging what is decoded (`drivers.nv.emu.engines`). Next: `tools.nv.golden`, which writes streams as
+text.
 """
 
 from __future__ import annotations

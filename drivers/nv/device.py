@@ -3,6 +3,8 @@
 Opening brings the GPU up as far as its own copy channel; compute and copy rings are made when asked for.
 Every step that fails undoes the ones before it. Locks: one for memory, programs and faults, one for
 looking at error notifiers; rings are locked by their queues.
+
+Not here: the steps themselves (`rm`, `topology`, `channel`, `program`), choosing a GPU (`driver`).
 """
 
 from __future__ import annotations

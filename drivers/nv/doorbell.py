@@ -1,4 +1,8 @@
-"""The usermode page of a device: doorbells of all its channels, and its clock."""
+"""The usermode page of a device: doorbells of all its channels, and its clock.
+
+Not here: what a ring writes before it (`ring`). Next: `drivers.nv.emu.engines.usermode`, the same page
+emulated.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The NVIDIA vendor: which GPUs there are, and opening one; on Linux, or on an emulated GPU in its place."""
+"""The NVIDIA vendor: which GPUs there are, and opening one; on Linux, or on an emulated GPU in its place.
+
+Not here: bringing a GPU up (`device`), the values of doubt in a device's name (`quirks`).
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ A launch is a block of argument memory - the descriptor and constant bank 0, whi
 words. Order between launches comes from `Barrier` and from the release that ends a submission, both of
 which wait for the engine. Memory is made visible by the descriptor's own barrier at grid end, and caches
 are dropped at grid start.
+
+Not here: the words of each sequence (`push`), the descriptor (`qmd`), rings (`ring`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Polling is one look at each channel's notifier. Once an error was posted the debugger object is asked, which
 sandboxes allow; where they filter the MMU query the address comes from the SM's own registers (nv.md 6.2,
 7.2).
+
+Not here: the text that a user reads (`hcq.faults.messages`), the line table (`lines`).
 """
 
 from __future__ import annotations

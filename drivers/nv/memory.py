@@ -1,7 +1,7 @@
-"""Memory of a device: video memory, host memory, both mapped by UVM and nothing else; and who lies where.
+"""Memory of a device: video and host memory, mapped by UVM, and which allocation lies at an address.
 
-Every mapping has one address on both sides. Not here: sub-allocation (the model above asks for whole pages)
-and filling with zeros (`service`).
+Every mapping has one address on both sides. Not here: sub-allocation (the model above asks for whole pages),
+filling with zeros (`uploader`), free addresses (`vaspace`).
 """
 
 from __future__ import annotations

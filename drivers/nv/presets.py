@@ -2,7 +2,9 @@
 
 One value at a time, or two, cannot get from our defaults to what another driver does. The ladder tries these
 when a rung fails, then goes back towards the default as far as it can (`tools.bringup.ladder`); a device is
-opened with one as "nv:hopper-launch". `docs/sources.md` says how good the evidence is.
+opened with one as "nv:hopper-launch". `docs/sources.md` grades the evidence for each.
+
+Not here: the single choices (`quirks`).
 """
 
 from __future__ import annotations

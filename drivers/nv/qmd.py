@@ -3,6 +3,8 @@
 `Descriptor` is the template of one kernel: everything but the grid's shape and the address of constant
 bank 0. Values that versions spell differently (shifted addresses, other names) are told apart here and
 nowhere else.
+
+Not here: the fields (`drivers.nv.layouts.qmd`), what a kernel needs (`cubin`), the constant bank (`program`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """What the kernel driver refuses, as errors with a cure: RM and UVM statuses, missing nodes, other branches.
 
 Not here: faults of a running device (`faults`).
+
+Next: `rm` and `uvm`, which raise these errors.
 """
 
 from __future__ import annotations

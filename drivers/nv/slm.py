@@ -2,6 +2,8 @@
 
 Channels are told at their next submission. A block that was outgrown stays until the device is closed:
 kernels that were launched before may still use it.
+
+Not here: the size that a kernel needs (`cubin`), the words that set the backing (`push`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Rows, not names, decide: the newest class of each family that the device lists (nv.md 2.1). Counts and sizes
 that no supported GPU has are an error, never a value to build on.
+
+Not here: the rows (`drivers.nv.layouts.families`), the values in doubt (`quirks`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The driver's own copy channel: zeros for new memory, code for programs. Each call waits until it is done.
 
-Not here: copies that users ask for.
+Not here: copies that users submit (`encode`), the channel itself (`channel`, `ring`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Owns two descriptors of /dev/nvidia-uvm (the second keeps the process's memory alive, nv.md 1.2). Addresses
 are chosen by `vaspace`, memory objects come from `rm`.
+
+Next: `space`, which selects between this and the resource manager's own mappings.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Every range is reserved in this process as well (no access, no memory), so that 
 can have one address, and no host memory that is shown to the device later can fall onto it. All ranges lie
 below 2^40, where launch descriptors and push buffers must lie. The shared and local windows of the compute
 engine are never handed out.
+
+Not here: what is mapped at an address (`memory`), the mapping calls (`uvm`, `rm`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""Gradients: reverse mode, from graph to graph."""
+"""Gradients: reverse mode, from graph to graph.
+
+Not here: which tensors keep a gradient (`state`). Next: `engine`, the traversal; `primitives`, a rule for
+each operation; `rules`, functions with a rule of their own.
+"""

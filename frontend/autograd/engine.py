@@ -10,6 +10,8 @@ node.
 
 A graph is of one device. Where one of its leaves was moved there (`frontend.transfer`), the leaf's
 gradient is moved back and goes on through what the leaf was moved from.
+
+Not here: the rules (`primitives`, `rules`), what a tensor keeps of gradients (`state`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Every rule is called as `rule(g, out, sources)`: g is the gradient of `out`, in its shape and dtype. Rules
 use methods and primitives, so they can be differentiated themselves.
+
+Not here: the traversal (`engine`), functions with a rule of their own (`rules`).
 """
 
 # ruff: noqa: ARG001, PLR0917 - all rules have one signature

@@ -6,6 +6,8 @@ gives what PyTorch gives; `tests/frontend/test_gradients_of_pytorch.py` compares
 
 Every rule is called as `rule(g, out, sources, about)`: g is the gradient of `out`, in its shape and dtype,
 `sources` are what `ruled` was given. Rules use methods and primitives, so they can be differentiated.
+
+Not here: rules of primitives (`primitives`).
 """
 
 # ruff: noqa: ARG001, D403 - all rules have one signature, and their docstrings are formulas

@@ -1,4 +1,8 @@
-"""Which tensors want gradients, and the gradients that they were given."""
+"""Gradient state of tensors: `requires_grad`, and the gradients that `backward` stored in `grad`.
+
+Not here: computing gradients (`engine`), switching them off in a block, which `Tensor.no_grad` does
+(`frontend.tensor`).
+"""
 
 from __future__ import annotations
 

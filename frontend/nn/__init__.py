@@ -1,6 +1,8 @@
-"""Layers as plain classes: parameters are attributes, calling a layer applies it.
+"""Networks: layers as plain classes whose parameters are attributes.
 
 `nn.optim` and `nn.state` work on any object.
+
+Not here: the operations (`frontend.ops.nnops`). Next: `layers`, `optim`, `state`; docs/nn-and-tinyjit.md.
 """
 
 from frontend.nn import optim, state

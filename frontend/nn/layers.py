@@ -4,6 +4,8 @@ Weights start uniform in ±1/sqrt(inputs) unless said otherwise. They are float3
 layer is called with a tensor, an array or lists; the result is a pending tensor on the device of the weights.
 Sizes that no layer can have, and inputs whose axes do not fit the weights, raise `UsageError`; what holds no
 numbers raises `UsageTypeError`.
+
+Not here: the operations (`frontend.ops.nnops`), parameters by name (`state`), training steps (`optim`).
 """
 
 # ruff: noqa: PLR0917 - the field's signatures

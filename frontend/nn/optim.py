@@ -4,6 +4,9 @@
 assigned but pending on its device (the running statistics of batch norms), and the loss whose `backward`
 gave the gradients. It takes the gradients away. The learning rate is a tensor: set it to a number or a tensor
 at any time, a captured step sees it. Other settings are numbers, fixed once a step was captured.
+
+Not here: gradients (`frontend.autograd`), capturing a step (`frontend.jit`), the checks of settings
+(`settings`).
 """
 
 # ruff: noqa: PLR0917 - the field's signatures

@@ -2,6 +2,8 @@
 
 A step under `TinyJit` is captured with the numbers that it was made with. Setting one later could have no
 effect on replays, so it is refused from then on. The learning rate is a tensor instead (`nn.optim`).
+
+Next: `optim` and `layers`, the users.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A safetensors file is eight bytes of header length (little-endian), a JSON header {name: {dtype, shape,
 data_offsets}}, and the elements, row-major: https://github.com/huggingface/safetensors#format.
+
+Not here: pickles (`frontend.copies`), the state of an optimiser, whose tensors are attributes like any other.
 """
 
 from __future__ import annotations

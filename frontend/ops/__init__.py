@@ -1,4 +1,6 @@
-"""Tensor methods, by what they do.
+"""Tensor methods by kind: functions whose first argument is the tensor; `Tensor` names them.
 
-Each module holds functions whose first argument is the tensor; `Tensor` names them.
+Not here: the list of names (`frontend.methods`), how a call becomes a lookup (`frontend.trace`), primitive
+operations (`compiler.ir.ops`). Next: docs/reference/tensor.md; to add one:
+docs/how-to/add-an-elementwise-operation.md.
 """

@@ -1,4 +1,7 @@
-"""Activation functions: elementwise, each one structure."""
+"""Activation functions: elementwise, each one structure.
+
+Not here: softmax, which reduces (`nnops`); exp, tanh and others (`functions`).
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ Negative numbers count from the end, which PyTorch refuses in all but `take`. Wh
 reads 0 and is written nowhere. Sums and writing
 compare every place with every index of its row where that is the shorter way, in one kernel, else they bring
 the indices in order (`frontend.ops.placing`).
+
+Not here: `x[key]` (`indexing`), the primitives (`frontend.primitives.gather_scatter`).
 """
 
 from __future__ import annotations

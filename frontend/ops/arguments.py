@@ -1,4 +1,8 @@
-"""Reading what users pass: axes, shapes, paddings, and which shape two shapes broadcast to."""
+"""Arguments of methods: axes, shapes, paddings and broadcasting, checked and normalised.
+
+What does not fit is a `UsageError`. Not here: conversion by annotation (`frontend.parameters`), dtypes of
+operands (`promotion`).
+"""
 
 from __future__ import annotations
 

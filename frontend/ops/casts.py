@@ -1,4 +1,8 @@
-"""The same values, or the same bits, in another dtype."""
+"""Conversion of dtypes: by value (`cast`, `float`, ...) and by bits (`bitcast`).
+
+Not here: which dtype operands promote to (`promotion`), what a cast computes for values that do not fit
+(`compiler.ir.ops`).
+"""
 
 from __future__ import annotations
 

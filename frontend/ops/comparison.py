@@ -1,4 +1,7 @@
-"""Comparisons of two tensors, or of a tensor and a number: elementwise, as bool; and closeness."""
+"""Comparisons of two tensors, or of a tensor and a number: elementwise, as bool; and closeness.
+
+Not here: sums, products and selections (`elementwise`), the operators `==`, `<`, ... (`frontend.operators`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """New tensors: from host data, constants and coordinates.
 
 Host data is copied to the device at once; constants and coordinates own no memory until realized.
+
+Not here: random numbers (`random`), host data to memory (`frontend.storage`).
 """
 
 from __future__ import annotations

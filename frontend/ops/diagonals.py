@@ -1,4 +1,7 @@
-"""Diagonals of matrices: taken, made a matrix of, and what lies on one side of them."""
+"""Diagonals of matrices: read (`diagonal`), built (`diag`), and triangles (`tril`, `triu`).
+
+Next: `linalg`, products of matrices; `movement`, other changes of shape.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 An integer divisor that is 0 is a `ZeroDivisionError` where it is a constant, or under `HCQ_VALIDATE=1`
 (`frontend.primitives.limits`); else the result is 0. PyTorch always raises.
+
+Not here: products and sums (`elementwise`), powers (`powers`).
 """
 
 from __future__ import annotations

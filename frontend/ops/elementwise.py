@@ -1,4 +1,8 @@
-"""Elementwise methods: sums, products, bits and selections, with broadcasting and promotion."""
+"""Elementwise methods: sums, products, bits and selections, with broadcasting and promotion.
+
+Not here: division (`division`), powers (`powers`), comparisons (`comparison`), functions of one number
+(`functions`).
+"""
 
 from __future__ import annotations
 

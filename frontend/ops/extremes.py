@@ -1,6 +1,8 @@
 """Greatest and least values, as PyTorch has them: `max` and `min` along an axis give values and places.
 
 `amax` and `amin` give values alone, over any axes.
+
+Not here: elementwise `maximum` and `minimum` (`elementwise`), other reductions (`reduce`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 To add one, add it here, in three steps: the function, its row in `ROWS` and its name in `Functions`
 (docs/how-to/add-an-elementwise-operation.md). Arithmetic and bits: `elementwise`; activations: `activation`.
+
+Not here: their gradients where a rule is needed (`frontend.autograd.rules`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ they mean in PyTorch: a whole number or a tensor of shape () takes its axis away
 is `x[0][:, [0, 1]]`; NumPy counts it among the index arrays instead. An index outside is an `IndexError`
 where the host knows it, or under `HCQ_VALIDATE=1` (`frontend.primitives.limits`); else it reads 0. Writing is
 `frontend.ops.writing`.
+
+Not here: methods that take an index along one axis (`along`), slices at a bound variable (`moving`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Products of matrices: matmul of any rank, dot, linear, einsum. Each is an expanded product and one sum."""
+"""Products of matrices: matmul of any rank, dot, linear, einsum. Each is an expanded product and one sum.
+
+Not here: convolutions and attention (`nnops`).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 It declares what belongs to a method beside its values: the primitive that it is and the gradient of that one,
 which `frontend.autograd.engine` reads, and what it is compared with, which the tests read. What the primitive
 means, its dtypes and its constants are a row of `compiler.ir.ops`.
+
+To add a method: docs/how-to/add-an-elementwise-operation.md.
 """
 
 from __future__ import annotations

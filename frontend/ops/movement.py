@@ -2,6 +2,8 @@
 
 What they return is a view (`frontend.views`), but for `flip`, `pad`, `repeat`, `repeat_interleave` and
 `contiguous`.
+
+Not here: `x[key]` (`indexing`), joining and splitting (`parts`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Parts of an axis that start at a bound variable: one structure for all values."""
+"""Parts of an axis that start at a bound variable: one structure for all values.
+
+Not here: variables (`frontend.variable`), slices with known bounds (`indexing`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What networks are made of: convolutions, pools, norms, softmax, losses, dropout, attention."""
+"""What networks are made of: convolutions, pools, norms, softmax, losses, dropout, attention.
+
+Not here: layers, which hold parameters (`frontend.nn.layers`); products of matrices (`linalg`); activations
+(`activation`).
+"""
 
 # ruff: noqa: PLR0917 - the field's signatures
 

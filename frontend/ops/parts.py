@@ -1,4 +1,7 @@
-"""Parts of an axis: cut, joined, rolled."""
+"""Splitting and joining along an axis: `split`, `chunk`, `cat`, `stack`, `roll` and others.
+
+Not here: slices (`indexing`), changes of shape (`movement`).
+"""
 
 from __future__ import annotations
 

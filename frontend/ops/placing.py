@@ -1,7 +1,9 @@
-"""What an index names along an axis, added up or found: how it is done for given sizes.
+"""Segment sums and last indices along an axis: the algorithm chosen for given sizes.
 
-Few values or few places are compared with each other, in one kernel. Many values are brought into the order
-of the index first, for about ten kernels, and cost what they are then.
+Few values or few places are compared with each other, in one kernel. Many values are first sorted by index,
+in about ten kernels whose cost does not grow with the number of places.
+
+Not here: the methods (`along`), the primitives (`frontend.primitives.gather_scatter`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Powers: of floats as C's pow, of integers exactly, by repeated squaring."""
+"""Powers: of floats as C's pow, of integers exactly, by repeated squaring.
+
+Not here: the float power of a kernel (`compiler.codegen.power`), exp and log (`functions`).
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,8 @@ equals `compiler.dtype.promote` decides. So `half * Tensor(0.5)` and `half * 0.5
 Differences to PyTorch: a Python int beside bool gives int32 (there int64), as everywhere here; unsigned
 integers of 16 to 64 bits promote, where PyTorch refuses: to the signed type that holds both, uint64 with a
 signed one to float64, as NumPy has it.
+
+Not here: promotion of two dtypes (`compiler.dtype`), explicit casts (`casts`).
 """
 
 from __future__ import annotations

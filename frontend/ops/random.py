@@ -3,6 +3,8 @@
 Element i of draw number d under a seed is `threefry(key=seed, counter=(i, d))`: the same on every device,
 however the kernels are cut. The numbers of a draw travel in a buffer of four words, so each draw of a
 shape is the same kernel; a captured function gets fresh draws at each replay.
+
+Not here: dropout (`nnops`), initial weights (`frontend.nn.layers`).
 """
 
 from __future__ import annotations

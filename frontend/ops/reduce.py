@@ -1,4 +1,8 @@
-"""Reductions: sum and its relatives over some axes or all."""
+"""Reductions: sum and its relatives over some axes or all.
+
+Not here: values with places (`extremes`), running sums (`scan`), loops of a kernel
+(`compiler.kernel.reductions`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Running sums and products along an axis.
 
 Reductions over windows, in blocks when the axis is long: about 2 * sqrt(n) operations an element.
+
+Not here: totals (`reduce`).
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ the element of each rank, found by comparing ranks. Longer rows are cut into blo
 so, and merged pairwise: each place of a pair's result finds by bisection how many elements before it
 come from the left. That is n (BLOCK + log² n) operations a row, and two kernels a merge. All of it is
 stable: equals keep their order.
+
+Not here: greatest and least values alone (`extremes`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""What methods are built from: constants and coordinates, and values brought to a shape and a dtype.
+"""Constants, coordinates and conversions from which traced methods are built.
 
-For use inside traced methods; shapes and dtypes are known to fit.
+Shapes and dtypes are known to fit here: nothing is checked. Not here: tensors of constants for users
+(`creation`), checks (`arguments`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 What was computed from x before keeps its value. What x is a view of, and views of x, change with it
 (`frontend.views`). Parts are chosen by masks of coordinates, places that integer tensors name by `scatter`.
+
+Not here: reading (`indexing`), the assignment (`frontend.assignment`).
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""Operations of the frontend's own, which the compiler's primitives make up: each with its gradient."""
+"""Primitives of the frontend: operations composed of the compiler's, each with a gradient of its own.
+
+Not here: the compiler's operations (`compiler.ir.ops`), their gradients (`frontend.autograd.primitives`).
+Next: `erf`, the shortest; `convolution`, `gather_scatter`, `limits`.
+"""

@@ -1,10 +1,12 @@
-"""CONV, an operation of the frontend's own: a convolution that knows its own gradient.
+"""CONV, a primitive of the frontend: a convolution with a gradient of its own.
 
 CONV src=(x, weight) arg=(strides, dilations, groups): x is (batch, groups * channels, *spatial), already
-padded; weight is (groups * outputs, channels, *kernel). The compiler never sees it: `lower` says what it
-is in windows, products and a sum. It is kept whole up to there because the derivative of windows alone,
-taken blindly, is a sum over shifted copies of an array as large as all windows; the derivative of a
-convolution is a convolution (`frontend.autograd.engine`).
+padded; weight is (groups * outputs, channels, *kernel). The compiler never sees it: `lower` writes it as
+windows, products and a sum. It is kept whole up to there because the derivative of windows alone is a sum
+over shifted copies of an array as large as all windows; the derivative of a convolution is a convolution
+(`frontend.autograd.engine`).
+
+Not here: padding and arguments of the methods (`frontend.ops.nnops`).
 """
 
 from __future__ import annotations

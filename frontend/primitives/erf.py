@@ -1,10 +1,12 @@
-"""ERF, an operation of the frontend's own: the error function, which knows its own gradient.
+"""ERF, a primitive of the frontend: the error function, with a gradient of its own.
 
 Up to 1 it is x + x P(x²), beyond it 1 - exp(Q(|x|)) with the sign of x; from 4 (float64: 6) on it is 1. The
 polynomials are minimax on the relative error of the result, fitted in 50 digits; coefficients were rounded
 one by one from the lowest power, the rest fitted again after each. Sixteen-bit floats are computed in
 float32. The largest errors, in units of the last place, are asserted by
 tests/frontend/test_error_function.py.
+
+Next: `frontend.ops.functions`, the method.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ along it, `_WAYS` values at a time and then so many of these sums, each step a k
 is read at its place, which a bisection finds: m * log m values read, and one for each place. Nothing is added
 to zeros of another run, so what is not finite stays at its place, and how a sum is cut depends on shapes and
 indices alone: it has the same bits each time.
+
+Next: `frontend.ops.along` and `frontend.ops.placing`, the users.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ arrays. What only the device knows is checked where validation is on (`HCQ_VALID
 every LIMIT behind it is computed and looked at. Without validation an index outside reads 0 and is written
 nowhere, and an integer divided by 0 gives 0. A replay of a captured function checks what comes from its
 arguments, and from tensors outside that it does not assign to; what it computes inside, its capture only.
+
+Not here: which methods set limits (`frontend.ops.indexing`, `frontend.ops.division`).
 """
 
 from __future__ import annotations

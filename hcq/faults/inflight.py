@@ -1,4 +1,8 @@
-"""What submissions in flight keep alive, and the commands among it."""
+"""Submissions in flight: the objects that each keeps alive, and how to find the commands among them.
+
+A direct submission keeps a list of commands and values, a replay keeps a `Kept`. Not here: the list itself
+(`hcq.queue`, `hcq.replay.executable`). Next: `recovery` and `messages`, which read it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Words for what went wrong: what queues are stuck on, which kernel faulted, what lies near an address."""
+"""Texts of errors: what blocks each queue, which kernel faulted, which allocation lies near an address.
+
+Not here: the error classes (`hcq.errors`), what is lost (`recovery`).
+"""
 
 from __future__ import annotations
 

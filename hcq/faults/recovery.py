@@ -1,8 +1,10 @@
-"""How a device goes on after a fault, and what can no longer happen because of it.
+"""Recovery of a device after a fault, and the waits that can no longer be met because of it.
 
 Work in flight when a device recovers is *lost*: its points are never reached, so whoever waits for them, on
-any device, gets the error that killed it. Signals that lost work was to raise stand in `LOST`; one that a
-later submission raises is good again. Not here: how hardware gets new rings (`DriverDevice.recover`).
+any device, gets the error that ended it. Signals that lost work would have set are recorded in `LOST`; one
+that a later submission sets is valid again.
+
+Not here: new rings of the hardware (`DriverDevice.recover`), texts (`messages`).
 """
 
 from __future__ import annotations

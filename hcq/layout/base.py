@@ -1,4 +1,7 @@
-"""What bit layouts and byte layouts have in common: violations, patch sites, declared types."""
+"""What bit layouts and byte layouts have in common: violations, patch sites, declared types.
+
+Next: `bitstruct` and `bytestruct`, the two kinds of layouts.
+"""
 
 from __future__ import annotations
 

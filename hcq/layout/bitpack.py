@@ -1,6 +1,8 @@
 """The generator of `BitStruct.pack`: straight-line code, word by word, no big integers, no object.
 
 `BitStruct.__init__` is the readable way and the oracle of the tests; this is the fast one.
+
+Next: `bitstruct`, the caller.
 """
 
 from __future__ import annotations

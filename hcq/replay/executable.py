@@ -1,11 +1,14 @@
-"""Executables: graphs encoded once, whose replays write only what changed and ring.
+"""Executables: graphs encoded once; a replay writes only the changed values and the doorbell.
 
-Each copy owns its prebuilt words and argument memory, which the device runs where they lie, and remembers
-what it was bound to; it is rewritten only after its last replay is done. With every copy in flight more are
-made, up to a limit; at the limit a replay waits for the oldest. Replays of one executable follow each other
-in each queue; across queues replay k+1 waits for k wherever both may touch the same memory.
+Each replay slot owns its prebuilt words and argument memory, which the device reads in place, and records the
+values that it was bound to; it is rewritten only after its last replay is done. With every slot in flight
+more are made, up to a limit; at the limit a replay waits for the oldest. Replays of one executable follow
+each other in each queue; across queues replay k+1 waits for k wherever both may touch the same memory.
 
-A copy holds on to the buffers it was bound to last, until it is bound anew, memory runs short, or `close`.
+A slot keeps references to the buffers that it was bound to last, until it is bound anew, memory runs short,
+or `close`.
+
+Not here: recording a graph (`hcq.graph`), one slot (`slot`), the values that a replay writes (`relocations`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The flat patch plan of an Executable: which u64 elements hold which open numbers, and who writes them.
+"""Relocations of an Executable: which u64 elements hold which open numbers, and the code that writes them.
 
-Every patch becomes bits of u64 elements of a copy's memory. `write_all` is the readable loop, and the oracle
+Every patch becomes bits of u64 elements of a slot's memory. `write_all` is the readable loop, and the oracle
 of the tests; `compile_bind` generates the straight-line function that replays use: one identity test a
 parameter, stores only for those that changed.
+
+Not here: relocations of ELF images (`drivers.elf`), which values are valid (`hcq.binding`).
 """
 
 from __future__ import annotations

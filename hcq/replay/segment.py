@@ -1,4 +1,7 @@
-"""Segments: the units of a graph that an Executable submits."""
+"""Segments: the units of a graph that an Executable submits.
+
+Next: `hcq.graph`, which cuts a graph into segments; `executable`, which submits them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""One set of an Executable's encoded words and argument memory."""
+"""Replay slots: one set of an Executable's encoded words and argument memory.
+
+Not here: which slot a replay takes (`executable`), the values that it writes (`relocations`).
+"""
 
 from __future__ import annotations
 

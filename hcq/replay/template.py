@@ -1,6 +1,8 @@
-"""Ring words made once: waits, a jump to prebuilt words, the signal that ends a submission.
+"""Submit templates: ring words made once, with the waits, a jump to prebuilt words, and the final signal.
 
-What changes from one sending to the next, the values of the signals, is filled in.
+Only the signal values change from one submission to the next; they are filled in.
+
+Not here: the prebuilt words (`slot`). Next: `hcq.queue`, which sends them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,5 @@
-"""The validation layer: what a submission may do wrong, found before it is sent."""
+"""The validation layer: checks of every submission before it is sent.
+
+Not here: checks that every call makes, with validation or without (`hcq.commands`, `hcq.queue`). Next:
+`validator`, the entry; `hazards`, `waits` and `guards`, its parts.
+"""

@@ -4,6 +4,8 @@ A zone lies in the block that was taken for the buffer, which is that much large
 submission that named the buffer is found done, at `Device.sync`, before the block is taken again, and when
 the device is closed. A damaged pattern is written anew, so each overrun is reported once. Memory that the
 host cannot see has no zone.
+
+Not here: bounds that commands and kernels declare (`validator`).
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ inside the younger's clock.
 A submission that waits for a signal which nothing submitted raises yet is held back, with all that comes
 after it: what it is ordered after is not known. It is judged right before the submission that raises the
 signal is sent, as if it had been submitted then; a hazard found so refuses that submission.
+
+Not here: waits that can never be met (`waits`). Next: `validator`, which calls this for each submission.
 """
 
 from __future__ import annotations

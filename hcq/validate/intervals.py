@@ -1,4 +1,7 @@
-"""Sets of byte ranges, each with a word about who touched it."""
+"""Sets of disjoint byte ranges; each range has a note that names its last access.
+
+Next: `hazards`, the user.
+"""
 
 from __future__ import annotations
 

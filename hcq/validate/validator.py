@@ -7,6 +7,8 @@ of the host end with an error when nothing can come any more that meets them (`h
 
 With a seed it also reorders the kernels between two Barriers, so that tests expose missing barriers: they may
 overlap and finish in any order on real hardware.
+
+Next: `watch`, the protocol between devices and this layer.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ when nothing can come any more, which is when everything that could submit or ra
 - no queue of an open device without validation has work in flight: what that raises is not known here.
 
 So a program with an idle thread of its own is never refused; its waits end by their timeouts (ADR 0013).
+
+Not here: the text of the wait graph (`hcq.faults.messages`). Next: `validator`, the caller.
 """
 
 from __future__ import annotations

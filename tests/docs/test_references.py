@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -58,3 +59,34 @@ def test_names_in_docstrings_exist(package: str):
         names += [name for name in COMMAND.findall(text) if importlib.util.find_spec(name) is None]
         missing += [f"{source.relative_to(ROOT)}: {name}" for name in names]
     assert not missing
+
+
+POINTERS = re.compile(r"(?:Not here|Next): (.*?)(?=\n\n|\. Next:|\Z)", re.DOTALL)
+PLAIN = re.compile(r"`([a-z_]\w*(?:\.\w+)*)`")
+"""A plain name in a pointer: a module of the same folder or of one above, or a name in the module itself."""
+
+
+def found_from(source: Path, name: str) -> bool:
+    """Whether a name in a module's docstring leads to a module, or to something in that module."""
+    for folder in source.parents:
+        if folder == ROOT:
+            break
+        if (folder / f"{name.replace('.', '/')}.py").exists() or (folder / name.replace(".", "/")).is_dir():
+            return True
+        dotted = ".".join((*folder.relative_to(ROOT).parts, name))
+        if "." in name and exists(dotted):
+            return True
+    here = ".".join(source.relative_to(ROOT).with_suffix("").parts)
+    return exists(name) or exists(f"{here}.{name}")
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_pointers_in_module_docstrings_lead_somewhere(package: str):
+    lost = []
+    for source in SOURCES:
+        if source.relative_to(ROOT).parts[0] != package:
+            continue
+        text = ast.get_docstring(ast.parse(source.read_text())) or ""
+        names = [name for pointer in POINTERS.findall(text) for name in PLAIN.findall(pointer)]
+        lost += [f"{source.relative_to(ROOT)}: {name}" for name in names if not found_from(source, name)]
+    assert not lost

@@ -1,4 +1,7 @@
-"""`python -m tools.bench CASE ... [--device NAME] [--json] [--output FILE] [--plot FILE.png] [--quick]`."""
+"""`python -m tools.bench CASE ... [--device NAME] [--json] [--output FILE] [--plot FILE.png] [--quick]`.
+
+Not here: the cases (`queues`, `tensors`, `throughput`, `nv`, `emu`, `cuda`), what a row is (`rows`).
+"""
 
 from __future__ import annotations
 

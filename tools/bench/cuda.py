@@ -3,6 +3,8 @@
 The case "cuda" of tools.bench, in a process of its own: `python -m tools.bench cuda --device cpu`. Needs a
 PyTorch built for CUDA and a GPU that it sees; `--all` leaves it out. An operation on one element stands for
 the empty kernel: its cost to the host includes PyTorch's dispatch, which a CUDA graph's replay does not.
+
+Not here: the rows (`rows`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""How fast the emulated NVIDIA GPU runs kernels, and how much each sanitizer slows them: `python -m tools.bench emu`.
+"""Speed of the emulated NVIDIA GPU, and the cost of each sanitizer: `python -m tools.bench emu`.
 
-Targets after translation: vector add of 1M floats 3 ms, shared-memory reduction 5 ms, tiled matmul of 256 8 ms, divergent Collatz of
-256K 40 ms; a small kernel never seen before 60 ms from its text to its result. Results are checked.
+Targets after translation: vector add of 1M floats 3 ms, shared-memory reduction 5 ms, tiled matmul of 256 8
+ms, divergent Collatz of 256K 40 ms; a small kernel never seen before 60 ms from its text to its result.
+Results are checked.
+
+Not here: the driver on the emulated GPU (`nv`). Next: `rows`, how a figure is taken.
 """
 
 # ruff: noqa: E501 - PTX reads best with a step a line

@@ -1,4 +1,7 @@
-"""Hand-written kernels for the queue benchmarks, one row an architecture family."""
+"""Hand-written kernels for the queue benchmarks, one row an architecture family.
+
+Next: `queues`, the cases that launch them; docs/kernel-by-hand.md.
+"""
 
 from __future__ import annotations
 

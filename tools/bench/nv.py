@@ -2,6 +2,8 @@
 
 The case "nv" of tools.bench. Its GPU does what it is told in no time and outside the measured span: each
 submission finds the one before it done and retires it. No hardware is touched, whatever `--device` says.
+
+Not here: kernels and their speed (`emu`, `throughput`). Next: `tools.nv.scripted`, the scripted kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Submit, replay, signal and copy: what the queue layer costs, without a compiler or a tensor."""
+"""Submit, replay, signal and copy: what the queue layer costs, without a compiler or a tensor.
+
+Not here: tensors (`tensors`). Next: `rows`, how a figure is taken.
+"""
 
 from __future__ import annotations
 

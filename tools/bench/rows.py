@@ -1,4 +1,7 @@
-"""Measurements: how a figure is taken, and the row it becomes."""
+"""Measurements: how a figure is taken, and the row it becomes.
+
+Next: `__main__`, which prints the rows; `queues`, cases.
+"""
 
 from __future__ import annotations
 

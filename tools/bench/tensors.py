@@ -1,4 +1,7 @@
-"""Eager, jit and start: what a tensor costs above the queue."""
+"""Eager, jit and start: what a tensor costs above the queue.
+
+Not here: queues without tensors (`queues`), work a second (`throughput`).
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Each figure is a captured call from submission to its end, inputs on the device, the result checked against
 NumPy's. NumPy runs on the host, whatever the device. An emulated device gets small sizes.
+
+Not here: host overhead (`queues`, `tensors`).
 """
 
 from __future__ import annotations

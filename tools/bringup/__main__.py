@@ -1,4 +1,4 @@
-"""`python -m tools.bringup`."""
+"""`python -m tools.bringup`: the entry; the command line is `command`."""
 
 import sys
 

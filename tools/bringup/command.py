@@ -1,4 +1,4 @@
-"""Bring an NVIDIA GPU up one rung at a time, and say exactly where it stops.
+"""Bring an NVIDIA GPU up one rung at a time, and report the rung at which it stops.
 
     python -m tools.bringup                    every rung, on GPU 0
     python -m tools.bringup --from 12 --to 18  some of them
@@ -6,11 +6,13 @@
     python -m tools.bringup --emulate sm_80    on an emulated GPU
     python -m tools.bringup --dry              against a scripted driver: no GPU, nothing is computed
 
-Each rung runs in a child process with a time limit, while this process keeps the GPU's node open, which
-keeps the GPU up. A rung that fails leaves out only those that need it. Where public sources leave a value in
-doubt, the other values are tried as well, and what works is said; when only another one does, the rungs above
-use it (`nv_ladder`). Nothing here changes clocks unless --boost is given. The last rung makes a fault on
+Each rung runs in a child process with a time limit, while this process keeps the GPU's node open, which keeps
+the GPU up. A rung that fails leaves out only those that need it. Where public sources leave a value in doubt,
+the other values are tried as well, and those that work are reported; when only another one works, the rungs
+above use it (`ladder`). No clocks are changed unless --boost is given. The last rung causes a fault on
 purpose. Exit status: 0 when every rung passed, 1 when one failed, 2 for wrong arguments.
+
+Not here: the rungs (`tools.bringup.nv.rungs`), their evidence (`evidence`).
 """
 
 from __future__ import annotations

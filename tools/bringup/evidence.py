@@ -1,7 +1,9 @@
-"""What a rung of the NVIDIA ladder leaves behind: every kernel call, and raw memory where it failed.
+"""Evidence of a rung of the NVIDIA ladder: every kernel call, and raw memory where it failed.
 
-Calls are written out as they are made, so that a child that hangs or dies has told them. Not here: what rungs
-do (`nv_rungs`), and who starts them (`nv_ladder`).
+Calls are written out as they are made, so that the record of a child that hangs or dies is complete up to
+there.
+
+Not here: the rungs (`tools.bringup.nv.rungs`), starting them (`ladder`).
 """
 
 from __future__ import annotations

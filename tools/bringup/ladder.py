@@ -1,11 +1,12 @@
-"""How the NVIDIA ladder is climbed: a child a rung, what a failure leaves out, when other values are tried.
+"""The order of the ladder: a child process a rung, what a failure leaves out, when other values are tried.
 
-A rung that fails leaves out only those that need it. Where public sources leave a value in doubt, a rung
-that fails first tries the sets of values that are known to work together (`presets`), as far as they touch
-it, then the other values, one and then two at a time. What works is taken back towards the start value by
-value, so that only what is needed stays, and the rungs above use it. A rung that passes tries the other
-values when all others had their turn. What is known is written out after every child. Not here: the rungs
-(`nv_rungs`), their table and the command line (`bringup_nv`).
+A rung that fails leaves out only those that need it. Where public sources leave a value in doubt, a rung that
+fails first tries the sets of values that are known to work together (`drivers.nv.presets`), as far as they
+affect it, then the other values, one and then two at a time. A combination that works is taken back towards
+the start value by value, so that only what is needed stays, and the rungs above use it. A rung that passes
+tries the other values after all rungs have run. Results are written out after every child.
+
+Not here: the rungs (`tools.bringup.nv.rungs`), their table and the command line (`command`).
 """
 
 from __future__ import annotations

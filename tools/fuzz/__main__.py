@@ -3,6 +3,8 @@
 Compares random kernels in the emulator with host code, or with `--relations` every kernel with itself under
 other vector widths, tiers, orders and numbers of threads. Prints the cases that disagree and the count; exits
 non-zero when there is one. The same seed is the same case: `--show` prints its PTX.
+
+Not here: one case (`cases`), options that all fuzzers share (`campaign`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A judge is a function of a module (worker processes import it): from the first seed and how many to a text
 for each seed that failed.
+
+Next: `tensors` and `queues`, command lines built on this.
 """
 
 from __future__ import annotations

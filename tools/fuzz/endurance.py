@@ -4,6 +4,8 @@ Repeats rounds of training with ever-new shapes, of opening and closing devices,
 on the cpu device, and samples what the process holds: resident bytes, descriptors, threads, mappings, bytes
 of the cache on disk and of plans (both held to small limits). The first third is warm-up, in which caches
 fill; the last third must hold no more than the second, but for a margin. Exits non-zero when something grew.
+
+Next: `frontend.plans` and `hcq.store`, whose limits this checks.
 """
 
 from __future__ import annotations

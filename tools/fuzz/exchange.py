@@ -1,7 +1,9 @@
-"""What threads of a random kernel do with each other: what every exchange is, and what the mirror keeps.
+"""Exchanges between threads of a random kernel: what each declares, and what its NumPy mirror keeps.
 
 Each exchange writes device IR that makes a 64-bit `%eN` out of a thread's value `%vN`, and mirrors the same
-with numpy. What it does is free of races and of any order among threads, so its outcome is one.
+with numpy. It is free of races and of any order among threads, so its result is unique.
+
+Not here: the exchanges (`exchanges_memory`, `exchanges_warp`). Next: `cases`, a whole kernel.
 """
 
 from __future__ import annotations

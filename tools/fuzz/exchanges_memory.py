@@ -1,4 +1,7 @@
-"""Exchanges of a random kernel through memory: shared cells, atomics; and threads that leave."""
+"""Exchanges of a random kernel through memory: shared cells, atomics, and threads that exit early.
+
+Not here: exchanges across a warp (`exchanges_warp`), what an exchange is (`exchange`).
+"""
 
 # ruff: noqa: D102, E501 - methods mean what `Exchange` says; IR and tables read best on one line
 

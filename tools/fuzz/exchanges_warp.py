@@ -1,4 +1,7 @@
-"""Exchanges of a random kernel across a warp: shuffles, votes, matches, reductions, in divergent code too."""
+"""Exchanges of a random kernel across a warp: shuffles, votes, matches, reductions, in divergent code too.
+
+Not here: exchanges through memory (`exchanges_memory`), what an exchange is (`exchange`).
+"""
 
 # ruff: noqa: D102, E501 - methods mean what `Exchange` says; IR and tables read best on one line
 

@@ -1,8 +1,11 @@
-"""Random functions `i64 name(i64 a, i64 b, i64 i)` as LLVM IR: what one thread computes, and the host can compute too.
+"""Random functions `i64 name(i64 a, i64 b, i64 i)` as LLVM IR: what one thread of a kernel computes.
 
-Integers of 8 to 64 and 128 bits, f16, f32, f64, packed pairs, local arrays read at another width than they
-were written, nested branches, switches, loops of divergent length with breaks, early returns. Only what both
-targets define to the bit is written: no poison, no NaN payloads, no result that a library may round.
+The same text is compiled for the device and for the host. Integers of 8 to 64 and 128 bits, f16, f32, f64,
+packed pairs, local arrays read at another width than they were written, nested branches, switches, loops of
+divergent length with breaks, early returns. Only operations that both targets define to the bit are written:
+no poison, no NaN payloads, no result that a library may round.
+
+Not here: exchanges between threads (`exchange`). Next: `cases`, a whole kernel.
 """
 
 # ruff: noqa: E501, PLR0917 - IR and tables read best on one line; an arm of a branch is all that it is made of

@@ -3,6 +3,8 @@
 A fault is a function that does something illegal with a `Scene`; its row says which error must come and what
 it must speak of. A fault that passes without an error, and one whose error speaks of something else, are
 findings.
+
+Not here: legal programs (`queue_programs`). Next: `queues`, the command.
 """
 
 from __future__ import annotations

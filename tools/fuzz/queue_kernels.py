@@ -1,4 +1,7 @@
-"""The one kernel of the queue fuzzer: out[x] = out[x] * 3 + a[x] + term, for the host and for NVIDIA GPUs."""
+"""The one kernel of the queue fuzzer: out[x] = out[x] * 3 + a[x] + term, for the host and for NVIDIA GPUs.
+
+Next: `queue_programs`, which launches it.
+"""
 
 from __future__ import annotations
 

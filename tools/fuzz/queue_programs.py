@@ -4,6 +4,8 @@ A program is data, made from a seed; NumPy runs its submissions one after the ot
 queues is ordered, by a point given to `after=`, by a user's signal, or by the host that waited; conflicts
 between kernels of one submission by a barrier. So a program is legal, and any order that its points allow
 gives the bytes of the sequential run.
+
+Not here: running and comparing (`queues`), faults (`queue_faults`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Written apart from the product: nothing here imports it. Arrays of such numbers are NumPy's, of objects;
 functions that NumPy has no meaning for here take arrays of floats, too.
+
+Next: `tensor_programs`, the user.
 """
 
 from __future__ import annotations

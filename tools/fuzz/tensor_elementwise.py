@@ -1,4 +1,7 @@
-"""Elementwise lines of tensor programs: arithmetic, comparisons, choices, casts."""
+"""Elementwise lines of tensor programs: arithmetic, comparisons, choices, casts.
+
+Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Which lines tensor programs are made of, and how often."""
+"""The table of the kinds of lines in tensor programs, with their frequencies.
+
+Not here: the lines (`tensor_elementwise`, `tensor_movement`, `tensor_reductions`, `tensor_smooth`,
+`tensor_writes`). Next: `tensor_programs`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lines of tensor programs that move elements: views, parts, copies, joins, places known by variables."""
+"""Lines of tensor programs that move elements: views, parts, copies, joins, places known by variables.
+
+Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Lines of tensor programs that reduce or run along an axis."""
+"""Lines of tensor programs that reduce or run along an axis.
+
+Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Lines of tensor programs that are differentiated: exact over small whole numbers, their slopes too.
 
 At ties the greater and the smaller share the slope, as in PyTorch; the slope of a size at 0 is 0.
+
+Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
 """
 
 from __future__ import annotations

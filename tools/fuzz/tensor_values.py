@@ -1,6 +1,6 @@
-"""What tensor programs mean, in NumPy: casts that saturate, exact sums, the bits that must agree.
+"""The values of tensor programs in NumPy: casts that saturate, exact sums, comparison by bits.
 
-Written apart from the product: nothing here imports it.
+Written apart from the product: nothing here imports it. Next: `tensor_programs`, the user.
 """
 
 from __future__ import annotations

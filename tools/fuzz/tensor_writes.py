@@ -1,4 +1,7 @@
-"""Lines of tensor programs that write in place."""
+"""Lines of tensor programs that write in place.
+
+Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
+"""
 
 from __future__ import annotations
 

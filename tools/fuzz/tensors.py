@@ -4,6 +4,8 @@ Random tensor programs against NumPy, bit for bit, wherever they are realized: a
 line, and at random lines; as a captured function over changing inputs and variables; in four threads at once;
 with writes through views; differentiated, captured and not. Prints each program that differs as a test, cut
 down to the lines that matter, and exits non-zero when there is one. The device is `HCQ_DEVICE`'s.
+
+Not here: making a program (`tensor_programs`), the kinds of lines (`tensor_kinds`).
 """
 
 from __future__ import annotations

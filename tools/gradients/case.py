@@ -1,4 +1,7 @@
-"""One use of a method of `Tensor`, for the frontend and for PyTorch, and the points at which it is asked."""
+"""One use of a method of `Tensor`, for the frontend and for PyTorch, and the points at which it is asked.
+
+Next: `cases`, the list; `numbers`, the first group.
+"""
 
 from __future__ import annotations
 

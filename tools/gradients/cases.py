@@ -1,4 +1,7 @@
-"""All uses of differentiable methods that are recorded, and the methods that have no gradient."""
+"""All uses of differentiable methods that are recorded, and the methods that have no gradient.
+
+Not here: recording (`oracle`), comparing (`compare`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Compare what a case gives here with what PyTorch gave: values, gradients, dtypes."""
+"""Comparison of a case's values, gradients and dtypes here with those recorded from PyTorch.
+
+The tolerance depends on the dtype; where PyTorch's own float64 is closer, that value counts. Not here:
+recording (`oracle`, `probes`). Next: `tests/frontend/test_gradients_of_pytorch.py`, which calls this for each
+recorded line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Movement, parts, casts, elements along an axis and products: what only carries gradients."""
+"""Movement, parts, casts, elements along an axis and products: what only carries gradients.
+
+Next: `case`, what a case is; `cases`, the list of all groups.
+"""
 
 # ruff: noqa: ARG005 - PyTorch's side gets its module, whether it needs it or not
 

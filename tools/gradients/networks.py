@@ -1,4 +1,7 @@
-"""What networks are made of: convolutions, pools, losses, attention."""
+"""What networks are made of: convolutions, pools, losses, attention.
+
+Next: `case`, what a case is; `cases`, the list of all groups.
+"""
 
 # ruff: noqa: ARG005 - PyTorch's side gets its module, whether it needs it or not
 

@@ -1,4 +1,7 @@
-"""Functions of one number: exponentials, roots, activations, and operators beside a number."""
+"""Functions of one number: exponentials, roots, activations, and operators beside a number.
+
+Next: `case`, what a case is; `cases`, the list of all groups.
+"""
 
 # ruff: noqa: ARG005 - PyTorch's side gets its module, whether it needs it or not
 

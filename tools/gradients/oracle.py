@@ -8,6 +8,8 @@ gradients of the inputs are asked, is 1 everywhere for elementwise cases, else 1
 
 PyTorch's narrow dtypes lose digits on the way in places. Where its float64, asked with the same numbers,
 gives another result once rounded, that one stands under "closer", and is as right.
+
+Not here: random cases (`probes`), the comparison (`compare`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Elementwise methods of two and three tensors."""
+"""Elementwise methods of two and three tensors.
+
+Next: `case`, what a case is; `cases`, the list of all groups.
+"""
 
 # ruff: noqa: ARG005 - PyTorch's side gets its module, whether it needs it or not
 

@@ -1,4 +1,7 @@
-"""Reductions, running sums, sorting and what is made of them: at ties, equal numbers, infinities."""
+"""Reductions, running sums, sorting and what is made of them: at ties, equal numbers, infinities.
+
+Next: `case`, what a case is; `cases`, the list of all groups.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Storing into a tensor that gradients flow through: in-place operators, assignment, written parts."""
+"""Storing into a tensor that gradients flow through: in-place operators, assignment, written parts.
+
+Next: `case`, what a case is; `cases`, the list of all groups.
+"""
 
 # ruff: noqa: ARG005 - PyTorch's side gets its module, whether it needs it or not
 

@@ -1,1 +1,1 @@
-"""Parts of a hardware run (`tools.hardware_run`): stages and what a box is."""
+"""Parts of a hardware run: stages and the description of the machine. The command is `tools.hardware_run`."""

@@ -1,10 +1,11 @@
-"""What a box with an NVIDIA GPU is, and what CUDA's own driver library says of it; a JSON line a fact.
+"""Description of a machine with an NVIDIA GPU, also by CUDA's own driver library; a JSON line a fact.
 
     python -m tools.hardware.box
 
-It fails for nothing and changes nothing, but that CUDA's library makes device nodes which are missing, as
-any CUDA program does. Each fact is told when it is known: what hangs keeps those before it. Not here: what
-our own driver sees (`bringup_nv`).
+It never fails and changes nothing, except that CUDA's library makes missing device nodes, as any CUDA program
+does. Each fact is written when it is known, so a call that hangs keeps those before it.
+
+Not here: what our own driver sees (`tools.bringup`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Mutants of what the NVIDIA driver says to a machine, and what the emulated machine makes of each.
+"""Mutants of the NVIDIA driver's words and calls, and whether the emulated machine detects each.
 
-`scenario` is what the driver does, `interpose` stands between it and the emulated kernel; `sites`, `calls`,
-`bells` and `contents` say what can be changed. `judge` runs the scenario with one mutant, `branches` forks a
-child for each, `walk` asks seed after seed, `verdicts` says what that comes to, `__main__` prints it.
-`corpus` leaves barriers out of kernels.
+`scenario` is the program that the driver runs, `interpose` stands between it and the emulated kernel;
+`sites`, `calls`, `bells` and `contents` find what can be changed. `judge` runs the scenario with one mutant,
+`branches` forks a child for each, `walk` runs seed after seed, `verdicts` classifies the outcomes, `__main__`
+prints them. `corpus` leaves barriers out of kernels.
+
+Not here: edits of the driver's source (`tools.mutants.planted`). Results: docs/reliability.md.
 """

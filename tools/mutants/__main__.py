@@ -2,6 +2,8 @@
 
 Prints the score and the survivors, one a line; exits non-zero below `--minimum`. Mutants run in child
 processes with a time limit each: one that hangs or kills its process is a survivor, and the run goes on.
+
+Next: `walk`, the run; `verdicts`, what counts as noticed.
 """
 
 from __future__ import annotations

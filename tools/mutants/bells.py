@@ -1,4 +1,7 @@
-"""Mutants of a doorbell: ring entries, packets, words, launch descriptors, memory behind them, the stores."""
+"""Mutants of a doorbell: ring entries, packets, words, launch descriptors, memory behind them, the stores.
+
+Not here: memory behind a submission (`contents`), ioctls (`calls`), the changes of a number (`sites`).
+"""
 
 from __future__ import annotations
 

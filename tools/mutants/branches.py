@@ -3,6 +3,8 @@
 What comes before a mutant's place is thus run once for all mutants of that place. A child has its own copy of
 everything, the emulated GPU and its memory included, and runs the rest of the scenario to the end; meanwhile
 the parent goes on to the next place.
+
+Not here: one run in a fresh process (`judge`). Next: `walk`, the caller; `ownmemory`, a child's own memory.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Mutants of ioctls and mappings: every member of every structure, and the arguments around them."""
+"""Mutants of ioctls and mappings: every member of every structure, and the arguments around them.
+
+Not here: what is submitted through mappings (`bells`), the changes of a number (`sites`).
+"""
 
 from __future__ import annotations
 

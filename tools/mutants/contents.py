@@ -1,8 +1,10 @@
 """Memory that a submission relies on: constant banks with arguments, code, semaphores.
 
-Of a bank every word that is not zero and every word of arguments is changed, of its zeros each eighth; of
-code each relocated word and each fourth; every semaphore where it is first named. Addresses differ from run
-to run, so a mutant tells the launch or the packet by which its memory is found.
+Changed are: in a bank every word that is not zero, every word of arguments, and every eighth zero; in code
+each relocated word and every fourth other; every semaphore where it is first named. Addresses differ from run
+to run, so a mutant identifies memory by the launch or packet that refers to it.
+
+Not here: the words of the submission itself (`bells`).
 """
 
 from __future__ import annotations

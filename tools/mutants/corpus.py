@@ -3,6 +3,8 @@
 Every barrier, fence and wait for copies in a corpus of PTX kernels is left out, one at a time, and the kernel
 is run by the emulator under eight orders with the sanitizers on. The corpus is what the compiler makes of
 tensor programs for sm_90a, the kernels of the bring-up ladder and of the emulator's benchmark, two by hand.
+
+Not here: mutants of the driver (`judge`). Next: `handmade`, two of the kernels.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""PTX with means that the compiler does not use yet: asynchronous copies, mbarriers, fences."""
+"""Hand-written PTX with features that the compiler does not use yet: asynchronous copies, mbarriers, fences.
+
+Next: `corpus`, which leaves out their barriers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A kernel between driver and emulated machine: writes down all mutants there could be, or makes one."""
+"""A kernel between driver and emulated machine: it records every possible mutant, or applies one.
+
+Not here: which mutants exist (`bells`, `calls`), running the program (`scenario`).
+"""
 
 from __future__ import annotations
 

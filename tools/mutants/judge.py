@@ -1,6 +1,6 @@
-"""One mutant under one seed: refused, reported, or what the bytes are.
+"""One mutant under one seed: refused, reported, or the bytes of all buffers.
 
-What several seeds come to is told by `verdicts`.
+Not here: the verdict over several seeds (`verdicts`), many mutants in one process (`branches`).
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The parent takes a `Snapshot`, children `own` it: files in memory are made anew, mapped where they were mapped
 and put behind the same descriptors; shared pages without a file become private ones.
+
+Next: `branches`, which forks.
 """
 
 from __future__ import annotations

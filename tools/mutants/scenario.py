@@ -1,4 +1,9 @@
-"""What the driver is made to do: launch, fill, copy, wait between queues, replay a graph of ten kernels."""
+"""The program under which mutants of the driver run: launch, fill, copy, waits, a graph of ten kernels.
+
+`Scenario.play` returns the device's description and the bytes of every buffer, so that two runs can be
+compared. Not here: the change (`interpose`), the verdict (`judge`). Next: `tools.bringup.nv.kernels`, the
+kernels.
+"""
 
 from __future__ import annotations
 

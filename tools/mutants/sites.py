@@ -2,6 +2,8 @@
 
 Nothing here is chosen by hand: every field of every header, method, ring entry and launch descriptor, and
 every member of every ioctl's structures, is a site.
+
+Next: `bells`, `calls` and `contents`, which use these changes.
 """
 
 from __future__ import annotations

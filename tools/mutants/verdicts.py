@@ -1,4 +1,7 @@
-"""What became of mutants, and what counts as noticed."""
+"""Classes of outcomes of a mutant, and which of them count as noticed.
+
+Not here: running a mutant (`judge`, `branches`). Next: docs/reliability.md, the table of classes.
+"""
 
 from __future__ import annotations
 

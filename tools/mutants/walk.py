@@ -1,4 +1,7 @@
-"""Many mutants: a process walks the scenario once a seed (`branches`), this one asks seed after seed."""
+"""Runs of many mutants: a process walks the scenario once a seed (`branches`); this module starts them.
+
+Not here: one mutant alone (`judge`), the verdict (`verdicts`).
+"""
 
 from __future__ import annotations
 

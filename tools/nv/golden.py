@@ -3,6 +3,8 @@
     python -m tools.nv.golden tests/golden      write them anew, after reading what changed
 
 Made against the scripted driver. Host addresses, which differ from run to run, are named by first appearance.
+
+Not here: the scripted kernel (`scripted`), decoding (`drivers.nv.decode`).
 """
 
 from __future__ import annotations

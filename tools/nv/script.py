@@ -1,6 +1,6 @@
-"""The script of the scripted kernel: which driver and GPU are played, and what their controls answer.
+"""The script of the scripted kernel: which driver and GPU it plays, and the replies to their controls.
 
-Not here: the calls themselves and what they are checked for (`nv_scripted`).
+Not here: the calls themselves and their checks (`scripted`).
 """
 
 from __future__ import annotations

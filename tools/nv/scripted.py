@@ -1,9 +1,9 @@
 """A kernel that plays the NVIDIA driver from a script: it answers what a bring-up asks and refuses the rest.
 
-No emulation: nothing is computed, copied or launched. The doorbell only carries out semaphore releases
-(`nv_scripted_bell`), so that what waits goes on. What is played stands in a `Script` (`nv_script`). Every
-call is noted as a decoded line, every object, descriptor and mapping is counted, and the n-th call can be
-made to fail. For tests, golden streams and dry runs of the hardware tools.
+No emulation: nothing is computed, copied or launched. The doorbell only executes semaphore releases
+(`scripted_bell`), so that waits end. The replies stand in a `Script` (`script`). Every call is recorded as a
+decoded line, every object, descriptor and mapping is counted, and the n-th call can be made to fail. For
+tests, golden streams and dry runs of the hardware tools.
 """
 
 # ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel` and `Mmio`

@@ -1,6 +1,7 @@
-"""The doorbell of the scripted kernel: it carries out semaphore releases, and nothing else.
+"""The doorbell of the scripted kernel: it executes semaphore releases, and nothing else.
 
-What is rung for is decoded and kept as lines, so that tests and golden files can read it.
+Each submission is decoded and kept as lines, which tests and golden files read. Not here: calls and mappings
+(`scripted`).
 """
 
 # ruff: noqa: D102 - the methods of `Registers` are those of `drivers.kernel.Mmio`

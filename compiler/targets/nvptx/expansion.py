@@ -3,6 +3,9 @@
 An `Expansion` is written once, with names of its own; the renderer puts it into a kernel as often as it is
 needed. It may branch: the linear form sees one line without effects, which leaves loops and is found again
 like any other. Scalars only.
+
+Next: `float_division`, `int_division`, `sqrt`, the expansions; `compiler.codegen.llvm_ir`, which inserts
+them.
 """
 
 from __future__ import annotations

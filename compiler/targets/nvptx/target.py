@@ -5,6 +5,8 @@ Lanes are threads, so kernels are scalar code.
 Parameters are passed by value in the order of the argument block: a pointer a buffer, then an i64 a variable.
 An arch is a row of the table; LLVM aborts on instructions that an arch lacks, so this module uses only what
 every row has.
+
+Not here: loading cubins (`drivers.nv.cubin`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Vector clocks of a workgroup's warps, one row for each, and the shadow memory that holds them.
 
 Behind the clocks lie the cells of shared memory, one a byte (`shadow_shared`).
+
+Next: `sanitize`, which joins clocks at barriers; `shadow_shared`, which compares them.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

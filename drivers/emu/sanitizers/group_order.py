@@ -1,14 +1,15 @@
-"""Order between workgroups: who has released when, and whose strong writes each has seen, as in a vector clock.
+"""Order between workgroups: vector clocks of their releases and of the strong writes that each has observed.
 
 Each workgroup has a row, its vector clock: up to which strong write of each other workgroup it has observed
 (`known`). It observes one where it reads strongly what another wrote so, or replaces it; then it joins the
 other's clock to its own. A release is carried by the strong writes that come after it, so it reaches all that
-observe one of them. What has order here may not have it on hardware: a release in another thread of the
+observe one of them. An order found here need not exist on hardware: a release in another thread of the
 workgroup counts, a read that comes before the acquire counts as one through it, and what a writer observed
-after its write is passed on. The converse has no gaps: accesses that have no order here have none on
-hardware.
+after its write is passed on. The converse holds: accesses without an order here have none on hardware.
 
 Above a number of workgroups they share one row: what one has observed counts for all.
+
+Next: `shadow_global`, which asks for the order of two accesses.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

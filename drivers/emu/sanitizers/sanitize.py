@@ -1,9 +1,10 @@
-"""Opt-in checks in generated code: races, uninitialised reads, barriers that part of a warp reaches.
+"""Optional checks in generated code: races, uninitialised reads, barriers that part of a warp reaches.
 
-What is remembered of shared memory is in `shadow_shared`, of global memory in `shadow_global`; who knows
-what of whom, in `clocks` for warps and in `group_order` for workgroups. Memory the CPU cannot write
-(`Mapping.tracked`) and shared memory remember which bytes were written. What is off costs nothing: no code is
-made for it.
+The history of shared memory is in `shadow_shared`, of global memory in `shadow_global`; the order known to
+warps is in `clocks`, to workgroups in `group_order`. Memory the CPU cannot write (`Mapping.tracked`) and
+shared memory record which bytes were written. A check that is off costs nothing: no code is generated for it.
+
+Next: `drivers.emu.simt.access`, which calls these checks.
 """
 
 # ruff: noqa: PLR0917 - helpers mirror the functions they write, argument for argument

@@ -1,8 +1,10 @@
-"""Shadows of shared memory: each byte remembers its last writer and two readers with their clocks.
+"""Shadows of shared memory: the last writer and two readers of each byte, with their clocks.
 
 An access is a race when the other party's clock is not known to the accessing warp. Lanes of one warp are
-taken to be in order. What an asynchronous copy writes is nobody's to use until its warp has waited for it;
+taken to be in order. Bytes that an asynchronous copy writes may not be used until its warp has waited for it;
 then it counts as that warp's write. Strong accesses do not race with one another.
+
+Not here: global memory (`shadow_global`), the clocks (`clocks`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

@@ -1,6 +1,9 @@
 """Checked memory: loads and stores of every width, in every space.
 
-Lanes are taken in rows, whose addresses often follow one another or are one address; else lanes gather and scatter.
+Lanes are taken in rows, whose addresses often follow one another or are one address; else lanes gather and
+scatter.
+
+Not here: address checks (`addresses`), atomics (`atomics`), race checks (`drivers.emu.sanitizers.sanitize`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

@@ -1,9 +1,11 @@
-"""Device addresses to host addresses: in bounds, aligned and allowed, or reported.
+"""Device addresses to host addresses: checked for bounds, alignment and permission; violations are reported.
 
-Each instruction keeps the allocation it last met (`state.SITE`), so a check is a subtraction, a rotation
+Each instruction keeps the allocation it last accessed (`state.SITE`), so a check is a subtraction, a rotation
 and a comparison a lane: the rotation by log2(size) makes a misaligned offset enormous, so one comparison
-refuses it too. What the site does not know goes to `emu.find`, which searches the map, reports what is
-wrong, and lets the bad lanes access a sink of their own.
+refuses it too. Other addresses go to `emu.find`, which searches the map, reports invalid lanes, and redirects
+these to a sink of their own.
+
+Not here: the map of allocations (`drivers.emu.memory`), the accesses (`access`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

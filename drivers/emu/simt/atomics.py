@@ -1,4 +1,7 @@
-"""Atomic operations on device memory: one host atomic a lane, lowest lane first."""
+"""Atomic operations on device memory: one host atomic a lane, lowest lane first.
+
+Not here: loads and stores (`access`), which instruction is which operation (`drivers.nv.emu.ptx.atomics`).
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

@@ -1,4 +1,7 @@
-"""What a front end makes of a kernel, basic blocks, and what comes of them: a function that runs one warp (`simt`)."""
+"""Basic blocks: what a front end makes of a kernel, and what a translation to a warp function returns.
+
+Not here: cutting a kernel into blocks (`drivers.nv.emu.ptx.blocks`), the function (`warp_function`).
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

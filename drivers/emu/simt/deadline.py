@@ -1,4 +1,7 @@
-"""How long a launch may take."""
+"""How long a launch may take.
+
+Next: `launch`, which stops a kernel at its deadline.
+"""
 
 from __future__ import annotations
 

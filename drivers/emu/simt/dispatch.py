@@ -1,9 +1,12 @@
-"""The scheduler of warps and workgroups, in generated code: `emu.run(thread)` takes workgroups until there are none.
+"""The scheduler of warps and workgroups, in generated code: `emu.run(thread)` takes workgroups in turn.
 
 One workgroup is resident at a time, unless all resident ones only spin (a barrier across the grid, a lock):
 then one more is taken, up to `slot_limit`. Within a workgroup warps run in turn until each waits at a
-barrier, spins or is done. A workgroup in which everybody waits is a barrier that cannot be met: reported,
-not waited for.
+barrier, spins or is done. If all warps of a workgroup wait, the barrier cannot be met: this is reported, not
+waited for.
+
+Not here: host threads and memory of a launch (`launch`), lanes of one warp (`warp_function`), queues
+(`drivers.emu.scheduler`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -1,6 +1,9 @@
-"""One configuration of the engine: the core library for a warp width and a machine, and programs made of translations."""
+"""One configuration of the engine: the core library for a warp width and a machine, and its programs.
 
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+Not here: running a program (`launch`), LLVM (`jit`), the helpers (`library`).
+"""
+
+
 
 from __future__ import annotations
 

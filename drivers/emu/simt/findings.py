@@ -1,4 +1,8 @@
-"""How generated code writes a finding down: `emu.report`, and the constants that such code is made of."""
+"""Generated code that writes a finding into the report buffer (`emu.report`), and its constants.
+
+Not here: finding something (`addresses`, `drivers.emu.sanitizers.sanitize`), the text of a finding
+(`drivers.emu.report_records`).
+"""
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 

@@ -1,4 +1,7 @@
-"""Names of LLVM's types: how many lanes and bits they have, and how overloads are named after them."""
+"""Names of LLVM types: their lanes and bits, and the suffixes of overloaded intrinsics.
+
+Next: `vector`, the builder of IR text, which uses these names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Work across the lanes of a warp: permutations, reductions over a mask, matching."""
+"""Work across the lanes of a warp: permutations, reductions over a mask, matching.
+
+Not here: which PTX instruction uses which (`drivers.nv.emu.ptx.warp`).
+"""
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 

@@ -1,4 +1,7 @@
-"""Running a translated kernel over a grid: host threads, memory for resident workgroups, tiers."""
+"""Running a translated kernel over a grid: host threads, memory for resident workgroups, tiers.
+
+Not here: the order of warps and workgroups (`dispatch`), launches run in slices (`slices`).
+"""
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 

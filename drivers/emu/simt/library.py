@@ -1,8 +1,11 @@
-"""The functions that translated kernels call, written once as IR and kept by name.
+"""The library of functions that translated kernels call, written once as IR and found by name.
 
-A helper is *core* when it belongs to the library that is compiled once a machine and kept on disk;
-translated kernels then call it by address. A *hot* helper is also inlined into optimised translations.
-Everything else goes into the module that asked for it.
+A helper is *core* when it belongs to the library that is compiled once a machine and kept on disk; translated
+kernels then call it by address. A *hot* helper is also inlined into optimised translations. All other helpers
+are compiled with the module that needs them.
+
+Not here: the helpers themselves (`access`, `addresses`, `atomics`, `lanes`, `numeric`), compiling them
+(`engine`, `jit`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -1,7 +1,9 @@
-"""Floating-point work that LLVM has no single operation for: directed rounding, small formats, round-to-odd, approximations.
+"""Floating-point work without an LLVM operation: directed rounding, small formats, approximations.
 
 A narrow result that is computed in a wider format is rounded once: the wide value is made *odd* first (its
 last bit is set when anything was lost), so that the second rounding sees what the first one dropped.
+
+Not here: which instruction rounds how (`drivers.nv.emu.ptx.floats`, `drivers.nv.emu.ptx.convert`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

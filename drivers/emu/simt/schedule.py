@@ -1,8 +1,10 @@
-"""The order in which a warp's lanes visit the blocks of a kernel, and which registers must survive between blocks.
+"""The order in which a warp's lanes visit the blocks of a kernel, and the registers live between blocks.
 
-Blocks run lowest index first, so the order decides where diverged lanes meet again: a loop's blocks stand
-together and every block stands behind those that lead to it. Then lanes that took different ways wait for
-each other where the ways join, as they do on hardware that reconverges at the immediate post-dominator.
+Blocks run lowest index first, so the order decides where diverged lanes reconverge: a loop's blocks stand
+together and every block stands behind those that lead to it. Then lanes that took different paths wait for
+each other where the paths join, as on hardware that reconverges at the immediate post-dominator.
+
+Not here: the order of warps and workgroups (`dispatch`). Next: `warp_layout`, the caller.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

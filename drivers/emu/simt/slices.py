@@ -1,8 +1,10 @@
-"""A launch that is run a slice at a time, so that others get turns while a long kernel runs.
+"""Launches run a slice at a time, so that other queues progress while a long kernel runs.
 
-A slice is a number of turns of workgroups, the same in every run, so an order made from a seed can be made
-again. A kernel that does not come back within the caller's patience (a long loop that waits for nobody) goes
-on without the caller, who asks again later.
+A slice is a number of turns of workgroups, the same in every run, so an order made from a seed is repeatable.
+A kernel that does not return within the caller's limit (a long loop that waits for nothing) continues in the
+background, and the caller asks again later.
+
+Not here: a launch at once (`launch`). Next: `drivers.nv.emu.engines.grid`, the user.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The records that generated code and Python share: one a host thread, one a resident workgroup, one a warp, and their neighbours.
+"""Records shared by generated code and Python: of host threads, resident workgroups, warps and access sites.
 
 Offsets exist here only. Generated code reads and writes fields through `Record.load` and `Record.store`;
 Python through `Record.pack`. Masks of lanes take 8 bytes whatever the warp's width.
+
+Next: `dispatch`, which runs on these records; `launch`, which allocates them.
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

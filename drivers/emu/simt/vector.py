@@ -1,10 +1,12 @@
-"""A builder of LLVM IR text for vector code: typed values, operations on them, and a little structured control flow.
+"""A builder of LLVM IR text for vector code: typed values, operations on them, structured control flow.
 
 It is the only place where IR is spelled. A value is an IR type and an operand; operations append a line and
 return a value. It optimises nothing: LLVM does. Constants are folded nowhere but in `Code.splat`.
+
+Not here: compiling the text (`jit`), names of types (`ir_types`). Next: `warp_function`, the largest user.
 """
 
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 
 from __future__ import annotations
 

@@ -1,16 +1,19 @@
-"""A kernel as a function that runs one warp: registers that are vectors, blocks that run under masks of lanes.
+"""A kernel as a function that runs one warp: registers are vectors, blocks run under masks of lanes.
 
-Every block has a mask of lanes that wait for it. The function visits blocks in order (`schedule.order`),
-runs each that is waited for with all of its lanes at once, and adds the lanes to the masks of where they go
-next; a backward branch returns to the earlier block at once. Any control flow works, divergent or
-irreducible, and lanes meet again where their ways join.
+Every block has a mask of lanes that wait for it. The function visits blocks in order (`schedule.order`), runs
+each block that has waiting lanes with all of them at once, and adds the lanes to the masks of their
+successors; a backward branch returns to the earlier block at once. Any control flow works, divergent or
+irreducible, and lanes reconverge where their paths join.
 
 Where lanes of a warp must meet (`Gathering`) those that come first stay in their mask while later blocks run;
 then the function begins again with its first block. If no lane advances, the rendezvous deadlocks.
 
-At a barrier lanes sleep; when no other lane of the warp can run the function saves what lives and returns,
-and the dispatcher calls it again when the barrier opens. Where a loop may wait for other threads, a warp
-that has gone round often yields the same way.
+At a barrier lanes are suspended; when no other lane of the warp can run the function saves its live registers
+and returns, and the dispatcher calls it again when the barrier opens. Where a loop may wait for other
+threads, a warp that has gone round often yields the same way.
+
+Not here: the order of the blocks and the frame (`warp_layout`), the dispatcher (`dispatch`), what an
+instruction does (`drivers.nv.emu.ptx.translate`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -1,4 +1,7 @@
-"""How a warp's function is laid out: the order of its blocks, where what lives is kept while it sleeps."""
+"""The layout of a warp's function: the order of its blocks, and the frame of a suspended warp.
+
+Not here: the order itself (`schedule`), the function (`warp_function`).
+"""
 
 from __future__ import annotations
 

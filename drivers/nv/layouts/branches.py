@@ -1,6 +1,8 @@
 """Driver branches: which structure a name means where.
 
 A branch that is not in the table is refused: layouts are never guessed.
+
+Next: `drivers.nv.rm`, which asks for the branch's structures.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Methods of the compute classes c6c0 to cec0: windows, local memory, launches, report semaphores.
 
 Offsets are the same in all of them; upper halves of addresses are wider since Hopper.
+
+Not here: the launch descriptor (`qmd`), host methods (`host`). Next: `drivers.nv.push`, the sequences in use.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """The debugger object and the fault queries of a channel: what an SM stopped on.
 
-READ_ALL_SM_ERROR_STATES passes sandboxes; READ_MMU_FAULT_INFO and NV906F GET_MMU_FAULT_INFO do not (nv.md 6.2, 7.2).
+READ_ALL_SM_ERROR_STATES passes sandboxes; READ_MMU_FAULT_INFO and NV906F GET_MMU_FAULT_INFO do not (nv.md
+6.2, 7.2).
+
+Not here: other controls (`controls`), error codes (`fault`). Next: `drivers.nv.faults`, the reader.
 """
 
-# ruff: noqa: N801, N815, TC003, E501 - names are the vendor's own; annotations are read at run time
+# ruff: noqa: N801, N815, TC003 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 

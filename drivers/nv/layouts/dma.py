@@ -2,6 +2,8 @@
 
 A copy is offsets, line length and LAUNCH_DMA; a fill is the same with remapped constants; a signal is
 a launch that transfers nothing.
+
+Not here: host methods (`host`). Next: `drivers.nv.push`, the sequences in use.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A device's classes are chosen from its class list, the newest of each family first; a row
 says what belongs together.
+
+Not here: what a GPU reports about itself (`drivers.nv.topology`).
 """
 
 from __future__ import annotations

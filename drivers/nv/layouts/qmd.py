@@ -2,6 +2,8 @@
 
 V03 is Ampere's and Ada's, V04 Hopper's, V05 Blackwell's (nv.md 4.1). Each is written whole, not as a diff of
 the one before: of V04's 134 fields only 4 lie where V03 has them, and only 16 stay there in V05.
+
+Not here: filling a descriptor (`drivers.nv.qmd`), values of fields (`qmd_values`).
 """
 
 from __future__ import annotations

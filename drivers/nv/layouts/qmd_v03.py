@@ -1,6 +1,7 @@
 """Launch descriptor (QMD) V03_00, Ampere and Ada: c6c0, c7c0, c9c0: 64 words, every field of the header.
 
-Addresses stand here as the header splits them; `drivers.nv.program` knows which are shifted.
+Addresses stand here as the header splits them; `drivers.nv.qmd` applies the shifts. Not here: other versions
+(`qmd_v04`, `qmd_v05`), values of fields (`qmd_values`).
 """
 
 # ruff: noqa: TC001 - annotations are read at run time

@@ -1,6 +1,7 @@
 """Launch descriptor (QMD) V04_00, Hopper: cbc0: 96 words, every field of the header.
 
-Addresses stand here as the header splits them; `drivers.nv.program` knows which are shifted.
+Addresses stand here as the header splits them; `drivers.nv.qmd` applies the shifts. Not here: other versions
+(`qmd_v03`, `qmd_v05`), values of fields (`qmd_values`).
 """
 
 # ruff: noqa: TC001 - annotations are read at run time

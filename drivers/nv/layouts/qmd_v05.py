@@ -1,6 +1,7 @@
 """Launch descriptor (QMD) V05_00, Blackwell: cdc0, cec0: 96 words, every field of the header.
 
-Addresses stand here as the header splits them; `drivers.nv.program` knows which are shifted.
+Addresses stand here as the header splits them; `drivers.nv.qmd` applies the shifts. Not here: other versions
+(`qmd_v03`, `qmd_v04`), values of fields (`qmd_values`).
 """
 
 # ruff: noqa: TC001 - annotations are read at run time

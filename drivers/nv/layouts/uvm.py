@@ -1,9 +1,12 @@
 """The unified memory driver: commands of /dev/nvidia-uvm and their structures.
 
-The request number is the bare command, the status lies in `rmStatus`. Memory is mapped into a GPU here and nowhere else.
+The request number is the bare command, the status lies in `rmStatus`. Memory is mapped into a GPU here and
+nowhere else.
+
+Not here: memory objects (`rm_classes`). Next: `drivers.nv.uvm`, the client.
 """
 
-# ruff: noqa: N801, N815, TC001, TC003, E501 - names are the vendor's own; annotations are read at run time
+# ruff: noqa: N801, N815, TC001, TC003 - names are the vendor's own; annotations are read at run time
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""The bench that a rung of the NVIDIA ladder runs on: the driver's own parts, each made when asked for.
+"""The test bench of a rung of the NVIDIA ladder: the driver's parts, each made when a rung first uses it.
 
-What is asked for is built from nothing, so that a rung can run alone in a child process, and is closed with
-the bench. `Bench.check` is silent in a dry run, where nothing is computed.
+Parts are built from nothing, so that a rung can run alone in a child process, and are closed with the bench.
+`Bench.check` does not compare in a dry run, where nothing is computed.
+
+Not here: measurements (`tools.bench`), what a rung tests (`rungs`, `rungs_compute`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which other values are expected to fail, and why: that such a variant does not work is no news."""
+"""Variants that are expected to fail, with the reason: such a failure is marked as expected in the report.
+
+Not here: the values (`drivers.nv.quirks`). Next: `tools.bringup.ladder`, the reader.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The kernels of the bring-up ladder, as PTX, and their images: assembled beforehand or on the spot.
 
-Small on purpose: each asks one thing of the hardware.
+Each is small and tests one property of the hardware. Not here: launching them (`rungs_compute`).
 """
 
 from __future__ import annotations

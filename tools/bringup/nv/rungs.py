@@ -1,7 +1,9 @@
 """The lower rungs of the NVIDIA bring-up ladder (nv.md 8): up to the first semaphores of both engines.
 
-Each rung is a function that asks one thing of a `Bench` and returns what it saw; it raises when the answer is
-wrong. From rung 12 on something is copied or released. Not here: kernels (`nv_rungs_compute`).
+Each rung is a function that tests one property on a `Bench` and returns what it saw; it raises when the
+result is wrong. From rung 12 on the GPU copies or releases.
+
+Not here: kernels (`rungs_compute`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The upper rungs of the NVIDIA ladder: kernels, through the whole driver and the model above it.
 
-Not here: the lower rungs (`nv_rungs`) and the order of all (`bringup_nv`). 23, the deliberate fault, comes
-last of all.
+Rung 23, the deliberate fault, comes last of all.
+
+Not here: the lower rungs (`rungs`), the order of all (`tools.bringup.command`).
 """
 
 from __future__ import annotations

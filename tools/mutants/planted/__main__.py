@@ -3,6 +3,8 @@
 Plants each bug of the catalogue in a copy of the driver, runs the program on it in a child process and prints
 one line: `named`, or what was seen instead. Exits non-zero when a smaller share than `--minimum` is named, or
 when the unchanged driver does not pass.
+
+Next: `catalog`, the bugs; `run`, one of them.
 """
 
 from __future__ import annotations

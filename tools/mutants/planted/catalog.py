@@ -3,6 +3,8 @@
 `old` occurs exactly once in its file; a test holds the catalogue to that. `names` is a regular expression,
 searched without regard to case in what the user is told: it asks for the mistake itself (the fence, the
 register count, the descriptor's field), never for a fault alone.
+
+Not here: applying an edit (`run`), the program (`program`).
 """
 
 # ruff: noqa: E501 - lines of the driver's source stand here as they are

@@ -3,6 +3,8 @@
 Uses each part of the driver once: memory, code, arguments, launches of every shape, local and shared memory,
 copies, fills, waits between queues, timestamps, a graph, a ring that wraps, teardown. Prints one JSON object:
 `passed`, or the error that ended it. Wrong bytes without an error are `wrong`.
+
+Next: `run`, which starts it with a planted bug.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Plant a bug in a copy of the driver and run the program on it in a child process."""
+"""Plant a bug in a copy of the driver and run the program on it in a child process.
+
+Not here: the bugs (`catalog`), the program (`program`).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One channel being run: doorbell, ring, push buffers, subchannels, work in flight (nv.md 3.1, 3.2).
 
 Engine work is put in flight and finishes in an order that the machine's seed decides, unless a method waits
-for it. Not here: the methods (`host`, `compute`, `copy`), who runs when (`scheduler`).
+for it. Not here: the methods (`host`, `compute`, `copy`), the order of the queues (`drivers.emu.scheduler`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The compute classes: windows, local memory, launches, report semaphores, inline upload (nv.md 3.4, 4.3)."""
+"""The compute classes: windows, local memory, launches, report semaphores, inline upload (nv.md 3.4, 4.3).
+
+Not here: the descriptor (`descriptor`), checks of the kernel's needs (`fit`), running the grid (`grid`).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Some words are an error though hardware would be silent, since what they ask for is lost: offsets and sizes
 that no transfer uses, transfers of nothing, bits that do nothing without others. A copy that overlaps itself
 is one because the order of the bytes is not documented; one onto itself is lint.
+
+Not here: semaphore arithmetic (`semaphore`), order between engines (`drivers.emu.races`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""What a channel needs of an engine that is bound to one of its subchannels."""
+"""The protocol between a channel and the engine objects that are bound to its subchannels.
+
+An engine runs methods of its class. Not here: fetching and host methods (`channel`, `host`). Next: `compute`
+and `copy`, the two engines.
+"""
 
 from __future__ import annotations
 

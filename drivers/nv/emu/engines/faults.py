@@ -1,4 +1,7 @@
-"""What the debugger object reads after a fault: error state of the SMs, the MMU's last faults (nv.md 6.2)."""
+"""Replies of the debugger object after a fault: error state of the SMs, the MMU's last faults (nv.md 6.2).
+
+Not here: which fault a kernel causes (`kernel_faults`), the error notifier (`channel`).
+"""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Finding the image behind a program address.
+"""The search for a kernel image: which uploaded file a program address belongs to, and whether it is intact.
 
-The uploaded code is compared with it byte by byte, relocations by formula.
+The uploaded code is compared with the file byte by byte, relocations by formula. Images are looked for in
+device memory, where the loader uploads them whole: first near the code, then elsewhere. A test may register
+one with `learn` instead.
 
-Images are looked for in device memory, where the loader uploads them whole: first near the code, then
-elsewhere. `learn` adds one by hand.
+Not here: parsing the file (`cubins`), checks of the launch (`fit`). Next: `grid`, which runs the image's PTX.
 """
 
 from __future__ import annotations

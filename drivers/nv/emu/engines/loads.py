@@ -1,6 +1,8 @@
 """What a grid loads through the L1, from the SIMT engine's shadows of each dword.
 
 Source: PTX ISA, cache operators and memory consistency; which loads count: docs/facts/nv-caches.md.
+
+Next: `drivers.nv.emu.machine.caches`, which compares these loads with later writes.
 """
 
 from __future__ import annotations

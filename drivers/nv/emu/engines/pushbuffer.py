@@ -2,6 +2,8 @@
 
 So is what hardware would skip silently, since it has no effect there: a header without data, words behind the
 end of a segment.
+
+Not here: fetching (`channel`), the meaning of a method (`host`, `compute`, `copy`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Semaphores: what acquires compare, what releases and reductions write (nv.md 3.3)."""
+"""Semaphores: what acquires compare, what releases and reductions write (nv.md 3.3).
+
+Not here: order that follows from a release (`drivers.emu.releases`), deadlocks (`drivers.emu.waits`).
+"""
 
 from __future__ import annotations
 

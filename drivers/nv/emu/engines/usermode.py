@@ -1,7 +1,9 @@
 """The doorbell page: a clock to read, and the register that takes tokens (nv.md 2.3).
 
-Either mapping takes bells. The clock shows in one through BAR0 alone: one through BAR1 takes stores only, and
-a load from it gives all ones, as a load from nothing does on the bus.
+Either mapping accepts doorbell writes. The clock can be read in the mapping through BAR0 alone: the mapping
+through BAR1 takes stores only, and a load from it gives all ones, as on the bus.
+
+Not here: what a doorbell starts (`channel`). Next: `drivers.nv.doorbell`, the driver's side.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""An emulated NVIDIA GPU below the ioctl.
+"""An emulated NVIDIA GPU below the ioctl: `open_machine("sm_90")` returns its kernel.
 
-`open_machine("sm_90")` returns a kernel that behaves to a driver as Linux does.
+The kernel behaves to a driver as Linux does.
 
-It is the strictest user of a driver: whatever it does not support is an error, and it faults on anything real
-hardware would reject. Written from the facts, not from
-the driver.
+It supports less than hardware and never more: whatever it does not support is an error, and it faults on
+anything real hardware would reject. It is written from the facts, not from the driver.
+
+Next: `kernel`, the operating system's interface; `machine`, the state; `profiles`, the GPUs.
 """
 
 from __future__ import annotations

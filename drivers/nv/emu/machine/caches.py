@@ -1,8 +1,8 @@
 """Missing cache maintenance: what a grid may find in caches though memory has changed since.
 
 The rules, and what they rest on, are docs/facts/nv-caches.md. Judged only where the machine's sanitizers ask
-for it. Not here: the scheduler's cache of descriptors (`compute`), stores that were not flushed
-(`drivers.emu.stores`).
+for it. Not here: the scheduler's cache of descriptors (`drivers.nv.emu.engines.compute`), stores that were
+not flushed (`drivers.emu.stores`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A channel's ring as the judge of write-combined stores sees it (`drivers.emu.combining`).
+"""NVIDIA's part of the write-combining check: what a channel's ring entries refer to.
 
 An entry refers to its push buffer, and through SEND_PCAS_A to launch descriptors and their arguments. The
 order of fences: open-gpu-kernel-modules, uvm_channel.c and uvm_volta_host.c.
+
+Not here: the check itself (`drivers.emu.combining`).
 """
 
 from __future__ import annotations

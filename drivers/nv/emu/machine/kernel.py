@@ -2,6 +2,8 @@
 
 Device nodes, their ioctls and mappings are emulated; anonymous memory is the real one of this process.
 Sandboxed, which is the default, it shows and passes only what nv.md 7 lists.
+
+Not here: the ioctls (`drivers.nv.emu.rm`), the state (`machine`).
 """
 
 from __future__ import annotations

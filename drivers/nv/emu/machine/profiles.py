@@ -1,6 +1,7 @@
 """The emulated GPUs as rows: what each reports about itself, and what a sandbox passes.
 
-Not here: the numbers of classes and controls (`drivers.nv.layouts`), what the controls answer (`controls`).
+Not here: the numbers of classes and controls (`drivers.nv.layouts`), the replies to controls
+(`drivers.nv.emu.rm.controls`).
 """
 
 from __future__ import annotations

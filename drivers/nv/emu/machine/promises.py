@@ -1,4 +1,8 @@
-"""The releases ahead in a channel's stream, decoded from what it has not executed (`drivers.emu.waits`)."""
+"""Releases ahead in a channel's stream, decoded from words that are not executed yet.
+
+Deadlock detection (`drivers.emu.waits`) reads them. Not here: executing methods
+(`drivers.nv.emu.engines.host`).
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A `Refused` becomes the status word of the ioctl in progress. A `ChannelError` stops the channel as on
 hardware: it is posted in the error notifier, and its siblings in the channel group are stopped too. It leaves
 a `Report`.
+
+Not here: findings about kernels (`drivers.emu.report`), the neutral report (`drivers.emu.machine_report`).
 """
 
 from __future__ import annotations

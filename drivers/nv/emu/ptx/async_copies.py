@@ -2,6 +2,8 @@
 
 A copy is not made when it is issued but when it is waited for, or when 32 newer ones are waiting: a
 kernel that forgets to wait reads what was there before.
+
+Not here: bulk copies (`bulk`), barriers in memory (`mbarrier`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

@@ -1,4 +1,7 @@
-"""Atomics: atom and red, of scalars and vectors. Source: PTX ISA 9.7.13.6 (atom), 9.7.13.7 (red)."""
+"""Atomics: atom and red, of scalars and vectors. Source: PTX ISA 9.7.13.6 (atom), 9.7.13.7 (red).
+
+Not here: the host's atomic operations (`drivers.emu.simt.atomics`), asynchronous reductions (`remote`).
+"""
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
 

@@ -1,4 +1,7 @@
-"""Counting, shifting, bit fields, permutations and byte-wise products. Source: PTX ISA 9.7.1, 9.7.8."""
+"""Counting, shifting, bit fields, permutations and byte-wise products. Source: PTX ISA 9.7.1, 9.7.8.
+
+Not here: sums, products and logic (`integers`). Next: `core`, how an instruction is defined.
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

@@ -2,6 +2,9 @@
 
 Lanes that an operation across the warp names must meet before it. So a block begins at the first such
 operation (`gathers`): lanes wait there for those that are still elsewhere.
+
+Not here: inlining (`flat`), the translation of a block (`translate`), the order of blocks
+(`drivers.emu.simt.schedule`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

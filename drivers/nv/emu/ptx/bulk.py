@@ -1,8 +1,12 @@
-"""Bulk copies (cp.async.bulk) between global and shared memory, without tensor maps. Source: PTX ISA 9.7.9.25.4.
+"""Bulk copies (cp.async.bulk) between global and shared memory, without tensor maps.
 
-A copy is not made when it is issued but when it is waited for: at its mbarrier, or for its group. The
-copies of a workgroup wait in one ring, which lies in the memory of its first warp; when that is full the oldest
-is made. A copy lies within one allocation.
+Source: PTX ISA 9.7.9.25.4.
+
+A copy is not made when it is issued but when it is waited for: at its mbarrier, or for its group. The copies
+of a workgroup wait in one ring, which lies in the memory of its first warp; when that is full the oldest is
+made. A copy lies within one allocation.
+
+Not here: smaller copies (`async_copies`), the mbarrier (`mbarrier`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

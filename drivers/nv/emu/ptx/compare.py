@@ -1,4 +1,7 @@
-"""Comparison and selection, of integers and floating-point values. Source: PTX ISA 9.7.6, 9.7.7."""
+"""Comparison and selection, of integers and floating-point values. Source: PTX ISA 9.7.6, 9.7.7.
+
+Next: `core`, how an instruction is defined.
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

@@ -1,4 +1,7 @@
-"""Conversions and moves: cvt, cvta, mov, isspacep. Source: PTX ISA 9.7.9."""
+"""Conversions and moves: cvt, cvta, mov, isspacep. Source: PTX ISA 9.7.9.
+
+Not here: rounding to small formats (`drivers.emu.simt.numeric`). Next: `core`, how an instruction is defined.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""What every instruction's meaning is written with: operands as lane values, modifiers that must all be understood, a registry.
+"""The frame of every instruction: operands as lane values, modifiers, and the registry of opcodes.
 
-A meaning is a function registered by opcode. It takes its modifiers from `Modifiers`, and whatever it
-leaves there is an error, so that an unknown modifier is never ignored.
+An instruction is a function registered by opcode. It takes its modifiers from `Modifiers`, and a modifier
+that it leaves there is an error, so that an unknown one is never ignored.
+
+Not here: the instructions (`integers`, `floats`, `memory` and others), control flow (`translate`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -3,6 +3,8 @@
 Device functions have no machine state of their own here: a call is replaced by the callee's body with names
 of its own. Parameters of calls become registers where every access agrees on offset and width, else a piece
 of local memory.
+
+Not here: parsing (`syntax`), basic blocks (`blocks`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

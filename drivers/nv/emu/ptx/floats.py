@@ -1,6 +1,6 @@
 """Floating-point arithmetic, extremes and signs, exact to the bit. Source: PTX ISA 9.7.3, 9.7.4, 9.7.6.
 
-Quotients, roots and what is approximate are in `ptx_roots`.
+Not here: quotients, roots and approximations (`roots`), directed rounding (`drivers.emu.simt.numeric`).
 """
 
 from __future__ import annotations

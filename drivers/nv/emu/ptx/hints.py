@@ -1,10 +1,12 @@
 """Advice to the caches: prefetch, priorities, policies, discard. Source: PTX ISA 9.7.9.13 to 9.7.9.17.
 
-What only advises changes nothing, but must be well formed. A prefetch of an address that is not there is no error,
-as on hardware; the rest must name memory.
+What only advises changes nothing, but must be well formed. A prefetch of an address that is not there is no
+error, as on hardware; the rest must name memory.
+
+Not here: fences (`memory`). Next: `core`, how an instruction is defined.
 """
 
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Integer arithmetic, comparison, logic, shifts and bit fields. Source: PTX ISA 9.7.1, 9.7.2, 9.7.7, 9.7.8."""
+"""Integer arithmetic, comparison, logic, shifts and bit fields. Source: PTX ISA 9.7.1, 9.7.2, 9.7.7, 9.7.8.
+
+Not here: counting and permuting bits (`bits`). Next: `core`, how an instruction is defined.
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

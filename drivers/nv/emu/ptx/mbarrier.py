@@ -1,6 +1,9 @@
 """Barriers in shared memory (mbarrier). Source: PTX ISA 9.7.13.15.
 
 A cluster has one workgroup here: its shared memory is the workgroup's.
+
+Not here: the state of one (`phases`), copies that complete at one (`bulk`), barriers of a workgroup
+(`translate`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -3,6 +3,9 @@
 Cache operators, eviction priorities and prefetch sizes are hints: they are known by name, and change
 nothing. Ordering modifiers change nothing for one lane either: the host's own ordering is stronger, and
 every loop that may wait re-reads memory. The sanitizers take them.
+
+Not here: address checks (`drivers.emu.simt.access`), atomics (`atomics`), asynchronous copies
+(`async_copies`, `bulk`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -1,8 +1,12 @@
-"""Matrix instructions of a warp: mma.sync, ldmatrix, stmatrix, movmatrix. Source: PTX ISA 9.7.14 (fragment layouts of each shape).
+"""Matrix instructions of a warp: mma.sync, ldmatrix, stmatrix, movmatrix.
+
+Source: PTX ISA 9.7.14 (fragment layouts of each shape).
 
 Products of 8-, 16- and tf32-bit operands are exact in float32; sums are float32 fused multiply-adds in
 ascending k, starting from C. Hardware sums in groups and truncates, so its last bits differ; integers are
 exact. Single bits are taken 32 at a time: a register is one element, as wide as 32 of k.
+
+Next: `core`, how an instruction is defined.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

@@ -1,7 +1,11 @@
 """PTX modules on the emulated GPU: parse, translate, launch.
 
-module = load_ptx(text, arch="sm_90") kernel = module.kernel("vadd") result = launch(kernel, (4, 1, 1),
-(256, 1, 1), params, memory=memory)
+    module = load_ptx(text, arch="sm_90")
+    kernel = module.kernel("vadd")
+    result = launch(kernel, (4, 1, 1), (256, 1, 1), params, memory=memory)
+
+Not here: grids of the emulated GPU, which bring descriptors and constant banks
+(`drivers.nv.emu.engines.grid`); the launch (`drivers.emu.simt.launch`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -2,6 +2,8 @@
 
 The 64 opaque bits are of our own layout: phase (bit 63), expected arrivals (62:43), pending arrivals (42:23),
 pending bytes (22:0, biased by 2^22).
+
+Next: `mbarrier`, the instructions.
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

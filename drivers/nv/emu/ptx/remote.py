@@ -1,10 +1,12 @@
-"""What reaches into the shared memory of a cluster: st.async, red.async, mapa, getctarank. Source: PTX ISA 9.7.9, 9.7.13.
+"""Shared memory of a cluster: st.async, red.async, mapa, getctarank. Source: PTX ISA 9.7.9, 9.7.13.
 
-A cluster has one workgroup here, so that this is the workgroup's own shared memory, and what is asynchronous is
-done at once: the mbarrier completes in the same step.
+A cluster has one workgroup here, so this is the workgroup's own shared memory, and an asynchronous operation
+is done at once: the mbarrier completes in the same step.
+
+Not here: the mbarrier (`mbarrier`), bulk copies (`bulk`).
 """
 
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 
 from __future__ import annotations
 

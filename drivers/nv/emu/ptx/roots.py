@@ -2,6 +2,8 @@
 
 Those with a rounding mode are exact to the bit. The `.approx` and `.full` forms are computed in double
 precision and rounded once, which is within their documented bounds but not what the hardware's tables give.
+
+Not here: exact arithmetic (`floats`). Next: `core`, how an instruction is defined.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
-"""Names within braces of a PTX body: what they mean there, and the names, unique in the function, that replace them."""
+"""Scopes of a PTX body: names within braces, and their replacements, unique in the function.
 
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+Next: `syntax`, the caller.
+"""
+
+
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Special registers. Source: PTX ISA chapter 10."""
+"""Special registers. Source: PTX ISA chapter 10.
+
+Next: `core`, which reads them as operands; `drivers.emu.simt.state`, the records behind them.
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

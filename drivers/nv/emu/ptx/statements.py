@@ -1,6 +1,7 @@
-"""What a PTX module is made of: types, operands, instructions, variables, functions.
+"""Statements of a PTX module: types, operands, instructions, variables, functions. Data only.
 
-Source: NVIDIA's PTX ISA, chapters 5 (state spaces, types) and 6 (operands).
+Source: NVIDIA's PTX ISA, chapters 5 (state spaces, types) and 6 (operands). Not here: parsing (`syntax`),
+meaning (`core`, `translate`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -3,6 +3,8 @@
 Source: NVIDIA's PTX ISA, chapters 4 (syntax), 5 (state spaces, types), 10 and 11 (directives). Every
 construct that is not known here is a `PtxError` that names it and its line; nothing is skipped but
 debugging information.
+
+Not here: tokens (`tokens`), meaning (`flat`, `translate`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

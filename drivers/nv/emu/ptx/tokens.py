@@ -1,4 +1,7 @@
-"""PTX text as tokens, read one after another. Source: PTX ISA, chapter 4."""
+"""PTX text as tokens, read one after another. Source: PTX ISA, chapter 4.
+
+Next: `syntax`, the parser.
+"""
 
 from __future__ import annotations
 

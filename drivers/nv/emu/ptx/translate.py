@@ -1,4 +1,7 @@
-"""A flat kernel to a warp function: blocks, liveness of registers, control flow, barriers."""
+"""A flat kernel to a warp function: blocks, liveness of registers, control flow, barriers.
+
+Not here: single instructions (`core` and its users), the function's frame (`drivers.emu.simt.warp_function`).
+"""
 
 # ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
 

@@ -1,4 +1,7 @@
-"""Declarations of variables: space, alignment, type, sizes and what is in them at first."""
+"""Declarations of variables: space, alignment, type, sizes and what is in them at first.
+
+Not here: placing variables in memory (`flat`). Next: `syntax`, the caller.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
 """Operations across a warp: shfl, vote, match, redux, elect, activemask. Source: PTX ISA 9.7.9.6, 9.7.13.
 
-The lanes that a mask names have met when these are written (`ptx_blocks.gathers`); where they cannot, the
-engine reports it.
+A block begins at such an operation (`blocks.gathers`), so the lanes of its mask have met there; where they
+cannot, the engine reports it.
+
+Not here: the lane arithmetic (`drivers.emu.simt.lanes`), matrix instructions (`mma`).
 """
 
 from __future__ import annotations

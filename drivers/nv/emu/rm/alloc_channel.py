@@ -1,4 +1,8 @@
-"""Channel groups, subcontexts, channels and the engine objects on them (nv.md 2.2 to 2.4)."""
+"""Channel groups, subcontexts, channels and the engine objects on them (nv.md 2.2 to 2.4).
+
+Not here: other classes (`alloc`), running a channel (`drivers.nv.emu.engines.channel`), controls
+(`controls_channel`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Memory objects: video memory, system memory and a user's own pages (nv.md 2.6)."""
+"""Memory objects: video memory, system memory and a user's own pages (nv.md 2.6).
+
+Not here: other classes (`alloc`), mapping memory (`mapping`, `uvm_ranges`, `dma`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Controls of channels and channel groups.
 
 Scheduling, doorbell tokens, preemption, the channel's faults (nv.md 2.2, 6).
+
+Not here: other controls (`controls`), making channels (`alloc_channel`).
 """
 
 from __future__ import annotations

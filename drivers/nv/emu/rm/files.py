@@ -1,4 +1,7 @@
-"""Open files of the emulated kernel: which node each is, what it is tied to, what it may map once."""
+"""Open files of the emulated kernel: which node each is, what it is tied to, what it may map once.
+
+Next: `ioctls` and `mapping`, which read them.
+"""
 
 from __future__ import annotations
 

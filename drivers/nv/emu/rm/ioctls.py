@@ -1,7 +1,9 @@
 """The ioctls of /dev/nvidiactl and /dev/nvidia0 (nv.md 1.2, 1.4, 7).
 
-What the transport objects to is an errno; what the resource manager objects to stands in the structure's
-status word.
+A bad call of the transport is an errno; a refusal of the resource manager stands in the structure's status
+word.
+
+Not here: what RM_ALLOC and RM_CONTROL do (`alloc`, `controls`), /dev/nvidia-uvm (`uvm`).
 """
 
 from __future__ import annotations

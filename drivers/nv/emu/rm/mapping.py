@@ -1,4 +1,7 @@
-"""MAP_MEMORY and the mmap that follows: one fresh descriptor shows one range of one object (nv.md 1.4)."""
+"""MAP_MEMORY and the mmap that follows: one fresh descriptor shows one range of one object (nv.md 1.4).
+
+Not here: mappings into the GPU (`uvm_ranges`, `dma`).
+"""
 
 from __future__ import annotations
 
