@@ -6,6 +6,7 @@ the same in every run, so that a run which fails can be repeated; others are wha
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -29,6 +30,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--most-kernels", type=int, help="fail when this process compiles none, or more kernels than that"
     )
+
+
+def pytest_collection_finish() -> None:
+    """Keep modules and collected tests out of the garbage collector: they live as long as the session.
+
+    Tests and out-of-memory recovery collect garbage hundreds of times, each time over all of them otherwise.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
