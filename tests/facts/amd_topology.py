@@ -127,5 +127,9 @@ PARTS = {
     "gfx1100": "RX 7000", "gfx1103": "7x40 APU", "gfx1150": "Strix", "gfx1151": "Strix Halo",
     "gfx1200": "RX 9000", "gfx1201": "R9700",
 }
+APUS = ("gfx1103", "gfx1150", "gfx1151")
+"""Targets whose every part shares the host's memory; of gfx942 the MI300A does."""
+COMPILE_ONLY = ("gfx90a", "gfx950", "gfx1030")
+"""Refused when opened."""
 LLVM_19 = {"gfx950": False}
 """Every other target is known to llc-19."""
