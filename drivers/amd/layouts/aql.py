@@ -1,0 +1,260 @@
+"""AQL: the 64-byte packets of queues that several XCCs share, signals, and the queue structure in memory.
+
+Not here: the PM4 words that vendor packets run (`pm4`).
+"""
+
+from __future__ import annotations
+
+import enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from hcq.layout import BitStruct, Struct, bits, const, i64, optional, u32, u64
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOURCE = (
+    "HSA Platform System Architecture 1.2; ROCr hsa.h, amd_hsa_queue.h, amd_hsa_signal.h, core/inc/queue.h"
+)
+
+PACKET_BYTES: Final = 64
+PACKET_WORDS: Final = 16
+KERNARG_ALIGN: Final = 16
+PM4_IB_FORMAT: Final = 1
+BARRIER_VALUE_FORMAT: Final = 2
+PM4_IB_DW_CNT_REMAIN: Final = 10
+RING_PACKETS_MIN: Final = 64
+RING_PACKETS_MAX: Final = 131072
+
+
+class Type(enum.IntEnum):
+    """Packet types."""
+
+    VENDOR_SPECIFIC = 0
+    INVALID = 1
+    """Stops the packet processor until it becomes another."""
+    KERNEL_DISPATCH = 2
+    BARRIER_AND = 3
+    AGENT_DISPATCH = 4
+    BARRIER_OR = 5
+
+
+class FenceScope(enum.IntEnum):
+    """Whose caches an acquire or a release concerns."""
+
+    NONE = 0
+    AGENT = 1
+    SYSTEM = 2
+
+
+class Header(BitStruct, source=SOURCE):
+    """The first 16 bits of a packet; the others of the dword are the packet's."""
+
+    TYPE: Type = bits(7, 0)
+    BARRIER: bool = optional(8, doc="start when all packets before are done")
+    ACQUIRE_SCOPE: FenceScope = optional(10, 9)
+    RELEASE_SCOPE: FenceScope = optional(12, 11)
+
+
+class KernelDispatch(BitStruct, words=PACKET_WORDS, source=SOURCE):
+    """Launch a kernel; grid sizes are work-items."""
+
+    TYPE: Type = bits(7, 0, default=Type.KERNEL_DISPATCH)
+    BARRIER: bool = optional(8)
+    ACQUIRE_SCOPE: FenceScope = optional(10, 9)
+    RELEASE_SCOPE: FenceScope = optional(12, 11)
+    DIMENSIONS: int = bits(17, 16)
+    WORKGROUP_SIZE_X: int = bits(15, 0, word=1)
+    WORKGROUP_SIZE_Y: int = bits(31, 16, word=1)
+    WORKGROUP_SIZE_Z: int = bits(15, 0, word=2)
+    GRID_SIZE_X: int = bits(31, 0, word=3)
+    GRID_SIZE_Y: int = bits(31, 0, word=4)
+    GRID_SIZE_Z: int = bits(31, 0, word=5)
+    PRIVATE_SEGMENT_SIZE: int = optional(31, 0, word=6, doc="bytes of scratch a work-item")
+    GROUP_SEGMENT_SIZE: int = optional(31, 0, word=7, doc="bytes of LDS a workgroup")
+    KERNEL_OBJECT: int = bits(63, 0, word=8, doc="address of the kernel descriptor")
+    KERNARG_ADDRESS: int = bits(63, 0, word=10)
+    COMPLETION_SIGNAL: int = optional(63, 0, word=14)
+
+
+class Pm4Ib(BitStruct, words=PACKET_WORDS, source=SOURCE):
+    """Vendor packet: run PM4 words that lie elsewhere, on every XCC."""
+
+    TYPE: Type = bits(7, 0, default=Type.VENDOR_SPECIFIC)
+    BARRIER: bool = optional(8)
+    ACQUIRE_SCOPE: FenceScope = optional(10, 9)
+    RELEASE_SCOPE: FenceScope = optional(12, 11)
+    _format = const(31, 16, PM4_IB_FORMAT)
+    IB_HEADER: int = bits(31, 0, word=1, doc="header of INDIRECT_BUFFER")
+    IB_ADDRESS_LO: int = bits(31, 0, word=2)
+    IB_ADDRESS_HI: int = bits(31, 0, word=3)
+    IB_SIZE: int = bits(19, 0, word=4, doc="dwords")
+    IB_VALID: bool = bits(23, word=4)
+    _remain = const(31, 0, PM4_IB_DW_CNT_REMAIN, word=5)
+    COMPLETION_SIGNAL: int = optional(63, 0, word=14)
+
+
+class BarrierAnd(BitStruct, words=PACKET_WORDS, source=SOURCE):
+    """Wait until the values of all signals named are 0."""
+
+    TYPE: Type = bits(7, 0, default=Type.BARRIER_AND)
+    BARRIER: bool = optional(8)
+    ACQUIRE_SCOPE: FenceScope = optional(10, 9)
+    RELEASE_SCOPE: FenceScope = optional(12, 11)
+    DEP_SIGNAL: tuple[int, ...] = optional(63, 0, word=2, count=5, stride=64)
+    COMPLETION_SIGNAL: int = optional(63, 0, word=14)
+
+
+class BarrierOr(BarrierAnd, source=SOURCE):
+    """Wait until the value of one of the signals is 0."""
+
+    TYPE: Type = bits(7, 0, default=Type.BARRIER_OR)
+
+
+class BarrierValueCondition(enum.IntEnum):
+    """How BARRIER_VALUE compares."""
+
+    EQ = 0
+    NE = 1
+    LT = 2
+    GTE = 3
+
+
+class BarrierValue(BitStruct, words=PACKET_WORDS, source=SOURCE):
+    """Vendor packet: wait for the masked value of one signal."""
+
+    TYPE: Type = bits(7, 0, default=Type.VENDOR_SPECIFIC)
+    BARRIER: bool = optional(8)
+    ACQUIRE_SCOPE: FenceScope = optional(10, 9)
+    RELEASE_SCOPE: FenceScope = optional(12, 11)
+    _format = const(31, 16, BARRIER_VALUE_FORMAT)
+    SIGNAL: int = bits(63, 0, word=2)
+    VALUE: int = bits(63, 0, word=4)
+    MASK: int = bits(63, 0, word=6)
+    CONDITION: BarrierValueCondition = bits(31, 0, word=8)
+    COMPLETION_SIGNAL: int = optional(63, 0, word=14)
+
+
+class SignalKind(enum.IntEnum):
+    """Kinds of a signal."""
+
+    DOORBELL = -1
+    USER = 1
+
+
+class Signal(Struct, size=64, source=SOURCE):
+    """amd_signal_t, 64-byte aligned."""
+
+    kind: SignalKind = i64(0)
+    value: int = i64(8, doc="the packet processor subtracts 1 at completion")
+    event_mailbox_ptr: int = u64(16)
+    event_id: int = u32(24)
+    start_ts: int = u64(32)
+    end_ts: int = u64(40)
+    queue_ptr: int = u64(48)
+
+
+class QueueProperties(BitStruct, source=SOURCE):
+    """queue_properties of the queue structure."""
+
+    ENABLE_TRAP_HANDLER: bool = optional(0)
+    IS_PTR64: bool = optional(1)
+    ENABLE_PROFILING: bool = optional(3)
+    USE_SCRATCH_ONCE: bool = optional(4)
+
+
+class Queue(Struct, size=256, source=SOURCE):
+    """amd_queue_t: what firmware and driver share; firmware finds it from the address of read_dispatch_id."""
+
+    type: int = u32(0)
+    features: int = u32(4)
+    base: int = u64(8)
+    doorbell_signal: int = u64(16)
+    size: int = u32(24, doc="packets")
+    id: int = u64(32)
+    caps: int = u32(40)
+    write_dispatch_id: int = u64(56)
+    group_segment_aperture_base_hi: int = u32(64)
+    private_segment_aperture_base_hi: int = u32(68)
+    max_cu_id: int = u32(72)
+    max_wave_id: int = u32(76)
+    read_dispatch_id: int = u64(128)
+    read_dispatch_id_field_base_byte_offset: int = u32(136)
+    compute_tmpring_size: int = u32(140)
+    scratch_resource_descriptor: tuple[int, ...] = u32(144, count=4)
+    scratch_backing_memory_location: int = u64(160)
+    scratch_backing_memory_byte_size: int = u64(168)
+    scratch_wave64_lane_byte_size: int = u32(176)
+    queue_properties: int = u32(180, doc="a `QueueProperties`")
+    queue_inactive_signal: int = u64(192)
+
+
+READ_DISPATCH_ID_FIELD_BASE: Final = 128
+LDS_APERTURE_HI: Final = 0x10000
+SCRATCH_APERTURE_HI: Final = 0x20000
+"""Upper halves of the shared and of the private aperture."""
+
+
+class ScratchDescriptor(BitStruct, words=4, source="ROCr amd_aql_queue.cpp FillBufRsrcWord0 to 3"):
+    """scratch_resource_descriptor: a buffer descriptor without the parts that a generation fixes."""
+
+    BASE: int = bits(47, 0)
+    SWIZZLE: int = bits(63, 62, doc="`SWIZZLE`")
+    BYTES: int = bits(95, 64, doc="bytes an XCC")
+    FORMAT: int = bits(127, 96, doc="`FORMAT`")
+
+
+SWIZZLE: Final[Mapping[int, int]] = MappingProxyType({9: 2, 10: 2, 11: 1, 12: 1})
+"""Generation -> SWIZZLE: one bit up to gfx10, then a field."""
+FORMAT: Final[Mapping[int, int]] = MappingProxyType(
+    {9: 0x00EA_4FAC, 10: 0x2181_4FAC, 11: 0x2081_4FAC, 12: 0x2081_4FAC}
+)
+"""Generation -> the last word: all components, 32-bit unsigned, lane added, out of bounds by raw buffer."""
+
+
+class Inactive(enum.IntFlag):
+    """What queue_inactive_signal says when the packet processor gave the queue up."""
+
+    SCRATCH_WAVE64 = 0x1
+    DIMENSIONS = 0x2
+    GROUP_SEGMENT = 0x4
+    CODE = 0x8
+    FORMAT = 0x20
+    WORKGROUP = 0x40
+    VGPRS = 0x80
+    VENDOR_PACKET = 0x100
+    SCRATCH_RECLAIM = 0x200
+    SCRATCH_WAVE32 = 0x400
+    MEMORY_VIOLATION = 0x2000_0000
+    ILLEGAL_INSTRUCTION = 0x4000_0000
+    TRAP = 0x8000_0000
+
+
+INACTIVE_TEXT: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        Inactive.SCRATCH_WAVE64: "insufficient scratch (wave64)",
+        Inactive.DIMENSIONS: "bad dimensions",
+        Inactive.GROUP_SEGMENT: "group segment",
+        Inactive.CODE: "bad code",
+        Inactive.FORMAT: "format",
+        Inactive.WORKGROUP: "work-group too large",
+        Inactive.VGPRS: "VGPRs",
+        Inactive.VENDOR_PACKET: "vendor packet",
+        Inactive.SCRATCH_RECLAIM: "scratch reclaim",
+        Inactive.SCRATCH_WAVE32: "insufficient scratch (wave32)",
+        Inactive.MEMORY_VIOLATION: "memory violation",
+        Inactive.ILLEGAL_INSTRUCTION: "illegal instruction",
+        Inactive.TRAP: "trap",
+    }
+)
+"""Error -> what it means."""
+
+PACKETS: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
+    {Type.KERNEL_DISPATCH: KernelDispatch, Type.BARRIER_AND: BarrierAnd, Type.BARRIER_OR: BarrierOr}
+)
+"""Type -> layout of the packets that are no vendor's."""
+VENDOR_PACKETS: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
+    {PM4_IB_FORMAT: Pm4Ib, BARRIER_VALUE_FORMAT: BarrierValue}
+)
+"""Format (the upper half of dword 0) -> layout."""

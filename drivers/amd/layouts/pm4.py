@@ -1,0 +1,521 @@
+"""PM4: the packets of compute queues, each with its header, by generation where generations differ.
+
+A packet is its header and COUNT + 1 dwords. Dword 0 of every layout here is the whole header. Not here: what
+the registers hold (`registers`), packets of AQL queues (`aql`), of copy engines (`sdma`).
+
+Addresses and 64-bit numbers are given as two dwords, named as in the vendor's headers.
+"""
+
+from __future__ import annotations
+
+import enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from hcq.layout import BitStruct, bits, const, optional, removed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+SOURCE = "Linux 6.12 amdgpu nvd.h, soc15d.h; GPUOpen PAL, MEC PM4 packet headers of gfx9, gfx10/11, gfx12"
+
+TYPE_3: Final = 3
+NOP_ONE_DWORD: Final = 0xFFFF_1000
+"""A NOP whose COUNT says that it is the header alone."""
+NOP_COUNT_ONE_DWORD: Final = 0x3FFF
+TYPE_2_FILLER: Final = 0x8000_0000
+"""One dword that is skipped."""
+
+
+class Opcode(enum.IntEnum):
+    """Packets of type 3."""
+
+    NOP = 0x10
+    DISPATCH_DIRECT = 0x15
+    DISPATCH_INDIRECT = 0x16
+    ATOMIC_MEM = 0x1E
+    COND_EXEC = 0x22
+    PRED_EXEC = 0x23
+    WRITE_DATA = 0x37
+    WAIT_REG_MEM = 0x3C
+    INDIRECT_BUFFER = 0x3F
+    COPY_DATA = 0x40
+    EVENT_WRITE = 0x46
+    RELEASE_MEM = 0x49
+    DMA_DATA = 0x50
+    ACQUIRE_MEM = 0x58
+    SET_CONFIG_REG = 0x68
+    SET_SH_REG = 0x76
+    SET_UCONFIG_REG = 0x79
+    WAIT_REG_MEM64 = 0x93
+    HDP_FLUSH = 0x95
+    INVALIDATE_TLBS = 0x98
+    AQL_PACKET = 0x99
+    SET_SH_REG_INDEX = 0x9B
+
+
+class Header(BitStruct, source=SOURCE):
+    """The first dword of a packet of type 3."""
+
+    TYPE: int = bits(31, 30, default=TYPE_3)
+    COUNT: int = bits(29, 16, doc="dwords behind the header, less one")
+    OPCODE: Opcode = bits(15, 8)
+    SHADER_TYPE: int = optional(1, doc="ignored since gfx9")
+    PREDICATE: bool = optional(0)
+
+
+def header(opcode: Opcode, words: int) -> int:
+    """Return the header of a packet of `words` dwords in all."""
+    return int(Header(COUNT=words - 2, OPCODE=opcode))
+
+
+class Event(enum.IntEnum):
+    """Events of RELEASE_MEM and EVENT_WRITE."""
+
+    CS_PARTIAL_FLUSH = 0x07
+    CACHE_FLUSH_AND_INV_TS = 0x14
+    BOTTOM_OF_PIPE_TS = 0x28
+    CS_DONE = 0x2F
+
+
+class EventIndex(enum.IntEnum):
+    """Where in the pipeline an event is."""
+
+    CS_PARTIAL_FLUSH = 4
+    END_OF_PIPE = 5
+    SHADER_DONE = 6
+
+
+class DataSel(enum.IntEnum):
+    """What RELEASE_MEM stores."""
+
+    NONE = 0
+    LOW_32 = 1
+    FULL_64 = 2
+    GPU_CLOCK = 3
+    SYSTEM_CLOCK = 4
+    ATOMIC_ADD_32 = 7
+
+
+class IntSel(enum.IntEnum):
+    """Which interrupt RELEASE_MEM raises."""
+
+    NONE = 0
+    INTERRUPT = 1
+    INTERRUPT_AFTER_WRITE = 2
+    DATA_AFTER_WRITE = 3
+    SEND_CTXID = 4
+
+
+class ReleaseDst(enum.IntEnum):
+    """Which way RELEASE_MEM stores."""
+
+    MEMORY = 0
+    L2 = 1
+
+
+class Function(enum.IntEnum):
+    """Unsigned comparisons of a masked value with the reference."""
+
+    ALWAYS = 0
+    LT = 1
+    LE = 2
+    EQ = 3
+    NE = 4
+    GE = 5
+    GT = 6
+
+
+class MemSpace(enum.IntEnum):
+    """What WAIT_REG_MEM reads."""
+
+    REGISTER = 0
+    MEMORY = 1
+
+
+class WaitOperation(enum.IntEnum):
+    """How WAIT_REG_MEM waits."""
+
+    WAIT = 0
+    WRITE_WAIT_WRITE = 1
+    WAIT_PREEMPTABLE = 3
+
+
+class WriteDst(enum.IntEnum):
+    """Where WRITE_DATA and COPY_DATA store; PERF is COPY_DATA's alone."""
+
+    REGISTER = 0
+    L2 = 2
+    PERF = 4
+    MEMORY = 5
+
+
+class CopySrc(enum.IntEnum):
+    """What COPY_DATA reads."""
+
+    REGISTER = 0
+    MEMORY = 1
+    L2 = 2
+    PERF = 4
+    IMMEDIATE = 5
+    ATOMIC_RETURN = 6
+    GPU_CLOCK = 9
+    SYSTEM_CLOCK = 10
+
+
+class DmaSrc(enum.IntEnum):
+    """What DMA_DATA reads."""
+
+    MEMORY = 0
+    DATA = 2
+    L2 = 3
+
+
+class DmaDst(enum.IntEnum):
+    """Where DMA_DATA stores."""
+
+    MEMORY = 0
+    L2 = 3
+
+
+class AtomicCommand(enum.IntEnum):
+    """How ATOMIC_MEM runs."""
+
+    SINGLE_PASS = 0
+    LOOP = 1
+    WAIT_FOR_CONFIRM = 2
+    SEND_AND_CONTINUE = 3
+
+
+class Sequence(enum.IntEnum):
+    """The order in which the caches of a GCR_CNTL are walked."""
+
+    PARALLEL = 0
+    FORWARD = 1
+    REVERSE = 2
+
+
+GLI_INV_ALL: Final = 1
+ACQUIRE_POLL_INTERVAL: Final = 10
+WAIT_POLL_INTERVAL: Final = 4
+TEMPORAL_HINT: Final = 3
+"""TEMPORAL of releases on gfx12, as the kernel sets it."""
+CACHE_BYPASS: Final = 3
+"""CACHE_POLICY of releases, as the kernel sets it on gfx10 and gfx11."""
+MAX_IB_WORDS: Final = (1 << 20) - 1
+"""Dwords that one INDIRECT_BUFFER runs."""
+IB_ALIGN: Final = 4
+RELEASE_ALIGN_64: Final = 8
+"""Bytes that 64-bit numbers and clocks of a release are aligned to; others to 4."""
+ALL_BITS: Final = 0xFFFF_FFFF
+
+# --- registers
+
+
+class SetShReg(BitStruct, words=2, source=SOURCE):
+    """SET_SH_REG and its start; the values of consecutive registers follow."""
+
+    TYPE: int = bits(31, 30, default=TYPE_3)
+    COUNT: int = bits(29, 16, doc="values")
+    OPCODE: Opcode = bits(15, 8, default=Opcode.SET_SH_REG)
+    REG_OFFSET: int = bits(15, 0, word=1, doc="dwords from the base of the SH registers")
+    VMID_SHIFT: int = optional(27, 23, word=1)
+    INDEX: int = optional(31, 28, word=1)
+
+
+# --- caches
+
+
+class AcquireMemGfx9(BitStruct, words=7, source=SOURCE):
+    """ACQUIRE_MEM of gfx9: dword 1 is COHER_CNTL."""
+
+    _header = const(31, 0, header(Opcode.ACQUIRE_MEM, 7))
+    TC_NC: bool = optional(3, word=1)
+    TC_WC: bool = optional(4, word=1)
+    TC_INV_METADATA: bool = optional(5, word=1)
+    TCL1_VOL: bool = optional(15, word=1)
+    TC_WB: bool = optional(18, word=1, doc="write the L2 back")
+    TCL1: bool = optional(22, word=1, doc="invalidate the vector L1")
+    TC: bool = optional(23, word=1, doc="invalidate the L2")
+    CB: bool = optional(25, word=1)
+    DB: bool = optional(26, word=1)
+    SH_KCACHE: bool = optional(27, word=1, doc="invalidate the scalar cache")
+    KCACHE_VOL: bool = optional(28, word=1)
+    SH_ICACHE: bool = optional(29, word=1, doc="invalidate the instruction cache")
+    KCACHE_WB: bool = optional(30, word=1)
+    ENGINE: bool = optional(31, word=1)
+    SIZE_LO: int = bits(31, 0, word=2)
+    SIZE_HI: int = bits(7, 0, word=3)
+    BASE_LO: int = optional(31, 0, word=4)
+    BASE_HI: int = optional(23, 0, word=5)
+    POLL_INTERVAL: int = bits(15, 0, word=6)
+
+
+class GcrCntl(BitStruct, source=SOURCE):
+    """Cache operations since gfx10: the last dword of ACQUIRE_MEM, and of SDMA's GCR_REQ."""
+
+    GLI_INV: int = optional(1, 0, doc="instruction cache: 1 all")
+    GL1_RANGE: int = optional(3, 2)
+    GLM_WB: bool = optional(4, doc="metadata")
+    GLM_INV: bool = optional(5)
+    GLK_WB: bool = optional(6, doc="scalar cache")
+    GLK_INV: bool = optional(7)
+    GLV_INV: bool = optional(8, doc="vector L0")
+    GL1_INV: bool = optional(9)
+    GL2_US: bool = optional(10)
+    GL2_RANGE: int = optional(12, 11)
+    GL2_DISCARD: bool = optional(13)
+    GL2_INV: bool = optional(14)
+    GL2_WB: bool = optional(15)
+    SEQ: Sequence = optional(17, 16)
+    RANGE_IS_PA: bool = optional(18)
+
+
+class AcquireMem(BitStruct, words=8, source=SOURCE):
+    """ACQUIRE_MEM since gfx10; gfx12 ignores GL1 and GLM bits."""
+
+    _header = const(31, 0, header(Opcode.ACQUIRE_MEM, 8))
+    SIZE_LO: int = bits(31, 0, word=2)
+    SIZE_HI: int = bits(7, 0, word=3)
+    BASE_LO: int = optional(31, 0, word=4)
+    BASE_HI: int = optional(23, 0, word=5)
+    POLL_INTERVAL: int = bits(15, 0, word=6)
+    GCR_CNTL: int = bits(18, 0, word=7, doc="a `GcrCntl`")
+
+
+class ReleaseMem(BitStruct, words=8, source=SOURCE):
+    """RELEASE_MEM without the cache bits of a generation: waits for all before, then stores and interrupts.
+
+    The queue needs an end-of-pipe buffer.
+    """
+
+    _header = const(31, 0, header(Opcode.RELEASE_MEM, 8))
+    EVENT_TYPE: Event = bits(5, 0, word=1)
+    EVENT_INDEX: EventIndex = bits(11, 8, word=1)
+    DST_SEL: ReleaseDst = optional(17, 16, word=2)
+    INT_SEL: IntSel = bits(26, 24, word=2)
+    DATA_SEL: DataSel = bits(31, 29, word=2)
+    ADDRESS_LO: int = bits(31, 0, word=3)
+    ADDRESS_HI: int = bits(31, 0, word=4)
+    DATA_LO: int = bits(31, 0, word=5)
+    DATA_HI: int = bits(31, 0, word=6)
+    INT_CTXID: int = bits(31, 0, word=7)
+
+
+class ReleaseMemGfx9(ReleaseMem, source=SOURCE):
+    """RELEASE_MEM of gfx9."""
+
+    TCL1_VOL_ACTION: bool = optional(12, word=1)
+    TC_VOL_ACTION: bool = optional(13, word=1)
+    TC_WB_ACTION: bool = optional(15, word=1, doc="write the L2 back")
+    TCL1_ACTION: bool = optional(16, word=1)
+    TC_ACTION: bool = optional(17, word=1, doc="invalidate the L2")
+    TC_NC_ACTION: bool = optional(19, word=1)
+    TC_WC_ACTION: bool = optional(20, word=1)
+    TC_MD_ACTION: bool = optional(21, word=1)
+    CACHE_POLICY: int = optional(26, 25, word=1)
+    EXECUTE: bool = optional(28, word=1)
+
+
+class ReleaseMemGfx10(ReleaseMem, source=SOURCE):
+    """RELEASE_MEM of gfx10."""
+
+    GLM_WB: bool = optional(12, word=1)
+    GLM_INV: bool = optional(13, word=1, doc="goes with GLM_WB")
+    GLV_INV: bool = optional(14, word=1)
+    GL1_INV: bool = optional(15, word=1)
+    GL2_US: bool = optional(16, word=1)
+    GL2_RANGE: int = optional(18, 17, word=1)
+    GL2_DISCARD: bool = optional(19, word=1)
+    GL2_INV: bool = optional(20, word=1)
+    GL2_WB: bool = optional(21, word=1)
+    SEQ: Sequence = optional(23, 22, word=1)
+    CACHE_POLICY: int = optional(26, 25, word=1)
+    PQ_EXE_STATUS: bool = optional(28, word=1)
+
+
+class ReleaseMemGfx11(ReleaseMemGfx10, source=SOURCE):
+    """RELEASE_MEM of gfx11."""
+
+    GLK_WB: bool = optional(24, word=1)
+    GLK_INV: bool = optional(30, word=1)
+
+
+class ReleaseMemGfx12(ReleaseMemGfx10, source=SOURCE):
+    """RELEASE_MEM of gfx12: GLM and GL1 are gone, the policy is a temporal hint."""
+
+    GLM_WB = removed()
+    GLM_INV = removed()
+    GL1_INV = removed()
+    CACHE_POLICY = removed()
+    GLK_WB: bool = optional(24, word=1)
+    TEMPORAL: int = optional(26, 25, word=1)
+
+
+ACQUIRE: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
+    {9: AcquireMemGfx9, 10: AcquireMem, 11: AcquireMem, 12: AcquireMem}
+)
+"""Generation -> layout."""
+RELEASE: Final[Mapping[int, type[ReleaseMem]]] = MappingProxyType(
+    {9: ReleaseMemGfx9, 10: ReleaseMemGfx10, 11: ReleaseMemGfx11, 12: ReleaseMemGfx12}
+)
+"""Generation -> layout."""
+
+# --- order
+
+
+class WaitRegMem(BitStruct, words=7, source=SOURCE):
+    """WAIT_REG_MEM: compare 32 bits, unsigned; for WRITE_WAIT_WRITE the address words are two registers."""
+
+    _header = const(31, 0, header(Opcode.WAIT_REG_MEM, 7))
+    FUNCTION: Function = bits(2, 0, word=1)
+    MEM_SPACE: MemSpace = bits(5, 4, word=1)
+    OPERATION: WaitOperation = optional(7, 6, word=1)
+    ENGINE: bool = optional(8, word=1, doc="0 on compute queues")
+    CACHE_POLICY: int = optional(26, 25, word=1)
+    ADDRESS_LO: int = bits(31, 0, word=2)
+    ADDRESS_HI: int = bits(31, 0, word=3)
+    REFERENCE: int = bits(31, 0, word=4)
+    MASK: int = bits(31, 0, word=5)
+    POLL_INTERVAL: int = bits(15, 0, word=6)
+    OPTIMIZE_ACE_OFFLOAD_MODE: bool = optional(31, word=6, doc="the queue may be preempted while it waits")
+
+
+class EventWrite(BitStruct, words=2, source=SOURCE):
+    """EVENT_WRITE."""
+
+    _header = const(31, 0, header(Opcode.EVENT_WRITE, 2))
+    EVENT_TYPE: Event = bits(5, 0, word=1)
+    EVENT_INDEX: EventIndex = bits(11, 8, word=1)
+
+
+class PredExec(BitStruct, words=2, source=SOURCE):
+    """PRED_EXEC: XCCs that are not selected skip the dwords that follow; for indirect buffers only."""
+
+    _header = const(31, 0, header(Opcode.PRED_EXEC, 2))
+    EXEC_COUNT: int = bits(13, 0, word=1, doc="dwords that follow")
+    DEVICE_SELECT: int = bits(31, 24, word=1, doc="a bit an XCC")
+
+
+class IndirectBuffer(BitStruct, words=4, source=SOURCE):
+    """INDIRECT_BUFFER: run packets that lie elsewhere, then go on behind this one."""
+
+    _header = const(31, 0, header(Opcode.INDIRECT_BUFFER, 4))
+    ADDRESS_LO: int = bits(31, 0, word=1)
+    ADDRESS_HI: int = bits(31, 0, word=2)
+    IB_SIZE: int = bits(19, 0, word=3, doc="dwords")
+    CHAIN: bool = optional(20, word=3)
+    OFFLOAD_POLLING: bool = optional(21, word=3)
+    VALID: bool = bits(23, word=3)
+    VMID: int = optional(27, 24, word=3)
+    CACHE_POLICY: int = optional(29, 28, word=3)
+
+
+# --- work
+
+
+class DispatchDirect(BitStruct, words=5, source=SOURCE):
+    """DISPATCH_DIRECT: start the kernel that the registers describe."""
+
+    _header = const(31, 0, header(Opcode.DISPATCH_DIRECT, 5))
+    DIM_X: int = bits(31, 0, word=1)
+    DIM_Y: int = bits(31, 0, word=2)
+    DIM_Z: int = bits(31, 0, word=3)
+    INITIATOR: int = bits(31, 0, word=4, doc="an `Initiator`")
+
+
+class WriteData(BitStruct, words=4, source=SOURCE):
+    """WRITE_DATA up to its data, of which there is a dword or more behind the address."""
+
+    TYPE: int = bits(31, 30, default=TYPE_3)
+    COUNT: int = bits(29, 16, doc="dwords of data, plus 2")
+    OPCODE: Opcode = bits(15, 8, default=Opcode.WRITE_DATA)
+    DST_SEL: WriteDst = bits(11, 8, word=1)
+    ADDR_INCR_DISABLE: bool = optional(16, word=1)
+    WR_CONFIRM: bool = optional(20, word=1, doc="go on when the data has arrived")
+    CACHE_POLICY: int = optional(26, 25, word=1)
+    ADDRESS_LO: int = bits(31, 0, word=2)
+    ADDRESS_HI: int = bits(31, 0, word=3)
+
+
+class CopyData(BitStruct, words=6, source=SOURCE):
+    """COPY_DATA: move 32 or 64 bits."""
+
+    _header = const(31, 0, header(Opcode.COPY_DATA, 6))
+    SRC_SEL: CopySrc = bits(3, 0, word=1)
+    DST_SEL: WriteDst = bits(11, 8, word=1)
+    COUNT_SEL: bool = optional(16, word=1, doc="1 is 64 bits")
+    WR_CONFIRM: bool = optional(20, word=1)
+    SRC_LO: int = bits(31, 0, word=2)
+    SRC_HI: int = bits(31, 0, word=3)
+    DST_LO: int = bits(31, 0, word=4)
+    DST_HI: int = bits(31, 0, word=5)
+
+
+class DmaData(BitStruct, words=7, source=f"{SOURCE}; Mesa radv_cp_dma.c"):
+    """DMA_DATA: copy or fill bytes; a copy through L2 sees what kernels of this GPU wrote."""
+
+    _header = const(31, 0, header(Opcode.DMA_DATA, 7))
+    SRC_CACHE_POLICY: int = optional(14, 13, word=1)
+    DST_SEL: DmaDst = bits(21, 20, word=1)
+    DST_CACHE_POLICY: int = optional(26, 25, word=1)
+    SRC_SEL: DmaSrc = bits(30, 29, word=1)
+    CP_SYNC: bool = optional(31, word=1, doc="go on when all bytes have arrived")
+    SRC_LO_OR_DATA: int = bits(31, 0, word=2)
+    SRC_HI: int = bits(31, 0, word=3)
+    DST_LO: int = bits(31, 0, word=4)
+    DST_HI: int = bits(31, 0, word=5)
+    BYTE_COUNT: int = bits(25, 0, word=6)
+    SAS: bool = optional(26, word=6, doc="the source is a register")
+    DAS: bool = optional(27, word=6, doc="the destination is a register")
+    SAIC: bool = optional(28, word=6, doc="the source address stays")
+    DAIC: bool = optional(29, word=6, doc="the destination address stays")
+    RAW_WAIT: bool = optional(30, word=6, doc="wait for writes of the copies before")
+    DIS_WC: bool = optional(31, word=6)
+
+
+MAX_DMA_BYTES: Final[Mapping[int, int]] = MappingProxyType(
+    {9: (1 << 26) - 32, 10: (1 << 26) - 32, 11: (1 << 15) - 32, 12: (1 << 15) - 32}
+)
+"""Generation -> bytes of one DMA_DATA, a multiple of 32 (Mesa radv_cp_dma.c)."""
+
+
+class AtomicMem(BitStruct, words=9, source=SOURCE):
+    """ATOMIC_MEM."""
+
+    _header = const(31, 0, header(Opcode.ATOMIC_MEM, 9))
+    ATOMIC: int = bits(6, 0, word=1)
+    COMMAND: AtomicCommand = optional(11, 8, word=1)
+    CACHE_POLICY: int = optional(26, 25, word=1)
+    ADDRESS_LO: int = bits(31, 0, word=2)
+    ADDRESS_HI: int = bits(31, 0, word=3)
+    SRC_LO: int = bits(31, 0, word=4)
+    SRC_HI: int = bits(31, 0, word=5)
+    CMP_LO: int = optional(31, 0, word=6)
+    CMP_HI: int = optional(31, 0, word=7)
+    LOOP_INTERVAL: int = optional(12, 0, word=8)
+
+
+_SAME: Final[Mapping[int, type[BitStruct]]] = MappingProxyType(
+    {
+        Opcode.WAIT_REG_MEM: WaitRegMem,
+        Opcode.EVENT_WRITE: EventWrite,
+        Opcode.PRED_EXEC: PredExec,
+        Opcode.INDIRECT_BUFFER: IndirectBuffer,
+        Opcode.DISPATCH_DIRECT: DispatchDirect,
+        Opcode.WRITE_DATA: WriteData,
+        Opcode.COPY_DATA: CopyData,
+        Opcode.DMA_DATA: DmaData,
+        Opcode.ATOMIC_MEM: AtomicMem,
+        Opcode.SET_SH_REG: SetShReg,
+    }
+)
+
+
+def packets(generation: int) -> Mapping[int, type[BitStruct]]:
+    """Return opcode -> layout of the packets of a generation; those with data behind them only begin so."""
+    return {**_SAME, Opcode.ACQUIRE_MEM: ACQUIRE[generation], Opcode.RELEASE_MEM: RELEASE[generation]}
+
+
+WITH_DATA: Final = frozenset({Opcode.SET_SH_REG, Opcode.WRITE_DATA})
+"""Packets whose layout is followed by data."""
