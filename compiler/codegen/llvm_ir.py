@@ -42,17 +42,23 @@ class Dialect:
     thread: Callable[[int, str], list[str]]
     """(axis, register) -> the thread's number in its workgroup as i64."""
     barrier: str = ""
-    exchange: Callable[[str, str, int, int], str] | None = None
-    """(register, word, distance, threads) -> the instruction that gets the other thread's word."""
+    exchange: Callable[[str, str, int, int], list[str]] | None = None
+    """(register, word, distance, threads) -> instructions that get the other thread's word."""
     shared_space: int = 0
     """LLVM's address space of workgroup memory; 0 is a target without."""
+    spaces: Mapping[str, int] = field(default_factory=dict[str, int])
+    """LLVM's address space of the pointers to each kind of memory: argument, scratch, shared, table.
+
+    A kind that is not listed has generic pointers (address space 0)."""
     expansions: Mapping[tuple[str, str], Callable[[], Expansion]] = field(default_factory=dict)
     """(LLVM's instruction or intrinsic, dtype) -> what stands for it where it would become a call."""
     footer: str = ""
     """Text after the function.
 
     Attributes and metadata, which must define #0 and !0 = !{i32 1}; THREADS stands for the threads of a
-    workgroup."""
+    workgroup, ABSENT for the attributes that `absent` gives."""
+    absent: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Function -> attribute of kernels that do not call it."""
 
 
 _SCALARS = {"bool": "i1", "float32": "float", "float64": "double", "float16": "half", "pointer": "ptr"}
@@ -66,6 +72,11 @@ def type_text(dtype: DType, lanes: int = 1) -> str:
         scalar = _SCALARS.get(dtype.name) or f"i{dtype.bits}"
         found = _TYPES[dtype, lanes] = scalar if lanes == 1 else f"<{lanes} x {scalar}>"
     return found
+
+
+def pointer_type(space: int) -> str:
+    """LLVM's type of pointers of an address space."""
+    return f"ptr addrspace({space})" if space else "ptr"
 
 
 def suffix(dtype: DType, lanes: int) -> str:
@@ -90,7 +101,7 @@ def constant_text(dtype: DType, value: object) -> str:
 class Text:
     """The text of one kernel while it is being rendered."""
 
-    __slots__ = ("declared", "dialect", "globals", "label", "lines", "names", "open", "top")
+    __slots__ = ("declared", "dialect", "globals", "label", "lines", "names", "open", "spaces", "top")
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -101,6 +112,7 @@ class Text:
         self.names: dict[Line, str] = {}
         self.label = "entry"
         self.open: dict[Line, tuple[int, str, list[tuple[int, Line]]]] = {}
+        self.spaces: dict[Line, int] = {}
 
     def name(self, line: Line) -> str:
         """The register's name, or the constant itself."""
@@ -119,7 +131,21 @@ class Text:
 
     def typed(self, line: Line) -> str:
         """`type name`."""
-        return f"{type_text(line.dtype, line.lanes)} {self.name(line)}"
+        kind = self.pointer(line) if line.dtype is POINTER else type_text(line.dtype, line.lanes)
+        return f"{kind} {self.name(line)}"
+
+    def space(self, pointer: Line) -> int:
+        """The address space of a pointer: that of the memory it points into."""
+        found = self.spaces.get(pointer)
+        if found is None:
+            base = pointer.op != "offset"
+            found = self.dialect.spaces.get(pointer.op, 0) if base else self.space(pointer.src[0])
+            self.spaces[pointer] = found
+        return found
+
+    def pointer(self, line: Line) -> str:
+        """LLVM's type of a pointer."""
+        return pointer_type(self.space(line))
 
     def put(self, line: Line, text: str) -> None:
         """Give the line's register a value."""
@@ -163,6 +189,8 @@ def _folds(line: Line) -> bool:
 
 def _type_end(operand: str) -> int:
     """Where the type of a typed operand ends."""
+    if operand.startswith("ptr addrspace("):
+        return operand.index(")") + 1
     return operand.index(">") + 1 if operand.startswith("<") else operand.index(" ")
 
 
@@ -175,19 +203,21 @@ def _load(t: Text, line: Line) -> None:
 def _load_masked(t: Text, line: Line) -> None:
     kind, mask = type_text(line.dtype, line.lanes), line.src[1]
     arguments = [t.typed(line.src[0]), f"i32 {line.dtype.itemsize}", t.typed(mask), f"{kind} zeroinitializer"]
-    t.put(line, t.intrinsic(kind, f"llvm.masked.load.{suffix(line.dtype, line.lanes)}.p0", arguments))
+    name = f"llvm.masked.load.{suffix(line.dtype, line.lanes)}.p{t.space(line.src[0])}"
+    t.put(line, t.intrinsic(kind, name, arguments))
 
 
 def _addresses(t: Text, pointer: Line, index: Line, dtype: DType, register: str) -> str:
     t.lines.append(f"  {register} = getelementptr {type_text(dtype)}, {t.typed(pointer)}, {t.typed(index)}")
-    return f"<{index.lanes} x ptr> {register}"
+    return f"<{index.lanes} x {t.pointer(pointer)}> {register}"
 
 
 def _gather(t: Text, line: Line) -> None:
     kind, code = type_text(line.dtype, line.lanes), suffix(line.dtype, line.lanes)
     where = _addresses(t, line.src[0], line.src[1], line.dtype, f"%p{line.id}")
     arguments = [where, f"i32 {line.dtype.itemsize}", t.typed(line.src[2]), f"{kind} zeroinitializer"]
-    t.put(line, t.intrinsic(kind, f"llvm.masked.gather.{code}.v{line.lanes}p0", arguments))
+    name = f"llvm.masked.gather.{code}.v{line.lanes}p{t.space(line.src[0])}"
+    t.put(line, t.intrinsic(kind, name, arguments))
 
 
 def _store(t: Text, line: Line) -> None:
@@ -201,7 +231,7 @@ def _store(t: Text, line: Line) -> None:
 def _store_masked(t: Text, line: Line) -> None:
     pointer, value, mask = line.src
     arguments = [t.typed(value), t.typed(pointer), f"i32 {value.dtype.itemsize}", t.typed(mask)]
-    name = f"llvm.masked.store.{suffix(value.dtype, value.lanes)}.p0"
+    name = f"llvm.masked.store.{suffix(value.dtype, value.lanes)}.p{t.space(pointer)}"
     t.lines.append("  " + t.intrinsic("void", name, arguments))
 
 
@@ -209,7 +239,7 @@ def _scatter(t: Text, line: Line) -> None:
     pointer, index, value, mask = line.src
     where = _addresses(t, pointer, index, value.dtype, f"%p{line.id}")
     arguments = [t.typed(value), where, f"i32 {value.dtype.itemsize}", t.typed(mask)]
-    name = f"llvm.masked.scatter.{suffix(value.dtype, value.lanes)}.v{value.lanes}p0"
+    name = f"llvm.masked.scatter.{suffix(value.dtype, value.lanes)}.v{value.lanes}p{t.space(pointer)}"
     t.lines.append("  " + t.intrinsic("void", name, arguments))
 
 
@@ -274,7 +304,9 @@ def _any(t: Text, line: Line) -> None:
 def _scratch(t: Text, line: Line) -> None:
     assert isinstance(line.arg, tuple)
     dtype, count = line.arg[:2]
-    t.top.append(f"  {t.name(line)} = alloca [{count} x {type_text(dtype)}], align 64")
+    space = t.space(line)
+    where = f", addrspace({space})" if space else ""
+    t.top.append(f"  {t.name(line)} = alloca [{count} x {type_text(dtype)}], align 64{where}")
 
 
 def _table(t: Text, line: Line) -> None:
@@ -283,27 +315,31 @@ def _table(t: Text, line: Line) -> None:
     scalar = type_text(dtype)
     items = ", ".join([f"{scalar} {constant_text(dtype, v)}" for v in values])
     symbol = f"@table{len(t.globals)}"
+    space = f"addrspace({t.space(line)}) " if t.space(line) else ""
     t.globals.append(
-        f"{symbol} = private unnamed_addr constant [{len(values)} x {scalar}] [{items}], align 64"
+        f"{symbol} = private unnamed_addr {space}constant [{len(values)} x {scalar}] [{items}], align 64"
     )
     t.names[line] = symbol
 
 
 def _shared(t: Text, line: Line) -> None:
-    """A static array of workgroup memory, used through a generic pointer."""
+    """A static array of workgroup memory."""
     assert isinstance(line.arg, tuple)
     dtype, count = line.arg
     space, symbol = t.dialect.shared_space, f"@shared{len(t.globals)}"
     t.globals.append(
         f"{symbol} = internal addrspace({space}) global [{count} x {type_text(dtype)}] undef, align 16"
     )
-    t.put(line, f"addrspacecast ptr addrspace({space}) {symbol} to ptr")
+    if t.space(line) == space:
+        t.names[line] = symbol
+    else:
+        t.put(line, f"addrspacecast ptr addrspace({space}) {symbol} to {t.pointer(line)}")
 
 
 def _prefetch(t: Text, line: Line) -> None:
-    t.lines.append(
-        "  " + t.intrinsic("void", "llvm.prefetch.p0", [t.typed(line.src[0]), "i32 0", "i32 2", "i32 1"])
-    )
+    pointer = line.src[0]
+    arguments = [t.typed(pointer), "i32 0", "i32 2", "i32 1"]
+    t.lines.append("  " + t.intrinsic("void", f"llvm.prefetch.p{t.space(pointer)}", arguments))
 
 
 def _loop(t: Text, line: Line) -> None:
@@ -364,7 +400,7 @@ def _exchange(t: Text, line: Line) -> None:
     assert isinstance(line.arg, tuple)
     if t.dialect.exchange is None:
         raise CompileError("threads of this target exchange no registers")
-    t.lines.append("  " + t.dialect.exchange(t.name(line), t.name(line.src[0]), *line.arg))
+    t.lines += t.dialect.exchange(t.name(line), t.name(line.src[0]), *line.arg)
 
 
 def _number(of: Callable[[Dialect], Callable[[int, str], list[str]]]) -> Callable[[Text, Line], None]:
@@ -419,14 +455,16 @@ def render(
             raise CompileError(f"the renderer has no text for {line.op!r}")
         renderer(text, line)
     head = dialect.entry(name, pointers, variables)
+    body = "\n".join(text.lines)
+    absent = " ".join([name for function, name in dialect.absent.items() if f"@{function}(" not in body])
     parts = [
         *text.globals,
         head,
         *text.top,
-        *text.lines,
+        body,
         "  ret void",
         "}",
         *text.declared,
-        dialect.footer.replace("THREADS", str(threads)),
+        dialect.footer.replace("THREADS", str(threads)).replace("ABSENT", absent),
     ]
     return "\n".join(parts) + "\n"

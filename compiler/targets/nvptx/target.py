@@ -58,11 +58,11 @@ def _special(name: str, register: str) -> list[str]:
     ]
 
 
-def _exchange(register: str, word: str, distance: int, threads: int) -> str:
+def _exchange(register: str, word: str, distance: int, threads: int) -> list[str]:
     """The butterfly exchange: mask of the threads that take part, word, distance, last lane."""
     members = -1 if threads == WARP else (1 << threads) - 1
     words = f"i32 {members}, i32 {word}, i32 {distance}, i32 {WARP - 1}"
-    return f"{register} = call i32 @llvm.nvvm.shfl.sync.bfly.i32({words})"
+    return [f"  {register} = call i32 @llvm.nvvm.shfl.sync.bfly.i32({words})"]
 
 
 EXPANSIONS = {
