@@ -196,16 +196,20 @@ def _emit(ast: UOp, target: Target, ir: str, plan: Plan) -> CompiledKernel:
     from compiler.pipeline import arguments  # noqa: PLC0415  # as above
     from hcq.program import KernelImage  # noqa: PLC0415
 
+    name = kernel_name(ast)
     code = target.emit(ir, target.machine(), OPT_LEVEL)
+    shared_bytes, scratch_bytes = target.memory(code, name)
     args = slots(arguments(ast))
     groups, threads = plan.launch()
     count = groups[0] * groups[1] * groups[2]
     image = KernelImage(
-        name=kernel_name(ast),
+        name=name,
         arch=target.arch,
         code=code,
         args=args,
         kernarg_size=8 * len(args),
+        shared_bytes=shared_bytes,
+        scratch_bytes=scratch_bytes,
         max_threads=threads[0] * threads[1] * threads[2],
         group_ns=max(1, round(plan.nanoseconds / count)),
     )

@@ -47,7 +47,7 @@ void *LLVMPY_CreateTargetMachineData(void *); void LLVMPY_CopyStringRepOfTargetD
 void LLVMPY_DisposeTargetData(void *); void LLVMPY_DisposeString(const char *);
 void LLVMPY_SetDataLayout(void *, const char *); void LLVMPY_SetTarget(void *, const char *);
 void LLVMPY_GetHostCPUName(char **); int LLVMPY_GetHostCPUFeatures(char **);
-void LLVMPY_GetDefaultTargetTriple(char **);
+void LLVMPY_GetDefaultTargetTriple(char **); unsigned int LLVMPY_GetVersionInfo(void);
 """
 
 
@@ -78,6 +78,13 @@ def library_path() -> Path:
 def version() -> str:
     """Llvmlite's version, as its installation records it. Loads nothing."""
     return version_of("llvmlite")
+
+
+@functools.cache
+def major() -> int:
+    """LLVM's own major version, which decides the processors it knows. Loads the library."""
+    _, lib = _library()
+    return int(lib.LLVMPY_GetVersionInfo()) >> 16
 
 
 @functools.cache

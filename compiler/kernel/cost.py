@@ -79,7 +79,7 @@ class Model:
         """Whether no value may be computed twice."""
         self.width = max(1, target.vector_bytes // max(4, kernel.widest))
         if self.threaded:
-            self.width = _workgroup(kernel, min(target.threads, most_threads))
+            self.width = _workgroup(kernel, min(target.threads, most_threads), target.warp)
         self.vector_bytes = 4 * self.width if self.threaded else target.vector_bytes
         self.kinds: dict[tuple[object, ...], Kind] = {}
 
@@ -231,10 +231,10 @@ class Model:
         return total
 
 
-def _workgroup(kernel: Kernel, most: int) -> int:
-    """Threads of a workgroup: as many as the longest range can use."""
+def _workgroup(kernel: Kernel, most: int, least: int) -> int:
+    """Threads of a workgroup: as many as the longest range can use, a warp or more."""
     sizes = [r.arg[1] for r in kernel.outputs] + [r.arg[1] for f in kernel.families for r in f.ranges]
-    threads = 32
+    threads = least
     while threads < most and threads < max(sizes, default=1):
         threads *= 2
     return threads

@@ -37,7 +37,11 @@ def choose(ast: UOp, target: Target) -> Plan:
     kernel = analyse(ast)
     model = Model(kernel, target)
     split = _best_split(kernel, model)
-    while model.threaded and (used := _used(kernel, model, split)) <= model.width // 2 and model.width > 32:
+    while (
+        model.threaded
+        and (used := _used(kernel, model, split)) <= model.width // 2
+        and model.width > target.warp
+    ):
         model = Model(kernel, target, most_threads=used)
         split = _best_split(kernel, model)
     axes = tuple([_axis(model, split, r) for r in kernel.outputs])

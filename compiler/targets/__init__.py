@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def target_of(arch: str) -> Target:
-    """The row of an arch: `x86_64-...` and `aarch64-...` are hosts, `sm_...` NVIDIA."""
+    """The row of an arch: `x86_64-...` and `aarch64-...` are hosts, `sm_...` NVIDIA, `gfx...` AMD."""
     if arch.startswith(("x86_64-", "aarch64-")):
         from compiler.targets import host  # noqa: PLC0415  # only the one that is asked for
 
@@ -24,4 +24,8 @@ def target_of(arch: str) -> Target:
         from compiler.targets.nvptx import target  # noqa: PLC0415
 
         return target.target(arch)
-    raise UnsupportedError(f"no compiler target for arch {arch!r}; there are x86_64-*, aarch64-*, sm_*")
+    if arch.startswith("gfx"):
+        from compiler.targets.amdgcn import target as amdgcn  # noqa: PLC0415
+
+        return amdgcn.target(arch)
+    raise UnsupportedError(f"no compiler target for arch {arch!r}; there are x86_64-*, aarch64-*, sm_*, gfx*")

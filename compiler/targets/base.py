@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from compiler.llvm import Machine
 
 
+def loader_reads(_code: bytes, _name: str) -> tuple[int, int]:
+    """For targets whose images state their memory to the driver alone: nothing more is asked for."""
+    return 0, 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """A target's row: machine facts for the cost model, and how code is made."""
@@ -51,3 +56,5 @@ class Target:
     """What the plan depends on besides the arch; part of the cache key."""
     emit: Callable[[str, Machine, int], bytes]
     """(IR text, machine, optimisation level) -> the image's code."""
+    memory: Callable[[bytes, str], tuple[int, int]] = loader_reads
+    """(code, kernel name) -> `KernelImage.shared_bytes` and `scratch_bytes`."""

@@ -52,10 +52,10 @@ def every(names: tuple[str, ...], count: int = 300) -> UOp:
             sources = [load(len(stores) + 200 + k, i, dtype) for k in range(1 + (name in BINARY))]
             result = dtypes.bool if name in ops.COMPARE else dtype
             stores.append((op(name, *sources, dtype=result), len(sources)))
-    return _numbered(i, stores)
+    return numbered(i, stores)
 
 
-def _numbered(i: UOp, values: list[tuple[UOp, int]]) -> UOp:
+def numbered(i: UOp, values: list[tuple[UOp, int]]) -> UOp:
     """A kernel that stores the values of operations on loads; slots are numbered densely, results first."""
     slot, stores = len(values), []
     for k, (value, sources) in enumerate(values):
@@ -166,10 +166,10 @@ def test_no_kernel_calls_anything(arch: str):
     for dtype in (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64):
         for name in DECOMPOSITIONS:
             table = dtype is dtypes.float64 and name in ("SIN", "COS")
-            good(_numbered(i, [(op(name, load(0, i, dtype), dtype=dtype), 1)]), arch, table=table)
+            good(numbered(i, [(op(name, load(0, i, dtype), dtype=dtype), 1)]), arch, table=table)
     for source in ALL:
         good(
-            _numbered(i, [(op("CAST", load(0, i, source), dtype=d), 1) for d in ALL if d is not source]), arch
+            numbered(i, [(op("CAST", load(0, i, source), dtype=d), 1) for d in ALL if d is not source]), arch
         )
     for name in LAYERS:
         for item in schedule(LAYERS[name]()):

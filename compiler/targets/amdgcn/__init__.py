@@ -1,0 +1,1 @@
+"""AMD targets: AMDGPU code objects, emitted by LLVM directly."""

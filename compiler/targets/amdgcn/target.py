@@ -1,0 +1,146 @@
+"""AMD targets: the text of kernels in LLVM's IR, and the code objects that LLVM makes of it.
+
+Lanes are threads, so kernels are scalar code. LLVM emits the object itself, and it stays unlinked (ET_REL):
+the descriptor of a kernel has one relocation to its code, a table of constants two, which the loader applies.
+
+Parameters are passed by value in the order of the argument block: a pointer a buffer, then an i64 a variable.
+They are read from memory, not preloaded into registers, and there are no hidden arguments: nothing that a
+kernel does needs the packet, the queue or the size of the grid. Pointers keep their address spaces, so that
+no access is a flat one. What a row lacks is never emitted (`lanes`) and always refused (`intrinsics`).
+"""
+
+from __future__ import annotations
+
+import functools
+
+from compiler import llvm
+from compiler.codegen.llvm_ir import Dialect
+from compiler.targets.amdgcn import intrinsics, lanes
+from compiler.targets.amdgcn.code_object import memory_of
+from compiler.targets.amdgcn.rows import CODE_OBJECTS, Choice, choice_of
+from compiler.targets.base import Target
+from hcq.errors import UnsupportedError
+
+THREADS = 256
+GLOBAL, SHARED, CONSTANT, PRIVATE = 1, 3, 4, 5
+"""LLVM's address spaces."""
+SPACES = {"argument": GLOBAL, "shared": SHARED, "table": CONSTANT, "scratch": PRIVATE}
+BARRIER = """fence syncscope("workgroup") release, !mmra !1
+  call void @llvm.amdgcn.s.barrier()
+  fence syncscope("workgroup") acquire, !mmra !1"""
+"""Orders LDS alone (what a barrier of the linear form promises), so no cache of global memory is touched."""
+ABSENT = {
+    **{f"llvm.amdgcn.workitem.id.{axis}": f'"amdgpu-no-workitem-id-{axis}"' for axis in "xyz"},
+    **{f"llvm.amdgcn.workgroup.id.{axis}": f'"amdgpu-no-workgroup-id-{axis}" "amdgpu-no-cluster-id-{axis}"'
+       for axis in "xyz"},
+    "llvm.amdgcn.dispatch.ptr": '"amdgpu-no-dispatch-ptr"',
+    "llvm.amdgcn.queue.ptr": '"amdgpu-no-queue-ptr"',
+    "llvm.amdgcn.dispatch.id": '"amdgpu-no-dispatch-id"',
+    "llvm.amdgcn.implicitarg.ptr": " ".join(
+        f'"amdgpu-no-{what}"'
+        for what in ("implicitarg-ptr", "hostcall-ptr", "heap-ptr", "multigrid-sync-arg", "default-queue",
+                     "completion-action")
+    ),
+    "llvm.amdgcn.lds.kernel.id": '"amdgpu-no-lds-kernel-id"',
+}  # fmt: skip
+"""Intrinsic -> attributes of a kernel without it: no register and no hidden argument is set up for it."""
+_FOOTER = """
+declare i32 @llvm.amdgcn.workitem.id.x()
+declare i32 @llvm.amdgcn.workitem.id.y()
+declare i32 @llvm.amdgcn.workitem.id.z()
+declare i32 @llvm.amdgcn.workgroup.id.x()
+declare i32 @llvm.amdgcn.workgroup.id.y()
+declare i32 @llvm.amdgcn.workgroup.id.z()
+declare void @llvm.amdgcn.s.barrier()
+LANES
+attributes #0 = { nounwind "amdgpu-flat-work-group-size"="THREADS,THREADS" "uniform-work-group-size" ABSENT }
+!llvm.module.flags = !{!2}
+!0 = !{i32 1}
+!1 = !{!"amdgpu-synchronize-as", !"local"}
+!2 = !{i32 1, !"amdhsa_code_object_version", i32 VERSION}"""
+
+
+def _entry(name: str, pointers: int, variables: int) -> str:
+    parts = [f"ptr addrspace({GLOBAL}) %p{k}" for k in range(pointers)] + [
+        f"i64 %n{k}.value" for k in range(variables)
+    ]
+    return f"define amdgpu_kernel void @{name}({', '.join(parts)}) #0 {{\nentry:"
+
+
+def _number(intrinsic: str, register: str) -> list[str]:
+    """A number of 32 bits, zero-extended."""
+    return [
+        f"  {register}.narrow = call i32 @llvm.amdgcn.{intrinsic}()",
+        f"  {register} = zext i32 {register}.narrow to i64",
+    ]
+
+
+@functools.cache
+def dialect(choice: Choice) -> Dialect:
+    """The text of a choice."""
+    version = CODE_OBJECTS[choice.version]
+    return Dialect(
+        entry=_entry,
+        pointer=lambda number, register: [
+            f"  {register} = getelementptr i8, ptr addrspace({GLOBAL}) %p{number}, i64 0"
+        ],
+        variable=lambda number, _pointers, register: [f"  {register} = add i64 %n{number}.value, 0"],
+        group=lambda axis, register: _number(f"workgroup.id.{'xyz'[axis]}", register),
+        thread=lambda axis, register: _number(f"workitem.id.{'xyz'[axis]}", register),
+        barrier=BARRIER,
+        exchange=lambda register, word, distance, _threads: lanes.exchange(
+            choice.row, register, word, distance
+        ),
+        shared_space=SHARED,
+        spaces=SPACES,
+        footer=_FOOTER.replace("LANES", lanes.DECLARED).replace("VERSION", str(version)),
+        absent=ABSENT,
+    )
+
+
+def _machine(choice: Choice) -> llvm.Machine:
+    """LLVM's description; UnsupportedError when the LLVM that is installed does not know the processor."""
+    have = llvm.major()
+    if have < choice.row.llvm:
+        raise UnsupportedError(
+            f"{choice.arch} needs LLVM {choice.row.llvm} or newer, "
+            f"llvmlite {llvm.version()} has LLVM {have}\n"
+            f"hint: install a newer llvmlite"
+        )
+    features = ",".join(
+        f"{'+' if size == choice.wave else '-'}wavefrontsize{size}" for size in choice.row.waves
+    )
+    return llvm.Machine("amdgcn-amd-amdhsa", choice.arch, features if len(choice.row.waves) > 1 else "")
+
+
+def _emit(choice: Choice, ir: str, machine: llvm.Machine, level: int) -> bytes:
+    intrinsics.check(ir, choice)
+    return llvm.emit_object(ir, machine, level=level)
+
+
+@functools.cache
+def target(arch: str) -> Target:
+    """The row of an arch, with options as `choice_of` reads them; UnsupportedError for what it lacks."""
+    choice = choice_of(arch)
+    row = choice.row
+    return Target(
+        arch=choice.arch,
+        dialect=dialect(choice),
+        machine=functools.partial(_machine, choice),
+        vector_bytes=4 * THREADS,
+        registers=96,
+        fma_per_cycle=0.25,
+        loads_per_cycle=0.0625,
+        gigahertz=row.gigahertz,
+        bytes_per_ns=row.bytes_per_ns,
+        l1_bytes=32 << 10,
+        l2_bytes=row.l2_bytes,
+        cores=row.processors,
+        gathers=True,
+        threads=THREADS,
+        warp=lanes.reach(row, choice.wave),
+        may_abort=True,
+        settings=f"wave{choice.wave} {choice.version}",
+        emit=functools.partial(_emit, choice),
+        memory=memory_of,
+    )

@@ -1,0 +1,175 @@
+"""What a code object says of its kernel, read with the loader's ELF reader and the numbers of the facts."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from drivers.elf import UNDEFINED, Elf, Kind, Machine, SectionType
+from tests.facts import amd_code as facts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from compiler.image import CompiledKernel
+
+
+def unpacked(data: bytes) -> object:
+    """The value of MessagePack bytes: the forms that LLVM writes into notes."""
+    value, end = _unpack(data, 0)
+    assert end == len(data)
+    return value
+
+
+_NUMBERS = {0xCC: "B", 0xCD: ">H", 0xCE: ">I", 0xCF: ">Q", 0xD0: "b", 0xD1: ">h", 0xD2: ">i", 0xD3: ">q"}
+_LENGTHS = {0xD9: "B", 0xDA: ">H", 0xDC: ">H", 0xDD: ">I", 0xDE: ">H", 0xDF: ">I"}
+
+
+def _unpack(data: bytes, at: int) -> tuple[Any, int]:
+    head, at = data[at], at + 1
+    if head < 0x80 or head >= 0xE0:
+        return (head if head < 0x80 else head - 256), at
+    if head in (0xC2, 0xC3):
+        return head == 0xC3, at
+    if head in _NUMBERS:
+        form = _NUMBERS[head]
+        return struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
+    if head in _LENGTHS:
+        form = _LENGTHS[head]
+        count, at = struct.unpack_from(form, data, at)[0], at + struct.calcsize(form)
+        kind = "text" if head < 0xDC else "array" if head < 0xDE else "map"
+    else:
+        kind = "map" if head < 0x90 else "array" if head < 0xA0 else "text"
+        count = head & (0x1F if kind == "text" else 0x0F)
+    if kind == "text":
+        return data[at : at + count].decode(), at + count
+    items = []
+    for _ in range(2 * count if kind == "map" else count):
+        item, at = _unpack(data, at)
+        items.append(item)
+    return (dict(zip(items[::2], items[1::2], strict=True)) if kind == "map" else items), at
+
+
+def bits(word: int, place: tuple[int, int]) -> int:
+    """The bits [low, high] of a word."""
+    return word >> place[0] & ((1 << place[1] - place[0] + 1) - 1)
+
+
+def generation(arch: str) -> str:
+    """The key of the facts' tables: gfx9 processors have rows of their own."""
+    return arch if arch.startswith("gfx9") else arch[:5]
+
+
+class CodeObject(NamedTuple):
+    """One kernel's object."""
+
+    elf: Elf
+    name: str
+    descriptor: Mapping[str, int]
+    metadata: Mapping[str, Any]
+    """The note's entry of the kernel."""
+    target: str
+    version: tuple[int, int]
+
+
+def read(code: bytes, name: str) -> CodeObject:
+    """Read the object of one kernel."""
+    elf = Elf(code)
+    symbol = elf.symbol(f"{name}.kd")
+    assert symbol is not None
+    assert symbol.size == facts.DESCRIPTOR_BYTES
+    place = elf.content(elf.sections[symbol.section])[symbol.value :]
+    descriptor = {
+        field: int.from_bytes(place[at : at + size], "little") for at, size, field in facts.DESCRIPTOR
+    }
+    (note,) = [s for s in elf.sections if s.type == SectionType.NOTE]
+    content = elf.content(note)
+    name_bytes, size, kind = struct.unpack_from("<III", content)
+    assert content[12 : 12 + name_bytes] == facts.NOTE_NAME.encode() + b"\0"
+    assert kind == facts.NOTE_TYPE
+    start = 12 + (name_bytes + 3 & -4)
+    said: Any = unpacked(content[start : start + size])
+    (kernel,) = said["amdhsa.kernels"]
+    return CodeObject(elf, name, descriptor, kernel, said["amdhsa.target"], tuple(said["amdhsa.version"]))
+
+
+def check(kernel: CompiledKernel, *, wave: int, version: str = "V5", table: bool = False) -> CodeObject:
+    """Assert that the object is what the image and the launch say, and that it needs nothing else."""
+    image = kernel.image
+    made = read(image.code, image.name)
+    _header(made, image.arch, version)
+    _symbols(made, table=table)
+    _descriptor(made, kernel, wave)
+    _metadata(made, kernel, wave)
+    return made
+
+
+def _header(made: CodeObject, arch: str, version: str) -> None:
+    elf = made.elf
+    assert (elf.kind, elf.machine) == (Kind.REL, Machine.AMDGPU)
+    assert Machine.AMDGPU == facts.MACHINE
+    assert (elf.abi, elf.abi_version) == (facts.OSABI, facts.ABI_VERSIONS[version])
+    assert bits(elf.flags, facts.MACH_BITS) == facts.MACH[arch]
+    assert made.target == f"amdgcn-amd-amdhsa--{arch}"
+    assert elf.flags == facts.E_FLAGS_VECTORS.get(arch, elf.flags)
+    text = elf.section(".text")
+    assert text is not None
+    assert text.align == facts.TEXT_ALIGNMENT
+
+
+def _symbols(made: CodeObject, *, table: bool) -> None:
+    """One function, no name from outside, no relocation but the descriptor's and a table's two."""
+    elf = made.elf
+    assert [s.name for s in elf.symbols if s.section == UNDEFINED and s.name] == []
+    assert [s.name for s in elf.symbols if s.kind == 2] == [made.name]
+    kinds = {number: kind for kind, number in facts.RELOCATIONS.items()}
+    seen = [(elf.sections[r.section].name, kinds[r.type], r) for r in elf.relocations()]
+    ((_, _, entry),) = [one for one in seen if one[:2] == (".rodata", "REL64")]
+    descriptor = elf.symbol(f"{made.name}.kd")
+    assert descriptor is not None
+    assert entry.symbol is not None
+    assert (entry.symbol.name, entry.offset - descriptor.value, entry.addend) == (
+        made.name,
+        facts.DESCRIPTOR_RELOCATION_OFFSET,
+        facts.DESCRIPTOR_RELOCATION_ADDEND,
+    )
+    rest = [(section, kind) for section, kind, one in seen if one is not entry]
+    assert set(rest) == ({(".text", "REL32_LO"), (".text", "REL32_HI")} if table else set())
+
+
+def _descriptor(made: CodeObject, kernel: CompiledKernel, wave: int) -> None:
+    image, said, arch = kernel.image, made.descriptor, kernel.image.arch
+    sizes = ("group_segment_fixed_size", "private_segment_fixed_size", "kernarg_size")
+    assert [said[size] for size in sizes] == [image.shared_bytes, 0, image.kernarg_size]
+    assert image.scratch_bytes == 0, "registers are spilled, or an array lies in private memory"
+    assert image.shared_bytes <= facts.LDS_MAX[generation(arch)]
+    assert not any(value for field, value in said.items() if field.startswith("reserved"))
+    assert said["kernarg_preload"] == 0
+    properties = {name for name, bit in facts.PROPERTIES.items() if said["kernel_code_properties"] >> bit & 1}
+    unarchitected = {"PRIVATE_SEGMENT_BUFFER", "FLAT_SCRATCH_INIT"}
+    assert "KERNARG_SEGMENT_PTR" in properties
+    assert ("WAVEFRONT_SIZE32" in properties) == (wave == 32)
+    assert properties <= unarchitected | {"KERNARG_SEGMENT_PTR", "WAVEFRONT_SIZE32"}
+    assert not properties & unarchitected or arch in ("gfx90a", "gfx1030")
+    first, second = said["compute_pgm_rsrc1"], said["compute_pgm_rsrc2"]
+    for size in ("32", "16_64"):
+        assert bits(first, facts.RSRC1[f"FLOAT_ROUND_MODE_{size}"]) == 0, "to nearest"
+        assert bits(first, facts.RSRC1[f"FLOAT_DENORM_MODE_{size}"]) == 3, "denormals are kept"
+    assert {name for name, place in facts.RSRC2.items() if bits(second, place)} == {"USER_SGPR", "TGID_X_EN"}
+    assert bits(second, facts.RSRC2["USER_SGPR"]) <= facts.USER_SGPRS_MAX
+
+
+def _metadata(made: CodeObject, kernel: CompiledKernel, wave: int) -> None:
+    image, said = kernel.image, made.metadata
+    assert (said[".name"], said[".symbol"]) == (image.name, f"{image.name}.kd")
+    assert said[".kernarg_segment_size"] == image.kernarg_size == 8 * len(image.args)
+    assert said[".wavefront_size"] == wave
+    assert said[".max_flat_workgroup_size"] == image.max_threads <= facts.WORKGROUP_MAX
+    assert said[".group_segment_fixed_size"] == image.shared_bytes
+    assert said[".vgpr_spill_count"] == said[".private_segment_fixed_size"] == 0
+    assert said[".uses_dynamic_stack"] is False
+    assert 0 < said[".vgpr_count"] <= facts.VGPRS_MAX[generation(image.arch)]
+    kinds = {"POINTER": "global_buffer", "INT": "by_value"}
+    assert [(a[".offset"], a[".size"], a[".value_kind"]) for a in said[".args"]] == [
+        (slot.offset, slot.size, kinds[slot.kind.name]) for slot in image.args
+    ]
