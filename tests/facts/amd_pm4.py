@@ -112,6 +112,8 @@ SYSTEM_RELEASE = {
 }
 """What makes results visible to the system, at least."""
 TEMPORAL_HINT_GFX12 = 3
+RELEASE_CACHE_POLICIES = {"LRU": 0, "STREAM": 1, "NOA": 2, "BYPASS": 3}
+"""The kernel uses BYPASS since gfx10."""
 
 WAIT_REG_MEM: dict[str, Field] = {
     "FUNCTION": (1, 0, 2), "MEM_SPACE": (1, 4, 5), "OPERATION": (1, 6, 7), "ENGINE": (1, 8, 8),
@@ -125,6 +127,18 @@ WAIT_POLL_INTERVAL = 4
 WAIT_COMPARE_BITS, WAIT_ADDRESS_ALIGNMENT = 32, 4
 WAIT_REG_MEM64_DWORDS = 9
 DMA_DATA_DWORDS = 7
+DMA_DATA: dict[str, Field] = {
+    "SRC_CACHE_POLICY": (1, 13, 14), "DST_SEL": (1, 20, 21), "DST_CACHE_POLICY": (1, 25, 26),
+    "SRC_SEL": (1, 29, 30), "CP_SYNC": (1, 31, 31), "SRC_LO_OR_DATA": (2, 0, 31), "SRC_HI": (3, 0, 31),
+    "DST_LO": (4, 0, 31), "DST_HI": (5, 0, 31), "BYTE_COUNT": (6, 0, 25), "SAS": (6, 26, 26),
+    "DAS": (6, 27, 27), "SAIC": (6, 28, 28), "DAIC": (6, 29, 29), "RAW_WAIT": (6, 30, 30),
+    "DIS_WC": (6, 31, 31),
+}
+"""Source: PAL's MEC packet headers of gfx9 to gfx12 and nvd.h; CP_SYNC from nvd.h and soc15d.h alone."""
+DMA_DATA_SRC = {"MEMORY": 0, "DATA": 2, "L2": 3}
+DMA_DATA_DST = {"MEMORY": 0, "L2": 3}
+DMA_DATA_BYTES_MAX = {"gfx9": 0x3FFFFE0, "gfx10": 0x3FFFFE0, "gfx11": 0x7FE0, "gfx12": 0x7FE0}
+"""What Mesa's radv_cp_dma.c sends at most, in multiples of 32 bytes."""
 WRITE_WAIT_WRITE = {"WRITE_REGISTER": 2, "POLL_REGISTER": 3}
 """Dwords of WAIT_REG_MEM with that operation on registers."""
 
@@ -150,7 +164,7 @@ INDIRECT_BUFFER: dict[str, Field] = {
     "OFFLOAD_POLLING": (3, 21, 21), "VALID": (3, 23, 23), "VMID": (3, 24, 27), "CACHE_POLICY": (3, 28, 29),
 }
 
-INDIRECT_BUFFER_ALIGNMENT = 4
+INDIRECT_BUFFER_ALIGNMENT, INDIRECT_BUFFER_DWORDS_MAX = 4, 0xFFFFF
 
 DISPATCH_DIRECT: dict[str, Field] = {
     "DIM_X": (1, 0, 31), "DIM_Y": (2, 0, 31), "DIM_Z": (3, 0, 31), "INITIATOR": (4, 0, 31),
