@@ -1,0 +1,1 @@
+"""The emulated AMD GPUs, below the ioctl (design §5)."""

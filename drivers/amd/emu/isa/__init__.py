@@ -1,0 +1,1 @@
+"""AMDGPU machine code: decoder, semantics on the SIMT engine, static verifiers."""
