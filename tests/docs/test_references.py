@@ -16,6 +16,8 @@ PACKAGES = ("hcq", "drivers", "compiler", "frontend", "tools")
 SOURCES = sorted([path for package in PACKAGES for path in (ROOT / package).rglob("*.py")])
 PATH = re.compile(rf"`((?:{'|'.join((*PACKAGES, 'tests', 'examples', 'docs'))})/[\w./-]+)`")
 DOTTED = re.compile(rf"`((?:{'|'.join(PACKAGES)})(?:\.\w+)+)`")
+FILE = re.compile(r"`(\w+\.py)`")
+FILES = {path.name for folder in (*PACKAGES, "tests", "examples") for path in (ROOT / folder).rglob("*.py")}
 COMMAND = re.compile(r"python -m ([a-z_]\w*(?:\.[a-z_]\w*)*)")
 TESTS = re.compile(r"pytest (tests/[\w./-]+)")
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
@@ -44,6 +46,8 @@ def test_names_in_pages_exist(page: Path):
     missing += [path for path in (*PATH.findall(text), *TESTS.findall(text)) if not (ROOT / path).exists()]
     missing += [name for name in DOTTED.findall(text) if not exists(name)]
     missing += [name for name in COMMAND.findall(text) if importlib.util.find_spec(name) is None]
+    if page.name != "sources.md":  # which names files of other projects
+        missing += [name for name in FILE.findall(text) if name not in FILES]
     assert not missing
 
 
