@@ -25,7 +25,8 @@ from frontend.ops.sources import constant
 from frontend.plan import CAPTURE
 from frontend.realize import PENDING
 from frontend.storage import home_of
-from frontend.trace import BORROWED, PLAIN, Rebound, become
+from frontend.tensor_base import BORROWED, Rebound
+from frontend.trace import PLAIN, become
 from frontend.views import derived, leave, link_of, others, owns, written
 from hcq.errors import UsageError
 
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from frontend.storage import Home
-    from frontend.tensor import Tensor
-    from frontend.views import Link
+    from frontend.tensor_base import Link, TensorBase
 
-Kind = TypeVar("Kind", bound="Tensor")
+Kind = TypeVar("Kind", bound="TensorBase")
 
 
 def assign(self: Kind, value: Any) -> Kind:
@@ -73,7 +73,7 @@ def assign(self: Kind, value: Any) -> Kind:
     return self
 
 
-def write(t: Tensor, new: Tensor) -> None:
+def write(t: TensorBase, new: TensorBase) -> None:
     """Give a tensor, and what shares elements with it, a value of its shape and dtype. `LOCK` is held."""
     changes = _changes(t, new)
     _rebind(t, new)
@@ -81,7 +81,7 @@ def write(t: Tensor, new: Tensor) -> None:
         _rebind(m, value)
 
 
-def write_rest(t: Tensor, known: Collection[int]) -> None:
+def write_rest(t: TensorBase, known: Collection[int]) -> None:
     """Write t's value, changed by a launch, to what shares elements with it, but for these ids.
 
     They are tensors that the launch changed, too; what has no memory of its own follows its root already.
@@ -94,7 +94,7 @@ def write_rest(t: Tensor, known: Collection[int]) -> None:
             _rebind(m, value)
 
 
-def root_of(t: Tensor) -> Tensor | None:
+def root_of(t: TensorBase) -> TensorBase | None:
     """Return the living root of t's family, t itself when it is no view; None when the root is gone."""
     link = link_of(t)
     if link is None or link.parent is None:
@@ -102,7 +102,7 @@ def root_of(t: Tensor) -> Tensor | None:
     return next((m for m in others(t) if m.link.parent is None), None)
 
 
-def _changes(t: Tensor, new: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _changes(t: TensorBase, new: TensorBase) -> list[tuple[TensorBase, TensorBase]]:
     """Return the other tensors that share elements with t, and what they are when t becomes `new`."""
     link = link_of(t)
     if link is None:
@@ -115,7 +115,9 @@ def _changes(t: Tensor, new: Tensor) -> list[tuple[Tensor, Tensor]]:
     return [(m, whole if m is root else derived(m.link, whole)) for m in rest]
 
 
-def _beside(t: Tensor, link: Link, new: Tensor, rest: list[Tensor]) -> list[tuple[Tensor, Tensor]]:
+def _beside(
+    t: TensorBase, link: Link, new: TensorBase, rest: list[TensorBase]
+) -> list[tuple[TensorBase, TensorBase]]:
     """Return what other views are when a view of a root that is gone is written."""
     first = link
     while first.parent is not None:
@@ -127,7 +129,7 @@ def _beside(t: Tensor, link: Link, new: Tensor, rest: list[Tensor]) -> list[tupl
     return [(m, where(derived(m.link, mask), derived(m.link, whole), m)) for m in rest]
 
 
-def replace(self: Kind, other: Tensor) -> Kind:
+def replace(self: Kind, other: TensorBase) -> Kind:
     """Take over another tensor's value without storing it anywhere; return self.
 
     Views that were taken of self before do not follow: they keep the old value.
@@ -148,7 +150,7 @@ def replace(self: Kind, other: Tensor) -> Kind:
     return self
 
 
-def in_place(operation: Callable[[Tensor, Any], Tensor]) -> Callable[[Kind, Any], Kind]:
+def in_place(operation: Callable[[TensorBase, Any], TensorBase]) -> Callable[[Kind, Any], Kind]:
     """Return the operation as one that assigns its result to its first operand."""
 
     def call(self: Kind, other: Any) -> Kind:
@@ -157,7 +159,7 @@ def in_place(operation: Callable[[Tensor, Any], Tensor]) -> Callable[[Kind, Any]
     return call
 
 
-def _rebind(t: Tensor, new: Tensor) -> None:
+def _rebind(t: TensorBase, new: TensorBase) -> None:
     """Give a tensor a new expression; where it has memory of its own, that is where the value goes."""
     home, version = _claim(t)
     if home is not None and home.buffer.lost and not home.buffer.device.closed:
@@ -177,7 +179,7 @@ def _rebind(t: Tensor, new: Tensor) -> None:
     PENDING[number] = threading.get_ident(), weakref.ref(t, lambda _: PENDING.pop(number, None))
 
 
-def _claim(t: Tensor) -> tuple[Home | None, int]:
+def _claim(t: TensorBase) -> tuple[Home | None, int]:
     """Return the memory that an assign to t stores to, and its version; None where t has none of its own."""
     if not owns(t):
         return None, 0

@@ -19,7 +19,8 @@ from frontend.realize import PENDING, pending, realize_many
 from frontend.stats import stats
 from frontend.storage import Leaf, home_of, keep
 from frontend.tensor import Tensor
-from frontend.trace import EPOCH, Rebound, become
+from frontend.tensor_base import EPOCH, Rebound
+from frontend.trace import become
 from frontend.views import follow, link_of, others, owns
 from hcq.config import config
 from hcq.errors import UsageError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     import hcq
     from frontend.primitives.limits import Checks
+    from frontend.tensor_base import TensorBase
 
 
 @dataclass(slots=True)
@@ -208,7 +210,7 @@ class Captured:
                 write_rest(t, known)
 
 
-def own(t: Tensor) -> None:
+def own(t: TensorBase) -> None:
     """Give a tensor that a capture uses from outside memory of its own; a view's root, if it lives.
 
     `LOCK` is held.
@@ -222,7 +224,7 @@ def own(t: Tensor) -> None:
     look(t)
     if not owns(t):
         old = t.leaves[0]
-        leaf = Leaf(Device[t.device].copied(old.buffer))
+        leaf = Leaf(Device[t.expr.device].copied(old.buffer))
         leaf.origin, leaf.known = old.origin, old.known
         become(t, t.expr, (leaf,))
         t.recipe = None

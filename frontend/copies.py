@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from compiler.dtype import by_name
 from frontend.autograd.engine import detach
+from frontend.autograd.state import marked
 from frontend.device import Device
 from frontend.expr import PARAM
 from frontend.ops import casts, movement
@@ -31,7 +32,7 @@ Kind = TypeVar("Kind", bound="Tensor")
 def shallow(self: Kind) -> Kind:
     """Return a tensor of the same value; as tensors are values, neither sees the other change."""
     made: Any = casts.cast(detach(self), self.dtype)
-    found: Kind = _marked(made, self.requires_grad)
+    found: Kind = marked(made, self.requires_grad)
     return found
 
 
@@ -48,7 +49,7 @@ def deep(self: Kind, memo: dict[int, Any]) -> Kind:
         made = self.of_part((expr, (Leaf(Device[expr.device].copied(leaves[0].buffer)),)))
     else:
         made = movement.contiguous(detach(self)).realize()
-    made = _marked(made, self.requires_grad)
+    made = marked(made, self.requires_grad)
     if self.grad is not None:
         made.grad = copy.deepcopy(self.grad, memo)
     found: Kind = made
@@ -69,10 +70,4 @@ def loaded(  # noqa: PLR0917 - as pickle calls it
     wanted: bool | None,  # noqa: FBT001 - as above
 ) -> Tensor:
     """Return a tensor of what pickle kept."""
-    return _marked(of_bytes(cls, data, shape, by_name(dtype), device), wanted)
-
-
-def _marked(made: Kind, wanted: bool | None) -> Kind:  # noqa: FBT001 - the value of a property
-    if wanted is not None:
-        made.requires_grad = wanted
-    return made
+    return marked(of_bytes(cls, data, shape, by_name(dtype), device), wanted)

@@ -202,6 +202,10 @@ class Devices:
             self._names[name] = found
         return found
 
+    def named(self, name: str | None) -> str:
+        """Return the one name of a device; of the default one for None."""
+        return (self._default or self._find_default()) if name is None else self.canonical(name)
+
     def available(self) -> str:
         """Return the names of the devices that could be opened now, in one line."""
         from hcq.registry import devices  # noqa: PLC0415 - as above

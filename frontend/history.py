@@ -17,18 +17,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from frontend.autograd.engine import sources
-from frontend.autograd.state import Past, anyone, wanting
+from frontend.autograd.state import anyone, wanting
 from frontend.device import LOCK, Device
 from frontend.expr import PARAM, TABLE, Expr
 from frontend.realize import check_concrete, realize_one
 from frontend.storage import NUMBERS, Leaf, Origin, behind
-from frontend.trace import EPOCH, Rebound, refresh
+from frontend.tensor_base import EPOCH, Past, Rebound
+from frontend.trace import refresh
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import TensorBase
 
 
-def look(t: Tensor) -> None:
+def look(t: TensorBase) -> None:
     """Compute a pending tensor so that its value can be read; gradients still flow through it."""
     if not anyone() or not t.expr.dtype.is_float:
         realize_one(t)
@@ -52,7 +53,7 @@ def look(t: Tensor) -> None:
             t.leaves[0].origin = origin
 
 
-def _past(t: Tensor) -> Past:
+def _past(t: TensorBase) -> Past:
     try:
         return t.state.past
     except AttributeError:

@@ -46,7 +46,8 @@ from frontend.plan import CAPTURE, LARGE_BYTES
 from frontend.realize import realize_many
 from frontend.storage import Leaf
 from frontend.tensor import Tensor
-from frontend.trace import EPOCH, watched
+from frontend.tensor_base import EPOCH
+from frontend.trace import watched
 from hcq.config import config
 from hcq.errors import UsageError
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
     import hcq
     from frontend.primitives.limits import Checks
+    from frontend.tensor_base import TensorBase
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,7 +102,7 @@ class TinyJit(Generic[P, R]):
         self._args: list[Any] = []
         self._names: dict[str, Any] = {}
         self._captured: Captured | None = None
-        self._outside: list[weakref.ref[Tensor]] = []
+        self._outside: list[weakref.ref[TensorBase]] = []
         """Tensors that the first call used and did not make."""
         self._simple: list[Expr] | None = None
         """The expressions of the arguments when all are plain tensors given by position."""
@@ -209,7 +211,7 @@ class TinyJit(Generic[P, R]):
         ]
         given = [t.leaves[0].buffer for t in stand_ins]
         capture = Capture()
-        before = {id(t): t.grad for t in grad_state.wanting()}
+        before = {id(t): grad_state.grad_of(t) for t in grad_state.wanting()}
         CAPTURE.now = capture
         try:
             args, names = filled(shape, stand_ins)
@@ -269,11 +271,12 @@ class TinyJit(Generic[P, R]):
         return found
 
     def _no_leftovers(
-        self, capture: Capture, returned: list[Tensor], before: dict[int, Tensor | None]
+        self, capture: Capture, returned: list[Tensor], before: dict[int, TensorBase | None]
     ) -> None:
         """Refuse what was kept outside and would not be computed anew."""
         for t in grad_state.wanting():
-            if t.grad is not None and t.grad is not before.get(id(t)):
+            grad = grad_state.grad_of(t)
+            if grad is not None and grad is not before.get(id(t)):
                 raise UsageError(
                     f"{self!r} leaves a gradient in {t!r}, which replays would not update\n"
                     "hint: step the optimiser inside, or return the gradient and clear .grad"

@@ -8,6 +8,9 @@ Not here: operators (`operators`), properties and conversions (`tensor`).
 
 from __future__ import annotations
 
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec
+
 from frontend.ops import (
     activation,
     along,
@@ -31,28 +34,45 @@ from frontend.ops import (
 )
 from frontend.ops.functions import Functions
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from frontend.tensor_base import T
+
+P = ParamSpec("P")
+
+
+class Maker(Generic[P]):
+    """A class method of a function that makes tensors: type checkers see the class that it is read from."""
+
+    def __init__(self, fn: Callable[Concatenate[type[Any], P], Any]) -> None:
+        self.__func__ = fn
+
+    def __get__(self, instance: object, owner: type[T]) -> Callable[P, T]:
+        return MethodType(self.__func__, owner)
+
 
 class Methods(Functions):
     """The methods of `Tensor` that `frontend.ops` implements."""
 
     __slots__ = ()
 
-    full = classmethod(creation.full)
-    zeros = classmethod(creation.zeros)
-    ones = classmethod(creation.ones)
-    empty = classmethod(creation.empty)
-    arange = classmethod(creation.arange)
-    linspace = classmethod(creation.linspace)
-    eye = classmethod(creation.eye)
-    rand = classmethod(random.rand)
-    randn = classmethod(random.randn)
-    randint = classmethod(random.randint)
-    uniform = classmethod(random.uniform)
-    normal = classmethod(random.normal)
-    scaled_uniform = classmethod(random.scaled_uniform)
-    glorot_uniform = classmethod(random.glorot_uniform)
-    kaiming_uniform = classmethod(random.kaiming_uniform)
-    kaiming_normal = classmethod(random.kaiming_normal)
+    full = Maker(creation.full)
+    zeros = Maker(creation.zeros)
+    ones = Maker(creation.ones)
+    empty = Maker(creation.empty)
+    arange = Maker(creation.arange)
+    linspace = Maker(creation.linspace)
+    eye = Maker(creation.eye)
+    rand = Maker(random.rand)
+    randn = Maker(random.randn)
+    randint = Maker(random.randint)
+    uniform = Maker(random.uniform)
+    normal = Maker(random.normal)
+    scaled_uniform = Maker(random.scaled_uniform)
+    glorot_uniform = Maker(random.glorot_uniform)
+    kaiming_uniform = Maker(random.kaiming_uniform)
+    kaiming_normal = Maker(random.kaiming_normal)
     manual_seed = staticmethod(random.manual_seed)
     einsum = staticmethod(linalg.einsum)
     full_like = creation.full_like

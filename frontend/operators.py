@@ -8,16 +8,14 @@ Not here: the methods behind the operators (`frontend.ops`, listed in `methods`)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from frontend.assignment import in_place
 from frontend.ops import comparison, division, elementwise, functions, indexing, linalg, powers, writing
-
-if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+from frontend.tensor_base import TensorBase
 
 
-class Operators:
+class Operators(TensorBase):
     """The operators of `Tensor`."""
 
     __slots__ = ()
@@ -52,8 +50,8 @@ class Operators:
     __ge__ = comparison.ge
     if TYPE_CHECKING:  # type checkers that take an alias for what `object` declares would see a bool
 
-        def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]  # elementwise
-        def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]  # as above
+        def __eq__(self, other: object) -> Self: ...  # type: ignore[override]  # elementwise
+        def __ne__(self, other: object) -> Self: ...  # type: ignore[override]  # as above
     else:
         __eq__ = comparison.eq
         __ne__ = comparison.ne

@@ -119,6 +119,7 @@ def _choice(*names: str) -> Kind:
     )
 
 
+_TENSORS: Final = ("T", "Tensor", "TensorBase")
 _WHOLE: Final = "a whole number"
 _SEVERAL: Final = "a tuple of whole numbers"
 KINDS: Final[Mapping[str, Kind]] = {
@@ -127,7 +128,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "int": Kind(_WHOLE, _whole),
     "float": Kind("a number", _number),
     "str": Kind("a string", _text),
-    "Tensor": Kind("a tensor, an array or lists of numbers", _tensor),
+    **dict.fromkeys(_TENSORS, Kind("a tensor, an array or lists of numbers", _tensor)),
     "Number": Kind("a number", _number),
     "Axes": Kind("an axis, a tuple of axes or None", _axes),
     "Sizes": Kind(f"{_WHOLE} or {_SEVERAL}", _sizes),
@@ -160,7 +161,7 @@ def read(fn: Any, name: str, value: Any, like: Any) -> Any:
     names = names_of(fn.__annotations__.get(name, _EMPTY).replace('"', "'"))
     if any(n not in KINDS for n in names):
         return value
-    for n in sorted(names, key="Tensor".__eq__):  # a number stays one where the parameter takes both
+    for n in sorted(names, key=_TENSORS.__contains__):  # a number stays one where the parameter takes both
         found = KINDS[n].read(value, like)
         if found is not NO:
             return found

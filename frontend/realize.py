@@ -26,7 +26,8 @@ from frontend.expr import PARAM
 from frontend.plan import CAPTURE, Plan, build_run, plan_of, verify
 from frontend.plans import PLANS
 from frontend.storage import UNDERWAY, Home, Leaf, keep
-from frontend.trace import BORROWED, EPOCH, Rebound, become, refresh
+from frontend.tensor_base import BORROWED, EPOCH, Rebound
+from frontend.trace import become, refresh
 from frontend.views import follow
 from hcq.errors import HcqError, UsageError
 
@@ -35,14 +36,14 @@ if TYPE_CHECKING:
 
     import hcq
     from frontend.expr import Expr
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import TensorBase
 
 
 PENDING: Final[dict[int, tuple[int, Any]]] = {}
 """Tensors with a pending assign by id: the thread that assigned, and a weak reference."""
 
 
-def pending() -> list[Tensor]:
+def pending() -> list[TensorBase]:
     """Return the tensors that are assigned but not computed yet; in a capture, those of its thread."""
     thread = 0 if CAPTURE.now is None else threading.get_ident()
     found = [ref() for by, ref in list(PENDING.values()) if not thread or by == thread]
@@ -50,7 +51,7 @@ def pending() -> list[Tensor]:
 
 
 # -- one tensor ----------------------------------------------------------------------------------------
-def realize_one(t: Tensor) -> None:
+def realize_one(t: TensorBase) -> None:
     """Compute a pending tensor: one lookup and one launch when its structure is known."""
     if t.expr.op is PARAM:
         return
@@ -85,7 +86,7 @@ def realize_one(t: Tensor) -> None:
             t.epoch = EPOCH[0]
 
 
-def check_concrete(t: Tensor) -> None:
+def check_concrete(t: TensorBase) -> None:
     """Refuse to realize a stand-in inside a traced method."""
     if any(leaf.__class__ is not Leaf for leaf in t.leaves):
         raise UsageError(
@@ -96,14 +97,14 @@ def check_concrete(t: Tensor) -> None:
 
 
 # -- several tensors -----------------------------------------------------------------------------------
-def realize_many(tensors: Sequence[Tensor]) -> None:
+def realize_many(tensors: Sequence[TensorBase]) -> None:
     """Compute several pending tensors, with their assigns, in one launch a device."""
     with LOCK:
         _realize_many(tensors)
 
 
-def _realize_many(tensors: Sequence[Tensor]) -> None:
-    todo: dict[str, list[Tensor]] = {}
+def _realize_many(tensors: Sequence[TensorBase]) -> None:
+    todo: dict[str, list[TensorBase]] = {}
     seen: set[int] = set()
     for t in tensors:
         if id(t) in seen:
@@ -121,12 +122,12 @@ def _realize_many(tensors: Sequence[Tensor]) -> None:
             _realize_group(group, Device[name])
 
 
-def _home(t: Tensor) -> Home | None:
+def _home(t: TensorBase) -> Home | None:
     recipe = t.recipe
     return recipe.home if recipe.__class__ is Rebound else None
 
 
-def _realize_group(group: list[Tensor], device: OpenDevice) -> None:
+def _realize_group(group: list[TensorBase], device: OpenDevice) -> None:
     _separate_homes(group, device)
     index: dict[Leaf | Home, int] = {}
     key: list[Any] = []
@@ -143,7 +144,7 @@ def _realize_group(group: list[Tensor], device: OpenDevice) -> None:
     _launch(plan, group, memory)
 
 
-def _separate_homes(group: list[Tensor], device: OpenDevice) -> None:
+def _separate_homes(group: list[TensorBase], device: OpenDevice) -> None:
     """Give a tensor memory of its own where its buffer went, or goes now, to another tensor's value."""
     seen: set[Home] = set()
     for t in group:
@@ -155,7 +156,7 @@ def _separate_homes(group: list[Tensor], device: OpenDevice) -> None:
         seen.add(recipe.home)
 
 
-def _launch(plan: Plan, group: list[Tensor], memory: list[hcq.Buffer]) -> None:
+def _launch(plan: Plan, group: list[TensorBase], memory: list[hcq.Buffer]) -> None:
     """Run a plan of several outputs on the memory of its leaves and homes; give the tensors their leaves.
 
     They have them before the launch is submitted: what then still refers to the old contents of a buffer that
@@ -203,7 +204,7 @@ def _launch(plan: Plan, group: list[Tensor], memory: list[hcq.Buffer]) -> None:
 class _Swap:
     """The change of some tensors from pending to computed, which can be undone while the launch may fail."""
 
-    def __init__(self, group: list[Tensor], outs: dict[int, hcq.Buffer]) -> None:
+    def __init__(self, group: list[TensorBase], outs: dict[int, hcq.Buffer]) -> None:
         self.group = group
         self.homes = [_home(t) for t in group]
         self.replaced = [None if home is None else home.current for home in self.homes]
@@ -264,14 +265,14 @@ def _drop_lost(name: str) -> None:
     for t in pending():
         home = _home(t)
         owners = (*t.leaves, *([] if home is None else [home]))
-        if t.device == name and any(x.__class__ in {Leaf, Home} and x.buffer.closed for x in owners):
+        if t.expr.device == name and any(x.__class__ in {Leaf, Home} and x.buffer.closed for x in owners):
             PENDING.pop(id(t), None)
 
 
 def _void_plans(name: str) -> None:
     """Forget the plans of a device that was closed, and what was to be assigned there."""
     for t in pending():
-        if t.device == name:
+        if t.expr.device == name:
             PENDING.pop(id(t), None)
     PLANS.drop(name)
 

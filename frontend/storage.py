@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     import hcq
     from frontend.expr import Expr, Leaves
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T, TensorBase
 
 _new = object.__new__
 CODES: Final = {
@@ -162,13 +162,13 @@ def behind(leaves: Iterable[Leaf]) -> list[Leaf]:
 
 
 def of_bytes(  # noqa: PLR0917 - internal
-    cls: type[Tensor],
+    cls: type[T],
     data: bytes | memoryview,
     shape: tuple[int, ...],
     dtype: DType,
     device: str,
     known: tuple[int, int] | None = None,
-) -> Tensor:
+) -> T:
     """Return a realized tensor that holds a copy of `data`: row-major elements.
 
     `known` are its least and its greatest, where they are whole and cost nothing to tell.
@@ -181,7 +181,7 @@ def of_bytes(  # noqa: PLR0917 - internal
     return cls.of_part((leaf_expr(shape, dtype, opened.name), (leaf,)))
 
 
-def allocate(cls: type[Tensor], shape: tuple[int, ...], dtype: DType, device: str) -> Tensor:
+def allocate(cls: type[T], shape: tuple[int, ...], dtype: DType, device: str) -> T:
     """Return a realized tensor whose contents are undefined."""
     opened = Device[device]
     return cls.of_part(
@@ -189,7 +189,7 @@ def allocate(cls: type[Tensor], shape: tuple[int, ...], dtype: DType, device: st
     )
 
 
-def bytes_of(t: Tensor) -> memoryview:
+def bytes_of(t: TensorBase) -> memoryview:
     """Return the elements of a realized tensor, row-major, to be copied at once."""
     e = t.expr
     leaf = t.leaves[0]

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from frontend import assignment, copies, transfer
 from frontend.arg_aliases import spelled
 from frontend.autograd import engine
 from frontend.autograd import state as grad_state
 from frontend.device import Device
-from frontend.expr import PARAM, Expr, Leaves, Part, leaf_expr
+from frontend.expr import PARAM, leaf_expr
 from frontend.history import look
 from frontend.methods import Methods
 from frontend.operators import Operators
@@ -33,7 +33,8 @@ from frontend.parameters import flag
 from frontend.plan import CAPTURE, aliased
 from frontend.realize import check_concrete, realize_many, realize_one
 from frontend.storage import Leaf, bytes_of, nested, pack, to_numpy, unpack
-from frontend.trace import EPOCH, Rebound, same
+from frontend.tensor_base import EPOCH, Rebound
+from frontend.trace import same
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from compiler.dtype import DType
-    from frontend.views import Link
 
 _new = object.__new__
 
@@ -50,20 +50,7 @@ _new = object.__new__
 class Tensor(Methods, Operators):
     """An array of numbers on a device: see the module."""
 
-    __slots__ = ("__weakref__", "epoch", "expr", "leaves", "link", "recipe", "state", "used")
-
-    expr: Expr
-    leaves: Leaves
-    recipe: tuple[Any, ...] | Rebound | None
-    """What rebuilds a pending tensor: a function and its arguments."""
-    used: bool
-    """Whether others were built from it."""
-    epoch: int
-    state: grad_state.Gradient
-    link: Link
-    """How it belongs to a family of views; not set before it has views or is one."""
-    training: ClassVar[bool] = False
-    """Whether dropout drops and batch norms learn: see `train`."""
+    __slots__ = ()
 
     def __init__(
         self,
@@ -101,21 +88,6 @@ class Tensor(Methods, Operators):
             self.requires_grad = requires_grad
 
     # -- making -----------------------------------------------------------------------------------------
-    @classmethod
-    def of_part(cls, part: Part) -> Self:
-        """Return a tensor of an expression and its leaves."""
-        t = _new(cls)
-        t.expr, t.leaves = part
-        t.recipe = None
-        t.used = False
-        t.epoch = EPOCH[0]
-        return t
-
-    @staticmethod
-    def device_name(device: str | None) -> str:
-        """Return the one name of a device; of the default one for None."""
-        return Device.DEFAULT if device is None else Device.canonical(device)
-
     def operand(self, value: Any) -> Any:
         """Return what stands for a value beside this tensor: a tensor on its device, or a Python number."""
         if value.__class__ is self.__class__ or isinstance(value, (bool, int, float)):
@@ -284,10 +256,7 @@ class Tensor(Methods, Operators):
     @property
     def grad(self) -> Tensor | None:
         """The gradient that `backward` added up, or None. An optimiser's step takes it away."""
-        try:
-            return self.state.value
-        except AttributeError:
-            return None
+        return cast("Tensor | None", grad_state.grad_of(self))
 
     @grad.setter
     def grad(self, value: Tensor | None) -> None:

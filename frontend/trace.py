@@ -32,53 +32,35 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, cast
 from frontend.arg_aliases import SAME, spelled_out
 from frontend.expr import TABLE, Expr, Leaves, Part, join, merge
 from frontend.parameters import fitted
+from frontend.tensor_base import EPOCH, Rebound, T, TensorBase
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from frontend.tensor import Tensor
 
 P = ParamSpec("P")
 _new = object.__new__
 
-EPOCH: Final = [1]
-"""Grows whenever a tensor that others were built from is realized."""
 CONSTANT_LIMIT: Final = 4
 """Values of a number at one place that become part of the structure."""
 PLAIN: Final = frozenset({0, 1, -1, 2, 0.5})
 """Numbers that always become part of the structure."""
 _depth: Final = [0]
 """How many traces are under way: inside one, every number is part of the structure."""
-BORROWED: Final = -1
-
-
-class Rebound:
-    """The recipe of a tensor that was assigned to: it is never rebuilt, nor is what was built from it.
-
-    `home` is the memory that the pending value will be stored to, a `frontend.storage.Home`, and `version`
-    which version of its contents the tensor had; None when nothing is pending. BORROWED stands for the
-    version of memory that belongs to another tensor of the same value: an assign does not store there.
-    """
-
-    __slots__ = ("home", "version")
-
-    def __init__(self, home: Any, version: int = 0) -> None:
-        self.home = home
-        self.version = version
 
 
 class _Watch(threading.local):
     """Whether a thread notes the tensors that what it computes is built from."""
 
-    uses: list[weakref.ref[Tensor]] | None = None
+    uses: list[weakref.ref[TensorBase]] | None = None
 
 
 WATCH: Final = _Watch()
 
 
 @contextmanager
-def watched() -> Iterator[list[weakref.ref[Tensor]]]:
+def watched() -> Iterator[list[weakref.ref[TensorBase]]]:
     """Note the tensors made before an epoch of their own that what this thread computes is built from.
 
     The caller begins that epoch: then `refresh` visits all of them.
@@ -93,7 +75,7 @@ def watched() -> Iterator[list[weakref.ref[Tensor]]]:
             outer.extend(found)
 
 
-def make(like: Tensor, part: Part) -> Tensor:
+def make(like: T, part: Part) -> T:
     """Return a tensor of the same class as `like`, without a recipe."""
     t = _new(like.__class__)
     t.expr, t.leaves = part
@@ -103,7 +85,7 @@ def make(like: Tensor, part: Part) -> Tensor:
     return t
 
 
-def become(t: Tensor, expr: Expr, leaves: Leaves) -> None:
+def become(t: TensorBase, expr: Expr, leaves: Leaves) -> None:
     """Give a tensor another expression and other leaves; other threads see both or neither."""
     before = t.expr, t.leaves  # kept until both are set: letting go of them may run code
     try:
@@ -115,12 +97,12 @@ def become(t: Tensor, expr: Expr, leaves: Leaves) -> None:
     del before
 
 
-def same(x: Tensor) -> Tensor:
+def same(x: T) -> T:
     """Return x: the recipe of a tensor that has the value, and the memory, of another."""
     return x
 
 
-def apply(op: str, arg: Any, *sources: Tensor) -> Tensor:
+def apply(op: str, arg: Any, *sources: T) -> T:
     """Return the primitive `op` of tensors whose shapes and dtypes already agree.
 
     For use inside traced methods.
@@ -130,7 +112,7 @@ def apply(op: str, arg: Any, *sources: Tensor) -> Tensor:
     return make(sources[0], join(op, arg, *[(s.expr, s.leaves) for s in sources]))
 
 
-def abstract(like: Tensor, expr: Expr, leaves: Leaves) -> Tensor:
+def abstract(like: T, expr: Expr, leaves: Leaves) -> T:
     """Return a tensor for use inside a trace: of no epoch, its leaves are numbers."""
     t = _new(like.__class__)
     t.expr = expr
@@ -161,7 +143,7 @@ def _static(value: Any) -> Any:
     return value
 
 
-def _finish(result: Tensor, leaves: Leaves, key: Any) -> tuple[Expr, Leaves]:
+def _finish(result: TensorBase, leaves: Leaves, key: Any) -> tuple[Expr, Leaves]:
     """Return a traced result over the real leaves, and keep it for the next time."""
     order = result.leaves
     if order == tuple(range(len(leaves))):
@@ -173,7 +155,7 @@ def _finish(result: Tensor, leaves: Leaves, key: Any) -> tuple[Expr, Leaves]:
     return result.expr, tuple([leaves[i] if i.__class__ is int else i for i in order])
 
 
-def _result(like: Tensor, expr: Expr, leaves: Leaves, recipe: tuple[Any, ...], epoch: int) -> Tensor:
+def _result(like: T, expr: Expr, leaves: Leaves, recipe: tuple[Any, ...], epoch: int) -> T:
     t = _new(like.__class__)
     t.expr = expr
     t.leaves = leaves
@@ -184,8 +166,8 @@ def _result(like: Tensor, expr: Expr, leaves: Leaves, recipe: tuple[Any, ...], e
 
 
 def method(
-    fn: Callable[Concatenate[Tensor, P], Tensor], shared: Callable[..., None] | None = None
-) -> Callable[Concatenate[Tensor, P], Tensor]:
+    fn: Callable[Concatenate[T, P], T], shared: Callable[..., None] | None = None
+) -> Callable[Concatenate[T, P], T]:
     """Memoise a method of one tensor; the other arguments are static and hashable.
 
     Outside traces, `shared(tensor, result, call, args, names)` is told of each result, if given.
@@ -193,7 +175,7 @@ def method(
     raw = cast("Any", fn)
 
     @wraps(fn)
-    def call(x: Tensor, *args: Any, **names: Any) -> Tensor:
+    def call(x: T, *args: Any, **names: Any) -> T:
         if names and not SAME.keys().isdisjoint(names):
             every, names = spelled_out(raw, (x, *args), names)
             args = every[1:]
@@ -230,14 +212,14 @@ def method(
             shared(x, t, call, args, names)
         return t
 
-    return cast("Callable[Concatenate[Tensor, P], Tensor]", call)
+    return cast("Callable[Concatenate[T, P], T]", call)
 
 
-def operator(fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Tensor]:
+def operator(fn: Callable[[Any, Any], TensorBase]) -> Callable[[T, Any], T]:
     """Memoise a method of two tensors, or of a tensor and a number."""
 
     @wraps(fn)
-    def call(a: Tensor, b: Any) -> Tensor:
+    def call(a: T, b: Any) -> T:
         if b.__class__ is not a.__class__:
             return _with_number(call, fn, a, b)
         ea = a.expr
@@ -266,7 +248,7 @@ def operator(fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Ten
         else:
             expr, order = found
             leaves = tuple([leaves[i] for i in order])
-        t: Tensor = _new(a.__class__)
+        t: T = _new(a.__class__)
         t.expr = expr
         t.leaves = leaves
         t.recipe = (call, a, b)
@@ -276,11 +258,11 @@ def operator(fn: Callable[[Tensor, Any], Tensor]) -> Callable[[Tensor, Any], Ten
         b.used = True
         return t
 
-    return call
+    return cast("Callable[[T, Any], T]", call)
 
 
 def _trace_pair(  # noqa: PLR0917 - internal
-    fn: Any, like: Tensor, first: Part, second: Part, leaves: Leaves, key: Any
+    fn: Any, like: TensorBase, first: Part, second: Part, leaves: Leaves, key: Any
 ) -> tuple[Expr, Leaves]:
     position = {leaf: i for i, leaf in enumerate(leaves)}
     x = abstract(like, first[0], tuple([position[leaf] for leaf in first[1]]))
@@ -288,13 +270,13 @@ def _trace_pair(  # noqa: PLR0917 - internal
     return _finish(traced(fn, x, y), leaves, key)
 
 
-def _with_number(call: Any, fn: Any, a: Tensor, value: Any) -> Tensor:
+def _with_number(call: Any, fn: Any, a: T, value: Any) -> T:
     """The second operand is no tensor: a number that joins the key, or anything that makes a tensor."""
     cls = value.__class__
     if cls is not int and cls is not float and cls is not bool:
         value = a.operand(value)
         if value.__class__ is a.__class__:
-            return cast("Tensor", call(a, value))
+            return cast("T", call(a, value))
         cls = value.__class__
     e = a.expr
     leaves = a.leaves
@@ -302,7 +284,7 @@ def _with_number(call: Any, fn: Any, a: Tensor, value: Any) -> Tensor:
     found = TABLE.get(key)
     if found is None:
         if varies(fn, e, value):
-            return cast("Tensor", call(a, a.parameter(value)))
+            return cast("T", call(a, a.parameter(value)))
         y = traced(fn, abstract(a, e, tuple(range(len(leaves)))), value)
         expr, leaves = _finish(y, leaves, key)
     elif found.__class__ is Expr:
@@ -328,12 +310,12 @@ def varies(fn: Any, e: Expr, value: float) -> bool:
     return False
 
 
-def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
+def composite(fn: Callable[P, T]) -> Callable[P, T]:
     """Memoise a function of several tensors and other arguments; the first argument is a tensor."""
     raw = cast("Any", fn)
 
     @wraps(fn)
-    def call(*args: Any, **names: Any) -> Tensor:
+    def call(*args: Any, **names: Any) -> Any:
         if names and not SAME.keys().isdisjoint(names):
             args, names = spelled_out(raw, args, names)
         first = args[0]
@@ -374,7 +356,7 @@ def composite(fn: Callable[P, Tensor]) -> Callable[P, Tensor]:
         recipe = (call, *args) if not names else (partial(call, **names), *args)
         return _result(first, expr, leaves, recipe, epoch)
 
-    return cast("Callable[P, Tensor]", call)
+    return cast("Callable[P, T]", call)
 
 
 def _by_position(
@@ -399,15 +381,15 @@ def _trace(
         if a.__class__ is not cls:
             return a
         where = next(rest)
-        return abstract(cast("Tensor", a), e, tuple(range(e.n)) if where is None else where)
+        return abstract(cast("TensorBase", a), e, tuple(range(e.n)) if where is None else where)
 
     result = traced(raw, *[stand_in(a) for a in args], **names)
     if not isinstance(result, cls):
         raise UsageError(f"{raw.__name__} must return one tensor, it returned {result!r}")
-    return _finish(cast("Tensor", result), leaves, key)
+    return _finish(cast("TensorBase", result), leaves, key)
 
 
-def refresh(root: Tensor) -> None:
+def refresh(root: TensorBase) -> None:
     """Rebuild a pending tensor from its recipe: some tensor that others were built from was realized since.
 
     What was built from an assigned tensor stays as it is: it means the value before.

@@ -14,20 +14,21 @@ from typing import TYPE_CHECKING, Any
 from compiler.dtype import DType
 from frontend.autograd.engine import between
 from frontend.autograd.state import wanting
-from frontend.device import LOCK
+from frontend.device import LOCK, Device
 from frontend.expr import PARAM, Leaves
 from frontend.ops.casts import cast
 from frontend.plan import CAPTURE
 from frontend.realize import realize_one
 from frontend.storage import NUMBERS, Origin, bytes_of, of_bytes
-from frontend.trace import EPOCH, Rebound, make, refresh
+from frontend.tensor_base import EPOCH, Rebound
+from frontend.trace import make, refresh
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
-def to(self: Tensor, device: str | DType | None) -> Tensor:
+def to(self: T, device: str | DType | None) -> T:
     """Return the value on another device: a new tensor, through which gradients flow back.
 
     They reach the tensors that have requires_grad by then; to others, a moved tensor is a fresh start. On the
@@ -35,7 +36,7 @@ def to(self: Tensor, device: str | DType | None) -> Tensor:
     """
     if isinstance(device, DType):
         return cast(self, device)
-    name = self.device_name(device)
+    name = Device.named(device)
     if name == self.expr.device:
         return self
     if CAPTURE.now is not None:
@@ -52,7 +53,7 @@ def to(self: Tensor, device: str | DType | None) -> Tensor:
     return new
 
 
-def _source(t: Tensor) -> tuple[Tensor, tuple[Any, Leaves] | None]:
+def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:
     """Return what to realize and copy, and the part through which gradients flow back, if any.
 
     Realizing t itself would take from it what it was computed from: then a twin is realized in its place.

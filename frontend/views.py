@@ -17,46 +17,33 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from math import prod
-from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.device import LOCK
 from frontend.expr import PARAM, Expr, leaf_expr
 from frontend.ops.sources import constant
-from frontend.trace import BORROWED, Rebound, abstract, apply, become, composite, method
+from frontend.tensor_base import BORROWED, Link, Rebound
+from frontend.trace import abstract, apply, become, composite, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import Family, T, TensorBase
 
 P = ParamSpec("P")
 _tuple = tuple.__new__
 _ref = weakref.ref
-Family = deque["weakref.ref[Tensor]"]
-"""The dead are among them until as many views as `SWEEP` were added."""
 SWEEP: Final = 64
 
 
-class Link(NamedTuple):
-    """How a tensor belongs to a family."""
-
-    family: Family
-    parent: Link | None
-    """Of what the view was taken from; None for the root."""
-    read: Any
-    """The function that took the view; for the root, the expression of its memory."""
-    args: tuple[Any, ...] = ()
-    names: dict[str, Any] | None = None
-
-
-BACK: Final[dict[Any, Callable[..., Tensor]]] = {}
+BACK: Final[dict[Any, Callable[..., TensorBase]]] = {}
 """For functions whose views are not put back by `put_back`: (parent, value, *arguments) to the new parent."""
 
 
-def share(base: Tensor, view: Tensor, read: Any, args: tuple[Any, ...], names: Any = None) -> None:
+def share(base: TensorBase, view: TensorBase, read: Any, args: tuple[Any, ...], names: Any = None) -> None:
     """Make `view`, which `read(base, *args, **names)` gave, one of base's family."""
     try:
         link = base.link
@@ -81,7 +68,7 @@ def _sweep(family: Family) -> None:
             LOCK.release()
 
 
-def leave(t: Tensor) -> None:
+def leave(t: TensorBase) -> None:
     """Take a tensor out of its family: its elements are its own from now on."""
     link = link_of(t)
     if link is not None:
@@ -89,7 +76,7 @@ def leave(t: Tensor) -> None:
         del t.link
 
 
-def link_of(t: Tensor) -> Link | None:
+def link_of(t: TensorBase) -> Link | None:
     """Return how a tensor belongs to a family, None when it never had views nor is one."""
     try:
         return t.link
@@ -97,7 +84,7 @@ def link_of(t: Tensor) -> Link | None:
         return None
 
 
-def others(t: Tensor) -> list[Tensor]:
+def others(t: TensorBase) -> list[TensorBase]:
     """Return the other living tensors that share elements with t."""
     link = link_of(t)
     if link is None:
@@ -106,7 +93,7 @@ def others(t: Tensor) -> list[Tensor]:
     return [m for m in found if m is not None and m is not t]
 
 
-def owns(t: Tensor) -> bool:
+def owns(t: TensorBase) -> bool:
     """Return whether a tensor has memory of its own: then an assign stores there."""
     recipe = t.recipe
     if recipe.__class__ is Rebound:
@@ -114,7 +101,7 @@ def owns(t: Tensor) -> bool:
     return t.expr.op is PARAM and recipe is None
 
 
-def follow(root: Tensor) -> None:
+def follow(root: TensorBase) -> None:
     """Derive the views of a root that has another leaf anew where they have no memory of their own."""
     link = link_of(root)
     if link is None or link.parent is not None:
@@ -127,20 +114,20 @@ def follow(root: Tensor) -> None:
             m.recipe = Rebound(None, BORROWED)
 
 
-def viewing(fn: Callable[Concatenate[Tensor, P], Tensor]) -> Callable[Concatenate[Tensor, P], Tensor]:
+def viewing(fn: Callable[Concatenate[T, P], T]) -> Callable[Concatenate[T, P], T]:
     """Memoise a method whose results are views of its tensor: see `frontend.trace.method`."""
     return method(fn, share)
 
 
-def derived(link: Link, root: Tensor) -> Tensor:
+def derived(link: Link, root: TensorBase) -> TensorBase:
     """Return what a view of that link is of a root."""
     if link.parent is None:
         return root
-    found: Tensor = link.read(derived(link.parent, root), *link.args, **link.names or {})
+    found: TensorBase = link.read(derived(link.parent, root), *link.args, **link.names or {})
     return found
 
 
-def written(link: Link, root: Tensor, value: Tensor) -> Tensor:
+def written(link: Link, root: TensorBase, value: TensorBase) -> TensorBase:
     """Return the root with a view of that link having another value.
 
     Raises `UsageError` where several elements of the view are one element of the root.
@@ -159,7 +146,7 @@ def written(link: Link, root: Tensor, value: Tensor) -> Tensor:
 
 
 @composite
-def put_back(self: Tensor, value: Tensor, chain: Expr) -> Tensor:
+def put_back(self: TensorBase, value: TensorBase, chain: Expr) -> TensorBase:
     """Return self with the value of a view of it; `chain` is the view of a leaf of self's shape."""
     if 0 in value.expr.shape:
         return self
@@ -173,7 +160,7 @@ def put_back(self: Tensor, value: Tensor, chain: Expr) -> Tensor:
     return value if whole else apply(Ops.WHERE, None, mask, value, self)
 
 
-def _undone(e: Expr, x: Tensor) -> Tensor:
+def _undone(e: Expr, x: TensorBase) -> TensorBase:
     """Return x, of the shape of a movement's result, moved back to that of its source, among zeros."""
     shape = e.src[0].shape
     if e.op is Ops.RESHAPE or (e.op is Ops.EXPAND and prod(shape) == prod(e.shape)):

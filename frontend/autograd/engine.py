@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from compiler.ir.ops import Ops
 from frontend.autograd import primitives, rules
-from frontend.autograd.state import Past, state_of, wanting
+from frontend.autograd.state import state_of, wanting
 from frontend.device import LOCK
 from frontend.expr import CONV, PARAM, RULED, STOP, TABLE, Expr, Leaves, inside
 from frontend.ops import division, elementwise, functions, powers
@@ -29,13 +29,14 @@ from frontend.ops.arguments import tensor
 from frontend.ops.sources import constant, ruled
 from frontend.primitives.gather_scatter import SEGMENT_SUM, TAKE_ALONG_AXIS
 from frontend.storage import Leaf, behind
-from frontend.trace import BORROWED, EPOCH, Rebound, apply, make, method, refresh, traced
+from frontend.tensor_base import BORROWED, EPOCH, Past, Rebound
+from frontend.trace import apply, make, method, refresh, traced
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T, TensorBase
 
 Node = tuple[Expr, Leaves]
 
@@ -104,12 +105,12 @@ def sources(node: Node) -> list[Node]:
     return [s for s in (inside(node, i) for i in range(first, len(e.src))) if s[0].dtype.is_float]
 
 
-def _vjp(like: Tensor, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node | None]:
+def _vjp(like: T, root: Node, seed: Node, wanted: Sequence[Node]) -> list[Node | None]:
     """Return the gradient of each wanted node, given the gradient of the root.
 
     All over the same abstract leaves.
     """
-    gradients_of: dict[Node, Tensor] = {root: make(like, seed)}
+    gradients_of: dict[Node, T] = {root: make(like, seed)}
     for node in between(root, set(wanted)):
         g = gradients_of.get(node)
         e = node[0]
@@ -128,7 +129,7 @@ def _vjp(like: Tensor, root: Node, seed: Node, wanted: Sequence[Node]) -> list[N
     return [None if r is None else (r.expr, r.leaves) for r in results]
 
 
-def gradient(self: Tensor, *targets: Tensor, gradient: Tensor | None = None) -> list[Tensor]:
+def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
     """Return the gradient of self, a float scalar, with respect to each target.
 
     With `gradient`, the gradient of self, self may have any shape. Targets are tensors that self was
@@ -147,9 +148,7 @@ def gradient(self: Tensor, *targets: Tensor, gradient: Tensor | None = None) -> 
     return [g for g in found if g is not None]
 
 
-def gradients_or_none(
-    self: Tensor, targets: Sequence[Tensor], seed: Tensor | None = None
-) -> list[Tensor | None]:
+def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> list[T | None]:
     """Return the gradient for each target, None where self does not depend on it."""
     if not self.expr.dtype.is_float:
         raise UsageError(f"only floats have gradients, this is {self.expr.dtype.name}; cast it with .float()")
@@ -170,16 +169,14 @@ def gradients_or_none(
         return _across(self, targets, seed, moved) if moved else _gradients(self, targets, seed)
 
 
-def _across(
-    self: Tensor, targets: Sequence[Tensor], seed: Tensor | None, moved: list[Leaf]
-) -> list[Tensor | None]:
+def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) -> list[T | None]:
     """Differentiate one device's graph after the other.
 
     Leaves that were moved pass their gradients on when all of these are known: what a leaf came from is older
     than the leaf, so the youngest is next.
     """
-    found: list[Tensor | None] = [None] * len(targets)
-    waiting: dict[Leaf, Tensor] = {}
+    found: list[T | None] = [None] * len(targets)
+    waiting: dict[Leaf, T] = {}
     useful = _leading(moved, targets)
     root, start = self, seed
     while True:
@@ -205,11 +202,11 @@ def _across(
         root, start = make(self, (origin.expr, origin.leaves)), waiting.pop(youngest).to(origin.expr.device)
 
 
-def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a + b
+def _sum(a: T | None, b: T | None) -> T | None:
+    return b if a is None else a if b is None else elementwise.add(a, b)
 
 
-def _leading(moved: list[Leaf], targets: Sequence[Tensor]) -> set[Leaf]:
+def _leading(moved: list[Leaf], targets: Sequence[TensorBase]) -> set[Leaf]:
     """Return the moved leaves, given oldest first, that may have been computed from a target."""
     useful: set[Leaf] = set()
     for leaf in moved:
@@ -223,7 +220,7 @@ def _leading(moved: list[Leaf], targets: Sequence[Tensor]) -> set[Leaf]:
     return useful
 
 
-def _gradients(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None) -> list[Tensor | None]:
+def _gradients(self: T, targets: Sequence[T], seed: T | None) -> list[T | None]:
     for t in (self, *targets):
         if t.epoch != EPOCH[0] and t.epoch:
             refresh(t)
@@ -242,7 +239,7 @@ def _gradients(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None) -> 
         found = TABLE[key] = traced(_vjp, self, root, first, [w for w in wanted if w is not None])
     real = tuple(index)
     results = iter(found)
-    out: list[Tensor | None] = []
+    out: list[T | None] = []
     for w in wanted:
         part = None if w is None else next(results)
         found_one = None if part is None else make(self, (part[0], tuple([real[i] for i in part[1]])))
@@ -252,14 +249,14 @@ def _gradients(self: Tensor, targets: Sequence[Tensor], seed: Tensor | None) -> 
     return out
 
 
-def _place(t: Tensor, index: dict[Any, int]) -> Node | None:
+def _place(t: TensorBase, index: dict[Any, int]) -> Node | None:
     """Return a target as a node over the root's leaves; None when it has leaves that the root lacks."""
     if any(leaf not in index for leaf in t.leaves):
         return None
     return t.expr, tuple([index[leaf] for leaf in t.leaves])
 
 
-def _one(x: Tensor) -> Node:
+def _one(x: TensorBase) -> Node:
 
     one = constant(x, 1.0, x.expr.dtype, x.expr.shape)
     return one.expr, one.leaves
@@ -267,18 +264,18 @@ def _one(x: Tensor) -> Node:
 
 # -- backward ------------------------------------------------------------------------------------------
 @method
-def detach(self: Tensor) -> Tensor:
+def detach(self: T) -> T:
     """Return the same value, constant to differentiation: no view (PyTorch shares the memory)."""
     return apply(STOP, None, self)
 
 
 @method
-def carried(self: Tensor) -> Tensor:
+def carried(self: T) -> T:
     """Return the same value as an expression of its own: computed anew, and differentiable."""
     return ruled("beside", self, self) if self.expr.dtype.is_float else apply(STOP, None, self)
 
 
-def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
+def backward(self: T, gradient: T | None = None) -> T:
     """Add the gradient of self to `.grad` of every tensor with requires_grad that it depends on; return self.
 
     `self` is a float tensor of shape (); with `gradient`, the gradient of self, it may have any shape.
@@ -300,7 +297,7 @@ def backward(self: Tensor, gradient: Tensor | None = None) -> Tensor:
     return self
 
 
-def _add_gradients(self: Tensor, gradient: Tensor | None) -> None:
+def _add_gradients(self: T, gradient: T | None) -> None:
     e = self.expr
     moved = behind(self.leaves)
     leaves = {*self.leaves, *[leaf for m in moved for leaf in m.origin.leaves]}
@@ -319,9 +316,10 @@ def _add_gradients(self: Tensor, gradient: Tensor | None) -> None:
     for t, g in zip(targets, found, strict=True):
         if g is not None:
             state = state_of(t)
-            state.value = g if state.value is None else state.value + g
+            total = g if state.value is None else elementwise.add(state.value, g)
+            state.value = total
             state.of = weakref.ref(self)
-            state_of(state.value).past = Past.CUT
+            state_of(total).past = Past.CUT
     if e.op is not PARAM:
         state_of(self).past = Past.SPENT
     elif self.leaves[0].origin is not None and self.leaves[0].origin.looked:

@@ -25,57 +25,57 @@ from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
 from frontend.trace import apply
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import TensorBase
 
 _FEW_PLACES: Final = 16
 """In windows up to this size, gradients are added up place by place."""
 
-Sources = tuple["Tensor", ...]
-Gradients = tuple["Tensor | None", ...]
+Sources = tuple["TensorBase", ...]
+Gradients = tuple["TensorBase | None", ...]
 
 
-def _number(like: Tensor, value: float) -> Tensor:
+def _number(like: TensorBase, value: float) -> TensorBase:
     return constant_of(like, value, like.expr.dtype, like.expr.shape)
 
 
-def _mul(a: Tensor, b: Tensor) -> Tensor:
+def _mul(a: TensorBase, b: TensorBase) -> TensorBase:
     return apply(Ops.MUL, None, a, b)
 
 
-def _neg(a: Tensor) -> Tensor:
+def _neg(a: TensorBase) -> TensorBase:
     return apply(Ops.NEG, None, a)
 
 
 # -- elementwise ---------------------------------------------------------------------------------------
-def constant(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def constant(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Through stopped values nothing flows."""
     return (None,) * len(sources)
 
 
-def cast(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def cast(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """A cast between floats: g cast back."""
     return (convert(g, sources[0].expr.dtype),)
 
 
-def select(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def select(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Choice: g where c held, and where it did not."""
     zero, c = _number(g, 0.0), sources[0]
     return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
 
 
 # -- movement ------------------------------------------------------------------------------------------
-def reshape(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def reshape(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Reshape: g in the old shape."""
     return (apply(Ops.RESHAPE, sources[0].expr.shape, g),)
 
 
-def permute(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def permute(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Permute: g with the order undone."""
     order = out.expr.arg
     return (apply(Ops.PERMUTE, tuple([order.index(i) for i in range(len(order))]), g),)
 
 
-def expand(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def expand(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Expand: the sum of g over the repeated axes."""
     old, new = sources[0].expr.shape, out.expr.shape
     return (
@@ -88,7 +88,7 @@ def expand(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     )
 
 
-def pad(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def pad(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Pad: the part of g that is no padding."""
     shape = sources[0].expr.shape
     return (
@@ -96,7 +96,7 @@ def pad(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     )
 
 
-def shrink(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def shrink(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Shrink: g with zeros where something was cut."""
     shape = sources[0].expr.shape
     return (
@@ -106,12 +106,12 @@ def shrink(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     )
 
 
-def flip(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def flip(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Flip: g flipped back."""
     return (apply(Ops.FLIP, out.expr.arg, g),)
 
 
-def window(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def window(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Windows: each element's gradient is the sum over the windows that hold it.
 
     Windows of one axis are undone one at a time, the last first. Windows that do not overlap lie side by
@@ -129,7 +129,7 @@ def window(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     return (g,)
 
 
-def _side_by_side(g: Tensor, axis: int, size: int, stride: int, n: int) -> Tensor:
+def _side_by_side(g: TensorBase, axis: int, size: int, stride: int, n: int) -> TensorBase:
     """Put the last axis, the places inside a window, next to `axis`, the windows.
 
     Gaps between windows are zero.
@@ -145,8 +145,8 @@ def _side_by_side(g: Tensor, axis: int, size: int, stride: int, n: int) -> Tenso
     return apply(Ops.PAD, tuple([(0, n - min(n, count)) if i == axis else (0, 0) for i in range(rank)]), g)
 
 
-def _overlapping(g: Tensor, axis: int, size: int, stride: int, dilation: int, n: int) -> Tensor:
-    total: Tensor | None = None
+def _overlapping(g: TensorBase, axis: int, size: int, stride: int, dilation: int, n: int) -> TensorBase:
+    total: TensorBase | None = None
     shape = g.expr.shape
     for place in range(size):
         one = apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (place, place + 1)), g)
@@ -156,7 +156,7 @@ def _overlapping(g: Tensor, axis: int, size: int, stride: int, dilation: int, n:
     return total
 
 
-def _along_diagonals(g: Tensor, axis: int, size: int, stride: int, dilation: int, n: int) -> Tensor:
+def _along_diagonals(g: TensorBase, axis: int, size: int, stride: int, dilation: int, n: int) -> TensorBase:
     """Add up g[i - w * dilation, w] over the places w: evenly spaced in the flat array of both axes."""
     reach = (size - 1) * dilation
     g = interleaved(g, axis, stride, reach, n + reach)
@@ -173,7 +173,7 @@ def _along_diagonals(g: Tensor, axis: int, size: int, stride: int, dilation: int
 
 
 # -- reductions, gather, convolution -------------------------------------------------------------------
-def reduction(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def reduction(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Reductions.
 
     A sum hands g to every term; max and min share it among those that attain it; a product hands to each the
@@ -194,7 +194,7 @@ def reduction(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     return (apply(Ops.DIV, None, _mul(wide, hit), count),)
 
 
-def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
+def _product_of_others(x: TensorBase, axes: tuple[int, ...]) -> TensorBase:
     """For each element the product of all others over the axes, also where some are zero, infinite or NaN.
 
     These are counted; the product of the rest, and of the signs of infinities, is divided by each element.
@@ -210,7 +210,7 @@ def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     product = spread(fold(Ops.MUL, safe, axes, keepdim=True), shape)
     without = apply(Ops.DIV, None, product, safe)
 
-    def others(hit: Tensor, factor: Tensor) -> Tensor:
+    def others(hit: TensorBase, factor: TensorBase) -> TensorBase:
         """Return the factor where another element is hit, else 1."""
         count = convert(hit, x.expr.dtype)
         every = spread(fold(Ops.ADD, count, axes, keepdim=True), shape)
@@ -221,7 +221,7 @@ def _product_of_others(x: Tensor, axes: tuple[int, ...]) -> Tensor:
     return _mul(without, _mul(factors, others(is_undefined, _number(x, math.nan))))
 
 
-def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def gather(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Gather: g added up where it was read."""
     x, indices = sources
     axis = out.expr.arg
@@ -232,7 +232,7 @@ def gather(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     return placed(values, index, axis, shape[axis]), None
 
 
-def take_along_axis(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def take_along_axis(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Elements along an axis: g added up where they were read; picked where the index is a permutation."""
     x, index = sources
     axis, permutes = out.expr.arg
@@ -241,17 +241,17 @@ def take_along_axis(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
     return placed(g, index, axis, x.expr.shape[axis]), None
 
 
-def segment_sum(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def segment_sum(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Values added up along an axis: g, read where each was added."""
     return apply(TAKE_ALONG_AXIS, (out.expr.arg[0], False), g, sources[1]), *(None,) * (len(sources) - 1)
 
 
-def contiguous(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def contiguous(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Contiguous: g."""
     return (g,)
 
 
-def convolution(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def convolution(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Convolution: of g with the weight turned around for x; of windows of x with g for the weight."""
     x, weight = sources
     strides, dilations, groups = out.expr.arg
@@ -261,8 +261,13 @@ def convolution(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
 
 
 def _for_input(
-    g: Tensor, x: Tensor, weight: Tensor, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
-) -> Tensor:
+    g: TensorBase,
+    x: TensorBase,
+    weight: TensorBase,
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    groups: int,
+) -> TensorBase:
     outputs, inner, *kernel = weight.expr.shape
     rank, each = len(kernel), outputs // groups
     w = apply(Ops.RESHAPE, (groups, each, inner, *kernel), weight)
@@ -277,8 +282,13 @@ def _for_input(
 
 
 def _for_weight(
-    g: Tensor, x: Tensor, weight: Tensor, strides: tuple[int, ...], dilations: tuple[int, ...], groups: int
-) -> Tensor:
+    g: TensorBase,
+    x: TensorBase,
+    weight: TensorBase,
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+    groups: int,
+) -> TensorBase:
     outputs, inner, *kernel = weight.expr.shape
     rank, each = len(kernel), outputs // groups
     batch, _, *places = g.expr.shape

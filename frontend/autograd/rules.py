@@ -30,58 +30,58 @@ from frontend.trace import apply
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import TensorBase
 
-Sources = tuple["Tensor", ...]
+Sources = tuple["TensorBase", ...]
 About = tuple[Any, ...]
-Gradients = tuple["Tensor | None", ...]
+Gradients = tuple["TensorBase | None", ...]
 
 
-def ruled(g: Tensor, out: Tensor, sources: Sources) -> Gradients:
+def ruled(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
     """Values with a rule: what the rule gives for the other sources."""
     name, *about = out.expr.arg
     return None, *RULES[name](g, out, sources[1:], tuple(about))
 
 
-def _number(like: Tensor, value: float) -> Tensor:
+def _number(like: TensorBase, value: float) -> TensorBase:
     return constant(like, value, like.expr.dtype, like.expr.shape)
 
 
-def _where(c: Tensor, a: Tensor, b: Tensor) -> Tensor:
+def _where(c: TensorBase, a: TensorBase, b: TensorBase) -> TensorBase:
     return apply(Ops.WHERE, None, c, a, b)
 
 
-def _binary(op: str, a: Tensor, b: Tensor | float) -> Tensor:
+def _binary(op: str, a: TensorBase, b: TensorBase | float) -> TensorBase:
     return apply(op, None, a, _number(a, b) if isinstance(b, (int, float)) else b)
 
 
-def _mul(a: Tensor, b: Tensor | float) -> Tensor:
+def _mul(a: TensorBase, b: TensorBase | float) -> TensorBase:
     return _binary(Ops.MUL, a, b)
 
 
-def _within(low: Tensor | float, x: Tensor, high: Tensor | float) -> Tensor:
+def _within(low: TensorBase | float, x: TensorBase, high: TensorBase | float) -> TensorBase:
     """Return low < x < high, as bool; false for NaN."""
     bounds = [_number(x, b) if isinstance(b, (int, float)) else b for b in (low, high)]
     return _binary(Ops.AND, _binary(Ops.LT, bounds[0], x), _binary(Ops.LT, x, bounds[1]))
 
 
-def zero(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def zero(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Steps: 0 for every source."""
     return tuple([constant(s, 0.0, s.expr.dtype, s.expr.shape) for s in sources])
 
 
-def beside(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def beside(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """A value beside others of which it has nothing: g, and 0 for the others."""
     return g, *zero(g, out, sources[1:], about)
 
 
 # -- kinks ---------------------------------------------------------------------------------------------
-def relu(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def relu(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """max(x, 0): g where x > 0 or NaN; 0 at 0."""
     return (_where(_binary(Ops.EQ, out, 0.0), _number(g, 0.0), g),)
 
 
-def clip(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def clip(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x limited to bounds: g to x on the bounds and between them, else to the bound that was taken.
 
     `about` says which of low and high there are. Where low is above high, all goes to high. NaN gets none.
@@ -99,17 +99,17 @@ def clip(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
     return _where(_binary(Ops.EQ, x, out), g, zero), _where(beyond, g, zero)
 
 
-def hardtanh(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def hardtanh(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x limited to low..high, numbers: g strictly between; 0 on the bounds and for NaN."""
     return (_where(_within(about[0], sources[0], about[1]), g, _number(g, 0.0)),)
 
 
-def hardsigmoid(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def hardsigmoid(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x / 6 + 1/2 limited to 0..1: g / 6 where -3 < x < 3, else 0."""
     return (_where(_within(-3.0, sources[0], 3.0), _mul(g, 1 / 6), _number(g, 0.0)),)
 
 
-def hardswish(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def hardswish(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x relu6(x + 3) / 6: 0 up to -3, g (x / 3 + 1/2) below 3, g from there on."""
     x = sources[0]
     slope = _mul(g, _binary(Ops.ADD, _mul(x, 1 / 3), 0.5))
@@ -119,12 +119,12 @@ def hardswish(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradien
     return (_where(high, g, least),)
 
 
-def leaky_relu(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def leaky_relu(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x where x > 0, else slope x: g, or slope g; the slope at 0 and for NaN."""
     return (_where(_binary(Ops.LT, _number(g, 0.0), sources[0]), g, _mul(g, about[0])),)
 
 
-def elu(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def elu(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x where x > 0, else alpha (exp(x) - 1): g, or g alpha exp(x)."""
     x = sources[0]
     zero = _number(x, 0.0)
@@ -133,22 +133,22 @@ def elu(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
 
 
 # -- smooth functions ----------------------------------------------------------------------------------
-def of_sigmoid(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def of_sigmoid(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Logistic function s(x): g s(x) s(-x), which keeps its digits where s(x) is near 1."""
     return (_mul(g, _mul(out, sigmoid(apply(Ops.NEG, None, sources[0])))),)
 
 
-def softplus(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def softplus(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """log(1 + exp(x)): g s(x)."""
     return (_mul(g, sigmoid(sources[0])),)
 
 
-def logsigmoid(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def logsigmoid(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """log(s(x)): g s(-x)."""
     return (_mul(g, sigmoid(apply(Ops.NEG, None, sources[0]))),)
 
 
-def of_gate(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def of_gate(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """t(x) = tanh(softplus(x)): g (1 - t²) s(x), with 1 - t computed apart; its negation for 1 - t(x)."""
     x = sources[0]
     whole = _mul(gate_rest(x), _binary(Ops.ADD, gate(x), 1.0))
@@ -156,7 +156,7 @@ def of_gate(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients
     return (apply(Ops.NEG, None, found) if about[0] else found,)
 
 
-def root(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def root(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Square root of a spread: g / (2 sqrt(x)), but 0 where that is 0, as all values are equal there."""
     none = _binary(Ops.EQ, out, 0.0)
     slope = apply(Ops.DIV, None, g, _mul(out, 2.0))
@@ -164,19 +164,19 @@ def root(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
 
 
 # -- powers and remainders --------------------------------------------------------------------------------
-def root_power(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def root_power(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x ** 0.5, x ** -0.5: g / 2 x ** -0.5, -g / 2 (x ** -0.5) ** 3."""
     if about[0] > 0:
         return (_mul(g, _mul(power(sources[0], -0.5), 0.5)),)
     return (_mul(g, _mul(_mul(out, _mul(out, out)), -0.5)),)
 
 
-def remainder(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def remainder(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x % y: g, and -g floor(x / y)."""
     return g, apply(Ops.NEG, None, _mul(g, floordiv(*sources)))
 
 
-def lerp(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def lerp(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x + (end - x) w: g (1 - w), g w, g (end - x)."""
     x, end, weight = sources
     rest = apply(Ops.SUB, None, _number(g, 1.0), weight)
@@ -184,7 +184,7 @@ def lerp(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
 
 
 # -- reductions ----------------------------------------------------------------------------------------
-def first_extreme(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def first_extreme(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Greatest or least over axes: g to the first element that attains it, in row-major order.
 
     `about` is the axes, and whether the last NaN gets g where there are several, instead of the first. A
@@ -209,7 +209,7 @@ def first_extreme(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gra
     return _where(chosen, wide, _number(wide, 0.0)), *(None,) * (len(sources) - 1)
 
 
-def _place(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, int]:
+def _place(x: TensorBase, axes: tuple[int, ...]) -> tuple[TensorBase, int]:
     """Return each element's place among those of its reduction, row-major, and how many these are."""
     shape = x.expr.shape
     place, count = coordinate(x, shape, axes[-1]), shape[axes[-1]]
@@ -221,7 +221,7 @@ def _place(x: Tensor, axes: tuple[int, ...]) -> tuple[Tensor, int]:
     return place, count
 
 
-def every_extreme(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def every_extreme(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Greatest or least of all: g shared evenly among those that attain it, among the NaNs if any."""
     x = sources[0]
     shape = x.expr.shape
@@ -233,7 +233,7 @@ def every_extreme(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gra
     return (_where(hit, apply(Ops.DIV, None, spread(g, shape), count), _number(x, 0.0)),)
 
 
-def variance(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def variance(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """Squared distances from the mean, added up over axes, by a count: 2 g / count times each distance.
 
     Nothing comes through the mean, as distances add up to 0.
@@ -247,7 +247,7 @@ def variance(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradient
     return (_mul(_mul(wide, 2.0 / count if count else math.inf), distance),)
 
 
-def of_norm(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def of_norm(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """p-norm along axes that keep size 1: g sign(x) (|x| / norm) ** (p - 1); 0 where the norm is 0."""
     p = about[0]
     x = sources[0]
@@ -266,7 +266,7 @@ def of_norm(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients
 
 
 # -- losses --------------------------------------------------------------------------------------------
-def cross_entropy_of_two(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def cross_entropy_of_two(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """-t log(x) - (1 - t) log(1 - x): g (x - t) / max(x (1 - x), 1e-12); g log((1 - x) / x)."""
     x, t = sources
     rest = apply(Ops.SUB, None, _number(x, 1.0), x)
@@ -275,7 +275,7 @@ def cross_entropy_of_two(g: Tensor, out: Tensor, sources: Sources, about: About)
     return apply(Ops.DIV, None, _mul(g, apply(Ops.SUB, None, x, t)), divisor), _mul(g, odds)
 
 
-def cross_entropy_of_logits(g: Tensor, out: Tensor, sources: Sources, about: About) -> Gradients:
+def cross_entropy_of_logits(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """-t log(s(x)) - (1 - t) log(s(-x)): g ((1 - t) s(x) - t s(-x)), exact where t is 0 or 1; -g x."""
     x, t = sources
     up, down = sigmoid(x), sigmoid(apply(Ops.NEG, None, x))
@@ -283,7 +283,7 @@ def cross_entropy_of_logits(g: Tensor, out: Tensor, sources: Sources, about: Abo
     return _mul(g, slope), apply(Ops.NEG, None, _mul(g, x))
 
 
-RULES: Final[dict[str, Callable[[Tensor, Tensor, Sources, About], Gradients]]] = {
+RULES: Final[dict[str, Callable[[TensorBase, TensorBase, Sources, About], Gradients]]] = {
     "zero": zero,
     "beside": beside,
     "relu": relu,

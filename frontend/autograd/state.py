@@ -7,52 +7,26 @@ Not here: computing gradients (`engine`), switching them off in a block, which `
 from __future__ import annotations
 
 import weakref
-from enum import Enum, auto
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from frontend.expr import PARAM
+from frontend.parameters import flag
 from frontend.realize import realize_many
+from frontend.tensor_base import Gradient
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontend.tensor import Tensor
-
-
-class Past(Enum):
-    """What a pending tensor keeps of what it was computed from when its value is looked at."""
-
-    KEPT = auto()
-    """All that its gradient needs."""
-    SPENT = auto()
-    """Nothing, as its backward has run; a gradient that would flow through it is refused."""
-    CUT = auto()
-    """Nothing: it is a gradient that `backward` gave."""
-
-
-class Gradient:
-    """What a tensor that takes part in differentiation keeps.
-
-    Whether it wants a gradient, and the gradient.
-    """
-
-    __slots__ = ("of", "past", "value", "wanted")
-
-    def __init__(self) -> None:
-        self.wanted: bool | None = None
-        self.value: Tensor | None = None
-        self.of: weakref.ref[Tensor] | None = None
-        """The tensor whose backward gave the value."""
-        self.past = Past.KEPT
+    from frontend.tensor_base import T, TensorBase
 
 
 _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 """All living tensors with requires_grad, in order of their marking."""
 
 
-def want(tensors: Sequence[Tensor], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
+def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
     """Set whether `backward` gives tensors a gradient.
 
     Those that want one are realized, in one launch, unless they were computed from others that do: nodes
@@ -79,7 +53,7 @@ def _forget(number: int, ref: weakref.ref[Any]) -> None:
         del _wanting[number]
 
 
-def state_of(t: Tensor) -> Gradient:
+def state_of(t: TensorBase) -> Gradient:
     """Return a tensor's gradient state, made at first use."""
     try:
         return t.state
@@ -88,12 +62,27 @@ def state_of(t: Tensor) -> Gradient:
         return t.state
 
 
+def grad_of(t: TensorBase) -> TensorBase | None:
+    """Return a tensor's gradient, None when it has none."""
+    try:
+        return t.state.value
+    except AttributeError:
+        return None
+
+
+def marked(t: T, wanted: bool | None) -> T:  # noqa: FBT001 - the value of a property
+    """Set whether `backward` gives a new tensor a gradient, unless that is None; return it."""
+    if wanted is not None:
+        want((t,), flag(wanted, "requires_grad"))
+    return t
+
+
 def anyone() -> bool:
     """Return whether any tensor has requires_grad."""
     return bool(_wanting)
 
 
-def wanting() -> list[Tensor]:
+def wanting() -> list[TensorBase]:
     """Return all living tensors with requires_grad."""
     found = [ref() for ref in list(_wanting.values())]
     return [t for t in found if t is not None]

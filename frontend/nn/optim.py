@@ -14,7 +14,7 @@ Not here: gradients (`frontend.autograd`), capturing a step (`frontend.jit`), th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from compiler.dtype import dtypes
 from frontend.autograd import state as grad_state
@@ -109,14 +109,14 @@ class Optimizer:
             )
         for p in self.params:
             state = grad_state.state_of(p)
-            if state.value is not None:
-                grads.append(state.value.detach())
+            if p.grad is not None:
+                grads.append(p.grad.detach())
             loss = state.of() if state.of is not None else None
             if loss is not None:
-                losses[id(loss)] = loss
+                losses[id(loss)] = cast("Tensor", loss)
             state.value = state.of = None
         changed = self._move(grads)
-        assigned = [t for t in pending() if t.device == self.device]
+        assigned = [cast("Tensor", t) for t in pending() if t.expr.device == self.device]
         return [*self.params, *changed, *self.buffers, *assigned, *losses.values()]
 
     def step(self) -> None:

@@ -17,37 +17,37 @@ from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
-def _number(like: Tensor, value: float) -> Tensor:
+def _number(like: T, value: float) -> T:
     return constant(like, value, like.expr.dtype, like.expr.shape)
 
 
-def _select(x: Tensor, negative: Tensor, other: Tensor) -> Tensor:
+def _select(x: T, negative: T, other: T) -> T:
     """Return `negative` where x < 0, else `other`."""
     return apply(Ops.WHERE, None, apply(Ops.LT, None, x, _number(x, 0.0)), negative, other)
 
 
-def _decay(x: Tensor) -> Tensor:
+def _decay(x: T) -> T:
     """Return exp(-|x|), which never overflows."""
     return exp(apply(Ops.NEG, None, absolute(x)))
 
 
 @method
-def relu(self: Tensor) -> Tensor:
+def relu(self: T) -> T:
     """Return max(self, 0). Its gradient at 0 is 0."""
     return ruled("relu", maximum(self, 0), self)
 
 
 @method
-def relu6(self: Tensor) -> Tensor:
+def relu6(self: T) -> T:
     """Return self limited to 0..6. Its gradient at 0 and at 6 is 0."""
     return hardtanh(self, 0, 6)
 
 
 @method
-def leaky_relu(self: Tensor, slope: float = 0.01) -> Tensor:
+def leaky_relu(self: T, slope: float = 0.01) -> T:
     """Return self where positive, else slope * self. Its gradient at 0 is the slope."""
     x = widened(self)
     value = _select(x, mul(x, slope), x)
@@ -55,7 +55,7 @@ def leaky_relu(self: Tensor, slope: float = 0.01) -> Tensor:
 
 
 @method
-def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
+def elu(self: T, alpha: float = 1.0) -> T:
     """Return self where positive, else alpha * (exp(self) - 1). Its gradient at 0 is alpha."""
     x = widened(self)
     value = _select(x, mul(expm1(apply(Ops.MIN, None, x, _number(x, 0.0))), alpha), x)
@@ -63,7 +63,7 @@ def elu(self: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 @method
-def sigmoid(self: Tensor) -> Tensor:
+def sigmoid(self: T) -> T:
     """Return 1 / (1 + exp(-self)), without overflow."""
     x = widened(self)
     e = _decay(x)
@@ -72,7 +72,7 @@ def sigmoid(self: Tensor) -> Tensor:
 
 
 @method
-def logsigmoid(self: Tensor) -> Tensor:
+def logsigmoid(self: T) -> T:
     """Return log(sigmoid(self)), without overflow."""
     x = widened(self)
     value = apply(Ops.SUB, None, apply(Ops.MIN, None, x, _number(x, 0.0)), log1p(_decay(x)))
@@ -80,14 +80,14 @@ def logsigmoid(self: Tensor) -> Tensor:
 
 
 @method
-def silu(self: Tensor) -> Tensor:
+def silu(self: T) -> T:
     """Return self * sigmoid(self)."""
     x = widened(self)
     return narrowed(mul(x, sigmoid(x)), self)
 
 
 @method
-def gelu(self: Tensor, approximate: Literal["none", "tanh"] = "none") -> Tensor:
+def gelu(self: T, approximate: Literal["none", "tanh"] = "none") -> T:
     """Return self times the normal distribution function at self; "tanh" is the usual approximation."""
     x = widened(self)
     if approximate == "none":
@@ -100,14 +100,14 @@ def gelu(self: Tensor, approximate: Literal["none", "tanh"] = "none") -> Tensor:
 
 
 @method
-def quick_gelu(self: Tensor) -> Tensor:
+def quick_gelu(self: T) -> T:
     """Return self * sigmoid(1.702 * self)."""
     x = widened(self)
     return narrowed(mul(x, sigmoid(mul(x, 1.702))), self)
 
 
 @method
-def softplus(self: Tensor) -> Tensor:
+def softplus(self: T) -> T:
     """Return log(1 + exp(self)), without overflow."""
     x = widened(self)
     value = add(apply(Ops.MAX, None, x, _number(x, 0.0)), log1p(_decay(x)))
@@ -115,34 +115,34 @@ def softplus(self: Tensor) -> Tensor:
 
 
 @method
-def softsign(self: Tensor) -> Tensor:
+def softsign(self: T) -> T:
     """Return self / (1 + |self|)."""
     x = widened(self)
     return narrowed(apply(Ops.DIV, None, x, add(absolute(x), 1.0)), self)
 
 
 @method
-def mish(self: Tensor) -> Tensor:
+def mish(self: T) -> T:
     """Return self * tanh(softplus(self))."""
     x = widened(self)
     return narrowed(mul(x, gate(x)), self)
 
 
 @method
-def gate(self: Tensor) -> Tensor:
+def gate(self: T) -> T:
     """Return tanh(softplus(self)) of float32 or float64, exact to the last digits also where it is near 0."""
     whole, rest = _gate_parts(self)
     return ruled("gate", apply(Ops.DIV, None, whole, apply(Ops.ADD, None, whole, rest)), self, about=(False,))
 
 
 @method
-def gate_rest(self: Tensor) -> Tensor:
+def gate_rest(self: T) -> T:
     """Return 1 - tanh(softplus(self)), exact to the last digits also where that is near 0."""
     whole, rest = _gate_parts(self)
     return ruled("gate", apply(Ops.DIV, None, rest, apply(Ops.ADD, None, whole, rest)), self, about=(True,))
 
 
-def _gate_parts(x: Tensor) -> tuple[Tensor, Tensor]:
+def _gate_parts(x: T) -> tuple[T, T]:
     """Return a, b of tanh(log(u)) = (u² - 1) / (u² + 1) = a / (a + b), where u = 1 + exp(x)."""
     e = _decay(x)
     whole = _select(x, mul(e, add(e, 2.0)), add(mul(e, 2.0), 1.0))
@@ -150,7 +150,7 @@ def _gate_parts(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @method
-def hardsigmoid(self: Tensor) -> Tensor:
+def hardsigmoid(self: T) -> T:
     """Return self / 6 + 1/2, limited to 0..1. Its gradient at -3 and at 3 is 0."""
     x = widened(self)
     value = clip(add(mul(x, 1 / 6), 0.5), 0.0, 1.0)
@@ -158,7 +158,7 @@ def hardsigmoid(self: Tensor) -> Tensor:
 
 
 @method
-def hardswish(self: Tensor) -> Tensor:
+def hardswish(self: T) -> T:
     """Return self * relu6(self + 3) / 6. Its gradient at -3 is 0, at 3 it is 1."""
     x = widened(self)
     value = mul(mul(x, clip(add(x, 3.0), 0, 6)), 1 / 6)
@@ -166,6 +166,6 @@ def hardswish(self: Tensor) -> Tensor:
 
 
 @method
-def hardtanh(self: Tensor, low: float = -1.0, high: float = 1.0) -> Tensor:
+def hardtanh(self: T, low: float = -1.0, high: float = 1.0) -> T:
     """Return self limited to low..high. Its gradient on the bounds is 0."""
     return ruled("hardtanh", clip(self, low, high), self, about=(low, high))

@@ -29,24 +29,24 @@ from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageIndexError
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T, TensorBase
 
 
 @spelled
-def gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
+def gather(self: T, axis: int, index: T) -> T:
     """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self."""
     return _gather(self, axis, _index("gather", self, axis, index))
 
 
 @composite
-def _gather(self: Tensor, axis: int, index: Tensor) -> Tensor:
+def _gather(self: T, axis: int, index: T) -> T:
     a = _checked("gather", self.expr.shape, axis, index)
     x = apply(Ops.SHRINK, _bounds(self.expr.shape, index.expr.shape, a), self)
     return apply(TAKE_ALONG_AXIS, (a, False), x, wrapped(index, self.expr.shape[a], "gather", a))
 
 
 @spelled
-def take(self: Tensor, index: Tensor, axis: int = 0) -> Tensor:
+def take(self: T, index: T, axis: int = 0) -> T:
     """Return the parts of an axis that an integer tensor names: its shape takes the place of the axis.
 
     Unlike PyTorch's `take`, which indexes the flattened tensor: that is `x.flatten().take(index)`.
@@ -55,12 +55,12 @@ def take(self: Tensor, index: Tensor, axis: int = 0) -> Tensor:
 
 
 @composite
-def _take(self: Tensor, index: Tensor, axis: int) -> Tensor:
+def _take(self: T, index: T, axis: int) -> T:
     a = axis_of(axis, self.expr.shape, "take")
     return apply(Ops.GATHER, a, self, wrapped(index, self.expr.shape[a], "take", a))
 
 
-def rows(weight: Tensor, index: Tensor) -> Tensor:
+def rows(weight: T, index: T) -> T:
     """Return the rows of a table that integers name, from 0 on: negative ones lie outside."""
     limit = Limit("Embedding", 0, weight.expr.shape[0])
     refuse_known(index, limit)
@@ -68,7 +68,7 @@ def rows(weight: Tensor, index: Tensor) -> Tensor:
 
 
 @composite
-def _rows(self: Tensor, index: Tensor, limit: Limit) -> Tensor:
+def _rows(self: T, index: T, limit: Limit) -> T:
     index = limited(index, limit)
     if index.expr.dtype not in {dtypes.int32, dtypes.int64}:
         index = convert(index, dtypes.int64 if index.expr.dtype.bits >= 32 else dtypes.int32)
@@ -76,7 +76,7 @@ def _rows(self: Tensor, index: Tensor, limit: Limit) -> Tensor:
 
 
 @spelled
-def index_select(self: Tensor, axis: int, index: Tensor) -> Tensor:
+def index_select(self: T, axis: int, index: T) -> T:
     """Return the parts of an axis that a vector of integers names."""
     index = _index("index_select", self, axis, index)
     if len(index.expr.shape) != 1:
@@ -86,16 +86,16 @@ def index_select(self: Tensor, axis: int, index: Tensor) -> Tensor:
     return _take(self, index, axis)
 
 
-def _index(what: str, x: Tensor, axis: int, index: Tensor) -> Tensor:
+def _index(what: str, x: T, axis: int, index: T) -> T:
     """Return an index as a tensor; raise when the host knows that it names what is outside."""
-    found: Tensor = index if index.__class__ is x.__class__ else read(gather, "index", index, x)
+    found: T = index if index.__class__ is x.__class__ else read(gather, "index", index, x)
     a = axis_of(axis, x.expr.shape, what)
     refuse_known(found, limit_of(what, a, x.expr.shape[a]))
     return found
 
 
 @spelled
-def scatter_add(self: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add(self: T, axis: int, index: T, src: T) -> T:
     """Return self with src[i][j]... added at [..., index[i][j]..., ...] along one axis.
 
     Index has the rank of self and no axis longer than in src; what is named twice gets both. Sixteen-bit
@@ -105,7 +105,7 @@ def scatter_add(self: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @composite
-def _scatter_add(self: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
+def _scatter_add(self: T, axis: int, index: T, src: T) -> T:
     shape, dtype = self.expr.shape, self.expr.dtype
     a = _checked("scatter_add", shape, axis, index)
     if dtype is dtypes.bool:
@@ -116,7 +116,7 @@ def _scatter_add(self: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
 
 
 @spelled
-def scatter(self: Tensor, axis: int, index: Tensor, src: Tensor | Number) -> Tensor:
+def scatter(self: T, axis: int, index: T, src: T | Number) -> T:
     """Return self with src[i][j]..., or a number, written at [..., index[i][j]..., ...] along one axis.
 
     Index has the rank of self and no axis longer than in src. Of several for one place, the last along the
@@ -126,14 +126,14 @@ def scatter(self: Tensor, axis: int, index: Tensor, src: Tensor | Number) -> Ten
 
 
 @composite
-def _scatter(self: Tensor, axis: int, index: Tensor, src: Tensor | Number) -> Tensor:
+def _scatter(self: T, axis: int, index: T, src: T | Number) -> T:
     a = _checked("scatter", self.expr.shape, axis, index)
     return written(
         self, a, wrapped(index, self.expr.shape[a], "scatter", a), _values("scatter", self, index, src)
     )
 
 
-def written(x: Tensor, axis: int, place: Tensor, values: Tensor) -> Tensor:
+def written(x: T, axis: int, place: T, values: T) -> T:
     """Return x with values of the shape of `place` written there along an axis; outside is nowhere."""
     shape = x.expr.shape
     last = add(last_named(place, axis, shape[axis]), 1)  # 0: none, as beyond the index
@@ -143,7 +143,7 @@ def written(x: Tensor, axis: int, place: Tensor, values: Tensor) -> Tensor:
     return where(gt(last, 0), apply(TAKE_ALONG_AXIS, (axis, False), rows, sub(last, 1)), x)
 
 
-def _checked(what: str, shape: Shape, axis: int, index: Tensor) -> int:
+def _checked(what: str, shape: Shape, axis: int, index: TensorBase) -> int:
     """Return the axis; refuse an index of another rank, or one that is longer in another axis."""
     a = axis_of(axis, shape, what)
     wanted = index.expr.shape
@@ -162,7 +162,7 @@ def _bounds(shape: Shape, wanted: Shape, axis: int) -> tuple[tuple[int, int], ..
     return tuple([(0, n if i == axis else wanted[i]) for i, n in enumerate(shape)])
 
 
-def _values(what: str, x: Tensor, index: Tensor, src: Tensor | Number) -> Tensor:
+def _values(what: str, x: T, index: T, src: T | Number) -> T:
     """Return what is written, in the shape of the index."""
     dtype, wanted = x.expr.dtype, index.expr.shape
     if isinstance(src, (int, float)):
@@ -177,6 +177,6 @@ def _values(what: str, x: Tensor, index: Tensor, src: Tensor | Number) -> Tensor
     return apply(Ops.SHRINK, tuple([(0, n) for n in wanted]), src)
 
 
-def _grown(x: Tensor, shape: Shape) -> Tensor:
+def _grown(x: T, shape: Shape) -> T:
     """Return x with zeros after it, up to a shape."""
     return apply(Ops.PAD, tuple([(0, n - m) for n, m in zip(shape, x.expr.shape, strict=True)]), x)

@@ -16,10 +16,10 @@ from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
-def cast(self: Tensor, dtype: DType | str) -> Tensor:
+def cast(self: T, dtype: DType | str) -> T:
     """Return the values in another dtype, given by itself or by name; self when it has that dtype.
 
     Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`.
@@ -27,16 +27,16 @@ def cast(self: Tensor, dtype: DType | str) -> Tensor:
     return self if self.expr.dtype is dtype else _cast(self, _wanted(dtype, "cast"))
 
 
-def _cast(x: Tensor, dtype: DType) -> Tensor:
+def _cast(x: T, dtype: DType) -> T:
     return x if x.expr.dtype is dtype else _converted(x, dtype)
 
 
 @method
-def _converted(self: Tensor, dtype: DType) -> Tensor:
+def _converted(self: T, dtype: DType) -> T:
     return convert(self, dtype)
 
 
-def bitcast(self: Tensor, dtype: DType | str) -> Tensor:
+def bitcast(self: T, dtype: DType | str) -> T:
     """Return the same bits as another dtype of the same size, given by itself or by name.
 
     That is self when it has the dtype.
@@ -46,7 +46,7 @@ def bitcast(self: Tensor, dtype: DType | str) -> Tensor:
 
 
 @method
-def _bits(self: Tensor, dtype: DType) -> Tensor:
+def _bits(self: T, dtype: DType) -> T:
     return apply(Ops.BITCAST, dtype, self)
 
 
@@ -57,36 +57,36 @@ def _wanted(dtype: DType | str, what: str) -> DType:
     return found
 
 
-def float(self: Tensor) -> Tensor:
+def float(self: T) -> T:
     """Return the values as float32."""
     return cast(self, dtypes.float32)
 
 
-def double(self: Tensor) -> Tensor:
+def double(self: T) -> T:
     """Return the values as float64."""
     return cast(self, dtypes.float64)
 
 
-def half(self: Tensor) -> Tensor:
+def half(self: T) -> T:
     """Return the values as float16."""
     return cast(self, dtypes.float16)
 
 
-def bfloat16(self: Tensor) -> Tensor:
+def bfloat16(self: T) -> T:
     """Return the values as bfloat16."""
     return cast(self, dtypes.bfloat16)
 
 
-def int(self: Tensor) -> Tensor:
+def int(self: T) -> T:
     """Return the values as int32, truncated."""
     return cast(self, dtypes.int32)
 
 
-def long(self: Tensor) -> Tensor:
+def long(self: T) -> T:
     """Return the values as int64, truncated."""
     return cast(self, dtypes.int64)
 
 
-def bool(self: Tensor) -> Tensor:
+def bool(self: T) -> T:
     """Return where values are not zero."""
     return cast(self, dtypes.bool)

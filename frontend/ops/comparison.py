@@ -17,26 +17,27 @@ from frontend.ops.sources import Number, constant, convert, spread
 from frontend.trace import apply, composite, operator
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
-def _sides(what: str, a: Tensor, b: Tensor | Number) -> tuple[Tensor, Tensor]:
+def _sides(what: str, a: T, b: T | Number) -> tuple[T, T]:
     """Return what to compare in one dtype.
 
     A whole number that no element can be is only greater or less than all. Integers are compared as they are,
     whichever has axes: in a dtype that holds both.
     """
     dtype, shape = a.expr.dtype, a.expr.shape
-    if isinstance(b, int) and dtype.is_int and not dtype.min <= b <= dtype.max:
-        return constant(a, 0, dtypes.int32, shape), constant(a, 1 if b > 0 else -1, dtypes.int32, shape)
-    if not isinstance(b, (int, float)) and dtype.is_int and b.expr.dtype.is_int:
+    if isinstance(b, (int, float)):
+        if isinstance(b, int) and dtype.is_int and not dtype.min <= b <= dtype.max:
+            return constant(a, 0, dtypes.int32, shape), constant(a, 1 if b > 0 else -1, dtypes.int32, shape)
+    elif dtype.is_int and b.expr.dtype.is_int:
         common = broadcast((shape, b.expr.shape), what)
         both = promote(dtype, b.expr.dtype)
         return spread(convert(a, both), common), spread(convert(b, both), common)
     return agree(what, a, b)
 
 
-def _mixed(what: str, a: Tensor, b: Tensor | Number) -> tuple[Tensor, Tensor] | None:
+def _mixed(what: str, a: T, b: T | Number) -> tuple[T, T] | None:
     """Return two integers, broadcast, when one is signed and no integer dtype holds both; else None."""
     if isinstance(b, (int, float)) or not (a.expr.dtype.is_int and b.expr.dtype.is_int):
         return None
@@ -46,7 +47,7 @@ def _mixed(what: str, a: Tensor, b: Tensor | Number) -> tuple[Tensor, Tensor] | 
     return spread(a, shape), spread(b, shape)
 
 
-def _signed_less(x: Tensor, y: Tensor) -> Tensor:
+def _signed_less(x: T, y: T) -> T:
     """Return x < y of a signed and an unsigned integer, either way round, exactly."""
     signed, unsigned = (x, y) if x.expr.dtype.kind == "int" else (y, x)
     zero = constant(signed, 0, signed.expr.dtype, signed.expr.shape)
@@ -57,7 +58,7 @@ def _signed_less(x: Tensor, y: Tensor) -> Tensor:
     return apply(Ops.AND, None, apply(Ops.NOT, None, negative), apply(Ops.LT, None, x, turned))
 
 
-def _signed_equal(x: Tensor, y: Tensor) -> Tensor:
+def _signed_equal(x: T, y: T) -> T:
     """Return x == y of a signed and an unsigned integer, exactly."""
     signed, unsigned = (x, y) if x.expr.dtype.kind == "int" else (y, x)
     zero = constant(signed, 0, signed.expr.dtype, signed.expr.shape)
@@ -67,14 +68,14 @@ def _signed_equal(x: Tensor, y: Tensor) -> Tensor:
 
 
 @operator
-def lt(self: Tensor, other: Tensor | Number) -> Tensor:
+def lt(self: T, other: T | Number) -> T:
     """Return self < other, as bool. Integers of any two dtypes are compared exactly."""
     mixed = _mixed("lt", self, other)
     return apply(Ops.LT, None, *_sides("lt", self, other)) if mixed is None else _signed_less(*mixed)
 
 
 @operator
-def gt(self: Tensor, other: Tensor | Number) -> Tensor:
+def gt(self: T, other: T | Number) -> T:
     """Return self > other, as bool. Integers of any two dtypes are compared exactly."""
     mixed = _mixed("gt", self, other)
     if mixed is not None:
@@ -84,7 +85,7 @@ def gt(self: Tensor, other: Tensor | Number) -> Tensor:
 
 
 @operator
-def le(self: Tensor, other: Tensor | Number) -> Tensor:
+def le(self: T, other: T | Number) -> T:
     """Return self <= other, as bool; false when one is NaN.
 
     Integers of any two dtypes are compared exactly.
@@ -97,7 +98,7 @@ def le(self: Tensor, other: Tensor | Number) -> Tensor:
 
 
 @operator
-def ge(self: Tensor, other: Tensor | Number) -> Tensor:
+def ge(self: T, other: T | Number) -> T:
     """Return self >= other, as bool; false when one is NaN.
 
     Integers of any two dtypes are compared exactly.
@@ -110,14 +111,14 @@ def ge(self: Tensor, other: Tensor | Number) -> Tensor:
 
 
 @operator
-def eq(self: Tensor, other: Tensor | Number) -> Tensor:
+def eq(self: T, other: T | Number) -> T:
     """Return self == other, as bool. Integers of any two dtypes are compared exactly."""
     mixed = _mixed("eq", self, other)
     return apply(Ops.EQ, None, *_sides("eq", self, other)) if mixed is None else _signed_equal(*mixed)
 
 
 @operator
-def ne(self: Tensor, other: Tensor | Number) -> Tensor:
+def ne(self: T, other: T | Number) -> T:
     """Return self != other, as bool. Integers of any two dtypes are compared exactly."""
     mixed = _mixed("ne", self, other)
     if mixed is not None:
@@ -127,12 +128,12 @@ def ne(self: Tensor, other: Tensor | Number) -> Tensor:
 
 @composite
 def isclose(
-    self: Tensor,
-    other: Tensor | Number,
+    self: T,
+    other: T | Number,
     rtol: float = 1e-5,
     atol: float = 1e-8,
     equal_nan: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-) -> Tensor:
+) -> T:
     """Return where |self - other| <= atol + rtol * |other|, as bool.
 
     Infinities are close to themselves only; NaN to NaN when `equal_nan`. Integers are compared in float64,
@@ -143,7 +144,7 @@ def isclose(
     wide = dtypes.float64 if not dtype.is_float else dtypes.float32 if dtype.bits == 16 else dtype
     x, y = convert(x, wide), convert(y, wide)
 
-    def number(value: float) -> Tensor:
+    def number(value: float) -> T:
         return constant(x, representable(value), wide, shape)
 
     distance = apply(Ops.ABS, None, apply(Ops.SUB, None, x, y))
@@ -157,8 +158,8 @@ def isclose(
 
 
 def allclose(
-    self: Tensor,
-    other: Tensor | Number,
+    self: T,
+    other: T | Number,
     rtol: float = 1e-5,
     atol: float = 1e-8,
     equal_nan: bool = False,  # noqa: FBT001, FBT002 - the field's signature

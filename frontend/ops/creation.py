@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import spelled
+from frontend.autograd.state import marked
+from frontend.device import Device
 from frontend.expr import source_expr
 from frontend.ops.arguments import element_type, shape_of, whole
 from frontend.ops.casts import cast
@@ -32,11 +34,11 @@ KNOWN_LIMIT: Final = 1 << 16
 """Integers of an array whose least and greatest are looked at when it is copied: see `Leaf.known`."""
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
-def _scalar(cls: type[Tensor], value: float, dtype: DType, device: str | None) -> Tensor:
-    return cls.of_part((source_expr(Ops.CONST, value, dtype, cls.device_name(device)), ()))
+def _scalar(cls: type[T], value: float, dtype: DType, device: str | None) -> T:
+    return cls.of_part((source_expr(Ops.CONST, value, dtype, Device.named(device)), ()))
 
 
 def default_dtype(value: object) -> DType:
@@ -50,11 +52,11 @@ def default_dtype(value: object) -> DType:
     raise UsageError(f"wanted a number, saw {value!r}")
 
 
-def of_data(cls: type[Tensor], data: Any, dtype: DType | None, device: str | None) -> Tensor:
+def of_data(cls: type[T], data: Any, dtype: DType | None, device: str | None) -> T:
     """Return a tensor of what a user passes to the constructor."""
     if data.__class__ is cls:
         return data.to(device) if device is not None else cast(data, data.expr.dtype)
-    name = cls.device_name(device)
+    name = Device.named(device)
     if isinstance(data, (bool, int, float)):
         found = dtype or default_dtype(data)
         return cls.of_part((source_expr(Ops.CONST, suited(data, found), found, name), ()))
@@ -88,65 +90,59 @@ def _extremes(array: Any) -> tuple[int, int] | None:
 
 
 def full(
-    cls: type[Tensor],
+    cls: type[T],
     shape: int | Sequence[int],
     value: float,
     *,
     dtype: DType | str | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
-) -> Tensor:
+) -> T:
     """Return one number in a shape; the dtype follows the number unless given."""
     found = element_type(dtype) or default_dtype(value)
     scalar = _scalar(cls, suited(value, found), found, device)
     sizes = shape_of(shape if isinstance(shape, Sequence) else (shape,), "full")
-    return _marked(constant(scalar, scalar.expr.arg, found, sizes), requires_grad)
-
-
-def _marked(made: Tensor, requires_grad: bool | None) -> Tensor:  # noqa: FBT001 - the field's keyword, passed on
-    if requires_grad is not None:
-        made.requires_grad = requires_grad
-    return made
+    return marked(constant(scalar, scalar.expr.arg, found, sizes), requires_grad)
 
 
 def zeros(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     dtype: DType | str | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
-) -> Tensor:
+) -> T:
     """Return zeros, float32 unless said otherwise."""
     sizes, found = shape_of(shape, "zeros"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 0, dtype=found, device=device, requires_grad=requires_grad)
 
 
 def ones(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     dtype: DType | str | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
-) -> Tensor:
+) -> T:
     """Return ones, float32 unless said otherwise."""
     sizes, found = shape_of(shape, "ones"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 1, dtype=found, device=device, requires_grad=requires_grad)
 
 
 def empty(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     dtype: DType | str | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
-) -> Tensor:
+) -> T:
     """Return a realized tensor whose contents are whatever its memory held."""
     found = element_type(dtype) or dtypes.float32
-    return _marked(allocate(cls, shape_of(shape, "empty"), found, cls.device_name(device)), requires_grad)
+    return marked(allocate(cls, shape_of(shape, "empty"), found, Device.named(device)), requires_grad)
 
 
 def arange(
-    cls: type[Tensor],
+    cls: type[T],
     start: float,
     stop: float | None = None,
     step: float = 1,
@@ -154,7 +150,7 @@ def arange(
     dtype: DType | str | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
-) -> Tensor:
+) -> T:
     """Return start, start + step, ... below stop. Whole numbers give integers, others float32."""
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = _finite("arange", start, stop, step)
@@ -173,7 +169,7 @@ def arange(
         raise UsageError(f"arange from {start} to {last} does not fit {found.name}: {found.min}..{found.max}")
     place = coordinate(_scalar(cls, 0, dtypes.int32, device), (count,), 0)
     made = add(mul(convert(place, found), suited(step, found)), suited(start, found))
-    return _marked(made, requires_grad)
+    return marked(made, requires_grad)
 
 
 def _finite(what: str, *numbers: float) -> list[Any]:
@@ -186,7 +182,7 @@ def _finite(what: str, *numbers: float) -> list[Any]:
 
 
 def linspace(
-    cls: type[Tensor],
+    cls: type[T],
     start: float,
     stop: float,
     steps: int,
@@ -194,7 +190,7 @@ def linspace(
     dtype: DType | str | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
-) -> Tensor:
+) -> T:
     """Return `steps` numbers from start to stop, both included, evenly spaced."""
     start, stop = _finite("linspace", start, stop)
     if whole(steps, "linspace") < 0:
@@ -203,10 +199,10 @@ def linspace(
     if found is dtypes.bool:
         raise UsageError("linspace gives numbers, wanted a dtype of numbers, saw bool; compare the result")
     made = cast(_between(_scalar(cls, 0, dtypes.int32, device), float(start), float(stop), steps), found)
-    return _marked(made, requires_grad)
+    return marked(made, requires_grad)
 
 
-def _between(like: Tensor, start: float, stop: float, steps: int) -> Tensor:
+def _between(like: T, start: float, stop: float, steps: int) -> T:
     """Return evenly spaced float64, counted from the nearer end, so that both ends are exact."""
     step = (stop - start) / max(1, steps - 1)
     place = convert(coordinate(like, (steps,), 0), dtypes.float64)
@@ -216,39 +212,39 @@ def _between(like: Tensor, start: float, stop: float, steps: int) -> Tensor:
 
 
 def eye(
-    cls: type[Tensor],
+    cls: type[T],
     rows: int,
     columns: int | None = None,
     *,
     dtype: DType | str | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
-) -> Tensor:
+) -> T:
     """Return ones on the diagonal and zeros elsewhere, float32 unless said otherwise."""
     shape = shape_of((rows, rows if columns is None else columns), "eye")
     like = _scalar(cls, 0, dtypes.int32, device)
     diagonal = apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1))
-    return _marked(convert(diagonal, element_type(dtype) or dtypes.float32), requires_grad)
+    return marked(convert(diagonal, element_type(dtype) or dtypes.float32), requires_grad)
 
 
-def full_like(self: Tensor, value: float, *, dtype: DType | str | None = None) -> Tensor:
+def full_like(self: T, value: float, *, dtype: DType | str | None = None) -> T:
     """Return one number in the shape, dtype and device of self."""
     found = element_type(dtype) or self.expr.dtype
     return constant(self, suited(value, found), found, self.expr.shape)
 
 
-def zeros_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
+def zeros_like(self: T, *, dtype: DType | str | None = None) -> T:
     """Return zeros in the shape, dtype and device of self."""
     return full_like(self, 0, dtype=dtype)
 
 
-def ones_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
+def ones_like(self: T, *, dtype: DType | str | None = None) -> T:
     """Return ones in the shape, dtype and device of self."""
     return full_like(self, 1, dtype=dtype)
 
 
 @spelled
-def one_hot(self: Tensor, classes: int) -> Tensor:
+def one_hot(self: T, classes: int) -> T:
     """Return a last axis of `classes`, 1 at the place that the integer names and 0 elsewhere (int32).
 
     An integer outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else it names no
@@ -263,7 +259,7 @@ def one_hot(self: Tensor, classes: int) -> Tensor:
 
 
 @composite
-def _one_hot(self: Tensor, limit: Limit) -> Tensor:
+def _one_hot(self: T, limit: Limit) -> T:
     index = limited(self, limit)
     if index.expr.dtype.bits <= 8:
         index = convert(index, dtypes.int32)

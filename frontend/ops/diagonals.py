@@ -15,11 +15,11 @@ from frontend.views import viewing
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
 @viewing
-def diagonal(self: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
+def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
     """Return a diagonal of two axes as a new last axis.
 
     Its elements lie at [i, i + offset] of the two; there are none where the offset leaves the matrix.
@@ -34,7 +34,7 @@ def diagonal(self: Tensor, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T
     return _diagonal(x, whole(offset, "diagonal, offset"))
 
 
-def _diagonal(x: Tensor, offset: int) -> Tensor:
+def _diagonal(x: T, offset: int) -> T:
     """Rows one element longer, cut as if they were as long as before: the diagonal is the first column."""
     *before, rows, columns = x.expr.shape
     down, right = max(0, -offset), max(0, offset)
@@ -51,7 +51,7 @@ def _diagonal(x: Tensor, offset: int) -> Tensor:
 
 
 @method
-def diag(self: Tensor, diagonal: int = 0) -> Tensor:
+def diag(self: T, diagonal: int = 0) -> T:
     """Return the matrix that has a vector on a diagonal and zeros elsewhere; of a matrix, its diagonal."""
     shape = self.expr.shape
     offset = whole(diagonal, "diag, diagonal")
@@ -69,18 +69,18 @@ def diag(self: Tensor, diagonal: int = 0) -> Tensor:
 
 
 @method
-def tril(self: Tensor, diagonal: int = 0) -> Tensor:
+def tril(self: T, diagonal: int = 0) -> T:
     """Return self with zeros above a diagonal of the last two axes."""
     return _triangle(self, diagonal, lower=True)
 
 
 @method
-def triu(self: Tensor, diagonal: int = 0) -> Tensor:
+def triu(self: T, diagonal: int = 0) -> T:
     """Return self with zeros below a diagonal of the last two axes."""
     return _triangle(self, diagonal, lower=False)
 
 
-def _triangle(x: Tensor, diagonal: int, *, lower: bool) -> Tensor:
+def _triangle(x: T, diagonal: int, *, lower: bool) -> T:
     shape = x.expr.shape
     rank = len(shape)
     if rank < 2:

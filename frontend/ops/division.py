@@ -20,19 +20,17 @@ from frontend.primitives.limits import Divisor, limited
 from frontend.trace import apply, operator
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
 @operator
-def true_div(self: Tensor, other: Tensor | Number) -> Tensor:
+def true_div(self: T, other: T | Number) -> T:
     """Return the true quotient, always a float."""
     x, y = agree("div", self, other, floats=True)
     return apply(Ops.DIV, None, x, y)
 
 
-def div(
-    self: Tensor, other: Tensor | Number, *, rounding_mode: Literal["trunc", "floor"] | None = None
-) -> Tensor:
+def div(self: T, other: T | Number, *, rounding_mode: Literal["trunc", "floor"] | None = None) -> T:
     """Return the quotient: the true one, a float, or rounded towards zero or down, in the promoted dtype."""
     if rounding_mode is None:
         return true_div(self, other)
@@ -43,13 +41,13 @@ def div(
 
 
 @operator
-def rdiv(self: Tensor, other: Tensor | Number) -> Tensor:
+def rdiv(self: T, other: T | Number) -> T:
     """Return other / self."""
     x, y = agree("div", self, other, floats=True)
     return apply(Ops.DIV, None, y, x)
 
 
-def _remainder(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def _remainder(x: T, y: T) -> tuple[T, T]:
     """Return C's fmod, and where it is not 0 and has the other sign than y."""
     rest = apply(Ops.FMOD, None, x, y)
     zero = constant(x, 0.0, x.expr.dtype, x.expr.shape)
@@ -57,7 +55,7 @@ def _remainder(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return rest, apply(Ops.AND, None, apply(Ops.NE, None, rest, zero), signs)
 
 
-def _float_floordiv(x: Tensor, y: Tensor) -> Tensor:
+def _float_floordiv(x: T, y: T) -> T:
     """Return the quotient of floats rounded down, by way of the exact remainder.
 
     x - rest is a multiple of y, so its quotient is near a whole number, and rounds to it; the rounded
@@ -75,7 +73,7 @@ def _float_floordiv(x: Tensor, y: Tensor) -> Tensor:
     return apply(Ops.WHERE, None, small, apply(Ops.TRUNC, None, apply(Ops.DIV, None, x, y)), down)
 
 
-def _floordiv(x: Tensor, y: Tensor) -> Tensor:
+def _floordiv(x: T, y: T) -> T:
     dtype = x.expr.dtype
     if dtype.is_float:
         wide = dtypes.float32 if dtype.bits == 16 else dtype
@@ -85,7 +83,7 @@ def _floordiv(x: Tensor, y: Tensor) -> Tensor:
     return apply(Ops.FLOORDIV, None, x, limited(y, Divisor("floordiv")))
 
 
-def _mod(x: Tensor, y: Tensor) -> Tensor:
+def _mod(x: T, y: T) -> T:
     if x.expr.dtype.is_float:
         rest, opposed = _remainder(x, y)
         return apply(Ops.WHERE, None, opposed, apply(Ops.ADD, None, rest, y), rest)
@@ -95,14 +93,14 @@ def _mod(x: Tensor, y: Tensor) -> Tensor:
 
 
 @operator
-def floordiv(self: Tensor, other: Tensor | Number) -> Tensor:
+def floordiv(self: T, other: T | Number) -> T:
     """Return the quotient rounded down, in the promoted dtype. An integer divisor 0: see the module."""
     x, y = agree("floordiv", self, other)
     return ruled("zero", _floordiv(x, y), x, y)
 
 
 @operator
-def truncdiv(self: Tensor, other: Tensor | Number) -> Tensor:
+def truncdiv(self: T, other: T | Number) -> T:
     """Return the quotient rounded towards zero, in the promoted dtype (by 0: see the module)."""
     x, y = agree("div", self, other)
     if x.expr.dtype.is_float:
@@ -119,28 +117,28 @@ def truncdiv(self: Tensor, other: Tensor | Number) -> Tensor:
 
 
 @operator
-def rfloordiv(self: Tensor, other: Tensor | Number) -> Tensor:
+def rfloordiv(self: T, other: T | Number) -> T:
     """Return other // self."""
     x, y = agree("floordiv", self, other)
     return ruled("zero", _floordiv(y, x), y, x)
 
 
 @operator
-def mod(self: Tensor, other: Tensor | Number) -> Tensor:
+def mod(self: T, other: T | Number) -> T:
     """Return the remainder, with the sign of the divisor. An integer divisor 0: see the module."""
     x, y = agree("mod", self, other)
     return ruled("remainder", _mod(x, y), x, y)
 
 
 @operator
-def rmod(self: Tensor, other: Tensor | Number) -> Tensor:
+def rmod(self: T, other: T | Number) -> T:
     """Return other % self."""
     x, y = agree("mod", self, other)
     return ruled("remainder", _mod(y, x), y, x)
 
 
 # -- the table -----------------------------------------------------------------------------------------
-def _slopes_of_remainder(g: Tensor, result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def _slopes_of_remainder(g: T, result: T, x: T, y: T) -> tuple[T, T]:
     """Return g, and -g times the whole quotient that was taken away: of C's fmod, of which `mod` is made."""
     taken = apply(Ops.ROUND, None, apply(Ops.DIV, None, apply(Ops.SUB, None, x, result), y))
     return g, neg(mul(g, taken))

@@ -19,11 +19,11 @@ from frontend.trace import apply, composite, method, operator
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
 # -- agreeing on shape and dtype --------------------------------------------------------------------
-def agree(what: str, a: Tensor, b: Tensor | Number, *, floats: bool = False) -> tuple[Tensor, Tensor]:
+def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T]:
     """Return both operands in one shape and dtype; `floats` wants a float dtype."""
     dtype = result_dtype(a, b)
     if floats:
@@ -36,13 +36,13 @@ def agree(what: str, a: Tensor, b: Tensor | Number, *, floats: bool = False) -> 
 
 # -- arithmetic ------------------------------------------------------------------------------------
 @operator
-def add(self: Tensor, other: Tensor | Number) -> Tensor:
+def add(self: T, other: T | Number) -> T:
     """Return the sum, broadcast and promoted; of two bools, their disjunction."""
     x, y = agree("add", self, other)
     return apply(Ops.OR if x.expr.dtype is dtypes.bool else Ops.ADD, None, x, y)
 
 
-def _difference(what: str, x: Tensor, y: Tensor) -> Tensor:
+def _difference(what: str, x: T, y: T) -> T:
     if x.expr.dtype is dtypes.bool:
         raise UsageError(
             f"{what} of two bools is refused\nhint: ^ gives where they differ; or cast one of them"
@@ -51,39 +51,39 @@ def _difference(what: str, x: Tensor, y: Tensor) -> Tensor:
 
 
 @operator
-def sub(self: Tensor, other: Tensor | Number) -> Tensor:
+def sub(self: T, other: T | Number) -> T:
     """Return the difference; of two bools it is refused, as in PyTorch: `^` says where they differ."""
     return _difference("sub", *agree("sub", self, other))
 
 
 @operator
-def rsub(self: Tensor, other: Tensor | Number) -> Tensor:
+def rsub(self: T, other: T | Number) -> T:
     """Return other - self."""
     x, y = agree("sub", self, other)
     return _difference("sub", y, x)
 
 
 @operator
-def mul(self: Tensor, other: Tensor | Number) -> Tensor:
+def mul(self: T, other: T | Number) -> T:
     """Return the product; of two bools, their conjunction."""
     x, y = agree("mul", self, other)
     return apply(Ops.AND if x.expr.dtype is dtypes.bool else Ops.MUL, None, x, y)
 
 
 @operator
-def maximum(self: Tensor, other: Tensor | Number) -> Tensor:
+def maximum(self: T, other: T | Number) -> T:
     """Return the greater of two; NaN when one is NaN."""
     return apply(Ops.MAX, None, *agree("maximum", self, other))
 
 
 @operator
-def minimum(self: Tensor, other: Tensor | Number) -> Tensor:
+def minimum(self: T, other: T | Number) -> T:
     """Return the lesser of two; NaN when one is NaN."""
     return apply(Ops.MIN, None, *agree("minimum", self, other))
 
 
 @method
-def neg(self: Tensor) -> Tensor:
+def neg(self: T) -> T:
     """Return -self; of a bool it is refused, as in PyTorch: `~` negates it."""
     if self.expr.dtype is dtypes.bool:
         raise UsageError("-x of a bool is refused\nhint: ~x is its negation; or cast it")
@@ -91,7 +91,7 @@ def neg(self: Tensor) -> Tensor:
 
 
 @method
-def invert(self: Tensor) -> Tensor:
+def invert(self: T) -> T:
     """Return every bit inverted; of a bool, its negation."""
     if self.expr.dtype.is_float:
         raise UsageError(f"~ wants integers or bool, saw {self.expr.dtype.name}; cast first")
@@ -99,7 +99,7 @@ def invert(self: Tensor) -> Tensor:
 
 
 # -- bits ------------------------------------------------------------------------------------------
-def _bits(what: str, op: str, a: Tensor, b: Tensor | Number, *, swap: bool = False) -> Tensor:
+def _bits(what: str, op: str, a: T, b: T | Number, *, swap: bool = False) -> T:
     x, y = agree(what, a, b)
     if x.expr.dtype.is_float:
         raise UsageError(f"{what} wants integers or bool, saw {x.expr.dtype.name}; cast first")
@@ -109,50 +109,50 @@ def _bits(what: str, op: str, a: Tensor, b: Tensor | Number, *, swap: bool = Fal
 
 
 @operator
-def bitwise_and(self: Tensor, other: Tensor | Number) -> Tensor:
+def bitwise_and(self: T, other: T | Number) -> T:
     """Return the conjunction of bits."""
     return _bits("bitwise_and", Ops.AND, self, other)
 
 
 @operator
-def bitwise_or(self: Tensor, other: Tensor | Number) -> Tensor:
+def bitwise_or(self: T, other: T | Number) -> T:
     """Return the disjunction of bits."""
     return _bits("bitwise_or", Ops.OR, self, other)
 
 
 @operator
-def bitwise_xor(self: Tensor, other: Tensor | Number) -> Tensor:
+def bitwise_xor(self: T, other: T | Number) -> T:
     """Return the bits that differ."""
     return _bits("bitwise_xor", Ops.XOR, self, other)
 
 
 @operator
-def lshift(self: Tensor, other: Tensor | Number) -> Tensor:
+def lshift(self: T, other: T | Number) -> T:
     """Return the bits moved up; by the width or more gives 0."""
     return _bits("lshift", Ops.SHL, self, other)
 
 
 @operator
-def rshift(self: Tensor, other: Tensor | Number) -> Tensor:
+def rshift(self: T, other: T | Number) -> T:
     """Return the bits moved down, keeping the sign of signed integers."""
     return _bits("rshift", Ops.SHR, self, other)
 
 
 @operator
-def rlshift(self: Tensor, other: Tensor | Number) -> Tensor:
+def rlshift(self: T, other: T | Number) -> T:
     """Return other << self."""
     return _bits("lshift", Ops.SHL, self, other, swap=True)
 
 
 @operator
-def rrshift(self: Tensor, other: Tensor | Number) -> Tensor:
+def rrshift(self: T, other: T | Number) -> T:
     """Return other >> self."""
     return _bits("rshift", Ops.SHR, self, other, swap=True)
 
 
 # -- selections ------------------------------------------------------------------------------------
 @composite
-def where(self: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
+def where(self: T, a: T | Number, b: T | Number) -> T:
     """Return a where self (a bool) holds, else b; all three broadcast."""
     if self.expr.dtype is not dtypes.bool:
         raise UsageError(
@@ -169,7 +169,7 @@ def where(self: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
 
 
 @composite
-def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
+def masked_fill(self: T, mask: T, value: T | Number) -> T:
     """Return self with `value`, in its dtype, where the bool mask holds."""
     dtype = self.expr.dtype
     if isinstance(value, (int, float)):
@@ -178,7 +178,7 @@ def masked_fill(self: Tensor, mask: Tensor, value: Tensor | Number) -> Tensor:
 
 
 @composite
-def clip(self: Tensor, low: Tensor | Number | None = None, high: Tensor | Number | None = None) -> Tensor:
+def clip(self: T, low: T | Number | None = None, high: T | Number | None = None) -> T:
     """Return values limited to low..high, numbers or tensors; None leaves that side open.
 
     Where low is above high, high. The gradient on a bound is 1 for self and 0 for the bound.
@@ -200,13 +200,13 @@ def clip(self: Tensor, low: Tensor | Number | None = None, high: Tensor | Number
     return ruled("clip", value, spread(convert(self, dtype), shape), *bounds, about=about)
 
 
-def lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
+def lerp(self: T, end: T, weight: T | Number) -> T:
     """Return self + (end - self) * weight."""
     return _lerp(self, end, weight)
 
 
 @composite
-def _lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
+def _lerp(self: T, end: T, weight: T | Number) -> T:
     """Start from the end that is nearer, so that a weight of 1 gives the end exactly."""
     x, y = agree("lerp", self, end, floats=True)
     x, w = agree("lerp", x, weight)
@@ -221,17 +221,17 @@ def _lerp(self: Tensor, end: Tensor, weight: Tensor | Number) -> Tensor:
 
 
 # -- the table -----------------------------------------------------------------------------------------
-def _slopes_of_maximum(g: Tensor, _result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def _slopes_of_maximum(g: T, _result: T, x: T, y: T) -> tuple[T, T]:
     """Return g for the greater, half of it for each where they are equal, g for both beside a NaN."""
-    tie, half = apply(Ops.EQ, None, x, y), g * 0.5
+    tie, half = apply(Ops.EQ, None, x, y), mul(g, 0.5)
 
-    def share(low: Tensor, high: Tensor) -> Tensor:
+    def share(low: T, high: T) -> T:
         return where(tie, half, where(apply(Ops.LT, None, low, high), 0.0, g))
 
     return share(x, y), share(y, x)
 
 
-def _slopes_of_minimum(g: Tensor, result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def _slopes_of_minimum(g: T, result: T, x: T, y: T) -> tuple[T, T]:
     return _slopes_of_maximum(g, result, y, x)
 
 

@@ -7,11 +7,12 @@ Not here: elementwise `maximum` and `minimum` (`elementwise`), other reductions 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, overload
 
 from frontend.arg_aliases import spelled
 from frontend.ops import reduce
 from frontend.ops.elementwise import maximum, minimum
+from frontend.tensor_base import T
 from frontend.trace import method
 from hcq.errors import UsageTypeError
 
@@ -19,25 +20,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from frontend.ops.arguments import Axes
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import TensorBase
 
 
-class Extreme(NamedTuple):
+class Extreme(NamedTuple, Generic[T]):
     """The greatest or least values along an axis, and where each was (int32)."""
 
-    values: Tensor
-    indices: Tensor
+    values: T
+    indices: T
 
 
-class Extremes(NamedTuple):
+class Extremes(NamedTuple, Generic[T]):
     """The least and the greatest values."""
 
-    min: Tensor
-    max: Tensor
+    min: T
+    max: T
 
 
 @method
-def amax(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def amax(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the greatest value over axes, all when None or (); NaN when there is one.
 
     Its gradient is shared evenly among those that attain it.
@@ -46,7 +47,7 @@ def amax(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
 
 
 @method
-def amin(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def amin(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the least value over axes, all when None or (); NaN when there is one.
 
     Its gradient is shared evenly among those that attain it.
@@ -54,7 +55,7 @@ def amin(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
     return reduce.min(self, _several(axis, self), keepdim)
 
 
-def _several(axis: Axes, x: Tensor) -> Axes:
+def _several(axis: Axes, x: TensorBase) -> Axes:
     """Return axes as several, all for None or ()."""
     if axis is None or (isinstance(axis, (tuple, list)) and not axis):
         return tuple(range(len(x.expr.shape)))
@@ -62,19 +63,19 @@ def _several(axis: Axes, x: Tensor) -> Axes:
 
 
 @spelled
-def aminmax(self: Tensor, *, axis: int | None = None, keepdim: bool = False) -> Extremes:
+def aminmax(self: T, *, axis: int | None = None, keepdim: bool = False) -> Extremes[T]:
     """Return the least and the greatest value along an axis, of all when None. Both are one kernel."""
     return Extremes(amin(self, axis, keepdim), amax(self, axis, keepdim))
 
 
 @overload
-def max(self: Tensor, axis: None = None, keepdim: bool = False) -> Tensor: ...  # noqa: FBT001, FBT002 - the field's signature
+def max(self: T, axis: None = None, keepdim: bool = False) -> T: ...  # noqa: FBT001, FBT002 - the field's signature
 @overload
-def max(self: Tensor, axis: int, keepdim: bool = False) -> Extreme: ...  # noqa: FBT001, FBT002 - as above
+def max(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...  # noqa: FBT001, FBT002 - as above
 @overload
-def max(self: Tensor, axis: Tensor | tuple[int, ...]) -> Tensor: ...
+def max(self: T, axis: T | tuple[int, ...]) -> T: ...
 @spelled
-def max(self: Tensor, axis: Any = None, keepdim: bool = False) -> Tensor | Extreme:  # noqa: FBT001, FBT002 - as above
+def max(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # noqa: FBT001, FBT002 - as above
     """Return the greatest value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
 
     The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
@@ -84,13 +85,13 @@ def max(self: Tensor, axis: Any = None, keepdim: bool = False) -> Tensor | Extre
 
 
 @overload
-def min(self: Tensor, axis: None = None, keepdim: bool = False) -> Tensor: ...  # noqa: FBT001, FBT002 - the field's signature
+def min(self: T, axis: None = None, keepdim: bool = False) -> T: ...  # noqa: FBT001, FBT002 - the field's signature
 @overload
-def min(self: Tensor, axis: int, keepdim: bool = False) -> Extreme: ...  # noqa: FBT001, FBT002 - as above
+def min(self: T, axis: int, keepdim: bool = False) -> Extreme[T]: ...  # noqa: FBT001, FBT002 - as above
 @overload
-def min(self: Tensor, axis: Tensor | tuple[int, ...]) -> Tensor: ...
+def min(self: T, axis: T | tuple[int, ...]) -> T: ...
 @spelled
-def min(self: Tensor, axis: Any = None, keepdim: bool = False) -> Tensor | Extreme:  # noqa: FBT001, FBT002 - as above
+def min(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # noqa: FBT001, FBT002 - as above
     """Return the least value of all; along one axis, the pair `(values, indices)`; NaN when there is one.
 
     The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
@@ -100,13 +101,13 @@ def min(self: Tensor, axis: Any = None, keepdim: bool = False) -> Tensor | Extre
 
 
 def _extreme(  # noqa: PLR0917 - internal
-    x: Tensor,
+    x: T,
     axis: Any,
     keepdim: bool,  # noqa: FBT001 - internal
-    whole: Callable[..., Tensor],
-    place: Callable[..., Tensor],
-    each: Callable[..., Tensor],
-) -> Tensor | Extreme:
+    whole: Callable[..., T],
+    place: Callable[..., T],
+    each: Callable[..., T],
+) -> T | Extreme[T]:
     if axis.__class__ is x.__class__:
         return each(x, axis)
     if axis is None:

@@ -16,124 +16,124 @@ from compiler.ir.ops import ANY, NUMBERS, Ops
 from frontend.expr import float_dtype
 from frontend.ops.comparison import eq, gt, lt, ne
 from frontend.ops.division import div
-from frontend.ops.elementwise import agree, mul, sub, where
+from frontend.ops.elementwise import agree, mul, neg, sub, where
 from frontend.ops.method_row import MethodRow
 from frontend.ops.sources import Number, constant, convert, ruled
 from frontend.primitives.erf import ERF
 from frontend.trace import apply, method, operator
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
-def _function(op: str, x: Tensor) -> Tensor:
+def _function(op: str, x: T) -> T:
     return apply(op, None, convert(x, float_dtype(x.expr.dtype)))
 
 
 @method
-def exp(self: Tensor) -> Tensor:
+def exp(self: T) -> T:
     """Return e to the power self."""
     return _function(Ops.EXP, self)
 
 
 @method
-def exp2(self: Tensor) -> Tensor:
+def exp2(self: T) -> T:
     """Return 2 to the power self."""
     return _function(Ops.EXP2, self)
 
 
 @method
-def log(self: Tensor) -> Tensor:
+def log(self: T) -> T:
     """Return the natural logarithm."""
     return _function(Ops.LOG, self)
 
 
 @method
-def log2(self: Tensor) -> Tensor:
+def log2(self: T) -> T:
     """Return the logarithm to base 2."""
     return _function(Ops.LOG2, self)
 
 
 @method
-def expm1(self: Tensor) -> Tensor:
+def expm1(self: T) -> T:
     """Return exp(self) - 1, exact to the last places also near 0."""
     return _function(Ops.EXPM1, self)
 
 
 @method
-def log1p(self: Tensor) -> Tensor:
+def log1p(self: T) -> T:
     """Return log(1 + self), exact to the last places also near 0."""
     return _function(Ops.LOG1P, self)
 
 
 @method
-def log10(self: Tensor) -> Tensor:
+def log10(self: T) -> T:
     """Return the logarithm to base 10."""
     return mul(log(self), 1 / math.log(10))
 
 
 @method
-def sqrt(self: Tensor) -> Tensor:
+def sqrt(self: T) -> T:
     """Return the square root."""
     return _function(Ops.SQRT, self)
 
 
 @method
-def rsqrt(self: Tensor) -> Tensor:
+def rsqrt(self: T) -> T:
     """Return 1 / sqrt(self)."""
     return apply(Ops.RECIP, None, _function(Ops.SQRT, self))
 
 
 @method
-def reciprocal(self: Tensor) -> Tensor:
+def reciprocal(self: T) -> T:
     """Return 1 / self."""
     return _function(Ops.RECIP, self)
 
 
 @method
-def sin(self: Tensor) -> Tensor:
+def sin(self: T) -> T:
     """Return the sine of radians."""
     return _function(Ops.SIN, self)
 
 
 @method
-def cos(self: Tensor) -> Tensor:
+def cos(self: T) -> T:
     """Return the cosine of radians."""
     return _function(Ops.COS, self)
 
 
 @method
-def tan(self: Tensor) -> Tensor:
+def tan(self: T) -> T:
     """Return the tangent of radians."""
     return div(sin(self), cos(self))
 
 
 @method
-def tanh(self: Tensor) -> Tensor:
+def tanh(self: T) -> T:
     """Return the hyperbolic tangent."""
     return _function(Ops.TANH, self)
 
 
 @method
-def erf(self: Tensor) -> Tensor:
+def erf(self: T) -> T:
     """Return the error function."""
     return _function(ERF, self)
 
 
 @method
-def square(self: Tensor) -> Tensor:
+def square(self: T) -> T:
     """Return self * self."""
     return mul(self, self)
 
 
 @method
-def abs(self: Tensor) -> Tensor:
+def abs(self: T) -> T:
     """Return the absolute value."""
     return self if self.expr.dtype.kind in ("bool", "uint") else apply(Ops.ABS, None, self)
 
 
 @method
-def sign(self: Tensor) -> Tensor:
+def sign(self: T) -> T:
     """Return -1, 0 or 1 in the same dtype; NaN stays NaN."""
     dtype = self.expr.dtype
     if dtype is dtypes.bool:
@@ -143,74 +143,74 @@ def sign(self: Tensor) -> Tensor:
 
 
 @operator
-def copysign(self: Tensor, other: Tensor | Number) -> Tensor:
+def copysign(self: T, other: T | Number) -> T:
     """Return self with the sign of other, also of -0.0, as a float."""
     return apply(Ops.COPYSIGN, None, *agree("copysign", self, other, floats=True))
 
 
-def _rounding(op: str, x: Tensor) -> Tensor:
+def _rounding(op: str, x: T) -> T:
     return apply(op, None, x) if x.expr.dtype.is_float else x
 
 
 @method
-def floor(self: Tensor) -> Tensor:
+def floor(self: T) -> T:
     """Return the whole number below, as a float; integers stay."""
     return _rounding(Ops.FLOOR, self)
 
 
 @method
-def ceil(self: Tensor) -> Tensor:
+def ceil(self: T) -> T:
     """Return the whole number above, as a float; integers stay."""
     return _rounding(Ops.CEIL, self)
 
 
 @method
-def trunc(self: Tensor) -> Tensor:
+def trunc(self: T) -> T:
     """Return the whole number towards zero, as a float; integers stay."""
     return _rounding(Ops.TRUNC, self)
 
 
 @method
-def round(self: Tensor) -> Tensor:
+def round(self: T) -> T:
     """Return the nearest whole number, ties to even, as a float; integers stay."""
     return _rounding(Ops.ROUND, self)
 
 
 @method
-def isnan(self: Tensor) -> Tensor:
+def isnan(self: T) -> T:
     """Return where values are NaN."""
     return ne(self, self)
 
 
 @method
-def isinf(self: Tensor) -> Tensor:
+def isinf(self: T) -> T:
     """Return where values are plus or minus infinity."""
     return eq(abs(self), math.inf) if self.expr.dtype.is_float else ne(self, self)
 
 
 @method
-def isfinite(self: Tensor) -> Tensor:
+def isfinite(self: T) -> T:
     """Return where values are neither infinite nor NaN."""
     return lt(abs(self), math.inf) if self.expr.dtype.is_float else eq(self, self)
 
 
 @method
-def logical_not(self: Tensor) -> Tensor:
+def logical_not(self: T) -> T:
     """Return where values are zero."""
     return eq(self, 0)
 
 
 # -- the table -----------------------------------------------------------------------------------------
-def _step(g: Tensor, _result: Tensor, _x: Tensor) -> Tensor:
+def _step(g: T, _result: T, _x: T) -> T:
     return constant(g, 0.0, g.expr.dtype, g.expr.shape)
 
 
-def _slope_of_abs(g: Tensor, _result: Tensor, x: Tensor) -> Tensor:
+def _slope_of_abs(g: T, _result: T, x: T) -> T:
     """Return g with the sign of x; 0 at 0 and for NaN."""
-    return where(gt(x, 0.0), g, where(lt(x, 0.0), -g, 0.0))
+    return where(gt(x, 0.0), g, where(lt(x, 0.0), neg(g), 0.0))
 
 
-def _slopes_of_copysign(g: Tensor, result: Tensor, x: Tensor, _y: Tensor) -> tuple[Tensor, Tensor]:
+def _slopes_of_copysign(g: T, result: T, x: T, _y: T) -> tuple[T, T]:
     """Return g where the sign stayed, -g where it changed, 0 at 0; other has none."""
     zero = constant(g, 0.0, g.expr.dtype, g.expr.shape)
     return mul(g, where(eq(x, 0.0), zero, div(result, x))), zero

@@ -19,6 +19,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
 from frontend.ops.comparison import gt, lt
+from frontend.ops.creation import of_data
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.moving import take_moving
 from frontend.ops.sources import convert, spread
@@ -28,7 +29,7 @@ from frontend.views import share
 from hcq.errors import UnsupportedError, UsageError, UsageIndexError
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T, TensorBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ def _cut(p: Any, n: int, axis: int) -> Cut:
     return Cut(index % n, 1, 1, drop=True)
 
 
-def _take(x: Tensor, cuts: list[Cut]) -> Tensor:
+def _take(x: T, cuts: list[Cut]) -> T:
     """Apply one cut to each axis; axes to drop stay with size 1."""
     shape = x.expr.shape
     flips = tuple([i for i, c in enumerate(cuts) if c.step < 0 and shape[i] > 1])
@@ -116,7 +117,7 @@ def _take(x: Tensor, cuts: list[Cut]) -> Tensor:
     return x
 
 
-def getitem(self: Tensor, key: Any) -> Tensor:
+def getitem(self: T, key: Any) -> T:
     """Return self[key]: see the module for what a key may hold.
 
     A view, unless the key holds tensors or a slice with a negative step.
@@ -127,12 +128,12 @@ def getitem(self: Tensor, key: Any) -> Tensor:
     return found
 
 
-def item(self: Tensor, key: Any) -> Tensor:
+def item(self: T, key: Any) -> T:
     """Return self[key] as a value of its own."""
     return _item(self, key)[0]
 
 
-def _item(self: Tensor, key: Any) -> tuple[Tensor, bool]:
+def _item(self: T, key: Any) -> tuple[T, bool]:
     """Return self[key], and whether it is a view: its elements are some of self, in order, at any values."""
     key = with_tensors(self, key)
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
@@ -147,16 +148,16 @@ def _item(self: Tensor, key: Any) -> tuple[Tensor, bool]:
     return part_of(x, tuple(entries), *tensors), not tensors and not backwards
 
 
-def with_tensors(x: Tensor, key: Any) -> Any:
+def with_tensors(x: TensorBase, key: Any) -> Any:
     """Return a key whose lists, nested tuples, ranges and NumPy arrays are tensors."""
     if isinstance(key, tuple):
         return tuple([_with_tensor(x, k) for k in key])
     return _with_tensor(x, key)
 
 
-def _with_tensor(x: Tensor, part: Any) -> Any:
+def _with_tensor(x: TensorBase, part: Any) -> Any:
     if isinstance(part, (list, tuple, range)):
-        return x.operand(part) if part else x.__class__([], dtype=dtypes.int32, device=x.expr.device)
+        return x.operand(part) if part else of_data(x.__class__, [], dtypes.int32, x.expr.device)
     return x.operand(part) if type(part).__module__ == "numpy" else part
 
 
@@ -169,7 +170,7 @@ def refuse_outside(what: str, shape: Shape, entries: list[Entry], tensors: list[
 
 
 @composite
-def part_of(self: Tensor, entries: tuple[Entry, ...], *tensors: Tensor) -> Tensor:
+def part_of(self: T, entries: tuple[Entry, ...], *tensors: T) -> T:
     """Return what the entries of a key name."""
     axes = [e for e in entries if e is not None]
     whole_axis = [Cut(0, n, 1, drop=False) for n in self.expr.shape]
@@ -198,7 +199,7 @@ def part_of(self: Tensor, entries: tuple[Entry, ...], *tensors: Tensor) -> Tenso
     return _gather_axes(x, [a for _, a in left], [t for t, _ in left]) if left else x
 
 
-def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
+def _gather_axes(x: T, axes: list[int], tensors: list[T]) -> T:
     """Index several axes by tensors that broadcast together: one GATHER on the axes flattened into one.
 
     The indices count from the front. The new axes stand where the first indexed one stood when they are
@@ -209,8 +210,8 @@ def _gather_axes(x: Tensor, axes: list[int], tensors: list[Tensor]) -> Tensor:
     common = broadcast([t.expr.shape for t in tensors], "index tensors", UsageIndexError)
     if prod(sizes) > dtypes.int32.max:
         tensors = [convert(t, dtypes.int64) if t.expr.dtype is dtypes.int32 else t for t in tensors]
-    index: Tensor | None = None
-    inside: Tensor | None = None
+    index: T | None = None
+    inside: T | None = None
     for t, n in zip(tensors, sizes, strict=True):
         one = spread(t, common)
         index = one if index is None else add(mul(index, n), one)
@@ -235,7 +236,7 @@ def limit_of(what: str, axis: int, n: int) -> Limit:
     return Limit(f"{what}, axis {axis}", -n, n)
 
 
-def wrapped(index: Tensor, n: int, what: str, axis: int) -> Tensor:
+def wrapped(index: T, n: int, what: str, axis: int) -> T:
     """Return indices along an axis of n elements, negative ones counted from the end, as int32 or int64."""
     dtype = index.expr.dtype
     if dtype is dtypes.bool:
@@ -252,7 +253,7 @@ def wrapped(index: Tensor, n: int, what: str, axis: int) -> Tensor:
     return where(lt(index, 0), add(index, n), index)
 
 
-def masked_select(self: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG001 - refused for all
+def masked_select(self: T, mask: T) -> T:  # noqa: ARG001 - refused for all
     """Refuse: how many elements a mask selects depends on values, and shapes do not."""
     raise UnsupportedError(
         "masked_select gives a size that depends on values\n"
@@ -260,7 +261,7 @@ def masked_select(self: Tensor, mask: Tensor) -> Tensor:  # noqa: ARG001 - refus
     )
 
 
-def nonzero(self: Tensor) -> Tensor:  # noqa: ARG001 - refused for all
+def nonzero(self: T) -> T:  # noqa: ARG001 - refused for all
     """Refuse: how many elements are not zero depends on values, and shapes do not."""
     raise UnsupportedError(
         "nonzero gives a size that depends on values\n"
@@ -268,7 +269,7 @@ def nonzero(self: Tensor) -> Tensor:  # noqa: ARG001 - refused for all
     )
 
 
-def interleaved(x: Tensor, axis: int, step: int, low: int, n: int) -> Tensor:
+def interleaved(x: T, axis: int, step: int, low: int, n: int) -> T:
     """Return x with step - 1 zeros between the elements of an axis, starting at `low`, `n` long in all."""
     shape = x.expr.shape
     count, rank = shape[axis], len(shape)

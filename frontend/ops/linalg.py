@@ -21,7 +21,7 @@ from hcq.errors import UsageError, UsageTypeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
 def _wide(dtype: DType) -> DType:
@@ -31,7 +31,7 @@ def _wide(dtype: DType) -> DType:
     return dtypes.float32 if dtype.is_float else dtypes.uint32 if dtype.kind == "uint" else dtypes.int32
 
 
-def contract(a: Tensor, b: Tensor, axes: Shape) -> Tensor:
+def contract(a: T, b: T, axes: Shape) -> T:
     """Return the sum over axes of the product of two tensors that broadcast to one shape."""
     dtype = promote(a.expr.dtype, b.expr.dtype)
     shape = broadcast((a.expr.shape, b.expr.shape), "product")
@@ -42,7 +42,7 @@ def contract(a: Tensor, b: Tensor, axes: Shape) -> Tensor:
 
 
 @composite
-def matmul(self: Tensor, other: Tensor) -> Tensor:
+def matmul(self: T, other: T) -> T:
     """Return the matrix product over the last axis of self and the last but one of other.
 
     Leading axes broadcast. A vector counts as a row on the left and as a column on the right, and its
@@ -78,24 +78,24 @@ def matmul(self: Tensor, other: Tensor) -> Tensor:
 
 
 @composite
-def rmatmul(self: Tensor, other: Tensor) -> Tensor:
+def rmatmul(self: T, other: T) -> T:
     """Return other @ self."""
     return matmul(other, self)
 
 
-def dot(self: Tensor, other: Tensor) -> Tensor:
+def dot(self: T, other: T) -> T:
     """Return the matrix product: see `matmul`."""
     return matmul(self, other)
 
 
 @composite
-def linear(self: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(self: T, weight: T, bias: T | None = None) -> T:
     """Return self @ weight + bias; a weight of one axis multiplies elementwise."""
     y = matmul(self, weight) if len(weight.expr.shape) > 1 else mul(self, weight)
     return y if bias is None else add(y, bias)
 
 
-def einsum(formula: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
+def einsum(formula: str, *operands: T | Sequence[T]) -> T:
     """Return the sum of products that a formula such as "bij,bjk->bik" describes.
 
     A letter that stands twice in a term means a diagonal: "ii->i" is a matrix's, "ii->" its trace. The
@@ -107,11 +107,12 @@ def einsum(formula: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     like = next((x for x in every if hasattr(x, "expr")), None)
     if like is None:
         raise UsageTypeError(f"einsum {formula!r}: wanted a tensor for each term, saw {shown(operands)}")
-    return _einsum(*[read(linear, "weight", x, like) for x in every], formula=formula)
+    terms: list[T] = [read(linear, "weight", x, like) for x in every]
+    return _einsum(*terms, formula=formula)
 
 
 @composite
-def _einsum(*operands: Tensor, formula: str) -> Tensor:
+def _einsum(*operands: T, formula: str) -> T:
     text = formula.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
@@ -148,7 +149,7 @@ def _einsum(*operands: Tensor, formula: str) -> Tensor:
     return apply(Ops.REDUCE, (Ops.ADD, axes), product)
 
 
-def _with_letters_once(x: Tensor, term: str) -> tuple[Tensor, str]:
+def _with_letters_once(x: T, term: str) -> tuple[T, str]:
     """Return the diagonal over the axes of each letter that stands twice, and what names its axes."""
     while len(set(term)) != len(term):
         letter = next(c for c in term if term.count(c) > 1)
@@ -159,7 +160,7 @@ def _with_letters_once(x: Tensor, term: str) -> tuple[Tensor, str]:
     return x, term
 
 
-def _aligned(x: Tensor, term: str, letters: str) -> Tensor:
+def _aligned(x: T, term: str, letters: str) -> T:
     """Return x with one axis per letter: its own in the order of the letters, 1 for the others."""
     order = sorted(range(len(term)), key=lambda i: letters.index(term[i]))
     shape = x.expr.shape

@@ -18,7 +18,7 @@ from compiler.ir.ops import FLOATS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T, TensorBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class MethodRow:
     method that is made of others: it has their gradients, or none. A `predicate` gives bools.
     """
 
-    method: Callable[..., Tensor]
+    method: Callable[..., TensorBase]
     oracle: str
     op: str | None = None
-    gradient: Callable[..., Tensor | tuple[Tensor, ...]] | None = None
+    gradient: Callable[..., TensorBase | tuple[TensorBase, ...]] | None = None
     domain: tuple[float, float] = (-2.0, 2.0)
     kinds: frozenset[str] = FLOATS
     predicate: bool = False
@@ -47,7 +47,7 @@ class MethodRow:
         """How many numbers the method is of: 1 or 2."""
         return len(signature(self.method).parameters)
 
-    def rule(self, g: Tensor, out: Tensor, sources: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    def rule(self, g: T, out: T, sources: tuple[T, ...]) -> tuple[T | None, ...]:
         """Return the gradients of the sources, as `frontend.autograd.engine.RULES` wants them."""
         assert self.gradient is not None, self
         found: Any = self.gradient(g, out, *sources)

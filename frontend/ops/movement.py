@@ -35,11 +35,11 @@ from hcq.errors import UnsupportedError, UsageError, UsageTypeError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
 @viewing
-def reshape(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
+def reshape(self: T, *shape: int | Sequence[int]) -> T:
     """Return the elements, in row-major order, in another shape; one size may be -1.
 
     Always a view, also where PyTorch copies.
@@ -48,7 +48,7 @@ def reshape(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
 
 
 @viewing
-def permute(self: Tensor, *order: int | Sequence[int]) -> Tensor:
+def permute(self: T, *order: int | Sequence[int]) -> T:
     """Return the axes in another order: axis i of the result is axis order[i]."""
     shape = self.expr.shape
     axes = tuple([axis_of(a, shape, "permute") for a in sizes(order, "permute")])
@@ -58,7 +58,7 @@ def permute(self: Tensor, *order: int | Sequence[int]) -> Tensor:
 
 
 @viewing
-def transpose(self: Tensor, first: int = 1, second: int = 0) -> Tensor:
+def transpose(self: T, first: int = 1, second: int = 0) -> T:
     """Return two axes swapped."""
     shape = self.expr.shape
     a, b = axis_of(first, shape, "transpose"), axis_of(second, shape, "transpose")
@@ -68,7 +68,7 @@ def transpose(self: Tensor, first: int = 1, second: int = 0) -> Tensor:
 
 
 @viewing
-def expand(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
+def expand(self: T, *shape: int | Sequence[int]) -> T:
     """Return axes of size 1 repeated, new axes in front; -1 keeps a size."""
     wanted, old = sizes(shape, "expand"), self.expr.shape
     if len(wanted) < len(old):
@@ -81,7 +81,7 @@ def expand(self: Tensor, *shape: int | Sequence[int]) -> Tensor:
 
 
 @method
-def flip(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
+def flip(self: T, *axes: int | Sequence[int]) -> T:
     """Return the axes reversed, all of them when none is named: no view (NumPy gives one)."""
     shape = self.expr.shape
     named = sizes(axes, "flip") if axes else None
@@ -90,7 +90,7 @@ def flip(self: Tensor, *axes: int | Sequence[int]) -> Tensor:
 
 
 @viewing
-def shrink(self: Tensor, bounds: tuple[tuple[int, int] | None, ...]) -> Tensor:
+def shrink(self: T, bounds: tuple[tuple[int, int] | None, ...]) -> T:
     """Return the part begin <= i < end of each axis; None keeps an axis whole."""
     shape = self.expr.shape
     if any(b is not None and not _is_pair(b) for b in bounds):
@@ -130,7 +130,7 @@ def _padding(padding: Sequence[Any], shape: Shape) -> tuple[tuple[int, int], ...
 
 
 @method
-def pad(self: Tensor, padding: Sequence[Any], value: float = 0.0) -> Tensor:
+def pad(self: T, padding: Sequence[Any], value: float = 0.0) -> T:
     """Return self with `value` around.
 
     `padding` is ((before, after) or None, ...) for every axis, or flat pairs for the last axes, last one
@@ -151,7 +151,7 @@ def pad(self: Tensor, padding: Sequence[Any], value: float = 0.0) -> Tensor:
 
 
 @viewing
-def squeeze(self: Tensor, axis: Axes = None) -> Tensor:
+def squeeze(self: T, axis: Axes = None) -> T:
     """Return self without some axes of size 1, or without all of them; an axis of another size stays."""
     shape = self.expr.shape
     axes = axes_of(axis, shape, "squeeze")
@@ -159,7 +159,7 @@ def squeeze(self: Tensor, axis: Axes = None) -> Tensor:
 
 
 @viewing
-def unsqueeze(self: Tensor, axis: int) -> Tensor:
+def unsqueeze(self: T, axis: int) -> T:
     """Return self with a new axis of size 1."""
     shape = self.expr.shape
     a = axis_of(axis, shape, "unsqueeze", extra=1)
@@ -167,7 +167,7 @@ def unsqueeze(self: Tensor, axis: int) -> Tensor:
 
 
 @viewing
-def flatten(self: Tensor, start: int = 0, end: int = -1) -> Tensor:
+def flatten(self: T, start: int = 0, end: int = -1) -> T:
     """Return the axes start..end as one."""
     shape = self.expr.shape
     if not shape:
@@ -179,7 +179,7 @@ def flatten(self: Tensor, start: int = 0, end: int = -1) -> Tensor:
 
 
 @viewing
-def unflatten(self: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
+def unflatten(self: T, axis: int, shape: tuple[int, ...]) -> T:
     """Return one axis as several; one size may be -1."""
     old = self.expr.shape
     a = axis_of(axis, old, "unflatten")
@@ -191,7 +191,7 @@ def unflatten(self: Tensor, axis: int, shape: tuple[int, ...]) -> Tensor:
 
 
 @method
-def repeat(self: Tensor, *repeats: int | Sequence[int]) -> Tensor:
+def repeat(self: T, *repeats: int | Sequence[int]) -> T:
     """Return self tiled: repeats[i] times along axis i, axes aligned at the end."""
     counts = shape_of(repeats, "repeat")
     old = self.expr.shape
@@ -204,7 +204,7 @@ def repeat(self: Tensor, *repeats: int | Sequence[int]) -> Tensor:
 
 
 @method
-def repeat_interleave(self: Tensor, repeats: int | Tensor, axis: int | None = None) -> Tensor:
+def repeat_interleave(self: T, repeats: int | T, axis: int | None = None) -> T:
     """Return each element `repeats` times in a row along an axis; without an axis, flattened first."""
     if hasattr(repeats, "expr"):
         raise UnsupportedError(
@@ -223,19 +223,19 @@ def repeat_interleave(self: Tensor, repeats: int | Tensor, axis: int | None = No
 
 
 @method
-def contiguous(self: Tensor) -> Tensor:
+def contiguous(self: T) -> T:
     """Return the same values in a buffer of their own, once realized; never a view."""
     return apply(Ops.CONTIGUOUS, None, self)
 
 
 @viewing
 def windows(
-    self: Tensor,
+    self: T,
     axes: Axes,
     size: int | tuple[int, ...],
     stride: int | tuple[int, ...] = 1,
     dilation: int | tuple[int, ...] = 1,
-) -> Tensor:
+) -> T:
     """Return sliding windows.
 
     One axis more per axis named, out[..., o, ..., w] = self[..., o * stride + w * dilation, ...].
@@ -247,9 +247,7 @@ def windows(
     return apply(Ops.WINDOW, (named, *args), self)
 
 
-def meshgrid(
-    self: Tensor | Sequence[Tensor], *others: Tensor, indexing: Literal["ij", "xy"] = "ij"
-) -> tuple[Tensor, ...]:
+def meshgrid(self: T | Sequence[T], *others: T, indexing: Literal["ij", "xy"] = "ij") -> tuple[T, ...]:
     """Return the coordinates of the grid over vectors, given singly or as one sequence.
 
     One tensor of the grid's shape per vector; "xy" swaps the grid's first two axes.
@@ -264,7 +262,7 @@ def meshgrid(
     return tuple(grids if indexing == "ij" or rank < 2 else [transpose(g, 0, 1) for g in grids])
 
 
-def several(first: Tensor | Sequence[Tensor], others: tuple[Tensor, ...], what: str) -> Sequence[Tensor]:
+def several(first: T | Sequence[T], others: tuple[T, ...], what: str) -> Sequence[T]:
     """Return tensors, given singly or as one sequence; arrays beside a tensor become some."""
     every = list(first) if isinstance(first, (list, tuple)) and not others else [first, *others]
     like: Any = next((t for t in every if hasattr(t, "expr")), None)
@@ -273,4 +271,4 @@ def several(first: Tensor | Sequence[Tensor], others: tuple[Tensor, ...], what: 
         raise UsageTypeError(f"{what}: wanted tensors, or one list of tensors, saw {kinds}")
     device = like.expr.device
     made = [t if hasattr(t, "expr") else like.__class__(t, device=device) for t in every]
-    return cast("Sequence[Tensor]", made)
+    return cast("Sequence[T]", made)

@@ -17,7 +17,7 @@ from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from frontend.ops.arguments import Shape
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _moving_part(p: Any, axis: int, shape: Shape) -> Moving:
     return Moving(axis, start, size, drop=not isinstance(p, slice))
 
 
-def take_moving(x: Tensor, key: Any) -> tuple[Tensor, Any]:
+def take_moving(x: T, key: Any) -> tuple[T, Any]:
     """Take the moving parts of a key; return what is left to do."""
     found, rest = moving_parts(key, x.expr.shape)
     if not found:
@@ -79,18 +79,18 @@ def take_moving(x: Tensor, key: Any) -> tuple[Tensor, Any]:
 
 
 @composite
-def _take_from(x: Tensor, start: Tensor, size: int, axis: int) -> Tensor:
+def _take_from(x: T, start: T, size: int, axis: int) -> T:
     return apply(Ops.GATHER, axis, x, add(coordinate(x, (size,), 0), start))
 
 
 @composite
-def place_at(x: Tensor, value: Tensor, start: Tensor, axis: int) -> Tensor:
+def place_at(x: T, value: T, start: T, axis: int) -> T:
     """Return value, whose axis is shorter, moved to where `start` says in an axis as long as that of x."""
     return apply(Ops.GATHER, axis, value, sub(coordinate(x, (x.expr.shape[axis],), 0), start))
 
 
 @composite
-def only_at(x: Tensor, new: Tensor, start: Tensor, size: int, axis: int) -> Tensor:
+def only_at(x: T, new: T, start: T, size: int, axis: int) -> T:
     """Return new inside start <= i < start + size of an axis, x outside."""
     n = x.expr.shape[axis]
     place = sub(coordinate(x, (n,), 0), start)

@@ -27,6 +27,7 @@ from frontend.ops.indexing import interleaved
 from frontend.ops.linalg import matmul
 from frontend.ops.movement import pad, permute, reshape, transpose
 from frontend.ops.promotion import result_dtype
+from frontend.ops.random import rand_like
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
 from frontend.parameters import flag, read, scalar_of, shown
 from frontend.primitives.limits import Limit, limited, refuse_known
@@ -36,7 +37,7 @@ from hcq.errors import UsageError, UsageTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 Sizes = int | tuple[int, ...] | list[int]
 Reduction = Literal["mean", "sum", "none"]
@@ -53,14 +54,14 @@ def spatial_padding(padding: Sizes, rank: int, what: str) -> tuple[tuple[int, in
 
 @composite
 def conv2d(
-    self: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    self: T,
+    weight: T,
+    bias: T | None = None,
     groups: int = 1,
     stride: Sizes = 1,
     dilation: Sizes = 1,
     padding: Sizes = 0,
-) -> Tensor:
+) -> T:
     """Return the convolution of (batch, channels, *spatial) with (outputs, channels / groups, *kernel).
 
     Padding is one number, one per spatial axis, or flat (before, after) pairs with the last axis first.
@@ -90,15 +91,15 @@ def conv2d(
 
 @composite
 def conv_transpose2d(
-    self: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    self: T,
+    weight: T,
+    bias: T | None = None,
     groups: int = 1,
     stride: Sizes = 1,
     dilation: Sizes = 1,
     padding: Sizes = 0,
     output_padding: Sizes = 0,
-) -> Tensor:
+) -> T:
     """Return the transposed convolution with a weight of (channels, outputs / groups, *kernel).
 
     The gradient of `conv2d`.
@@ -132,8 +133,8 @@ def conv_transpose2d(
 
 
 def _windows(
-    x: Tensor, size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, fill: float, what: str
-) -> tuple[Tensor, tuple[int, ...]]:
+    x: T, size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, fill: float, what: str
+) -> tuple[T, tuple[int, ...]]:
     """Return sliding windows over the last axes, and the axes that run inside a window."""
     kernel = repeated(size, len(size) if isinstance(size, (tuple, list)) else 2, f"{what}, kernel_size")
     rank = len(kernel)
@@ -153,12 +154,12 @@ def _windows(
 
 @method
 def max_pool2d(
-    self: Tensor,
+    self: T,
     kernel_size: Sizes = (2, 2),
     stride: Sizes | None = None,
     dilation: Sizes = 1,
     padding: Sizes = 0,
-) -> Tensor:
+) -> T:
     """Return the greatest value of each window over the last axes.
 
     The stride is the window's size unless given. Its gradient goes to the first place that holds that value.
@@ -173,13 +174,13 @@ def max_pool2d(
 
 @method
 def avg_pool2d(
-    self: Tensor,
+    self: T,
     kernel_size: Sizes = (2, 2),
     stride: Sizes | None = None,
     dilation: Sizes = 1,
     padding: Sizes = 0,
     count_include_pad: bool = True,  # noqa: FBT001, FBT002 - the field's signature
-) -> Tensor:
+) -> T:
     """Return the mean of each window over the last axes.
 
     Padded zeros count unless `count_include_pad` is false.
@@ -194,27 +195,27 @@ def avg_pool2d(
 
 # -- norms -------------------------------------------------------------------------------------------
 @method
-def softmax(self: Tensor, axis: int = -1) -> Tensor:
+def softmax(self: T, axis: int = -1) -> T:
     """Return exp(self) / sum(exp(self)) along an axis, without overflow."""
     e = exp(_below_top(self, axis))
     return narrowed(div(e, reduce.sum(e, axis, keepdim=True)), self)
 
 
 @method
-def log_softmax(self: Tensor, axis: int = -1) -> Tensor:
+def log_softmax(self: T, axis: int = -1) -> T:
     """Return log(softmax(self)) along an axis, without overflow."""
     x = _below_top(self, axis)
     return narrowed(sub(x, log(reduce.sum(exp(x), axis, keepdim=True))), self)
 
 
-def _below_top(x: Tensor, axis: int) -> Tensor:
+def _below_top(x: T, axis: int) -> T:
     x = widened(x)
     axes = (axis_of(axis, x.expr.shape, "softmax"),)
     return sub(x, reduce.detached(reduce.fold(Ops.MAX, x, axes, keepdim=True)))
 
 
 @method
-def layernorm(self: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
+def layernorm(self: T, axis: Axes = -1, eps: float = 1e-5) -> T:
     """Return self with mean 0 and variance 1 over axes."""
     axes = axes_of(axis, self.expr.shape, "layernorm")
     x = widened(self)
@@ -223,7 +224,7 @@ def layernorm(self: Tensor, axis: Axes = -1, eps: float = 1e-5) -> Tensor:
 
 
 @method
-def rmsnorm(self: Tensor, axis: Axes = -1, eps: float = 1e-6) -> Tensor:
+def rmsnorm(self: T, axis: Axes = -1, eps: float = 1e-6) -> T:
     """Return self divided by its root mean square over axes."""
     axes = axes_of(axis, self.expr.shape, "rmsnorm")
     x = widened(self)
@@ -231,9 +232,7 @@ def rmsnorm(self: Tensor, axis: Axes = -1, eps: float = 1e-6) -> Tensor:
 
 
 @composite
-def batchnorm(
-    self: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, invstd: Tensor, axis: int = 1
-) -> Tensor:
+def batchnorm(self: T, weight: T | None, bias: T | None, mean: T, invstd: T, axis: int = 1) -> T:
     """Return (self - mean) * invstd * weight + bias, each of these a vector along one axis."""
     a = axis_of(axis, self.expr.shape, "batchnorm")
     n = self.expr.shape[a]
@@ -250,7 +249,7 @@ def batchnorm(
 
 
 # -- losses ------------------------------------------------------------------------------------------
-def _reduced(x: Tensor, reduction: Reduction, weight: Tensor | None = None) -> Tensor:
+def _reduced(x: T, reduction: Reduction, weight: T | None = None) -> T:
     if reduction == "none":
         return x
     if reduction == "sum":
@@ -260,17 +259,15 @@ def _reduced(x: Tensor, reduction: Reduction, weight: Tensor | None = None) -> T
     return reduce.mean(x) if weight is None else div(reduce.sum(x), reduce.sum(weight))
 
 
-def _labels(what: str, logits: Tensor, target: Any, axis: int, ignore: int | None) -> Tensor:
+def _labels(what: str, logits: T, target: Any, axis: int, ignore: int | None) -> T:
     """Return integer classes as a tensor; raise when the host knows that one lies outside the axis."""
-    found: Tensor = (
-        target if target.__class__ is logits.__class__ else read(_labelled, "target", target, logits)
-    )
+    found: T = target if target.__class__ is logits.__class__ else read(_labelled, "target", target, logits)
     if found.expr.dtype.is_int and logits.expr.shape:
         refuse_known(found, Limit(f"{what}, classes", 0, logits.expr.shape[axis], ignore))
     return found
 
 
-def _chosen(what: str, logs: Tensor, target: Tensor, ignore: int | None) -> Tensor:
+def _chosen(what: str, logs: T, target: T, ignore: int | None) -> T:
     """Return logs (..., classes) at integer classes (...): NaN for one outside, 0 for the ignored one."""
     shape = logs.expr.shape
     classes = shape[-1]
@@ -286,12 +283,12 @@ def _chosen(what: str, logs: Tensor, target: Tensor, ignore: int | None) -> Tens
 
 @spelled
 def sparse_categorical_crossentropy(
-    self: Tensor,
-    target: Tensor,
+    self: T,
+    target: T,
     ignore_index: int = -1,
     label_smoothing: float = 0.0,
     reduction: Reduction = "mean",
-) -> Tensor:
+) -> T:
     """Return the cross entropy of logits (..., classes) with integer classes (...).
 
     `ignore_index` counts for nothing. Another class outside is an `IndexError` where the host knows it, or
@@ -304,9 +301,7 @@ def sparse_categorical_crossentropy(
 
 
 @composite
-def _labelled(
-    self: Tensor, target: Tensor, ignore_index: int, label_smoothing: float, reduction: Reduction
-) -> Tensor:
+def _labelled(self: T, target: T, ignore_index: int, label_smoothing: float, reduction: Reduction) -> T:
     shape = self.expr.shape
     if not shape or target.expr.shape != shape[:-1] or not target.expr.dtype.is_int:
         raise UsageError(
@@ -323,12 +318,12 @@ def _labelled(
 
 @spelled
 def cross_entropy(
-    self: Tensor,
-    target: Tensor,
+    self: T,
+    target: T,
     reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
-) -> Tensor:
+) -> T:
     """Return the cross entropy of logits (batch, classes, ...) with integers or probabilities.
 
     Integers are (batch, ...), probabilities have the shape of the logits. `ignore_index` counts for nothing.
@@ -343,9 +338,7 @@ def cross_entropy(
 
 
 @composite
-def _cross_entropy(
-    self: Tensor, target: Tensor, reduction: Reduction, label_smoothing: float, ignore_index: int
-) -> Tensor:
+def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: float, ignore_index: int) -> T:
     shape = self.expr.shape
     if len(shape) < 1:
         raise UsageError("cross_entropy wants logits with a class axis, saw a scalar")
@@ -361,7 +354,7 @@ def _cross_entropy(
 
 
 @spelled
-def nll_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+def nll_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the negative of log probabilities (batch, classes) at integer classes (batch,).
 
     A class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss is
@@ -375,7 +368,7 @@ def nll_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Ten
 
 
 @composite
-def _nll_loss(self: Tensor, target: Tensor, reduction: Reduction) -> Tensor:
+def _nll_loss(self: T, target: T, reduction: Reduction) -> T:
     if target.expr.shape != self.expr.shape[:1] or not target.expr.dtype.is_int:
         raise UsageError(
             f"nll_loss: for {self.expr.shape} wanted integer targets {self.expr.shape[:1]}, "
@@ -385,7 +378,7 @@ def _nll_loss(self: Tensor, target: Tensor, reduction: Reduction) -> Tensor:
 
 
 @composite
-def binary_crossentropy(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the cross entropy of probabilities with targets between 0 and 1.
 
     Logarithms count as -100 at least, as in PyTorch: a certain and wrong answer costs 100.
@@ -397,7 +390,7 @@ def binary_crossentropy(self: Tensor, target: Tensor, reduction: Reduction = "me
 
 
 @composite
-def binary_crossentropy_logits(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+def binary_crossentropy_logits(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the cross entropy of logits with targets between 0 and 1, without overflow."""
     from frontend.ops.activation import softplus  # noqa: PLC0415 - used by this loss only
 
@@ -407,14 +400,14 @@ def binary_crossentropy_logits(self: Tensor, target: Tensor, reduction: Reductio
 
 
 @composite
-def mse_loss(self: Tensor, target: Tensor, reduction: Reduction = "mean") -> Tensor:
+def mse_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the squared distance."""
     d = sub(*agree("mse_loss", self, target, floats=True))
     return _reduced(mul(d, d), reduction)
 
 
 # -- dropout and attention ---------------------------------------------------------------------------
-def dropout(self: Tensor, p: float = 0.5) -> Tensor:
+def dropout(self: T, p: float = 0.5) -> T:
     """Return self with a share p of its elements zero and the rest scaled by 1 / (1 - p).
 
     Self itself outside training.
@@ -428,11 +421,11 @@ def dropout(self: Tensor, p: float = 0.5) -> Tensor:
         return self
     if p == 1:
         return mul(self, 0)
-    return _dropped(self, self.rand_like(dtype=dtypes.float32), p)
+    return _dropped(self, rand_like(self, dtype=dtypes.float32), p)
 
 
 @composite
-def _dropped(self: Tensor, chance: Tensor, p: float) -> Tensor:
+def _dropped(self: T, chance: T, p: float) -> T:
     kept = apply(
         Ops.NOT, None, apply(Ops.LT, None, chance, constant(chance, p, dtypes.float32, chance.expr.shape))
     )
@@ -440,7 +433,7 @@ def _dropped(self: Tensor, chance: Tensor, p: float) -> Tensor:
 
 
 @composite
-def _scores(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:  # noqa: FBT001 - internal
+def _scores(query: T, key: T, mask: T | None, is_causal: bool) -> T:  # noqa: FBT001 - internal
     if not query.expr.shape or not query.expr.shape[-1]:
         raise UsageError(
             f"scaled_dot_product_attention wants (..., tokens, depth), saw the shape {query.expr.shape}"
@@ -455,7 +448,7 @@ def _scores(query: Tensor, key: Tensor, mask: Tensor | None, is_causal: bool) ->
     return softmax(scores) if mask is None or is_causal else _softmax_of_seen(scores)
 
 
-def _softmax_of_seen(scores: Tensor) -> Tensor:
+def _softmax_of_seen(scores: T) -> T:
     """Return the softmax, zeros in rows of which nothing may be seen."""
     top = reduce.detached(reduce.max(scores, -1, keepdim=True))
     unseen = spread(eq(top, -math.inf), scores.expr.shape)
@@ -463,13 +456,13 @@ def _softmax_of_seen(scores: Tensor) -> Tensor:
 
 
 def scaled_dot_product_attention(
-    self: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
+    self: T,
+    key: T,
+    value: T,
+    attn_mask: T | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,  # noqa: FBT001, FBT002 - the field's signature
-) -> Tensor:
+) -> T:
     """Return softmax(self @ key^T / sqrt(depth) + mask) @ value over (..., tokens, depth).
 
     A bool mask says what may be seen; another one is added to the scores.
@@ -481,7 +474,7 @@ def scaled_dot_product_attention(
     return matmul(dropout(weights, dropout_p), value)
 
 
-def sequential(self: Tensor, layers: Iterable[Callable[[Any], Any]]) -> Tensor:
+def sequential(self: T, layers: Iterable[Callable[[Any], Any]]) -> T:
     """Return self passed through each layer in turn."""
     every = list(layers) if isinstance(layers, Iterable) else [None]
     if not all(callable(layer) for layer in every):

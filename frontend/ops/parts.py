@@ -19,10 +19,10 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
-def part(self: Tensor, axis: int, begin: int, end: int) -> Tensor:
+def part(self: T, axis: int, begin: int, end: int) -> T:
     """Return begin <= i < end of one axis."""
     bounds: list[tuple[int, int] | None] = [None] * len(self.expr.shape)
     bounds[axis] = (begin, end)
@@ -30,7 +30,7 @@ def part(self: Tensor, axis: int, begin: int, end: int) -> Tensor:
 
 
 @spelled
-def split(self: Tensor, size: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
     """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given."""
     a = axis_of(axis, self.expr.shape, "split")
     n = self.expr.shape[a]
@@ -48,7 +48,7 @@ def split(self: Tensor, size: int | Sequence[int], axis: int = 0) -> tuple[Tenso
 
 
 @spelled
-def chunk(self: Tensor, count: int, axis: int = 0) -> tuple[Tensor, ...]:
+def chunk(self: T, count: int, axis: int = 0) -> tuple[T, ...]:
     """Return at most `count` parts of one size along an axis; the last may be smaller."""
     a = axis_of(axis, self.expr.shape, "chunk")
     if whole(count, "chunk") < 1:
@@ -57,7 +57,7 @@ def chunk(self: Tensor, count: int, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 @spelled
-def unbind(self: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
+def unbind(self: T, axis: int = 0) -> tuple[T, ...]:
     """Return the parts of one place each along an axis, without the axis."""
     shape = self.expr.shape
     a = axis_of(axis, shape, "unbind")
@@ -65,7 +65,7 @@ def unbind(self: Tensor, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 @spelled
-def cat(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Tensor:
+def cat(self: T | Sequence[T], *others: T, axis: int = 0) -> T:
     """Return tensors, given singly or as one sequence, joined along an axis.
 
     Other sizes must be equal, dtypes are promoted.
@@ -74,7 +74,7 @@ def cat(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Tens
 
 
 @composite
-def _joined(self: Tensor, *others: Tensor, axis: int) -> Tensor:
+def _joined(self: T, *others: T, axis: int) -> T:
     every = [self, *others]
     first = self.expr.shape
     a = axis_of(axis, first, "cat")
@@ -101,7 +101,7 @@ def _joined(self: Tensor, *others: Tensor, axis: int) -> Tensor:
     return ruled("beside", result, result, *empty) if empty else result
 
 
-def _beside(left: Tensor, right: Tensor, axis: int, border: int) -> Tensor:
+def _beside(left: T, right: T, axis: int, border: int) -> T:
     """Return left before the border of an axis, right from there on."""
     before = coordinate(left, left.expr.shape, axis)
     return apply(
@@ -114,7 +114,7 @@ def _beside(left: Tensor, right: Tensor, axis: int, border: int) -> Tensor:
 
 
 @spelled
-def stack(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Tensor:
+def stack(self: T | Sequence[T], *others: T, axis: int = 0) -> T:
     """Return tensors of one shape, given singly or as one sequence, joined along a new axis."""
     every = several(self, others, "stack")
     shape = every[0].expr.shape
@@ -125,7 +125,7 @@ def stack(self: Tensor | Sequence[Tensor], *others: Tensor, axis: int = 0) -> Te
 
 
 @method
-def roll(self: Tensor, shifts: int | tuple[int, ...], axes: Axes = None) -> Tensor:
+def roll(self: T, shifts: int | tuple[int, ...], axes: Axes = None) -> T:
     """Return elements moved along axes, those pushed out coming in at the other end.
 
     Without axes, flattened for it.

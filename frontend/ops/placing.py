@@ -16,7 +16,7 @@ from frontend.primitives.gather_scatter import LAST_INDEX, SEGMENT_SUM
 from frontend.trace import apply
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 _LAUNCHES: Final = 1 << 18
 """Comparisons that take as long as the launches of a sum in order."""
@@ -24,7 +24,7 @@ _STEP: Final = 8
 """Values read for one in every step of such a sum, which goes so many times as far."""
 
 
-def placed(values: Tensor, index: Tensor, axis: int, n: int) -> Tensor:
+def placed(values: T, index: T, axis: int, n: int) -> T:
     """Return for each of n places along an axis the sum of the values with that index: see SEGMENT_SUM."""
     shape = values.expr.shape
     if _compares(n, shape[axis], prod(shape), prod(index.expr.shape)):
@@ -32,7 +32,7 @@ def placed(values: Tensor, index: Tensor, axis: int, n: int) -> Tensor:
     return apply(SEGMENT_SUM, (axis, n), values, index, argsort(index, axis))
 
 
-def last_named(index: Tensor, axis: int, n: int) -> Tensor:
+def last_named(index: T, axis: int, n: int) -> T:
     """Return for each of n places along an axis which names it last, less than 0 for none: see LAST_INDEX."""
     shape = index.expr.shape
     count = prod(shape)

@@ -6,7 +6,7 @@ Not here: the float power of a kernel (`compiler.codegen.power`), exp and log (`
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -19,12 +19,10 @@ from frontend.trace import apply, operator
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 
-def _whole(x: Tensor, exponent: int) -> Tensor:
+def _whole(x: T, exponent: int) -> T:
     """Return an integer tensor to a positive power, modulo 2 to its width.
 
     Further up, powers repeat with a period of 2**(width - 2).
@@ -32,7 +30,7 @@ def _whole(x: Tensor, exponent: int) -> Tensor:
     bits = x.expr.dtype.bits
     if exponent > 1 << bits:
         exponent = bits + (exponent - bits) % (1 << (bits - 2))
-    result: Tensor | None = None
+    result: T | None = None
     while exponent:
         if exponent & 1:
             result = x if result is None else apply(Ops.MUL, None, result, x)
@@ -43,15 +41,15 @@ def _whole(x: Tensor, exponent: int) -> Tensor:
     return result
 
 
-def _square(x: Tensor) -> Tensor:
+def _square(x: T) -> T:
     return apply(Ops.MUL, None, x, x)
 
 
-def _inverse(x: Tensor) -> Tensor:
+def _inverse(x: T) -> T:
     return apply(Ops.RECIP, None, x)
 
 
-def _root(x: Tensor) -> Tensor:
+def _root(x: T) -> T:
     """Return x ** 0.5, which is no square root for -0.0 and -inf."""
     dtype, shape = x.expr.dtype, x.expr.shape
     low, high, zero = (constant(x, value, dtype, shape) for value in (-math.inf, math.inf, 0.0))
@@ -59,7 +57,11 @@ def _root(x: Tensor) -> Tensor:
     return apply(Ops.WHERE, None, apply(Ops.EQ, None, x, low), high, root)
 
 
-_CHEAP: Final[dict[float, Callable[[Tensor], Tensor]]] = {
+class _Power(Protocol):
+    def __call__(self, x: T, /) -> T: ...
+
+
+_CHEAP: Final[dict[float, _Power]] = {
     1.0: lambda x: x,
     2.0: _square,
     3.0: lambda x: apply(Ops.MUL, None, _square(x), x),
@@ -71,7 +73,7 @@ _CHEAP: Final[dict[float, Callable[[Tensor], Tensor]]] = {
 
 
 @operator
-def pow(self: Tensor, exponent: Tensor | Number) -> Tensor:
+def pow(self: T, exponent: T | Number) -> T:
     """Return self ** exponent: of floats as C's pow, of integers exactly, wrapping around.
 
     Where an integer exponent is negative, 0, or 1 or -1 if the base is; a negative number is refused there.
@@ -94,7 +96,7 @@ def pow(self: Tensor, exponent: Tensor | Number) -> Tensor:
 
 
 @operator
-def rpow(self: Tensor, base: Tensor | Number) -> Tensor:
+def rpow(self: T, base: T | Number) -> T:
     """Return base ** self."""
     x, y = agree("pow", self, base)
     if x.expr.dtype.is_float and not hasattr(base, "expr") and base == 2:
@@ -102,14 +104,14 @@ def rpow(self: Tensor, base: Tensor | Number) -> Tensor:
     return _power(y, x)
 
 
-def _power(x: Tensor, y: Tensor) -> Tensor:
+def _power(x: T, y: T) -> T:
     if x.expr.dtype is dtypes.bool:
         x, y = convert(x, dtypes.int32), convert(y, dtypes.int32)
     return apply(Ops.POW, None, x, y)
 
 
 # -- the table -----------------------------------------------------------------------------------------
-def _slopes_of_power(g: Tensor, result: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def _slopes_of_power(g: T, result: T, x: T, y: T) -> tuple[T, T]:
     """Return g y x^(y-1), 0 where y is 0; and g x^y ln x, 0 where x is 0 and y is not negative."""
     zero, one = (constant(g, value, g.expr.dtype, g.expr.shape) for value in (0.0, 1.0))
     slope = mul(g, mul(y, apply(Ops.POW, None, x, apply(Ops.SUB, None, y, one))))

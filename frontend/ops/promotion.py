@@ -21,10 +21,10 @@ from frontend.ops.arguments import number_dtype
 
 if TYPE_CHECKING:
     from frontend.ops.sources import Number
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import TensorBase
 
 
-def result_dtype(*operands: Tensor | Number) -> DType:
+def result_dtype(*operands: TensorBase | Number) -> DType:
     """Return the dtype of an elementwise result of tensors and numbers."""
     wide: DType | None = None
     scalar: DType | None = None

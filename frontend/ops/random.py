@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from compiler.dtype import DType, dtypes
 from compiler.ir.ops import Ops
 from compiler.ir.uop import round_to
+from frontend.autograd.state import marked
 from frontend.device import Device
 from frontend.expr import leaf_expr
 from frontend.ops.arguments import Shape, element_type, shape_of, whole
@@ -33,7 +34,7 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 _ROTATIONS: Final = (13, 15, 26, 6, 17, 29, 16, 24)
 _PARITY: Final = 0x1BD11BDA
@@ -68,9 +69,9 @@ def manual_seed(seed: int = 0) -> None:
     GENERATOR.drawn = 0
 
 
-def _draw(cls: type[Tensor], device: str | None) -> Tensor:
+def _draw(cls: type[T], device: str | None) -> T:
     """Return the words of a new draw, where its device can read them."""
-    opened = Device[cls.device_name(device)]
+    opened = Device[Device.named(device)]
     buffer = opened.write_small(GENERATOR.next())
     if CAPTURE.now is not None:
         CAPTURE.now.drew(buffer)
@@ -78,18 +79,18 @@ def _draw(cls: type[Tensor], device: str | None) -> Tensor:
 
 
 # -- bits ----------------------------------------------------------------------------------------------
-def _rotated(x: Tensor, by: int) -> Tensor:
+def _rotated(x: T, by: int) -> T:
     shape = x.expr.shape
     up = apply(Ops.SHL, None, x, constant(x, by, dtypes.uint32, shape))
     down = apply(Ops.SHR, None, x, constant(x, 32 - by, dtypes.uint32, shape))
     return apply(Ops.OR, None, up, down)
 
 
-def _plus(a: Tensor, b: Tensor) -> Tensor:
+def _plus(a: T, b: T) -> T:
     return apply(Ops.ADD, None, a, b)
 
 
-def threefry(key0: Tensor, key1: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+def threefry(key0: T, key1: T, low: T, high: T) -> tuple[T, T]:
     """Return the two words of Threefry-2x32 with 20 rounds; all are uint32 of one shape."""
     parity = constant(low, _PARITY, dtypes.uint32, low.expr.shape)
     keys = (key0, key1, apply(Ops.XOR, None, apply(Ops.XOR, None, key0, key1), parity))
@@ -104,11 +105,11 @@ def threefry(key0: Tensor, key1: Tensor, low: Tensor, high: Tensor) -> tuple[Ten
     return x, y
 
 
-def _words(draw: Tensor, shape: Shape) -> tuple[Tensor, Tensor]:
+def _words(draw: T, shape: Shape) -> tuple[T, T]:
     """Return two random words for each element of a shape."""
     count = prod(shape)
 
-    def word(i: int) -> Tensor:
+    def word(i: int) -> T:
         return spread(apply(Ops.RESHAPE, (), apply(Ops.SHRINK, ((i, i + 1),), draw)), (count,))
 
     place = convert(coordinate(draw, (count,), 0), dtypes.uint32)
@@ -120,20 +121,20 @@ _DIGITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8, dtypes.float32: 24, dt
 """Bits of a word that a float of [0, 1) takes: as many as it holds without rounding, up to 1.0."""
 
 
-def _top(word: Tensor, bits: int, dtype: DType) -> Tensor:
+def _top(word: T, bits: int, dtype: DType) -> T:
     """Return the upper bits of words as a whole number."""
     shift = constant(word, 32 - bits, dtypes.uint32, word.expr.shape)
     return convert(apply(Ops.SHR, None, word, shift) if bits < 32 else word, dtype)
 
 
-def _unit(word: Tensor, dtype: DType) -> Tensor:
+def _unit(word: T, dtype: DType) -> T:
     """Return words as floats in [0, 1), multiples of 2 to minus the digits of the dtype."""
     bits = _DIGITS[dtype]
     return mul(_top(word, bits, dtype), 2.0**-bits)
 
 
 @method
-def _rand(draw: Tensor, shape: Shape, dtype: DType) -> Tensor:
+def _rand(draw: T, shape: Shape, dtype: DType) -> T:
     x, y = _words(draw, shape)
     if dtype is not dtypes.float64:
         return _unit(x, dtype)
@@ -141,7 +142,7 @@ def _rand(draw: Tensor, shape: Shape, dtype: DType) -> Tensor:
 
 
 @method
-def _randn(draw: Tensor, shape: Shape, dtype: DType) -> Tensor:
+def _randn(draw: T, shape: Shape, dtype: DType) -> T:
     """Box-Muller: the radius from one word, the angle from the other."""
     x, y = _words(draw, shape)
     wide = dtypes.float32 if dtype.bits == 16 else dtype
@@ -150,7 +151,7 @@ def _randn(draw: Tensor, shape: Shape, dtype: DType) -> Tensor:
 
 
 @method
-def _randint(draw: Tensor, low: int, span: int, shape: Shape, dtype: DType) -> Tensor:
+def _randint(draw: T, low: int, span: int, shape: Shape, dtype: DType) -> T:
     """Scale a word by the span: the high half of their product."""
     word = convert(_words(draw, shape)[0], dtypes.uint64)
     product = apply(Ops.MUL, None, word, constant(word, span, dtypes.uint64, shape))
@@ -167,41 +168,35 @@ def _float(dtype: DType | str | None) -> DType:
 
 
 def rand(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     dtype: DType | str | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
-) -> Tensor:
+) -> T:
     """Return numbers uniform in [0, 1): multiples of 2**-24; half types 2**-11, 2**-8, float64 2**-53."""
-    made = _rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype))
-    if requires_grad is not None:
-        made.requires_grad = requires_grad
-    return made
+    return marked(_rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype)), requires_grad)
 
 
 def randn(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     dtype: DType | str | None = None,
     device: str | None = None,
     requires_grad: bool | None = None,
-) -> Tensor:
+) -> T:
     """Return numbers of the standard normal distribution."""
-    made = _randn(_draw(cls, device), shape_of(shape, "randn"), _float(dtype))
-    if requires_grad is not None:
-        made.requires_grad = requires_grad
-    return made
+    return marked(_randn(_draw(cls, device), shape_of(shape, "randn"), _float(dtype)), requires_grad)
 
 
 def randint(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     low: int = 0,
     high: int = 10,
     dtype: DType | str | None = None,
     device: str | None = None,
-) -> Tensor:
+) -> T:
     """Return whole numbers, low <= x < high, int32 unless said otherwise."""
     span = whole(high, "randint") - whole(low, "randint")
     if not 0 < span <= 1 << 32:
@@ -212,13 +207,13 @@ def randint(
 
 
 def uniform(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     low: float = 0.0,
     high: float = 1.0,
     dtype: DType | str | None = None,
     device: str | None = None,
-) -> Tensor:
+) -> T:
     """Return numbers uniform in [low, high)."""
     found = element_type(dtype) or dtypes.float32
     wide = found if found.is_float else dtypes.float32
@@ -239,13 +234,13 @@ def _below(high: float, dtype: DType) -> float:
 
 
 def normal(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     mean: float = 0.0,
     std: float = 1.0,
     dtype: DType | str | None = None,
     device: str | None = None,
-) -> Tensor:
+) -> T:
     """Return numbers of the normal distribution with a mean and a standard deviation."""
     mean, std = number(mean, "normal, mean"), number(std, "normal, std")
     if not std >= 0:
@@ -262,11 +257,11 @@ def _fans(shape: Shape) -> tuple[int, int]:
 
 
 def scaled_uniform(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     dtype: DType | str | None = None,
     device: str | None = None,
-) -> Tensor:
+) -> T:
     """Return numbers uniform in ±1/sqrt(elements)."""
     sizes = shape_of(shape, "scaled_uniform")
     bound = max(1, prod(sizes)) ** -0.5
@@ -274,11 +269,11 @@ def scaled_uniform(
 
 
 def glorot_uniform(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     dtype: DType | str | None = None,
     device: str | None = None,
-) -> Tensor:
+) -> T:
     """Return numbers uniform in ±sqrt(6 / (inputs + outputs))."""
     sizes = shape_of(shape, "glorot_uniform")
     bound = math.sqrt(6 / max(1, sum(_fans(sizes))))
@@ -286,12 +281,12 @@ def glorot_uniform(
 
 
 def kaiming_uniform(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     a: float = 0.01,
     dtype: DType | str | None = None,
     device: str | None = None,
-) -> Tensor:
+) -> T:
     """Return numbers uniform in ±sqrt(6 / (1 + a²) / inputs)."""
     sizes = shape_of(shape, "kaiming_uniform")
     a = number(a, "kaiming_uniform, a")
@@ -300,12 +295,12 @@ def kaiming_uniform(
 
 
 def kaiming_normal(
-    cls: type[Tensor],
+    cls: type[T],
     *shape: int | Sequence[int],
     a: float = 0.01,
     dtype: DType | str | None = None,
     device: str | None = None,
-) -> Tensor:
+) -> T:
     """Return normal numbers with the standard deviation sqrt(2 / (1 + a²) / inputs)."""
     sizes = shape_of(shape, "kaiming_normal")
     a = number(a, "kaiming_normal, a")
@@ -313,13 +308,13 @@ def kaiming_normal(
     return normal(cls, sizes, std=std, dtype=dtype, device=device)
 
 
-def rand_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
+def rand_like(self: T, *, dtype: DType | str | None = None) -> T:
     """Return uniform numbers in the shape and on the device of self."""
     own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
     return rand(self.__class__, self.expr.shape, dtype=element_type(dtype) or own, device=self.expr.device)
 
 
-def randn_like(self: Tensor, *, dtype: DType | str | None = None) -> Tensor:
+def randn_like(self: T, *, dtype: DType | str | None = None) -> T:
     """Return normal numbers in the shape and on the device of self."""
     own = self.expr.dtype if self.expr.dtype.is_float else dtypes.float32
     return randn(self.__class__, self.expr.shape, dtype=element_type(dtype) or own, device=self.expr.device)

@@ -27,10 +27,10 @@ from frontend.trace import apply, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T, TensorBase
 
 
-def fold(op: str, x: Tensor, axes: Shape, *, keepdim: bool) -> Tensor:
+def fold(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
     """Return x combined over ascending axes, which stay with size 1 when `keepdim`."""
     shape = x.expr.shape
     y = apply(Ops.REDUCE, (op, axes), x)
@@ -46,7 +46,7 @@ def sum_dtype(dtype: DType) -> DType:
     return dtypes.uint32 if dtype.kind == "uint" and dtype.bits < 32 else dtype
 
 
-def _accumulate(op: str, x: Tensor, axes: Shape, *, keepdim: bool) -> Tensor:
+def _accumulate(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
     """Add up or multiply; 16-bit floats do so in 32 bits and are rounded once."""
     dtype = x.expr.dtype
     if dtype.is_float and dtype.bits == 16:
@@ -55,19 +55,19 @@ def _accumulate(op: str, x: Tensor, axes: Shape, *, keepdim: bool) -> Tensor:
 
 
 @method
-def sum(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def sum(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the sum over axes (all when None). Integers shorter than 32 bits give 32."""
     return _accumulate(Ops.ADD, self, axes_of(axis, self.expr.shape, "sum"), keepdim=keepdim)
 
 
 @method
-def prod(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def prod(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the product over axes. Integers shorter than 32 bits give 32."""
     return _accumulate(Ops.MUL, self, axes_of(axis, self.expr.shape, "prod"), keepdim=keepdim)
 
 
 @method
-def max(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def max(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the greatest value over axes; NaN when there is one.
 
     Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
@@ -77,7 +77,7 @@ def max(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # no
 
 
 @method
-def min(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def min(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the least value over axes; NaN when there is one.
 
     Where several attain it, its gradient goes to the first along one axis, and in even shares to all of them
@@ -86,7 +86,7 @@ def min(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # no
     return _extreme(Ops.MIN, self, axis, "min", keepdim=keepdim)
 
 
-def _extreme(op: str, x: Tensor, axis: Axes, what: str, *, keepdim: bool) -> Tensor:
+def _extreme(op: str, x: T, axis: Axes, what: str, *, keepdim: bool) -> T:
     axes = _filled(x, axis, what)
     value = fold(op, x, axes, keepdim=keepdim)
     if axis is None:
@@ -94,7 +94,7 @@ def _extreme(op: str, x: Tensor, axis: Axes, what: str, *, keepdim: bool) -> Ten
     return ruled("first_extreme", value, x, about=(axes, False)) if isinstance(axis, int) else value
 
 
-def _filled(x: Tensor, axis: Axes, what: str) -> Shape:
+def _filled(x: TensorBase, axis: Axes, what: str) -> Shape:
     axes = axes_of(axis, x.expr.shape, what)
     if builtins.any(x.expr.shape[a] == 0 for a in axes):
         raise UsageError(
@@ -104,23 +104,23 @@ def _filled(x: Tensor, axis: Axes, what: str) -> Shape:
 
 
 @method
-def any(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def any(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return whether some value over axes is not zero."""
     return fold(Ops.MAX, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "any"), keepdim=keepdim)
 
 
 @method
-def all(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def all(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return whether every value over axes is not zero."""
     return fold(Ops.MIN, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "all"), keepdim=keepdim)
 
 
-def _count(x: Tensor, axes: Shape) -> int:
+def _count(x: TensorBase, axes: Shape) -> int:
     return product([x.expr.shape[a] for a in axes])
 
 
 @method
-def mean(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def mean(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the mean over axes, as a float."""
     axes = axes_of(axis, self.expr.shape, "mean")
     dtype = float_dtype(self.expr.dtype)
@@ -131,14 +131,14 @@ def mean(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # n
 
 
 @method
-def var(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def var(self: T, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the variance over axes: squared distances from the mean, divided by count - correction."""
     axes = axes_of(axis, self.expr.shape, "var")
     x = widened(self)
     return narrowed(_variance(x, mean(x, axes, keepdim=True), axes, keepdim, correction), self)
 
 
-def _variance(x: Tensor, center: Tensor, axes: Shape, keepdim: bool, correction: int) -> Tensor:  # noqa: FBT001 - internal
+def _variance(x: T, center: T, axes: Shape, keepdim: bool, correction: int) -> T:  # noqa: FBT001 - internal
     distance = sub(x, center)
     total = sum(mul(distance, distance), axes, keepdim=keepdim)
     count = builtins.max(_count(x, axes) - correction, 0)
@@ -146,7 +146,7 @@ def _variance(x: Tensor, center: Tensor, axes: Shape, keepdim: bool, correction:
 
 
 @method
-def std(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def std(self: T, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return the square root of the variance. Of equal numbers it is 0, and so is its gradient.
 
     The mean is taken twice, then of the distances from the first one: it is exact for equal numbers.
@@ -163,17 +163,17 @@ def std(self: Tensor, axis: Axes = None, keepdim: bool = False, correction: int 
 
 @spelled
 def var_mean(
-    self: Tensor,
+    self: T,
     axis: Axes = None,
     keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     correction: int = 1,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[T, T]:
     """Return the variance and the mean."""
     return var(self, axis, keepdim, correction), mean(self, axis, keepdim)
 
 
 @method
-def logsumexp(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def logsumexp(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return log(sum(exp(self))) over axes, without overflow."""
     axes = axes_of(axis, self.expr.shape, "logsumexp")
     x = widened(self)
@@ -188,11 +188,11 @@ def logsumexp(self: Tensor, axis: Axes = None, keepdim: bool = False) -> Tensor:
     )
 
 
-def _is_infinite(x: Tensor) -> Tensor:
+def _is_infinite(x: T) -> T:
     return apply(Ops.EQ, None, apply(Ops.ABS, None, x), constant(x, float("inf"), x.expr.dtype, x.expr.shape))
 
 
-def detached(x: Tensor) -> Tensor:
+def detached(x: T) -> T:
     """Return x as a constant of differentiation.
 
     The maximum under an exponential cancels: its gradient is known to be zero.
@@ -200,7 +200,7 @@ def detached(x: Tensor) -> Tensor:
     return apply(STOP, None, x)
 
 
-def _arg(op: str, x: Tensor, axis: int | None, *, keepdim: bool) -> Tensor:
+def _arg(op: str, x: T, axis: int | None, *, keepdim: bool) -> T:
     """Return the first place of the extreme value: the greatest of n - i over the places i that hold it."""
     what = "argmax" if op is Ops.MAX else "argmin"
     if axis is None:
@@ -224,7 +224,7 @@ def _arg(op: str, x: Tensor, axis: int | None, *, keepdim: bool) -> Tensor:
 
 
 @method
-def argmax(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return where the greatest value lies along an axis (in the flattened tensor when None).
 
     The first of equals, a NaN first of all.
@@ -233,7 +233,7 @@ def argmax(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tens
 
 
 @method
-def argmin(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - the field's signature
+def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
     """Return where the least value lies along an axis (in the flattened tensor when None).
 
     The first of equals, a NaN first of all.
@@ -242,7 +242,7 @@ def argmin(self: Tensor, axis: int | None = None, keepdim: bool = False) -> Tens
 
 
 @method
-def normalize(self: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> Tensor:
+def normalize(self: T, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -> T:
     """Return self divided by its p-norm along an axis, or by eps where that is greater.
 
     For p = 0 the norm is how many are not 0, for infinity the greatest.
@@ -251,7 +251,7 @@ def normalize(self: Tensor, p: float = 2.0, axis: int = 1, eps: float = 1e-12) -
     return narrowed(div(x, clip(p_norm(x, p, axis), eps)), self)
 
 
-def p_norm(x: Tensor, p: float, axis: int) -> Tensor:
+def p_norm(x: T, p: float, axis: int) -> T:
     """Return the p-norm along an axis, which stays with size 1."""
     if p == 0:
         return sum(convert(ne(x, 0), x.expr.dtype), axis, keepdim=True)
@@ -262,6 +262,6 @@ def p_norm(x: Tensor, p: float, axis: int) -> Tensor:
 
 
 @method
-def count_nonzero(self: Tensor, axis: Axes = None) -> Tensor:
+def count_nonzero(self: T, axis: Axes = None) -> T:
     """Return how many values over axes are not zero."""
     return sum(ne(self, 0), axis)

@@ -17,25 +17,25 @@ from frontend.ops.sources import constant, convert, coordinate, spread
 from frontend.trace import apply, method
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 _BLOCK: Final = 128
 _IDENTITY: Final = {Ops.ADD: 0, Ops.MUL: 1}
 
 
 @method
-def cumsum(self: Tensor, axis: int = 0) -> Tensor:
+def cumsum(self: T, axis: int = 0) -> T:
     """Return running sums along an axis. Integers shorter than 32 bits give 32."""
     return _along(Ops.ADD, self, axis, "cumsum")
 
 
 @method
-def cumprod(self: Tensor, axis: int = 0) -> Tensor:
+def cumprod(self: T, axis: int = 0) -> T:
     """Return running products along an axis. Integers shorter than 32 bits give 32."""
     return _along(Ops.MUL, self, axis, "cumprod")
 
 
-def _along(op: str, x: Tensor, axis: int, what: str) -> Tensor:
+def _along(op: str, x: T, axis: int, what: str) -> T:
     shape, dtype = x.expr.shape, x.expr.dtype
     wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else sum_dtype(dtype)
     axis_of(axis, shape or (1,), what)
@@ -48,7 +48,7 @@ def _along(op: str, x: Tensor, axis: int, what: str) -> Tensor:
     return convert(y, dtype) if dtype.is_float else y
 
 
-def _running(op: str, x: Tensor) -> Tensor:
+def _running(op: str, x: T) -> T:
     """Combine each element of the last axis with all before it."""
     shape = x.expr.shape
     n, rank = shape[-1], len(shape)
@@ -68,7 +68,7 @@ def _running(op: str, x: Tensor) -> Tensor:
     return apply(Ops.SHRINK, (*[(0, m) for m in shape[:-1]], (0, n)), flat)
 
 
-def _led(op: str, x: Tensor, count: int) -> Tensor:
+def _led(op: str, x: T, count: int) -> T:
     """Return x with so many elements before its last axis, with which nothing changes."""
     padded = apply(Ops.PAD, (*[(0, 0)] * (len(x.expr.shape) - 1), (count, 0)), x)
     if not _IDENTITY[op]:

@@ -13,7 +13,7 @@ Not here: greatest and least values alone (`extremes`).
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
@@ -22,12 +22,12 @@ from frontend.ops.arguments import axis_of, whole
 from frontend.ops.elementwise import where
 from frontend.ops.sources import constant, convert, coordinate
 from frontend.primitives.gather_scatter import TAKE_ALONG_AXIS
+from frontend.tensor_base import T
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from compiler.dtype import DType
-    from frontend.tensor import Tensor
 
 DIRECT: Final = 1024
 """Rows up to so many elements are sorted by ranks alone."""
@@ -35,20 +35,20 @@ BLOCK: Final = 512
 """The length of the blocks that longer rows are merged from."""
 
 
-class Sorted(NamedTuple):
+class Sorted(NamedTuple, Generic[T]):
     """Values in order, and where each was along the axis (int32)."""
 
-    values: Tensor
-    indices: Tensor
+    values: T
+    indices: T
 
 
 @spelled
 def sort(
-    self: Tensor,
+    self: T,
     axis: int = -1,
     descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
-) -> Sorted:
+) -> Sorted[T]:
     """Return the values in order along an axis, and where each was; equals keep their order.
 
     A NaN is the greatest of all, as in PyTorch: last, or first when descending. Realized together, both are
@@ -60,22 +60,22 @@ def sort(
 
 @method
 def argsort(
-    self: Tensor,
+    self: T,
     axis: int = -1,
     descending: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     stable: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; it always is
-) -> Tensor:
+) -> T:
     """Return where the elements are that are in order along an axis (int32): see `sort`."""
     a = axis_of(axis, self.expr.shape, "argsort")
     return _from_last(_order(_keys(self, a, descending=descending)), a)
 
 
 @composite
-def _sorted(self: Tensor, order: Tensor, axis: int) -> Tensor:
+def _sorted(self: T, order: T, axis: int) -> T:
     return apply(TAKE_ALONG_AXIS, (axis, True), self, order)
 
 
-def inverse(order: Tensor, axis: int) -> Tensor:
+def inverse(order: T, axis: int) -> T:
     """Return the inverse of a permutation along an axis: where it names each place."""
     last = _keys(order, axis, descending=False)
     n = last.expr.shape[-1]
@@ -84,12 +84,12 @@ def inverse(order: Tensor, axis: int) -> Tensor:
 
 @spelled
 def topk(
-    self: Tensor,
+    self: T,
     k: int,
     axis: int = -1,
     largest: bool = True,  # noqa: FBT001, FBT002 - the field's signature
     sorted: bool = True,  # noqa: ARG001, FBT001, FBT002 - the field's signature; they always are
-) -> Sorted:
+) -> Sorted[T]:
     """Return the k greatest values along an axis (or the least), in order, and where each was.
 
     A NaN is greater than all; the first of equals comes first.
@@ -102,17 +102,17 @@ def topk(
 
 
 @method
-def _first_places(self: Tensor, k: int, axis: int, largest: bool) -> Tensor:  # noqa: FBT001 - as in `_sorted`
+def _first_places(self: T, k: int, axis: int, largest: bool) -> T:  # noqa: FBT001 - as in `_sorted`
     return _from_last(_first(_keys(self, axis, descending=largest), k), axis)
 
 
 @method
-def _first_values(self: Tensor, k: int, axis: int, largest: bool) -> Tensor:  # noqa: FBT001 - as in `_sorted`
+def _first_values(self: T, k: int, axis: int, largest: bool) -> T:  # noqa: FBT001 - as in `_sorted`
     return apply(TAKE_ALONG_AXIS, (axis, False), self, _first_places(self, k, axis, largest))
 
 
 # -- keys --------------------------------------------------------------------------------------------
-def _keys(x: Tensor, axis: int, *, descending: bool) -> Tensor:
+def _keys(x: T, axis: int, *, descending: bool) -> T:
     """Return integers that are in the order of the elements, the axis last."""
     dtype = x.expr.dtype
     if dtype is dtypes.bool:
@@ -124,7 +124,7 @@ def _keys(x: Tensor, axis: int, *, descending: bool) -> Tensor:
     return apply(Ops.NOT, None, x) if descending else x
 
 
-def _float_keys(x: Tensor) -> Tensor:
+def _float_keys(x: T) -> T:
     """Return the bits of floats, those of negative ones turned around; both zeros are one, a NaN is last."""
     dtype = dtypes.int64 if x.expr.dtype is dtypes.float64 else dtypes.int32
     shape = x.expr.shape
@@ -136,14 +136,14 @@ def _float_keys(x: Tensor) -> Tensor:
     return apply(Ops.WHERE, None, apply(Ops.NE, None, x, x), last, turned)
 
 
-def _from_last(x: Tensor, axis: int) -> Tensor:
+def _from_last(x: T, axis: int) -> T:
     """Return the last axis moved to where it belongs."""
     rank = len(x.expr.shape)
     return apply(Ops.PERMUTE, (*range(axis), rank - 1, *range(axis, rank - 1)), x)
 
 
 # -- by ranks ----------------------------------------------------------------------------------------
-def _ranks(keys: Tensor) -> Tensor:
+def _ranks(keys: T) -> T:
     """Return for each element of the last axis how many come before it in order."""
     shape = keys.expr.shape
     square = (*shape, shape[-1])
@@ -156,7 +156,7 @@ def _ranks(keys: Tensor) -> Tensor:
     return apply(Ops.REDUCE, (Ops.ADD, (rank,)), convert(before, dtypes.int32))
 
 
-def _of_rank(ranks: Tensor, k: int) -> Tensor:
+def _of_rank(ranks: T, k: int) -> T:
     """Return which elements of the last axis have the ranks 0 to k - 1."""
     shape = ranks.expr.shape
     whole = (*shape[:-1], k, shape[-1])
@@ -166,7 +166,7 @@ def _of_rank(ranks: Tensor, k: int) -> Tensor:
     return apply(Ops.REDUCE, (Ops.ADD, (rank,)), where(hit, coordinate(ranks, whole, rank), 0))
 
 
-def _first(keys: Tensor, k: int) -> Tensor:
+def _first(keys: T, k: int) -> T:
     """Return the first k elements in order of the last axis.
 
     Those of a long row are among the first k of its blocks.
@@ -190,7 +190,7 @@ def _first(keys: Tensor, k: int) -> Tensor:
     return apply(TAKE_ALONG_AXIS, (axis, False), candidates, _first(chosen, k))
 
 
-def _lengthened(keys: Tensor, n: int) -> Tensor:
+def _lengthened(keys: T, n: int) -> T:
     """Return the last axis n long, with keys at its end that come after all others."""
     shape, dtype = keys.expr.shape, keys.expr.dtype
     padded = apply(Ops.PAD, (*[(0, 0)] * (len(shape) - 1), (0, n - shape[-1])), keys)
@@ -199,7 +199,7 @@ def _lengthened(keys: Tensor, n: int) -> Tensor:
     return apply(Ops.WHERE, None, own, padded, constant(keys, dtype.max, dtype, place.expr.shape))
 
 
-def _within_row(places: Tensor, length: int) -> Tensor:
+def _within_row(places: T, length: int) -> T:
     """Return places in blocks of a length, (..., blocks, places), as places in the row."""
     shape = places.expr.shape
     block = coordinate(places, shape, len(shape) - 2)
@@ -208,7 +208,7 @@ def _within_row(places: Tensor, length: int) -> Tensor:
 
 
 # -- by merging --------------------------------------------------------------------------------------
-def _order(keys: Tensor) -> Tensor:
+def _order(keys: T) -> T:
     """Return the elements of the last axis in order."""
     *outer, n = keys.expr.shape
     if n <= DIRECT:
@@ -230,20 +230,20 @@ def _order(keys: Tensor) -> Tensor:
     return apply(Ops.SHRINK, (*[(0, m) for m in outer], (0, n)), row)
 
 
-def _places_in_row(blocks: Tensor) -> Tensor:
+def _places_in_row(blocks: T) -> T:
     """Return for each element of blocks its place in the row that they were cut from."""
     shape = blocks.expr.shape
     return _within_row(coordinate(blocks, shape, len(shape) - 1), shape[-1])
 
 
-def _carried(xs: tuple[Tensor, Tensor], places: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+def _carried(xs: tuple[T, T], places: T, axis: int) -> tuple[T, T]:
     first, second = [
         apply(Ops.CONTIGUOUS, None, apply(TAKE_ALONG_AXIS, (axis, False), x, places)) for x in xs
     ]
     return first, second
 
 
-def _merge(keys: Tensor, size: int) -> Tensor:
+def _merge(keys: T, size: int) -> T:
     """Return which element of two sorted halves comes at each place of the last axis.
 
     The first `left` elements of the left half come before place p: as many as there are of which the last is
@@ -258,7 +258,7 @@ def _merge(keys: Tensor, size: int) -> Tensor:
     right = apply(Ops.ADD, None, apply(Ops.ADD, None, start, place), _number(place, size))
     surplus = apply(Ops.SUB, None, place, _number(place, size))
 
-    def right_first(at: Tensor, taken: Tensor) -> Tensor:
+    def right_first(at: T, taken: T) -> T:
         """Whether the right half has an element left, and it is less than the left one."""
         there = apply(Ops.LT, None, surplus, taken)
         own = _elements(flat, apply(Ops.SUB, None, right, taken))
@@ -280,11 +280,11 @@ def _merge(keys: Tensor, size: int) -> Tensor:
     return convert(apply(Ops.WHERE, None, is_right, at, left), dtypes.int32)
 
 
-def _number(like: Tensor, value: int) -> Tensor:
+def _number(like: T, value: int) -> T:
     return constant(like, value, like.expr.dtype, like.expr.shape)
 
 
-def _starts(keys: Tensor, dtype: DType) -> Tensor:
+def _starts(keys: T, dtype: DType) -> T:
     """Return for each element where its row, the last axis, starts among all elements."""
     shape = keys.expr.shape
     start = constant(keys, 0, dtype, shape)
@@ -294,7 +294,7 @@ def _starts(keys: Tensor, dtype: DType) -> Tensor:
     return apply(Ops.MUL, None, start, _number(start, shape[-1]))
 
 
-def _elements(flat: Tensor, at: Tensor) -> Tensor:
+def _elements(flat: T, at: T) -> T:
     """Return elements of a vector; what lies outside of it may be anything."""
     shape = at.expr.shape
     return apply(Ops.RESHAPE, shape, apply(Ops.GATHER, 0, flat, apply(Ops.RESHAPE, (prod(shape),), at)))

@@ -20,13 +20,13 @@ from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
     from frontend.ops.arguments import Shape
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 Number = float
 """An int, a float or a bool: what Python's tower calls a float."""
 
 
-def constant(like: Tensor, value: Number, dtype: DType, shape: tuple[int, ...]) -> Tensor:
+def constant(like: T, value: Number, dtype: DType, shape: tuple[int, ...]) -> T:
     """Return a number as a tensor of a shape, on the device of `like`."""
     scalar = make(like, (source_expr(Ops.CONST, value, dtype, like.expr.device), ()))
     return spread(scalar, shape)
@@ -46,7 +46,7 @@ def suited(value: Number, dtype: DType) -> Number:
     return int(value)
 
 
-def coordinate(like: Tensor, shape: Shape, axis: int) -> Tensor:
+def coordinate(like: T, shape: Shape, axis: int) -> T:
     """Return the coordinate along one axis of a shape, int32 where that suffices, on the device of `like`."""
     wide = shape[axis] > dtypes.int32.max
     return make(
@@ -55,7 +55,7 @@ def coordinate(like: Tensor, shape: Shape, axis: int) -> Tensor:
     )
 
 
-def spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def spread(x: T, shape: tuple[int, ...]) -> T:
     """Return x broadcast to a shape that it is known to broadcast to."""
     old = x.expr.shape
     if old == shape:
@@ -63,7 +63,7 @@ def spread(x: Tensor, shape: tuple[int, ...]) -> Tensor:
     return apply(Ops.EXPAND, shape, apply(Ops.RESHAPE, (1,) * (len(shape) - len(old)) + old, x))
 
 
-def convert(x: Tensor, dtype: DType) -> Tensor:
+def convert(x: T, dtype: DType) -> T:
     """Return x in another dtype, inside a traced method."""
     e = x.expr
     if e.dtype is dtype:
@@ -74,7 +74,7 @@ def convert(x: Tensor, dtype: DType) -> Tensor:
     return apply(Ops.CAST, dtype, x)
 
 
-def ruled(rule: str, value: Tensor, *sources: Tensor, about: tuple[Any, ...] = ()) -> Tensor:
+def ruled(rule: str, value: T, *sources: T, about: tuple[Any, ...] = ()) -> T:
     """Return a value whose gradients one rule of `frontend.autograd.rules` gives.
 
     The rule gets the sources; `about` says the rest that it must know, hashable. Integers have no gradient.
@@ -82,12 +82,12 @@ def ruled(rule: str, value: Tensor, *sources: Tensor, about: tuple[Any, ...] = (
     return apply(RULED, (rule, *about), value, *sources) if value.expr.dtype.is_float else value
 
 
-def widened(x: Tensor) -> Tensor:
+def widened(x: T) -> T:
     """Return x as a function computes it: float32 for integers and sixteen-bit floats."""
     dtype = x.expr.dtype
     return convert(x, dtype if dtype.is_float and dtype.bits >= 32 else dtypes.float32)
 
 
-def narrowed(y: Tensor, like: Tensor) -> Tensor:
+def narrowed(y: T, like: T) -> T:
     """Return what a function gives in the float dtype of its argument: itself, or float32 for integers."""
     return convert(y, float_dtype(like.expr.dtype))

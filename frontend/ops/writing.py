@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
+from frontend.assignment import assign
 from frontend.ops.along import written as written_along
 from frontend.ops.arguments import Shape, broadcast, representable
 from frontend.ops.comparison import eq, gt, lt
@@ -34,10 +35,10 @@ from frontend.views import BACK, link_of
 from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T, TensorBase
 
 
-def setitem(self: Tensor, key: Any, value: Any) -> None:
+def setitem(self: TensorBase, key: Any, value: Any) -> None:
     """Assign `value`, broadcast, to the part that `key` names.
 
     The key is what `x[key]` takes, or a bool mask of the shape of the first axes (size 1 stands for all). Of
@@ -45,10 +46,10 @@ def setitem(self: Tensor, key: Any, value: Any) -> None:
     """
     if value.__class__ is self.__class__ and _is_there(self, key, value):
         return
-    self.assign(written(self, key, value))
+    assign(self, written(self, key, value))
 
 
-def _is_there(x: Tensor, key: Any, value: Tensor) -> bool:
+def _is_there(x: T, key: Any, value: T) -> bool:
     """Whether a value is what `x[key]` gave: written by now if it was changed, as by `x[key] += 1`."""
     link, own = link_of(value), link_of(x)
     if link is None or own is None or link.parent is not own or link.read is not item:
@@ -56,7 +57,7 @@ def _is_there(x: Tensor, key: Any, value: Tensor) -> bool:
     return link.args[0] is key or bool(link.args[0] == key)
 
 
-def written(self: Tensor, key: Any, value: Any) -> Tensor:
+def written(self: T, key: Any, value: Any) -> T:
     """Return self with `value`, broadcast, in the part that `key` names."""
     key = with_tensors(self, key)
     if key.__class__ is self.__class__ and key.expr.dtype is dtypes.bool:
@@ -67,7 +68,8 @@ def written(self: Tensor, key: Any, value: Any) -> Tensor:
         refuse_outside("writing", self.expr.shape, entries, tensors)
         if moving:
             raise UnsupportedError("writing by integer tensors and variables at once; write in two steps")
-        return _written_at(self, _value(self, value), tuple(entries), *tensors)
+        found: T = _written_at(self, _value(self, value), tuple(entries), *tensors)
+        return found
     cuts = [e for e in entries if isinstance(e, Cut)]
     for m in moving:
         cuts[m.axis] = Cut(0, m.size, 1, drop=m.drop)
@@ -77,13 +79,13 @@ def written(self: Tensor, key: Any, value: Any) -> Tensor:
         for m in moving:
             value = place_at(self, value, m.start.scalar(self), m.axis)
             cuts[m.axis] = Cut(0, self.expr.shape[m.axis], 1, drop=False)
-    new = _written(self, value, tuple(cuts))
+    new: T = _written(self, value, tuple(cuts))
     for m in moving:
         new = only_at(self, new, m.start.scalar(self), m.size, m.axis)
     return new
 
 
-def _value(x: Tensor, value: Any) -> Tensor:
+def _value(x: T, value: Any) -> T:
     """Return what is written as a tensor of x's dtype."""
     given = x.operand(value)
     if given.__class__ is not x.__class__:
@@ -100,7 +102,7 @@ def _named(entries: list[Entry], cuts: list[Cut]) -> Shape:
     return tuple([n if isinstance(n, int) else n.count for n in found if isinstance(n, int) or not n.drop])
 
 
-def _fitting(value: Tensor, shape: Shape) -> Tensor:
+def _fitting(value: T, shape: Shape) -> T:
     """Return a value spread to the shape of a part; what it has of axes before those must be of size 1."""
     own = value.expr.shape
     more = max(0, len(own) - len(shape))
@@ -113,7 +115,7 @@ def _fitting(value: Tensor, shape: Shape) -> Tensor:
     return spread(value, shape)
 
 
-def _written_where(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+def _written_where(x: T, mask: T, value: Any) -> T:
     """Return x written where a mask holds: of the first axes, as an index of these axes would be."""
     shape, named = x.expr.shape, mask.expr.shape
     if len(named) > len(shape) or any(m not in {1, n} for m, n in zip(named, shape, strict=False)):
@@ -126,11 +128,12 @@ def _written_where(x: Tensor, mask: Tensor, value: Any) -> Tensor:
             f"hint: wanted one value for all of them, or one for each place, {shape}"
         )
     mask = apply(Ops.RESHAPE, (*named, *(1,) * beside), mask)
-    return where(mask, value, x)
+    found: T = where(mask, value, x)
+    return found
 
 
 @composite
-def _written_at(self: Tensor, value: Tensor, entries: tuple[Entry, ...], *tensors: Tensor) -> Tensor:
+def _written_at(self: T, value: T, entries: tuple[Entry, ...], *tensors: T) -> T:
     """Return self with values written to what integer tensors name, beside cuts of other axes."""
     shape = self.expr.shape
     total = prod(shape)
@@ -144,7 +147,7 @@ def _written_at(self: Tensor, value: Tensor, entries: tuple[Entry, ...], *tensor
 
 
 @composite
-def _written(self: Tensor, value: Tensor, cuts: tuple[Cut, ...]) -> Tensor:
+def _written(self: T, value: T, cuts: tuple[Cut, ...]) -> T:
     """Return self with the part replaced.
 
     The value, spread back to where it belongs, chosen by a mask of coordinates.
@@ -155,7 +158,7 @@ def _written(self: Tensor, value: Tensor, cuts: tuple[Cut, ...]) -> Tensor:
     shape = self.expr.shape
     x = apply(Ops.RESHAPE, full, value)
     x = apply(Ops.FLIP, tuple([i for i, c in enumerate(cuts) if c.step < 0 and c.count > 1]), x)
-    mask: Tensor | None = None
+    mask: T | None = None
     for i, (c, n) in enumerate(zip(cuts, shape, strict=True)):
         step = abs(c.step)
         low = c.begin if c.step > 0 else c.begin + (c.count - 1) * c.step
@@ -169,15 +172,15 @@ def _written(self: Tensor, value: Tensor, cuts: tuple[Cut, ...]) -> Tensor:
     return x if mask is None else where(mask, x, self)
 
 
-def _at_least(x: Tensor, low: int) -> Tensor:
+def _at_least(x: T, low: int) -> T:
     return lt(constant(x, low - 1, x.expr.dtype, x.expr.shape), x)
 
 
-def _remainder(x: Tensor, low: int, step: int) -> Tensor:
+def _remainder(x: T, low: int, step: int) -> T:
     return apply(Ops.MOD, None, add(x, -low), constant(x, step, x.expr.dtype, x.expr.shape))
 
 
-def _put(parent: Tensor, value: Tensor, key: Any) -> Tensor:
+def _put(parent: T, value: T, key: Any) -> T:
     return written(parent, key, value)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from compiler.dtype import DType
-    from frontend.tensor import Tensor
+    from frontend.tensor_base import T
 
 _SAME_VALUES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.FLIP, Ops.CONTIGUOUS, LIMIT})
 
@@ -72,7 +72,7 @@ Demand = Limit | Divisor
 
 
 # -- what the host knows --------------------------------------------------------------------------------
-def limited(x: Tensor, demand: Demand) -> Tensor:
+def limited(x: T, demand: Demand) -> T:
     """Return x, of which each element must be what is asked; for use inside traced methods."""
     value = constant_of(x.expr)
     if value is None:

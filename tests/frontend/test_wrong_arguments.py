@@ -21,7 +21,7 @@ from hcq.errors import HcqError, UsageError, UsageTypeError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SKIPPED = {"of_part", "train", "manual_seed", "device_name"}
+SKIPPED = {"train", "manual_seed"}
 """No operations: the constructor from parts, a context, the seed of all later numbers, names of devices."""
 
 

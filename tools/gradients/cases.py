@@ -25,7 +25,7 @@ CASES: Final[tuple[Case, ...]] = (
 _ABOUT: Final = """
     shape dtype device ndim is_realized numel nbytes size is_floating_point __len__ __repr__ __hash__ __init__
     realize data numpy tolist item __iter__ __contains__ __bool__ __float__ __int__ __array__
-    device_name operand parameter of_part manual_seed allclose train
+    operand parameter manual_seed allclose train
     requires_grad requires_grad_ grad gradient backward detach __copy__ __deepcopy__ __reduce__
 """
 _MADE: Final = """
