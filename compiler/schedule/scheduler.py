@@ -42,17 +42,21 @@ def schedule(
     if verify is None:
         verify = config().debug > 0
     if verify:
-        from compiler.ir.verify import verify_tensor  # noqa: PLC0415 - loaded only when asked for
+        return _verified(outputs, limits)
+    with _no_collector():
+        return _schedule(outputs, limits)
 
-        for output in outputs:
-            verify_tensor(output)
+
+def _verified(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
+    """Schedule; verify the outputs before and every kernel after."""
+    from compiler.ir.verify import verify_kernel, verify_tensor  # noqa: PLC0415 - loaded only when asked for
+
+    for output in outputs:
+        verify_tensor(output)
     with _no_collector():
         items = _schedule(outputs, limits)
-    if verify:
-        from compiler.ir.verify import verify_kernel  # noqa: PLC0415 - loaded only when asked for
-
-        for item in items:
-            verify_kernel(item.ast)
+    for item in items:
+        verify_kernel(item.ast)
     return items
 
 
