@@ -30,6 +30,7 @@ import threading
 import time
 import warnings
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -200,10 +201,10 @@ class Store:
             for part in _folders(kind):
                 if not _PART.fullmatch(part.name):
                     continue
-                for path in _listed(part):
-                    found = _present(path)
-                    if found is not None and stat.S_ISREG(found.st_mode) and _OWN.fullmatch(path.name):
-                        yield path, found
+                for entry in _listed(part):
+                    found = _present(entry) if _OWN.fullmatch(entry.name) else None
+                    if found is not None and stat.S_ISREG(found.st_mode):
+                        yield part / entry.name, found
 
     def trim(self) -> None:
         """Remove what killed processes left behind and, above the limit, the entries unused for longest."""
@@ -330,27 +331,28 @@ def _make_folders(folder: Path) -> None:
         path.chmod(0o700)  # a umask may have taken our own bits
 
 
-def _listed(folder: Path) -> list[Path]:
-    """Return what is in a folder; nothing when another process has removed it."""
+def _listed(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, by name; nothing when another process has removed it."""
     try:
-        return sorted(folder.iterdir())
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=attrgetter("name"))  # faster than paths: a store has 100,000 files
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def _present(path: Path) -> os.stat_result | None:
-    """Return the status of a path, no link followed; None when another process has removed it."""
+def _present(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Return the status of an entry, no link followed; None when another process has removed it."""
     try:
-        return path.lstat()
+        return entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None
 
 
 def _folders(folder: Path) -> Iterator[Path]:
-    for path in _listed(folder):
-        found = _present(path)
+    for entry in _listed(folder):
+        found = _present(entry)
         if found is not None and stat.S_ISDIR(found.st_mode):
-            yield path
+            yield folder / entry.name
 
 
 def _renew(file: int, path: str) -> None:
