@@ -2,11 +2,16 @@
 
 Random examples are drawn without an eye on the clock: a loaded machine is no fact about the code. They are
 the same in every run, so that a run which fails can be repeated; others are what `tools.fuzz` is for.
+
+The quick run (`-m "not slow"`) draws a quarter of them, and of a test marked `sampled(n)` it takes every n-th
+case; the whole run takes all.
 """
 
 from __future__ import annotations
 
 import gc
+import os
+import sys
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -19,10 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SEED = 1
-hypothesis.settings.register_profile(
-    "house", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
-)
-hypothesis.settings.load_profile("house")
+EXAMPLES = {"quick": 25, "whole": 100}
+for name, examples in EXAMPLES.items():
+    hypothesis.settings.register_profile(
+        name,
+        deadline=None,
+        derandomize=True,
+        max_examples=examples,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +40,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--most-kernels", type=int, help="fail when this process compiles none, or more kernels than that"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Draw as many examples as the run asks for, and compile modules once for all processes of the run."""
+    hypothesis.settings.load_profile("quick" if "not slow" in config.getoption("markexpr") else "whole")
+    if sys.dont_write_bytecode and hasattr(config, "cache"):
+        # The source tree gets no bytecode; tests and the interpreters that they start share pytest's folder.
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = str(config.cache.mkdir("bytecode"))
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all but every n-th case of a test that is `sampled(n)` as slow."""
+    seen: dict[str, int] = {}
+    for item in items:
+        mark = item.get_closest_marker("sampled")
+        if mark is not None:
+            test = item.nodeid.partition("[")[0]
+            number = seen[test] = seen.get(test, -1) + 1
+            if number % mark.args[0]:
+                item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

@@ -76,6 +76,7 @@ def run_program(seed: int, arch: str) -> None:
     agrees(program.outputs(), seed, dtypes.float64, arch)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", [ARCH, "x86_64-v3"])
 @pytest.mark.parametrize("block", range(3))
 def test_random_programs(block, arch):
@@ -121,6 +122,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", [ARCH, "x86_64-v3"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_layer(name, arch):

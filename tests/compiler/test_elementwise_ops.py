@@ -106,6 +106,7 @@ def exactly(function, dtype, *memory):
         return function(*[from_memory(m, dtype) for m in memory])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_operation_agrees_with_numpy(name, arch):
@@ -127,6 +128,7 @@ def check_binary(name, dtype, arch):
     compare(got, want, result)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("name", UNARY)
 def test_unary_operation_agrees_with_numpy(name, arch):
@@ -185,6 +187,7 @@ def nearest_bfloat16(v):
         return int(np.array([rounded], np.float32).view(np.uint32)[0] >> 16)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("source", ALL, ids=lambda d: d.name)
 def test_cast_follows_the_rules(source, arch):
@@ -220,6 +223,7 @@ def test_bitcast_keeps_bits(source, target):
     np.testing.assert_array_equal(got[keep], want[keep])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 10, 64, 100])
 @pytest.mark.parametrize("dtype", INTS, ids=lambda d: d.name)
 def test_division_by_a_constant_rounds_down(dtype, divisor):

@@ -18,6 +18,7 @@ def test_an_empty_plan_needs_no_arena() -> None:
     assert place({}) == ({}, 0)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(40))
 def test_temporaries_that_live_together_do_not_overlap(seed: int) -> None:
     draw = random.Random(seed)

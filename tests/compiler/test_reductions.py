@@ -25,6 +25,7 @@ def rows_of(n: int, k: int, name: str, dtype=dtypes.float32) -> UOp:
     return sink(store(0, i, reduce(load(1, i * k + r, dtype), name, r)))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("k", SIZES)
 @pytest.mark.parametrize("name", ["ADD", "MAX"])
@@ -34,6 +35,7 @@ def test_reduction_along_contiguous_rows(name, k, arch):
     np.testing.assert_allclose(got, NUMPY[name](x, axis=1), rtol=2e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("name", ["ADD", "MIN"])
@@ -45,6 +47,7 @@ def test_reduction_across_columns(name, n, arch):
     np.testing.assert_allclose(got, NUMPY[name](x, axis=0), rtol=2e-5, atol=1e-5)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [d for d in dtypes.all() if d is not dtypes.bool], ids=lambda d: d.name)
 @pytest.mark.parametrize("name", ["ADD", "MUL", "MAX", "MIN"])
 def test_reduction_of_every_dtype(name, dtype):
@@ -93,6 +96,7 @@ def matmul(m: int, n: int, k: int, *, ta: bool, tb: bool) -> UOp:
     return sink(store(0, i * n + j, reduce(op("MUL", a, b), "ADD", r)))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("ta", [False, True])
 @pytest.mark.parametrize("tb", [False, True])
@@ -164,6 +168,7 @@ def softmax(rows: int, n: int) -> UOp:
     return sink(store(0, i * n + c, op("DIV", op("EXP", op("SUB", load(1, i * n + c), top)), total)))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("n", SIZES)
 def test_softmax_in_one_kernel(n, arch):
@@ -215,6 +220,7 @@ def test_reductions_over_the_same_range_share_a_loop():
     np.testing.assert_allclose(got[2], (data * data).sum(1), rtol=1e-4)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("shape", [(16, 16), (64, 48), (33, 50), (7, 100), (1, 9), (20, 300)])
 @pytest.mark.parametrize(
@@ -229,6 +235,7 @@ def test_transpose(shape, dtype, arch):
     np.testing.assert_array_equal(got.reshape(n, m), x.T)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("arch", ARCHES)
 @pytest.mark.parametrize("stride", [2, 3, 4, 5])
 @pytest.mark.parametrize("n", [16, 40, 64, 100])

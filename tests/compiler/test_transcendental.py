@@ -82,6 +82,7 @@ def error_in_ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("arch", [ARCH, "x86_64-v3"])
 @pytest.mark.parametrize("name", NAMES)
 def test_float32_error_is_within_its_bound(name, arch):
@@ -104,6 +105,7 @@ def test_float64_error_is_within_its_bound(name):
     assert worst.max() <= LIMITS_64[name], f"{worst.max()} at {x[worst.argmax()]!r}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", [dtypes.float32, dtypes.float64])
 @pytest.mark.parametrize("name", NAMES)
 def test_special_values_agree_with_numpy(name, dtype):

@@ -44,6 +44,7 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("dtype", INTEGERS)
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_integers_are_converted_before_anything_else(name: str, dtype: str):
@@ -97,6 +98,7 @@ def test_denormal_results_stay():
     assert Tensor([-13.0], dtype="float16").sigmoid().item() == float(np.float16(sigmoid(np.float64(-13))))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_sixteen_bits_are_computed_in_float32_and_rounded_once(name: str, dtype: str):

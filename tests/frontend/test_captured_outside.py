@@ -54,6 +54,7 @@ def play(outside: str, write: str, *, captured: bool) -> list[object]:
     return seen
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("outside", OUTSIDE)
 def test_replays_see_what_tensors_from_outside_are_assigned(outside: str, write: str):

@@ -61,6 +61,7 @@ def boundaries(dtype: str) -> list[int]:
     return sorted(n for n in near | twice | {-n for n in twice} if low <= n <= high)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("between", FLOATS)
 @pytest.mark.parametrize("source", INTEGERS)
 def test_integer_casts_through_a_float_saturate_at_any_realize_point(source: str, between: str):
@@ -75,6 +76,7 @@ def test_integer_casts_through_a_float_saturate_at_any_realize_point(source: str
         assert x.cast(between).cast(target).tolist() == want, target
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("between", FLOATS)
 @pytest.mark.parametrize("source", INTEGERS)
 def test_constants_are_cast_as_stored_values_are(source: str, between: str):

@@ -28,6 +28,8 @@ COUNTING = {"getrefcount", "get_referrers", "get_referents", "getweakrefcount", 
 def test_no_product_code_counts_references(package: Any):
     found = []
     for path in sorted(Path(package.__path__[0]).rglob("*.py")):
+        if not any(name in path.read_text() for name in COUNTING):
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             names = (
                 {node.attr}

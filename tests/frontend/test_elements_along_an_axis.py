@@ -35,6 +35,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("shape", "wanted", "axis"), SHAPES, ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "int64", "uint8"])
 def test_gather_scatter_and_scatter_add(shape: Any, wanted: Any, axis: int, dtype: str):

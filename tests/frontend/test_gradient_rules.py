@@ -59,6 +59,7 @@ def name_of(row: MethodRow) -> str:
     return row.method.__name__
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("row", engine.ROWS, ids=name_of)
 def test_gradients_of_an_elementwise_method(row: MethodRow):
     arrays = [numbers(4, low=row.domain[0], high=row.domain[1]) for _ in range(row.operands)]
@@ -247,6 +248,7 @@ COMPOSITES: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", COMPOSITES)
 def test_composite_methods(name: str):
     check(COMPOSITES[name], numbers(3, 4), rtol=2e-5)
@@ -276,6 +278,7 @@ TWICE: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", TWICE)
 def test_rules_differentiate_twice(name: str):
     fn = TWICE[name]

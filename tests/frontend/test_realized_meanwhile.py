@@ -68,6 +68,7 @@ def disturbed(
     return result, calls > at
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("known", [True, False], ids=["known", "first"])
 def test_operations_use_a_concurrently_realized_tensor(name: str, *, known: bool) -> None:

@@ -69,6 +69,7 @@ def test_the_largest_value_is_not_confused_with_sort_padding():
     assert top.indices.tolist() == [[1, 2, 4, 5]]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n", [6, DIRECT, 3 * DIRECT + 5])
 @pytest.mark.parametrize("largest", [True, False])
 def test_topk(n: int, largest: bool):  # noqa: FBT001 - a parameter of the test

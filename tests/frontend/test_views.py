@@ -362,6 +362,7 @@ class Both:
         return Both(self.tensor * number, Model.of(self.model.numpy() * number))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_of_views_and_writes(seed: int):
     rng = random.Random(seed)
@@ -385,6 +386,7 @@ def test_random_programs_of_views_and_writes(seed: int):
         np.testing.assert_array_equal(each.tensor.numpy(), each.model.numpy())
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_captured_programs_match_their_function(seed: int):
     rng = random.Random(seed)

@@ -64,6 +64,7 @@ def test_a_device_is_a_name():
             Tensor(X).to(wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("name", ["lt", "le", "gt", "ge", "eq", "ne"])
 @pytest.mark.parametrize("number", [-1, 255, 256, 300, -(10**30), 10**30])
 @pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "uint64"])

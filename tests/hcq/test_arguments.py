@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hcq.kernarg_ring import RING_BYTES, ArgumentRing
@@ -11,23 +12,27 @@ if TYPE_CHECKING:
     from hcq.device import Device
 
 
+BLOCK = 8192
+"""Bytes of arguments a launch: few launches then fill the ring."""
+
+
 def test_argument_memory_is_used_again_and_waited_for(device: Device, fake: FakeDevice):
-    program, out = device.load(ADD), device.alloc(256)
+    program, out = device.load(replace(ADD, kernarg_size=BLOCK)), device.alloc(256)
     a = device.alloc(256)
     queue = device.compute
     pages = len(fake.memory)
     commands = queue.record()
-    for _ in range(500):
+    for _ in range(5):
         commands.exec(program, program.args(out, a, a), groups=ONE, threads=ONE).barrier()
-    for _ in range(3 * RING_BYTES // (64 * 500)):
+    for _ in range(3 * RING_BYTES // (BLOCK * 5)):
         queue.submit(commands)
     queue.sync()
     assert len(fake.memory) <= pages + 1
 
 
 def test_a_submission_may_need_more_arguments_than_the_ring_has(device: Device, fake: FakeDevice):
-    program, a = device.load(STORE), device.alloc(16)
-    count = RING_BYTES // 64 + 100
+    program, a = device.load(replace(STORE, kernarg_size=BLOCK)), device.alloc(16)
+    count = RING_BYTES // BLOCK + 10
     outs = device.alloc(16 * count)
     for _ in range(2):
         commands = device.compute.record()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, fields
@@ -232,6 +233,9 @@ def test_json_is_one_object_with_everything(capsys: pytest.CaptureFixture[str]):
     assert {item["name"] for item in shown["settings"]} == {variable.name for variable in variables()}
 
 
-def test_the_command_finds_the_cpu():
-    done = subprocess.run([sys.executable, "-m", "hcq", "--json"], capture_output=True, text=True, check=True)
+def test_the_command_finds_the_cpu(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "hcq", "--json"],
+        capture_output=True, text=True, check=True, env={**os.environ, "HCQ_CACHE": str(tmp_path)},
+    )  # fmt: skip
     assert "cpu:0" in [device["name"] for device in json.loads(done.stdout)["devices"] if device["present"]]

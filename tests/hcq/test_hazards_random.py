@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hcq.errors import UsageError
@@ -51,7 +51,6 @@ def record(device: Device, kind: int, buffer: Buffer, copies: list[tuple[int, in
     return commands
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(SUBMISSION, max_size=12), st.integers(0, 1 << 30))
 def test_exactly_the_unordered_conflicts_are_refused_and_the_rest_gives_the_sequential_result(
     plan: list[tuple[int, list[tuple[int, int, int]], set[int]]], seed: int

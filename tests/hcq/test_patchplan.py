@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hcq.binding import check_reach, reaches
@@ -37,7 +37,6 @@ def plans(draw: st.DrawFn):
     return pointers, patches
 
 
-@settings(deadline=None)
 @given(plans(), st.data())
 def test_generated_binding_equals_the_loop(
     plan: tuple[list[bool], list[tuple[int, ...]]], data: st.DataObject

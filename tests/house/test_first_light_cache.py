@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -55,6 +57,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[list[str], int, bool]:
     return losses, int(lowered), llvm == "True"
 
 
+@pytest.mark.slow
 def test_processes_fill_one_cache_together_and_a_later_one_lowers_nothing(tmp_path: Path) -> None:
     together = [finish(p) for p in [start(tmp_path) for _ in range(3)]]
     losses = together[0][0]
@@ -66,6 +69,7 @@ def test_processes_fill_one_cache_together_and_a_later_one_lowers_nothing(tmp_pa
     assert not list(tmp_path.rglob(".new-*"))
 
 
+@pytest.mark.slow
 def test_damaged_files_are_made_again(tmp_path: Path) -> None:
     losses = finish(start(tmp_path))[0]
     files = sorted(p for p in tmp_path.rglob("*") if p.is_file())

@@ -11,6 +11,8 @@ import sys
 import textwrap
 import time
 
+import pytest
+
 START = """
 import gc, os, resource, signal, sys, threading, time
 from pathlib import Path
@@ -100,6 +102,7 @@ def test_ctrl_c_ends_the_wait_for_a_value() -> None:
     """)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_launches_that_wait_for_earlier_ones() -> None:
     """More launches of one structure than it has replicas wait inside `realize`."""
     interrupted("""
@@ -117,6 +120,7 @@ def test_ctrl_c_ends_launches_that_wait_for_earlier_ones() -> None:
     """)
 
 
+@pytest.mark.slow
 def test_interrupts_at_any_time_leave_right_results() -> None:
     done = child("""
         import random
@@ -197,6 +201,7 @@ def test_forked_child_is_refused_and_its_parent_goes_on() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n" * 5 + "True\n", "")
 
 
+@pytest.mark.slow
 def test_lack_of_memory_leaks_nothing_and_the_next_call_works() -> None:
     done = child("""
         n = 8 << 20

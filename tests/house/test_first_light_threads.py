@@ -9,6 +9,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 START = """
 import faulthandler, sys, threading, traceback
 import numpy as np
@@ -43,6 +45,7 @@ def child(body: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_sixteen_threads_make_realize_and_read_tensors() -> None:
     done = child("""
         shared = Tensor(np.arange(1000, dtype=np.float32))
@@ -70,6 +73,7 @@ def test_sixteen_threads_make_realize_and_read_tensors() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
+@pytest.mark.slow
 def test_threads_realize_the_same_tensors() -> None:
     done = child("""
         data = np.arange(512, dtype="f")

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 INTERRUPTED = (
     "tests/hcq/test_process.py::test_ctrl_c_ends_a_wait",
@@ -16,6 +18,7 @@ INTERRUPTED = (
 IGNORING = 'trap "" HUP INT; exec "$@"'
 
 
+@pytest.mark.slow
 def test_tests_that_interrupt_pass_where_interrupts_are_ignored():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *INTERRUPTED]
     done = subprocess.run(

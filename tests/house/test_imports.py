@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -80,8 +81,8 @@ def statements(
                 yield from statements(ast.Module([one], []), typed=True, inside=inside)
             for one in child.orelse:
                 yield from statements(ast.Module([one], []), typed=typed, inside=inside)
-        else:
-            function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
+        elif not isinstance(child, ast.expr):  # in which no import stands
+            function = isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef))
             yield from statements(child, typed=typed, inside=inside or function)
 
 
@@ -118,6 +119,7 @@ def closure(graph: Graph, start: str) -> set[str]:
     return out
 
 
+@cache
 def of(package: str) -> Imports:
     paths = sorted((ROOT / package).rglob("*.py"))
     return imports(package, {str(path.relative_to(ROOT)): path.read_text() for path in paths})

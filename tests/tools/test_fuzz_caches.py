@@ -25,6 +25,7 @@ def test_random_damages_give_no_wrong_code(made: list[Subject]):
     assert damages > 20
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", sorted(DAMAGES))
 def test_each_damage_alone_gives_no_wrong_code(made: list[Subject], name: str):
     assert [run([Step(name, subject, seed)], made) for subject, seed in ((0, 1), (6, 2))] == [[], []]

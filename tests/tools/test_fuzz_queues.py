@@ -9,20 +9,24 @@ from tools.fuzz.queue_programs import Maker, apply, conflict, start, touched
 from tools.fuzz.queues import describe, differing, unnamed
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("first", range(0, 150, 25))
 def test_programs_of_one_device_agree_with_a_sequential_run(first: int) -> None:
     assert not differing(first, 25, ["cpu"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("first", range(1000, 1050, 25))
 def test_programs_of_two_devices_agree_with_a_sequential_run(first: int) -> None:
     assert not differing(first, 25, ["cpu", "cpu"])
 
 
-def test_programs_of_the_emulated_gpu_agree_with_a_sequential_run() -> None:
-    assert not differing(2000, 10, ["nv-emu"])
+@pytest.mark.parametrize(("first", "count"), [(2000, 3), pytest.param(2003, 7, marks=pytest.mark.slow)])
+def test_programs_of_the_emulated_gpu_agree_with_a_sequential_run(first: int, count: int) -> None:
+    assert not differing(first, count, ["nv-emu"])
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=[fault.name for fault in FAULTS])
 def test_a_planted_fault_is_named(number: int) -> None:
     assert not unnamed(number, 1, ["cpu"])

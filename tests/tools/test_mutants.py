@@ -107,11 +107,13 @@ def found() -> list[Mutant]:
     return listed(Target())
 
 
+@pytest.mark.slow
 def test_arguments_around_structures_are_mutated_too(found: list[Mutant]) -> None:
     parts = {one.label.rsplit(" ", 1)[-1] for one in found if one.space in {"outer", "map"}}
     assert parts == {"number", "type", "size", "direction", "fd", "pointer", "offset", "va", "prot", "flags"}
 
 
+@pytest.mark.slow
 def test_stores_and_fences_around_every_doorbell_are_mutated(found: list[Mutant]) -> None:
     bells = {one.index for one in found if one.space == "bell"}
     for what in ("token", "offset", "GPPut"):
@@ -119,6 +121,7 @@ def test_stores_and_fences_around_every_doorbell_are_mutated(found: list[Mutant]
     assert sum(one.space == "fence" for one in found) >= len(bells)
 
 
+@pytest.mark.slow
 def test_clock_read_where_bells_are_rung_is_reported(found: list[Mutant]) -> None:
     flags = [one for one in found if one.label.endswith("NV_HOPPER_USERMODE_A_PARAMS.bBar1Mapping")]
     last = max(one.index for one in flags)  # the page of the bells is made first, with the flag set
@@ -128,6 +131,7 @@ def test_clock_read_where_bells_are_rung_is_reported(found: list[Mutant]) -> Non
     assert "read through BAR1, which takes stores only" in verdict.detail
 
 
+@pytest.mark.slow
 def test_memory_behind_launches_and_semaphores_is_mutated(found: list[Mutant]) -> None:
     memory = [one for one in found if one.space == "memory"]
     assert {one.part for one in memory} >= {0, CODE, SEMAPHORE}
@@ -150,20 +154,24 @@ def test_every_barrier_of_a_kernel_is_left_out_once(text: str, count: int) -> No
     assert all(len(rest) < len(text) for rest in left)
 
 
+@pytest.mark.slow
 def test_child_goes_on_with_kernels_after_its_parent_ran_some(found: list[Mutant]) -> None:
     last = [one for one in found if one.label.endswith("GRID_WIDTH")][-1]
     assert [one.outcome for one in judge_all(Target(), [last], jobs=1)] == [Outcome.REPORTED]
 
 
+@pytest.mark.slow
 def test_a_mutant_is_passed_whole_to_another_process(found: list[Mutant]) -> None:
     assert {Mutant.from_json(json.loads(json.dumps(asdict(one)))) for one in found} == set(found)
 
 
+@pytest.mark.slow
 def test_mutant_that_the_walk_does_not_find_is_an_error(found: list[Mutant]) -> None:
     with pytest.raises(HcqError, match=r"a walk ended with 1 (?s:.*)bell 999: .* is not among the mutants"):
         judge_all(Target(), [replace(found[-1], space="word", index=999)], jobs=1, seeds=(1,))
 
 
+@pytest.mark.slow
 def test_walk_that_fails_says_why(found: list[Mutant]) -> None:
     with pytest.raises(HcqError, match=r"a walk ended with 2 (?s:.*)invalid choice: '999'"):
         judge_all(Target(driver="999"), found[:1], jobs=1, seeds=(1,))

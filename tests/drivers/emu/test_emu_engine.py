@@ -72,6 +72,7 @@ def test_lanes_leave_a_loop_one_by_one(lanes: Any, tier: Any):
     assert out.tolist() == [10 * t + (t & 7) + 1 for t in range(100)]
 
 
+@pytest.mark.slow
 def test_code_is_cached_on_disk_and_recompiled_when_damaged(tmp_path: Any, monkeypatch: Any):
     settings, compiled = Settings(cache=tmp_path), []
     program(settings, 0x1000).entry("quick")

@@ -47,6 +47,7 @@ def use(kernel: ScriptedKernel, text: str) -> None:
         made.unload(program)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("text", VALUES)
 def test_every_value_opens_runs_and_leaves_nothing(text: str) -> None:
     kernel = ScriptedKernel(Script(compute_class=HOPPER))

@@ -47,6 +47,7 @@ INTEGERS = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("space", ["global", "shared", ""])
 @pytest.mark.parametrize("op", INTEGERS)
 def test_integer_atomics_run_in_lane_order(bench: Any, ints: Any, op: str, space: str) -> None:
@@ -114,6 +115,7 @@ def expected(op: str, x: Any, v: Any, type_: str) -> Any:
     return narrow(min(a, b) if op == "min" else max(a, b), type_)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("type_", ["f16", "bf16", "f16x2", "bf16x2"])
 @pytest.mark.parametrize("op", ["add", "min", "max"])
 @pytest.mark.parametrize("opcode", ["atom", "red"])

@@ -245,6 +245,7 @@ def test_approximations_know_the_special_values(bench: Any):
             assert x is None or (math.isnan(x) and math.isnan(y)) or x == y, (op, want, got)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("how", "test"),
     [
@@ -280,6 +281,7 @@ def test_set_gives_ones_or_one_point_zero(bench: Any, floats: Any):
 # ---- conversions
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("target", ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("source", ["f32", "f64"])
 @pytest.mark.parametrize("how", ["rni", "rzi", "rmi", "rpi"])
@@ -307,6 +309,7 @@ def test_floats_to_integers_saturate(bench: Any, floats: Any, how: Any, source: 
         assert y == want, (x, y, want)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 @pytest.mark.parametrize("source", ["u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("target", ["f16", "f32", "f64"])
@@ -400,6 +403,7 @@ def test_tf32_keeps_ten_bits_ties_away(bench: Any, floats: Any):
     assert got.tolist() == [((x + 0x1000) & 0xFFFF_E000) for x in a.view(np.uint32).tolist()]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("target", ["u8", "s8", "u16", "s16", "u32", "s32"])
 @pytest.mark.parametrize("source", ["u32", "s32", "u64", "s64"])
 def test_integer_conversion_with_saturation(bench: Any, ints: Any, source: Any, target: Any):

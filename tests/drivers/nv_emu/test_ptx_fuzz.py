@@ -16,6 +16,7 @@ PLAIN = Settings(cache=config().cache)
 NARROW = Settings(cache=config().cache, vector_bits=256)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("seed", range(24))
 def test_random_kernels_agree_with_host_code(seed: int):
     assert not check(seed, PLAIN)

@@ -164,6 +164,7 @@ def test_floats_are_reduced_over_a_warp(
         bench.apply("redux.sync.min.f32 %d, %a, -1;", "u4", a)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("trans", [False, True])
 def test_matrices_are_stored_to_rows_in_shared_memory(anyhow: Any, count: int, *, trans: bool) -> None:

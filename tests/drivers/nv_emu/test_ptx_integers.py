@@ -45,6 +45,7 @@ BINARY = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("type_", ["u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("op", BINARY)
 def test_binary_arithmetic_wraps_like_the_width(bench: Any, ints: Any, op: Any, type_: Any):
@@ -262,6 +263,7 @@ def test_sum_of_absolute_differences(bench: Any, ints: Any):
     assert got.tolist() == want
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("how", ["eq", "ne", "lt", "le", "gt", "ge"])
 @pytest.mark.parametrize("type_", ["u16", "s16", "u32", "s32", "u64", "s64"])
 def test_comparison(bench: Any, ints: Any, how: Any, type_: Any):

@@ -83,6 +83,7 @@ def any_of(rng: Any, type_: str, shape: tuple[int, int]) -> Any:
     )
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("saturates", [False, True])
 @pytest.mark.parametrize(("shape", "a_type", "b_type"), INTEGERS)
 def test_products_of_integers(bench: Any, shape: str, a_type: str, b_type: str, saturates: bool) -> None:  # noqa: FBT001 - a case
@@ -98,6 +99,7 @@ def test_products_of_integers(bench: Any, shape: str, a_type: str, b_type: str, 
     assert np.array_equal(got, spread(want, "i4"))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("op", ["xor", "and"])
 @pytest.mark.parametrize("shape", ["m8n8k128", "m16n8k128", "m16n8k256"])
 def test_products_of_bits(anyhow: Any, shape: str, op: str) -> None:

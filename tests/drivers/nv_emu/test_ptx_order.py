@@ -67,6 +67,7 @@ LOADS = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("load", LOADS)
 def test_a_flag_between_workgroups_races_unless_both_sides_are_strong(

@@ -22,6 +22,7 @@ def shuffled(mode: Any, lane: Any, b: Any, control: Any):
     return (source if good else lane), good
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("control", [31, 0, 0x181F, 0x1C0F, 0x101F])
 @pytest.mark.parametrize("mode", ["up", "down", "bfly", "idx"])
