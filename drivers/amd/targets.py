@@ -104,7 +104,7 @@ _ROWS: Final = (
         scratch_waves_per_engine=False,
     ),
     Target(
-        name="gfx950", version=90500, mach=0x4F, sdma=(4, 4, 5), lds_bytes=160 << 10, lds_granule=1280,
+        name="gfx950", version=90500, mach=0x4F, sdma=(4, 4, 4), lds_bytes=160 << 10, lds_granule=1280,
         generation=Generation.GFX9, waves=(64,), vgprs=512, vgpr_granule=(8, 8), scratch_unit=1024,
         scratch_waves_per_engine=False,
         refusal=f"{_PREBUILT}: what is publicly known of its queues is third-hand",

@@ -258,7 +258,7 @@ TMPRING_WAVESIZE: dict[str, tuple[Bits, int]] = {
 }
 """Generation -> (bits, bytes a unit)."""
 NUM_THREAD: dict[str, Bits] = {"FULL": (0, 15), "PARTIAL": (16, 31)}
-NUM_THREAD_GFX12: dict[str, Bits] = {"FULL": (0, 12), "INTERLEAVE_BITS": (13, 15)}
+NUM_THREAD_GFX12: dict[str, Bits] = {"FULL": (0, 12), "INTERLEAVE_BITS": (13, 15), "PARTIAL": (16, 31)}
 GC_SEGMENT_0 = {"gfx9": 0x2000, "navi": 0x1260}
 GRBM_GFX_INDEX_SEGMENT_1, GRBM_GFX_INDEX = 0x2200, 0x200
 """From segment 1 of the GC block (0xA000), and from the UCONFIG base."""

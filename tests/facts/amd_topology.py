@@ -76,7 +76,7 @@ SAMPLE_NODES: dict[str, dict[str, int]] = {
         "simd_count": 128, "simd_per_cu": 2, "array_count": 8, "simd_arrays_per_engine": 2,
         "cu_per_simd_array": 8, "max_waves_per_simd": 16, "max_slots_scratch_cu": 32, "wave_front_size": 32,
         "lds_size_in_kb": 64, "num_sdma_engines": 2, "num_sdma_xgmi_engines": 0,
-        "num_sdma_queues_per_engine": 6, "num_cp_queues": 8, "num_xcc": 1,
+        "num_sdma_queues_per_engine": 6, "num_cp_queues": 4, "num_xcc": 1,
     },
     "gfx942": {
         "simd_count": 1216, "simd_per_cu": 4, "array_count": 32, "simd_arrays_per_engine": 1,
@@ -102,7 +102,7 @@ QUEUE_OF_TARGET = {
 }
 """gfx90a takes either; a gfx942 with one XCC (CPX) takes PM4."""
 SDMA_VERSIONS = {
-    "gfx90a": (4, 4, 0), "gfx942": (4, 4, 2), "gfx950": (4, 4, 5), "gfx1030": (5, 2, 0), "gfx1100": (6, 0),
+    "gfx90a": (4, 4, 0), "gfx942": (4, 4, 2), "gfx950": (4, 4, 4), "gfx1030": (5, 2, 0), "gfx1100": (6, 0),
     "gfx1101": (6, 0), "gfx1102": (6, 0), "gfx1103": (6, 0), "gfx1150": (6, 1), "gfx1151": (6, 1),
     "gfx1200": (7, 0), "gfx1201": (7, 0),
 }

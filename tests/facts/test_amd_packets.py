@@ -163,7 +163,9 @@ def sdma_facts(version: tuple[int, ...]) -> dict[str, dict[str, Field]]:
     table["COPY_LINEAR"]["COUNT_MINUS_ONE"] = (1, 0, amd_sdma.COPY_COUNT_BITS[known] - 1)
     table["CONST_FILL"]["COUNT"] = (4, 0, amd_sdma.FILL_COUNT_BITS[known] - 1)
     if version[0] == 4:
-        del table["GCR_REQ"], table["COPY_LINEAR"]["DCC"]
+        del table["GCR_REQ"]
+        for name in amd_sdma.COPY_FIELDS_SINCE_V5:
+            del table["COPY_LINEAR"][name]
         for name in amd_sdma.FENCE_FIELDS_SINCE_V5:
             del table["FENCE"][name]
     return table

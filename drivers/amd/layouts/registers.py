@@ -153,6 +153,7 @@ class NumThreadGfx12(BitStruct, source=SOURCE):
 
     FULL: int = bits(12, 0)
     INTERLEAVE_BITS: int = optional(15, 13)
+    PARTIAL: int = optional(31, 16, doc="work-items of the last group")
 
 
 class TmpringSize(BitStruct, source=SOURCE):

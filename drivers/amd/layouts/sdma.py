@@ -104,9 +104,10 @@ class CopyLinear(BitStruct, words=7, source=SOURCE):
 
 
 class CopyLinearV4(CopyLinear, source=SOURCE):
-    """COPY, linear, of v4.4: fewer bits of count."""
+    """COPY, linear, of v4.4: fewer bits of count, and only upwards."""
 
     DCC = removed()
+    BACKWARDS = removed()
     COUNT_MINUS_ONE: int = bits(21, 0, word=1)
 
 
