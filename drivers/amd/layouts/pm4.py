@@ -461,7 +461,7 @@ class DmaData(BitStruct, words=7, source=f"{SOURCE}; Mesa radv_cp_dma.c"):
     DST_CACHE_POLICY: int = optional(26, 25, word=1)
     SRC_SEL: DmaSrc = bits(30, 29, word=1)
     CP_SYNC: bool = optional(31, word=1, doc="go on when all bytes have arrived")
-    SRC_LO_OR_DATA: int = bits(31, 0, word=2)
+    SRC_LO: int = bits(31, 0, word=2, doc="or the data")
     SRC_HI: int = bits(31, 0, word=3)
     DST_LO: int = bits(31, 0, word=4)
     DST_HI: int = bits(31, 0, word=5)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from hcq.layout import BitStruct, bits, const, optional, removed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 SOURCE = "Linux 6.12 amdgpu vega10_sdma_pkt_open.h, navi10_sdma_pkt_open.h, sdma_v6_0_0_pkt_open.h; ROCr"
 
@@ -256,6 +256,18 @@ def packets(version: tuple[int, ...]) -> Mapping[int, type[BitStruct]]:
     if version[0] == 5:
         return {**_PACKETS, Op.CONST_FILL: ConstFillV4}
     return {op: layout for op, layout in {**_PACKETS, **_V4}.items() if op != Op.GCR_REQ}
+
+
+def packet_words(words: Sequence[int], at: int) -> int:
+    """Return the dwords of the packet at `at`, its data included. Raises ValueError for an unknown one."""
+    op = words[at] & 0xFF
+    if op == Op.NOP:
+        return 1 + Nop.FIELDS["COUNT"].extract(words[at])
+    layout = _PACKETS.get(op)
+    if layout is None:
+        raise ValueError(f"word {at} ({words[at]:#x}) is no SDMA packet that is known")
+    data = WriteUntiled.FIELDS["COUNT_MINUS_ONE"].extract(words[at + 3] << 96) + 1 if op == Op.WRITE else 0
+    return layout.WORDS + data
 
 
 SMALL_PIECE: Final = (4 << 20) - 256

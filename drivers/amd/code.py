@@ -1,0 +1,254 @@
+"""Reading a code object: what a launch needs of a kernel, and its bytes as they lie in device memory.
+
+Linked files and the unlinked objects that LLVM emits are read alike: sections are laid out, relocations
+applied, with a table of addresses for symbols that code finds through one. Not here: what a launch writes to
+registers and packets (`program`).
+
+Source: LLVM AMDGPUUsage, ELF code object; ROCr's loader.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd import metadata, targets
+from drivers.amd.layouts.code import (
+    ABI_NAMES,
+    ABI_V5,
+    ABI_V6,
+    CODE_ALIGN,
+    DESCRIPTOR_ALIGN,
+    DESCRIPTOR_SUFFIX,
+    HIDDEN_ALIGN,
+    HIDDEN_PREFIX,
+    OSABI_HSA,
+    PREFETCH_PAD,
+    Descriptor,
+    Feature,
+    Flags,
+    HiddenArguments,
+    Properties,
+    Relocation,
+)
+from drivers.elf import UNDEFINED, Elf, ElfError, Image, Kind, Machine, place_sections, place_segments
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.amd.targets import Target
+    from drivers.elf import Formula, Placement, Site
+    from drivers.elf import Relocation as ElfRelocation
+
+_WORD: Final = (1 << 32) - 1
+_THROUGH_TABLE: Final = frozenset({Relocation.GOTPCREL, Relocation.GOTPCREL32_LO, Relocation.GOTPCREL32_HI})
+"""Relocations whose place holds the distance to a table entry, which holds the symbol's address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """One kernel of a code object, from its descriptor and its metadata."""
+
+    name: str
+    descriptor: int
+    """Bytes from the start of the image to the descriptor."""
+    entry: int
+    """Bytes from the start of the image to the code."""
+    fields: Descriptor
+    properties: Properties
+    max_threads: int
+    """Work-items of a workgroup that the code was compiled for; 0: not said."""
+    arguments: tuple[metadata.Argument, ...] | None
+    """What the metadata say; None without metadata."""
+    hidden: Mapping[str, int]
+    """Field of `HiddenArguments` -> its place in the argument block."""
+
+    @property
+    def wave(self) -> int:
+        """Lanes of a wave."""
+        return 32 if self.properties.WAVEFRONT_SIZE32 else 64
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """A file and where its parts go in memory."""
+
+    elf: Elf
+    placement: Placement
+    table: Mapping[str, int]
+    """Symbol -> place of its address in the table behind the image."""
+
+    def load(self, base: int) -> bytes:
+        """Return the image for device address `base`, a multiple of 256, relocated."""
+        image = Image(self.elf, self.placement)
+
+        def resolve(relocation: ElfRelocation) -> int:
+            symbol = relocation.symbol
+            if symbol is None:
+                return base - self.placement.first_va
+            if symbol.section == UNDEFINED:
+                raise UnsupportedError(
+                    f"the kernel refers to {symbol.name!r}, which is not in its image (printf, malloc, "
+                    "device libraries)\nhint: link the code object first"
+                )
+            address = base + image.offset_of(symbol)
+            if relocation.type not in _THROUGH_TABLE:
+                return address
+            place = self.table[symbol.name]
+            image.content[place : place + 8] = address.to_bytes(8, "little")
+            return base + place
+
+        image.relocate(base, FORMULAS, resolve)
+        return bytes(image.content)
+
+
+def read(data: bytes, name: str, target: Target) -> tuple[Object, Kernel]:
+    """Return the file, laid out, and what it holds of kernel `name`.
+
+    Raises `UsageError` for what is no code object or has no such kernel, `UnsupportedError` for one of
+    another target or version.
+    """
+    elf = Elf(data)
+    _check(elf, name, target)
+    placement = place_sections(elf) if elf.kind == Kind.REL else place_segments(elf)
+    found = _laid_out(elf, placement)
+    symbol = elf.symbol(f"{name}{DESCRIPTOR_SUFFIX}")
+    if symbol is None:
+        have = [s.name for s in elf.symbols if s.name.endswith(DESCRIPTOR_SUFFIX) and s.section != UNDEFINED]
+        names = ", ".join(one.removesuffix(DESCRIPTOR_SUFFIX) for one in have) or "none"
+        raise UsageError(f"the code object has no kernel {name!r}; it has: {names}")
+    content = found.load(0)
+    at = Image(elf, found.placement).offset_of(symbol)
+    return found, _kernel(elf, content, at, name)
+
+
+def _check(elf: Elf, name: str, target: Target) -> None:
+    if elf.machine != Machine.AMDGPU or elf.abi != OSABI_HSA:
+        raise UsageError(
+            f"kernel {name}: ELF machine {elf.machine}, OS ABI {elf.abi}; an AMD code object has "
+            f"{int(Machine.AMDGPU)} and {OSABI_HSA}"
+        )
+    if elf.abi_version not in {ABI_V5, ABI_V6}:
+        seen = ABI_NAMES.get(elf.abi_version, str(elf.abi_version))
+        raise UnsupportedError(f"kernel {name}: code object version {seen}; V5 and V6 are read")
+    flags = Flags.from_int(elf.flags)
+    made_for = targets.by_mach(flags.MACH)
+    if made_for is not target:
+        seen = made_for.name if made_for else f"machine {flags.MACH:#x}"
+        raise UnsupportedError(f"kernel {name} was compiled for {seen}, this GPU is {target.name}")
+    if flags.XNACK == Feature.ON:
+        raise UnsupportedError(f"kernel {name} was compiled for XNACK, which this driver leaves off")
+    if flags.SRAMECC == Feature.OFF:
+        raise UnsupportedError(f"kernel {name} was compiled for memory without ECC; {target.name} has it on")
+
+
+def _laid_out(elf: Elf, placement: Placement) -> Object:
+    """Add the table of addresses, and room that instruction prefetch may read."""
+    names = [
+        one.symbol.name
+        for one in elf.relocations()
+        if one.type in _THROUGH_TABLE and one.symbol and one.symbol.section != UNDEFINED
+    ]
+    start = -(-placement.size // 8) * 8
+    table = {name: start + 8 * i for i, name in enumerate(dict.fromkeys(names))}
+    size = start + 8 * len(table) + PREFETCH_PAD
+    return Object(elf, placement._replace(size=size, align=max(placement.align, CODE_ALIGN)), table)
+
+
+def _kernel(elf: Elf, content: bytes, at: int, name: str) -> Kernel:
+    if at % DESCRIPTOR_ALIGN or at + Descriptor.SIZE > len(content):
+        raise ElfError(f"kernel {name}: its descriptor lies at {at:#x}, not {DESCRIPTOR_ALIGN}-byte aligned")
+    fields = Descriptor.from_bytes(content, at)
+    stray = fields.check()
+    if stray:
+        raise UsageError(f"kernel {name}: its descriptor is broken: {stray[0]}")
+    entry = at + fields.kernel_code_entry_byte_offset
+    if not 0 <= entry < len(content) or entry % CODE_ALIGN:
+        raise UsageError(
+            f"kernel {name}: its code starts at {entry:#x} of the image, wanted {CODE_ALIGN}-byte aligned"
+        )
+    found = metadata.of_kernel(elf, f"{name}{DESCRIPTOR_SUFFIX}")
+    properties = Properties.from_int(fields.kernel_code_properties)
+    return Kernel(
+        name=name,
+        descriptor=at,
+        entry=entry,
+        fields=fields,
+        properties=properties,
+        max_threads=found.max_threads if found else 0,
+        arguments=found.arguments if found else None,
+        hidden=_hidden(found) if found else {},
+    )
+
+
+def _hidden(found: metadata.Metadata) -> dict[str, int]:
+    """Return the places of the hidden arguments that the driver has a value for."""
+    out = {}
+    for argument in found.arguments:
+        name = argument.kind.removeprefix(HIDDEN_PREFIX)
+        if argument.hidden and name in HiddenArguments.FIELDS:
+            out[name] = argument.offset
+    return out
+
+
+def assumed_hidden(explicit_bytes: int) -> dict[str, int]:
+    """Return the places of the hidden arguments of a kernel without metadata: behind the explicit ones."""
+    start = -(-explicit_bytes // HIDDEN_ALIGN) * HIDDEN_ALIGN
+    return {name: start + member.offset for name, member in HiddenArguments.FIELDS.items()}
+
+
+# --- relocations
+
+
+def _old(site: Site, size: int) -> int:
+    if site.addend is not None:
+        return site.addend
+    return int.from_bytes(site.content[site.at : site.at + size], "little")
+
+
+def _store(site: Site, value: int, size: int) -> None:
+    site.content[site.at : site.at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
+
+
+def _absolute(size: int, shift: int = 0, *, fits: bool = False) -> Formula:
+    def apply(site: Site) -> None:
+        value = site.symbol + _old(site, size)
+        if fits and value >> 8 * size:
+            raise UnsupportedError(f"a relocation of {8 * size} bits cannot hold the address {value:#x}")
+        _store(site, value >> shift, size)
+
+    return apply
+
+
+def _relative(size: int, shift: int = 0, *, fits: bool = False) -> Formula:
+    def apply(site: Site) -> None:
+        value = site.symbol + _old(site, size) - site.place
+        if fits and not -(1 << 8 * size - 1) <= value < 1 << 8 * size - 1:
+            raise UnsupportedError(f"a relocation of {8 * size} bits cannot hold the distance {value:#x}")
+        _store(site, value >> shift, size)
+
+    return apply
+
+
+def _branch(site: Site) -> None:
+    """Store a distance in dwords from the instruction behind: R_AMDGPU_REL16."""
+    _store(site, (site.symbol + _old(site, 2) - site.place - 4) // 4, 2)
+
+
+FORMULAS: Final[Mapping[int, Formula]] = {
+    Relocation.ABS32_LO: _absolute(4),
+    Relocation.ABS32_HI: _absolute(4, 32),
+    Relocation.ABS64: _absolute(8),
+    Relocation.REL32: _relative(4, fits=True),
+    Relocation.REL64: _relative(8),
+    Relocation.ABS32: _absolute(4, fits=True),
+    Relocation.GOTPCREL: _relative(4, fits=True),
+    Relocation.GOTPCREL32_LO: _relative(4),
+    Relocation.GOTPCREL32_HI: _relative(4, 32),
+    Relocation.REL32_LO: _relative(4),
+    Relocation.REL32_HI: _relative(4, 32),
+    Relocation.RELATIVE64: _absolute(8),
+    Relocation.REL16: _branch,
+}
+"""Relocation type -> how it is applied (LLVM AMDGPUUsage, relocation records)."""

@@ -1,0 +1,242 @@
+"""Words back to packets, and packets to text, for dumps, golden streams and checks.
+
+Made from the layouts alone, never from the encoders.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from drivers.amd.layouts import aql, pm4, registers, sdma
+from hcq.layout import MISSING, BitStruct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Named: TypeAlias = "Callable[[int], str]"
+"""Gives an address its name in a dump."""
+_HIDDEN: Final = frozenset({"COUNT", "OPCODE", "TYPE", "DIMENSIONS", "IB_HEADER", "IB_VALID", "VALID"})
+"""Fields that every line of a kind repeats."""
+_HEX_FROM: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """One packet of a stream."""
+
+    at: int
+    """Its first word."""
+    name: str
+    value: BitStruct
+    data: tuple[int, ...] = ()
+    """What follows the layout."""
+
+    @property
+    def end(self) -> int:
+        """The word behind it."""
+        return self.at + self.value.WORDS + len(self.data)
+
+
+# --- PM4
+
+
+def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
+    """Yield the packets of a PM4 stream. Raises ValueError for what is none, or is cut short."""
+    layouts, at = pm4.packets(generation), 0
+    while at < len(words):
+        head = pm4.Header.from_int(words[at])
+        if words[at] == pm4.NOP_ONE_DWORD:
+            yield Packet(at, "NOP", head)
+            at += 1
+            continue
+        layout = layouts.get(head.OPCODE)
+        end = at + head.COUNT + 2
+        if head.check() or layout is None:
+            raise ValueError(f"word {at} ({words[at]:#x}) is no PM4 packet of gfx{generation} that is known")
+        if end > len(words):
+            raise ValueError(
+                f"{head!r} at word {at} wants {head.COUNT + 1} more words, {len(words) - at - 1} are left"
+            )
+        fixed = at + layout.WORDS
+        if (end != fixed and head.OPCODE not in pm4.WITH_DATA) or end < fixed:
+            raise ValueError(f"{head!r} at word {at}: {end - at} words, {layout.WORDS} are {layout.__name__}")
+        value = layout.from_words(words[at:fixed])
+        _checked(value, at)
+        yield Packet(at, pm4.Opcode(head.OPCODE).name, value, tuple(words[fixed:end]))
+        at = end
+
+
+def _checked(value: BitStruct, at: int) -> None:
+    bad = value.check()
+    if bad:
+        raise ValueError(f"the packet at word {at}: {bad[0]}")
+
+
+def pm4_text(words: Sequence[int], generation: int, name: Named | None = None) -> list[str]:
+    """Return a PM4 stream as lines to read; `name` gives addresses names."""
+    lines = []
+    for packet in pm4_packets(words, generation):
+        lines += _pm4_lines(packet, generation, name or hex)
+    return lines
+
+
+def _pm4_lines(packet: Packet, generation: int, name: Named) -> list[str]:
+    value = packet.value
+    if isinstance(value, pm4.SetShReg):
+        return _registers(value.REG_OFFSET, packet.data, generation, name)
+    if isinstance(value, pm4.AcquireMem):
+        return [f"ACQUIRE_MEM {fields_text(pm4.GcrCntl.from_int(value.GCR_CNTL))}{_range(value)}"]
+    if isinstance(value, pm4.AcquireMemGfx9):
+        text = fields_text(value, skip=("SIZE_LO", "SIZE_HI", "BASE_LO", "BASE_HI", "POLL_INTERVAL"))
+        return [f"ACQUIRE_MEM {text}{_range(value)}"]
+    if isinstance(value, pm4.DispatchDirect):
+        start = fields_text(registers.Initiator.from_int(value.INITIATOR))
+        return [f"DISPATCH_DIRECT {value.DIM_X} x {value.DIM_Y} x {value.DIM_Z} groups, {start}"]
+    if isinstance(value, pm4.WriteData):
+        numbers = " ".join(map(hex, packet.data))
+        return [f"WRITE_DATA {fields_text(value, name=name)} <- {numbers}"]
+    return [f"{packet.name} {fields_text(value, name=name)}"]
+
+
+def _range(value: pm4.AcquireMem | pm4.AcquireMemGfx9) -> str:
+    """Return the range of an acquire; empty for all of memory."""
+    size = value.SIZE_LO | value.SIZE_HI << 32
+    base = value.BASE_LO | value.BASE_HI << 32
+    return "" if size == (1 << 40) - 1 and not base else f" of {size:#x} units from {base:#x}"
+
+
+def _registers(place: int, data: Sequence[int], generation: int, name: Named) -> list[str]:
+    names, lines = registers.register_names(generation), []
+    values = dict(enumerate(data, place))
+    while values:
+        at = min(values)
+        word = values.pop(at)
+        register = names.get(at)
+        if register is None:
+            raise ValueError(f"no compute register of gfx{generation} lies at {at:#x}")
+        layout = registers.FIELDS.get(register, {}).get(generation)
+        shift = registers.PROGRAM_SHIFT if "PGM" in register or "SCRATCH" in register else 0
+        if layout is not None:
+            text = fields_text(layout.from_int(word))
+        elif names.get(at + 1) == register.replace("_LO", "_HI") != register:
+            text, register = name((word | values.pop(at + 1) << 32) << shift), register.removesuffix("_LO")
+        else:
+            text = _number(word)
+        lines.append(f"  {register.removeprefix('COMPUTE_')} {text}")
+    return ["SET_SH_REG", *lines]
+
+
+# --- AQL
+
+
+def aql_text(words: Sequence[int], generation: int, name: Named | None = None) -> list[str]:
+    """Return a stream of `AqlEncoder` as lines: packets, and the PM4 words behind those without address."""
+    lines, at = [], 0
+    while at < len(words):
+        value = aql_packet(words, at)
+        lines.append(f"{type(value).__name__} {fields_text(value, name=name or hex)}")
+        at += aql.PACKET_WORDS
+        if isinstance(value, aql.Pm4Ib) and not value.IB_ADDRESS_LO and not value.IB_ADDRESS_HI:
+            lines += [f"  {line}" for line in pm4_text(words[at : at + value.IB_SIZE], generation, name)]
+            at += -(-value.IB_SIZE // aql.PACKET_WORDS) * aql.PACKET_WORDS
+    return lines
+
+
+def aql_packet(words: Sequence[int], at: int) -> BitStruct:
+    """Return the packet at word `at`. Raises ValueError for what is none."""
+    head = aql.Header.from_int(words[at] & 0xFFFF)
+    layout = aql.PACKETS.get(head.TYPE)
+    if head.TYPE == aql.Type.VENDOR_SPECIFIC:
+        layout = aql.VENDOR_PACKETS.get(words[at] >> 16)
+    part = words[at : at + aql.PACKET_WORDS]
+    if layout is None or len(part) < aql.PACKET_WORDS:
+        raise ValueError(f"word {at} ({words[at]:#x}) begins no AQL packet that is known")
+    value = layout.from_words(part)
+    _checked(value, at)
+    return value
+
+
+# --- SDMA
+
+
+def sdma_packets(words: Sequence[int], version: tuple[int, ...]) -> Iterator[Packet]:
+    """Yield the packets of an SDMA stream. Raises ValueError for what is none, or is cut short."""
+    layouts, at = sdma.packets(version), 0
+    while at < len(words):
+        head = sdma.Head.from_int(words[at] & 0xFFFF)
+        layout = layouts.get(head.OP)
+        if layout is None:
+            raise ValueError(f"word {at} ({words[at]:#x}) is no SDMA packet of v{version[0]} that is known")
+        if at + layout.WORDS > len(words):
+            raise ValueError(f"{head!r} at word {at} is cut short")
+        end = at + sdma.packet_words(words, at)
+        value = layout.from_words(words[at : at + layout.WORDS])
+        _checked(value, at)
+        yield Packet(at, sdma.Op(head.OP).name, value, tuple(words[at + layout.WORDS : end]))
+        at = end
+
+
+def sdma_text(words: Sequence[int], version: tuple[int, ...], name: Named | None = None) -> list[str]:
+    """Return an SDMA stream as lines; NOPs that fill up are one line."""
+    lines: list[str] = []
+    nops = 0
+    for packet in [*sdma_packets(words, version), None]:
+        if packet is not None and packet.name == "NOP":
+            nops += 1
+            continue
+        if nops:
+            lines.append(f"NOP x {nops}")
+            nops = 0
+        if packet is not None:
+            lines.append(_sdma_line(packet, name or hex))
+    return lines
+
+
+def _sdma_line(packet: Packet, name: Named) -> str:
+    value = packet.value
+    if isinstance(value, sdma.CopyLinear):
+        return f"COPY {value.COUNT_MINUS_ONE + 1} bytes {fields_text(value, ('COUNT_MINUS_ONE',), name=name)}"
+    if isinstance(value, sdma.ConstFill):
+        return f"CONST_FILL {value.COUNT + 4} bytes {fields_text(value, name=name)}"
+    return f"{packet.name} {fields_text(value, name=name)}"
+
+
+# --- fields
+
+
+def fields_text(value: BitStruct, skip: Sequence[str] = (), name: Named = hex) -> str:
+    """Return "NAME=value" of every field that is not 0, and of those that must always be given.
+
+    Two dwords NAME_LO and NAME_HI are one number; addresses are what `name` makes of them.
+    """
+    shown, fields = [], type(value).FIELDS
+    for field, spec in fields.items():
+        if field in skip or field in _HIDDEN or (field.endswith("_HI") and f"{field[:-3]}_LO" in fields):
+            continue
+        number: object = getattr(value, field)
+        label = field
+        if f"{field.removesuffix('_LO')}_HI" in fields and field.endswith("_LO"):
+            label = field.removesuffix("_LO")
+            number = int(getattr(value, field)) | int(getattr(value, f"{label}_HI")) << 32
+            address = label != "DATA"
+        else:
+            address = spec.width == 64
+        if not number and spec.default is not MISSING:
+            continue
+        text = name(number) if address and isinstance(number, int) and number else _number(number)
+        shown.append(f"{label}={text}")
+    return " ".join(shown) or "0"
+
+
+def _number(value: object) -> str:
+    if isinstance(value, enum.Enum):
+        return value.name or str(value.value)
+    if isinstance(value, bool):
+        return "1" if value else "0"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_number, value)) + "]"
+    if isinstance(value, int):
+        return hex(value) if value >= _HEX_FROM else str(value)
+    return str(value)

@@ -1,0 +1,292 @@
+"""Neutral commands to PM4 words, for compute queues of devices with one XCC.
+
+Kernels overlap until something orders them: a flush that waits for them, which barriers, stores, copies and
+signals begin with. Caches above L2 are dropped before each launch, all of them after a wait for others; a
+signal writes L2 back. Engines compare 32 bits of a signal, which timelines stay below.
+
+Not here: the words themselves (`packets`, `launch`), AQL queues (`encode_aql`), copy engines (`encode_sdma`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from drivers.amd import packets
+from drivers.amd.launch import PACKET_KERNARG
+from drivers.amd.layouts.pm4 import MAX_DMA_BYTES, MAX_IB_WORDS, NOP_COUNT_ONE_DWORD, Header
+from drivers.amd.layouts.registers import PROGRAM_SHIFT
+from drivers.amd.program import BLOCK_ALIGN, AmdProgram
+from hcq.commands import (
+    Barrier,
+    Copy,
+    Exec,
+    Fill,
+    Indirect,
+    Scope,
+    SetSignal,
+    Timestamp,
+    Wait,
+    Write,
+    address,
+    refuse_unknown,
+)
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from drivers.amd.context import Context
+    from hcq.commands import Command
+    from hcq.params import Word
+    from hcq.pushbuffer import PushBuffer
+
+_LOW: Final = 0xFFFF_FFFF
+
+
+class Pm4Encoder:
+    """Encodes for one PM4 compute queue, or (`shared`) for the indirect buffers of an AQL queue."""
+
+    def __init__(self, context: Context, *, shared: bool = False) -> None:
+        self._scratch = context.scratch
+        self._launched = context.launched
+        self.words = words = packets.Pm4Words(context.target, context.choices)
+        self._shared = shared
+        self._dies = shared and context.geometry.xccs > 1
+        self._by_release = context.choices.order == "release"
+        after = words.acquire_launch if context.choices.acquire == "order" and not shared else ()
+        self._after_order: packets.Words = after
+        """What kernels need behind a point of order."""
+        self._after_store: packets.Words = (words.write_back if shared else ()) + after
+        self._dma_bytes = MAX_DMA_BYTES[context.target.generation]
+        event = context.event
+        self._wake: packets.Words = () if event is None else words.interrupt(event.slot_va, event.number)
+        self.table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
+            Wait: self._wait,
+            SetSignal: self._signal,
+            Timestamp: self._timestamp,
+            Barrier: self._barrier,
+            Exec: self._exec,
+            Copy: self._copy,
+            Fill: self._fill,
+            Write: self._write,
+            Indirect: self._indirect,
+        }
+        """Command -> what appends its words."""
+
+    def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
+        """Append the words of `commands`; see `hcq.driver.Encoder`."""
+        table = self.table
+        try:
+            for command in commands:
+                table[command.__class__](command, out)
+        except KeyError:
+            refuse_unknown(commands, table)
+            raise
+
+    def new_code(self) -> Sequence[int]:
+        """Return what the queue must run before kernels that were just loaded."""
+        return self.words.acquire_code
+
+    # --- order
+
+    def _flush(self, out: PushBuffer) -> None:
+        """Wait for the kernels before. In buffers of AQL queues their packet's barrier bit did that."""
+        if self._shared:
+            return
+        if not self._by_release:
+            out.words += packets.FLUSH
+            return
+        slot = out.place((0,), align=8)
+        out.words += self.words.signal(slot, 1)
+        out.words += self.words.wait(slot, 1)
+        out.words += packets.store(slot, (0,))
+
+    def _once(self, words: packets.Words, out: PushBuffer) -> int:
+        """Append words that one XCC runs; return where they begin."""
+        if self._dies:
+            out.words += packets.on_first_xcc(len(words))
+        at = len(out.words)
+        out.words += words
+        return at
+
+    def _wait(self, command: Wait, out: PushBuffer) -> None:
+        value = command.value
+        if isinstance(value, int):
+            out.words += self.words.wait(command.signal.va, comparable(value))
+        else:
+            at = len(out.words)
+            out.words += self.words.wait(command.signal.va, 0)
+            out.patch_word(at + packets.WAIT_VALUE, value, width=32)
+        out.words += self.words.acquire_system
+
+    def _signal(self, command: SetSignal, out: PushBuffer) -> None:
+        self._flush(out)
+        value = command.value
+        release = self.words.signal(command.signal.va, known(value))
+        at = self._once(release + self._wake, out)
+        open_number(out, value, at + packets.RELEASE_VALUE, 2)
+
+    def _timestamp(self, command: Timestamp, out: PushBuffer) -> None:
+        self._once(self.words.timestamp(command.stamp.ticks_va), out)
+
+    def _barrier(self, command: Barrier, out: PushBuffer) -> None:
+        self._flush(out)
+        if command.scope is Scope.SYSTEM:
+            out.words += self.words.write_back
+        out.words += self._after_order
+
+    # --- work
+
+    def _exec(self, command: Exec, out: PushBuffer) -> None:
+        program = command.program.loaded
+        if not isinstance(program, AmdProgram):
+            raise UsageError(f"kernel {command.program.name} was loaded by another driver")
+        shape = program.shapes.get((command.groups, command.threads))
+        opened = shape is None
+        if shape is None:
+            shape = program.shape(command.groups, command.threads)
+        block = shape.block[:]
+        block[program.arguments] = command.args.words
+        va = out.place(block, align=BLOCK_ALIGN)
+        words = out.words
+        at = len(words)
+        words += shape.words
+        kernarg = at + program.kernarg_at
+        words[kernarg], words[kernarg + 1] = va & _LOW, va >> 32
+        self._launched(program.image.name)
+        if program.rare:
+            self._rare(program, at, va, out)
+        for offset, width, expr in command.args.patches:
+            out.patch_memory(va + offset, expr, width=width)
+        if opened:
+            self._open_grid(program, command, at, va, out)
+
+    def _rare(self, program: AmdProgram, at: int, va: int, out: PushBuffer) -> None:
+        """Fill in what most kernels have not: scratch memory, the address of the dispatch packet."""
+        words, sites = out.words, program.sites
+        if sites.scratch >= 0:
+            backing = self._scratch()
+            assert backing.lane_bytes >= program.scratch_bytes, "the device backs what it loads"
+            base = backing.va >> PROGRAM_SHIFT
+            words[at + sites.scratch], words[at + sites.scratch + 1] = base & _LOW, base >> 32
+            words[at + sites.tmpring] = backing.tmpring
+        if sites.packet >= 0:
+            packet = va + program.packet_at
+            words[at + sites.packet], words[at + sites.packet + 1] = packet & _LOW, packet >> 32
+            out.write(packet + PACKET_KERNARG, va)
+
+    @staticmethod
+    def _open_grid(program: AmdProgram, command: Exec, at: int, va: int, out: PushBuffer) -> None:
+        """Leave numbers of groups open: in the launch at word `at`, and in the block at `va`."""
+        threads = command.threads
+        for axis, word in enumerate(command.groups):
+            if isinstance(word, int):
+                continue
+            for index, lo in program.open_words(axis, threads):
+                out.patch_word(at + index, word, lo=lo, width=32 - lo)
+            for offset, lo in program.open_memory(axis, threads):
+                out.patch_memory(va + offset, word, lo=lo, width=32 - lo)
+
+    def _copy(self, command: Copy, out: PushBuffer) -> None:
+        self.copy(address(command.dst), address(command.src), command.size, out)
+
+    def copy(self, dst: Word, src: Word, size: Word, out: PushBuffer) -> None:
+        """Append a copy, in order with kernels and stores."""
+        self._flush(out)
+        for start, piece, last in pieces(size, self._dma_bytes):
+            to, source = add(dst, start), add(src, start)
+            at = self._once(packets.copy(known(to), known(source), piece, last=last), out)
+            open_number(out, source, at + packets.DMA_SOURCE, 2)
+            open_number(out, to, at + packets.DMA_TARGET, 2)
+            self._open_size(out, size, at)
+        out.words += self._after_store
+
+    def _fill(self, command: Fill, out: PushBuffer) -> None:
+        self.fill(address(command.dst), command.value, command.size, out)
+
+    def fill(self, dst: Word, value: Word, size: Word, out: PushBuffer) -> None:
+        """Append a fill with a u32, in order with kernels and stores."""
+        self._flush(out)
+        for start, piece, last in pieces(size, self._dma_bytes):
+            to = add(dst, start)
+            at = self._once(packets.fill(known(to), known(value) & _LOW, piece, last=last), out)
+            open_number(out, value, at + packets.DMA_SOURCE, 1)
+            open_number(out, to, at + packets.DMA_TARGET, 2)
+            self._open_size(out, size, at)
+        out.words += self._after_store
+
+    def _open_size(self, out: PushBuffer, size: Word, at: int) -> None:
+        if not isinstance(size, int):
+            out.patch_word(at + packets.DMA_BYTES, size, width=self._dma_bytes.bit_length())
+
+    def _write(self, command: Write, out: PushBuffer) -> None:
+        dst, value = address(command.dst), command.value
+        values = number_words(value, command.bits)
+        self._flush(out)
+        at = self._once(packets.store(known(dst), values), out)
+        open_number(out, dst, at + packets.STORE_ADDRESS, 2)
+        open_number(out, value, at + packets.STORE_VALUE, len(values))
+        out.words += self._after_store
+
+    def _indirect(self, command: Indirect, out: PushBuffer) -> None:
+        va, count = command.buffer.va, command.words
+        if count <= MAX_IB_WORDS:
+            out.words += packets.indirect(va, count)
+            return
+        for start, end in cut(command.buffer.host().cast("I"), count, MAX_IB_WORDS):
+            out.words += packets.indirect(va + 4 * start, end - start)
+
+
+def comparable(value: int) -> int:
+    """Return the value of a wait, which engines compare as u32; a larger one is a `UsageError`."""
+    if value >> 32:
+        raise UsageError(f"this GPU's queues compare 32 bits of a signal, {value:#x} does not fit")
+    return value
+
+
+def number_words(value: Word, bits: int) -> packets.Words:
+    """Return the dwords of the number that a `Write` stores; open ones are 0. Raises `UsageError`."""
+    if not isinstance(value, int):
+        return (0,) * (bits // 32)
+    if not -(1 << bits - 1) <= value < 1 << bits:
+        raise UsageError(f"{value:#x} does not fit the {bits} bits of a write")
+    return tuple(value >> shift & _LOW for shift in range(0, bits, 32))
+
+
+def pieces(size: Word, most: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield (start, bytes, whether it is the last) of pieces of at most `most` bytes; an open size is one."""
+    if not isinstance(size, int):
+        yield 0, 0, True
+        return
+    for start in range(0, size, most):
+        yield start, min(size - start, most), start + most >= size
+
+
+def cut(words: memoryview, count: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of runs of whole PM4 packets of at most `most` dwords."""
+    start = at = 0
+    while at < count:
+        payload = Header.from_int(words[at]).COUNT
+        step = 1 if payload == NOP_COUNT_ONE_DWORD else payload + 2
+        if at + step - start > most:
+            yield start, at
+            start = at
+        at += step
+    yield start, at
+
+
+def known(word: Word) -> int:
+    """Return a number, or 0 for an open one."""
+    return word if isinstance(word, int) else 0
+
+
+def add(word: Word, k: int) -> Word:
+    """Return a number that may be open, plus `k`."""
+    return word + k if k else word
+
+
+def open_number(out: PushBuffer, word: Word, at: int, count: int) -> None:
+    """Leave `count` dwords at `at`, low first, to a number that is open; a known one stands there."""
+    if not isinstance(word, int):
+        for i in range(count):
+            out.patch_word(at + i, word >> 32 * i if i else word, width=32)

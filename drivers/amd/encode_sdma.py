@@ -1,0 +1,263 @@
+"""Neutral commands to SDMA words, for copy queues.
+
+An engine runs its packets in order; fences and compares have 32 bits, which timelines stay below. Each call
+appends a multiple of 8 words, filled up with NOPs: a ring that starts submissions at such a multiple has its
+indirect packets end at one, as they must.
+
+Not here: PM4 (`encode`), rings (`ring`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from drivers.amd.encode import add, comparable, known, number_words, open_number, pieces
+from drivers.amd.layouts import sdma
+from hcq.commands import (
+    Barrier,
+    Copy,
+    Exec,
+    Fill,
+    Indirect,
+    SetSignal,
+    Timestamp,
+    Wait,
+    Write,
+    address,
+    refuse_unknown,
+)
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from drivers.amd.context import Context
+    from hcq.commands import Command
+    from hcq.layout import BitStruct
+    from hcq.params import Word
+    from hcq.pushbuffer import PushBuffer
+
+Words = tuple[int, ...]
+_LOW: Final = 0xFFFF_FFFF
+_ALL: Final = 0xFFFF_FFFF
+_V5: Final = 5
+_V6: Final = 6
+_PADDING: Final = tuple((sdma.NOP_WORD,) * count for count in range(sdma.ALIGN_WORDS))
+COPY_BYTES: Final = 1
+COPY_SOURCE: Final = 3
+COPY_TARGET: Final = 5
+"""Where in a copy the number of bytes, less one, and the addresses stand."""
+FILL_TARGET: Final = 1
+FILL_VALUE: Final = 3
+FILL_BYTES: Final = 4
+"""Where in a fill its parts stand; the bytes are 4 * (dwords - 1)."""
+FENCE_ADDRESS: Final = 1
+FENCE_VALUE: Final = 3
+POLL_VALUE: Final = 3
+"""Where in a fence and in a poll the address and the value stand."""
+_TIME_BYTES: Final = 8
+_FENCE_AT: Final = 16
+"""Where in a timestamp's record the fence behind it goes."""
+
+
+class SdmaEncoder:
+    """Encodes for one copy queue."""
+
+    def __init__(self, context: Context) -> None:
+        version = context.target.sdma
+        layouts = sdma.packets(version)
+        self._copies: type[BitStruct] = layouts[sdma.Op.COPY]
+        self._fills: type[BitStruct] = layouts[sdma.Op.CONST_FILL]
+        choices = context.choices
+        mtype = {"MTYPE": sdma.FENCE_MTYPE_UC} if version[0] >= _V5 and choices.fence_mtype else {}
+        self._fence_head = layouts[sdma.Op.FENCE].pack(ADDRESS_LO=0, ADDRESS_HI=0, DATA=0, **mtype)[0]
+        small = choices.copy_pieces == "small"
+        self._copy_bytes = sdma.SMALL_PIECE if small or version[0] < _V5 else sdma.LARGE_PIECE
+        self._fill_bytes = sdma.SMALL_PIECE if small or version[0] < _V6 else sdma.LARGE_PIECE
+        self._by_fence = choices.copy_order == "fence"
+        self._direct_stamps = choices.copy_stamp == "direct"
+        event = context.event
+        self._wake: Words = ()
+        if event is not None:
+            self._wake = self.fence(event.slot_va, event.number) + sdma.Trap.pack(INT_CONTEXT=event.number)
+        self._table: dict[type[Any], Callable[[Any, PushBuffer], None]] = {
+            Wait: self._wait,
+            SetSignal: self._signal,
+            Timestamp: self._timestamp,
+            Barrier: self._barrier,
+            Exec: self._refuse,
+            Copy: self._copy,
+            Fill: self._fill,
+            Write: self._write,
+            Indirect: self._indirect,
+        }
+
+    def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
+        """Append the words of `commands`; see `hcq.driver.Encoder`."""
+        table = self._table
+        try:
+            for command in commands:
+                table[command.__class__](command, out)
+        except KeyError:
+            refuse_unknown(commands, table)
+            raise
+        out.words += _PADDING[-len(out.words) % sdma.ALIGN_WORDS]
+
+    # --- packets
+
+    def fence(self, va: int, value: int) -> Words:
+        """Store a u32 when all before is done."""
+        return (self._fence_head, va & _LOW, va >> 32, value)
+
+    @staticmethod
+    def poll(va: int, value: int, function: sdma.Function = sdma.Function.GE) -> Words:
+        """Go on when the u32 at `va` compares so."""
+        return sdma.PollRegmem.pack(
+            FUNCTION=function,
+            MEM_POLL=True,
+            ADDRESS_LO=va & _LOW,
+            ADDRESS_HI=va >> 32,
+            REFERENCE=value,
+            MASK=_ALL,
+            INTERVAL=sdma.POLL_INTERVAL,
+            RETRY=sdma.POLL_FOREVER,
+        )
+
+    def copy_words(self, dst: int, src: int, size: int) -> Words:
+        """Copy bytes of one piece."""
+        return self._copies.pack(
+            COUNT_MINUS_ONE=size - 1,
+            SRC_LO=src & _LOW,
+            SRC_HI=src >> 32,
+            DST_LO=dst & _LOW,
+            DST_HI=dst >> 32,
+        )
+
+    def fill_words(self, dst: int, value: int, size: int) -> Words:
+        """Repeat a u32 over the bytes, a multiple of 4, of one piece."""
+        return self._fills.pack(
+            FILL_SIZE=sdma.FILL_SIZE_DWORD,
+            DST_LO=dst & _LOW,
+            DST_HI=dst >> 32,
+            DATA=value,
+            COUNT=size - 4,
+        )
+
+    # --- order
+
+    def _wait(self, command: Wait, out: PushBuffer) -> None:
+        value = command.value
+        if isinstance(value, int):
+            out.words += self.poll(command.signal.va, comparable(value))
+            return
+        at = len(out.words)
+        out.words += self.poll(command.signal.va, 0)
+        out.patch_word(at + POLL_VALUE, value, width=32)
+
+    def _signal(self, command: SetSignal, out: PushBuffer) -> None:
+        value = command.value
+        if isinstance(value, int):
+            if value >> 32:
+                raise UsageError(f"copy engines store 32 bits, {value:#x} does not fit")
+            out.words += self.fence(command.signal.va, value)
+        else:
+            at = len(out.words)
+            out.words += self.fence(command.signal.va, 0)
+            out.patch_word(at + FENCE_VALUE, value, width=32)
+        out.words += self._wake
+
+    def _ordered(self, out: PushBuffer) -> None:
+        """Wait until all before is done, where the engine's order is not relied on."""
+        if self._by_fence:
+            self._fenced(out, out.place((0,), align=8))
+
+    def _fenced(self, out: PushBuffer, slot: int) -> None:
+        out.words += self.fence(slot, 1)
+        out.words += self.poll(slot, 1, sdma.Function.EQ)
+        out.words += self.fence(slot, 0)
+
+    def _timestamp(self, command: Timestamp, out: PushBuffer) -> None:
+        va = command.stamp.ticks_va
+        if self._direct_stamps:
+            out.words += sdma.Timestamp.pack(ADDRESS_LO=va & _LOW, ADDRESS_HI=va >> 32)
+            return
+        record = out.place((0,) * (sdma.TIMESTAMP_ALIGN // 8), align=sdma.TIMESTAMP_ALIGN)
+        out.words += sdma.Timestamp.pack(ADDRESS_LO=record & _LOW, ADDRESS_HI=record >> 32)
+        self._fenced(out, record + _FENCE_AT)
+        out.words += self.copy_words(va, record, _TIME_BYTES)
+
+    def _barrier(self, _command: Barrier, out: PushBuffer) -> None:
+        self._ordered(out)  # else the engine's order is all that is wanted
+
+    # --- work
+
+    @staticmethod
+    def _refuse(command: Exec, _out: PushBuffer) -> None:
+        raise UnsupportedError(f"kernel {command.program.name}: copy engines run no kernels")
+
+    def _copy(self, command: Copy, out: PushBuffer) -> None:
+        dst, src, size = address(command.dst), address(command.src), command.size
+        for start, piece, _ in pieces(size, self._copy_bytes):
+            at = len(out.words)
+            to, source = add(dst, start), add(src, start)
+            out.words += self.copy_words(known(to), known(source), piece or 1)
+            open_number(out, source, at + COPY_SOURCE, 2)
+            open_number(out, to, at + COPY_TARGET, 2)
+            if not isinstance(size, int):
+                width = self._copies.FIELDS["COUNT_MINUS_ONE"].width
+                out.patch_word(at + COPY_BYTES, size + -1, width=width)
+        self._ordered(out)
+
+    def _fill(self, command: Fill, out: PushBuffer) -> None:
+        dst, value, size = address(command.dst), command.value, command.size
+        for start, piece, _ in pieces(size, self._fill_bytes):
+            at = len(out.words)
+            to = add(dst, start)
+            out.words += self.fill_words(known(to), known(value) & _LOW, piece or 4)
+            open_number(out, to, at + FILL_TARGET, 2)
+            open_number(out, value, at + FILL_VALUE, 1)
+            if not isinstance(size, int):
+                width = self._fills.FIELDS["COUNT"].width
+                out.patch_word(at + FILL_BYTES, size + -4, width=width)
+        self._ordered(out)
+
+    def _write(self, command: Write, out: PushBuffer) -> None:
+        # Fences are ordered with copies; WRITE packets are not.
+        dst, value = address(command.dst), command.value
+        for i, number in enumerate(number_words(value, command.bits)):
+            at = len(out.words)
+            to = add(dst, 4 * i)
+            out.words += self.fence(known(to), number)
+            open_number(out, to, at + FENCE_ADDRESS, 2)
+            if not isinstance(value, int):
+                out.patch_word(at + FENCE_VALUE, _upper(value, 32 * i), width=32)
+
+    @staticmethod
+    def _indirect(command: Indirect, out: PushBuffer) -> None:
+        va, end = command.buffer.va, command.words
+        ranges = [(0, end)]
+        if end > sdma.MAX_INDIRECT_WORDS:
+            ranges = list(cut(command.buffer.host().cast("I"), end, sdma.MAX_INDIRECT_WORDS))
+        for start, stop in ranges:
+            out.words += _PADDING[(-len(out.words) - sdma.Indirect.WORDS) % sdma.ALIGN_WORDS]
+            base = va + 4 * start
+            out.words += sdma.Indirect.pack(BASE_LO=base & _LOW, BASE_HI=base >> 32, IB_SIZE=stop - start)
+
+
+def cut(words: memoryview, count: int, most: int) -> Iterator[tuple[int, int]]:
+    """Yield (start, end) of runs of whole packets that end at multiples of 8 words, of at most `most`."""
+    start = good = at = 0
+    while at < count:
+        at += sdma.packet_words(words, at)
+        if at - start > most:
+            if good == start:
+                raise UsageError(f"{at - start} words of copies have no place where they can be cut")
+            yield start, good
+            start = good
+        if at % sdma.ALIGN_WORDS == 0:
+            good = at
+    yield start, count
+
+
+def _upper(value: Word, shift: int) -> Any:
+    return value if not shift or isinstance(value, int) else value >> shift

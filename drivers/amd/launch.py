@@ -1,0 +1,233 @@
+"""The words of a kernel's launch: PM4 packets that set registers and dispatch, or one AQL packet.
+
+A launch is made once a shape; what is open afterwards are addresses, at places that this module names. Not
+here: argument blocks and what a kernel is (`program`).
+
+Source: fact sheet order of one PM4 dispatch as tinygrad and kfdtest send it; HSA kernel dispatch packet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd import packets
+from drivers.amd.layouts import aql
+from drivers.amd.layouts.code import USER_SGPRS, Preload
+from drivers.amd.layouts.pm4 import DispatchDirect
+from drivers.amd.layouts.registers import (
+    NUM_THREAD,
+    PROGRAM_SHIFT,
+    RSRC1,
+    RSRC2,
+    Initiator,
+    ShRegister,
+    register,
+)
+from drivers.amd.targets import Scratch
+from hcq.errors import UnsupportedError, UsageError
+
+if TYPE_CHECKING:
+    from drivers.amd.code import Kernel
+    from drivers.amd.quirks import Quirks
+    from drivers.amd.targets import Target
+    from hcq.program import Dim3
+
+DIMENSIONS: Final = 3
+(_GRID,) = aql.KernelDispatch.sites("GRID_SIZE_X")
+(_KERNARG, _) = aql.KernelDispatch.sites("KERNARG_ADDRESS")
+PACKET_GRID: Final = 4 * _GRID.word
+PACKET_KERNARG: Final = 4 * _KERNARG.word
+"""Bytes from the start of a dispatch packet to its grid and to the address of the arguments."""
+_LOW: Final = 0xFFFF_FFFF
+_GFX11, _GFX12 = 11, 12
+_REFUSED: Final = {
+    "PRIVATE_SEGMENT_BUFFER": "a buffer descriptor of scratch memory",
+    "QUEUE_PTR": "the address of an AQL queue",
+    "FLAT_SCRATCH_INIT": "the address of scratch memory",
+}
+"""User SGPRs that a PM4 dispatch of this driver does not give."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sites:
+    """Where in a launch the open numbers stand, in words; -1: nowhere."""
+
+    kernarg: int
+    """Address of the argument block, two words."""
+    grid: int
+    """Three words: workgroups (PM4) or work-items (AQL)."""
+    packet: int = -1
+    """Address of the dispatch packet that the kernel reads, two words."""
+    scratch: int = -1
+    """Address of scratch memory, shifted right by 8, two words."""
+    tmpring: int = -1
+    """TMPRING_SIZE."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launchable:
+    """What of a program a launch needs."""
+
+    kernel: Kernel
+    descriptor_va: int
+    entry_va: int
+    group_bytes: int
+    scratch_bytes: int
+
+
+class Pm4Launch:
+    """Makes the PM4 words of one program's launches."""
+
+    def __init__(self, what: Launchable, target: Target, choices: Quirks) -> None:
+        self._words: list[int] = []
+        generation = int(target.generation)
+        self._threads = NUM_THREAD[generation]
+        if choices.acquire == "launch":
+            self._words += packets.Pm4Words(target, choices).acquire_launch
+        code = what.entry_va >> PROGRAM_SHIFT
+        self._set(ShRegister.COMPUTE_PGM_LO, code & _LOW, code >> 32)
+        self._set(ShRegister.COMPUTE_PGM_RSRC1, *_resources(what, target, choices))
+        self._set(register(generation, "COMPUTE_PGM_RSRC3"), what.kernel.fields.compute_pgm_rsrc3)
+        tmpring = self._set(ShRegister.COMPUTE_TMPRING_SIZE, 0)
+        scratch = -1
+        if target.scratch is Scratch.ARCHITECTED:
+            scratch = self._set(ShRegister.COMPUTE_DISPATCH_SCRATCH_BASE_LO, 0, 0)
+        self._set(ShRegister.COMPUTE_RESTART_X, 0, 0, 0)
+        data, places = _user_data(what)
+        first = self._set(ShRegister.COMPUTE_USER_DATA_0, *data)
+        self._set(ShRegister.COMPUTE_RESOURCE_LIMITS, 0)
+        # Three starts, three sizes, and two switches of measurements that come next to them.
+        self._sizes = self._set(ShRegister.COMPUTE_START_X, 0, 0, 0, 0, 0, 0, 0, 0) + DIMENSIONS
+        wave32 = what.kernel.properties.WAVEFRONT_SIZE32
+        start = Initiator(COMPUTE_SHADER_EN=True, FORCE_START_AT_000=True, CS_W32_EN=wave32)
+        grid = len(self._words) + 1
+        self._words += DispatchDirect.pack(DIM_X=0, DIM_Y=0, DIM_Z=0, INITIATOR=int(start))
+        needs = what.scratch_bytes > 0
+        self.sites = Sites(
+            kernarg=first + places["KERNARG_SEGMENT_PTR"],
+            packet=first + places["DISPATCH_PTR"] if "DISPATCH_PTR" in places else -1,
+            grid=grid,
+            scratch=scratch if needs else -1,
+            tmpring=tmpring if needs else -1,
+        )
+
+    def _set(self, place: int, *values: int) -> int:
+        """Append a write of registers; return where its values begin."""
+        self._words += packets.set_registers(place, *values)
+        return len(self._words) - len(values)
+
+    def words(self, groups: Dim3, threads: Dim3) -> packets.Words:
+        """Return a launch of `groups` workgroups; an axis of 0 groups is left open."""
+        out = self._words[:]
+        for axis in range(DIMENSIONS):
+            (out[self._sizes + axis],) = self._threads.pack(FULL=threads[axis])
+            if groups[axis] >> 32:
+                raise UsageError(
+                    f"{groups[axis]} workgroups along one axis; at most {_LOW} can be dispatched"
+                )
+            out[self.sites.grid + axis] = groups[axis]
+        return tuple(out)
+
+    @staticmethod
+    def open_grid(_threads: Dim3, _axis: int) -> int:
+        """Return how far the number of groups is shifted left where the launch holds it."""
+        return 0
+
+
+class AqlLaunch:
+    """Makes the dispatch packets of one program's launches."""
+
+    def __init__(self, what: Launchable, target: Target, choices: Quirks) -> None:
+        del target
+        self._what = what
+        self._barrier = not choices.aql_overlap
+        self.sites = Sites(kernarg=_KERNARG.word, grid=_GRID.word)
+
+    def words(self, groups: Dim3, threads: Dim3) -> packets.Words:
+        """Return a launch of `groups` workgroups; an axis of 0 groups is left open."""
+        grid = [count * size for count, size in zip(groups, threads, strict=True)]
+        if max(grid) >> 32:
+            raise UsageError(
+                f"{groups} workgroups of {threads} threads: {max(grid)} threads along one axis; at most "
+                f"{_LOW} can be dispatched"
+            )
+        return dispatch_packet(self._what, grid, threads, barrier=self._barrier)
+
+    @staticmethod
+    def open_grid(threads: Dim3, axis: int) -> int:
+        """Return how far the number of groups is shifted left where the packet holds it."""
+        return work_items_shift(threads, axis)
+
+
+def work_items_shift(threads: Dim3, axis: int) -> int:
+    """Return how far a number of groups is shifted left to be one of work-items, as dispatch packets count.
+
+    Raises `UnsupportedError` for threads that are no power of two.
+    """
+    size = threads[axis]
+    if size & (size - 1):
+        raise UnsupportedError(
+            "a number of groups that is open until submit needs a power of two of threads along its axis on "
+            f"this GPU, whose packets count threads; seen {size}"
+        )
+    return size.bit_length() - 1
+
+
+def dispatch_packet(
+    what: Launchable, grid: list[int] | Dim3, threads: Dim3, *, barrier: bool, kernarg: int = 0
+) -> packets.Words:
+    """Return a kernel dispatch packet."""
+    return aql.KernelDispatch.pack(
+        BARRIER=barrier,
+        ACQUIRE_SCOPE=aql.FenceScope.SYSTEM,
+        RELEASE_SCOPE=aql.FenceScope.SYSTEM,
+        DIMENSIONS=DIMENSIONS,
+        WORKGROUP_SIZE_X=threads[0],
+        WORKGROUP_SIZE_Y=threads[1],
+        WORKGROUP_SIZE_Z=threads[2],
+        GRID_SIZE_X=grid[0],
+        GRID_SIZE_Y=grid[1],
+        GRID_SIZE_Z=grid[2],
+        PRIVATE_SEGMENT_SIZE=what.scratch_bytes,
+        GROUP_SEGMENT_SIZE=what.group_bytes,
+        KERNEL_OBJECT=what.descriptor_va,
+        KERNARG_ADDRESS=kernarg,
+    )
+
+
+def _resources(what: Launchable, target: Target, choices: Quirks) -> tuple[int, int]:
+    """Return RSRC1 and RSRC2: the descriptor's, with what the packet processor would add."""
+    generation, fields = int(target.generation), what.kernel.fields
+    first = RSRC1[generation].from_int(fields.compute_pgm_rsrc1)
+    second = RSRC2[generation].from_int(fields.compute_pgm_rsrc2)
+    everywhere = choices.priv == "gfx11" and generation == _GFX11
+    if everywhere or (choices.priv == "listed" and target.trap_workaround):
+        first = first.replace(PRIV=True)
+    second = second.replace(LDS_SIZE=-(-what.group_bytes // target.lds_granule))
+    if choices.trap_present and generation < _GFX12:
+        second = second.replace(TRAP_PRESENT=True)
+    return int(first), int(second)
+
+
+def _user_data(what: Launchable) -> tuple[list[int], dict[str, int]]:
+    """Return the values of the user SGPRs, addresses 0, and where each property's begin."""
+    kernel = what.kernel
+    values: list[int] = []
+    places: dict[str, int] = {}
+    for name, count in USER_SGPRS:
+        if not getattr(kernel.properties, name):
+            continue
+        if name in _REFUSED:
+            raise UnsupportedError(
+                f"kernel {kernel.name} wants {_REFUSED[name]} in registers, which PM4 queues do not give\n"
+                "hint: compile it for code object V5 with architected scratch"
+            )
+        if name == "PRIVATE_SEGMENT_SIZE":
+            values += [0] * Preload.from_int(kernel.fields.kernarg_preload).LENGTH
+        places[name] = len(values)
+        values += [what.scratch_bytes] if name == "PRIVATE_SEGMENT_SIZE" else [0] * count
+    if "KERNARG_SEGMENT_PTR" not in places:  # a kernel that reads no arguments: what lies behind is its own
+        places["KERNARG_SEGMENT_PTR"] = len(values)
+        values += [0, 0]
+    return values, places

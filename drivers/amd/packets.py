@@ -1,0 +1,216 @@
+"""PM4 words: the few sequences that this driver sends, as tuples ready to append.
+
+What depends on the generation or on a doubtful value is made once, by `Pm4Words`; functions take addresses
+and return words. Not here: when to send what (`encode`), a kernel's launch (`launch`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.pm4 import (
+    ACQUIRE,
+    ACQUIRE_POLL_INTERVAL,
+    ALL_BITS,
+    CACHE_BYPASS,
+    GLI_INV_ALL,
+    RELEASE,
+    TEMPORAL_HINT,
+    WAIT_POLL_INTERVAL,
+    DataSel,
+    DmaData,
+    DmaDst,
+    DmaSrc,
+    Event,
+    EventIndex,
+    EventWrite,
+    Function,
+    GcrCntl,
+    IndirectBuffer,
+    IntSel,
+    MemSpace,
+    PredExec,
+    Sequence,
+    SetShReg,
+    WaitRegMem,
+    WriteData,
+    WriteDst,
+)
+
+if TYPE_CHECKING:
+    from drivers.amd.quirks import Quirks
+    from drivers.amd.targets import Target
+
+Words = tuple[int, ...]
+
+_LOW: Final = 0xFFFF_FFFF
+_GFX9: Final = 9
+_GFX12: Final = 12
+
+FLUSH: Final = EventWrite.pack(EVENT_TYPE=Event.CS_PARTIAL_FLUSH, EVENT_INDEX=EventIndex.CS_PARTIAL_FLUSH)
+"""Wait until the kernels before are done."""
+WAIT_ADDRESS: Final = 2
+WAIT_VALUE: Final = 4
+"""Where in a wait the address and the value stand."""
+RELEASE_ADDRESS: Final = 3
+RELEASE_VALUE: Final = 5
+"""Where in a release the address and the value stand, low dwords first."""
+STORE_ADDRESS: Final = 2
+STORE_VALUE: Final = 4
+"""Where in a `store` the address and the value stand."""
+DMA_SOURCE: Final = 2
+DMA_TARGET: Final = 4
+DMA_BYTES: Final = 6
+"""Where in a copy or a fill the source or value, the destination and the number of bytes stand."""
+
+
+def set_registers(place: int, *values: int) -> Words:
+    """Set consecutive SH registers from `place`, dwords from their base."""
+    return (*SetShReg.pack(COUNT=len(values), REG_OFFSET=place), *values)
+
+
+def indirect(va: int, words: int) -> Words:
+    """Run `words` dwords of packets at `va`."""
+    return IndirectBuffer.pack(ADDRESS_LO=va & _LOW, ADDRESS_HI=va >> 32, IB_SIZE=words, VALID=True)
+
+
+def on_first_xcc(words: int) -> Words:
+    """Let only the first XCC run the dwords that follow."""
+    return PredExec.pack(EXEC_COUNT=words, DEVICE_SELECT=1)
+
+
+def store(va: int, values: Words) -> Words:
+    """Store dwords through L2 and go on when they have arrived."""
+    head = WriteData.pack(
+        COUNT=2 + len(values),
+        DST_SEL=WriteDst.L2,
+        WR_CONFIRM=True,
+        ADDRESS_LO=va & _LOW,
+        ADDRESS_HI=va >> 32,
+    )
+    return (*head, *values)
+
+
+def copy(dst: int, src: int, size: int, *, last: bool) -> Words:
+    """Copy bytes through L2; behind the last piece the queue goes on when all have arrived."""
+    return DmaData.pack(
+        SRC_SEL=DmaSrc.L2,
+        DST_SEL=DmaDst.L2,
+        CP_SYNC=last,
+        SRC_LO=src & _LOW,
+        SRC_HI=src >> 32,
+        DST_LO=dst & _LOW,
+        DST_HI=dst >> 32,
+        BYTE_COUNT=size,
+    )
+
+
+def fill(dst: int, value: int, size: int, *, last: bool) -> Words:
+    """Repeat a u32 over `size` bytes, through L2."""
+    return DmaData.pack(
+        SRC_SEL=DmaSrc.DATA,
+        DST_SEL=DmaDst.L2,
+        CP_SYNC=last,
+        SRC_LO=value,
+        SRC_HI=0,
+        DST_LO=dst & _LOW,
+        DST_HI=dst >> 32,
+        BYTE_COUNT=size,
+    )
+
+
+class Pm4Words:
+    """Sequences that depend on the generation and on doubtful values."""
+
+    def __init__(self, target: Target, choices: Quirks) -> None:
+        self._generation = int(target.generation)
+        self._choices = choices
+        self.acquire_launch = self._acquire(l2=False, code=False)
+        """Drop what the caches above L2 hold of data."""
+        self.acquire_system = self._acquire(l2=True, code=False)
+        """Drop what all data caches hold, written back: others have stored to memory."""
+        self.acquire_code = self._acquire(l2=True, code=True)
+        """Drop what all caches hold, instructions too."""
+        self.write_back = self._acquire(l2=True, code=False, invalidate=False)
+        """Write L2 back: others will read memory."""
+        self._release = self._release_control()
+        bottom = choices.release_event == "bottom"
+        self._event = Event.BOTTOM_OF_PIPE_TS if bottom else Event.CACHE_FLUSH_AND_INV_TS
+        self._wait_tail = WaitRegMem.pack(
+            FUNCTION=Function.GE,
+            MEM_SPACE=MemSpace.MEMORY,
+            ADDRESS_LO=0,
+            ADDRESS_HI=0,
+            REFERENCE=0,
+            MASK=ALL_BITS,
+            POLL_INTERVAL=WAIT_POLL_INTERVAL,
+            OPTIMIZE_ACE_OFFLOAD_MODE=choices.ace_offload,
+        )
+        self._signal = self._store(DataSel.FULL_64, visible=True)
+        self._time = self._store(DataSel.GPU_CLOCK, visible=False)
+        self._interrupt = self._store(DataSel.FULL_64, visible=False, interrupt=True)
+
+    def wait(self, va: int, value: int) -> Words:
+        """Go on when the u32 at `va` is >= `value`."""
+        head, control, _, _, _, mask, poll = self._wait_tail
+        return (head, control, va & _LOW, va >> 32, value, mask, poll)
+
+    def signal(self, va: int, value: int) -> Words:
+        """Store a u64 once all before is done and visible to everyone."""
+        head, control, select, _, _, _, _, context = self._signal
+        return (head, control, select, va & _LOW, va >> 32, value & _LOW, value >> 32, context)
+
+    def timestamp(self, va: int) -> Words:
+        """Store the GPU's clock, u64, once all before is done."""
+        head, control, select, _, _, _, _, context = self._time
+        return (head, control, select, va & _LOW, va >> 32, 0, 0, context)
+
+    def interrupt(self, slot_va: int, number: int) -> Words:
+        """Store the number of an event to its slot, then interrupt the host."""
+        head, control, select, *_ = self._interrupt
+        return (head, control, select, slot_va & _LOW, slot_va >> 32, number, 0, number)
+
+    def _acquire(self, *, l2: bool, code: bool, invalidate: bool = True) -> Words:
+        whole = {"SIZE_LO": ALL_BITS, "SIZE_HI": 0xFF, "POLL_INTERVAL": ACQUIRE_POLL_INTERVAL}
+        layout = ACQUIRE[self._generation]
+        if self._generation == _GFX9:
+            upper = {"TCL1": True, "SH_KCACHE": True, "SH_ICACHE": code, "TC": l2} if invalidate else {}
+            return layout.pack(**whole, **upper, TC_WB=l2)
+        older = invalidate and self._generation < _GFX12
+        control = GcrCntl(
+            GLI_INV=GLI_INV_ALL if code else 0,
+            GLM_WB=older,
+            GLM_INV=older,
+            GLK_INV=invalidate,
+            GLV_INV=invalidate,
+            GL1_INV=older,
+            GL2_INV=l2 and invalidate,
+            GL2_WB=l2,
+        )
+        return layout.pack(**whole, GCR_CNTL=int(control))
+
+    def _release_control(self) -> dict[str, int]:
+        """Return the cache operations of a release that everyone must see."""
+        policy = self._choices.release_policy
+        if self._generation == _GFX9:
+            caches = dict.fromkeys(("TC_WB_ACTION", "TC_ACTION", "TCL1_ACTION", "TC_MD_ACTION"), 1)
+            return caches | ({"CACHE_POLICY": CACHE_BYPASS} if policy == "bypass" else {})
+        caches = dict.fromkeys(("GL2_WB", "GL2_INV", "GLV_INV"), 1) | {"SEQ": Sequence.FORWARD}
+        if self._generation == _GFX12:
+            return caches | ({} if policy == "lru" else {"TEMPORAL": TEMPORAL_HINT})
+        caches |= dict.fromkeys(("GLM_WB", "GLM_INV", "GL1_INV"), 1)
+        return caches | ({"CACHE_POLICY": CACHE_BYPASS} if policy == "bypass" else {})
+
+    def _store(self, data: DataSel, *, visible: bool, interrupt: bool = False) -> Words:
+        return RELEASE[self._generation].pack(
+            EVENT_TYPE=self._event,
+            EVENT_INDEX=EventIndex.END_OF_PIPE,
+            INT_SEL=IntSel.INTERRUPT_AFTER_WRITE if interrupt else IntSel.NONE,
+            DATA_SEL=data,
+            ADDRESS_LO=0,
+            ADDRESS_HI=0,
+            DATA_LO=0,
+            DATA_HI=0,
+            INT_CTXID=0,
+            **(self._release if visible else {}),
+        )
