@@ -44,13 +44,13 @@ SAME: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """For each other name the declared ones that it may stand for."""
 _VARIADIC: Final = 0x04
-"""The bit of a code object's flags that says `*args`."""
+"""The bit of a code object's flags for `*args`."""
 
 
 def spelled_out(
     fn: Any, args: tuple[Any, ...], names: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments under the names that a function declares; those that nobody knows stay as they are."""
+    """Return arguments under the names that a function declares; unknown names stay unchanged."""
     code = fn.__code__
     count = code.co_argcount + code.co_kwonlyargcount
     declared = code.co_varnames[:count]

@@ -165,7 +165,7 @@ def _rebind(t: TensorBase, new: TensorBase) -> None:
     if home is not None and home.buffer.lost and not home.buffer.device.closed:
         home = None  # its memory was lost to a fault: the new value gets its own
     if home is not None:
-        home.buffer.live()  # else the pending assign would fail later, for whoever computes what is pending
+        home.buffer.live()  # else the pending assign would fail later, at the next realize
         if new.expr.op is PARAM:
             new = carried(new)  # an expression of its own: computed, not taken over
     become(t, new.expr, new.leaves)

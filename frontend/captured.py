@@ -61,7 +61,7 @@ class Captured:
     written: frozenset[hcq.Buffer]
     executable: hcq.Executable | None
     large: bool
-    """Whether the executable lets go of the buffers that it was bound to at once."""
+    """Whether the executable drops the buffers that it was bound to at once."""
     assigned: list[int]
     """The arguments that are assigned to."""
     fixed: frozenset[hcq.Buffer]

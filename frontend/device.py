@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import hcq
 
 LOCK: Final = threading.RLock()
-"""Held, before locks of `hcq`, by whoever plans, launches, differentiates or assigns: `frontend.realize`."""
+"""Held, before locks of `hcq`, by a thread that plans, launches, differentiates or assigns: `realize`."""
 _hooked: Final[list[bool]] = []
 
 

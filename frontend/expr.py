@@ -2,7 +2,7 @@
 
 The data structure on which the frontend rests:
 
-- An `Expr` is an interned expression over *parameters* 0..n-1. It knows its operation, its sources, how its
+- An `Expr` is an interned expression over *parameters* 0..n-1. It has its operation, its sources, how its
   parameters map to each source's, its shape, dtype and device, and (once needed) the prebuilt launch `run`.
   It holds no buffer, so the table of expressions may hold every structure ever seen.
 - A tensor (`frontend.tensor`) is `(expr, leaves)`: the expression and the tuple of realized buffers, without
@@ -46,13 +46,13 @@ Part = tuple["Expr", Leaves]
 
 PARAM: Final = Ops.PARAM
 CONV: Final = "CONV"
-"""A convolution that knows its own gradient: see `frontend.primitives.convolution`."""
+"""A convolution with a gradient of its own: see `frontend.primitives.convolution`."""
 STOP: Final = "STOP"
 """The same values, constant to differentiation."""
 RULED: Final = "RULED"
 """The values of its first source, the gradients of the others by a rule (`frontend.autograd.rules`)."""
 LIMIT: Final = "LIMIT"
-"""The same integers, of which something is asked: see `frontend.primitives.limits`."""
+"""The same integers, with a limit on each: see `frontend.primitives.limits`."""
 TABLE_LIMIT: Final = 100_000
 """Structures kept at a time: about 600 bytes each."""
 
@@ -107,7 +107,7 @@ TABLE: Final[dict[Any, Any]] = {}
 The keys are those of `join` and of `frontend.trace`.
 """
 LEAVES: Final[WeakValueDictionary[tuple[Shape, DType, str], Expr]] = WeakValueDictionary()
-"""The leaf expressions that something refers to: one each, since captured functions know them by identity."""
+"""The leaf expressions in use: one each, since captured functions compare them by identity."""
 _FIRST: Final = threading.Lock()
 """Held while a leaf expression is made."""
 

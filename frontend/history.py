@@ -61,9 +61,9 @@ def _past(t: TensorBase) -> Past:
 
 
 def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the leaves to keep so that a gradient reaches a tensor that wants one; none if it cannot.
+    """Return the leaves to keep so that a gradient reaches a tensor that requires one; none if it cannot.
 
-    Those through which no gradient flows are kept without their own past.
+    Those through which no gradient flows are kept without their own history.
     """
     current = {leaf for t in wanting() for leaf in t.leaves}
     for leaf in behind(leaves):  # oldest first
@@ -71,7 +71,7 @@ def _kept(e: Expr, leaves: tuple[Any, ...]) -> tuple[Any, ...]:
         if not current.isdisjoint(origin.leaves) or origin.spent:
             current.add(leaf)
         elif origin.looked:
-            leaf.origin = None  # no tensor wants a gradient any more that would flow there
+            leaf.origin = None  # no tensor requires a gradient any more that would flow there
     flowing = _flowing(e)
     if not any(leaves[i] in current for i in flowing):
         return ()

@@ -124,7 +124,7 @@ class TinyJit(Generic[P, R]):
         return self._captured
 
     def reset(self) -> None:
-        """Forget the capture: the next call runs, the one after that is captured."""
+        """Drop the capture: the next call runs, the one after that is captured."""
         self.calls = 0
         self._captured = None
         self._simple = None
@@ -253,7 +253,7 @@ class TinyJit(Generic[P, R]):
     def _results(
         self, capture: Capture, stand_ins: list[Tensor], returned: list[Tensor]
     ) -> list[tuple[Expr, hcq.Buffer] | Tensor | int]:
-        """Say of each returned tensor what it is: an argument, a captured tensor, or new memory."""
+        """Classify each returned tensor: an argument, a captured tensor, or new memory."""
         arguments = {t.leaves[0].buffer: i for i, t in enumerate(stand_ins)}
         found: list[tuple[Expr, hcq.Buffer] | Tensor | int] = []
         for i, t in enumerate(returned):

@@ -29,7 +29,7 @@ class _Refused:
 NO: Final = _Refused()
 """The answer of a kind to a value that is not of it."""
 _VARIADIC: Final = 0x04
-"""The bit of a code object's flags that says `*args`."""
+"""The bit of a code object's flags for `*args`."""
 _EMPTY: Final = "inspect._empty"
 
 
@@ -166,7 +166,7 @@ def read(fn: Any, name: str, value: Any, like: Any) -> Any:
         if found is not NO:
             return found
     wanted = " or ".join(dict.fromkeys([KINDS[n].wanted for n in names]))
-    message = f"{fn.__name__.strip('_')}: {name} wants {wanted}, saw {shown(value)}"
+    message = f"{fn.__name__.strip('_')}: {name} needs {wanted}, saw {shown(value)}"
     if isinstance(value, str) and any(n.startswith("Literal") or n == "Reduction" for n in names):
         raise UsageError(message)
     raise UsageTypeError(message)
@@ -197,7 +197,7 @@ def shown(value: Any) -> str:
 def fitted(
     fn: Any, args: tuple[Any, ...], names: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return arguments as the annotations of a function want them; None when they are so already.
+    """Return arguments converted by the annotations of a function; None when they are so already.
 
     The first is a tensor and stays. Numbers of arguments are for the call itself to refuse.
     """

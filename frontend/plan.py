@@ -51,7 +51,7 @@ NODE_LIMIT: Final = 200_000
 MOST_BYTES: Final = (1 << 63) - 1
 """Of one tensor."""
 LARGE_BYTES: Final = 1 << 20
-"""From so many bytes on, an executable lets go of the buffers that it was bound to at once."""
+"""From so many bytes on, an executable drops the buffers that it was bound to at once."""
 
 _BUFFER: Final = attrgetter("buffer")
 Part = tuple[Expr, tuple[int, ...]]
@@ -102,7 +102,7 @@ def _forget_many(key: tuple[Any, ...]) -> None:
 def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Plan:
     """Schedule and compile some expressions over joint leaves.
 
-    Homes[i] >= 0 says which leaf output i is stored into.
+    `homes[i]` >= 0 is the leaf that output i is stored into.
     """
     from compiler.compile import compile_many  # noqa: PLC0415 - nothing of the compiler before a kernel is wanted
     from compiler.schedule.scheduler import schedule  # noqa: PLC0415 - as above

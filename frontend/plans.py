@@ -37,7 +37,7 @@ def nbytes(plan: Any) -> int:
 
 
 class Plans:
-    """Plans by age. `LOCK` of `frontend.device` is held by whoever changes it."""
+    """Plans by age. Changed only with `LOCK` of `frontend.device` held."""
 
     def __init__(self) -> None:
         self._kept: dict[Any, tuple[Any, Callable[[Any], None], int]] = {}
@@ -49,7 +49,7 @@ class Plans:
         return len(self._kept)
 
     def add(self, key: Any, plan: Any, drop: Callable[[Any], None]) -> None:
-        """Keep a plan; `drop(key)` makes it forgotten, of this one last of all."""
+        """Keep a plan, as the newest; `drop(key)` is called when it is evicted."""
         self.remove(key)
         size = nbytes(plan)
         self._kept[key] = plan, drop, size
@@ -71,7 +71,7 @@ class Plans:
             self.nbytes -= found[2]
 
     def drop(self, device: str) -> None:
-        """Forget all plans of a device."""
+        """Drop all plans of a device."""
         for key, (plan, forget, _) in list(self._kept.items()):
             if plan.device.name == device:
                 self.remove(key)

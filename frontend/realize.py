@@ -1,6 +1,6 @@
 """Computing pending tensors: one by its expression's plan, several by one of their own, assignment in place.
 
-What a plan is, `frontend.plan` says.
+Plans are made in `frontend.plan`.
 
 Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). Copy-on-write: if
 tensors other than those being realized still alias the old contents, these are copied to new memory first,
@@ -72,7 +72,7 @@ def realize_one(t: TensorBase) -> None:
         if run is None:
             check_concrete(t)
             run = build_run(e)
-        old = t.leaves  # not let go of between the two lines, so that no other thread sees only the first
+        old = t.leaves  # kept alive between the two lines, so that no other thread sees only the first
         t.leaves = new = run(old)
         t.expr = e.leaf
         if t.recipe.__class__ is Rebound:
@@ -90,7 +90,7 @@ def check_concrete(t: TensorBase) -> None:
     """Refuse to realize a stand-in inside a traced method."""
     if any(leaf.__class__ is not Leaf for leaf in t.leaves):
         raise UsageError(
-            "a value was asked for inside a traced method or a gradient rule, whose result "
+            "a value was read inside a traced method or a gradient rule, whose result "
             "must not depend on values\n"
             "hint: do it outside, or express it with where()"
         )
@@ -261,7 +261,7 @@ class _Swap:
 
 
 def _drop_lost(name: str) -> None:
-    """Forget what was to be assigned to, or computed from, memory that was lost to a fault."""
+    """Drop assignments to, and results computed from, memory that was lost to a fault."""
     for t in pending():
         home = _home(t)
         owners = (*t.leaves, *([] if home is None else [home]))
@@ -270,7 +270,7 @@ def _drop_lost(name: str) -> None:
 
 
 def _void_plans(name: str) -> None:
-    """Forget the plans of a device that was closed, and what was to be assigned there."""
+    """Drop the plans of a closed device and its pending assignments."""
     for t in pending():
         if t.expr.device == name:
             PENDING.pop(id(t), None)

@@ -1,6 +1,6 @@
 """Counts of what the frontend did in this process; examples, tests and tools read them.
 
-`kernels` and `launches` grow with everything that is submitted; `lowered` says how many kernels had to be
+`kernels` and `launches` grow with everything that is submitted; `lowered` counts the kernels that had to be
 compiled because neither this process nor the disk cache had them.
 
 Not here: times (docs/profiling.md), counts of the compiler (`compiler.stats`).

@@ -56,7 +56,7 @@ class Leaf:
     __slots__ = ("__weakref__", "buffer", "home", "known", "origin")
 
     known: tuple[int, int] | None
-    """The least and the greatest of whole numbers that came from the host; None when it cannot say."""
+    """The minimum and maximum of integers that came from the host; None when they are unknown."""
 
     home: Home | None
     """The buffer as a target of assigns, made by the first one; None before, and for a copy."""
@@ -108,7 +108,7 @@ def home_of(leaf: Leaf) -> Home:
 def keep(before: weakref.ref[Leaf] | None, device: OpenDevice) -> hcq.Buffer | None:
     """Copy-on-write: copy the contents of a buffer that is about to be written while tensors alias them.
 
-    `before` is the version that is written over; whoever asks must have let go of it. Return the buffer with
+    `before` is the version that is overwritten; the caller keeps no reference to it. Return the buffer with
     the copy, None when nothing refers to that version.
     """
     leaf = None if before is None else before()
@@ -171,7 +171,7 @@ def of_bytes(  # noqa: PLR0917 - internal
 ) -> T:
     """Return a realized tensor that holds a copy of `data`: row-major elements.
 
-    `known` are its least and its greatest, where they are whole and cost nothing to tell.
+    `known` is its minimum and maximum, for integers where the caller has them.
     """
     if len(data) != prod(shape) * dtype.itemsize:
         raise UsageError(f"{len(data)} bytes are not {prod(shape)} elements of {dtype.name}")
@@ -212,7 +212,7 @@ def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
     while level and isinstance(level[0], (list, tuple, range)):
         n = len(level[0])
         if any(not isinstance(x, (list, tuple, range)) or len(x) != n for x in level):
-            raise UsageError(f"the lists at depth {len(shape)} differ in length; a tensor wants them equal")
+            raise UsageError(f"the lists at depth {len(shape)} differ in length; they must be equal")
         shape.append(n)
         level = [y for x in level for y in x]
     if not _PLAIN.issuperset(map(type, level)):
@@ -300,7 +300,7 @@ def from_numpy(data: Any) -> tuple[memoryview, tuple[int, ...], DType]:
     if name not in CODES:
         raise UsageError(f"no dtype matches the array's {name}; convert it, as with .astype('float32')")
     little = data.astype(data.dtype.newbyteorder("<"), copy=False)
-    import numpy as np  # noqa: PLC0415 - whoever passes an array has loaded it
+    import numpy as np  # noqa: PLC0415 - a caller with an array has loaded it
 
     flat = np.ascontiguousarray(little).reshape(-1).view(np.uint8)
     return flat.data, tuple([int(n) for n in data.shape]), by_name(name)

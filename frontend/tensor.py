@@ -7,7 +7,7 @@ it: what it is a view of and the views of that (`frontend.views`). Here is what 
 is had; methods live in `frontend.ops`, by what they do: `frontend.methods` names them, `frontend.operators`
 the operators.
 
-Dtypes: `a + b` promotes as `compiler.dtype.promote` says; a Python number takes the dtype of the tensor
+Dtypes: `a + b` promotes by `compiler.dtype.promote`; a Python number takes the dtype of the tensor
 beside it, unless it is a float and the tensor is not (then float32). Shapes broadcast aligned at the end.
 
 Next: `expr`, `trace` and `realize`, in this order.
@@ -164,7 +164,7 @@ class Tensor(Methods, Operators):
         """Compute the value, and those of others in the same launch; return self.
 
         Submits the kernels and returns: the device may still be at work, and what reads the value (`numpy`,
-        `item`, ...) waits. Realized tensors have memory of their own and forget what they were computed from,
+        `item`, ...) waits. Realized tensors have memory of their own and drop what they were computed from,
         also for gradients: call `backward` first. Of a realized tensor it does nothing.
 
             a, b = x + y, x * y
@@ -195,8 +195,8 @@ class Tensor(Methods, Operators):
     def _elements(self) -> memoryview:
         if CAPTURE.now is not None:
             raise UsageError(
-                "the value of a tensor was asked for inside a captured function: a replay could not do that\n"
-                "hint: return the tensor and ask outside"
+                "the value of a tensor was read inside a captured function: a replay could not do that\n"
+                "hint: return the tensor and read it outside"
             )
         if self.recipe.__class__ is Rebound or not aliased(self.expr):
             look(self)
@@ -224,7 +224,7 @@ class Tensor(Methods, Operators):
         Waits and raises as `data` does, and `UsageError` when there is not exactly one element.
         """
         if math.prod(self.expr.shape) != 1:
-            raise UsageError(f"item() wants exactly one element, the shape is {self.expr.shape}")
+            raise UsageError(f"item() needs exactly one element, the shape is {self.expr.shape}")
         return unpack(self._elements(), self.expr.dtype)[0]
 
     def clone(self) -> Tensor:
@@ -278,7 +278,7 @@ class Tensor(Methods, Operators):
     @classmethod
     @contextlib.contextmanager
     def train(cls, mode: bool = True) -> Iterator[None]:  # noqa: FBT001, FBT002 - the field's signature
-        """Train inside a `with` block: dropout drops, batch norms use and learn the batch's statistics."""
+        """Train inside a `with` block: dropout drops, batch norms use the batch's statistics."""
         before = Tensor.training
         Tensor.training = flag(mode, "train, mode")
         try:
@@ -298,11 +298,11 @@ class Tensor(Methods, Operators):
         return iter([indexing.getitem(self, i) for i in range(self.expr.shape[0])])
 
     def __contains__(self, value: object) -> Any:
-        raise UsageError("`in` would have to compute; say (tensor == value).any().item()")
+        raise UsageError("`in` would have to compute; use (tensor == value).any().item()")
 
     def __bool__(self) -> Any:
         raise UsageError(
-            f"the truth of {self!r} would have to be computed; say .item(), .any() or .all() to mean it"
+            f"the truth of {self!r} would have to be computed; use .item(), .any() or .all()"
         )
 
     def __float__(self) -> Any:

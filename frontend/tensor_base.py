@@ -55,7 +55,7 @@ class Past(Enum):
 class Gradient:
     """What a tensor that takes part in differentiation keeps.
 
-    Whether it wants a gradient, and the gradient.
+    Whether it needs a gradient, and the gradient.
     """
 
     __slots__ = ("of", "past", "value", "wanted")

@@ -170,7 +170,7 @@ def method(
 ) -> Callable[Concatenate[T, P], T]:
     """Memoise a method of one tensor; the other arguments are static and hashable.
 
-    Outside traces, `shared(tensor, result, call, args, names)` is told of each result, if given.
+    Outside traces, `shared(tensor, result, call, args, names)` is called with each result, if given.
     """
     raw = cast("Any", fn)
 
@@ -302,7 +302,7 @@ def varies(fn: Any, e: Expr, value: float) -> bool:
         return False
     if e.dtype.is_int and isinstance(value, int) and not e.dtype.min <= value <= e.dtype.max:
         return False
-    site = (varies, fn, e)  # forgotten with the structures: it keeps its expression alive
+    site = (varies, fn, e)  # dropped with the structures: it keeps its expression alive
     count: int = TABLE.get(site, 0)
     if count >= CONSTANT_LIMIT:
         return True

@@ -73,7 +73,7 @@ def _source(t: T) -> tuple[T, tuple[Any, Leaves] | None]:
 
 
 def _wanted(part: tuple[Any, Leaves]) -> bool:
-    """Whether a gradient of this part would reach a tensor that wants one."""
+    """Whether a gradient of this part would reach a tensor that requires one."""
     leaves = set(part[1])
     marked = {(t.expr, t.leaves) for t in wanting() if leaves.issuperset(t.leaves)}
     moved = {(leaf.origin.there, (leaf,)) for leaf in part[1] if leaf.origin is not None}

@@ -146,7 +146,7 @@ class Bound:
 
     def __add__(self, number: int) -> Bound:
         if _is_tensor(number):
-            return NotImplemented  # its __radd__ knows; so below
+            return NotImplemented  # its __radd__ does it; so below
         return replace(self, offset=self.offset + whole(number, self.variable.name))
 
     __radd__ = __add__

@@ -57,7 +57,7 @@ def share(base: TensorBase, view: TensorBase, read: Any, args: tuple[Any, ...], 
 
 
 def _sweep(family: Family) -> None:
-    """Forget the dead; not while another thread writes to the family, which looks at all of it."""
+    """Drop dead references; not while another thread writes to the family, which iterates over it."""
     if LOCK.acquire(blocking=False):
         try:
             for _ in range(len(family)):

@@ -73,7 +73,7 @@ class Range:
 
 
 class Command:
-    """What a queue runs, one step. Each class declares what the parts that handle commands need to know.
+    """One step of a queue. Each class declares the properties that the parts which handle commands read.
 
     The fields named in `memory` may be a Buffer, a Param or an Expr; those in `numbers` an int, a Param or an
     Expr; no other may be open.

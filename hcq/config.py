@@ -133,7 +133,7 @@ def _home_of_user(uid: int | None = None) -> str:
 
 
 def _cache(environment: Mapping[str, str], home_of_user: Callable[[], str]) -> Path | None:
-    """Return the folder of compiled code, or None without a home. The root folder is nobody's home."""
+    """Return the folder of compiled code, or None without a home. The root folder is no home."""
     if chosen := environment.get("HCQ_CACHE"):
         return Path(chosen)
     if (base := Path(environment.get("XDG_CACHE_HOME", ""))).is_absolute():  # others are to be ignored

@@ -69,7 +69,7 @@ class Replayable(Protocol):
         ...
 
     def recovered(self) -> None:
-        """Forget lost replays: a device recovered from a fault."""
+        """Drop lost replays: a device recovered from a fault."""
         ...
 
 
@@ -86,7 +86,7 @@ class Device:
         """Whether `close` got to its end."""
         self._report: FaultReport | None = None
         self._raw: FaultReport | None = None
-        """The last fault from the driver: a thread that asked before a recovery may still bring it."""
+        """The last fault from the driver: a thread that polled before a recovery may still report it."""
         self._recovery = threading.Lock()
         self.driver = driver
         self.info: DeviceInfo = driver.info
@@ -315,7 +315,7 @@ class Device:
         return self.span_log.take()
 
     def keep(self, executable: Replayable) -> None:
-        """Remember an executable: it drops references to buffers when memory is short."""
+        """Register an executable, which drops references to buffers when memory is short."""
         self._executables.add(executable)
 
     def sync(self, *, timeout_s: float | None = None) -> None:
@@ -362,7 +362,7 @@ class Device:
         """Raise when this device, or one that its queues wait for, is faulted or closed.
 
         With validation on also when nothing can raise the slot of `signal` to `value`, unless the wait is
-        `timed`: whoever waits so may go on and raise it.
+        `timed`: its thread continues after the timeout and may raise it.
         """
         self._poll_awaited()
         if signal is not None:
@@ -445,7 +445,7 @@ class Device:
         """
         from hcq.faults.recovery import recover  # noqa: PLC0415 - only after a fault
 
-        if self.closed and self.refusal is not None:  # before the lock: after a fork nobody releases it
+        if self.closed and self.refusal is not None:  # before the lock: after a fork no thread releases it
             raise self.refusal()
         with self._recovery:
             if self._closing:
@@ -478,7 +478,7 @@ class Device:
         """Wait for work in flight, then give everything back; idempotent.
 
         Work that is not done after `timeout_s` seconds is stopped, and a `ResourceWarning` names it.
-        Raises `UsageError`, once all is given back, when validation found a buffer that was run past.
+        Raises `UsageError`, once everything is released, when validation found an overrun buffer.
         """
         if self._shut(timeout_s) and self.watch is not None and self._report is None:
             self.watch.tell()
@@ -509,7 +509,7 @@ class Device:
         stuck = ""
         if not self.closed:
             for queue in self.queues:
-                with queue.lock:  # who is submitting finishes first
+                with queue.lock:  # a submission in progress finishes first
                     queue.refusal = queue.refusal or refusal
             stuck = self._drain(timeout_s)
             if self.watch is not None and not stuck and self._report is None:

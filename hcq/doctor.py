@@ -143,7 +143,7 @@ def examine(
 
 
 def _findings(entry: DriverEntry) -> list[Finding]:
-    """Return the devices of a driver, or the one finding that says why there is none."""
+    """Return the devices of a driver, or the one finding with the reason that there is none."""
     try:
         driver = entry.driver()
         found = driver.enumerate()

@@ -68,15 +68,15 @@ class Ring(Protocol):
 
     @property
     def taken(self) -> int:
-        """A number that grows when a submission is taken.
+        """A number that grows when a submission is certain to run.
 
-        From then on it runs, at the latest with the next bell, also when `submit` is interrupted: so after an
-        interrupt one can tell whether it will.
+        From then on it runs, at the latest with the next doorbell, also when `submit` is interrupted: after
+        an interrupt the queue reads it to decide whether the submission is in flight.
         """
         ...
 
     def submit(self, pushbuffer: PushBuffer) -> None:
-        """Make the words of `pushbuffer` visible to the device, in order, and ring the bell.
+        """Make the words of `pushbuffer` visible to the device, in order, and write the doorbell.
 
         Sleeps while the ring is full, polling `DriverDevice.fault` and calling `stalled`. A stream of more
         than `words` words is a `UsageError`; the queue above sends it from memory of its own.
@@ -84,14 +84,14 @@ class Ring(Protocol):
         ...
 
     def stuck(self) -> str:
-        """Say what the queue is doing, in words, for `SignalTimeout` and `FaultReport`; empty when idle.
+        """Return the current operation of the queue as text, for errors; empty when idle.
 
-        A signal is called "the signal at 0x..." here; whoever shows the text puts its label there.
+        A signal is written "the signal at 0x..." here; the message replaces the address by its label.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the ring; the device is idle or stopped."""
+        """Release the ring; the device is idle or stopped."""
         ...
 
 
@@ -160,7 +160,7 @@ class DriverDevice(Protocol):
         ...
 
     def recover(self) -> None:
-        """Stop whatever still runs, and give every ring that was made a new, empty start; forget the fault.
+        """Stop all running work, restart every ring, empty, and clear the fault.
 
         Memory, mappings and programs stay. Nothing that was submitted before touches memory or signals once
         this returns. Raises `UnsupportedError`, having touched nothing, where that cannot be done; after any

@@ -49,7 +49,7 @@ class UsageZeroDivisionError(UsageError, ZeroDivisionError):
 
 
 class UnsupportedError(HcqError, NotImplementedError):
-    """The device, firmware or kernel driver lacks what was asked for."""
+    """The device, firmware or kernel driver lacks a feature that was requested."""
 
 
 class DriverError(HcqError, OSError):
@@ -72,7 +72,7 @@ class DriverError(HcqError, OSError):
 
 
 class OutOfMemoryError(DriverError, MemoryError):
-    """There was no memory of the kind asked for; nothing was allocated."""
+    """No memory of the requested kind is left; nothing was allocated."""
 
 
 class Awaited(Protocol):
@@ -116,7 +116,7 @@ class FaultKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultReport:
-    """What the hardware said, decoded, and where the queues stood.
+    """The hardware's report of a fault, decoded, and the position of each queue.
 
     As text it leads with the first of `reports`, where there are any: that names what happened.
     """
@@ -135,8 +135,8 @@ class FaultReport:
     queue: str | None = None
     stuck_at: str = ""
     reports: tuple[str, ...] = ()
-    """What the kernel's side reported, the oldest first: an emulated GPU names the race, the read of
-    memory nobody wrote, the wait without end. Empty on real hardware, whose driver writes to its log."""
+    """Findings of an emulated GPU, the oldest first: a race, a read of
+    uninitialized memory, an endless wait. Empty on real hardware, whose driver writes to its log."""
     raw: tuple[object, ...] = ()
     """Decoded words, as layouts, that the hardware stopped at."""
 

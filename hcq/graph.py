@@ -96,7 +96,7 @@ class Graph:
         return node
 
     def compile(self, *, copies: int = 2, limit: int = 8) -> Executable:
-        """Encode the graph for `copies` replays in flight at first, and `limit` when they are asked for.
+        """Encode the graph for `copies` replays in flight at first, and up to `limit` on demand.
 
         Raises `UsageError` for a graph without nodes, `copies` or `limit` out of range, a Param that is not
         the graph's own, and one that is used both as a buffer and as a number; `OutOfMemoryError` for the

@@ -47,6 +47,6 @@ def unless_taken(locks: Sequence[RLock], work: Callable[[], object]) -> None:
 
 
 def _owned(lock: RLock) -> bool:
-    """Return whether this thread holds a lock, as `threading.Condition` asks: there is no other way."""
+    """Return whether this thread holds a lock, by the method that `threading.Condition` uses."""
     owned: bool = lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - typeshed leaves it out
     return owned

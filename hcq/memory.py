@@ -5,7 +5,7 @@ gone is idle by construction and its memory is at once ready for the next `Devic
 explicit: the buffer refuses everything from then on, and its memory returns when nothing in flight can still
 use it.
 
-What `alloc` returns holds whatever the memory held before; only pages fresh from the driver are zero.
+Memory from `alloc` has undefined contents; only pages fresh from the driver are zero.
 
 Not here: pages, which the driver allocates (`driver`); signal memory (`signal`); the argument ring
 (`kernarg_ring`).
@@ -161,7 +161,7 @@ class Pool:
         self._homes: dict[int, list[Block]] = {}
         """Free blocks by size class."""
         self._by_size: dict[int, list[Block]] = {}
-        """The same lists by the sizes that were asked for."""
+        """The same lists by requested size."""
         self._chunks: list[Chunk] = []
         self._chunk: Chunk | None = None
 
@@ -452,7 +452,7 @@ class Buffer:
 
     @property
     def lost(self) -> bool:
-        """Whether it was closed with `reason=`: a fault took what it held, and each use raises that error."""
+        """Whether it was closed with `reason=`: a fault took its contents, and each use raises that error."""
         return self in self.device.reasons
 
     def close(self, *, after: Point | None = None, reason: Refusal | None = None) -> None:

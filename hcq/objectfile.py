@@ -18,7 +18,7 @@ _NOBITS = 8
 def is_whole(data: bytes) -> bool:
     """Return whether `data` is a little-endian 64-bit ELF file that ends behind its last section and segment.
 
-    Says nothing about what the sections mean: a loader checks that.
+    The contents of the sections are not checked: a loader does that.
     """
     if len(data) < _HEADER.size or not data.startswith(_IDENT):
         return False

@@ -1,7 +1,7 @@
 """Numbers left open while recording, and where they land.
 
 A `Param` stands for a buffer's address or a number that is given at submit. An `Expr` is what can be done to
-it on the way: `(value + add) >> shift`. A `Patch` says where the result goes in encoded words or in argument
+it on the way: `(value + add) >> shift`. A `Patch` is the place of the result in encoded words or in argument
 memory.
 
 Not here: which values a Param accepts (`binding`), writing them into encoded words
@@ -76,7 +76,7 @@ class Expr:
 
 
 Word = int | Param | Expr
-"""What may stand where a command wants a number."""
+"""The values that a command accepts for a number."""
 
 
 def as_expr(word: Param | Expr) -> Expr:

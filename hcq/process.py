@@ -85,7 +85,7 @@ def _close_all() -> None:
     for device in tuple(OPEN):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
-            with suppress(HcqError):  # the interpreter ends: nobody is left to tell
+            with suppress(HcqError):  # the interpreter ends: no caller could handle it
                 device.close(timeout_s=EXIT_S)
 
 

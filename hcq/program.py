@@ -143,7 +143,7 @@ class KernArgs:
         return tuple(value for _, value in self.pointers() if not isinstance(value, Expr))
 
     def pointers(self) -> Iterator[tuple[ArgSlot, Buffer | Expr]]:
-        """Yield every pointer slot, which says how it is accessed, with its buffer or open expression."""
+        """Yield every pointer slot, which has its access, with its buffer or open expression."""
         opened = {offset: expr for offset, _, expr in self.patches}
         for slot, value in zip(self.program.image.args, self.values, strict=True):
             if slot.kind is ArgKind.POINTER:
@@ -178,7 +178,7 @@ class Program:
 
         Pointers take a Buffer, a Param or `param + bytes`; numbers an int, a float or a Param.
 
-        Raises `UsageError` naming the slot, what it wants and what it saw.
+        Raises `UsageError` naming the slot, the wanted and the given value.
         """
         return self._make(self, values)
 

@@ -43,7 +43,7 @@ class PushBuffer:
         self.calls: list[tuple[int, int]] = []
         """(position in `words`, ring entry): here the ring gets an entry that runs prebuilt words.
 
-        For drivers whose ring entries, not packets, say so; the others leave it empty.
+        For drivers that mark these in ring entries; others leave it empty.
         """
         self.memory = memory
         self.view = memoryview(b"").cast("Q")
@@ -79,7 +79,7 @@ class PushBuffer:
         self.view[va - self.base >> 3] = qword
 
     def patch_word(self, index: int, word: Param | Expr, *, lo: int = 0, width: int | None = None) -> None:
-        """Remember that bits [lo, lo + width) of word `index` hold `word`; `width` None: the rest of it.
+        """Record that bits [lo, lo + width) of word `index` hold `word`; `width` None: the rest of it.
 
         The encoder leaves those bits 0. A number over several words is patched lowest piece first, each next
         one with `word >> bits so far`.
@@ -90,16 +90,16 @@ class PushBuffer:
     def patch_field(
         self, index: int, layout: type[BitStruct], name: str, word: Param | Expr, *, place: int = 0
     ) -> None:
-        """Remember that field `name` of the `layout` at word `index` holds `word`, in the field's units."""
+        """Record that field `name` of the `layout` at word `index` holds `word`, in the field's units."""
         for site in layout.sites(name, place):
             self.patch_word(index + site.word, as_expr(word) >> site.shift, lo=site.lo, width=site.width)
 
     def patch_memory(self, va: int, word: Param | Expr, *, lo: int = 0, width: int = 64) -> None:
-        """Remember that bits [lo, lo + width) of the number at `va`, in placed memory, hold `word`."""
+        """Record that bits [lo, lo + width) of the number at `va`, in placed memory, hold `word`."""
         self.patches.append(Patch("memory", va, lo, width, as_expr(word)))
 
     def clear(self) -> None:
-        """Forget words, patches and calls; argument memory stays placed."""
+        """Clear words, patches and calls; argument memory stays placed."""
         self.words.clear()
         if self.patches:
             self.patches.clear()

@@ -2,7 +2,7 @@
 
 A submission starts after the effects of the queue's previous one are visible; across queues only `after=`
 orders. What is in flight keeps its commands, and through them its buffers, programs and signals, alive. Every
-method may be called from any thread: one lock per queue is held while a submission is encoded and rung.
+method may be called from any thread: one lock per queue is held while a submission is encoded and sent.
 
 Not here: recording (`commands`), graphs and replays (`graph`), what happens after a fault
 (`hcq.faults.recovery`).
@@ -81,7 +81,7 @@ class Queue:
         """Distinguishes it from all other queues of this process, also those that are gone."""
         self.label = f"{kind.value} {index} of {device.name}"
         self.lock = threading.RLock()
-        """Held while a submission is encoded and rung."""
+        """Held while a submission is encoded and sent."""
         self.refusal: Refusal | None = None
         """Makes the error that every submission raises: the device is closed, faulted or was left behind by a
         fork."""
@@ -148,7 +148,7 @@ class Queue:
             point = queue.submit(queue.record().copy(target, source), after=[uploaded])
             point.wait()
         """
-        if self.refusal is not None:  # before the lock too: after a fork nobody releases it
+        if self.refusal is not None:  # before the lock too: after a fork no thread releases it
             raise self.refusal()
         if commands.kind is not self.kind:
             raise UsageError(
@@ -192,7 +192,7 @@ class Queue:
         kept: Sequence[object],
         timeout_s: float | None = None,
     ) -> Point:
-        """Encode and ring `todo` and the timeline's next value. The lock is held."""
+        """Encode and send `todo` and the timeline's next value. The lock is held."""
         pushbuffer, arguments = self._pushbuffer, self._arguments
         pushbuffer.clear()  # at the start: what an interrupt left there is of no use
         if arguments.extra:
@@ -330,11 +330,11 @@ class Queue:
         self._encoder.encode(commands, pushbuffer)
 
     def send(self, commands: list[Command], values: Mapping[Param, Value] | None = None) -> Point:
-        """Submit bare commands, seen by no validation. The lock is held."""
+        """Submit commands without validation. The lock is held."""
         return self._send(commands, values, commands)
 
     def hold(self, points: Sequence[Point], timeout_s: float | None = None) -> None:
-        """Let what follows in this queue wait for points that are not reached. The lock is held."""
+        """Make later submissions of this queue wait for points that are not reached. The lock is held."""
         waits = self._waits(points)
         if waits:
             todo: list[Command] = list(waits)
@@ -402,7 +402,7 @@ class Queue:
         self._inflight.clear()
 
     def restart(self, reason: Refusal) -> list[Sequence[object]]:
-        """Go on with an empty ring: what is in flight is lost. Return what that keeps. The lock is held."""
+        """Continue with an empty ring: work in flight is lost. Return what it keeps. The lock is held."""
         lost = [(point, kept) for point, kept, _ in self._inflight if not point.passed()]
         for point, _ in lost:
             LOST[point.signal] = (SLOT_VALUES, reason)

@@ -38,7 +38,7 @@ class Tool:
     """The command that installs it."""
 
     def version(self) -> str:
-        """Return the version in words; empty when the tool, or the module that asks for it, is absent."""
+        """Return the version as text; empty when the tool, or the module that queries it, is absent."""
         try:
             ask: Callable[[], str] = getattr(import_module(self.module), self.attribute)
         except ImportError:
@@ -104,7 +104,7 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def drivers() -> tuple[DriverEntry, ...]:
-    """Return the table, then drivers of other packages; `DriverEntry.present` says which are installed."""
+    """Return the table, then drivers of other packages; `DriverEntry.present`: it is installed."""
     return (*DRIVERS, *_registered())
 
 

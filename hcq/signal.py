@@ -58,11 +58,11 @@ class Waiter(Protocol):
         ...
 
     def raise_overrun(self, signal: Signal) -> None:
-        """Raise: the signal holds a value above `Signal.issued`, which nobody submitted."""
+        """Raise: the signal holds a value above `Signal.issued`, which no submission sets."""
         ...
 
     def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
-        """Say in words what the queues are doing, for `SignalTimeout`."""
+        """Return what the queues are doing as text, for `SignalTimeout`."""
         ...
 
 
@@ -254,7 +254,7 @@ class Timeline:
         """The value handed out last."""
 
     def next(self) -> Point:
-        """Hand out the next value; its owner sends it and makes it `last`, or takes it back."""
+        """Issue the next value; its owner sends it and makes it `last`, or withdraws it."""
         value = self.value + 1
         signal = self.signal
         if value - signal.base > SLOT_VALUES:

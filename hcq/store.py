@@ -1,4 +1,4 @@
-"""Compiled code on disk: entries bound to their key, in folders that nobody else can write.
+"""Compiled code on disk: entries bound to their key, in folders that no other user can write.
 
 A store is a folder with one folder a kind and one file an entry. An entry is a digest, then the payload. The
 digest covers kind, key and payload, and a key covers everything that decides the payload (`key_of`). Hence an
@@ -66,7 +66,7 @@ def key_of(*parts: str | bytes) -> str:
 
 
 class RefusedError(Exception):
-    """A folder or file that another user could change; the text says which and how. Stays in this module."""
+    """A folder or file that another user could change; the text gives the reason. Stays in this module."""
 
 
 class Status(Protocol):
@@ -128,7 +128,7 @@ class Trust:
                 links += 1
                 if links > _LINKS:
                     raise RefusedError(f"{folder} leads through more than {_LINKS} symbolic links")
-                target = os.readlink(path)  # noqa: PTH115 - texts all through: this is asked often
+                target = os.readlink(path)  # noqa: PTH115 - plain strings: this is called often
                 at = "" if target.startswith("/") else at
                 names += [part for part in reversed(target.split("/")) if part not in {"", "."}]
                 continue
@@ -176,7 +176,7 @@ class Store:
     def put(self, kind: str, key: str, payload: bytes) -> None:
         """Keep a payload, in place of what was there.
 
-        A folder that cannot be written costs the next run a compilation, nothing else (said under DEBUG).
+        A folder that cannot be written costs the next run a compilation, nothing else (printed under DEBUG).
         """
         if len(payload) + _SUM > MOST_BYTES:
             _say(f"{len(payload)} bytes for {self._path(kind, key)} are more than an entry's {MOST_BYTES}")

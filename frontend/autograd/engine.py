@@ -143,7 +143,7 @@ def gradient(self: T, *targets: T, gradient: T | None = None) -> list[T]:
             raise UsageError(
                 f"gradient: target {i} ({t!r}) is not part of what {self!r} was computed from\n"
                 "hint: a tensor realized in between is a fresh start: keep it pending, or name it; a "
-                "target wants requires_grad before what leads to it is moved, or its value asked for"
+                "target needs requires_grad before the tensors that lead to it are moved or read"
             )
     return [g for g in found if g is not None]
 
@@ -156,7 +156,7 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
         tensor(seed, "gradient=", self)
     if seed is None and self.expr.shape != ():
         raise UsageError(
-            f"the gradient of a tensor of shape {self.expr.shape} wants gradient=..., of that shape\n"
+            f"the gradient of a tensor of shape {self.expr.shape} needs gradient=..., of that shape\n"
             "hint: sum() it first"
         )
     if seed is not None and (seed.expr.shape != self.expr.shape or seed.expr.dtype is not self.expr.dtype):
@@ -188,7 +188,7 @@ def _across(self: T, targets: Sequence[T], seed: T | None, moved: list[Leaf]) ->
             if g is not None and leaf.origin.spent:
                 raise UsageError(
                     f"backward of {self!r}: it was computed from a {leaf.origin.there.dtype.name} tensor of "
-                    f"shape {leaf.origin.there.shape} whose backward has run and whose value was asked for: "
+                    f"shape {leaf.origin.there.shape} whose backward has run and whose value was read: "
                     "what that was computed from is gone\n"
                     "hint: detach() it, or call backward once, on the sum"
                 )
@@ -286,8 +286,8 @@ def backward(self: T, gradient: T | None = None) -> T:
         loss.backward()
         weight.grad.realize()
 
-    Its value may be asked for before (`item`, `numpy`, ...), but `realize()` is a fresh start: a realized
-    tensor no longer knows what it came from. Nor does one whose value is asked for after its backward.
+    Its value may be read before (`item`, `numpy`, ...), but `realize()` ends the history: a realized
+    tensor is a leaf. So is one whose value is read after its backward.
 
     Raises `UsageError` when self is realized, no float, not of shape () without `gradient`, or depends on no
     tensor with requires_grad.
@@ -304,7 +304,7 @@ def _add_gradients(self: T, gradient: T | None) -> None:
     targets = [t for t in wanting() if leaves.issuperset(t.leaves)]
     if e.op is PARAM and not moved and not any(t is self for t in targets):
         raise UsageError(
-            f"backward of {self!r}: it is realized and no longer knows what it was computed from\n"
+            f"backward of {self!r}: it is realized, so its history is gone\n"
             "hint: call backward() first, then realize(); item() and numpy() may come before"
         )
     found = gradients_or_none(self, targets, gradient)

@@ -58,7 +58,7 @@ def cast(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
 
 
 def select(g: TensorBase, out: TensorBase, sources: Sources) -> Gradients:
-    """Choice: g where c held, and where it did not."""
+    """Selection: g where c is true, and g where it is false."""
     zero, c = _number(g, 0.0), sources[0]
     return None, apply(Ops.WHERE, None, c, g, zero), apply(Ops.WHERE, None, c, zero, g)
 

@@ -84,7 +84,7 @@ def relu(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Grad
 def clip(g: TensorBase, out: TensorBase, sources: Sources, about: About) -> Gradients:
     """x limited to bounds: g to x on the bounds and between them, else to the bound that was taken.
 
-    `about` says which of low and high there are. Where low is above high, all goes to high. NaN gets none.
+    `about` holds which of low and high are given. Where low is above high, all goes to high. NaN gets none.
     """
     x, *bounds = sources
     zero = _number(g, 0.0)
@@ -188,7 +188,7 @@ def first_extreme(g: TensorBase, out: TensorBase, sources: Sources, about: About
     """Greatest or least over axes: g to the first element that attains it, in row-major order.
 
     `about` is the axes, and whether the last NaN gets g where there are several, instead of the first. A
-    second source, of bools, says which elements count.
+    second source, of bools, selects the elements that count.
     """
     axes, last_nan = about
     x = sources[0]

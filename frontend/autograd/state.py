@@ -29,7 +29,7 @@ _wanting: Final[dict[int, weakref.ref[Any]]] = {}
 def want(tensors: Sequence[TensorBase], wanted: bool | None) -> None:  # noqa: FBT001 - the value of a property
     """Set whether `backward` gives tensors a gradient.
 
-    Those that want one are realized, in one launch, unless they were computed from others that do: nodes
+    Those that require one are realized, in one launch, unless they were computed from others that do: nodes
     are known by structure, and two pending tensors of zeros would be one.
     """
     if wanted:

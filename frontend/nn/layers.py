@@ -1,9 +1,9 @@
 """Layers: plain classes whose parameters are tensor attributes.
 
-Weights start uniform in ±1/sqrt(inputs) unless said otherwise. They are float32 on the default device. A
-layer is called with a tensor, an array or lists; the result is a pending tensor on the device of the weights.
-Sizes that no layer can have, and inputs whose axes do not fit the weights, raise `UsageError`; what holds no
-numbers raises `UsageTypeError`.
+Weights start uniform in ±1/sqrt(inputs) unless a layer documents another range. They are float32 on the
+default device. A layer is called with a tensor, an array or lists; the result is a pending tensor on the
+device of the weights. Sizes that no layer can have, and inputs whose axes do not fit the weights, raise
+`UsageError`; what holds no numbers raises `UsageTypeError`.
 
 Not here: the operations (`frontend.ops.nnops`), parameters by name (`state`), training steps (`optim`).
 """
@@ -53,13 +53,13 @@ def _input(layer: object, x: Any, like: Tensor | None = None) -> Tensor:
     if isinstance(x, (list, tuple)) or hasattr(x, "__array__"):
         return Tensor(x, device=None if like is None else like.device)
     raise UsageTypeError(
-        f"{type(layer).__name__} wants a tensor, an array or lists of numbers, saw {shown(x)}"
+        f"{type(layer).__name__} needs a tensor, an array or lists of numbers, saw {shown(x)}"
     )
 
 
 def _axes_at_least(layer: object, x: Tensor, count: int) -> None:
     if x.ndim < count:
-        raise UsageError(f"{type(layer).__name__} wants at least {count} axes, saw the shape {x.shape}")
+        raise UsageError(f"{type(layer).__name__} needs at least {count} axes, saw the shape {x.shape}")
 
 
 def _wants_channels(layer: object, x: Tensor, channels: int) -> None:
@@ -182,7 +182,7 @@ class ConvTranspose2d:
 class BatchNorm:
     """Batch normalisation along axis 1, of any rank.
 
-    While training it uses the batch's statistics and learns the running ones.
+    While training it uses the batch's statistics and updates the running ones.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class BatchNorm:
             t.requires_grad = False
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, channels, ...): the same shape; in `Tensor.train` it learns."""
+        """Apply the layer to (batch, channels, ...): the same shape; training updates the statistics."""
         x = _input(self, x, self.running_mean)
         _wants_channels(self, x, self.num_features)
         if not Tensor.training and self.track_running_stats:
@@ -323,7 +323,7 @@ class Embedding:
         """Apply the layer to integers of any shape: (*shape, width of a row)."""
         index = _input(self, index, self.weight)
         if not index.dtype.is_int:
-            raise UsageTypeError(f"Embedding wants integers, saw {index.dtype.name}; cast the index")
+            raise UsageTypeError(f"Embedding needs integers, saw {index.dtype.name}; cast the index")
         return rows(self.weight, index)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Optimizer:
-    """What all optimisers share; subclasses say how one parameter moves.
+    """The base of all optimisers; a subclass defines the update of one parameter.
 
     `params` are float tensors on one device; those whose requires_grad is undecided get True. The optimiser
     assigns to them in place and owns its moments and the learning rate, tensors that a checkpoint may keep.
@@ -40,7 +40,7 @@ class Optimizer:
             model(x).cross_entropy(y).backward()
             optimiser.step()
 
-    Raises `UsageError` without parameters that want gradients, when they lie on several devices, and for a
+    Raises `UsageError` without parameters that require gradients, when they are on several devices, and for a
     setting outside its range.
     """
 
@@ -48,7 +48,7 @@ class Optimizer:
         rate = number_within(f"{type(self).__name__}, lr", lr, 0.0)
         every = list({id(p): p for p in _tensors(params)}.values())
         if not every:
-            raise UsageError("an optimiser wants at least one tensor")
+            raise UsageError("an optimiser needs at least one tensor")
         undecided = [p for p in every if p.requires_grad is None and p.dtype.is_float]
         if undecided:
             grad_state.want(undecided, True)
@@ -57,12 +57,12 @@ class Optimizer:
         self.buffers = [p for p in every if not p.requires_grad]
         """Tensors without gradients that change while training; computed with each step."""
         if not self.params:
-            raise UsageError("an optimiser wants at least one tensor with requires_grad, none was given")
+            raise UsageError("an optimiser needs at least one tensor with requires_grad, none was given")
         realize_many(self.buffers)  # with memory to be assigned to, all steps are one structure
         devices = {p.device for p in self.params}
         if len(devices) > 1:
             raise UsageError(
-                f"an optimiser wants its parameters on one device, saw {', '.join(sorted(devices))}"
+                f"an optimiser needs its parameters on one device, saw {', '.join(sorted(devices))}"
             )
         self.device = self.params[0].device
         self._lr = Tensor([float(rate)], device=self.device, requires_grad=False)
@@ -144,7 +144,7 @@ def _tensors(params: Sequence[Tensor]) -> list[Tensor]:
     every = [] if isinstance(params, Tensor) or not isinstance(params, Iterable) else list(params)
     if isinstance(params, Tensor) or params is None or not all(isinstance(p, Tensor) for p in every):
         kinds = ", ".join(dict.fromkeys([type(p).__name__ for p in every])) or type(params).__name__
-        raise UsageTypeError(f"an optimiser wants a list of tensors, saw {kinds}")
+        raise UsageTypeError(f"an optimiser needs a list of tensors, saw {kinds}")
     return every
 
 
@@ -169,7 +169,7 @@ class SGD(Optimizer):
         nesterov = flag(nesterov, "SGD, nesterov")
         super().__init__(params, lr)
         if nesterov and not momentum:
-            raise UsageError("Nesterov's variant wants a momentum above 0")
+            raise UsageError("Nesterov's variant needs a momentum above 0")
         self.momentum, self.weight_decay, self.nesterov = momentum, weight_decay, nesterov
         self.b = self._zeros() if momentum else []
 

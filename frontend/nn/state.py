@@ -67,7 +67,7 @@ def _walk(value: Any, name: str, found: dict[str, Tensor], seen: set[int]) -> No
 
 
 def get_parameters(model: Any) -> list[Tensor]:
-    """Return the tensors of an object, those without gradients too: optimisers tell them apart."""
+    """Return the tensors of an object, those without gradients too: optimisers skip these."""
     return list(get_state_dict(model).values())
 
 

@@ -81,13 +81,13 @@ def index_select(self: T, axis: int, index: T) -> T:
     index = _index("index_select", self, axis, index)
     if len(index.expr.shape) != 1:
         raise UsageIndexError(
-            f"index_select wants a vector of integers, saw the shape {index.expr.shape}; take() has any shape"
+            f"index_select needs a vector of integers, saw the shape {index.expr.shape}; take() has any shape"
         )
     return _take(self, index, axis)
 
 
 def _index(what: str, x: T, axis: int, index: T) -> T:
-    """Return an index as a tensor; raise when the host knows that it names what is outside."""
+    """Return an index as a tensor; raise when a value known on the host is out of range."""
     found: T = index if index.__class__ is x.__class__ else read(gather, "index", index, x)
     a = axis_of(axis, x.expr.shape, what)
     refuse_known(found, limit_of(what, a, x.expr.shape[a]))
@@ -109,7 +109,7 @@ def _scatter_add(self: T, axis: int, index: T, src: T) -> T:
     shape, dtype = self.expr.shape, self.expr.dtype
     a = _checked("scatter_add", shape, axis, index)
     if dtype is dtypes.bool:
-        raise UsageError("scatter_add wants numbers, saw bool; cast it, or scatter() True")
+        raise UsageError("scatter_add needs numbers, saw bool; cast it, or scatter() True")
     place = wrapped(index, shape[a], "scatter_add", a)
     total = placed(_values("scatter_add", self, index, src), place, a, shape[a])
     return add(self, _grown(total, shape))

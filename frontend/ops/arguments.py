@@ -21,7 +21,7 @@ Axes = int | tuple[int, ...] | list[int] | None
 
 
 def whole(value: object, what: str) -> int:
-    """Return a whole number, or say what was wanted."""
+    """Return a whole number; raise `UsageTypeError` for anything else."""
     found = whole_or_none(value)
     if found is None:
         raise UsageTypeError(f"{what}: wanted a whole number, saw {value!r}")

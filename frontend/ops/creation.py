@@ -112,7 +112,7 @@ def zeros(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return zeros, float32 unless said otherwise."""
+    """Return zeros of a shape; `dtype` is float32 by default."""
     sizes, found = shape_of(shape, "zeros"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 0, dtype=found, device=device, requires_grad=requires_grad)
 
@@ -124,7 +124,7 @@ def ones(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return ones, float32 unless said otherwise."""
+    """Return ones of a shape; `dtype` is float32 by default."""
     sizes, found = shape_of(shape, "ones"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 1, dtype=found, device=device, requires_grad=requires_grad)
 
@@ -136,7 +136,7 @@ def empty(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return a realized tensor whose contents are whatever its memory held."""
+    """Return a realized tensor with undefined contents."""
     found = element_type(dtype) or dtypes.float32
     return marked(allocate(cls, shape_of(shape, "empty"), found, Device.named(device)), requires_grad)
 
@@ -220,7 +220,7 @@ def eye(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return ones on the diagonal and zeros elsewhere, float32 unless said otherwise."""
+    """Return ones on the diagonal and zeros elsewhere; `dtype` is float32 by default."""
     shape = shape_of((rows, rows if columns is None else columns), "eye")
     like = _scalar(cls, 0, dtypes.int32, device)
     diagonal = apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1))
@@ -252,7 +252,7 @@ def one_hot(self: T, classes: int) -> T:
     """
     count = shape_of((whole(classes, "one_hot, classes"),), "one_hot, classes")[0]
     if not self.expr.dtype.is_int:
-        raise UsageTypeError(f"one_hot wants integers, saw {self.expr.dtype.name}; cast it")
+        raise UsageTypeError(f"one_hot needs integers, saw {self.expr.dtype.name}; cast it")
     limit = Limit("one_hot", 0, count)
     refuse_known(self, limit)
     return _one_hot(self, limit)

@@ -26,7 +26,7 @@ def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
     """
     shape = self.expr.shape
     if len(shape) < 2:
-        raise UsageError(f"diagonal wants at least two axes, saw the shape {shape}")
+        raise UsageError(f"diagonal needs at least two axes, saw the shape {shape}")
     a, b = axis_of(axis1, shape, "diagonal"), axis_of(axis2, shape, "diagonal")
     if a == b:
         raise UsageError(f"diagonal of {shape}: wanted two different axes, saw {axis1} and {axis2}")
@@ -58,7 +58,7 @@ def diag(self: T, diagonal: int = 0) -> T:
     if len(shape) == 2:
         return _diagonal(self, offset)
     if len(shape) != 1:
-        raise UsageError(f"diag wants a vector or a matrix, saw the shape {shape}; diagonal() takes any rank")
+        raise UsageError(f"diag needs a vector or a matrix, saw the shape {shape}; diagonal() takes any rank")
     size = shape[0] + abs(offset)
     square = (size, size)
     along = apply(Ops.PAD, ((max(0, offset), max(0, -offset)),), self)
@@ -84,7 +84,7 @@ def _triangle(x: T, diagonal: int, *, lower: bool) -> T:
     shape = x.expr.shape
     rank = len(shape)
     if rank < 2:
-        raise UsageError(f"{'tril' if lower else 'triu'} wants at least two axes, saw the shape {shape}")
+        raise UsageError(f"{'tril' if lower else 'triu'} needs at least two axes, saw the shape {shape}")
     row, column = coordinate(x, shape, rank - 2), coordinate(x, shape, rank - 1)
     border = apply(Ops.ADD, None, row, constant(x, diagonal + (1 if lower else 0), row.expr.dtype, shape))
     before = apply(Ops.LT, None, column, border)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 # -- agreeing on shape and dtype --------------------------------------------------------------------
 def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T]:
-    """Return both operands in one shape and dtype; `floats` wants a float dtype."""
+    """Return both operands in one shape and dtype; `floats` converts them to a float dtype."""
     dtype = result_dtype(a, b)
     if floats:
         dtype = float_dtype(dtype)
@@ -52,7 +52,7 @@ def _difference(what: str, x: T, y: T) -> T:
 
 @operator
 def sub(self: T, other: T | Number) -> T:
-    """Return the difference; of two bools it is refused, as in PyTorch: `^` says where they differ."""
+    """Return the difference; two bools raise `UsageError`, as in PyTorch: use `^` to compare them."""
     return _difference("sub", *agree("sub", self, other))
 
 
@@ -94,7 +94,7 @@ def neg(self: T) -> T:
 def invert(self: T) -> T:
     """Return every bit inverted; of a bool, its negation."""
     if self.expr.dtype.is_float:
-        raise UsageError(f"~ wants integers or bool, saw {self.expr.dtype.name}; cast first")
+        raise UsageError(f"~ needs integers or bool, saw {self.expr.dtype.name}; cast first")
     return apply(Ops.NOT, None, self)
 
 
@@ -102,9 +102,9 @@ def invert(self: T) -> T:
 def _bits(what: str, op: str, a: T, b: T | Number, *, swap: bool = False) -> T:
     x, y = agree(what, a, b)
     if x.expr.dtype.is_float:
-        raise UsageError(f"{what} wants integers or bool, saw {x.expr.dtype.name}; cast first")
+        raise UsageError(f"{what} needs integers or bool, saw {x.expr.dtype.name}; cast first")
     if op in (Ops.SHL, Ops.SHR) and x.expr.dtype is dtypes.bool:
-        raise UsageError(f"{what} wants integers, saw bool; cast first")
+        raise UsageError(f"{what} needs integers, saw bool; cast first")
     return apply(op, None, y, x) if swap else apply(op, None, x, y)
 
 

@@ -162,7 +162,7 @@ def _with_tensor(x: TensorBase, part: Any) -> Any:
 
 
 def refuse_outside(what: str, shape: Shape, entries: list[Entry], tensors: list[Any]) -> None:
-    """Raise when the host knows that an index tensor of a key names what is outside."""
+    """Raise when a value known on the host of an index tensor is out of range."""
     axes = [e for e in entries if e is not None]
     for axis, e in enumerate(axes):
         if isinstance(e, int):
@@ -232,7 +232,7 @@ def _gather_axes(x: T, axes: list[int], tensors: list[T]) -> T:
 
 
 def limit_of(what: str, axis: int, n: int) -> Limit:
-    """Return what is asked of an index along an axis of n elements; negative ones count from the end."""
+    """Return the limits of an index along an axis of n elements; negative ones count from the end."""
     return Limit(f"{what}, axis {axis}", -n, n)
 
 
@@ -265,7 +265,7 @@ def nonzero(self: T) -> T:  # noqa: ARG001 - refused for all
     """Refuse: how many elements are not zero depends on values, and shapes do not."""
     raise UnsupportedError(
         "nonzero gives a size that depends on values\n"
-        "hint: count_nonzero counts, topk finds a known number of places; or ask NumPy: x.numpy().nonzero()"
+        "hint: count_nonzero counts, topk finds a known number of places; or use NumPy: x.numpy().nonzero()"
     )
 
 

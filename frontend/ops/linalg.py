@@ -52,7 +52,7 @@ def matmul(self: T, other: T) -> T:
     a, b = self.expr.shape, other.expr.shape
     if not a or not b:
         raise UsageError(
-            f"matmul wants at least one axis on both sides, saw the shapes {a} and {b}; use * with a scalar"
+            f"matmul needs at least one axis on both sides, saw the shapes {a} and {b}; use * with a scalar"
         )
     inner = b[-2] if len(b) > 1 else b[0]
     if a[-1] != inner:
@@ -102,7 +102,7 @@ def einsum(formula: str, *operands: T | Sequence[T]) -> T:
     operands are given singly or as one list; an array or lists of numbers beside a tensor become one.
     """
     if not isinstance(formula, str):
-        raise UsageTypeError(f"einsum wants a formula such as 'ij,jk->ik', saw {shown(formula)}")
+        raise UsageTypeError(f"einsum needs a formula such as 'ij,jk->ik', saw {shown(formula)}")
     every = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
     like = next((x for x in every if hasattr(x, "expr")), None)
     if like is None:

@@ -48,7 +48,7 @@ class MethodRow:
         return len(signature(self.method).parameters)
 
     def rule(self, g: T, out: T, sources: tuple[T, ...]) -> tuple[T | None, ...]:
-        """Return the gradients of the sources, as `frontend.autograd.engine.RULES` wants them."""
+        """Return the gradients of the sources, in the form of `frontend.autograd.engine.RULES`."""
         assert self.gradient is not None, self
         found: Any = self.gradient(g, out, *sources)
         return found if found.__class__ is tuple else (found,)

@@ -254,7 +254,7 @@ def meshgrid(self: T | Sequence[T], *others: T, indexing: Literal["ij", "xy"] = 
     """
     every = several(self, others, "meshgrid")
     if any(len(t.expr.shape) != 1 for t in every):
-        raise UsageError(f"meshgrid wants vectors, saw shapes {[t.expr.shape for t in every]}")
+        raise UsageError(f"meshgrid needs vectors, saw shapes {[t.expr.shape for t in every]}")
     indexing = read(meshgrid, "indexing", indexing, every[0])
     shape = tuple([t.expr.shape[0] for t in every])
     rank = len(every)

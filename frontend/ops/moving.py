@@ -85,7 +85,7 @@ def _take_from(x: T, start: T, size: int, axis: int) -> T:
 
 @composite
 def place_at(x: T, value: T, start: T, axis: int) -> T:
-    """Return value, whose axis is shorter, moved to where `start` says in an axis as long as that of x."""
+    """Return value, whose axis is shorter, placed at `start` in an axis as long as that of x."""
     return apply(Ops.GATHER, axis, value, sub(coordinate(x, (x.expr.shape[axis],), 0), start))
 
 

@@ -140,7 +140,7 @@ def _windows(
     rank = len(kernel)
     shape = x.expr.shape
     if len(shape) < rank:
-        raise UsageError(f"{what} wants at least {rank} axes, saw the shape {shape}")
+        raise UsageError(f"{what} needs at least {rank} axes, saw the shape {shape}")
     strides = kernel if stride is None else repeated(stride, rank, f"{what}, stride")
     dilations = repeated(dilation, rank, f"{what}, dilation")
     pairs = spatial_padding(padding, rank, what)
@@ -260,7 +260,7 @@ def _reduced(x: T, reduction: Reduction, weight: T | None = None) -> T:
 
 
 def _labels(what: str, logits: T, target: Any, axis: int, ignore: int | None) -> T:
-    """Return integer classes as a tensor; raise when the host knows that one lies outside the axis."""
+    """Return integer classes as a tensor; raise when a value known on the host is out of range."""
     found: T = target if target.__class__ is logits.__class__ else read(_labelled, "target", target, logits)
     if found.expr.dtype.is_int and logits.expr.shape:
         refuse_known(found, Limit(f"{what}, classes", 0, logits.expr.shape[axis], ignore))
@@ -341,7 +341,7 @@ def cross_entropy(
 def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: float, ignore_index: int) -> T:
     shape = self.expr.shape
     if len(shape) < 1:
-        raise UsageError("cross_entropy wants logits with a class axis, saw a scalar")
+        raise UsageError("cross_entropy needs logits with a class axis, saw a scalar")
     a = 0 if len(shape) == 1 else 1
     order = (*[i for i in range(len(shape)) if i != a], a)
     logits = apply(Ops.PERMUTE, order, self)
@@ -362,7 +362,7 @@ def nll_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
     """
     if len(self.expr.shape) != 2:
         raise UsageError(
-            f"nll_loss wants log probabilities (batch, classes), saw the shape {self.expr.shape}"
+            f"nll_loss needs log probabilities (batch, classes), saw the shape {self.expr.shape}"
         )
     return _nll_loss(self, _labels("nll_loss", self, target, 1, None), reduction)
 
@@ -436,7 +436,7 @@ def _dropped(self: T, chance: T, p: float) -> T:
 def _scores(query: T, key: T, mask: T | None, is_causal: bool) -> T:  # noqa: FBT001 - internal
     if not query.expr.shape or not query.expr.shape[-1]:
         raise UsageError(
-            f"scaled_dot_product_attention wants (..., tokens, depth), saw the shape {query.expr.shape}"
+            f"scaled_dot_product_attention needs (..., tokens, depth), saw the shape {query.expr.shape}"
         )
     scale = 1 / math.sqrt(query.expr.shape[-1])
     scores = mul(matmul(query, transpose(key, -2, -1)), scale)
@@ -465,7 +465,7 @@ def scaled_dot_product_attention(
 ) -> T:
     """Return softmax(self @ key^T / sqrt(depth) + mask) @ value over (..., tokens, depth).
 
-    A bool mask says what may be seen; another one is added to the scores.
+    A bool mask is true where a query may attend; any other mask is added to the scores.
     """
     is_causal = flag(is_causal, "scaled_dot_product_attention, is_causal")
     if is_causal and attn_mask is not None:
@@ -478,7 +478,7 @@ def sequential(self: T, layers: Iterable[Callable[[Any], Any]]) -> T:
     """Return self passed through each layer in turn."""
     every = list(layers) if isinstance(layers, Iterable) else [None]
     if not all(callable(layer) for layer in every):
-        raise UsageTypeError(f"sequential wants a list of layers, saw {shown(layers)}")
+        raise UsageTypeError(f"sequential needs a list of layers, saw {shown(layers)}")
     x = self
     for layer in every:
         x = layer(x)

@@ -197,7 +197,7 @@ def randint(
     dtype: DType | str | None = None,
     device: str | None = None,
 ) -> T:
-    """Return whole numbers, low <= x < high, int32 unless said otherwise."""
+    """Return whole numbers, low <= x < high; `dtype` is int32 by default."""
     span = whole(high, "randint") - whole(low, "randint")
     if not 0 < span <= 1 << 32:
         raise UsageError(f"randint: wanted low < high, at most 2**32 apart, saw {low} and {high}")

@@ -77,7 +77,7 @@ def convert(x: T, dtype: DType) -> T:
 def ruled(rule: str, value: T, *sources: T, about: tuple[Any, ...] = ()) -> T:
     """Return a value whose gradients one rule of `frontend.autograd.rules` gives.
 
-    The rule gets the sources; `about` says the rest that it must know, hashable. Integers have no gradient.
+    The rule gets the sources; `about` holds further settings, hashable. Integers have no gradient.
     """
     return apply(RULED, (rule, *about), value, *sources) if value.expr.dtype.is_float else value
 

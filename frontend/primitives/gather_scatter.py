@@ -1,7 +1,7 @@
 """Gather and scatter along an axis: TAKE_ALONG_AXIS, SEGMENT_SUM and LAST_INDEX, and what they are made of.
 
 - TAKE_ALONG_AXIS src=(x, index) arg=(axis, permutes): out[..., j, ...] = x[..., index[..., j, ...], ...];
-  `permutes` says that the index is a permutation along the axis: the derivative is then one, too.
+  `permutes` is true for an index that is a permutation along the axis: the derivative is then one, too.
 - SEGMENT_SUM src=(values, index) arg=(axis, n): out[..., v, ...], v < n, is the sum of values[..., j, ...]
   over all j with index[..., j, ...] equal to v. It and TAKE_ALONG_AXIS are each the other's derivative.
 - LAST_INDEX src=(index) arg=(axis, n): the greatest j with index[..., j, ...] equal to v, less than 0 where
@@ -9,7 +9,7 @@
 
 The index has the other axes of the first source, or size 1 in all of them: one row for all. An index outside
 reads 0 and adds nowhere. It is int32 or int64. The compiler never sees these operations, as with CONV
-(`frontend.primitives.convolution`): `lower_take`, `lower_sum` and `lower_last` say what they are.
+(`frontend.primitives.convolution`): `lower_take`, `lower_sum` and `lower_last` define them.
 
 A last source of SEGMENT_SUM and LAST_INDEX is the stable order of the index along the axis (int32). Without
 it, every place is compared with every index: n * m for m values. With it, equal indices are a run. Sums go

@@ -32,14 +32,14 @@ _SAME_VALUES = frozenset({Ops.RESHAPE, Ops.PERMUTE, Ops.EXPAND, Ops.FLIP, Ops.CO
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What is asked of each element of an integer tensor: low <= element < high."""
+    """A limit on each element of an integer tensor: low <= element < high."""
 
     what: str
     """The operation and its axis, for the message."""
     low: int
     high: int
     besides: int | None = None
-    """A value that is taken, too."""
+    """A value outside the range that is valid, too."""
 
     def takes(self, value: int) -> bool:
         """Whether an element may have a value."""
@@ -52,7 +52,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Divisor:
-    """What is asked of each element of an integer divisor: not to be 0."""
+    """A limit on each element of an integer divisor: it is not 0."""
 
     what: str
 
@@ -71,9 +71,9 @@ class Divisor:
 Demand = Limit | Divisor
 
 
-# -- what the host knows --------------------------------------------------------------------------------
+# -- values known on the host ---------------------------------------------------------------------------
 def limited(x: T, demand: Demand) -> T:
-    """Return x, of which each element must be what is asked; for use inside traced methods."""
+    """Return x with a limit on each element; for use inside traced methods."""
     value = constant_of(x.expr)
     if value is None:
         return apply(LIMIT, demand, x)
@@ -83,7 +83,7 @@ def limited(x: T, demand: Demand) -> T:
 
 
 def refuse_known(x: Any, demand: Demand) -> None:
-    """Raise when the host knows that an element of a tensor is not what is asked: it waits for nothing."""
+    """Raise when an element that the host knows without a wait is outside the limit."""
     e = x.expr
     leaves = x.leaves
     while e.op in _SAME_VALUES or (
@@ -104,7 +104,7 @@ def _holds(wide: DType, dtype: DType) -> bool:
     return wide.is_int and wide.min <= dtype.min and dtype.max <= wide.max
 
 
-# -- what the device knows ------------------------------------------------------------------------------
+# -- values known on the device -------------------------------------------------------------------------
 class Checks:
     """All limits behind one launch."""
 

@@ -64,13 +64,13 @@ def overshot(device: Device) -> FaultReport | None:
 
 
 def stuck_text(device: Device) -> str:
-    """Say what each queue of a device is doing, and what it waits for; empty when all are idle."""
+    """Return what each queue of a device does, and waits for, as text; empty when all are idle."""
     lines = [(queue.label, stuck_in(queue)) for queue in device.queues]
     return "; ".join(f"{label}: {text}" for label, text in lines if text) + graph_text(device)
 
 
 def timeout_text(device: Device, signal: Signal, value: int, waited_s: float) -> str:
-    """Say what a wait was for, what was seen, and what each queue is stuck on."""
+    """Return the text of a timeout: the awaited value, the value seen, and what blocks each queue."""
     text = f"{called(signal)} stuck at {signal.value} of {value} after {waited_s:.1f} s"
     busy = False
     for queue in device.queues:
@@ -84,7 +84,7 @@ def timeout_text(device: Device, signal: Signal, value: int, waited_s: float) ->
 
 
 def room_text(queue: Queue) -> str:
-    """Say what a queue whose ring is full is stuck on."""
+    """Return what blocks a queue whose ring is full, as text."""
     doing, count = stuck_in(queue), len(queue.inflight()) - 1  # not the one that waits for room
     many = "1 submission is" if count == 1 else f"{count} submissions are"
     text = f"; {many} in flight" + (f": {doing}" if doing else "")
@@ -92,7 +92,7 @@ def room_text(queue: Queue) -> str:
 
 
 def stuck_in(queue: Queue) -> str:
-    """Say what a queue is doing, signals by their labels; empty when it is idle."""
+    """Return what a queue does as text, with labels of signals; empty when it is idle."""
     text = queue.ring.stuck()
     for wait in waits_of(queue):
         text = text.replace(f"the signal at {wait.signal.va:#x}", called(wait.signal))
@@ -126,7 +126,7 @@ def _slot_value(command: Wait | SetSignal) -> int:
 
 
 def _wait_line(queue: Queue, queues: Sequence[Queue]) -> str:
-    """Say what a queue stands before, and who raises that."""
+    """Return the wait that blocks a queue, and what would satisfy it, as text."""
     waits = waits_of(queue)
     if not waits:
         return ""
@@ -148,7 +148,7 @@ def called(signal: Signal) -> str:
 
 
 def nearest_pages(device: Device, va: int) -> str:
-    """Say which of the driver's pages lie nearest to an address."""
+    """Return which of the driver's pages are nearest to an address, as text."""
     best: tuple[int, str] | None = None
     for start, size in device.heap.pages():
         away = max(start - va, va - (start + size) + 1, 0)

@@ -72,7 +72,7 @@ def field_type(owner: type[object], annotation: object, *, many: bool) -> type[A
 
 
 def typed(kind: type[Any], raw: int) -> Any:
-    """Return `raw` as `kind`; a number that the enum does not know stays a number."""
+    """Return `raw` as `kind`; a number without a member stays a number."""
     if kind is int:
         return raw
     if kind is bool:
@@ -84,7 +84,7 @@ def typed(kind: type[Any], raw: int) -> Any:
 
 
 def unknown(kind: type[Any], raw: int) -> str | None:
-    """Say why `raw` is no legal value of `kind`, or None."""
+    """Return why `raw` is no legal value of `kind`, or None."""
     if kind is bool and raw not in (0, 1):
         return "not a bool"
     if issubclass(kind, enum.Flag):

@@ -88,7 +88,7 @@ class Field:
         return tuple(typed(self.type, self.extract(raw, i)) for i in range(self.count))
 
     def places(self) -> str:
-        """Say where the bits are, for the reference."""
+        """Return the positions of the bits, for the reference."""
         text = " and ".join(f"{lo + width - 1}:{lo}" if width > 1 else f"{lo}" for lo, width in self.runs)
         return f"{text} (+{self.stride}·i, i < {self.count})" if self.count > 1 else text
 
@@ -325,7 +325,7 @@ class BitStruct:
 
     @classmethod
     def sites(cls, name: str, index: int = 0) -> tuple[Site, ...]:
-        """Say where a field (place `index`) lies, one site a word, so that it can be patched later."""
+        """Return the sites of a field (place `index`), one a word, so that it can be patched later."""
         field = cls.FIELDS[name]
         if not 0 <= index < field.count:
             raise UsageError(f"{cls.__name__}.{name} has {field.count} places, there is no place {index}")

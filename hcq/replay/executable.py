@@ -198,7 +198,7 @@ class Executable:
         if after or not self._short or timeout_s is not None:
             return self._replay(given, after, timeout_s)
         queue = self._queue
-        if queue.refusal is not None:  # before the lock too: after a fork nobody releases it
+        if queue.refusal is not None:  # before the lock too: after a fork no thread releases it
             raise queue.refusal()
         with queue.lock:
             if queue.refusal is not None:
@@ -286,7 +286,7 @@ class Executable:
         """Replay over several queues, or with what the short way leaves out."""
         if isinstance(after, Point):
             raise UsageError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
-        refused = self._refused()  # before the locks too: after a fork nobody releases them
+        refused = self._refused()  # before the locks too: after a fork no thread releases them
         if refused is not None:
             raise refused
         return held(self._locks(), lambda: self._replay_held(given, after, timeout_s))
@@ -370,7 +370,7 @@ class Executable:
             slot.unbind()
 
     def recovered(self) -> None:
-        """Forget lost replays: a device recovered from a fault, and the next replay starts anew there."""
+        """Drop lost replays: a device recovered from a fault; the next replay binds everything again."""
         held(self._locks(), self._restart)
 
     def _restart(self) -> None:

@@ -101,9 +101,9 @@ def compile_bind(
 ) -> Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None]:
     """Generate `bind(given, current, views)`: write what differs from `current`, then make it current.
 
-    `pointers` says which parameters are buffers. `check(i, value)` judges a value that the generated code
-    does not know to be good; it raises or approves. Any exception leaves the copy half written: forget
-    `current` then.
+    `pointers` marks the parameters that are buffers. `check(i, value)` is called for a value that the
+    generated code cannot prove valid; it raises or returns. Any exception leaves the slot half written:
+    discard `current` then.
     """
     names = [f"b{i}" for i in range(len(params))]
     # What the text names is made local, and `current` taken apart: each costs as much as a test otherwise.

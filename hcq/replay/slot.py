@@ -105,7 +105,7 @@ class ReplaySlot:
         self.kept = self.kept._replace(given=[None] * len(self.kept.given))
 
     def restart(self) -> None:
-        """Forget replays that are lost, and what the memory is bound to."""
+        """Drop lost replays, and the record of what the memory is bound to."""
         self.points[:] = [point for point in self.points if not point.over()]
         self.templates = [None] * len(self.templates)
         self.unbind()

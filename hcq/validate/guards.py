@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 GUARD_BYTES: Final = 64
 _PATTERN: Final = bytes((151 * k + 0xA5) & 0xFF for k in range(GUARD_BYTES))
 _SUSPECTS_KEPT: Final = 64
-"""Launches that a zone remembers, the newest."""
+"""How many of its newest launches a zone records."""
 
 
 class Zone:
@@ -49,7 +49,7 @@ class Zone:
         """Whether the block went back: the bytes may be another buffer's."""
         self.va = va
         self.suspects: deque[tuple[Point, str]] = deque(maxlen=_SUSPECTS_KEPT)
-        """Kernels that were given the buffer and may have run since the last look."""
+        """Kernels that had the buffer as an argument and may have run since the last check."""
         view[:] = _PATTERN
 
     def append(self, block: Block, /) -> None:
@@ -87,15 +87,15 @@ class Zone:
         return (
             f"overrun: {self._text} was written past the end: byte {wrong[0]} behind it is the first of "
             f"{len(wrong)} that changed, of a guard zone of {GUARD_BYTES}\n"
-            f"hint: {f'kernels that were given it since the last look: {names}' if names else _NOBODY}"
+            f"hint: {f'kernels with it as an argument since the last check: {names}' if names else _NOBODY}"
         )
 
 
-_NOBODY: Final = "no kernel was given it since the last look: one was that ran past the end of a neighbour"
+_NOBODY: Final = "no kernel had it as an argument since the last check: one overran a neighbouring buffer"
 
 
 class Guards:
-    """The guard zones of one device, and who used what they guard."""
+    """The guard zones of one device, and the latest users of the guarded buffers."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -124,7 +124,7 @@ class Guards:
         return zone
 
     def judged(self, queue: Line, todo: Iterable[Command], values: Mapping[Param, Value]) -> None:
-        """Remember which buffers a submission names, to look behind them when it is done."""
+        """Record the buffers of a submission, to check their zones when it is done."""
         named = [value for value in values.values() if isinstance(value, Buffer)]
         suspects: list[tuple[Zone, str]] = []
         for command in todo:
@@ -140,7 +140,7 @@ class Guards:
         self._named[queue] = zones, suspects
 
     def refused(self, queue: Line) -> None:
-        """Forget the submission that was judged last on this queue: it was not sent."""
+        """Drop the submission that was checked last on this queue: it was not sent."""
         self._named.pop(queue, None)
 
     def sent(self, queue: Line, point: Point) -> None:

@@ -5,7 +5,7 @@ queue's clock and what the host has seen; a Wait joins the clock of whatever rai
 signal publishes the clock. Two accesses of one byte, one of them a write, are a hazard unless the older is
 inside the younger's clock.
 
-A submission that waits for a signal which nothing submitted raises yet is held back, with all that comes
+A submission that waits for a signal which nothing submitted raises yet is deferred, with all that comes
 after it: what it is ordered after is not known. It is judged right before the submission that raises the
 signal is sent, as if it had been submitted then; a hazard found so refuses that submission.
 
@@ -96,7 +96,7 @@ class Draft:
     held: tuple[Sequence[Command], Mapping[Param, Value]] | None = None
     """The commands and the values of their Params, of a submission that cannot be judged yet."""
     releases: list[Held] = field(default_factory=list)
-    """Submissions held back that can be judged once this one is sent, in order."""
+    """Deferred submissions that can be checked once this one is sent, in order."""
 
 
 @dataclass(eq=False, slots=True)
@@ -145,7 +145,7 @@ class Ledger:
         *,
         again: bool = False,
     ) -> Draft:
-        """Return what a submission adds whose waits are all for what is known; `again`: it was held back."""
+        """Return what a submission adds whose awaited values are all known; `again`: it was deferred."""
         self.host = self._of_the_living(self.host)
         clock = self._of_the_living(dict(self.clocks.get(queue, {})))
         join(clock, self.host)
@@ -157,7 +157,7 @@ class Ledger:
     def _walk(
         self, draft: Draft, todo: Sequence[Command], values: Mapping[Param, Value], *, again: bool = False
     ) -> None:
-        """Go through the commands; of one that is held back only the order within itself is judged."""
+        """Visit the commands; of a deferred submission only its internal order is checked."""
         group = Group(draft.label)
         for command in todo:
             if isinstance(command, Wait):
@@ -199,7 +199,7 @@ class Ledger:
         return reached or any(promise.value >= value for promise in self.promises.get(signal, ()))
 
     def _released(self, draft: Draft) -> list[Held]:
-        """Judge what is held back as if `draft` had been sent; return what could be, in order."""
+        """Check deferred submissions as if `draft` had been sent; return those that could be, in order."""
         clocks = dict(self.clocks)
         history = {root: list(entries) for root, entries in self.history.items()}
         promises = {signal: list(known) for signal, known in self.promises.items()}
@@ -300,7 +300,7 @@ class Ledger:
                 entries.append(past)
 
     def recovered(self, queues: Sequence[Line]) -> None:
-        """Forget what was lost with these queues' rings: all that was submitted to them is over."""
+        """Drop what was lost with these queues' rings: everything submitted to them is over."""
         numbers = {queue.number for queue in queues}
         self.held = [held for held in self.held if held.queue not in queues]
         for queue in queues:
@@ -383,7 +383,7 @@ class Group:
         self._touched: dict[Buffer, tuple[Intervals, Intervals]] = {}
 
     def clear(self) -> None:
-        """Forget them: a barrier follows."""
+        """Clear them: a barrier follows."""
         self._touched.clear()
 
     def add(self, touched: list[Access]) -> None:

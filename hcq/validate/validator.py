@@ -66,12 +66,12 @@ class Validator:
         self._random = random.Random(seed) if seed else None  # noqa: S311 - to be repeatable, not secret
         self._drafts: dict[Line, Draft] = {}
         self._live: dict[weakref.ref[Buffer], tuple[int, int, str]] = {}
-        """(address, size, label) by buffer: an address may be had anew before its last one is forgotten."""
+        """(address, size, label) by buffer: an address may be reused before its last entry is dropped."""
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
         self.guards = Guards()
         """The guard zones behind the device's buffers."""
         self.guard_bytes = GUARD_BYTES if check else 0
-        """How much larger than asked for a buffer's block is."""
+        """Bytes that a buffer's block has beyond the requested size."""
 
     def submission(
         self,
@@ -105,7 +105,7 @@ class Validator:
             _SHARED.waits.unblock()  # it may have waited for room
 
     def ended(self, queues: Sequence[Line]) -> None:
-        """Forget what was in flight in the rings of a device: it recovered, or is closed."""
+        """Drop what was in flight in the rings of a device: it recovered, or is closed."""
         with _SHARED.lock:
             for queue in queues:
                 self._drafts.pop(queue, None)
@@ -184,7 +184,7 @@ class Validator:
             self.guards.retire()
 
     def look(self) -> None:
-        """Raise `UsageError` when a buffer of the device was run past."""
+        """Raise `UsageError` when a buffer of the device was overrun."""
         self.guards.look()
         self.tell()
 
@@ -198,14 +198,14 @@ class Validator:
             return _SHARED.waits.text(_SHARED.waits.play())
 
     def refused(self, queue: Line) -> None:
-        """Forget the submission that was judged last on this queue: it was not sent."""
+        """Drop the submission that was checked last on this queue: it was not sent."""
         self.guards.refused(queue)
         with _SHARED.lock:
             self._drafts.pop(queue, None)
             _SHARED.waits.unblock()
 
     def allocated(self, buffer: Buffer) -> None:
-        """Remember a buffer, and where it is dropped, for fault reports."""
+        """Record a buffer, and where it is dropped, for fault reports."""
         known = buffer.va, buffer.size, buffer.label
 
         finalizing = sys.is_finalizing  # modules are empty when buffers go with the interpreter
@@ -220,7 +220,7 @@ class Validator:
         self._live[weakref.ref(buffer, dropped)] = known
 
     def nearest(self, va: int) -> str:
-        """Say in words which buffer, alive or freed, lies nearest to an address; alive ones first."""
+        """Return which buffer, alive or freed, is nearest to an address, as text; alive ones first."""
         best: tuple[int, int, str] | None = None
         for rank, (start, size, text) in enumerate(self._ranges()):
             away = max(start - va, va - (start + size) + 1, 0)
@@ -254,7 +254,7 @@ def _user_line() -> str:
 
 
 def _check_aligned(queue: Line, access: Access) -> None:
-    """Refuse memory whose address, or size, is no multiple of what its command wants."""
+    """Refuse memory whose address, or size, is no multiple of its command's alignment."""
     begin, align = access.root.va + access.begin, access.align
     if begin % align or (access.end - access.begin) % align:
         raise UsageError(

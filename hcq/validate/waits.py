@@ -93,7 +93,7 @@ class WaitGraph:
         self._pending.append(Pending(draft.queue, draft.label, events, point, words))
 
     def recovered(self, queues: Sequence[Line]) -> None:
-        """Forget what was in flight in these queues: it is done, or lost."""
+        """Drop what was in flight in these queues: it is done, or lost."""
         self._pending = [one for one in self._pending if one.queue not in queues]
 
     def block(self, wait: HostWait | RoomWait) -> None:

@@ -53,7 +53,7 @@ class Watch(Protocol):
     """Whether it checks; it may also reorder kernels only."""
     guards: Guards
     guard_bytes: int
-    """How much larger than asked for a buffer's block is."""
+    """Bytes that a buffer's block has beyond the requested size."""
 
     def submission(
         self, queue: Line, label: str, todo: list[Command], values: Mapping[Param, Value] | None
@@ -66,7 +66,7 @@ class Watch(Protocol):
         ...
 
     def refused(self, queue: Line) -> None:
-        """Forget the submission that was judged last on this queue: it was not sent."""
+        """Drop the submission that was checked last on this queue: it was not sent."""
         ...
 
     def sent(self, queue: Line, point: Point, words: int) -> None:
@@ -74,7 +74,7 @@ class Watch(Protocol):
         ...
 
     def ended(self, queues: Sequence[Line]) -> None:
-        """Forget what was in flight in the rings of a device: it recovered, or is closed."""
+        """Drop what was in flight in the rings of a device: it recovered, or is closed."""
         ...
 
     def waiting(self, signal: Signal, value: int) -> None:
@@ -94,7 +94,7 @@ class Watch(Protocol):
         ...
 
     def look(self) -> None:
-        """Raise `UsageError` when a buffer of the device was run past."""
+        """Raise `UsageError` when a buffer of the device was overrun."""
         ...
 
     def tell(self) -> None:
@@ -106,7 +106,7 @@ class Watch(Protocol):
         ...
 
     def allocated(self, buffer: Buffer) -> None:
-        """Remember a buffer, and where it is dropped, for fault reports."""
+        """Record a buffer, and where it is dropped, for fault reports."""
         ...
 
     def nearest(self, va: int) -> str:

@@ -47,7 +47,7 @@ def test_meshgrid(indexing: Any):
         got = Tensor.meshgrid([Tensor(v) for v in vectors[:count]], indexing=indexing)
         for g, w in zip(got, np.meshgrid(*vectors[:count], indexing=indexing), strict=True):
             np.testing.assert_array_equal(g.numpy(), w)
-    with pytest.raises(UsageError, match=r"indexing wants .* saw 'yx'"):
+    with pytest.raises(UsageError, match=r"indexing .* saw 'yx'"):
         Tensor.meshgrid(Tensor([1.0]), indexing="yx")  # type: ignore[arg-type]  # what it refuses
 
 
