@@ -9,7 +9,7 @@ promotion.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from hcq.errors import UsageError
@@ -31,22 +31,20 @@ class DType:
     """Bytes of one element in memory; a bool takes one byte that holds 0 or 1."""
     numpy: str | None
     """The NumPy name of the same type; None for bfloat16, which NumPy lacks (store it as uint16)."""
+    is_float: bool = field(init=False)
+    """Whether values are floating point."""
+    is_int: bool = field(init=False)
+    """Whether values are integers, signed or not; a bool is none."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_float", self.kind == "float")  # both are read at every node
+        object.__setattr__(self, "is_int", self.kind in ("int", "uint"))
 
     def __repr__(self) -> str:
         return f"dtypes.{self.name}"
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return by_name, (self.name,)
-
-    @property
-    def is_float(self) -> bool:
-        """Whether values are floating point."""
-        return self.kind == "float"
-
-    @property
-    def is_int(self) -> bool:
-        """Whether values are integers, signed or not; a bool is none."""
-        return self.kind in ("int", "uint")
 
     @property
     def min(self) -> int:

@@ -20,7 +20,7 @@ from frontend.device import Device
 from frontend.expr import PARAM
 from frontend.ops import casts, movement
 from frontend.plan import CAPTURE
-from frontend.storage import Leaf, of_bytes
+from frontend.storage import Leaf, stored
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -70,4 +70,4 @@ def loaded(  # noqa: PLR0917 - as pickle calls it
     wanted: bool | None,  # noqa: FBT001 - as above
 ) -> Tensor:
     """Return a tensor of what pickle kept."""
-    return marked(of_bytes(cls, data, shape, by_name(dtype), device), wanted)
+    return marked(cls.of_part(stored(data, shape, by_name(dtype), device)), wanted)

@@ -71,6 +71,7 @@ class Expr:
         "device",
         "dtype",
         "leaf",
+        "limited",
         "maps",
         "n",
         "op",
@@ -93,6 +94,8 @@ class Expr:
     """The leaf expression of each parameter."""
     leaf: Expr
     """What this becomes when realized."""
+    limited: bool
+    """Whether a LIMIT is in it."""
     run: Callable[[Leaves], Leaves] | None
     """The prebuilt launch: from the leaves to the tuple of the one new leaf; None until built."""
 
@@ -126,6 +129,7 @@ def leaf_expr(shape: Shape, dtype: DType, device: str) -> Expr:
             e.shape, e.dtype, e.device = shape, dtype, device
             e.leaf = e
             e.params = (e,)
+            e.limited = False
             LEAVES[key] = e
     return found
 
@@ -158,6 +162,10 @@ def _birth(  # noqa: PLR0917 - positional: all of them, twice
     e.op, e.src, e.maps, e.arg, e.n, e.run = op, src, maps, arg, len(params), None
     e.shape, e.dtype, e.device, e.params = shape, dtype, device, params
     e.leaf = leaf_expr(shape, dtype, device)
+    e.limited = op is LIMIT
+    for s in src:
+        if s.limited:
+            e.limited = True
     return e
 
 

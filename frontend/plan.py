@@ -129,7 +129,8 @@ def build(parts: Sequence[Part], homes: Sequence[int], device: OpenDevice) -> Pl
         kernels.append(Kernel(program, made.groups, made.threads, keys, sizes, item.stores))
     stats.plans += 1
     plan = _planned(parts, homes, device, tuple(kernels))
-    plan.limits = limits_of(parts)
+    if any([e.limited for e, _ in parts]):  # noqa: C419 - a list is faster
+        plan.limits = limits_of(parts)
     return plan
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     import hcq
-    from frontend.expr import Expr, Leaves
-    from frontend.tensor_base import T, TensorBase
+    from frontend.expr import Expr, Leaves, Part
+    from frontend.tensor_base import TensorBase
 
 _new = object.__new__
 CODES: Final = {
@@ -161,15 +161,14 @@ def behind(leaves: Iterable[Leaf]) -> list[Leaf]:
     return sorted(found, key=lambda leaf: leaf.origin.number)
 
 
-def of_bytes(  # noqa: PLR0917 - internal
-    cls: type[T],
+def stored(
     data: bytes | memoryview,
     shape: tuple[int, ...],
     dtype: DType,
     device: str,
     known: tuple[int, int] | None = None,
-) -> T:
-    """Return a realized tensor that holds a copy of `data`: row-major elements.
+) -> Part:
+    """Return the part of a realized tensor that holds a copy of `data`: row-major elements.
 
     `known` is its minimum and maximum, for integers where the caller has them.
     """
@@ -178,15 +177,13 @@ def of_bytes(  # noqa: PLR0917 - internal
     opened = Device[device]
     leaf = Leaf(opened.write(data))
     leaf.known = known
-    return cls.of_part((leaf_expr(shape, dtype, opened.name), (leaf,)))
+    return leaf_expr(shape, dtype, opened.name), (leaf,)
 
 
-def allocate(cls: type[T], shape: tuple[int, ...], dtype: DType, device: str) -> T:
-    """Return a realized tensor whose contents are undefined."""
+def allocated(shape: tuple[int, ...], dtype: DType, device: str) -> Part:
+    """Return the part of a realized tensor whose contents are undefined."""
     opened = Device[device]
-    return cls.of_part(
-        (leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),))
-    )
+    return leaf_expr(shape, dtype, opened.name), (Leaf(opened.alloc(prod(shape) * dtype.itemsize)),)
 
 
 def bytes_of(t: TensorBase) -> memoryview:
@@ -203,6 +200,7 @@ def bytes_of(t: TensorBase) -> memoryview:
 
 # -- Python data ---------------------------------------------------------------------------------------
 _PLAIN: Final = frozenset({bool, int, float})
+_INT32: Final = range(dtypes.int32.min, dtypes.int32.max + 1)
 
 
 def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
@@ -211,8 +209,9 @@ def flatten(data: Any) -> tuple[list[Any], tuple[int, ...]]:
     level = [data]
     while level and isinstance(level[0], (list, tuple, range)):
         n = len(level[0])
-        if any(not isinstance(x, (list, tuple, range)) or len(x) != n for x in level):
-            raise UsageError(f"the lists at depth {len(shape)} differ in length; they must be equal")
+        for x in level:
+            if not isinstance(x, (list, tuple, range)) or len(x) != n:
+                raise UsageError(f"the lists at depth {len(shape)} differ in length; they must be equal")
         shape.append(n)
         level = [y for x in level for y in x]
     if not _PLAIN.issuperset(map(type, level)):
@@ -247,8 +246,7 @@ def dtype_of(numbers: list[Any]) -> DType:
         return dtypes.float32
     if kinds == {bool}:
         return dtypes.bool
-    low, high = min(numbers), max(numbers)
-    return dtypes.int32 if dtypes.int32.min <= low and high <= dtypes.int32.max else dtypes.int64
+    return dtypes.int32 if min(numbers) in _INT32 and max(numbers) in _INT32 else dtypes.int64
 
 
 def pack(numbers: list[Any], dtype: DType) -> bytes:

@@ -75,14 +75,18 @@ class Tensor(Methods, Operators):
         self.recipe = None
         self.used = False
         self.epoch = EPOCH[0]
-        made = creation.of_data(self.__class__, data, wanted, device)
-        self.expr, self.leaves = made.expr, made.leaves
-        if made is data:
-            self.recipe = (same, made)
-            self.epoch = made.epoch
-            made.used = True
+        if data.__class__ is self.__class__:
+            made = data.to(device) if device is not None else casts.cast(data, data.expr.dtype)
+            self.expr, self.leaves = made.expr, made.leaves
+            if made is data:
+                self.recipe = (same, made)
+                self.epoch = made.epoch
+                made.used = True
+        else:
+            self.expr, self.leaves = part = creation.part_of_data(data, wanted, device)
+            made = None
         if wanted is not None and self.expr.dtype is not wanted:
-            cast = casts.cast(made, wanted)
+            cast = casts.cast(self.of_part(part) if made is None else made, wanted)
             self.expr, self.leaves, self.recipe = cast.expr, cast.leaves, None
         if requires_grad is not None:
             self.requires_grad = requires_grad

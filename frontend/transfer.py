@@ -19,7 +19,7 @@ from frontend.expr import PARAM, Leaves
 from frontend.ops.casts import cast
 from frontend.plan import CAPTURE
 from frontend.realize import realize_one
-from frontend.storage import NUMBERS, Origin, bytes_of, of_bytes
+from frontend.storage import NUMBERS, Origin, bytes_of, stored
 from frontend.tensor_base import EPOCH, Rebound
 from frontend.trace import make, refresh
 from hcq.errors import UsageError
@@ -46,7 +46,7 @@ def to(self: T, device: str | DType | None) -> T:
         )
     source, differentiable = _source(self)
     realize_one(source)
-    new = of_bytes(self.__class__, bytes_of(source), source.expr.shape, source.expr.dtype, name)
+    new = self.of_part(stored(bytes_of(source), source.expr.shape, source.expr.dtype, name))
     if differentiable is not None:
         expr, leaves = differentiable
         new.leaves[0].origin = Origin(next(NUMBERS), new.expr, expr, leaves)

@@ -96,14 +96,14 @@ class Command:
     timed: ClassVar[bool] = False
     """Whether a profile gives it a span."""
 
-    def touches(self) -> Iterator[Touch]:
+    def touches(self) -> Iterable[Touch]:
         """Yield the memory that the command touches, from its declaration."""
         for part in self.memory:
             size = getattr(self, part.size) if part.size else None
             pointer = getattr(self, part.field)
             yield _touch(Touch, (pointer, part.access, size, part.align or size or 1, "", part.verb))
 
-    def open_numbers(self) -> Iterator[Expr]:
+    def open_numbers(self) -> Iterable[Expr]:
         """Yield the numbers that are given at submit; pointers are none."""
         for name in self.numbers:
             word = getattr(self, name)
@@ -217,16 +217,20 @@ class Exec(Command):
     groups: tuple[Word, Word, Word]
     threads: Dim3
 
-    def touches(self) -> Iterator[Touch]:
-        """Yield the memory behind each pointer of the kernel."""
-        for slot, pointer in self.args.pointers():
-            yield Touch(pointer, slot.access, None, part=f"argument {slot.name}")
+    def touches(self) -> list[Touch]:
+        """Return the memory behind each pointer of the kernel."""
+        return [
+            _touch(Touch, (pointer, slot.access, None, 1, f"argument {slot.name}", ""))
+            for slot, pointer in self.args.pointers()
+        ]
 
-    def open_numbers(self) -> Iterator[Expr]:
-        """Yield the open numbers of groups and those among the arguments."""
-        yield from (as_expr(word) for word in self.groups if isinstance(word, (Param, Expr)))
-        pointers = {slot.offset for slot, _ in self.args.pointers()}
-        yield from (expr for offset, _, expr in self.args.patches if offset not in pointers)
+    def open_numbers(self) -> list[Expr]:
+        """Return the open numbers of groups and those among the arguments."""
+        found = [as_expr(word) for word in self.groups if isinstance(word, (Param, Expr))]
+        if self.args.patches:
+            pointers = {slot.offset for slot, _ in self.args.pointers()}
+            found += [expr for offset, _, expr in self.args.patches if offset not in pointers]
+        return found
 
     def title(self) -> str:
         """Return "kernel NAME"."""

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 from hcq.commands import Barrier, Scope
 from hcq.errors import UsageError
 from hcq.memory import Buffer
-from hcq.params import Param, as_expr
+from hcq.params import Param
 from hcq.replay.executable import Executable
 from hcq.replay.segment import Segment
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
-    from hcq.commands import CommandBuffer, Pointer
+    from hcq.commands import Command, CommandBuffer, Pointer
     from hcq.queue import Queue
 
 __all__ = ["Executable", "Graph", "Node", "Segment"]
@@ -106,16 +106,21 @@ class Graph:
             raise UsageError(f"the graph {self.label!r} has no nodes; add() command buffers first")
         if not 1 <= copies <= limit:
             raise UsageError(f"copies={copies}, limit={limit}: wanted 1 <= copies <= limit")
-        used = {param for node in self.nodes for param in _open(node.commands)}
-        strangers = used.difference(self.params)
+        pointers, numbers = opened([command for node in self.nodes for command in node.commands.commands])
+        strangers = (pointers | numbers).difference(self.params)
         if strangers:
             names = ", ".join(sorted(param.name for param in strangers))
             raise UsageError(
                 f"the graph {self.label!r} uses parameters that are not its own: {names}\n"
                 "hint: make them with its param()"
             )
+        both = pointers & numbers
+        if both:
+            raise UsageError(f"{', '.join(param.name for param in both)}: used as a buffer and as a number")
         segments = segment(self.nodes)
-        return Executable(self.label, tuple(self.params), segments, conflicts(segments), copies, limit)
+        return Executable(
+            self.label, tuple(self.params), pointers, segments, conflicts(segments), copies, limit
+        )
 
 
 def segment(nodes: Sequence[Node]) -> list[Segment]:
@@ -147,6 +152,8 @@ def segment(nodes: Sequence[Node]) -> list[Segment]:
 
 def conflicts(segments: Sequence[Segment]) -> set[tuple[Queue, Queue]]:
     """Return the pairs of queues that may touch the same memory, one of them writing."""
+    if len({seg.queue for seg in segments}) == 1:
+        return set()
     touched: dict[Queue, list[tuple[Buffer | None, bool]]] = {}
     for seg in segments:
         entry = touched.setdefault(seg.queue, [])
@@ -170,10 +177,15 @@ def _root(pointer: Pointer) -> Buffer | None:
     return (pointer.root or pointer) if isinstance(pointer, Buffer) else None
 
 
-def _open(commands: CommandBuffer) -> Iterator[Param]:
-    """Yield the Param of every pointer and number of a command buffer that is open."""
+def opened(commands: Iterable[Command]) -> tuple[set[Param], set[Param]]:
+    """Return the parameters that stand for buffers in some commands, and those that stand for numbers."""
+    pointers: set[Param] = set()
+    numbers: set[Param] = set()
     for command in commands:
         for touch in command.touches():
-            if not isinstance(touch.pointer, Buffer):
-                yield as_expr(touch.pointer).param
-        yield from (expr.param for expr in command.open_numbers())
+            pointer = touch.pointer
+            if not isinstance(pointer, Buffer):
+                pointers.add(pointer if isinstance(pointer, Param) else pointer.param)
+        for expr in command.open_numbers():
+            numbers.add(expr.param)
+    return pointers, numbers

@@ -51,9 +51,8 @@ def compile_args(image: KernelImage, device: Owner) -> Callable[[Program, tuple[
         (slot.offset, f"{n}.va" if n in pointers else n) for n, slot in zip(names, image.args, strict=True)
     ]
     packed = ", ".join(text for _, text in sorted(fields))
-    dense = all(_CODES[slot.kind, slot.size] == "Q" for slot in image.args) and image.kernarg_size == 8 * len(
-        names
-    )
+    codes = {_CODES[slot.kind, slot.size] for slot in image.args}
+    dense = codes == {"Q"} and image.kernarg_size == 8 * len(names)
     words = (
         [f"   words = array('Q', ({packed},))"]
         if dense
@@ -87,7 +86,7 @@ def compile_args(image: KernelImage, device: Owner) -> Callable[[Program, tuple[
 def block_format(image: KernelImage) -> str:
     """Return the `struct` format of an argument block, slots in order of offset."""
     text, at = "<", 0
-    for slot in sorted(image.args, key=lambda slot: slot.offset):
+    for slot in sorted(image.args, key=operator.attrgetter("offset")):
         text += f"{slot.offset - at}x" if slot.offset > at else ""
         text += _CODES[slot.kind, slot.size]
         at = slot.offset + slot.size

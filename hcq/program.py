@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from hcq.errors import UsageError
@@ -16,11 +17,11 @@ from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from array import array
-    from collections.abc import Iterator
 
     from hcq.params import Word
 
 Dim3 = tuple[int, int, int]
+_OFFSET = attrgetter("offset")
 
 
 class DriverProgram(Protocol):
@@ -88,7 +89,7 @@ class KernelImage:
     def verify(self) -> None:
         """Raise `UsageError` when the argument slots do not make a block."""
         end = 0
-        for slot in sorted(self.args, key=lambda slot: slot.offset):
+        for slot in sorted(self.args, key=_OFFSET):
             sizes = (8,) if slot.kind is ArgKind.POINTER else (1, 2, 4, 8)
             if (
                 slot.size not in sizes
@@ -118,7 +119,7 @@ class KernArgs:
     do not change it.
     """
 
-    __slots__ = ("epoch", "patches", "program", "values", "words")
+    __slots__ = ("_pointers", "epoch", "patches", "program", "values", "words")
 
     def __init__(
         self,
@@ -140,14 +141,20 @@ class KernArgs:
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffers that the block points to."""
-        return tuple(value for _, value in self.pointers() if not isinstance(value, Expr))
+        return tuple([value for _, value in self.pointers() if not isinstance(value, Expr)])
 
-    def pointers(self) -> Iterator[tuple[ArgSlot, Buffer | Expr]]:
-        """Yield every pointer slot, which has its access, with its buffer or open expression."""
-        opened = {offset: expr for offset, _, expr in self.patches}
-        for slot, value in zip(self.program.image.args, self.values, strict=True):
-            if slot.kind is ArgKind.POINTER:
-                yield slot, value if isinstance(value, Buffer) else opened[slot.offset]
+    def pointers(self) -> list[tuple[ArgSlot, Buffer | Expr]]:
+        """Return every pointer slot, which has its access, with its buffer or open expression."""
+        try:
+            return self._pointers
+        except AttributeError:  # asked for the first time: eager launches never ask
+            opened = {offset: expr for offset, _, expr in self.patches}
+            self._pointers: list[tuple[ArgSlot, Buffer | Expr]] = [
+                (slot, value if isinstance(value, Buffer) else opened[slot.offset])
+                for slot, value in zip(self.program.image.args, self.values, strict=True)
+                if slot.kind is ArgKind.POINTER
+            ]
+            return self._pointers
 
     def describe(self) -> tuple[str, ...]:
         """Return one line an argument, for fault reports."""

@@ -311,8 +311,9 @@ def _storable(dtype: DType, what: str) -> DType:
 
 def _sizes(shape: Sequence[int], what: str) -> Shape:
     sizes = tuple(shape)
-    if any(n.__class__ is not int or n < 0 for n in sizes):
-        raise UsageError(f"{what}: a shape is made of whole numbers, none negative, not {sizes}")
+    for n in sizes:
+        if n.__class__ is not int or n < 0:
+            raise UsageError(f"{what}: a shape is made of whole numbers, none negative, not {sizes}")
     return sizes
 
 

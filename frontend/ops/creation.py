@@ -26,7 +26,7 @@ from frontend.ops.sources import constant, convert, coordinate, suited
 from frontend.parameters import number
 from frontend.plan import CAPTURE
 from frontend.primitives.limits import Limit, limited, refuse_known
-from frontend.storage import allocate, dtype_of, flatten, from_numpy, of_bytes, pack
+from frontend.storage import allocated, dtype_of, flatten, from_numpy, pack, stored
 from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageTypeError
 
@@ -34,6 +34,7 @@ KNOWN_LIMIT: Final = 1 << 16
 """Integers of an array whose least and greatest are looked at when it is copied: see `Leaf.known`."""
 
 if TYPE_CHECKING:
+    from frontend.expr import Part
     from frontend.tensor_base import T
 
 
@@ -52,14 +53,15 @@ def default_dtype(value: object) -> DType:
     raise UsageError(f"wanted a number, saw {value!r}")
 
 
-def of_data(cls: type[T], data: Any, dtype: DType | None, device: str | None) -> T:
-    """Return a tensor of what a user passes to the constructor."""
-    if data.__class__ is cls:
-        return data.to(device) if device is not None else cast(data, data.expr.dtype)
+def part_of_data(data: Any, dtype: DType | None, device: str | None) -> Part:
+    """Return what the constructor makes of a number, lists, bytes or an array: an expression and its leaves.
+
+    Of an array the dtype is its own, whatever was asked for.
+    """
     name = Device.named(device)
     if isinstance(data, (bool, int, float)):
         found = dtype or default_dtype(data)
-        return cls.of_part((source_expr(Ops.CONST, suited(data, found), found, name), ()))
+        return source_expr(Ops.CONST, suited(data, found), found, name), ()
     if CAPTURE.now is not None:
         raise UsageError(
             "host data was made into a tensor inside a captured function: replays would see this one value\n"
@@ -69,18 +71,18 @@ def of_data(cls: type[T], data: Any, dtype: DType | None, device: str | None) ->
         kind = dtype or dtypes.uint8
         if len(data) % kind.itemsize:
             raise UsageError(f"{len(data)} bytes are no whole number of {kind.name}, {kind.itemsize} each")
-        return of_bytes(cls, bytes(data), (len(data) // kind.itemsize,), kind, name)
+        return stored(bytes(data), (len(data) // kind.itemsize,), kind, name)
     if hasattr(data, "__array__"):
         import numpy as np  # noqa: PLC0415 - only where arrays are passed
 
         array = np.asarray(data)
         raw, shape, kind = from_numpy(array)
-        return of_bytes(cls, raw, shape, kind, name, _extremes(array) if kind.is_int else None)
+        return stored(raw, shape, kind, name, _extremes(array) if kind.is_int else None)
     if isinstance(data, (list, tuple, range)):
         numbers, shape = flatten(data)
         kind = dtype or dtype_of(numbers)
         known = (int(min(numbers)), int(max(numbers))) if kind.is_int and numbers else None
-        return of_bytes(cls, pack(numbers, kind), shape, kind, name, known)
+        return stored(pack(numbers, kind), shape, kind, name, known)
     raise UsageError(f"a tensor is made of numbers, lists, bytes or an array, not of {type(data).__name__}")
 
 
@@ -138,7 +140,8 @@ def empty(
 ) -> T:
     """Return a realized tensor with undefined contents."""
     found = element_type(dtype) or dtypes.float32
-    return marked(allocate(cls, shape_of(shape, "empty"), found, Device.named(device)), requires_grad)
+    made = cls.of_part(allocated(shape_of(shape, "empty"), found, Device.named(device)))
+    return marked(made, requires_grad)
 
 
 def arange(

@@ -19,7 +19,7 @@ from compiler.dtype import dtypes
 from compiler.ir.ops import Ops
 from frontend.ops.arguments import Shape, broadcast, whole, whole_or_none
 from frontend.ops.comparison import gt, lt
-from frontend.ops.creation import of_data
+from frontend.ops.creation import part_of_data
 from frontend.ops.elementwise import add, mul, where
 from frontend.ops.moving import take_moving
 from frontend.ops.sources import convert, spread
@@ -157,7 +157,7 @@ def with_tensors(x: TensorBase, key: Any) -> Any:
 
 def _with_tensor(x: TensorBase, part: Any) -> Any:
     if isinstance(part, (list, tuple, range)):
-        return x.operand(part) if part else of_data(x.__class__, [], dtypes.int32, x.expr.device)
+        return x.operand(part) if part else x.of_part(part_of_data([], dtypes.int32, x.expr.device))
     return x.operand(part) if type(part).__module__ == "numpy" else part
 
 

@@ -21,7 +21,6 @@ from hcq.commands import CommandBuffer, Timestamp, Wait
 from hcq.errors import UsageError
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
-from hcq.params import Param, Patch, as_expr
 from hcq.profile import timed
 from hcq.replay.relocations import compile_bind
 from hcq.replay.slot import ReplaySlot
@@ -29,13 +28,14 @@ from hcq.signal import Point, Stamp
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from threading import RLock
 
     from hcq.binding import Value
     from hcq.commands import Command
     from hcq.device import Device
     from hcq.errors import HcqError
+    from hcq.params import Param, Patch
     from hcq.queue import Queue
     from hcq.replay.segment import Segment
 
@@ -67,6 +67,7 @@ class Executable:
         self,
         label: str,
         params: tuple[Param, ...],
+        pointers: Collection[Param],
         segments: list[Segment],
         conflicts: set[tuple[Queue, Queue]],
         copies: int,
@@ -80,7 +81,7 @@ class Executable:
         self.devices: list[Device] = list(dict.fromkeys(segment.queue.device for segment in segments))
         self._conflicts = conflicts
         self._limit = limit
-        self._pointers = pointer_params(params, segments)
+        self._pointers = [param in pointers for param in params]
         self._tails: dict[Queue, Point] = {}
         """Where the last replay ends in each queue."""
         self._queue = queue = segments[0].queue
@@ -109,9 +110,7 @@ class Executable:
         if self._slots and self._slots[0].plan == slot.plan:
             slot.bind = self._slots[0].bind
         else:
-            slot.bind = compile_bind(
-                slot.plan, self.params, self._pointers, self.devices, self._checker()
-            )
+            slot.bind = compile_bind(slot.plan, self.params, self._pointers, self.devices, self._checker())
         if not self._slots:
             number = {param: i for i, param in enumerate(self.params)}
             patches = [patch for _, patch in slot.patches]
@@ -136,10 +135,11 @@ class Executable:
         """Bytes of memory of all copies: words, argument blocks, and the words that go to rings."""
         total = 0
         for slot in self._slots:
-            total += sum([buffer.size for buffer in slot.kept.memories])
-            pushed = [template.pushbuffer for template in slot.templates if template is not None]
-            ring = [(len(pushbuffer.words), pushbuffer.word_bits // 8) for pushbuffer in pushed]
-            total += sum([count * size for count, size in ring])
+            for buffer in slot.kept.memories:
+                total += buffer.size
+            for template in slot.templates:
+                if template is not None:
+                    total += len(template.pushbuffer.words) * (template.pushbuffer.word_bits // 8)
         return total
 
     def _check(self, i: int, value: object) -> None:
@@ -392,17 +392,3 @@ class Executable:
     def __repr__(self) -> str:
         names = ", ".join(param.name for param in self.params)
         return f"<Executable {self.label!r}({names}){' closed' if self.closed else ''}>"
-
-
-def pointer_params(params: Sequence[Param], segments: Sequence[Segment]) -> list[bool]:
-    """Return which parameters stand for buffers. Raises `UsageError` if one also stands for a number."""
-    pointers: set[Param] = set()
-    numbers: set[Param] = set()
-    for command in (command for segment in segments for command in segment.commands):
-        opened = [touch.pointer for touch in command.touches() if not isinstance(touch.pointer, Buffer)]
-        pointers.update(as_expr(pointer).param for pointer in opened)
-        numbers.update(expr.param for expr in command.open_numbers())
-    both = pointers & numbers
-    if both:
-        raise UsageError(f"{', '.join(param.name for param in both)}: used as a buffer and as a number")
-    return [param in pointers for param in params]

@@ -76,7 +76,9 @@ def elements(
             done += take
     out = []
     for (view, index), parts in sorted(terms.items()):
-        hole = sum(term.mask << term.lo for term in parts)
+        hole = 0
+        for term in parts:
+            hole |= term.mask << term.lo
         out.append(Element(view, index, views[view][index] & MASK64 & ~hole, tuple(parts)))
     return tuple(out)
 
@@ -114,14 +116,14 @@ def compile_bind(
         for k, term in enumerate(element.terms)
         if term.expr.float_bits
     }
-    lines = [f"def bind(given, current, views, {', '.join(f'{name}={name}' for name in scope)}):"]
+    lines = [f"def bind(given, current, views, {', '.join([f'{name}={name}' for name in scope])}):"]
     if params:
         lines += [f" m{i} = views[{i}]" for i in sorted({element.view for element in plan})]
         lines += [f" {', '.join(names)}, = given"]
-        lines += [f" {', '.join(f'c{i}' for i in range(len(params)))}, = current"]
+        lines += [f" {', '.join([f'c{i}' for i in range(len(params))])}, = current"]
     uses: list[list[Element]] = [[] for _ in params]
     for element in plan:
-        for param in dict.fromkeys(term.param for term in element.terms):
+        for param in dict.fromkeys([term.param for term in element.terms]):
             uses[param].append(element)
     for i, one in enumerate(params):
         if pointers[i] and len(devices) == 1:

@@ -64,9 +64,9 @@ class ReplaySlot:
                 words.append(buffer)
                 body = Indirect(buffer, len(text))
             self.bodies.append(body)
-        memories = [*words, *(buffer for arena in arenas.values() for buffer in arena.buffers)]
+        memories = [*words, *[buffer for arena in arenas.values() for buffer in arena.buffers]]
         # "L", also 8 bytes: CPython stores to it in two thirds of the time that "Q" takes.
-        self.views = tuple(buffer.host().cast("L") for buffer in memories)
+        self.views = tuple([buffer.host().cast("L") for buffer in memories])
         placed = [self._placed(segment, patch, memories) for segment, patch in self.patches]
         self.plan = elements(placed, params, self.views)
         self.bind: Callable[[Sequence[Value], list[object], Sequence[memoryview]], None]
