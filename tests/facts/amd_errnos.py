@@ -5,14 +5,28 @@ kfd_process_queue_manager.c. "geometry" rows hold since 6.12; 6.1 does not check
 """
 
 # fmt: off
-from errno import EADDRINUSE, EBADF, EBUSY, EEXIST, EINTR, EINVAL, ENOMEM, ENOSPC, ENOTTY, EPERM
+from errno import (
+    EADDRINUSE,
+    EAGAIN,
+    EBADF,
+    EBUSY,
+    EEXIST,
+    EFAULT,
+    EINTR,
+    EINVAL,
+    ENOMEM,
+    ENOSPC,
+    ENOTTY,
+    EPERM,
+    ESRCH,
+)
 
 ENOTSUPP = 524
 """The kernel's own number; it is in no header of user space."""
 
 ANY_CALL = {
     "number out of range": ENOTTY, "descriptor of another process, as after fork": EBADF,
-    "opened by a 32-bit process": EPERM, "unknown gpu_id": EINVAL,
+    "opened by a 32-bit process": EPERM, "opened during a reset": EAGAIN, "unknown gpu_id": EINVAL,
 }
 
 ERRNOS: dict[str, dict[str, int]] = {
@@ -32,14 +46,16 @@ ERRNOS: dict[str, dict[str, int]] = {
     "FREE_MEMORY_OF_GPU": {"mapped": EBUSY, "signal page": EPERM},
     "CREATE_QUEUE": {
         "percentage above 100": EINVAL, "priority above 15": EINVAL, "ring size no power of two": EINVAL,
-        "pointer not accessible": EINVAL, "EOP below 4096": EINVAL, "too many queues": ENOSPC,
+        "pointer not accessible": EFAULT, "before ACQUIRE_VM": ESRCH, "EOP below 4096": EINVAL,
+        "too many queues": ENOSPC,
         "no SDMA queue left": ENOMEM, "unknown type": ENOTSUPP, "unknown gpu_id": EINVAL,
         "SDMA engine above the last": EINVAL,
     },
     "CREATE_QUEUE geometry": {
         "ring is no whole mapping": EINVAL, "pointer page is not a mapping of one page": EINVAL,
-        "EOP buffer of another size": EINVAL, "control stack size not equal": EINVAL,
-        "save size below cwsr_size": EINVAL, "save buffer of another size": EINVAL,
+        "EOP size not 4096": EINVAL, "EOP buffer of another size": EINVAL,
+        "control stack size not equal": EINVAL, "save size below cwsr_size": EINVAL,
+        "save size above cwsr_size, from 6.12 to 6.17.8": EINVAL, "save buffer of another size": EINVAL,
         "write pointer not in GTT under MES": EINVAL,
     },
     "CREATE_EVENT": {"second signal page": EINVAL, "signal page too small": EINVAL, "no slot left": ENOSPC},
