@@ -37,17 +37,18 @@ ERRNOS: dict[str, dict[str, int]] = {
     "ALLOC_MEMORY_OF_GPU": {
         "size 0": EINVAL, "no type flag": EINVAL, "PUBLIC on a small BAR": EINVAL,
         "overlaps an SVM range": EADDRINUSE, "over the limit": ENOMEM, "doorbell of another size": EINVAL,
-        "MMIO remap of another size": EINVAL,
+        "MMIO remap of another size": EINVAL, "MMIO remap not available": ENOMEM,
     },
     "MAP_MEMORY_TO_GPU": {
         "no devices": EINVAL, "n_success above n_devices": EINVAL, "bad handle": ENOMEM,
-        "bad device id": EINVAL,
+        "bad device id": EINVAL, "array of devices not readable": EFAULT,
     },
-    "FREE_MEMORY_OF_GPU": {"mapped": EBUSY, "signal page": EPERM},
+    "UNMAP_MEMORY_FROM_GPU": {"no devices": EINVAL, "bad handle": ENOMEM},
+    "FREE_MEMORY_OF_GPU": {"mapped": EBUSY, "signal page": EPERM, "bad handle": EINVAL},
     "CREATE_QUEUE": {
         "percentage above 100": EINVAL, "priority above 15": EINVAL, "ring size no power of two": EINVAL,
         "pointer not accessible": EFAULT, "before ACQUIRE_VM": ESRCH, "EOP below 4096": EINVAL,
-        "too many queues": ENOSPC,
+        "too many queues": ENOSPC, "too many queues of the process": ENOMEM,
         "no SDMA queue left": ENOMEM, "unknown type": ENOTSUPP, "unknown gpu_id": EINVAL,
         "SDMA engine above the last": EINVAL,
     },
@@ -58,6 +59,12 @@ ERRNOS: dict[str, dict[str, int]] = {
         "save size above cwsr_size, from 6.12 to 6.17.8": EINVAL, "save buffer of another size": EINVAL,
         "write pointer not in GTT under MES": EINVAL,
     },
+    "UPDATE_QUEUE": {
+        "percentage above 100": EINVAL, "priority above 15": EINVAL, "ring size no power of two": EINVAL,
+        "ring not accessible": EFAULT, "unknown queue": EFAULT, "ring is no whole mapping": EFAULT,
+    },
+    "DESTROY_QUEUE": {"unknown queue": EINVAL},
+    "SET_CU_MASK": {"no bits": EINVAL, "bits no multiple of 32": EINVAL},
     "CREATE_EVENT": {"second signal page": EINVAL, "signal page too small": EINVAL, "no slot left": ENOSPC},
     "SET_EVENT": {"no signal event": EINVAL},
     "RESET_EVENT": {"no signal event": EINVAL},
@@ -68,3 +75,5 @@ ERRNOS: dict[str, dict[str, int]] = {
 }
 SAME_DESCRIPTOR_AGAIN = 0
 """ACQUIRE_VM with the descriptor that it had before succeeds."""
+CLOCKS_OF_AN_UNKNOWN_GPU = 0
+"""GET_CLOCK_COUNTERS with an unknown gpu_id succeeds, with this `gpu_clock_counter`."""

@@ -129,7 +129,7 @@ WAIT_REG_MEM64_DWORDS = 9
 DMA_DATA_DWORDS = 7
 DMA_DATA: dict[str, Field] = {
     "SRC_CACHE_POLICY": (1, 13, 14), "DST_SEL": (1, 20, 21), "DST_CACHE_POLICY": (1, 25, 26),
-    "SRC_SEL": (1, 29, 30), "CP_SYNC": (1, 31, 31), "SRC_LO_OR_DATA": (2, 0, 31), "SRC_HI": (3, 0, 31),
+    "SRC_SEL": (1, 29, 30), "CP_SYNC": (1, 31, 31), "SRC_LO": (2, 0, 31), "SRC_HI": (3, 0, 31),
     "DST_LO": (4, 0, 31), "DST_HI": (5, 0, 31), "BYTE_COUNT": (6, 0, 25), "SAS": (6, 26, 26),
     "DAS": (6, 27, 27), "SAIC": (6, 28, 28), "DAIC": (6, 29, 29), "RAW_WAIT": (6, 30, 30),
     "DIS_WC": (6, 31, 31),

@@ -257,6 +257,24 @@ def test_register_bytes_of_every_target(size: int):
         assert sizes.context - sizes.control_stack == unit - amd_kfd.CWSR_LDS_BYTES + lds, target
 
 
+@pytest.mark.parametrize("target", amd_kfd.CWSR_VGPR_BYTES_BEFORE)
+def test_register_bytes_as_a_kernel_wants_them_that_counts_them_wrong(target: str):
+    shape = {"units": 40, "engines": 2, "xccs": 1, "lds_bytes": amd_kfd.CWSR_LDS_BYTES}
+    right = cwsr.sizes(target, **shape)
+    missing = 40 * (0x60000 - amd_kfd.CWSR_VGPR_BYTES_BEFORE[target])
+    wanted = cwsr.sizes(target, **shape, checked=True)
+    assert wanted.context == right.context - missing
+    assert wanted.control_stack == right.control_stack
+    printed = cwsr.sizes(target, **shape, checked=True, known_context=1 << 24, known_stack=1 << 16)
+    assert (printed.context, printed.control_stack) == (1 << 24, 1 << 16)
+
+
+@pytest.mark.parametrize("target", amd_kfd.CWSR_VECTORS)
+def test_sizes_of_other_targets_are_those_that_the_kernel_compares(target: str):
+    shape = {"units": 32, "engines": 2, "xccs": 1, "lds_bytes": amd_kfd.CWSR_LDS_BYTES}
+    assert cwsr.sizes(target, **shape, checked=True) == cwsr.sizes(target, **shape)
+
+
 def test_control_stack_of_gfx10_is_capped():
     sizes = cwsr.sizes("gfx1030", units=80, engines=4, xccs=1, lds_bytes=1 << 16)
     assert sizes.control_stack == amd_kfd.CWSR_CTL_CAP_GFX10

@@ -1,8 +1,8 @@
 """Context-save areas: where waves of a queue are saved when it is taken off the hardware.
 
-The kernel compares `ctl_stack_size` for equality and wants `ctx_save_restore_size` to be at least its own
-number; what holds the area is exactly as large as `Sizes.total`. Newer kernels print both numbers in sysfs,
-for older ones the formula below gives them.
+Since Linux 6.12 the kernel compares `ctl_stack_size` and `ctx_save_restore_size` for equality (the latter
+must only be as large since 6.17.9, d15deafab5d7); what holds the area is exactly as large as
+`Sizes.total`. Newer kernels print both numbers in sysfs, for older ones the formula below gives them.
 """
 
 # ruff: noqa: N801 - names are the kernel's own
@@ -26,12 +26,13 @@ _PAGE: Final = 4096
 _VGPR_BYTES: Final[Mapping[str, int]] = MappingProxyType(
     {
         **dict.fromkeys(("gfx908", "gfx90a", "gfx940", "gfx941", "gfx942", "gfx950"), 0x80000),
-        # gfx1151: the larger number of newer kernels; older ones take more than their own 0x40000, too.
         **dict.fromkeys(("gfx1100", "gfx1101", "gfx1151", "gfx1200", "gfx1201"), 0x60000),
     }
 )
 """Bytes of vector registers a compute unit; others have `_VGPR_BYTES_ELSEWHERE`."""
 _VGPR_BYTES_ELSEWHERE: Final = 0x40000
+_MENDED_LATER: Final = frozenset({"gfx1151"})
+"""Targets whose registers the kernel counts right only since it prints the sizes (6.17.9, b42f3bf9536c)."""
 _SGPR_BYTES: Final = 0x4000
 _LDS_BYTES: Final = 0x10000
 _LARGE_LDS: Final = frozenset({"gfx950"})
@@ -85,12 +86,14 @@ def sizes(
     engines: int,
     xccs: int,
     lds_bytes: int,
+    checked: bool = False,
     known_context: int = 0,
     known_stack: int = 0,
 ) -> Sizes:
     """Return the sizes for a GPU with `units` compute units and `engines` shader engines an XCC.
 
-    `known_context` and `known_stack` are what sysfs says, 0 where it says nothing: they win.
+    `known_context` and `known_stack` are what sysfs says, 0 where it says nothing: they win. `checked` says
+    that the kernel compares the sizes with its own: then its own mistakes are repeated.
     """
     generation = int(arch.removeprefix("gfx")[:-2])
     if generation < 10:
@@ -99,6 +102,8 @@ def sizes(
         waves = units * _WAVES_PER_CU
     lds = lds_bytes if arch in _LARGE_LDS else _LDS_BYTES
     vgprs = _VGPR_BYTES.get(arch, _VGPR_BYTES_ELSEWHERE)
+    if checked and not known_context and arch in _MENDED_LATER:
+        vgprs = _VGPR_BYTES_ELSEWHERE
     data = _up(units * (vgprs + _SGPR_BYTES + lds + _HW_BYTES), _PAGE)
     per_wave = _GFX9_STACK_BYTES_PER_WAVE if generation < 10 else _STACK_BYTES_PER_WAVE
     stack = _up(kfd_context_save_area_header.SIZE + waves * per_wave + _STACK_TAIL, _PAGE)

@@ -217,7 +217,7 @@ class kfd_ioctl_destroy_queue_args(Struct, size=8, source=SOURCE):
 
 
 class kfd_ioctl_update_queue_args(Struct, size=24, source=SOURCE):
-    """UPDATE_QUEUE: a percentage or a ring of 0 makes the queue inactive."""
+    """UPDATE_QUEUE: a percentage of 0 or a ring at 0 makes the queue inactive."""
 
     ring_base_address: int = u64(0)
     queue_id: int = u32(8)
