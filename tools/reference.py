@@ -17,7 +17,7 @@ from tools import ptx_forms, tensor_reference
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "docs" / "reference"
-MODULES = ("drivers.cpu.layouts", "drivers.nv.layouts")
+MODULES = ("drivers.cpu.layouts", "drivers.nv.layouts", "drivers.amd.layouts")
 """Modules, or packages of modules, that declare layouts."""
 
 

@@ -108,24 +108,30 @@ def _range(value: pm4.AcquireMem | pm4.AcquireMemGfx9) -> str:
 
 
 def _registers(place: int, data: Sequence[int], generation: int, name: Named) -> list[str]:
-    names, lines = registers.register_names(generation), []
+    """Return a write of registers as one line; addresses over two registers are one."""
+    names, shown = registers.register_names(generation), []
     values = dict(enumerate(data, place))
     while values:
         at = min(values)
         word = values.pop(at)
-        register = names.get(at)
-        if register is None:
+        full = names.get(at)
+        if full is None:
             raise ValueError(f"no compute register of gfx{generation} lies at {at:#x}")
-        layout = registers.FIELDS.get(register, {}).get(generation)
-        shift = registers.PROGRAM_SHIFT if "PGM" in register or "SCRATCH" in register else 0
-        if layout is not None:
-            text = fields_text(layout.from_int(word))
-        elif names.get(at + 1) == register.replace("_LO", "_HI") != register:
-            text, register = name((word | values.pop(at + 1) << 32) << shift), register.removesuffix("_LO")
+        register = full.removeprefix("COMPUTE_")
+        layout = registers.FIELDS.get(full, {}).get(generation)
+        upper = values.get(at + 1)
+        if upper is not None and register.endswith("_LO"):
+            shift = registers.PROGRAM_SHIFT if "PGM" in register or "SCRATCH" in register else 0
+            shown.append(f"{register.removesuffix('_LO')}={name((word | values.pop(at + 1) << 32) << shift)}")
+        elif upper is not None and register.startswith("USER_DATA"):
+            # The pairs that this driver writes are addresses.
+            text = name(word | values.pop(at + 1) << 32)
+            shown.append(f"{register}..{int(register.removeprefix('USER_DATA_')) + 1}={text}")
+        elif layout is not None:
+            shown.append(f"{register}=({fields_text(layout.from_int(word))})")
         else:
-            text = _number(word)
-        lines.append(f"  {register.removeprefix('COMPUTE_')} {text}")
-    return ["SET_SH_REG", *lines]
+            shown.append(f"{register}={_number(word)}")
+    return [f"SET_SH_REG {' '.join(shown)}"]
 
 
 # --- AQL

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from drivers.amd.context import Context
     from hcq.commands import Command
     from hcq.layout import BitStruct
-    from hcq.params import Word
     from hcq.pushbuffer import PushBuffer
 
 Words = tuple[int, ...]
@@ -224,13 +223,16 @@ class SdmaEncoder:
     def _write(self, command: Write, out: PushBuffer) -> None:
         # Fences are ordered with copies; WRITE packets are not.
         dst, value = address(command.dst), command.value
-        for i, number in enumerate(number_words(value, command.bits)):
-            at = len(out.words)
-            to = add(dst, 4 * i)
-            out.words += self.fence(known(to), number)
-            open_number(out, to, at + FENCE_ADDRESS, 2)
-            if not isinstance(value, int):
-                out.patch_word(at + FENCE_VALUE, _upper(value, 32 * i), width=32)
+        first = len(out.words)
+        numbers = number_words(value, command.bits)
+        for i, number in enumerate(numbers):
+            out.words += self.fence(known(add(dst, 4 * i)), number)
+        places = range(first, len(out.words), sdma.Fence.WORDS)
+        if not isinstance(value, int):  # piece after piece: so the model sees one number
+            for i, at in enumerate(places):
+                out.patch_word(at + FENCE_VALUE, value >> 32 * i if i else value, width=32)
+        for i, at in enumerate(places):
+            open_number(out, add(dst, 4 * i), at + FENCE_ADDRESS, 2)
 
     @staticmethod
     def _indirect(command: Indirect, out: PushBuffer) -> None:
@@ -257,7 +259,3 @@ def cut(words: memoryview, count: int, most: int) -> Iterator[tuple[int, int]]:
         if at % sdma.ALIGN_WORDS == 0:
             good = at
     yield start, count
-
-
-def _upper(value: Word, shift: int) -> Any:
-    return value if not shift or isinstance(value, int) else value >> shift
