@@ -127,8 +127,8 @@ class DriverDevice(Protocol):
         """Make the ring of one queue; called once a queue."""
         ...
 
-    def encoder(self, kind: QueueKind) -> Encoder:
-        """Make an encoder for one queue."""
+    def encoder(self, kind: QueueKind, index: int) -> Encoder:
+        """Make an encoder for one queue, whose ring is made already."""
         ...
 
     def load(self, image: KernelImage) -> DriverProgram:

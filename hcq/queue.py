@@ -91,7 +91,7 @@ class Queue:
         self._inflight: deque[tuple[Point, Sequence[object], int]] = deque()
         """(point, what must stay alive, end of its arguments) of every submission not known to be done."""
         self.ring = device.driver.ring(kind, index)
-        self._encoder = device.driver.encoder(kind)
+        self._encoder = device.driver.encoder(kind, index)
         self._arguments = ArgumentRing(device, self.retire_oldest, label=self.label)
         self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
         self._arguments.start(self._pushbuffer)

@@ -82,7 +82,7 @@ class DriverEntry:
 
 DRIVERS = (
     DriverEntry("nv", "drivers.nv", "DRIVER", hardware=True, tools=(_ASSEMBLER,)),
-    DriverEntry("amd", "drivers.amd.driver", "DRIVER", hardware=True),
+    DriverEntry("amd", "drivers.amd", "DRIVER", hardware=True),
     DriverEntry("cpu", "drivers.cpu", "DRIVER", hardware=False),
     DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False, tools=(_ASSEMBLER,)),
 )

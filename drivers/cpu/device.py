@@ -244,8 +244,9 @@ class CpuDevice:
             raise UsageError(f"the cpu has no {kind.value} queue {index}")
         return self._rings[kind, index]
 
-    def encoder(self, kind: QueueKind) -> CpuEncoder:
-        """Return an encoder for a kind of queue."""
+    def encoder(self, kind: QueueKind, index: int) -> CpuEncoder:
+        """Return an encoder; queues of a kind are alike."""
+        del index
         return CpuEncoder(kind, self._driver.foreign)
 
     def load(self, image: KernelImage) -> CpuProgram:

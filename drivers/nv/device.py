@@ -243,11 +243,11 @@ class NvDevice:
         ring.code_epoch, ring.local_epoch = self._code_epoch, self._local.epoch
         return words
 
-    def encoder(self, kind: QueueKind) -> NvEncoder:
-        """Return the encoder of a kind of queue."""
+    def encoder(self, kind: QueueKind, index: int) -> NvEncoder:
+        """Return an encoder for one queue."""
         refusal = ""
         if kind is QueueKind.COMPUTE:
-            refusal = self.ring(kind, 0).channel.copy_refusal
+            refusal = self.ring(kind, index).channel.copy_refusal
         return NvEncoder(
             kind, self.choices, reach=self.reach, launched=self._launched, graphics_copy_refusal=refusal
         )

@@ -36,9 +36,10 @@ from hcq.errors import DriverError, FaultKind, FaultReport, UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from drivers.memorymap import MemoryMap
     from drivers.nv.channel import Channel
     from drivers.nv.layouts.fault import NvNotification
-    from drivers.nv.memory import MemoryMap
+    from drivers.nv.memory import Memory
     from drivers.nv.program import NvProgram
     from drivers.nv.rm import Rm
     from drivers.nv.topology import Gpu, Handles
@@ -178,7 +179,7 @@ def report(
     gpu: Gpu,
     channel: Channel,
     notification: NvNotification,
-    memory: MemoryMap,
+    memory: MemoryMap[Memory],
     programs: Iterable[NvProgram],
     launched: Iterable[str],
     stuck: str,

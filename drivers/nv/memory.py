@@ -7,12 +7,11 @@ filling with zeros (`uploader`), free addresses (`vaspace`).
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from drivers.kernel import MAP_ANONYMOUS, MAP_FIXED, MAP_POPULATE, MAP_SHARED, PAGE
+from drivers.memorymap import MemoryMap
 from drivers.nv.layouts.rm_classes import (
     NV_MEMORY_ALLOCATION_PARAMS,
     PITCH_KIND,
@@ -48,8 +47,6 @@ _SMALL_PAGES: Final[Mapping[str, PageSize]] = {
     "64k": PageSize.BIG,
 }
 _BIG: Final = 1 << 16
-_REMEMBERED: Final = 64
-"""Freed ranges kept for fault reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,58 +64,6 @@ class Memory:
     """The RM object goes with this mapping; an alias has none of its own."""
     own_range: bool = True
     """The address came from `VaSpace`; host memory shown to the device keeps its own."""
-
-
-class MemoryMap:
-    """What lies where, and what lay there: for fault reports."""
-
-    def __init__(self) -> None:
-        self._live: dict[int, Memory] = {}
-        self._freed: deque[Memory] = deque(maxlen=_REMEMBERED)
-
-    def add(self, memory: Memory) -> None:
-        """Note a mapping."""
-        self._live[memory.va] = memory
-
-    def remove(self, memory: Memory) -> None:
-        """Note that a mapping is gone."""
-        del self._live[memory.va]
-        self._freed.append(memory)
-
-    def __contains__(self, memory: Memory) -> bool:
-        return self._live.get(memory.va) is memory
-
-    def live(self) -> list[Memory]:
-        """Return all mappings, by address."""
-        return [self._live[va] for va in sorted(self._live)]
-
-    def nearest(self, va: int) -> str:
-        """Return in words what lies nearest to `va`."""
-        starts = sorted(self._live)
-        index = bisect_right(starts, va) - 1
-        around = [self._live[starts[i]] for i in (index, index + 1) if 0 <= i < len(starts)]
-        gone = next((m for m in reversed(self._freed) if m.va <= va < m.va + m.size), None)
-        if gone is not None and not any(m.va <= va < m.va + m.size for m in around):
-            return f"{_range(gone)} {gone.label}, which was freed"
-        if not around:
-            return "nothing is mapped"
-        best = min(
-            around,
-            key=lambda m: 0 if m.va <= va < m.va + m.size else min(abs(va - m.va), abs(va - m.va - m.size)),
-        )
-        return f"{_range(best)} {best.label}, {_relation(best, va)}"
-
-
-def _range(memory: Memory) -> str:
-    return f"[{memory.va:#x}, {memory.va + memory.size:#x})"
-
-
-def _relation(memory: Memory, va: int) -> str:
-    if va < memory.va:
-        return f"{memory.va - va} bytes above the address"
-    if va >= memory.va + memory.size:
-        return f"{va - memory.va - memory.size} bytes below the address"
-    return f"which holds the address at offset {va - memory.va:#x}"
 
 
 class Mapper(Protocol):
@@ -140,7 +85,7 @@ class Memories:
         self._rm, self._uvm, self._handles, self._space = rm, uvm, handles, space
         self._format = PITCH_KIND if choices.pitch_kind else 0
         self._choices = choices
-        self.map = MemoryMap()
+        self.map: MemoryMap[Memory] = MemoryMap()
 
     def vram(self, size: int, *, label: str, host_visible: bool = False, contiguous: bool = False) -> Memory:
         """Allocate video memory; its content is not defined."""

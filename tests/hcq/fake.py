@@ -257,7 +257,7 @@ class FakeDevice:
         self.rings.append(FakeRing(self, kind, index))
         return self.rings[-1]
 
-    def encoder(self, _kind: QueueKind) -> FakeEncoder:
+    def encoder(self, _kind: QueueKind, _index: int) -> FakeEncoder:
         return FakeEncoder(self)
 
     def load(self, image: KernelImage) -> FakeProgram:

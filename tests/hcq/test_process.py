@@ -287,7 +287,7 @@ def test_close_stops_work_that_does_not_end_and_says_so():
 
 def test_a_failed_open_undoes_everything():
     class Broken(FakeDevice):
-        def encoder(self, _kind: object) -> object:
+        def encoder(self, _kind: object, _index: object) -> object:
             raise UsageError("no encoder today")
 
     fake = Broken()

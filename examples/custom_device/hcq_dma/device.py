@@ -64,9 +64,9 @@ class DmaDevice:
             raise UsageError(f"dma-emu has one {kind.value} queue, number 0, and not {index}")
         return self._engines.setdefault((kind, index), Engine(f"dma {kind.value}", self._changed))
 
-    def encoder(self, kind: QueueKind) -> DmaEncoder:
-        """Return an encoder; both kinds of queue take the same packets."""
-        del kind
+    def encoder(self, kind: QueueKind, index: int) -> DmaEncoder:
+        """Return an encoder; all queues take the same packets."""
+        del kind, index
         return DmaEncoder()
 
     def load(self, image: KernelImage) -> NoReturn:

@@ -11,11 +11,12 @@ import pytest
 from compiler.targets.nvptx import assembler
 from drivers.elf import Elf
 from drivers.kernel import view_at
+from drivers.memorymap import MemoryMap
 from drivers.nv.driver import NvDriver
 from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.debugger import NV83DE_MMU_FAULT_INFO, NV83DE_SM_ERROR_STATE_REGISTERS
 from drivers.nv.lines import LineTable
-from drivers.nv.memory import Memory, MemoryMap
+from drivers.nv.memory import Memory
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import DeviceFault, FaultKind
@@ -227,7 +228,7 @@ def test_a_ring_that_reports_more_than_was_sent_faults_and_frees_no_space(by: in
 
 
 def test_the_nearest_allocation_may_be_one_that_was_freed():
-    where = MemoryMap()
+    where: MemoryMap[Memory] = MemoryMap()
     first = Memory(va=0x1000, size=0x1000, view=None, handle=1, label="first")
     second = Memory(va=0x4000, size=0x1000, view=None, handle=2, label="second")
     where.add(first)

@@ -1,0 +1,497 @@
+"""An open AMD GPU: what `hcq.driver.DriverDevice` asks for, put together from the parts of this folder.
+
+Opening brings the GPU up as far as the driver's own copy queue; compute and copy rings are made when asked
+for. Every step that fails undoes the ones before it. Locks: one for memory, programs and faults, rings are
+locked by their queues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from drivers.amd import code, cwsr_sizes, faults, render
+from drivers.amd.aql_ring import AqlRing
+from drivers.amd.context import Context, Event
+from drivers.amd.encode import Pm4Encoder
+from drivers.amd.encode_aql import AqlEncoder
+from drivers.amd.encode_sdma import SdmaEncoder
+from drivers.amd.events import Events
+from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
+from drivers.amd.layouts.events import kfd_hsa_hw_exception_data, kfd_hsa_memory_exception_data
+from drivers.amd.memory import Memories, Memory
+from drivers.amd.program import AmdProgram
+from drivers.amd.queues import Doorbells, Facts, HwQueue, Packets
+from drivers.amd.quirks import DEFAULT, Quirks
+from drivers.amd.refusals import BringUpError
+from drivers.amd.ring import AmdRing
+from drivers.amd.scratch import ScratchMemory
+from drivers.amd.targets import Generation, Target, by_version
+from drivers.amd.uploader import Uploader
+from drivers.kernel import PAGE, view_at
+from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
+from hcq.errors import UnsupportedError, UsageError
+from hcq.profile import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from drivers.amd.process import Process
+    from drivers.amd.topology import Gpu
+    from hcq.driver import BufferSpec, DriverDevice
+    from hcq.errors import FaultReport
+    from hcq.program import DriverProgram, KernelImage
+
+COMPUTE_QUEUES: Final = 2
+COPY_QUEUES: Final = 2
+PROVE_S: Final = 2.0
+"""How long a recovered device may take to run its first packet."""
+_SPIN_S: Final = 50e-6
+_CLOCK_LOOKS: Final = 4
+_MES_SINCE: Final = Generation.GFX11
+"""Since then firmware schedules the queues (kfd_device.c)."""
+AnyEncoder: TypeAlias = Pm4Encoder | AqlEncoder | SdmaEncoder
+AnyRing: TypeAlias = AmdRing | AqlRing
+
+
+def device_info(driver: str, index: int, gpu: Gpu, target: Target, *, apu: bool, vram: int = 0) -> DeviceInfo:
+    """Return what is known of a GPU before it is opened; `vram` is more video memory than is listed."""
+    geometry = gpu.geometry()
+    vram = max(vram, gpu.vram_bytes)
+    return DeviceInfo(
+        driver=driver,
+        index=index,
+        name=f"AMD {target.name} {gpu.codename}".rstrip()
+        + (" (APU, memory shared with the host)" if apu else ""),
+        arch=target.name,
+        vram_bytes=vram,
+        compute_queues=COMPUTE_QUEUES,
+        copy_queues=COPY_QUEUES,
+        compute_units=geometry.compute_units * geometry.xccs,
+        word_bits=32,
+        limits={
+            "max_threads": 1024,
+            # Work-items of a dispatch packet have 32 bits.
+            "max_groups_x": (1 << 22) - 1 if geometry.xccs > 1 else (1 << 31) - 1,
+            "max_groups_y": (1 << 16) - 1,
+            "max_groups_z": (1 << 16) - 1,
+            "max_shared_bytes": target.lds_bytes,
+        },
+    )
+
+
+class AmdDevice:
+    """See `hcq.driver.DriverDevice`. `recover` gives a faulted device new queues; its memory stays."""
+
+    def __init__(
+        self,
+        process: Process,
+        gpu: Gpu,
+        *,
+        driver: str,
+        index: int,
+        choices: Quirks = DEFAULT,
+        released: Callable[[], None] = lambda: None,
+        prove_s: float = PROVE_S,
+    ) -> None:
+        self.process, self.gpu, self.choices = process, gpu, choices
+        self._prove_s = prove_s
+        self._lock = threading.RLock()
+        self._fault: FaultReport | None = None
+        self._hopeless = False
+        """The whole GPU was reset: the process must end."""
+        self._closed = False
+        self._rings: dict[tuple[QueueKind, int], AnyRing] = {}
+        self._encoders: dict[tuple[QueueKind, int], AnyEncoder] = {}
+        self._programs: list[AmdProgram] = []
+        self._shown: dict[int, int] = {}
+        self._peers: list[tuple[Memories, Memory]] = []
+        self._launched: deque[str] = deque(maxlen=8)
+        self._undo = contextlib.ExitStack()
+        self.name = f"{driver}:{index}"
+        with contextlib.ExitStack() as stack:
+            stack.callback(released)
+            self.target = by_version(gpu.version).open_or_refuse()
+            self.geometry = gpu.geometry()
+            drm_fd = process.acquire(gpu)
+            process.check_space(gpu)
+            process.enable_runtime()
+            facts = render.ask(process.kernel, drm_fd)
+            self._hz = facts.gpu_counter_freq * 1000
+            self.apu = bool(facts.ids_flags & IDS_FLAGS_FUSION)
+            extra = process.kfd.available(gpu.gpu_id) if self.apu else 0
+            self._info = device_info(driver, index, gpu, self.target, apu=self.apu, vram=extra)
+            self.memories = Memories(
+                process.kfd,
+                process.space,
+                gpu_id=gpu.gpu_id,
+                drm_fd=drm_fd,
+                name=self.name,
+                visible_bytes=gpu.visible_bytes,
+                apu=self.apu,
+            )
+            stack.callback(self.memories.close)
+            self._events = Events(process, self.memories)
+            stack.callback(self._events.close)
+            self._doorbells = Doorbells(process.kfd)
+            stack.callback(self._doorbells.close)
+            self._queue_facts = self._facts()
+            self._scratch = tuple(
+                ScratchMemory(self.target, self.geometry, self.memories, label=f"{self.name} compute {i}")
+                for i in range(COMPUTE_QUEUES)
+            )
+            self._uploader = self._new_uploader()
+            stack.callback(self._uploader.close)
+            stack.callback(self._close_rings)
+            stack.callback(self._leave_peers)
+            stack.callback(self._hide_host)
+            self._undo = stack.pop_all()
+
+    def _facts(self) -> Facts:
+        return Facts(
+            gpu_id=self.gpu.gpu_id,
+            target=self.target,
+            geometry=self.geometry,
+            areas=cwsr_sizes.of(self.gpu, self.target, self.geometry, self.process.kfd),
+            mes=self.target.generation >= _MES_SINCE,
+            event=self._events.signal,
+            choices=self.choices,
+        )
+
+    def _new_uploader(self) -> Uploader:
+        ring = self._packet_ring(Packets.SDMA, f"{self.name} service", list)
+        try:
+            return Uploader(
+                ring, self.memories, self.target, fence_mtype=self.choices.fence_mtype, fault=self.fault
+            )
+        except BaseException:
+            ring.close()
+            raise
+
+    @property
+    def info(self) -> DeviceInfo:
+        """What the device is."""
+        return self._info
+
+    @property
+    def compute_packets(self) -> Packets:
+        """What compute queues run: AQL packets where several XCCs share the work."""
+        aql = self.geometry.xccs > 1 or (self.target.compute_aql and self.choices.single_xcc == "aql")
+        return Packets.AQL if aql else Packets.PM4
+
+    # --- memory
+
+    def alloc(self, size: int, spec: BufferSpec) -> Allocation:
+        """Allocate zeroed pages; see `hcq.driver.DriverDevice`."""
+        with self._lock:
+            if spec.place is Place.HOST or spec.coherent:
+                memory = self.memories.system(size, label=f"{size} bytes of host memory")
+            else:
+                label = f"{size} bytes of video memory"
+                memory = self.memories.vram(size, label=label, host_visible=spec.host_visible)
+        return Allocation(memory.va, memory.size, memory.view, memory)
+
+    def free(self, allocation: Allocation) -> None:
+        """Free what `alloc` gave."""
+        memory = allocation.handle
+        with self._lock:
+            if not isinstance(memory, Memory) or memory not in self.memories.map:
+                raise UsageError(f"{allocation!r} was not allocated by {self.name}")
+            self.memories.free(memory)
+
+    def map_host(self, va: int, size: int) -> None:
+        """Show host memory, whole pages, to the device at the same address."""
+        if va % PAGE or size % PAGE:
+            raise UsageError(f"host memory at {va:#x}, {size} bytes, is not whole pages of {PAGE}")
+        with self._lock:
+            self.process.show(va, size, self.gpu.gpu_id)
+            self._shown[va] = size
+
+    def unmap_host(self, va: int, size: int) -> None:
+        """Undo `map_host`."""
+        with self._lock:
+            if self._shown.get(va) != size:
+                raise UsageError(f"host memory at {va:#x}, {size} bytes, is not shown to {self.name}")
+            del self._shown[va]
+            self.process.hide(va, self.gpu.gpu_id)
+
+    def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
+        """Map another GPU's allocation here. Raises `UnsupportedError` where no link carries it."""
+        memory = allocation.handle
+        if not isinstance(owner, AmdDevice) or owner.process is not self.process:
+            raise UnsupportedError(
+                f"{self.name} cannot see memory of {owner.info.driver}:{owner.info.index}: only AMD GPUs of "
+                "one process share memory\nhint: copy through host memory"
+            )
+        if not isinstance(memory, Memory):
+            raise UsageError(f"{allocation!r} was not allocated by {owner.name}")
+        if memory.video and owner.gpu.gpu_id != self.gpu.gpu_id:
+            self._check_link(owner)
+        with owner._lock:  # noqa: SLF001 - of this class
+            owner.memories.share(memory, self.gpu.gpu_id)
+        self._peers.append((owner.memories, memory))
+
+    def _check_link(self, owner: AmdDevice) -> None:
+        link = self.gpu.links.get(owner.gpu.node)
+        if link is None or not link.carries_peers():
+            seen = (
+                "the topology has no link between them" if link is None else f"their {link} link forbids it"
+            )
+            raise UnsupportedError(
+                f"{self.name} cannot reach the video memory of {owner.name}: {seen}\n"
+                "hint: turn on 'Above 4G decoding' and 'Resizable BAR' in the firmware's settings (kernels "
+                "need CONFIG_PCI_P2PDMA), or copy through host memory"
+            )
+
+    def _leave_peers(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for memories, memory in self._peers:
+                stack.callback(memories.unshare, memory, self.gpu.gpu_id)
+
+    def _hide_host(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for va in self._shown:
+                stack.callback(self.process.hide, va, self.gpu.gpu_id)
+            self._shown.clear()
+
+    # --- queues
+
+    def ring(self, kind: QueueKind, index: int) -> AnyRing:
+        """Return a ring, made when first asked for."""
+        count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
+        if not 0 <= index < count:
+            raise UsageError(f"{self.name} has {count} {kind.value} queues, there is no number {index}")
+        with self._lock:
+            ring = self._rings.get((kind, index))
+            if ring is None or ring.closed:
+                label = f"{self.name} {kind.value} {index}"
+                refresh = partial(self._new_code, kind, index)
+                if kind is QueueKind.COPY:
+                    ring = self._packet_ring(Packets.SDMA, label, refresh)
+                elif self.compute_packets is Packets.PM4:
+                    ring = self._packet_ring(Packets.PM4, label, refresh)
+                else:
+                    ring = self._aql_ring(index, label, refresh)
+                self._rings[kind, index] = ring
+            return ring
+
+    def _packet_ring(self, packets: Packets, label: str, refresh: Callable[[], Sequence[int]]) -> AmdRing:
+        queue = self._queue(packets, label)
+        return AmdRing(queue, refresh=refresh, fault=self.fault, fence=self.process.kernel.fence)
+
+    def _aql_ring(self, index: int, label: str, refresh: Callable[[], Sequence[int]]) -> AqlRing:
+        queue = self._queue(Packets.AQL, label)
+        fence = self.process.kernel.fence
+        try:
+            if self._scratch[index].backing.lane_bytes:
+                queue.set_scratch(self._scratch[index].backing)
+            return AqlRing(queue, self.memories, refresh=refresh, fault=self.fault, fence=fence)
+        except BaseException:
+            queue.close()
+            raise
+
+    def _queue(self, packets: Packets, label: str) -> HwQueue:
+        return HwQueue(
+            self.process.kfd, self.memories, self._doorbells, self._queue_facts, packets, label=label
+        )
+
+    def _new_code(self, kind: QueueKind, index: int) -> Sequence[int]:
+        """Return what a ring must send before its next words once code was loaded."""
+        encoder = self.encoder(kind, index)
+        return () if isinstance(encoder, SdmaEncoder) else encoder.new_code()
+
+    def encoder(self, kind: QueueKind, index: int) -> AnyEncoder:
+        """Return the encoder of one queue."""
+        with self._lock:
+            found = self._encoders.get((kind, index))
+            if found is None:
+                found = self._encoders[kind, index] = self._new_encoder(kind, index)
+            return found
+
+    def _new_encoder(self, kind: QueueKind, index: int) -> AnyEncoder:
+        event = Event(slot_va=self._events.slot_va, number=self._events.signal)
+        if kind is QueueKind.COPY:
+            return SdmaEncoder(
+                Context(target=self.target, geometry=self.geometry, choices=self.choices, event=event)
+            )
+        scratch = self._scratch[index]
+        context = Context(
+            target=self.target,
+            geometry=self.geometry,
+            choices=self.choices,
+            event=event,
+            scratch=lambda: scratch.backing,
+            launched=self._launched.append,
+        )
+        return Pm4Encoder(context) if self.compute_packets is Packets.PM4 else AqlEncoder(context)
+
+    # --- programs
+
+    def load(self, image: KernelImage) -> AmdProgram:
+        """Upload a code object, relocated for where it lies; see `hcq.driver.DriverDevice`."""
+        found, kernel = code.read(image.code, image.name, self.target)
+        with self._lock, contextlib.ExitStack() as stack:
+            memory = self.memories.vram(found.placement.size, label=f"code of {image.name}")
+            stack.callback(self.memories.free, memory)
+            program = AmdProgram(
+                image,
+                kernel,
+                memory.va,
+                memory.size,
+                target=self.target,
+                choices=self.choices,
+                aql=self.compute_packets is Packets.AQL,
+                handle=memory,
+            )
+            for index, scratch in enumerate(self._scratch):
+                ring = self._rings.get((QueueKind.COMPUTE, index))
+                if scratch.need(program.scratch_bytes) and ring is not None and not ring.closed:
+                    ring.queue.set_scratch(scratch.backing)
+            self._uploader.upload(memory.va, found.load(memory.va))
+            for ring in self.rings():
+                ring.stale = True
+            self._programs.append(program)
+            stack.pop_all()
+        return program
+
+    def unload(self, program: DriverProgram) -> None:
+        """Free a program's image."""
+        with self._lock:
+            if not isinstance(program, AmdProgram) or program not in self._programs:
+                raise UsageError(f"{program!r} was not loaded by {self.name}")
+            self._programs.remove(program)
+            memory = program.handle
+            assert isinstance(memory, Memory), "load put it there"
+            self.memories.free(memory)
+
+    # --- time, waiting, faults
+
+    def clock(self) -> Clock:
+        """Tie the GPU's counter to this host's clock, by the quickest of a few looks."""
+        looks = []
+        for _ in range(_CLOCK_LOOKS):
+            before = time.monotonic_ns()
+            ticks = self.process.kfd.clock_counters(self.gpu.gpu_id).gpu_clock_counter
+            after = time.monotonic_ns()
+            looks.append((after - before, ticks, (before + after) // 2))
+        _, ticks, host_ns = min(looks)
+        return Clock(ticks=ticks, host_ns=host_ns, hz=self._hz)
+
+    def wait(self, va: int, value: int, timeout_s: float) -> bool:
+        """Look at a signal slot eagerly, then sleep until an interrupt; see `hcq.driver.DriverDevice`."""
+        slot = view_at(va, 8).cast("Q")
+        now = time.perf_counter()
+        end, eager = now + timeout_s, now + min(timeout_s, _SPIN_S)
+        while slot[0] < value:
+            now = time.perf_counter()
+            if now >= end:
+                return False
+            if now >= eager:
+                if self._closed or self._events.reported:
+                    return slot[0] >= value
+                # A thread that sleeps is woken by the interrupt behind the signal, or looks again.
+                self._events.sleep(max(1, int(1000 * (end - now))))
+        return True
+
+    def signal_written(self, va: int) -> None:
+        """Wake threads that sleep: the host stored to a signal."""
+        del va
+        if not self._closed:
+            self._events.wake()
+
+    def fault(self) -> FaultReport | None:
+        """Return the sticky fault; asks the kernel while there is none."""
+        if self._fault is not None or self._closed:
+            return self._fault
+        with self._lock:
+            if self._fault is None and not self._closed:
+                self._fault = self._look()
+            return self._fault
+
+    def _look(self) -> FaultReport | None:
+        reports = self._events.look()
+        if reports:
+            self._hopeless = any(map(faults.final, reports))
+            scene = self._scene("; ".join(filter(None, (ring.stuck() for ring in self.rings()))))
+            for report in reports:
+                if isinstance(report, kfd_hsa_memory_exception_data):
+                    return faults.of_memory(scene, report)
+            for report in reports:
+                if isinstance(report, kfd_hsa_hw_exception_data):
+                    return faults.of_reset(scene, report)
+        for ring in self.rings():
+            queue = ring.queue
+            if mask := queue.exceptions[0]:
+                return faults.of_queue(self._scene(ring.stuck()), queue.label, mask)
+            if why := queue.inactive[0]:
+                return faults.of_inactive(self._scene(ring.stuck()), queue.label, why)
+        return None
+
+    def _scene(self, stuck: str) -> faults.Scene:
+        return faults.Scene(
+            device=self.name,
+            memory=self.memories.map,
+            launched=tuple(self._launched),
+            stuck=stuck,
+            reports=self.process.kernel.diagnostics(),
+        )
+
+    def recover(self) -> None:
+        """Give every ring a new queue and forget the fault; memory, programs and mappings stay.
+
+        Raises `UnsupportedError` after a reset of the whole GPU, and `BringUpError` where new queues do not
+        run: the kernel keeps a process off the GPU from a page fault until it ends
+        (kfd_device_queue_manager.c, kfd_dqm_evict_pasid).
+        """
+        with self._lock:
+            if self._hopeless:
+                raise UnsupportedError(
+                    f"{self.name} was reset as a whole: what this process had of it is lost\n"
+                    "hint: start a new process"
+                )
+            before = self._fault
+            rings = self.rings()
+            for ring in rings:
+                ring.queue.destroy()
+            self._events.forget()
+            for ring in rings:
+                ring.queue.create()
+                ring.attach()
+            for index, scratch in enumerate(self._scratch):
+                known = self._rings.get((QueueKind.COMPUTE, index))
+                if scratch.backing.lane_bytes and known is not None and not known.closed:
+                    known.queue.set_scratch(scratch.backing)
+            self._fault = None
+            try:
+                self._uploader.prove(self._prove_s)
+            except BringUpError as error:
+                self._fault = before
+                raise BringUpError(
+                    f"{self.name} has new queues, and they do not run: {error}\n"
+                    "hint: Linux keeps a process off the GPU after a page fault until it ends: start another"
+                ) from None
+            except BaseException:
+                self._fault = before
+                raise
+            self._launched.clear()
+
+    def rings(self) -> list[AnyRing]:
+        """Return the rings that are open, the driver's own first."""
+        uploader: Uploader | None = getattr(self, "_uploader", None)
+        own = [uploader.ring] if uploader else []
+        return [*own, *(ring for ring in tuple(self._rings.values()) if not ring.closed)]
+
+    def close(self) -> None:
+        """Stop the queues and give everything back; idempotent."""
+        with self._lock:
+            self._closed = True
+            self._undo.close()
+
+    def _close_rings(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for ring in self._rings.values():
+                stack.callback(ring.close)

@@ -1,0 +1,107 @@
+"""What wakes threads that wait for a device: interrupts of its queues, and faults that the kernel reports.
+
+Each device has three events: SIGNAL, which its queues raise, MEMORY and HW_EXCEPTION, which the kernel sets
+for every GPU of the process; a wait takes what it reports, so whoever sleeps notes it here. A wait never
+relies on an interrupt: it is short, and its caller looks at memory again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.events import (
+    EventType,
+    kfd_event_data,
+    kfd_hsa_hw_exception_data,
+    kfd_hsa_memory_exception_data,
+)
+from hcq.errors import DriverError
+
+if TYPE_CHECKING:
+    from drivers.amd.memory import Memories
+    from drivers.amd.process import Process
+
+_ENTRY: Final = kfd_event_data.SIZE
+Report = kfd_hsa_memory_exception_data | kfd_hsa_hw_exception_data
+
+
+class Events:
+    """The events of one device. Thread-safe."""
+
+    def __init__(self, process: Process, memories: Memories) -> None:
+        self._process = process
+        self._gpu_id = memories.gpu_id
+        self._lock = threading.Lock()
+        self._sleepers = 0
+        self._reports: list[Report] = []
+        with contextlib.ExitStack() as stack:
+            numbers = []
+            for kind in (EventType.SIGNAL, EventType.MEMORY, EventType.HW_EXCEPTION):
+                event = process.create_event(kind, memories)
+                stack.callback(process.destroy_event, event)
+                numbers.append(event)
+            self._undo = stack.pop_all()
+        self.signal, self._memory, self._exception = numbers
+        """`signal`: the id that queues raise."""
+        self.slot_va = process.slot(self.signal)
+        """Where queues write the id before they interrupt."""
+        self._looked_at = self._block((self._memory, self._exception))
+
+    def close(self) -> None:
+        """Destroy the events; idempotent."""
+        self._undo.close()
+
+    def sleep(self, timeout_ms: int) -> None:
+        """Sleep until a queue of an open device raised its event, something was reported, or time is over."""
+        others = tuple(event for event in tuple(self._process.events) if event != self.signal)
+        data = bytearray(self._block((self._memory, self._exception, self.signal, *others)))
+        with self._lock:
+            self._sleepers += 1
+        try:
+            self._process.kfd.wait_events(data, timeout_ms)
+        except DriverError:
+            if self._process.events.issuperset(others):
+                raise
+            return  # a device was closed meanwhile, and its event went: the caller looks again
+        finally:
+            with self._lock:
+                self._sleepers -= 1
+        self._note(data)
+
+    @property
+    def reported(self) -> bool:
+        """Whether a fault or a reset was reported since the last `forget`."""
+        return bool(self._reports)
+
+    def wake(self) -> None:
+        """Wake who sleeps here: the host changed memory."""
+        if self._sleepers:
+            self._process.kfd.set_event(self.signal)
+
+    def look(self) -> list[Report]:
+        """Return what was reported of this GPU since the last `forget`, the oldest first."""
+        data = bytearray(self._looked_at)
+        self._process.kfd.wait_events(data, 0)
+        self._note(data)
+        return self._reports
+
+    def forget(self) -> None:
+        """Drop what was reported: the device recovered."""
+        self.look()
+        with self._lock:
+            self._reports = []
+
+    @staticmethod
+    def _block(numbers: tuple[int, ...]) -> bytes:
+        return b"".join(kfd_event_data.pack(event_id=number) for number in numbers)
+
+    def _note(self, data: bytearray) -> None:
+        """Keep what the first two entries report, if they fired: only then they name a GPU."""
+        memory = kfd_hsa_memory_exception_data.from_bytes(data)
+        exception = kfd_hsa_hw_exception_data.from_bytes(data, _ENTRY)
+        if memory.gpu_id or exception.gpu_id:
+            found = [report for report in (memory, exception) if report.gpu_id == self._gpu_id]
+            with self._lock:
+                self._reports = [*self._reports, *found]

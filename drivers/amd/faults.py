@@ -1,0 +1,162 @@
+"""What the kernel reports when a GPU stops: page faults, resets, exceptions of a queue; as fault reports.
+
+The kernel driver names neither kernel nor queue of a page fault, and only the page. What queues held, and
+which kernel of theirs is the oldest that is not done, is known above (`hcq.faults`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal
+
+from drivers.amd.layouts.aql import INACTIVE_TEXT, Inactive
+from drivers.amd.layouts.events import (
+    EXCEPTION_TEXT,
+    MemoryError_,
+    QueueException,
+    ResetCause,
+    ResetType,
+    exceptions,
+    kfd_hsa_hw_exception_data,
+    kfd_hsa_memory_exception_data,
+)
+from hcq.errors import FaultKind, FaultReport
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.amd.events import Report
+    from drivers.amd.memory import Memory
+    from drivers.memorymap import MemoryMap
+
+_PAGE: Final = 4096
+_NULL_BYTES: Final = 0x10000
+"""Below, nothing is ever mapped: an access there is one through a null pointer."""
+_MEMORY_ERRORS: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        MemoryError_.SRAM_ECC: "an uncorrectable error of the GPU's memory",
+        MemoryError_.POISON_CONSUMED: "the GPU read memory that is known to be corrupt",
+        MemoryError_.GPU_HANG: "the GPU hangs",
+    }
+)
+_KINDS: Final[Mapping[int, FaultKind]] = MappingProxyType(
+    {
+        **{
+            code: FaultKind.ENGINE_EXCEPTION
+            for code in QueueException
+            if code < QueueException.PACKET_DISPATCH_DIM_INVALID
+        },
+        **{
+            code: FaultKind.BAD_PACKET
+            for code in QueueException
+            if QueueException.PACKET_DISPATCH_DIM_INVALID <= code < QueueException.PREEMPTION_ERROR
+        },
+        QueueException.PREEMPTION_ERROR: FaultKind.HANG,
+        QueueException.WAVE_MEMORY_VIOLATION: FaultKind.PAGE_FAULT,
+        QueueException.DEVICE_MEMORY_VIOLATION: FaultKind.PAGE_FAULT,
+        QueueException.DEVICE_FATAL_HALT: FaultKind.RESET,
+    }
+)
+"""Exception -> kind; others are `FaultKind.QUEUE_ERROR`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What the device knows when something is reported."""
+
+    device: str
+    memory: MemoryMap[Memory]
+    launched: tuple[str, ...]
+    """The kernels encoded last."""
+    stuck: str
+    """What the rings are doing, or the one concerned."""
+    reports: tuple[str, ...]
+    """What the kernel's side reported of its own."""
+
+    def report(
+        self, kind: FaultKind, line: str, *, queue: str | None = None, raw: tuple[object, ...]
+    ) -> FaultReport:
+        """Return a report that ends with the kernels encoded last."""
+        names = tuple(dict.fromkeys(self.launched))
+        told = f"\n  encoded last: {', '.join(names)}" if names else ""
+        return FaultReport(
+            device=self.device,
+            kind=kind,
+            message=line + told,
+            queue=queue,
+            stuck_at=self.stuck,
+            reports=self.reports,
+            raw=raw,
+        )
+
+
+def of_memory(scene: Scene, data: kfd_hsa_memory_exception_data) -> FaultReport:
+    """Return the report of a MEMORY event."""
+    failure, va = data.failure, data.va
+    if data.ErrorType:
+        kind = FaultKind.HANG if data.ErrorType == MemoryError_.GPU_HANG else FaultKind.RESET
+        what = _MEMORY_ERRORS.get(data.ErrorType, f"memory error {int(data.ErrorType)}")
+        return scene.report(kind, what, raw=(data,))
+    access: Literal["read", "write", "execute"] = "write" if failure.ReadOnly else "read"
+    if failure.NoExecute:
+        access = "execute"
+    line = f"a GPU page fault: {_why(data)}; the kernel took all queues of this process off the GPU"
+    report = scene.report(FaultKind.PAGE_FAULT, line, raw=(data,))
+    return replace(report, va=va, access=access, nearest=scene.memory.nearest(va))
+
+
+def _why(data: kfd_hsa_memory_exception_data) -> str:
+    failure, va = data.failure, data.va
+    page = f"the page {va:#x} to {va + _PAGE - 1:#x}"
+    if va < _NULL_BYTES:
+        return f"{page} is next to address 0: a null pointer"
+    if failure.NoExecute:
+        return f"{page} is not executable"
+    if failure.NotPresent:
+        return f"{page} is not mapped"
+    return f"{page} is mapped, but not for this access" + (": it is read-only" if failure.ReadOnly else "")
+
+
+def of_reset(scene: Scene, data: kfd_hsa_hw_exception_data) -> FaultReport:
+    """Return the report of an HW_EXCEPTION event."""
+    cause = "a hang" if data.reset_cause == ResetCause.GPU_HANG else "an uncorrectable memory error"
+    whole = data.reset_type == ResetType.WHOLE_GPU
+    what = "the whole GPU was reset" if whole else "a queue of this process was reset"
+    lost = "; what video memory held is lost" if data.memory_lost else ""
+    kind = FaultKind.RESET if whole else FaultKind.HANG
+    return scene.report(kind, f"{what} after {cause}{lost}", raw=(data,))
+
+
+def of_queue(scene: Scene, label: str, mask: int) -> FaultReport:
+    """Return the report of a queue's exceptions."""
+    codes = exceptions(mask)
+    told = [EXCEPTION_TEXT.get(code, code.name.lower()) for code in codes]
+    unknown = mask & ~sum(1 << code - 1 for code in codes)
+    if unknown:
+        told.append(f"unknown exceptions {unknown:#x}")
+    kind = next((_KINDS[code] for code in codes if code in _KINDS), FaultKind.QUEUE_ERROR)
+    return scene.report(kind, f"the queue stopped: {', '.join(told)}", queue=label, raw=tuple(codes))
+
+
+_INACTIVE_KINDS: Final[Mapping[int, FaultKind]] = MappingProxyType(
+    {
+        Inactive.MEMORY_VIOLATION: FaultKind.PAGE_FAULT,
+        Inactive.ILLEGAL_INSTRUCTION: FaultKind.ENGINE_EXCEPTION,
+        Inactive.TRAP: FaultKind.ENGINE_EXCEPTION,
+    }
+)
+"""Why the packet processor gave a queue up -> kind; other reasons are a packet's."""
+
+
+def of_inactive(scene: Scene, label: str, code: int) -> FaultReport:
+    """Return the report of an AQL queue that the packet processor gave up."""
+    told = [text for bit, text in INACTIVE_TEXT.items() if code & bit] or [f"unknown code {code:#x}"]
+    kind = next((found for bit, found in _INACTIVE_KINDS.items() if code & bit), FaultKind.BAD_PACKET)
+    line = f"the packet processor gave the queue up: {', '.join(told)}"
+    return scene.report(kind, line, queue=label, raw=(Inactive(code),))
+
+
+def final(report: Report) -> bool:
+    """Return whether the process must end: the whole GPU was reset, and no handle is of use any more."""
+    return isinstance(report, kfd_hsa_hw_exception_data) and report.reset_type == ResetType.WHOLE_GPU

@@ -1,0 +1,260 @@
+"""The process's connection to /dev/kfd: typed calls, with decoded errors and their cures.
+
+One process is one client of KFD, whatever it opens: `process` holds what may exist once. Every method is one
+ioctl and may be called from any thread. Not here: what is done with the results.
+"""
+
+from __future__ import annotations
+
+import errno
+from array import array
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from drivers.amd.layouts import events as events_
+from drivers.amd.layouts import kfd as layouts
+from drivers.amd.layouts.kfd import Call, MemFlags, QueuePercentage, QueueType, request
+from drivers.amd.layouts.topology import KFD_NODE
+from drivers.amd.refusals import node_error, old_kernel, refused
+from drivers.kernel import address_of
+from hcq.errors import DriverError, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drivers.kernel import Kernel
+    from hcq.layout import Struct
+
+_S = TypeVar("_S", bound="Struct")
+
+_RUNTIME_SINCE: Final = (1, 14)
+"""RUNTIME_ENABLE came with 1.13; what the runtimes rely on, with 1.14."""
+
+
+def open_node(kernel: Kernel, path: str) -> int:
+    """Open a device node; the error of a missing one names the cure."""
+    try:
+        return kernel.open(path)
+    except DriverError as error:
+        raise node_error(path, error) from None
+
+
+class Kfd:
+    """An open /dev/kfd. Owns the descriptor."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.fd = open_node(kernel, KFD_NODE)
+        try:
+            self.version = self._version()
+        except BaseException:
+            kernel.close(self.fd)
+            raise
+
+    def _version(self) -> tuple[int, int]:
+        reply = self._call(Call.GET_VERSION, layouts.kfd_ioctl_get_version_args())
+        if reply.major_version != layouts.MAJOR or reply.minor_version < layouts.OLDEST_MINOR:
+            raise old_kernel(reply.major_version, reply.minor_version)
+        return reply.major_version, reply.minor_version
+
+    def has(self, what: str) -> bool:
+        """Return whether this version of the interface has a feature of `layouts.kfd.GATES`."""
+        return self.version >= layouts.GATES[what]
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        self.kernel.close(self.fd)
+
+    def _call(self, call: Call, argument: _S, *, mes: bool = False, hint: str = "", note: str = "") -> _S:
+        block = bytearray(argument.to_bytes())
+        try:
+            self.kernel.ioctl(self.fd, request(call, len(block)), block)
+        except DriverError as error:
+            seen = type(argument).from_bytes(block)
+            raise refused(call, error, f"{seen!r}{note}", mes=mes, hint=hint) from None
+        return type(argument).from_bytes(block)
+
+    # --- the process and its GPUs
+
+    def apertures(self) -> list[layouts.kfd_process_device_apertures]:
+        """Return the address ranges of every GPU."""
+        entry = layouts.kfd_process_device_apertures
+        ask = layouts.kfd_ioctl_get_process_apertures_new_args
+        count = self._call(Call.GET_PROCESS_APERTURES_NEW, ask()).num_of_nodes
+        if not count:
+            return []
+        room = bytearray(count * entry.SIZE)
+        filled = self._call(
+            Call.GET_PROCESS_APERTURES_NEW,
+            ask(kfd_process_device_apertures_ptr=address_of(room), num_of_nodes=count),
+        ).num_of_nodes
+        return [entry.from_bytes(room, i * entry.SIZE) for i in range(min(count, filled))]
+
+    def acquire_vm(self, gpu_id: int, drm_fd: int) -> None:
+        """Tie the process to a GPU; its address space is that of the render node's descriptor from now on."""
+        self._call(Call.ACQUIRE_VM, layouts.kfd_ioctl_acquire_vm_args(drm_fd=drm_fd, gpu_id=gpu_id))
+
+    def enable_runtime(self) -> str:
+        """Ask for exceptions of queues; return why there will be none, empty if there will.
+
+        A process enables them once: done already, by whomever, is done.
+        """
+        if self.version < _RUNTIME_SINCE:
+            return f"KFD {self.version[0]}.{self.version[1]} reports none, 1.14 does"
+        mode = layouts.RuntimeMode.ENABLE
+        try:
+            self._call(Call.RUNTIME_ENABLE, layouts.kfd_ioctl_runtime_enable_args(mode_mask=mode))
+        except DriverError as error:
+            if error.status == errno.EBUSY:
+                return ""
+            if error.status == errno.EEXIST:
+                return "another library of this process made queues before they could be enabled"
+            raise
+        return ""
+
+    def clock_counters(self, gpu_id: int) -> layouts.kfd_ioctl_get_clock_counters_args:
+        """Read the GPU's counter beside the host's clocks."""
+        return self._call(Call.GET_CLOCK_COUNTERS, layouts.kfd_ioctl_get_clock_counters_args(gpu_id=gpu_id))
+
+    # --- memory
+
+    def available(self, gpu_id: int) -> int:
+        """Return how many bytes of video memory can still be allocated."""
+        ask = layouts.kfd_ioctl_get_available_memory_args(gpu_id=gpu_id)
+        return self._call(Call.AVAILABLE_MEMORY, ask).available
+
+    def alloc(self, gpu_id: int, va: int, size: int, flags: MemFlags, *, host: int = 0) -> tuple[int, int]:
+        """Allocate memory at device address `va`; return its handle and the offset that mmap takes.
+
+        `host` is the address behind a user pointer.
+        """
+        argument = layouts.kfd_ioctl_alloc_memory_of_gpu_args(
+            va_addr=va, size=size, mmap_offset=host, gpu_id=gpu_id, flags=flags
+        )
+        reply = self._call(Call.ALLOC_MEMORY_OF_GPU, argument, note=f", {size_text(size)}")
+        return reply.handle, reply.mmap_offset
+
+    def free(self, handle: int) -> None:
+        """Free memory that no GPU maps."""
+        self._call(Call.FREE_MEMORY_OF_GPU, layouts.kfd_ioctl_free_memory_of_gpu_args(handle=handle))
+
+    def map(self, handle: int, gpus: Sequence[int]) -> None:
+        """Map memory into GPUs; on error into none of them."""
+        ids = array("I", gpus)
+        at, _ = ids.buffer_info()
+        block = bytearray(
+            layouts.kfd_ioctl_map_memory_to_gpu_args(
+                handle=handle, device_ids_array_ptr=at, n_devices=len(ids)
+            ).to_bytes()
+        )
+        try:
+            self.kernel.ioctl(self.fd, request(Call.MAP_MEMORY_TO_GPU, len(block)), block)
+        except DriverError as error:
+            seen = layouts.kfd_ioctl_map_memory_to_gpu_args.from_bytes(block)
+            done = gpus[: min(seen.n_success, len(gpus))]
+            refusal = refused(Call.MAP_MEMORY_TO_GPU, error, f"{seen!r}, GPUs {list(gpus)}")
+            if done:
+                self.unmap(handle, done)
+            raise refusal from None
+
+    def unmap(self, handle: int, gpus: Sequence[int]) -> None:
+        """Undo `map`."""
+        ids = array("I", gpus)
+        at, _ = ids.buffer_info()
+        self._call(
+            Call.UNMAP_MEMORY_FROM_GPU,
+            layouts.kfd_ioctl_unmap_memory_from_gpu_args(
+                handle=handle, device_ids_array_ptr=at, n_devices=len(ids)
+            ),
+            note=f", GPUs {list(gpus)}",
+        )
+
+    # --- queues
+
+    def create_queue(
+        self,
+        gpu_id: int,
+        kind: QueueType,
+        *,
+        ring: tuple[int, int],
+        write_pointer: int,
+        read_pointer: int,
+        eop: tuple[int, int] = (0, 0),
+        context: tuple[int, int] = (0, 0),
+        control_stack: int = 0,
+        mes: bool = False,
+    ) -> tuple[int, int]:
+        """Create a queue; return its id and its doorbell's offset (`layouts.kfd.MmapOffset`).
+
+        `ring`, `eop` and `context` are (address, bytes); `context` counts one XCC.
+        """
+        old = layouts.kfd_ioctl_create_queue_args_1_11(
+            ring_base_address=ring[0],
+            write_pointer_address=write_pointer,
+            read_pointer_address=read_pointer,
+            ring_size=ring[1],
+            gpu_id=gpu_id,
+            queue_type=kind,
+            queue_percentage=int(QueuePercentage(PERCENT=layouts.MAX_QUEUE_PERCENTAGE)),
+            queue_priority=layouts.QUEUE_PRIORITY,
+            eop_buffer_address=eop[0],
+            eop_buffer_size=eop[1],
+            ctx_save_restore_address=context[0],
+            ctx_save_restore_size=context[1],
+            ctl_stack_size=control_stack,
+        )
+        if not self.has("SDMA_BY_ENG_ID"):
+            answer = self._call(Call.CREATE_QUEUE, old, mes=mes)
+            return answer.queue_id, answer.doorbell_offset
+        layout = layouts.kfd_ioctl_create_queue_args
+        reply = self._call(
+            Call.CREATE_QUEUE, layout.from_bytes(old.to_bytes().ljust(layout.SIZE, b"\0")), mes=mes
+        )
+        return reply.queue_id, reply.doorbell_offset
+
+    def update_queue(self, queue: int, *, ring: tuple[int, int], active: bool, mes: bool = False) -> None:
+        """Take a queue off the hardware, its waves saved, or put it back."""
+        percent = layouts.MAX_QUEUE_PERCENTAGE if active else 0
+        self._call(
+            Call.UPDATE_QUEUE,
+            layouts.kfd_ioctl_update_queue_args(
+                ring_base_address=ring[0],
+                queue_id=queue,
+                ring_size=ring[1],
+                queue_percentage=int(QueuePercentage(PERCENT=percent)),
+                queue_priority=layouts.QUEUE_PRIORITY,
+            ),
+            mes=mes,
+        )
+
+    def destroy_queue(self, queue: int, *, mes: bool = False) -> None:
+        """Destroy a queue, whatever runs on it; a hung wave may cost a reset of the GPU."""
+        self._call(Call.DESTROY_QUEUE, layouts.kfd_ioctl_destroy_queue_args(queue_id=queue), mes=mes)
+
+    # --- events
+
+    def create_event(self, kind: events_.EventType, *, page: int = 0) -> int:
+        """Create an event that a wait resets; return its id. `page` hands over the event page, once."""
+        argument = events_.kfd_ioctl_create_event_args(
+            event_page_offset=page, event_type=kind, auto_reset=True
+        )
+        return self._call(Call.CREATE_EVENT, argument).event_id
+
+    def destroy_event(self, event: int) -> None:
+        """Destroy an event; who waits for it gets FAIL."""
+        self._call(Call.DESTROY_EVENT, events_.kfd_ioctl_destroy_event_args(event_id=event))
+
+    def set_event(self, event: int) -> None:
+        """Wake who waits for a SIGNAL event."""
+        self._call(Call.SET_EVENT, events_.kfd_ioctl_set_event_args(event_id=event))
+
+    def wait_events(self, data: bytearray, timeout_ms: int) -> events_.WaitResult:
+        """Sleep until one of the events in `data`, an array of `kfd_event_data`, fires; 0 only looks.
+
+        The payloads of those that fired are in `data` then.
+        """
+        argument = events_.kfd_ioctl_wait_events_args(
+            events_ptr=address_of(data),
+            num_events=len(data) // events_.kfd_event_data.SIZE,
+            timeout=timeout_ms,
+        )
+        return self._call(Call.WAIT_EVENTS, argument).wait_result

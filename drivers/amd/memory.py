@@ -1,0 +1,171 @@
+"""Memory of a device: video memory and system memory of the kernel, mapped at one address everywhere.
+
+What the host writes lies in coherent system memory (GTT). On an APU there is no video memory of its own: what
+is asked for as VRAM lies in system memory, too, cached by the GPU. Not here: host memory that is shown to
+GPUs (`process`), sub-allocation (the model above asks for whole pages).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.kfd import MemFlags, MemKind
+from drivers.amd.refusals import small_bar
+from drivers.kernel import MAP_FIXED, MAP_SHARED, PAGE
+from drivers.memorymap import MemoryMap
+from hcq.errors import DriverError, OutOfMemoryError, size_text
+
+if TYPE_CHECKING:
+    from drivers.amd.kfd import Kfd
+    from drivers.amd.space import Space
+
+_ZEROS: Final = bytes(1 << 20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Memory:
+    """A range that GPUs map."""
+
+    va: int
+    size: int
+    view: memoryview | None
+    """The host's view, where it has one."""
+    handle: int
+    label: str
+    video: bool
+    """Video memory of its GPU, to other GPUs that of a peer."""
+    gpus: dict[int, int] = field(default_factory=dict[int, int])
+    """gpu_id of each GPU that maps it -> how often it was shared with that one."""
+
+
+class Memories:
+    """Allocates for one GPU; each call leaves nothing behind when it fails. The device holds its lock."""
+
+    def __init__(
+        self,
+        kfd: Kfd,
+        space: Space,
+        *,
+        gpu_id: int,
+        drm_fd: int,
+        name: str,
+        visible_bytes: int,
+        apu: bool,
+    ) -> None:
+        self._kfd, self._space = kfd, space
+        self.gpu_id = gpu_id
+        self._drm_fd = drm_fd
+        self._name = name
+        self._visible_bytes = visible_bytes
+        self._apu = apu
+        self.map: MemoryMap[Memory] = MemoryMap()
+
+    def sibling(self) -> Memories:
+        """Return another allocator for the same GPU, whose memory outlives that of this one."""
+        return Memories(
+            self._kfd,
+            self._space,
+            gpu_id=self.gpu_id,
+            drm_fd=self._drm_fd,
+            name=self._name,
+            visible_bytes=self._visible_bytes,
+            apu=self._apu,
+        )
+
+    def vram(self, size: int, *, label: str, host_visible: bool = False) -> Memory:
+        """Allocate video memory, which the kernel clears. Raises `UnsupportedError` on a small PCI window."""
+        if not host_visible:
+            return self._alloc(size, MemKind.VRAM, label, video=True)
+        if not self._visible_bytes and not self._apu:
+            raise small_bar(self._name)
+        try:
+            return self._alloc(size, MemKind.VISIBLE_VRAM, label, video=True)
+        except DriverError as error:
+            if error.status == errno.EINVAL:
+                raise small_bar(self._name) from error
+            raise
+
+    def system(self, size: int, *, label: str, zeroed: bool = True) -> Memory:
+        """Allocate coherent system memory that the host maps."""
+        memory = self._alloc(size, MemKind.SYSTEM, label, video=False)
+        view = memory.view
+        assert view is not None, "system memory is mapped"
+        if zeroed:
+            for start in range(0, memory.size, len(_ZEROS)):
+                end = min(start + len(_ZEROS), memory.size)
+                view[start:end] = _ZEROS[: end - start]
+        return memory
+
+    def _alloc(self, size: int, kind: MemKind, label: str, *, video: bool) -> Memory:
+        size = -(-size // PAGE) * PAGE
+        kfd = self._kfd
+        with contextlib.ExitStack() as stack:
+            va = self._space.take(size)
+            stack.callback(self._space.give_back, va, size)
+            try:
+                handle, offset = kfd.alloc(self.gpu_id, va, size, MemFlags(kind))
+            except OutOfMemoryError as error:
+                raise self._no_room(error, size, video=video) from None
+            stack.callback(kfd.free, handle)
+            view = None
+            if kind is not MemKind.VRAM:
+                flags = MAP_SHARED | MAP_FIXED
+                view = kfd.kernel.mmap(size, fd=self._drm_fd, offset=offset, va=va, flags=flags).view
+            kfd.map(handle, (self.gpu_id,))
+            stack.pop_all()
+        memory = Memory(va=va, size=size, view=view, handle=handle, label=label, video=video)
+        memory.gpus[self.gpu_id] = 1
+        self.map.add(memory)
+        return memory
+
+    def _no_room(self, error: OutOfMemoryError, size: int, *, video: bool) -> OutOfMemoryError:
+        """Return the error with what there still is, and what to do about it."""
+        text = f"{size_text(size)} of {'video' if video else 'system'} memory of {self._name} were asked for"
+        if video and not self._apu:
+            with contextlib.suppress(DriverError):  # the error is that of the allocation
+                text += f", {size_text(self._kfd.available(self.gpu_id))} are free"
+            cure = "close buffers, or see /sys/class/drm/card*/device/mem_info_vram_used for who holds memory"
+        else:
+            cure = (
+                "GPUs may use a part of the system's memory: close buffers, or raise the limit (module "
+                "options amdgpu.gttsize and ttm.pages_limit)"
+            )
+            if video:
+                text += "; it is an APU: its video memory is system memory"
+        return OutOfMemoryError(
+            error.call, error.status, error.status_name, arguments=error.arguments, hint=f"{text}; {cure}"
+        )
+
+    def share(self, memory: Memory, gpu_id: int) -> None:
+        """Map memory into one more GPU; counted."""
+        if gpu_id not in memory.gpus:
+            self._kfd.map(memory.handle, (gpu_id,))
+        memory.gpus[gpu_id] = memory.gpus.get(gpu_id, 0) + 1
+
+    def unshare(self, memory: Memory, gpu_id: int) -> None:
+        """Undo one `share`; nothing to do for memory that was freed."""
+        if gpu_id not in memory.gpus:
+            return
+        memory.gpus[gpu_id] -= 1
+        if not memory.gpus[gpu_id]:
+            del memory.gpus[gpu_id]
+            self._kfd.unmap(memory.handle, (gpu_id,))
+
+    def free(self, memory: Memory) -> None:
+        """Unmap from all GPUs, and free."""
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._space.give_back, memory.va, memory.size)
+            stack.callback(self._kfd.free, memory.handle)
+            self.map.remove(memory)
+            gpus = tuple(memory.gpus)
+            memory.gpus.clear()
+            self._kfd.unmap(memory.handle, gpus)
+
+    def close(self) -> None:
+        """Free what is left, the highest address first."""
+        with contextlib.ExitStack() as stack:
+            for memory in self.map.live():
+                stack.callback(self.free, memory)

@@ -1,0 +1,182 @@
+"""What a process has once of KFD, for all devices it opens: descriptors, event page, host memory.
+
+KFD knows one client a process, whatever it opens. A GPU stays tied to the descriptor of its render node, and
+the event page cannot be replaced nor freed, until the process ends: so both are kept when the last device is
+closed, and the next one uses them again. Host memory is shown to GPUs by user pointers, one each range.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from drivers.amd.kfd import Kfd, open_node
+from drivers.amd.layouts.events import EVENT_PAGE_BYTES, EVENT_SLOT_BYTES, EventType
+from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, USER_ADDRESS_BITS, MemFlags, MemKind
+from drivers.amd.layouts.topology import RENDER_NODE
+from drivers.amd.refusals import narrow_space, no_render_node
+from drivers.amd.space import Space
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from drivers.amd.memory import Memories, Memory
+    from drivers.amd.topology import Gpu
+    from drivers.kernel import Kernel
+
+
+@dataclass(slots=True)
+class _Shown:
+    """Host memory that GPUs see."""
+
+    size: int
+    handle: int
+    users: dict[int, int] = field(default_factory=dict[int, int])
+    """gpu_id -> how many devices on it see the memory."""
+
+
+class Process:
+    """This process as KFD's client. Thread-safe. The one of real hardware lasts as long as the process."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.kfd = Kfd(kernel)
+        self.space = Space(kernel)
+        self.no_exceptions: str | None = None
+        """Why queues report no exceptions; empty: they do. None: not asked for yet."""
+        self.events: set[int] = set()
+        """SIGNAL events of open devices: who sleeps waits for all of them."""
+        self._lock = threading.RLock()
+        self._render: dict[int, int] = {}
+        """gpu_id -> descriptor of its render node."""
+        self._page: Memory | None = None
+        self._page_owner: Memories | None = None
+        self._page_given = False
+        self._shown: dict[int, _Shown] = {}
+
+    def acquire(self, gpu: Gpu) -> int:
+        """Tie the process to a GPU; return the descriptor of its render node. Repeated calls are cheap."""
+        with self._lock:
+            fd = self._render.get(gpu.gpu_id)
+            if fd is not None:
+                return fd
+            if not gpu.render_minor:
+                raise no_render_node(gpu.name, gpu.gpu_id)
+            fd = open_node(self.kernel, RENDER_NODE.format(minor=gpu.render_minor))
+            try:
+                self.kfd.acquire_vm(gpu.gpu_id, fd)
+                # Tied now: another descriptor would be refused, so this one is kept.
+                self._render[gpu.gpu_id] = fd
+            except BaseException:
+                self.kernel.close(fd)
+                raise
+            return fd
+
+    def check_space(self, gpu: Gpu) -> None:
+        """Raise `UnsupportedError` where a GPU does not reach all addresses of this process."""
+        for row in self.kfd.apertures():
+            reach = row.gpuvm_limit + 1 - GPUVM_RESERVED_TOP
+            if row.gpu_id == gpu.gpu_id and reach < (1 << USER_ADDRESS_BITS) - GPUVM_RESERVED_TOP:
+                raise narrow_space(gpu.name, row.gpuvm_limit)
+
+    def enable_runtime(self) -> None:
+        """Ask for exceptions of queues, once, before the first queue."""
+        with self._lock:
+            if self.no_exceptions is None:
+                self.no_exceptions = self.kfd.enable_runtime()
+
+    # --- events
+
+    def create_event(self, kind: EventType, memories: Memories) -> int:
+        """Create an event; the first one makes the event page, in memory of the GPU that `memories` is of."""
+        with self._lock:
+            page = self._show_page(memories)
+            try:
+                event = self.kfd.create_event(kind, page=0 if self._page_given else page.handle)
+            except BaseException:
+                self._drop_page()
+                raise
+            self._page_given = True
+            if kind is EventType.SIGNAL:
+                self.events.add(event)
+            return event
+
+    def destroy_event(self, event: int) -> None:
+        """Destroy an event."""
+        with self._lock:
+            self.events.discard(event)
+            self.kfd.destroy_event(event)
+
+    def slot(self, event: int) -> int:
+        """Return the address of a SIGNAL event's slot."""
+        assert self._page is not None, "an event was created"
+        return self._page.va + event * EVENT_SLOT_BYTES
+
+    def _show_page(self, memories: Memories) -> Memory:
+        """Make the event page, or map it into one more GPU."""
+        if self._page is None or self._page_owner is None:
+            # Of memories of its own: those of the device are freed when it is closed.
+            self._page_owner = memories.sibling()
+            self._page = self._page_owner.system(EVENT_PAGE_BYTES, label="event page", zeroed=False)
+        elif memories.gpu_id not in self._page.gpus:
+            self._page_owner.share(self._page, memories.gpu_id)
+        return self._page
+
+    def _drop_page(self) -> None:
+        """Free the page if the kernel did not take it."""
+        if not self._page_given and self._page is not None and self._page_owner is not None:
+            page, self._page = self._page, None
+            self._page_owner.free(page)
+
+    # --- host memory
+
+    def show(self, va: int, size: int, gpu_id: int) -> None:
+        """Map host memory, whole pages, into a GPU at its own address; counted."""
+        with self._lock:
+            shown = self._shown.get(va)
+            if shown is None:
+                flags = MemFlags(MemKind.USER_POINTER)
+                handle, _ = self.kfd.alloc(gpu_id, va, size, flags, host=va)
+                shown = _Shown(size, handle)
+                try:
+                    self.kfd.map(handle, (gpu_id,))
+                except BaseException:
+                    self.kfd.free(handle)
+                    raise
+                self._shown[va] = shown
+            elif shown.size != size:
+                raise UsageError(f"host memory at {va:#x} is shown with {shown.size} bytes, not {size}")
+            elif gpu_id not in shown.users:
+                self.kfd.map(shown.handle, (gpu_id,))
+            shown.users[gpu_id] = shown.users.get(gpu_id, 0) + 1
+
+    def hide(self, va: int, gpu_id: int) -> None:
+        """Undo one `show`."""
+        with self._lock:
+            shown = self._shown[va]
+            shown.users[gpu_id] -= 1
+            if shown.users[gpu_id]:
+                return
+            del shown.users[gpu_id]
+            with contextlib.ExitStack() as stack:
+                if not shown.users:
+                    del self._shown[va]
+                    stack.callback(self.kfd.free, shown.handle)
+                self.kfd.unmap(shown.handle, (gpu_id,))
+
+    def abandon(self) -> None:
+        """Close a forked child's copies of the descriptors, and nothing else: all is the parent's."""
+        for fd in (self.kfd.fd, *self._render.values()):
+            self.kernel.close(fd)
+
+    def close(self) -> None:
+        """Close the descriptors. What the kernel keeps, the event page above all, goes with the process."""
+        with self._lock, contextlib.ExitStack() as stack:
+            stack.callback(self.kfd.close)
+            for fd in self._render.values():
+                stack.callback(self.kernel.close, fd)
+            self._render.clear()
+            if self._page is not None:
+                stack.callback(self.space.give_back, self._page.va, self._page.size)
+                self._page = None

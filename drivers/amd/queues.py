@@ -1,0 +1,248 @@
+"""One queue of the hardware: its memory in exactly the shapes that the kernel compares, its id, its doorbell.
+
+Ring, pointer page, end-of-pipe buffer and context-save area are allocations of their own, each as large as
+CREATE_QUEUE says. `restart` gives a queue a new start with the same memory. Not here: what is put into the
+ring (`ring`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts import aql, cwsr
+from drivers.amd.layouts.kfd import (
+    DOORBELL_SLICE_BYTES,
+    LDS_APERTURE,
+    MIN_EOP_BYTES,
+    SCRATCH_APERTURE,
+    MmapOffset,
+    QueueType,
+)
+from drivers.kernel import PAGE
+from hcq.errors import DriverError
+
+if TYPE_CHECKING:
+    from drivers.amd.context import Backing, Geometry
+    from drivers.amd.kfd import Kfd
+    from drivers.amd.memory import Memories, Memory
+    from drivers.amd.quirks import Quirks
+    from drivers.amd.targets import Target
+    from drivers.kernel import Mmio
+
+_WRITE_POINTER, _READ_POINTER = 0, 64
+"""Offsets in the pointer page of PM4 and SDMA queues."""
+_PAYLOAD, _INACTIVE = 512, 1024
+"""Offsets in every pointer page: what exceptions are ORed into; the signal of an AQL queue given up."""
+
+
+class Packets(enum.Enum):
+    """What a queue's ring holds."""
+
+    PM4 = QueueType.COMPUTE
+    AQL = QueueType.COMPUTE_AQL
+    SDMA = QueueType.SDMA
+
+
+RING_BYTES: Final = {Packets.PM4: 1 << 20, Packets.SDMA: 1 << 20, Packets.AQL: 1 << 18}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What queues need to know of their device."""
+
+    gpu_id: int
+    target: Target
+    geometry: Geometry
+    areas: cwsr.Sizes
+    mes: bool
+    """The firmware MES schedules the queues."""
+    event: int
+    """The SIGNAL event that a queue's exceptions set."""
+    choices: Quirks
+
+
+class Doorbells:
+    """The doorbells of one GPU that this process has, mapped when the first queue is there."""
+
+    def __init__(self, kfd: Kfd) -> None:
+        self._kfd = kfd
+        self._pages: dict[int, Mmio] = {}
+
+    def page(self, token: int) -> tuple[Mmio, int]:
+        """Return the mapping and the offset in it of the doorbell that CREATE_QUEUE returned."""
+        where = MmapOffset.from_int(token)
+        inside = where.OFFSET % DOORBELL_SLICE_BYTES
+        start = int(where.replace(OFFSET=where.OFFSET - inside))
+        page = self._pages.get(start)
+        if page is None:
+            page = self._kfd.kernel.mmio(self._kfd.fd, DOORBELL_SLICE_BYTES, start)
+            self._pages[start] = page
+        return page, inside
+
+    def close(self) -> None:
+        """Unmap; idempotent."""
+        while self._pages:
+            self._pages.popitem()[1].close()
+
+
+class HwQueue:
+    """A queue. Owns its memory and its place on the hardware; `close` gives both back."""
+
+    def __init__(
+        self,
+        kfd: Kfd,
+        memories: Memories,
+        doorbells: Doorbells,
+        facts: Facts,
+        packets: Packets,
+        *,
+        label: str,
+    ) -> None:
+        self.packets = packets
+        self.label = label
+        self._kfd, self._doorbells, self._facts = kfd, doorbells, facts
+        self.created = False
+        self._undo = contextlib.ExitStack()
+        with contextlib.ExitStack() as stack:
+
+            def system(size: int, what: str, *, zeroed: bool = True) -> Memory:
+                memory = memories.system(size, label=f"{what} of {label}", zeroed=zeroed)
+                stack.callback(memories.free, memory)
+                return memory
+
+            self.ring = system(RING_BYTES[packets], "ring", zeroed=False)
+            self.pointers = system(PAGE, "pointer page")
+            self.area = self.eop = None
+            if packets is not Packets.SDMA:
+                self.area = system(facts.areas.total, "context-save area", zeroed=False)
+                if packets is Packets.PM4 or facts.choices.aql_eop:
+                    self.eop = memories.vram(MIN_EOP_BYTES, label=f"end-of-pipe buffer of {label}")
+                    stack.callback(memories.free, self.eop)
+            view = self.pointers.view
+            assert view is not None, "system memory is mapped"
+            shared = aql.Queue if packets is Packets.AQL else None
+            write = shared.offset_of("write_dispatch_id") if shared else _WRITE_POINTER
+            read = shared.offset_of("read_dispatch_id") if shared else _READ_POINTER
+            self.write_va, self.read_va = self.pointers.va + write, self.pointers.va + read
+            # "L", also 8 bytes: CPython stores to it in two thirds of the time.
+            self.write_pointer = view[write : write + 8].cast("L")
+            self.read_pointer = view[read : read + 8].cast("L")
+            self.exceptions = view[_PAYLOAD : _PAYLOAD + 8].cast("Q")
+            """The exceptions of the queue (`layouts.events.exceptions`), where it reports any."""
+            inactive = _INACTIVE + aql.Signal.offset_of("value")
+            self.inactive = view[inactive : inactive + 8].cast("Q")
+            """Why the firmware gave an AQL queue up (`layouts.aql.Inactive`); 0 while it did not."""
+            stack.callback(self.destroy)
+            self.create()
+            self._undo = stack.pop_all()
+
+    def create(self) -> None:
+        """Put the queue, empty, on the hardware."""
+        facts, view = self._facts, self.pointers.view
+        assert view is not None, "system memory is mapped"
+        view[:PAGE] = bytes(PAGE)
+        if self.packets is Packets.AQL:
+            self._fill_ring_with_invalid()
+            aql.Queue.store(view, **self._aql_fields())
+            aql.Signal.store(view, _INACTIVE, kind=aql.SignalKind.USER)
+        if self.area is not None:
+            self._write_headers(self.area)
+        queue, token = self._kfd.create_queue(
+            facts.gpu_id,
+            self.packets.value,
+            ring=(self.ring.va, self.ring.size),
+            write_pointer=self.write_va,
+            read_pointer=self.read_va,
+            eop=(self.eop.va, self.eop.size) if self.eop else (0, 0),
+            context=(self.area.va, facts.areas.context) if self.area else (0, 0),
+            control_stack=facts.areas.control_stack if self.area else 0,
+            mes=facts.mes,
+        )
+        self.number, self.created = queue, True
+        """`number`: the kernel's id."""
+        page, self._bell = self._doorbells.page(token)
+        self._write64 = page.write64
+
+    def _write_headers(self, area: Memory) -> None:
+        """Tell the kernel, in each XCC's area, where the debugger's memory is and where exceptions go."""
+        sizes, layout, view = self._facts.areas, cwsr.kfd_context_save_area_header, area.view
+        assert view is not None, "system memory is mapped"
+        for xcc in range(sizes.xccs):
+            header = layout(
+                debug_offset=(sizes.xccs - xcc) * sizes.context,
+                debug_size=sizes.debug * sizes.xccs,
+                err_payload_addr=self.pointers.va + _PAYLOAD,
+                err_event_id=self._facts.event,
+            )
+            at = xcc * sizes.context
+            view[at : at + layout.SIZE] = header.to_bytes()
+
+    def _fill_ring_with_invalid(self) -> None:
+        view = self.ring.view
+        assert view is not None, "system memory is mapped"
+        empty = int(aql.Header(TYPE=aql.Type.INVALID)).to_bytes(aql.PACKET_BYTES, "little")
+        view[: self.ring.size] = empty * (self.ring.size // aql.PACKET_BYTES)
+
+    def _aql_fields(self) -> dict[str, int]:
+        facts = self._facts
+        units = facts.geometry.compute_units * facts.geometry.xccs
+        return {
+            "base": self.ring.va,
+            "size": self.ring.size // aql.PACKET_BYTES,
+            "group_segment_aperture_base_hi": LDS_APERTURE >> 32,
+            "private_segment_aperture_base_hi": SCRATCH_APERTURE >> 32,
+            "max_cu_id": units - 1,
+            "max_wave_id": facts.geometry.scratch_slots - 1,
+            "read_dispatch_id_field_base_byte_offset": aql.READ_DISPATCH_ID_FIELD_BASE,
+            "queue_properties": int(aql.QueueProperties(IS_PTR64=True)),
+            "queue_inactive_signal": self.pointers.va + _INACTIVE,
+        }
+
+    def bell(self, value: int) -> None:
+        """Store a doorbell, all 8 bytes at once."""
+        self._write64(self._bell, value)
+
+    def set_scratch(self, backing: Backing) -> None:
+        """Tell the firmware of an AQL queue where scratch is; the queue is off the hardware meanwhile."""
+        if self.packets is not Packets.AQL:
+            return
+        facts, view = self._facts, self.pointers.view
+        assert view is not None, "system memory is mapped"
+        generation = facts.target.generation
+        descriptor = aql.ScratchDescriptor(
+            BASE=backing.va,
+            SWIZZLE=aql.SWIZZLE[generation],
+            BYTES=backing.xcc_bytes,
+            FORMAT=aql.FORMAT[generation],
+        )
+        ring = self.ring.va, self.ring.size
+        self._kfd.update_queue(self.number, ring=ring, active=False, mes=facts.mes)
+        aql.Queue.store(
+            view,
+            compute_tmpring_size=backing.tmpring,
+            scratch_resource_descriptor=tuple(descriptor.to_words()),
+            scratch_backing_memory_location=backing.va,
+            scratch_backing_memory_byte_size=backing.xcc_bytes,
+            scratch_wave64_lane_byte_size=backing.lane_bytes,
+        )
+        self._kfd.update_queue(self.number, ring=ring, active=True, mes=facts.mes)
+
+    def destroy(self) -> None:
+        """Take the queue off the hardware, whatever runs; its memory stays. Idempotent."""
+        if not self.created:
+            return
+        try:
+            self._kfd.destroy_queue(self.number, mes=self._facts.mes)
+        except DriverError as error:
+            # The kernel forgets a queue whose preemption timed out (kfd_process_queue_manager.c).
+            self.created = error.status != errno.ETIME
+            raise
+        self.created = False
+
+    def close(self) -> None:
+        """Destroy the queue and free its memory; idempotent."""
+        self._undo.close()

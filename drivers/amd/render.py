@@ -1,0 +1,42 @@
+"""What the render node says of a GPU: the frequency of its counter, and whether it is part of an APU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.amd.layouts.drm import (
+    DRM_IOCTL_AMDGPU_INFO,
+    InfoQuery,
+    drm_amdgpu_info,
+    drm_amdgpu_info_device,
+)
+from drivers.amd.refusals import BringUpError
+from drivers.kernel import address_of
+from hcq.errors import DriverError
+
+if TYPE_CHECKING:
+    from drivers.kernel import Kernel
+
+
+def ask(kernel: Kernel, fd: int) -> drm_amdgpu_info_device:
+    """Return the answer to DEV_INFO. Raises `BringUpError` for one that cannot be true."""
+    answer = bytearray(drm_amdgpu_info_device.SIZE)
+    block = bytearray(
+        drm_amdgpu_info(
+            return_pointer=address_of(answer), return_size=len(answer), query=InfoQuery.DEV_INFO
+        ).to_bytes()
+    )
+    try:
+        kernel.ioctl(fd, DRM_IOCTL_AMDGPU_INFO, block)
+    except DriverError as error:
+        raise type(error)(
+            "AMDGPU_INFO DEV_INFO",
+            error.status,
+            error.status_name,
+            arguments=error.arguments,
+            hint=error.hint,
+        ) from None
+    info = drm_amdgpu_info_device.from_bytes(answer)
+    if not info.gpu_counter_freq:
+        raise BringUpError("the render node says that the GPU's counter counts at 0 kHz")
+    return info

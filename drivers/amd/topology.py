@@ -1,0 +1,228 @@
+"""The GPUs that KFD lists in sysfs: what they are, their memory, their links to each other.
+
+Missing and unknown properties are accepted: kernels differ in them. Nodes that a device cgroup hides are left
+out. Not here: what a target implies (`targets`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.context import Geometry
+from drivers.amd.layouts.topology import (
+    ALIAS,
+    ROOT,
+    HeapType,
+    LinkFlags,
+    LinkType,
+    Location,
+    target_name,
+)
+from drivers.amd.refusals import BringUpError
+from hcq.errors import DriverError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.kernel import Kernel
+
+_SCANS: Final = 8
+"""Looks at a topology that changes under them before it is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A way from one node's memory to another."""
+
+    to: int
+    """The other node's index."""
+    type: int
+    """A `LinkType` where it is one of GPUs."""
+    flags: LinkFlags
+
+    def carries_peers(self) -> bool:
+        """Return whether GPUs reach each other's memory over it."""
+        return not self.flags & LinkFlags.NO_PEER_TO_PEER_DMA
+
+    def __str__(self) -> str:
+        return {int(LinkType.XGMI): "XGMI", int(LinkType.PCIEXPRESS): "PCIe"}.get(self.type, "link")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One GPU node."""
+
+    node: int
+    gpu_id: int
+    codename: str
+    properties: Mapping[str, int]
+    visible_bytes: int
+    """Video memory that the host can map."""
+    private_bytes: int
+    """Video memory that it cannot."""
+    links: Mapping[int, Link] = field(default_factory=dict[int, Link])
+    """Index of another node -> the link there."""
+
+    @property
+    def version(self) -> int:
+        """`gfx_target_version`."""
+        return self.properties.get("gfx_target_version", 0)
+
+    @property
+    def arch(self) -> str:
+        """The target's LLVM name."""
+        return target_name(self.version)
+
+    @property
+    def vram_bytes(self) -> int:
+        """All video memory; `local_mem_size` is always 0."""
+        return self.visible_bytes + self.private_bytes
+
+    @property
+    def pci(self) -> str:
+        """Where the card is: "0000:03:00.0"."""
+        at = Location.from_int(self.properties.get("location_id", 0) & 0xFFFF)
+        return f"{self.properties.get('domain', 0):04x}:{at.BUS:02x}:{at.SLOT:02x}.{at.FUNCTION}"
+
+    @property
+    def name(self) -> str:
+        """What errors call it."""
+        return f"{self.arch} {self.codename}".rstrip() + f" at {self.pci}"
+
+    @property
+    def render_minor(self) -> int:
+        """The number of its render node; 0 where it has none."""
+        return self.properties.get("drm_render_minor", 0)
+
+    def geometry(self) -> Geometry:
+        """Return how many of everything it has. Raises `BringUpError` for numbers that cannot be true."""
+        get = self.properties.get
+        xccs = get("num_xcc", 0) or 1
+        simds, per_unit = get("simd_count", 0), get("simd_per_cu", 0)
+        arrays, per_engine = get("array_count", 0), get("simd_arrays_per_engine", 0)
+        slots = get("max_slots_scratch_cu", 0)
+        told = (
+            f"{self.name}: simd_count {simds}, simd_per_cu {per_unit}, array_count {arrays}, "
+            f"simd_arrays_per_engine {per_engine}, num_xcc {xccs}, max_slots_scratch_cu {slots}"
+        )
+        if not (per_unit and per_engine and slots):
+            raise BringUpError(f"the topology cannot be true: {told}")
+        units, engines = simds // per_unit // xccs, arrays // per_engine // xccs
+        if not (units and engines):
+            raise BringUpError(f"the topology cannot be true: {told}")
+        return Geometry(xccs=xccs, compute_units=units, engines=engines, scratch_slots=slots)
+
+
+def read(kernel: Kernel) -> list[Gpu]:
+    """Return the GPUs, in the order of their nodes; none where KFD lists none.
+
+    Raises `DriverError` where there is no topology, `BringUpError` if it changes all the time.
+    """
+    root = _root(kernel)
+    for _ in range(_SCANS):
+        before = _generation(kernel, root)
+        try:
+            gpus = _scan(kernel, root)
+        except DriverError:
+            if _generation(kernel, root) == before:
+                raise
+            continue
+        if _generation(kernel, root) == before:
+            return gpus
+    raise BringUpError(f"{root} changed during each of {_SCANS} looks at it")
+
+
+def _root(kernel: Kernel) -> str:
+    try:
+        kernel.list_dir(f"{ROOT}/nodes")
+    except DriverError as first:
+        with contextlib.suppress(DriverError):
+            kernel.list_dir(f"{ALIAS}/nodes")
+            return ALIAS
+        cure = "the module amdgpu is not loaded (modprobe amdgpu), or the container hides /sys"
+        raise DriverError(first.call, first.status, first.status_name, arguments=ROOT, hint=cure) from None
+    return ROOT
+
+
+def _generation(kernel: Kernel, root: str) -> int:
+    return _number(kernel, f"{root}/generation_id")
+
+
+def _scan(kernel: Kernel, root: str) -> list[Gpu]:
+    found = []
+    for node in sorted(int(name) for name in kernel.list_dir(f"{root}/nodes") if name.isdecimal()):
+        path = f"{root}/nodes/{node}"
+        try:
+            gpu_id = _number(kernel, f"{path}/gpu_id")
+            # The kernel hides a node's properties, too, from who may not use the GPU.
+            properties = _properties(kernel, f"{path}/properties") if gpu_id else {}
+        except DriverError as error:
+            if error.status in (errno.EPERM, errno.EACCES):
+                continue
+            raise
+        if gpu_id:
+            found.append(_gpu(kernel, path, node, gpu_id, properties))
+    return found
+
+
+def _gpu(kernel: Kernel, path: str, node: int, gpu_id: int, properties: dict[str, int]) -> Gpu:
+    banks = [
+        _properties(kernel, f"{path}/mem_banks/{bank}/properties")
+        for bank in _numbers(kernel, path, "mem_banks")
+    ]
+    sizes = {
+        kind: sum(b.get("size_in_bytes", 0) for b in banks if b.get("heap_type") == kind) for kind in HeapType
+    }
+    links: dict[int, Link] = {}
+    for folder in ("p2p_links", "io_links"):  # the latter also has the direct links, and wins
+        for number in _numbers(kernel, path, folder):
+            row = _properties(kernel, f"{path}/{folder}/{number}/properties")
+            to = row.get("node_to", -1)
+            links[to] = Link(to, row.get("type", 0), LinkFlags(row.get("flags", 0)))
+    return Gpu(
+        node=node,
+        gpu_id=gpu_id,
+        codename=_text(kernel, f"{path}/name"),
+        properties=properties,
+        visible_bytes=sizes[HeapType.FB_PUBLIC],
+        private_bytes=sizes[HeapType.FB_PRIVATE],
+        links=links,
+    )
+
+
+def _numbers(kernel: Kernel, path: str, folder: str) -> list[str]:
+    try:
+        return [name for name in kernel.list_dir(f"{path}/{folder}") if name.isdecimal()]
+    except DriverError as error:
+        if error.status == errno.ENOENT:  # p2p_links came with Linux 5.20
+            return []
+        raise
+
+
+def _number(kernel: Kernel, path: str) -> int:
+    text = kernel.read_file(path).decode(errors="replace").strip()
+    if not text.isdecimal():
+        raise BringUpError(f"{path} holds {text!r}, a number is wanted")
+    return int(text)
+
+
+def _text(kernel: Kernel, path: str) -> str:
+    try:
+        return kernel.read_file(path).decode(errors="replace").strip()
+    except DriverError as error:
+        if error.status == errno.ENOENT:
+            return ""
+        raise
+
+
+def _properties(kernel: Kernel, path: str) -> dict[str, int]:
+    """Return the "name value" lines of a file; lines of another form are left out."""
+    out = {}
+    for line in kernel.read_file(path).decode(errors="replace").splitlines():
+        name, _, value = line.strip().partition(" ")
+        if value.strip().isdecimal():
+            out[name] = int(value)
+    return out

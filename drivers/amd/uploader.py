@@ -1,0 +1,107 @@
+"""The driver's own copy queue: code for programs. Each call waits until it is done.
+
+Not here: copies that users ask for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts import sdma
+from drivers.amd.refusals import BringUpError
+from hcq.errors import DeviceFault
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.amd.memory import Memories
+    from drivers.amd.ring import AmdRing
+    from drivers.amd.targets import Target
+    from hcq.errors import FaultReport
+
+STAGE_BYTES: Final = 1 << 20
+_SLOT_BYTES: Final = 4096
+_LOW: Final = 0xFFFF_FFFF
+TIMEOUT_S: Final = 20.0
+_SNOOPED_SINCE: Final = 5
+"""The version of SDMA since which fences name a memory type."""
+
+
+class Uploader:
+    """Synchronous copies into device memory. Thread-safe. Owns its ring and its staging memory."""
+
+    def __init__(
+        self,
+        ring: AmdRing,
+        memories: Memories,
+        target: Target,
+        *,
+        fence_mtype: bool,
+        fault: Callable[[], FaultReport | None],
+    ) -> None:
+        self.ring = ring
+        self._memories = memories
+        self._fault = fault
+        self._lock = threading.Lock()
+        self._value = 0
+        packets = sdma.packets(target.sdma)
+        self._copy, self._fence = packets[sdma.Op.COPY].pack, packets[sdma.Op.FENCE].pack
+        typed = fence_mtype and target.sdma[0] >= _SNOOPED_SINCE
+        self._fence_options = {"MTYPE": sdma.FENCE_MTYPE_UC} if typed else {}
+        self._stage = memories.system(_SLOT_BYTES + STAGE_BYTES, label="staging memory", zeroed=False)
+        view = self._stage.view
+        assert view is not None, "system memory is mapped"
+        self._slot = view[:4].cast("I")
+        self._bytes = view[_SLOT_BYTES:]
+
+    def upload(self, va: int, data: bytes) -> None:
+        """Copy host bytes to device memory."""
+        with self._lock:
+            for start in range(0, len(data), STAGE_BYTES):
+                part = data[start : start + STAGE_BYTES]
+                self._bytes[: len(part)] = part
+                source, target = self._stage.va + _SLOT_BYTES, va + start
+                self._run(
+                    self._copy(
+                        COUNT_MINUS_ONE=len(part) - 1,
+                        SRC_LO=source & _LOW,
+                        SRC_HI=source >> 32,
+                        DST_LO=target & _LOW,
+                        DST_HI=target >> 32,
+                    )
+                )
+
+    def prove(self, timeout_s: float) -> None:
+        """Wait until the queue ran a packet. Raises `BringUpError` when it does not."""
+        with self._lock:
+            self._run((), timeout_s)
+
+    def _run(self, words: tuple[int, ...], timeout_s: float = TIMEOUT_S) -> None:
+        # Values are never 0, which the slot holds before.
+        self._value = value = self._value % _LOW + 1
+        self._slot[0] = 0
+        at = self._stage.va
+        words = (
+            *words,
+            *self._fence(ADDRESS_LO=at & _LOW, ADDRESS_HI=at >> 32, DATA=value, **self._fence_options),
+        )
+        self.ring.send((*words, *(sdma.NOP_WORD,) * (-len(words) % sdma.ALIGN_WORDS)))
+        deadline = time.monotonic() + timeout_s
+        while self._slot[0] != value:
+            report = self._fault()
+            if report is not None:
+                raise DeviceFault(report)
+            if time.monotonic() > deadline:
+                raise BringUpError(
+                    f"the driver's copy queue did not answer in {timeout_s:.1f} s: {self.ring.stuck()}"
+                )
+            time.sleep(0)
+
+    def close(self) -> None:
+        """Free ring and staging memory."""
+        try:
+            self.ring.close()
+        finally:
+            self._memories.free(self._stage)

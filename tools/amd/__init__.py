@@ -1,0 +1,1 @@
+"""Tools of the AMD driver: a scripted kernel."""
