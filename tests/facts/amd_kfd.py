@@ -283,3 +283,4 @@ DEV_INFO: Fields = (
     (168, 4, "gart_page_size"), (240, 4, "wave_front_size"),
 )
 DEV_INFO_BYTES = 440
+IDS_FLAGS_FUSION = 1

@@ -76,6 +76,8 @@ FILL_VECTORS = {1: 0, 2: 4, 256: 1020}
 FENCE_MTYPE_UC = 3
 """On v5 to v7; v4 has no such field."""
 POLL_RETRY_FOREVER = 0xFFF
+POLL_INTERVAL = 4
+"""Customary: the kernel sends 4 or 10."""
 FUNCTIONS = {"ALWAYS": 0, "LT": 1, "LE": 2, "EQ": 3, "NE": 4, "GE": 5, "GT": 6}
 USER_HDP_FLUSH = (0x8, 0x0, 0x80000000, 0x0, 0x0, 0x0)
 ATOMIC_ADD_64, ATOMIC_ADD_32, ATOMIC_CMPSWAP_32, ATOMIC_CMPSWAP_64 = 47, 15, 8, 40

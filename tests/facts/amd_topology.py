@@ -24,6 +24,7 @@ FILES = {
     "mem_bank": "nodes/{n}/mem_banks/{m}/properties", "cache": "nodes/{n}/caches/{m}/properties",
     "io_link": "nodes/{n}/io_links/{m}/properties", "p2p_link": "nodes/{n}/p2p_links/{m}/properties",
 }
+KFD_NODE, RENDER_NODE_128 = "/dev/kfd", "/dev/dri/renderD128"
 CPU_NODE_GPU_ID, GPU_ID_BITS = 0, 16
 MEM_BANK_PROPERTIES = ("heap_type", "size_in_bytes", "flags", "width", "mem_clk_max")
 CACHE_PROPERTIES = (
