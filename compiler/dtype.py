@@ -60,7 +60,7 @@ class DType:
 
     def _integral(self, what: str) -> None:
         if self.kind == "float":
-            raise UsageError(f"{self.name} has no integer {what}; ask only integer types and bool for it")
+            raise UsageError(f"{self.name} has no integer {what}; only integer types and bool have one")
 
 
 class dtypes:  # noqa: N801 - the field's name for this namespace

@@ -82,7 +82,7 @@ def version() -> str:
 
 @functools.cache
 def major() -> int:
-    """LLVM's own major version, which decides the processors it knows. Loads the library."""
+    """LLVM's own major version, which decides the processors it supports. Loads the library."""
     _, lib = _library()
     return int(lib.LLVMPY_GetVersionInfo()) >> 16
 

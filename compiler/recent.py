@@ -24,7 +24,7 @@ class Recent(Generic[Value]):
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.nbytes = 0
-        """Of all values that are kept, as `put` was told."""
+        """Bytes of all values that are kept, as given to `put`."""
         self._kept: dict[Hashable, tuple[Value, int]] = {}
         self._lock = threading.Lock()
 

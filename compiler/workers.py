@@ -95,7 +95,7 @@ class Worker:
         words = self._words.read().decode(errors="replace")[-LAST_WORDS:].strip()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         return CompileError(
-            f"the compile worker died ({how}), so LLVM could not select the code; it said: {words}", ast=text
+            f"the compile worker ended ({how}): LLVM could not select the code; its output: {words}", ast=text
         )
 
     def close(self) -> None:

@@ -65,7 +65,7 @@ LOAD = 1
 """`p_type` of a segment that is in memory."""
 HEADER_BYTES = 64
 LARGEST = 1 << 30
-"""Bytes of an image; a file that asks for more is broken."""
+"""Bytes of an image; a file that needs more is invalid."""
 UNDEFINED, ABSOLUTE, COMMON = 0, 0xFFF1, 0xFFF2
 """`st_shndx` that are no section."""
 

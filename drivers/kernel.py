@@ -1,7 +1,7 @@
-"""The only door to the operating system: files, ioctls, mappings and MMIO.
+"""The only access to the operating system: files, ioctls, mappings and MMIO.
 
-Drivers are given a `Kernel` and use nothing else, so an emulated GPU can stand in for Linux and a trace can
-stand between. `LinuxKernel` is the real one; `TracingKernel` wraps any other and reports each call. Failed
+Drivers are given a `Kernel` and use nothing else, so an emulated GPU can replace Linux and a trace can
+be interposed. `LinuxKernel` is the real one; `TracingKernel` wraps any other and reports each call. Failed
 calls raise `DriverError` with the name of the errno (`OutOfMemoryError` for ENOMEM); interrupted ones are
 repeated.
 
@@ -85,7 +85,7 @@ class Mmio(Protocol):
 
 
 class Kernel(Protocol):
-    """What a driver asks of the operating system."""
+    """The calls of the operating system that drivers use."""
 
     def open(self, path: str, flags: int = os.O_RDWR) -> int:
         """Open a file (close-on-exec is added) and return its descriptor."""

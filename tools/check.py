@@ -70,7 +70,7 @@ CHECKS = {"ruff": ruff, "mypy": mypy, "users": users, "layers": layers, "wheel":
 
 
 def main() -> int:
-    """Run the named checks, or all; say which failed."""
+    """Run the named checks, or all; print which failed."""
     parser = argparse.ArgumentParser(prog="python -m tools.check", description=__doc__)
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"of: {', '.join(CHECKS)} (default: all)")
     names = parser.parse_args().checks or list(CHECKS)

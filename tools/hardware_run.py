@@ -1,11 +1,11 @@
-"""Everything that a first hour on a real NVIDIA GPU should tell, in one command and under ten minutes.
+"""A complete run of tests and measurements on a real NVIDIA GPU, in one command, under ten minutes.
 
-    python -m tools.hardware_run --out report                on a box with a GPU
-    python -m tools.hardware_run --out report --wheels DIR   install what the box lacks from DIR
+    python -m tools.hardware_run --out report                on a machine with a GPU
+    python -m tools.hardware_run --out report --wheels DIR   install missing packages from DIR
     python -m tools.hardware_run --out report --dry          walk every stage without a GPU
     python -m tools.hardware_run --out more --only ladder --choices stack=low     part of it, another time
 
-Stages: the wheels, what the box is, its packages, the ladder up to its fault, conformance, the quick tests of
+Stages: the wheels, the machine, its packages, the ladder up to its fault, conformance, the quick tests of
 tensors on the device, microbenchmarks, the same through CUDA by PyTorch, the other values of what is in
 doubt, and last the fault on purpose. Each is a child process with a time limit of its own; a stage that
 fails, dies or hangs does not keep the others from running. Two files come out, both whole at any moment:
@@ -47,7 +47,7 @@ _LAUNCH: Final = 18
 
 
 def wheels(run: Run) -> None:
-    """Install what the box lacks, from a folder: by pip, or where there is none by unpacking."""
+    """Install missing packages from a folder: by pip, or where there is none by unpacking."""
     if not run.options.wheels:
         return
     folder = Path(run.options.wheels).resolve()
@@ -77,7 +77,7 @@ def wheels(run: Run) -> None:
 
 
 def box(run: Run, name: str, limit_s: float) -> None:
-    """Say what the box is; CUDA's library is asked first, which makes device nodes that are missing."""
+    """Describe the machine; CUDA's library comes first, which makes device nodes that are missing."""
     stage = run.run(Stage(name, [sys.executable, "-m", "tools.hardware.box"], limit_s))
     log = run.logs / f"{name}.log"
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
@@ -88,7 +88,7 @@ def box(run: Run, name: str, limit_s: float) -> None:
 
 
 def packages(run: Run) -> None:
-    """Say which packages are there."""
+    """Record which packages are installed."""
     code = (
         "import importlib, importlib.metadata as m, json\n"
         "def look(n):\n"
@@ -146,7 +146,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
 
 
 def failures(report: Path) -> str:
-    """Say in words what a ladder failed at: the first rungs that failed, and which were left out for them."""
+    """Return, as text, the first rungs that failed, and which were left out for them."""
     if not report.exists():
         return ""
     rungs = [r for r in json.loads(report.read_text())["rungs"] if not r.get("variant")]
@@ -176,7 +176,7 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
     if find_spec("pytest_timeout") or (run.site / "pytest_timeout.py").exists():
         command += ["-p", "pytest_timeout"]  # its marker is used, and no plugin is loaded by itself
     command += ["-W", "ignore::pytest.PytestConfigWarning", *selection, *there]
-    # Names as they run: what a hang cut short says where it stood.
+    # Names as they run: after a hang the last one is the test that hung.
     command += ["-q", "-x", "--collect-only"] if run.options.dry else ["-v", "--tb=short", "--maxfail=25"]
     env = {"HCQ_CONFORMANCE": run.device, "HCQ_DEVICE": run.device}
     log = run.logs / f"{name}.log"
@@ -225,7 +225,7 @@ def beside_cuda(run: Run, limit_s: float) -> None:
 
 def _measure(run: Run, name: str, cases: Sequence[str], limit_s: float) -> None:
     out = run.logs / f"{name}.jsonl"
-    # Rows are told as they are measured: what a hang cut short keeps those before it.
+    # Rows are printed as they are measured: a hang keeps those before it.
     command = f"exec {shlex.join([sys.executable, '-m', 'tools.bench', *cases])} > {shlex.quote(str(out))}"
     stage = run.run(Stage(name, ["sh", "-c", command], limit_s))
     if out.exists():
@@ -290,7 +290,7 @@ def climb(run: Run) -> None:
 
 
 def missing(run: Run) -> str:
-    """Say what a box lacks for this run, by what it told; empty when nothing is known to be missing."""
+    """Return what a machine lacks for this run; empty when nothing is known to be missing."""
     told = next((stage.facts for stage in run.stages if stage.name == "box" and stage.facts), None)
     if run.options.dry or told is None:
         return ""
@@ -305,14 +305,14 @@ def missing(run: Run) -> str:
     if not absent:
         return ""
     return (
-        f"this box lacks: {'; '.join(absent)}\n"
+        f"this machine lacks: {'; '.join(absent)}\n"
         "hint: load the modules (modprobe nvidia nvidia-uvm), or give the container the GPU (--gpus all); "
         "`python -m tools.hardware_run --dry` walks every stage without one\n"
     )
 
 
 def _driver(told: Mapping[str, object]) -> bool:
-    """Return whether a box shows the kernel driver; a sandbox shows its nodes and no more."""
+    """Return whether the kernel driver is visible; a sandbox shows its nodes only."""
     return bool(told.get("files")) or bool(told.get("nodes")) or "NVRM" in str(told.get("kernel log", ""))
 
 

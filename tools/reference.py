@@ -2,7 +2,7 @@
 
 The pages come from the declarations that drivers, emulators and tests use, one a module, and from translating
 PTX (`ptx_forms`), so they cannot disagree with them;
-`--check` only says whether the pages are current.
+`--check` only reports whether the pages are current.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write the pages, or with --check say which are stale."""
+    """Write the pages, or with --check print which are stale."""
     parser = argparse.ArgumentParser(prog="python -m tools.reference", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is stale")
     check = parser.parse_args().check

@@ -20,18 +20,18 @@ from tools.gradients.cases import CASES
 
 HEAD = """# `Tensor`
 
-Every method of `frontend.Tensor`, by the file that says what it does. Operators: `frontend/operators.py`.
-Values and gradients at kinks, ties, zeros and infinities are PyTorch's unless a method says otherwise.
+Every method of `frontend.Tensor`, by the file that documents it. Operators: `frontend/operators.py`.
+Values and gradients at kinks, ties, zeros and infinities are PyTorch's unless a method notes a difference.
 Slices and what only moves elements are views: a write to one changes the tensor that it was taken from
-([ADR 12](../adr/0012-views-share-elements-writes-copy-by-versions.md) says what is a view and what is not).
-Asking for a value (`item`, `numpy`, ...) takes no gradient away; `realize()` is a fresh start
+([ADR 12](../adr/0012-views-share-elements-writes-copy-by-versions.md) lists what is a view and what is not).
+Reading a value (`item`, `numpy`, ...) keeps its history for `backward`; `realize()` ends it
 ([ADR 14](../adr/0014-a-look-at-a-value-keeps-its-gradient.md)).
 Written by `python -m tools.reference`.
 """
 NAMES = """## Other names of arguments
 
 Where a method has no argument of the name on the left, it is read as the one on the right: `x.sum(dim=1)` is
-`x.sum(axis=1)`. Type checkers know the names on the right.
+`x.sum(axis=1)`. Type checkers use the names on the right.
 
 | also understood | means |
 |---|---|
@@ -39,7 +39,7 @@ Where a method has no argument of the name on the left, it is read as the one on
 
 
 def _function(value: Any) -> Any:
-    """Return the function that says what a member does; None when it is no method or property."""
+    """Return the function that documents a member; None when it is no method or property."""
     if isinstance(value, property):
         value = value.fget
     value = inspect.unwrap(getattr(value, "__func__", value))
@@ -76,7 +76,7 @@ def _unlike(calls: list[str]) -> str:
 
 
 def _first(text: str | None) -> str:
-    """Return the first paragraph of a docstring in one line, and what it says of PyTorch further on."""
+    """Return the first paragraph of a docstring in one line, and its later notes about PyTorch."""
     first, *more = [" ".join(part.split()) for part in (text or "").strip().split("\n\n")]
     apart = [part[part.index("Unlike PyTorch") :] for part in more if "Unlike PyTorch" in part]
     return " ".join([first, *apart]).replace("|", "\\|")

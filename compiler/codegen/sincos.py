@@ -55,7 +55,7 @@ def _circle(v: Floats, x: Line, *, quarter: int) -> Line:
     fraction = v.horner(COS_32 if v.single() else COS_64, z)
     if v.single():
         cosine = v.fma(fraction, v.mul(z, z), v.fma(z, -0.5, 1.0))
-    else:  # 1 - z/2 rounds: give back what it lost
+    else:  # 1 - z/2 rounds: add its error
         half = v.mul(z, 0.5)
         one = v.sub(1.0, half)
         cosine = v.add(one, v.fma(v.mul(z, z), fraction, v.sub(v.sub(1.0, one), half)))

@@ -77,7 +77,7 @@ def permute(x: UOp, order: Sequence[int]) -> UOp:
     axes = tuple(order)
     if sorted(axes) != list(range(rank)):
         wanted = f"every axis 0..{rank - 1} exactly once" if rank else "no axis"
-        raise UsageError(f"PERMUTE of {_show(x)} by {axes}: the shape {x.shape} wants {wanted}")
+        raise UsageError(f"PERMUTE of {_show(x)} by {axes}: the shape {x.shape} needs {wanted}")
     if axes == tuple(range(rank)):
         return x
     if x.op is Ops.PERMUTE:

@@ -3,7 +3,7 @@
 There is no simplification pass. Each constructor returns the canonical node; since sums are affine by
 construction, constant folding, like terms, re-association and distribution are dictionary merges. Only
 division, modulo and comparison have rules. Atoms are ranges, variables, divisions, modulos and computed
-indices; every node knows its bounds. Order is structural, so equal arithmetic gives equal text in every
+indices; every node has its bounds. Order is structural, so equal arithmetic gives equal text in every
 process. Masks are conjunctions of `x < c`; TRUE and FALSE are constants.
 
 Not here: values of kernels that are no indices (`fold`), index arithmetic on registers
@@ -57,7 +57,7 @@ def Variable(name: str, lo: int, hi: int) -> UOp:  # noqa: N802 - the field's na
 
 
 def as_index(x: UOp | int, operator: str) -> UOp:
-    """Return an operand of index arithmetic, or say why it is none."""
+    """Return an operand of index arithmetic; raise `UsageError` for anything else."""
     if isinstance(x, int):
         return const(x)
     if x.dtype is not _INDEX:

@@ -23,7 +23,7 @@ Shape = tuple[int, ...]
 Bounds = tuple[int, int]
 
 
-# -- shapes and bounds at birth -------------------------------------------------------------------
+# -- shapes and bounds of nodes -------------------------------------------------------------------
 def _shape_of_first(src: tuple[UOp, ...], _arg: Any) -> Shape:
     return src[0].shape
 

@@ -38,7 +38,7 @@ class Ops:
     PARAM: Final = "PARAM"
     """Contents that a buffer had before the schedule runs. arg=(slot, shape); row-major and contiguous."""
     CONST: Final = "CONST"
-    """arg=value, exactly representable in dtype: bool, int or float as the dtype's kind says. Both graphs;
+    """arg=value, exactly representable in dtype: bool, int or float by the dtype's kind. Both graphs;
     shape ()."""
     IOTA: Final = "IOTA"
     """The coordinate along one axis, int32 or int64. arg=(shape, axis)."""

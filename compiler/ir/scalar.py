@@ -42,7 +42,7 @@ def compute(op: str, dtype: DType, values: Sequence[Number], source: DType) -> N
     return convert(result, dtype) if dtype.is_float or row.predicate else wrap(result, dtype)
 
 
-def convert(value: int | float, dtype: DType) -> Number:  # noqa: PYI041 - the two are told apart
+def convert(value: int | float, dtype: DType) -> Number:  # noqa: PYI041 - the two are distinguished
     """CAST: float to integer truncates and saturates, integers wrap, floats round."""
     if dtype.is_float:
         return round_to(_to_float(value, dtype), dtype)
@@ -60,7 +60,7 @@ def convert(value: int | float, dtype: DType) -> Number:  # noqa: PYI041 - the t
 _DOUBLE: Final = 53
 
 
-def _to_float(value: int | float, dtype: DType) -> float:  # noqa: PYI041 - the two are told apart
+def _to_float(value: int | float, dtype: DType) -> float:  # noqa: PYI041 - the two are distinguished
     """Return a double that rounds to dtype as the number does: long integers are rounded to odd."""
     if isinstance(value, float) or dtype is dtypes.float64:
         return float(value)

@@ -1,4 +1,4 @@
-"""The one node of the intermediate representation: interned, immutable, everything derived filled at birth.
+"""The one node of the intermediate representation: interned and immutable, derived properties filled in.
 
 `uop(op, dtype, src, arg)` is the factory: the same arguments give the same object, so `is` compares whole
 graphs. What the operations mean stands in `compiler.ir.ops`; checked constructors are in `compiler.ir.graph`
@@ -26,7 +26,7 @@ class UOp:
     """One interned node. Never construct it: call `uop`, or a checked constructor.
 
     `shape` is () in kernel ASTs. `vmin` and `vmax` are inclusive bounds of index, integer and bool nodes;
-    both are 0 for floats, where they mean nothing. `id` orders nodes by birth, for printing; it differs
+    both are 0 for floats, where they mean nothing. `id` orders nodes by creation, for printing; it differs
     between processes and must not reach a key; `order` is a structural number of index nodes, the same in
     every process (of others 0 until an INDEXOF is made above them). Index nodes (dtype index) add, subtract,
     multiply by numbers, and take `//`, `%`, `<`, `>=` of numbers.
@@ -185,7 +185,7 @@ def table_size() -> int:
 
 
 def trim_table(limit: int) -> bool:
-    """Forget every node when there are more than `limit`; return whether that happened.
+    """Drop every node when there are more than `limit`; return whether that happened.
 
     Nodes still referred to stay usable, but are no longer the same as equal ones made later: call it only
     when no graph made before will be combined with one made after.

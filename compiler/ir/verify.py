@@ -36,7 +36,7 @@ def verify_tensor(root: UOp) -> None:
         if same.dtype is not x.dtype or same.shape != x.shape:
             raise CompileError(
                 f"{x!r} over {list(x.src)}: its constructor gives {same.dtype.name}{list(same.shape)},"
-                f" the node says {x.dtype.name}{list(x.shape)}"
+                f" the node has {x.dtype.name}{list(x.shape)}"
             )
 
 

@@ -1,9 +1,9 @@
 """Kernel AST and plan to the linear form.
 
-Values are asked for, not scheduled: `value(node)` writes the node's lines at the outermost loop where they
-can stand (the builder sees to it), so a reduction that depends on few ranges runs outside the loops over the
-others; this is all that makes a softmax one kernel. Unrolled positions are kept in `env` and exist nowhere in
-the graph: an index is affine, so they are integers added to an address.
+Values are emitted on demand, not scheduled: `value(node)` writes the node's lines at the outermost loop where
+they can stand (the builder sees to it), so a reduction that depends on few ranges runs outside the loops over
+the others; this is all that makes a softmax one kernel. Unrolled positions are kept in `env` and exist
+nowhere in the graph: an index is affine, so they are integers added to an address.
 
 Not here: choosing the plan (`tiling`), loops of reductions (`reductions`), loads and stores (`accesses`).
 """
@@ -195,7 +195,7 @@ class Linearizer:
 
     @staticmethod
     def _plain(node: UOp) -> bool:
-        """Whether a node is a value that can be asked for in advance, to keep recursion shallow."""
+        """Whether a node is a value that can be emitted in advance, to keep recursion shallow."""
         return node.op in UNARY or node.op in BINARY or node.op in (Ops.WHERE, Ops.CAST)
 
     def _inside_reduction(self, node: UOp) -> bool:
@@ -320,7 +320,7 @@ class Linearizer:
         return home
 
     def finish(self, node: UOp, total: Line) -> None:
-        """Remember a reduction's value at the current position."""
+        """Record a reduction's value at the current position."""
         keys = self.unit_keys.get(node)
         if keys is None:
             mine = [self.units[r] for r in self.free[node] if r in self.units]

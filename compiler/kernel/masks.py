@@ -55,7 +55,7 @@ def _where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
 
 
 def masked(x: UOp, mask: UOp, known: dict[UOp, Known]) -> UOp:
-    """Return x where the mask holds, else 0; `known` remembers, for each mask, what was found out."""
+    """Return x where the mask holds, else 0; `known` caches the results for each mask."""
     if mask is symbolic.TRUE:
         return x
     zero = const(0, x.dtype)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from compiler.ir.uop import UOp
 
 _DIGITS = 6
-"""Hexadecimal digits of the key's digest: kernels of one role and shape are told apart."""
+"""Hexadecimal digits of the key's digest: they distinguish kernels of one role and shape."""
 _MOST_ROLE, _MOST_SIZES, _MOST_DEPTH = 24, 24, 10
 """Characters of the parts of a name, which is so bounded: what does not fit is left out."""
 _MOST_WORDS = 3

@@ -1,4 +1,4 @@
-"""What the scheduler hands out: kernels and the buffers they run on.
+"""The result of the scheduler: kernels and the buffers they run on.
 
 Not here: the scheduler (`scheduler`). Next: `frontend.plan`, which compiles and launches the items.
 """

@@ -49,7 +49,7 @@ def schedule(
 
 def _verified(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
     """Schedule; verify the outputs before and every kernel after."""
-    from compiler.ir.verify import verify_kernel, verify_tensor  # noqa: PLC0415 - loaded only when asked for
+    from compiler.ir.verify import verify_kernel, verify_tensor  # noqa: PLC0415 - loaded on demand
 
     for output in outputs:
         verify_tensor(output)

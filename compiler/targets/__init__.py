@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def target_of(arch: str) -> Target:
     """The row of an arch: `x86_64-...` and `aarch64-...` are hosts, `sm_...` NVIDIA, `gfx...` AMD."""
     if arch.startswith(("x86_64-", "aarch64-")):
-        from compiler.targets import host  # noqa: PLC0415  # only the one that is asked for
+        from compiler.targets import host  # noqa: PLC0415  # only the one that is needed
 
         return host.target(arch)
     if arch.startswith("sm_"):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def loader_reads(_code: bytes, _name: str) -> tuple[int, int]:
-    """For targets whose images state their memory to the driver alone: nothing more is asked for."""
+    """For targets whose images state their memory to the driver alone: no other properties are needed."""
     return 0, 0
 
 

@@ -99,7 +99,7 @@ def target(arch: str) -> Target:
     name, dash, _ = arch.partition("-")
     if not dash or (arch not in LEVELS and name != platform.machine()):
         raise UnsupportedError(
-            f"no host target {arch!r}; wanted {platform.machine()}-<digest>, as DeviceInfo.arch says, "
+            f"no host target {arch!r}; wanted {platform.machine()}-<digest>, as in DeviceInfo.arch, "
             f"or one of {', '.join(LEVELS)}"
         )
     vector_bytes, registers, gathers = LEVELS.get(arch) or _native_row()

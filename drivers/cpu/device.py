@@ -3,7 +3,7 @@
 Not here: the rings themselves (`ring`), the packets (`layouts`).
 
 The device's control memory (pool, queues, rings) goes back to its driver at close and is used again, never
-unmapped: a host thread that waits may still look at it for some milliseconds.
+unmapped: a host thread that waits may still read it for some milliseconds.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ GRAIN_NS = 4000
 PEEK_NS = 200_000
 """How long a wait for a signal that a foreign device raises sleeps between two looks."""
 POLL_NS = 5_000_000
-"""How long a host thread sleeps in native code before Python looks at faults and signals."""
+"""How long a host thread sleeps in native code before Python checks faults and signals."""
 STOP_LOOK_S = 0.0005
 STOP_LOOKS = 2000
 """So often `close` looks, so far apart, before it gives up a kernel that does not end. A count, no time: a

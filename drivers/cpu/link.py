@@ -44,7 +44,7 @@ JUMPS = {
     Machine.AARCH64: bytes.fromhex("d0ffff5800021fd6") + bytes(8),  # ldr x16, [pc - 8]; br x16
 }
 LARGEST = 1 << 26
-"""Bytes of a kernel; a file that asks for more is broken."""
+"""Bytes of a kernel; a file that needs more is invalid."""
 READ_ONLY_AFTER_LINK = (".got", ".got.plt", ".data.rel.ro", ".dynamic", ".relro_padding")
 
 
@@ -191,7 +191,7 @@ class HostImage:
         self._elf = elf
         placement = place_segments(elf) if elf.linked else place_sections(elf, keep=_needed)
         if placement.align > PAGE or placement.size > LARGEST:
-            raise ElfError(f"the code wants {placement.size:#x} bytes aligned to {placement.align:#x}")
+            raise ElfError(f"the code needs {placement.size:#x} bytes aligned to {placement.align:#x}")
         self._entries: dict[str, int] = {}
         end = (placement.size + 15) & ~15
         for relocation in elf.relocations():

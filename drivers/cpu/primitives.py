@@ -88,7 +88,7 @@ def load64(at: u64) -> u64:
 
 
 def pause() -> None:
-    """Tell the core that this is a spin loop."""
+    """Hint to the core that this is a spin loop (PAUSE, YIELD)."""
 
 
 def call(function: u64, *arguments: u64) -> u64:

@@ -403,7 +403,7 @@ def drain(pool: Pool, queue: Queue) -> None:
         release(queue.read, read)
         free_space(pool, queue)
     if not acquire(pool.halt):
-        swap(queue.op, 0)  # orders `read` before the last look at `wanted`
+        swap(queue.op, 0)  # orders `read` before the last load of `wanted`
     free_space(pool, queue)
 
 
@@ -484,7 +484,7 @@ def wait_space(queue: Queue, read: u64, timeout: u64) -> u64:
 
 
 def stop_all(pool: Pool) -> u64:
-    """Tell every thread to return, wake those that sleep, and return how many have returned.
+    """Stop every thread, wake those that sleep, and return how many have returned.
 
     A flag is not the word that they sleep on, so a wake-up can fall between look and sleep: the host repeats
     this until all are counted.

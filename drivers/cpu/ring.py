@@ -52,7 +52,7 @@ class CpuRing:
         return self._write
 
     def submit(self, pushbuffer: PushBuffer) -> None:
-        """Copy the words into the ring and ring the bell; sleep while there is no room."""
+        """Copy the words into the ring and write the doorbell; sleep while there is no room."""
         words = pushbuffer.words
         if words.__class__ is not array:  # prebuilt words are one
             try:

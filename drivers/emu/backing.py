@@ -43,7 +43,7 @@ class Backing:
     users: int = 1
     on_release: Callable[[], None] | None = field(default=None, repr=False)
     initialised: memoryview | None = field(default=None, repr=False)
-    """A byte for each of its bytes, not 0 once written; None where uninitialised reads are not judged."""
+    """A byte for each of its bytes, not 0 once written; None where uninitialised reads are not checked."""
     _linux: LinuxKernel | None = field(default=None, repr=False)
 
     @classmethod

@@ -88,11 +88,11 @@ class IncoherentCache:
         self._pages: dict[tuple[int, int], _Page] = {}
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop everything."""
         self._pages.clear()
 
     def drop(self, space: int, va: int, size: int) -> None:
-        """Forget [va, va + size)."""
+        """Drop [va, va + size)."""
         for page, low, high in cut(va, size):
             known = self._pages.get((space, page))
             if known is not None:
@@ -103,7 +103,7 @@ class IncoherentCache:
     ) -> None:
         """Take what was read at `va`; `mask` has 0xff for each byte of it that was, without it all were.
 
-        What is held of another `owner` is forgotten.
+        Contents of another `owner` are dropped.
         """
         for page, low, high in cut(va, len(data)):
             first = page * PAGE + low - va
@@ -136,7 +136,8 @@ class IncoherentCache:
     def changed(self, space: int, read: Callable[[int, object], bytes | None]) -> dict[int, Changed]:
         """Compare all that is held of a space with memory; returns the pages that differ, by number.
 
-        `read` returns the page at an address, or None where it is no longer its owner's: that is forgotten.
+        `read` returns the page at an address, or None where it is no longer its owner's: that entry is
+        dropped.
         """
         out = {}
         for key, known in tuple(self._pages.items()):

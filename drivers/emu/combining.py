@@ -122,7 +122,7 @@ class Combining:
             raw = ring.slot(slot)
 
     def ring(self, first: int, put: int) -> str:
-        """Judge the entries from `first` to `put` as the doorbell rings; return which fence is missing."""
+        """Check the entries from `first` to `put` as the doorbell rings; return which fence is missing."""
         ring = self._ring
         with self._lock:
             seen_put, late = self._put, self._late
@@ -141,7 +141,7 @@ class Combining:
         return late
 
     def _publish(self, put: int) -> None:
-        """Judge entries that the put index newly covers: what they refer to must have been fenced before."""
+        """Check entries that the put index newly covers: what they refer to must have been fenced before."""
         ring = self._ring
         if ring.combined:
             for slot in self._slots(self._put, put):

@@ -97,7 +97,7 @@ class AddressSpace:
         return mapping
 
     def unmap(self, va: int, *, freed_at: str = "") -> Mapping:
-        """Forget the allocation that starts at `va`; `freed_at` is where it was freed, for later reports."""
+        """Drop the allocation that starts at `va`; `freed_at` is where it was freed, for later reports."""
         with self._lock:
             at = bisect.bisect_left(self._starts, va)
             if at == len(self._starts) or self._starts[at] != va:
@@ -175,7 +175,7 @@ class AddressSpace:
             return self._table[1:]
 
     def forget_parties(self) -> None:
-        """Forget who touched what: races are judged within one launch."""
+        """Clear the records of accesses: races are checked within one launch."""
         for mapping in self.mappings():
             if mapping.touched is not None:
                 mapping.touched.madvise(mmap.MADV_DONTNEED)  # zeros again, at the price of the pages in use
@@ -193,9 +193,9 @@ class AddressSpace:
         return pages.raw
 
     def mark_initialised(self, va: int, size: int, states: bytes = b"") -> None:
-        """Tell that something other than a kernel wrote [va, va + size), or the bytes of it where `states` is not 0.
+        """Record that [va, va + size) was written by something other than a kernel.
 
-        What was written once stays so.
+        `states` selects the bytes, where it is not 0; all if empty. A written byte stays so.
         """
         mapping = self.find(va, size)
         if mapping is not None and mapping.initialised is not None:
@@ -234,7 +234,7 @@ def fresh_shadow(size: int) -> mmap.mmap:
 
 
 def _pages(size: int) -> mmap.mmap:
-    """Return zeroed pages that a forked child has for itself, as it has the memory they speak of."""
+    """Return zeroed private pages: a forked child gets its own copy, as of the memory that they describe."""
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_NORESERVE)
 
 

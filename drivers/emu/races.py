@@ -6,7 +6,7 @@ kept as vector clocks. A kernel's accesses are those of the shadows that the SIM
 a copy's are its ranges. Atomics and strong accesses do not race with each other.
 
 Needs of its vendor one `Work` for each piece of engine work: its clock when it began (`Known`), and what it
-touched. Judged only where the machine's sanitizers ask for it.
+touched. Checked only where the machine's sanitizers include races.
 """
 
 from __future__ import annotations
@@ -144,13 +144,13 @@ class Races:
         return ""
 
     def gone(self, queue: int) -> None:
-        """Forget the work of a freed queue."""
+        """Drop the work of a freed queue."""
         self._done = deque((one for one in self._done if one.stream[0] != queue), _REMEMBERED)
         self._gone.add(queue)
         self.releases.gone(queue)
 
     def close(self) -> None:
-        """Forget the releases of freed queues."""
+        """Drop the releases of freed queues."""
         self.releases.forget(self._gone)
         self._gone.clear()
 

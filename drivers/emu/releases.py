@@ -102,11 +102,11 @@ class Releases:
         return told[first].known
 
     def gone(self, queue: int) -> None:
-        """Forget a freed queue: whatever the host does comes after its work."""
+        """Drop a freed queue: whatever the host does comes after its work."""
         self._seen.pop(queue, None)
 
     def forget(self, queues: Collection[int]) -> None:
-        """Forget the words that only these queues released."""
+        """Drop the words that only these queues released."""
         for at, told in list(self._words.items()):
             if {one.queue for one in told} <= {0, *queues}:
                 self._words.pop(at, None)

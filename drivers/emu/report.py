@@ -63,7 +63,7 @@ _TEXTS = {
     ReportKind.ABSENT_LANE: "warp operation names lanes that do not take part",
     ReportKind.SHARED_RACE: "race in shared memory",
     ReportKind.GLOBAL_RACE: "race between workgroups",
-    ReportKind.UNINITIALISED: "read of memory that nobody wrote",
+    ReportKind.UNINITIALISED: "read of uninitialized memory",
     ReportKind.PARTIAL_BARRIER: "barrier reached by a part of the warp",
     ReportKind.COPY_IN_FLIGHT: "memory of an asynchronous copy used before it was waited for",
 }

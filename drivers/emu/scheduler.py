@@ -32,7 +32,7 @@ class Queue(Protocol):
 
     @property
     def yielded(self) -> bool:
-        """Whether the last step asked for a turn of another queue."""
+        """Whether the last step requested a turn of another queue."""
         ...
 
     @property
@@ -133,7 +133,7 @@ class Scheduler(Generic[Q]):
         self._closed = False
 
     def resume(self) -> None:
-        """Go on after `close` with what is left to run; in a forked child too, which has no other threads."""
+        """Run the remaining work after `close`; in a forked child too, which has no other threads."""
         with self._wake:
             if self._machine.pending():
                 self._start()
@@ -192,8 +192,8 @@ class Scheduler(Generic[Q]):
     def judge(self) -> None:
         """Stop the queues whose waits never end, if the machine stands still.
 
-        Called with the machine's lock. A queue that can move, or whose bell has just rung, may still release
-        what others wait for: then it is too early.
+        Called with the machine's lock. A queue that can move, or whose doorbell was just written, may still
+        release what others wait for: then it is too early.
         """
         busy = self._machine.runnable()
         if not all(queue.stuck or queue.computing for queue in busy):

@@ -1,7 +1,7 @@
 """An address space of an emulated GPU: which memory lies where, and what the accesses of engines find there.
 
 Checks every access. A miss is an MMU fault as on hardware, with the nearest allocation named; the vendor
-makes its error (`PageFault`). Not here: page tables and who may map what, which are the kernel driver's.
+makes its error (`PageFault`). Not here: page tables and permissions to map, which are the kernel driver's.
 """
 
 from __future__ import annotations

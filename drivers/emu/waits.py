@@ -157,7 +157,7 @@ class SemaphoreHistory:
         return 0 if word is None else word.bits
 
     def forget(self, start: int, end: int) -> None:
-        """Forget [start, end), which is freed: what is allocated there next is another's."""
+        """Drop [start, end), which is freed: what is allocated there next is another's."""
         for at in [at for at in self._words if start <= at < end]:
             del self._words[at]
 

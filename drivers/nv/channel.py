@@ -229,7 +229,7 @@ class Channel:
         rm.control(self.group, Control.NVA06C_CTRL_CMD_GPFIFO_SCHEDULE, layout(bEnable=True))
 
     def ring(self, put: int) -> None:
-        """Move the put index and ring the bell; entries and words written before are visible first."""
+        """Move the put index and write the doorbell; entries and words written before are visible first."""
         fence = self._fence
         fence()
         self.userd[self.put_index] = put

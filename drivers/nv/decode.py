@@ -66,7 +66,7 @@ def methods(words: Sequence[int], *, wide: bool = True, wide_host: bool | None =
         data = [head.COUNT] if head.OPCODE == SecOp.IMMEDIATE else list(words[at : at + head.COUNT])
         if head.OPCODE != SecOp.IMMEDIATE:
             if len(data) != head.COUNT:
-                raise ValueError(f"{head!r} wants {head.COUNT} words, {len(data)} are left")
+                raise ValueError(f"{head!r} needs {head.COUNT} words, {len(data)} are left")
             at += head.COUNT
         for i, word in enumerate(data):
             address = head.ADDRESS + 4 * _step(head.OPCODE, i)

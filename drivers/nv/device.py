@@ -1,6 +1,6 @@
-"""An open NVIDIA GPU: what `hcq.driver.DriverDevice` asks for, put together from the parts of this folder.
+"""An open NVIDIA GPU: `hcq.driver.DriverDevice`, implemented with the parts of this folder.
 
-Opening brings the GPU up as far as its own copy channel; compute and copy rings are made when asked for.
+Opening brings the GPU up as far as its own copy channel; compute and copy rings are made on first use.
 Every step that fails undoes the ones before it. Locks: one for memory, programs and faults, one for
 looking at error notifiers; rings are locked by their queues.
 
@@ -197,7 +197,7 @@ class NvDevice:
     # --- queues
 
     def ring(self, kind: QueueKind, index: int) -> NvRing:
-        """Return a ring, made when first asked for."""
+        """Return a ring, made on first use."""
         count = COMPUTE_QUEUES if kind is QueueKind.COMPUTE else COPY_QUEUES
         if not 0 <= index < count:
             raise UsageError(f"{self.name} has {count} {kind.value} queues, there is no number {index}")
@@ -311,7 +311,7 @@ class NvDevice:
         """Nothing to wake: channels watch memory, and host threads poll."""
 
     def fault(self) -> FaultReport | None:
-        """Return the sticky fault; one look at each notifier and progress slot while there is none."""
+        """Return the sticky fault; reads each notifier and progress slot once while there is none."""
         if self._fault is not None:
             return self._fault
         with self._notifiers:
@@ -352,7 +352,7 @@ class NvDevice:
         )
 
     def recover(self) -> None:
-        """Give every ring a new channel and forget the fault; memory, programs and mappings stay.
+        """Give every ring a new channel and clear the fault; memory, programs and mappings stay.
 
         Of channels that did not fault those with work in flight are stopped first.
         """

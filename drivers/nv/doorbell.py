@@ -33,7 +33,7 @@ class Doorbell:
             bar1 = choices.doorbell_bar1 and gpu.usermode_class >= USERMODE_WITH_PARAMS
             owner = handles.device if choices.doorbell_owner == "device" else handles.subdevice
             self.registers = _page(rm, handles, gpu, stack, owner, bar1=bar1)
-            """The bells; to be written only."""
+            """The doorbells; to be written only."""
             self._clock = self.registers
             if bar1:
                 self._clock = _page(rm, handles, gpu, stack, owner, bar1=False)

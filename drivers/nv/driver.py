@@ -25,7 +25,7 @@ _CONTROL_NODE = "/dev/nvidiactl"
 
 def linux(variant: str | None) -> Kernel:
     """Return the kernel of this machine; a variant is ignored."""
-    from drivers.kernel import LinuxKernel  # noqa: PLC0415 - opened only when asked for
+    from drivers.kernel import LinuxKernel  # noqa: PLC0415 - opened on demand
 
     del variant
     return LinuxKernel()
@@ -59,7 +59,7 @@ class NvDriver:
         """Return the GPUs that could be opened now; nothing where there is no driver or no supported GPU."""
         kernel = self.make_kernel(None)
         try:
-            # Without the control node there is nothing to import the driver for; "auto" asks at every open.
+            # Without the control node there is nothing to import the driver for; "auto" checks at every open.
             kernel.close(kernel.open(_CONTROL_NODE))
         except HcqError:
             return []

@@ -1,6 +1,6 @@
 """What hardware reports when a channel is stopped: the error notifier, SM error states, MMU faults.
 
-Polling is one look at each channel's notifier. Once an error was posted the debugger object is asked, which
+Polling reads each channel's notifier once. Once an error was posted the debugger object is queried, which
 sandboxes allow; where they filter the MMU query the address comes from the SM's own registers (nv.md 6.2,
 7.2).
 
@@ -84,7 +84,7 @@ def pc_of(state: NV83DE_SM_ERROR_STATE_REGISTERS) -> int:
 
 
 def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> tuple[list[SmError], str]:
-    """Ask the debugger object which SMs stopped, in as many reads as the SMs need, and for the MMU's word."""
+    """Query the debugger object for the stopped SMs, in as many reads as needed, and for the MMU's fault."""
     params = NV83DE_ALLOC_PARAMETERS(hAppClient=rm.root, hClass3dObject=channel.compute_object)
     debugger = rm.alloc(handles.device, RmClass.GT200_DEBUGGER, params)
     found: list[SmError] = []
@@ -114,7 +114,7 @@ def sm_errors(rm: Rm, handles: Handles, gpu: Gpu, channel: Channel) -> tuple[lis
 
 @dataclass(frozen=True, slots=True)
 class MmuFault:
-    """Where an access went wrong, as the channel remembers it."""
+    """The place of a failed access, as the channel recorded it."""
 
     va: int
     kind: int
@@ -124,7 +124,7 @@ class MmuFault:
 
 
 def mmu_fault(rm: Rm, channel: Channel) -> MmuFault | None:
-    """Ask the channel for its MMU fault; None where there is none or a sandbox filters the question."""
+    """Query the channel for its MMU fault; None where there is none or a sandbox filters the question."""
     # Not in the list of a filtering sandbox, and no listed call gives the full address (nv.md 7.2).
     with contextlib.suppress(DriverError):
         reply: Any = rm.control(
@@ -184,7 +184,7 @@ def report(
     launched: Iterable[str],
     stuck: str,
 ) -> FaultReport:
-    """Return all that can be learned about a channel's error."""
+    """Return all available information about a channel's error."""
     code = notification.info32
     meaning = RC_MEANING.get(code, "see the list of Xid codes of the kernel driver")
     lines = [f"the kernel driver stopped the channel with code {code} (Xid): {meaning}"]

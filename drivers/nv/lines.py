@@ -1,7 +1,7 @@
 """Which PTX line each machine instruction of a cubin stems from.
 
-The assembler writes the table, a DWARF line program, when it is told to keep line information; its lines
-count the PTX text as it was given, comments and empty lines with it. Not here: who asks (`faults`, and an
+The assembler writes the table, a DWARF line program, with the option to keep line information; its lines
+count the PTX text as it was given, comments and empty lines with it. Not here: the users (`faults`, and an
 emulated GPU that must name the instruction of a line).
 
 Source: DWARF 2 and 3, 6.2; the section's name and its meaning: measured with nvJitLink and ptxas 13.5.
@@ -81,7 +81,7 @@ def ptx_line(ptx: str, line: int) -> str:
 
 def _rows(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield (address, line) of all line programs; what ends a sequence has line 0."""
-    # Only who asks for a line pays for these.
+    # Parsed at the first query only.
     from elftools.common.exceptions import DWARFError, ELFError  # noqa: PLC0415
     from elftools.common.utils import struct_parse  # noqa: PLC0415
     from elftools.dwarf.lineprogram import LineProgram  # noqa: PLC0415

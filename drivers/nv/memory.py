@@ -1,6 +1,6 @@
 """Memory of a device: video and host memory, mapped by UVM, and which allocation lies at an address.
 
-Every mapping has one address on both sides. Not here: sub-allocation (the model above asks for whole pages),
+Every mapping has one address on both sides. Not here: sub-allocation (the model above requests whole pages),
 filling with zeros (`uploader`), free addresses (`vaspace`).
 """
 
@@ -171,7 +171,7 @@ class Memories:
         if not self._choices.push_in_vram:
             return self.host(size, label=label)
         memory = self.vram(size, label=label, host_visible=True)
-        assert memory.view is not None, "it was asked to be visible"
+        assert memory.view is not None, "it was requested as visible"
         memory.view[:] = bytes(memory.size)
         return memory
 

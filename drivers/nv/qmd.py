@@ -1,7 +1,7 @@
 """Launch descriptors as drivers fill them: one interface to the three versions.
 
 `Descriptor` is the template of one kernel: everything but the grid's shape and the address of constant
-bank 0. Values that versions spell differently (shifted addresses, other names) are told apart here and
+bank 0. Values that versions spell differently (shifted addresses, other names) are distinguished here and
 nowhere else.
 
 Not here: the fields (`drivers.nv.layouts.qmd`), what a kernel needs (`cubin`), the constant bank (`program`).
@@ -185,7 +185,7 @@ class Descriptor:
         # One launch is known that leaves them unset, of a kernel without shared memory of its own.
         silent = choices.carveout == "none" and kernel.shared_bytes <= RESERVED_SHARED
         self._carveout = "none" if silent else "least" if choices.carveout == "least" else "wanted"
-        # Asked in any case: what no carve-out holds is refused.
+        # Computed in any case: a size beyond every carve-out is refused.
         least = carveouts(gpu, kernel.shared_bytes)
         self._carveouts = (0, 0) if silent else least
         version = gpu.generation.qmd

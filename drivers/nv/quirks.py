@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
-    """One setting of every doubtful value; the defaults are what most evidence speaks for."""
+    """One setting of every doubtful value; the defaults have the most evidence."""
 
     stack: Literal["high", "low"] = "high"
     """Local memory: "high" is the top of the window with a fixed stack pointer, "low" counts from 0."""
@@ -59,9 +59,9 @@ class Quirks:
     persistent_vidmem: bool = True
     """Video memory is allocated with PERSISTENT_VIDMEM."""
     huge_pages: bool = True
-    """Large video memory asks for 2 MiB pages, or leaves the page size to the driver."""
+    """Large video memory requests 2 MiB pages, or leaves the page size to the driver."""
     small_pages: Literal["4k", "default", "64k"] = "4k"
-    """Small video memory asks for 4 KiB pages, leaves the page size to the driver, or asks for 64 KiB."""
+    """Small video memory requests 4 KiB pages, leaves the page size to the driver, or requests 64 KiB."""
     system_cached: bool = True
     """System memory of the resource manager is cached, or left to the driver."""
     register_copy_channels: bool = True
@@ -83,7 +83,7 @@ class Quirks:
     vaspace: Literal["uvm", "rm"] = "uvm"
     """UVM owns the address space, or the resource manager does, without UVM; sandboxes refuse the latter."""
     vaspace_faulting: bool = False
-    """The address space asks for ENABLE_PAGE_FAULTING as well."""
+    """The address space also sets ENABLE_PAGE_FAULTING."""
     ring: Literal["video", "system", "pages"] = "video"
     """Ring entries and user area lie in video memory or in system memory of the resource manager; or the
     entries in pages of this process and only the user area in system memory."""

@@ -55,7 +55,7 @@ def unknown_branch(version: str) -> UnsupportedError:
     known = ", ".join(str(branch) for branch in BRANCHES)
     return UnsupportedError(
         f"NVIDIA driver {version or '(no version)'} is not supported: its structures are not known here\n"
-        f"hint: install a driver of branch {known}; `python -m tools.bringup --to 3` shows what it says"
+        f"hint: install a driver of branch {known}; `python -m tools.bringup --to 3` shows its replies"
     )
 
 
@@ -67,7 +67,7 @@ def unsupported_gpu(name: str, classes: Iterable[int]) -> UnsupportedError:
     what = f"{older[0]} GPU" if older else "GPU"
     shown = ", ".join(f"{CLASS_NAMES.get(code, 'unknown')} ({code:#x})" for code in seen) or "none"
     return UnsupportedError(
-        f"{name or 'this GPU'} is a {what} that this driver does not know: compute classes seen: {shown}\n"
+        f"{name or 'this GPU'} is a {what} that this driver does not support: compute classes seen: {shown}\n"
         f"hint: supported are {known}"
     )
 

@@ -1,6 +1,6 @@
 """The ring of one channel: words into push-buffer memory, entries into the ring, the doorbell.
 
-Each submission ends with a store of its number to a slot of the ring's own: so the ring knows, on every
+Each submission ends with a store of its number to a slot of the ring's own: so the ring can tell, on every
 generation, which words and entries the GPU has fetched and may be written again. Not here: how channels are
 made (`channel`).
 """
@@ -108,7 +108,7 @@ class NvRing:
         return self._put
 
     def submit(self, pushbuffer: PushBuffer) -> None:
-        """Make the words of `pushbuffer` visible and ring the bell; see `hcq.driver.Ring`."""
+        """Make the words of `pushbuffer` visible and write the doorbell; see `hcq.driver.Ring`."""
         if self.stale:
             self.stale = False
             before = self._refresh(self)

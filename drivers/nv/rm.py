@@ -1,6 +1,6 @@
 """The resource-manager client: objects, controls and CPU mappings over /dev/nvidiactl and /dev/nvidiaN.
 
-Owns descriptors and the root client; whoever allocates an object frees it (`free` takes its children
+Owns descriptors and the root client; the caller that allocates an object frees it (`free` takes its children
 along). Handles are ours and count up, so that traces of two runs compare. Not here: GPU mappings (`uvm`).
 """
 
@@ -43,7 +43,7 @@ def open_node(kernel: Kernel, path: str) -> int:
 
 
 def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str) -> None:
-    """Issue a frontend ioctl; only transport errors are judged here."""
+    """Issue a frontend ioctl; only transport errors are checked here."""
     try:
         kernel.ioctl(fd, request(number, len(block)), block)
     except DriverError as error:
@@ -53,7 +53,7 @@ def escape(kernel: Kernel, fd: int, number: Escape, block: bytearray, what: str)
 
 
 def driver_version(kernel: Kernel, ctl: int) -> str:
-    """Return the kernel module's version: from /proc, or asked over the control node."""
+    """Return the kernel module's version: from /proc, or queried over the control node."""
     with contextlib.suppress(DriverError):
         text = kernel.read_file(_VERSION_FILE).decode(errors="replace")
         for word in text.split():
@@ -77,7 +77,7 @@ class Card:
 
 
 class Rm:
-    """One client of the resource manager and the node of one GPU (or of none, to ask what there is)."""
+    """One client of the resource manager and the node of one GPU (or of none, to list the GPUs)."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel

@@ -1,6 +1,6 @@
 """Backing of local memory: one block for all threads that can run, grown when a kernel needs more.
 
-Channels are told at their next submission. A block that was outgrown stays until the device is closed:
+Channels receive the new backing at their next submission. An outgrown block stays until the device is closed:
 kernels that were launched before may still use it.
 
 Not here: the size that a kernel needs (`cubin`), the words that set the backing (`push`).

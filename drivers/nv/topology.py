@@ -1,4 +1,4 @@
-"""What a GPU is: classes, units, engines and sizes, asked from the resource manager; and the row that fits.
+"""Topology of a GPU: classes, units, engines and sizes, queried from the resource manager; and its row.
 
 Rows, not names, decide: the newest class of each family that the device lists (nv.md 2.1). Counts and sizes
 that no supported GPU has are an error, never a value to build on.
@@ -54,7 +54,7 @@ _ARCH_SUFFIX = {90: "a", 100: "a", 120: "a"}
 """Architectures whose full instruction set needs the architecture-specific target."""
 
 # Ranges that hold for every chip of the table in `families`, whole or floor-swept. They identify no chip.
-# A reply that lies elsewhere in the buffer than its layout says, as on an unknown build of the kernel driver,
+# A reply at another place in the buffer than in its layout, as on an unknown build of the kernel driver,
 # would otherwise become wrong sizes of local memory and wrong limits that go unnoticed.
 # Source: 48 or 64 warps an SM from compute capability 8.0 to 12.x; nv.md 1.6 (512 SM records), 2.7
 _WARPS: Final = range(32, 65)
@@ -69,7 +69,7 @@ _CLASSES: Final = range(1, 1025)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU, asked and understood."""
+    """One GPU with the results of all queries."""
 
     name: str
     uuid: bytes
@@ -144,7 +144,7 @@ def open_objects(rm: Rm, card: Card) -> Handles:
 
 
 def class_list(rm: Rm, device: int) -> tuple[int, ...]:
-    """Return the classes that a device lists: asked for their count first, then for the list."""
+    """Return the classes that a device lists: queries their count first, then the list."""
     command = Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST
     asked: Any = rm.query(device, command)
     if asked.numClasses not in _CLASSES:
@@ -155,7 +155,7 @@ def class_list(rm: Rm, device: int) -> tuple[int, ...]:
 
 
 def gr_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
-    """Ask the graphics engine for numbers."""
+    """Query the graphics engine for numbers."""
     size = NV2080_CTRL_GR_INFO.SIZE
     block = bytearray(b"".join(NV2080_CTRL_GR_INFO.pack(index=index) for index in indices))
     rm.query(
@@ -169,7 +169,7 @@ def gr_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
 
 
 def fb_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
-    """Ask the memory for numbers, KiB where they are sizes."""
+    """Query the memory for numbers, KiB where they are sizes."""
     asked = tuple(NV2080_CTRL_FB_INFO(index=index) for index in indices)
     reply: Any = rm.query(
         subdevice, Control.NV2080_CTRL_CMD_FB_GET_INFO_V2, fbInfoListSize=len(asked), fbInfoList=asked
@@ -178,11 +178,11 @@ def fb_info(rm: Rm, subdevice: int, indices: Sequence[int]) -> list[int]:
 
 
 def _answers(rm: Rm, what: str, indices: Sequence[int], replies: Sequence[Any]) -> list[int]:
-    """Return the numbers of a list that must come back with the indices it was asked with."""
+    """Return the numbers of a list whose reply must have the indices of the query."""
     came = [reply.index for reply in replies]
     if came != list(indices):
         asked = [*map(int, indices)]
-        raise _implausible(rm, "", f"the {what} was asked for numbers {asked} and told of {came}")
+        raise _implausible(rm, "", f"the {what} was queried for numbers {asked} and returned {came}")
     return [reply.data for reply in replies]
 
 
@@ -257,9 +257,10 @@ def _class(name: str, what: str, wanted: str, known: Sequence[int], there: set[i
 
 
 def ask(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
-    """Ask all about an opened GPU; one that is not in the table or in MIG mode is an `UnsupportedError`.
+    """Query the topology of an opened GPU.
 
-    Raises `BringUpError` for numbers that cannot be true, unless `choices.plausible` is False.
+    Raises `UnsupportedError` for one that is not in the table or in MIG mode, `BringUpError` for numbers that
+    cannot be true, unless `choices.plausible` is False.
     """
     name = gpu_name(rm, handles.subdevice)
     row, gpfifo, usermode, copy = choose(name, class_list(rm, handles.device), choices)
@@ -276,7 +277,7 @@ def ask(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
             ),
         )
     except DriverError as error:
-        # A client without a GPU instance has no graphics engine to ask (nv.md 9.20).
+        # A client without a GPU instance has no graphics engine to query (nv.md 9.20).
         raise mig_mode(name, str(error)) from error
     separate, _ = copy_engines(rm, handles.subdevice)
     if not separate:
@@ -306,10 +307,10 @@ def ask(rm: Rm, handles: Handles, choices: Quirks = DEFAULT) -> Gpu:
 def _implausible(rm: Rm, name: str, what: str) -> BringUpError:
     """Return the error for a reply that cannot be true."""
     return BringUpError(
-        f"{name or 'the GPU'}: what driver {rm.version} says of it cannot be true: {what}\n"
+        f"{name or 'the GPU'}: the reply of driver {rm.version} cannot be true: {what}\n"
         f"hint: does this build of the driver lay its structures out otherwise than branch {rm.branch}? "
-        "`python -m tools.bringup --to 5 --json` shows what was said; "
-        'opening it as "nv:plausible=false" believes it all the same'
+        "`python -m tools.bringup --to 5 --json` shows the replies; "
+        'opening it as "nv:plausible=false" accepts it'
     )
 
 

@@ -1,4 +1,4 @@
-"""The unified-memory client of one device: who may map what into its address space.
+"""The unified-memory client of one device: registration, ranges and mappings of its address space.
 
 Owns two descriptors of /dev/nvidia-uvm (the second keeps the process's memory alive, nv.md 1.2). Addresses
 are chosen by `vaspace`, memory objects come from `rm`.
@@ -125,7 +125,7 @@ class Uvm:
             raise
 
     def unmap(self, va: int, size: int) -> None:
-        """Unmap and forget a range."""
+        """Unmap and free a range."""
         layout = self._rm.structs[layouts.UVM_FREE_PARAMS.__name__]
         fields: dict[str, Any] = {"base": va}
         if "length" in layout.FIELDS:  # dropped by branch 590

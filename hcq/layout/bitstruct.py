@@ -282,7 +282,7 @@ class BitStruct:
 
     @classmethod
     def from_int(cls, raw: int) -> Self:
-        """Decode a number; nothing is judged, `check` does."""
+        """Decode a number; nothing is checked, `check` does."""
         if raw < 0 or raw >> (8 * cls.SIZE):
             raise UsageError(f"{cls.__name__} has {8 * cls.SIZE} bits, {raw:#x} does not fit")
         self = object.__new__(cls)

@@ -226,7 +226,7 @@ class Struct:
 
     @classmethod
     def from_bytes(cls, data: bytes | bytearray | memoryview, offset: int = 0) -> Self:
-        """Decode `SIZE` bytes at `offset`; nothing is judged, `check` does."""
+        """Decode `SIZE` bytes at `offset`; nothing is checked, `check` does."""
         part = bytes(data[offset : offset + cls.SIZE])
         if len(part) != cls.SIZE:
             raise UsageError(f"{cls.__name__} is {cls.SIZE} bytes, {len(part)} are left at offset {offset}")

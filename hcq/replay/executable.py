@@ -143,7 +143,7 @@ class Executable:
         return total
 
     def _check(self, i: int, value: object) -> None:
-        """Judge the value of one parameter."""
+        """Check the value of one parameter."""
         param = self.params[i]
         if isinstance(value, Buffer) is not self._pointers[i] and self._checks[i]:
             wanted = "a Buffer" if self._pointers[i] else "a number"

@@ -144,7 +144,7 @@ class Guards:
         self._named.pop(queue, None)
 
     def sent(self, queue: Line, point: Point) -> None:
-        """Enter the submission that was judged last on this queue; it ends at `point`."""
+        """Enter the submission that was checked last on this queue; it ends at `point`."""
         zones, suspects = self._named.pop(queue, ((), ()))
         for zone, name in suspects:
             zone.suspects.append((point, name))

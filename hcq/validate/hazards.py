@@ -6,7 +6,7 @@ signal publishes the clock. Two accesses of one byte, one of them a write, are a
 inside the younger's clock.
 
 A submission that waits for a signal which nothing submitted raises yet is deferred, with all that comes
-after it: what it is ordered after is not known. It is judged right before the submission that raises the
+after it: what it is ordered after is not known. It is checked right before the submission that raises the
 signal is sent, as if it had been submitted then; a hazard found so refuses that submission.
 
 Not here: waits that can never be met (`waits`). Next: `validator`, which calls this for each submission.
@@ -94,7 +94,7 @@ class Draft:
     events: list[tuple[bool, Signal, int]] = field(default_factory=list)
     """(whether it waits, signal, slot value) in order."""
     held: tuple[Sequence[Command], Mapping[Param, Value]] | None = None
-    """The commands and the values of their Params, of a submission that cannot be judged yet."""
+    """The commands and the values of their Params, of a submission that cannot be checked yet."""
     releases: list[Held] = field(default_factory=list)
     """Deferred submissions that can be checked once this one is sent, in order."""
 

@@ -94,7 +94,7 @@ class Validator:
         return self.reorder(todo)
 
     def sent(self, queue: Line, point: Point, words: int) -> None:
-        """Enter the submission that was judged last on this queue: so many words, which end at `point`."""
+        """Enter the submission that was checked last on this queue: so many words, which end at `point`."""
         if not self.check:
             return
         self.guards.sent(queue, point)

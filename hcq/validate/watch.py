@@ -70,7 +70,7 @@ class Watch(Protocol):
         ...
 
     def sent(self, queue: Line, point: Point, words: int) -> None:
-        """Enter the submission that was judged last on this queue: so many words, which end at `point`."""
+        """Enter the submission that was checked last on this queue: so many words, which end at `point`."""
         ...
 
     def ended(self, queues: Sequence[Line]) -> None:

@@ -28,7 +28,7 @@ CASES = {
     "nv": "tools.bench.nv",
     "cuda": "tools.bench.cuda",
 }
-"""Case -> module that holds it in its `CASES`; imported only when asked for."""
+"""Case -> module that holds it in its `CASES`; imported on demand."""
 DEFAULT = ("submit", "replay", "copy", "eager", "jit", "matmul", "conv", "elementwise")
 """What runs when no case is named."""
 

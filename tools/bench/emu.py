@@ -182,7 +182,7 @@ def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
 
 
 def cold() -> float:
-    """Milliseconds from the text of a small kernel that no cache knows to its result."""
+    """Milliseconds from the text of a small kernel that is in no cache to its result."""
     settings = Settings()
     engine(settings)
     out = np.zeros(64, "u4")

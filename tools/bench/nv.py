@@ -1,7 +1,7 @@
 """What launches and replays cost the host on the NVIDIA driver: Python alone, against the scripted kernel.
 
-The case "nv" of tools.bench. Its GPU does what it is told in no time and outside the measured span: each
-submission finds the one before it done and retires it. No hardware is touched, whatever `--device` says.
+The case "nv" of tools.bench. Its GPU completes work at once and outside the measured span: each
+submission finds the one before it done and retires it. No hardware is used, whatever `--device` names.
 
 Not here: kernels and their speed (`emu`, `throughput`). Next: `tools.nv.scripted`, the scripted kernel.
 """
@@ -31,7 +31,7 @@ _IN_FLIGHT = 3
 
 
 class FinishedGpu:
-    """An open device; nobody answers the doorbell of its first queue but `finish`."""
+    """An open device; only `finish` answers the doorbell of its first queue."""
 
     def __init__(self) -> None:
         self._kernel = ScriptedKernel()

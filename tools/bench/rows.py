@@ -40,7 +40,7 @@ class Row:
         return self.device.startswith("NumPy ")
 
     def text(self) -> str:
-        """The row for a human eye: a time in the unit that gives it one to three digits before the point."""
+        """The row for people: a time in the unit that gives it one to three digits before the point."""
         scale, unit = _readable(self.median, self.unit)
         spread = f"[{four_digits(self.p25 * scale)} … {four_digits(self.p75 * scale)}]"
         note = f"  {self.note}" if self.note else ""
@@ -122,9 +122,10 @@ class Bench:
     ) -> float:
         """Time `run`, `samples` times after a warm-up, each divided by `per`. Return the median.
 
-        A row that takes longer than `most_s` ends after `FEWEST` samples or later; its count says how many.
+        A row that takes longer than `most_s` ends after `FEWEST` samples or later; its count is the number of
+        samples.
 
-        `before` runs untimed ahead of each sample. A quick bench takes two samples: CI runs all, judges none.
+        `before` runs untimed ahead of each sample. A quick bench takes two samples: CI runs all, checks none.
         `device` names another device than the bench's own.
         """
         scale = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}[unit] / per
@@ -210,6 +211,6 @@ class Report:
             self._file.flush()
 
     def progress(self, text: str) -> None:
-        """Say what is going on."""
+        """Print progress."""
         self._talk.write(text + "\n")
         self._talk.flush()

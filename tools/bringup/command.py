@@ -117,7 +117,7 @@ RUNGS: tuple[Rung, ...] = (
 def make_kernel(*, dry: bool, emulate: str | None = None) -> Kernel:
     """Return Linux, the scripted driver, or an emulated GPU."""
     if emulate is not None:
-        # An emulated GPU computes, so results are judged as on a real one.
+        # An emulated GPU computes, so results are checked as on a real one.
         from drivers.nv import EMULATED  # noqa: PLC0415 - only for emulated runs
 
         return EMULATED.make_kernel(emulate or None)
@@ -150,7 +150,7 @@ def run_child(arguments: argparse.Namespace) -> int:
     except HcqError as error:
         result.error = f"{type(error).__name__}: {error}"
         result.offered = not isinstance(error, UnsupportedError)
-    except Exception:  # noqa: BLE001 - whatever went wrong is what this rung is to tell
+    except Exception:  # noqa: BLE001 - any failure is the result of this rung
         result.error = traceback.format_exc()
     result.seconds = time.perf_counter() - start
     result.calls = [] if result.passed else trace.last
@@ -174,13 +174,13 @@ def _path(text: str | None) -> Path | None:
 
 
 class Teller:
-    """Tells results to people, on stderr, as they come."""
+    """Prints results for people, on stderr, as they arrive."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
 
     def __call__(self, result: Result) -> None:
-        """Tell one result: a line for a variant, all that decides for a failure."""
+        """Print one result: a line for a variant, all evidence for a failure."""
         sys.stderr.write(heading(result) + "\n")
         if result.variant and not self._verbose:
             sys.stderr.write(f"          {said}\n" if (said := first_line(result.error)) else "")
@@ -279,7 +279,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--trace", help=argparse.SUPPRESS)
     parser.add_argument("--kernels", metavar="DIR", help="kernels that --prepare assembled")
     parser.add_argument("--prepare", metavar="DIR", help="assemble the kernels into DIR and end")
-    parser.add_argument("--boost", action="store_true", help="let rung 24 ask for the highest clocks")
+    parser.add_argument("--boost", action="store_true", help="let rung 24 request the highest clocks")
     parser.add_argument(
         "--emulate",
         metavar="VARIANT",
@@ -297,7 +297,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.emulate, options.device = variant, "0"
     number = options.device.removeprefix("nv:")
     if not number.isdigit():
-        parser.error(f"--device wants a number, nv:N or nv-emu[:VARIANT], not {options.device!r}")
+        parser.error(f"--device takes a number, nv:N or nv-emu[:VARIANT], not {options.device!r}")
     options.device = int(number)
     _check(parser, options)
     return options

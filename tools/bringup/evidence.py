@@ -1,7 +1,7 @@
 """Evidence of a rung of the NVIDIA ladder: every kernel call, and raw memory where it failed.
 
-Calls are written out as they are made, so that the record of a child that hangs or dies is complete up to
-there.
+Calls are written out as they are made, so that the record of a child that hangs or is killed is complete up
+to there.
 
 Not here: the rungs (`tools.bringup.nv.rungs`), starting them (`ladder`).
 """
@@ -78,7 +78,7 @@ def _name_and_inner(request: int, after: bytes) -> tuple[str, str]:
 
 
 def _pointed(va: int, size: int) -> str:
-    # The caller still holds them: the call is told before it returns.
+    # The caller still holds them: the call is recorded before it returns.
     return f" params {_hex(bytes(view_at(va, min(size, _BYTES))))}" if va and size else ""
 
 
@@ -178,7 +178,7 @@ def last_segments(ring: NvRing) -> list[list[int]]:
 
 
 def kernel_log() -> list[str]:
-    """Return the last lines of the kernel's log that speak of the GPU; nothing where it cannot be read."""
+    """Return the last lines of the kernel's log about the GPU; nothing where it cannot be read."""
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(["/usr/bin/env", "dmesg"], capture_output=True, check=False, timeout=5)
         lines = done.stdout.decode(errors="replace").splitlines()

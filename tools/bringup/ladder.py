@@ -68,7 +68,7 @@ class Rung:
 
 @dataclass
 class Result:
-    """What one child said."""
+    """The result of one child."""
 
     rung: int
     name: str
@@ -81,9 +81,9 @@ class Result:
     memory: dict[str, str] = field(default_factory=dict)
     """What lay in rings and semaphores when it failed."""
     tried: bool = True
-    """False: left out, `error` says why."""
+    """False: left out; the reason is in `error`."""
     hung: bool = False
-    """Said nothing within its limit."""
+    """No result within its limit."""
     offered: bool = True
     """False: this GPU or its driver does not have what was chosen."""
     expected: str = ""
@@ -164,7 +164,7 @@ class Ladder:
                 yield replace(self.best, **values), f"preset {name}"
 
     def _compute(self) -> int | None:
-        """Return the compute class that a rung told of, where one did."""
+        """Return the compute class that a rung reported, where one did."""
         told = [result.facts["compute class"] for result in self.results if "compute class" in result.facts]
         return int(told[-1], 16) if told else None
 
@@ -240,7 +240,7 @@ class Ladder:
         }
 
     def write(self, *, finished: bool = False) -> None:
-        """Write the report as it stands, whole at any moment, where one was asked for."""
+        """Write the report so far, atomically, if there is a file for it."""
         if self._arguments.report:
             path = Path(self._arguments.report)
             beside = path.with_name(path.name + ".part")
@@ -253,13 +253,13 @@ class Ladder:
             return
         kernel = LinuxKernel()
         for path in ("/dev/nvidiactl", low.gpu_node(self._arguments.device)):
-            with contextlib.suppress(DriverError):  # rung 1 says what is wrong with it
+            with contextlib.suppress(DriverError):  # rung 1 reports what is wrong with it
                 held.callback(kernel.close, kernel.open(path))
 
     # --- children
 
     def _spawn(self, rung: Rung, choices: Quirks, times: float) -> Result:
-        """Run a rung in a child of its own and return what it said; a hung child is ended, by its own id.
+        """Run a rung in its own child process and return the result; a hung child is ended, by its own id.
 
         It has `times` the rung's limit.
         """
@@ -279,7 +279,7 @@ class Ladder:
         limit_s = times * (rung.limit_s + START_S) * (EMULATED_PATIENCE if slow else 1.0)
         limit_s = min(limit_s, self._end - time.monotonic())
         start = time.perf_counter()
-        # Files, not pipes: nobody waits for what a child of the child still holds open.
+        # Files, not pipes: a child of the child that keeps one open cannot block.
         with TemporaryFile() as out, TemporaryFile() as err:
             child = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
             ending = self._wait(child, limit_s)
@@ -332,5 +332,5 @@ def _read(file: Any) -> str:
 
 def _ending(child: subprocess.Popen[bytes]) -> str:
     if child.returncode < 0:
-        return f"the child died: {signal.Signals(-child.returncode).name}"
+        return f"the child was killed: {signal.Signals(-child.returncode).name}"
     return f"the child ended with status {child.returncode}"

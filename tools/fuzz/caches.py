@@ -1,10 +1,10 @@
 """`python -m tools.fuzz.caches [--cases 700] [--first 0] [--show SEED] [--json FILE]`.
 
-Damages the cache of compiled code at random and asks for every entry again, through the compiler, the cpu
+Damages the cache of compiled code at random and looks every entry up again, through the compiler, the cpu
 device and the emulated GPU's engine. Whatever was done to the files, each must get the code that it would
 have compiled, with no error, no hang and no warning but of a folder of others; and what can be mended is
-whole afterwards. A case deals one to three damages (`tools.fuzz.damages`), some while threads read and write
-the same entries. The same seed is the same case; one that fails is shrunk and printed as a test.
+valid afterwards. A case applies one to three damages (`tools.fuzz.damages`), some while threads read and
+write the same entries. The same seed is the same case; one that fails is shrunk and printed as a test.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Subject(Protocol):
         """What the cache should hold of it."""
 
     def obtain(self, root: Path) -> bytes:
-        """Ask the product for the code, with its cache at `root`; equal to the entry's payload when right."""
+        """Get the code from the product, its cache at `root`; equal to the entry's payload when right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def _translation(number: int) -> Translation:
 
 
 def subjects() -> list[Subject]:
-    """Compile, without a cache, what cases ask for: kernels, two translations, the processor."""
+    """Compile, without a cache, the subjects of cases: kernels, two translations, the processor."""
     machine = os.uname().machine
     payload = compile_object(translate(FUNCTIONS, machine))
     kernels = [_kernel(number, size) for number in (1.0, 2.0, 3.0) for size in (64, 100)]
@@ -163,7 +163,7 @@ def case(seed: int) -> tuple[list[Step], bool]:
 
 
 def run(steps: Sequence[Step], made: Sequence[Subject], *, busy: bool = False) -> list[str]:
-    """Do the steps to a fresh cache, ask for everything, and return what was wrong."""
+    """Apply the steps to a fresh cache, look everything up, and return what was wrong."""
     home = Path(tempfile.mkdtemp(prefix="hcq-fuzz-"))
     try:
         root = home / "above" / "cache"
@@ -204,13 +204,13 @@ def _damage_all(root: Path, steps: Sequence[Step], made: Sequence[Subject]) -> N
 
 
 def _asked(steps: Sequence[Step], made: Sequence[Subject]) -> list[int]:
-    """Return the subjects that a case asks for: those that it damages, and two that it may have hit."""
+    """Return the subjects that a case looks up: those that it damages, and two that it may have hit."""
     near = (steps[0].seed % (len(made) - 1), steps[-1].seed // 3 % (len(made) - 1))
     return sorted({step.subject % len(made) for step in steps} | set(near))
 
 
 def _ask(root: Path, made: Sequence[Subject], numbers: Sequence[int], *, trusted: bool) -> list[str]:
-    """Ask twice for every subject in `numbers`; return what was wrong."""
+    """Look up every subject in `numbers` twice; return what was wrong."""
     wrong: list[str] = []
     for number in [*numbers, *numbers]:
         with warnings.catch_warnings(record=True) as told:
@@ -258,7 +258,7 @@ def _in_time(work: Callable[[], bytes], path: Path) -> bytes:
 
 
 def _busy(root: Path, steps: Sequence[Step], made: Sequence[Subject]) -> list[str]:
-    """Do the steps while two threads write entries and this one asks; then ask once more."""
+    """Apply the steps while two threads write entries and this one reads; then read once more."""
     stop = threading.Event()
     failed: list[str] = []
 

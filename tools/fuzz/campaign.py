@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHUNK: Final = 25
-"""Seeds that a worker judges at a time."""
+"""Seeds that a worker checks at a time."""
 
 
 def parser(name: str, doc: str | None, *, cases: int = 200) -> argparse.ArgumentParser:
@@ -36,7 +36,7 @@ def parser(name: str, doc: str | None, *, cases: int = 200) -> argparse.Argument
 
 
 def run(judge: Callable[[int, int], dict[int, str]], options: argparse.Namespace, said: str) -> int:
-    """Judge the seeds that the options ask for; print what failed and the verdict; return the exit status.
+    """Check the seeds of the options; print what failed and the verdict; return the exit status.
 
     The verdict is "190 of 200 SAID, seeds 0 to 199, 7 s". What a judge raises ends the run, and so does a
     case that kills its process, with `BrokenProcessPool`.

@@ -95,7 +95,7 @@ class Outcome:
     bins: bytes
 
     def difference(self, wanted: Outcome) -> str:
-        """Say where another outcome differs, or nothing."""
+        """Return the difference to another outcome as text, or nothing."""
         for what, mine, other in (("out", self.out, wanted.out), ("bins", self.bins, wanted.bins)):
             seen, right = np.frombuffer(mine, "u8"), np.frombuffer(other, "u8")
             wrong = np.nonzero(seen != right)[0]
@@ -202,7 +202,7 @@ class Case:
 
 
 def check(seed: int, settings: Settings) -> str:
-    """Compare emulator and host on one case; say what differs, or nothing. Every third seed runs the optimised tier."""
+    """Compare emulator and host on one case; return what differs. Every third seed runs optimised code."""
     case = Case(seed)
     tier = "quick" if seed % 3 else "optimised"
     return case.on_device(settings, Options(tier=tier)).difference(case.on_host())  # type: ignore[arg-type]

@@ -1,8 +1,8 @@
-"""What can happen to a folder of compiled code: the table of damages that `tools.fuzz.caches` deals out.
+"""Damages of a folder of compiled code: the table that `tools.fuzz.caches` draws from.
 
 A damage changes files below one folder. Most change the file of one entry; some change a folder, and put code
-there that is sound but wrong, as another user would. A damage says whether the entry is to be whole again
-once it has been asked for.
+there that is sound but wrong, as another user would. A damage declares whether the entry must be valid again
+after a lookup.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ PLAN_BYTES: Final = 32 << 20
 _UNKNOWN_PACKET: Final = 0x4D
 _OURS: Final = ("hcq.", "frontend.", "drivers.")
 _FAULT_S: Final = 100.0
-"""How long a fault may take to be told; it takes milliseconds."""
+"""How long a fault may take to be reported; it takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class _NoArguments:
 
 
 def fault_and_recover() -> None:
-    """Have a device fault on a packet that it does not know, recover, and work on."""
+    """Make a device fault on an unknown packet, recover, and continue."""
     with hcq.open("cpu", validate=False) as device:
         kept = device.alloc(4096)
         device.compute.submit(device.compute.record().fill(kept, 3)).wait()
@@ -153,7 +153,7 @@ def rounds(rng: random.Random, count: int, *, width: int = 0) -> None:
 
 
 def judge(samples: Sequence[Sample]) -> list[str]:
-    """Say what grew from the second third of the samples to the last."""
+    """Return as text what grew from the second third of the samples to the last."""
     third = len(samples) // 3
     middle, last = samples[third : 2 * third], samples[2 * third :]
     grew = []
@@ -182,7 +182,7 @@ def endure(minutes: float, seed: int, cache: Path) -> tuple[list[Sample], int]:
 
 
 def main() -> int:
-    """Parse the command line, run, judge, print."""
+    """Parse the command line, run, check, print."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz.endurance", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="SEED")

@@ -3,7 +3,7 @@
 Not here: exchanges across a warp (`exchanges_warp`), what an exchange is (`exchange`).
 """
 
-# ruff: noqa: D102, E501 - methods mean what `Exchange` says; IR and tables read best on one line
+# ruff: noqa: D102, E501 - `Exchange` documents the methods; IR and tables read best on one line
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Not here: exchanges through memory (`exchanges_memory`), what an exchange is (`exchange`).
 """
 
-# ruff: noqa: D102, E501 - methods mean what `Exchange` says; IR and tables read best on one line
+# ruff: noqa: D102, E501 - `Exchange` documents the methods; IR and tables read best on one line
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Shuffle(Exchange):
 
 
 class Vote(Exchange):
-    """Ask the warp, or the workgroup at a barrier."""
+    """Vote across the warp, or across the workgroup at a barrier."""
 
     def __init__(self, rng: random.Random, n: int) -> None:
         super().__init__(rng, n)
@@ -137,7 +137,7 @@ class Vote(Exchange):
 
 
 class DivergentReduction(Exchange):
-    """Within a branch, the lanes that took it reduce, or hear from the first of them."""
+    """Within a branch, the lanes that took it reduce, or receive the value of the first of them."""
 
     def __init__(self, rng: random.Random, n: int) -> None:
         super().__init__(rng, n)
@@ -187,7 +187,7 @@ join$:
 
 
 class ThinningLoop(Exchange):
-    """Go round as often as one's value says; each time those still there count one another."""
+    """Loop as often as the lane's value; in each round the remaining lanes are counted."""
 
     def device(self) -> str:
         text = """

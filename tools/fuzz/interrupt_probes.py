@@ -37,7 +37,7 @@ class Probe(Protocol):
 
 
 def free(lock: object) -> bool:
-    """Return whether no thread holds a lock: asked by another thread, since locks here are reentrant."""
+    """Return whether no thread holds a lock: tested on another thread, since locks here are reentrant."""
     found: list[bool] = []
 
     def look() -> None:

@@ -8,7 +8,7 @@ there is one.
 A place is the n-th line executed by an act, in the files of `hcq`, `drivers`, `frontend` and `contextlib`.
 `KeyboardInterrupt` is raised there, as Ctrl-C does; at calls into the driver also `OutOfMemoryError`, before
 the call, and `KeyboardInterrupt` after it. One kind of line is left out: the end of a `with` block, where
-CPython delivers no signal before the manager's `__exit__` has begun (bpo-29988), but tracing tells of a line.
+CPython delivers no signal before the manager's `__exit__` has begun (bpo-29988), but tracing reports a line.
 `--bound` is how many seconds the use after an interrupt may take: an alarm ends it, and it counts as hung.
 """
 
@@ -221,7 +221,7 @@ class Run:
                 pass
             except Hung:
                 return "hang", "the act itself"
-            except Exception as error:  # noqa: BLE001 - which one is what is asked
+            except Exception as error:  # noqa: BLE001 - the class is the result
                 return "untyped", f"the act: {type(error).__name__}: {error}"
             finally:
                 gc.enable()

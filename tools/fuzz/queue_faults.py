@@ -1,8 +1,8 @@
 """Faults that validation must name: each is planted behind a random legal program, on the same devices.
 
-A fault is a function that does something illegal with a `Scene`; its row says which error must come and what
-it must speak of. A fault that passes without an error, and one whose error speaks of something else, are
-findings.
+A fault is a function that does something illegal with a `Scene`; its row has the class of the error and words
+that it must contain. A fault without an error, or with another error, is a
+finding.
 
 Not here: legal programs (`queue_programs`). Next: `queues`, the command.
 """
@@ -304,7 +304,7 @@ FAULTS: Final = (
     ),
     Fault("two kernels write one place", _kernels_write_one_place, hcq.UsageError, "missing barrier"),
     Fault("graph without a barrier", _graph_without_barrier, hcq.UsageError, "missing barrier"),
-    Fault("the host waits for what nobody raises", _host_waits_for_nothing, hcq.HcqError, "never"),
+    Fault("the host waits for a value that nothing raises", _host_waits_for_nothing, hcq.HcqError, "never"),
     Fault("two queues wait for each other", _cycle, hcq.HcqError, r"\bx\b[\s\S]*\by\b|\by\b[\s\S]*\bx\b"),
     Fault("a submission waits for its own signal", _waits_for_itself, hcq.HcqError, r"\bx\b"),
     Fault("a wait for more than is ever set", _value_too_low, hcq.HcqError, r"\bx\b"),
@@ -344,7 +344,7 @@ def named(seed: int, stage: Stage, spec: hcq.BufferSpec) -> str:
     except fault.error as error:
         if re.search(fault.names, str(error), re.IGNORECASE):
             return ""
-        return f"seed {seed}: {fault.name}: the error speaks of something else: {error}"
+        return f"seed {seed}: {fault.name}: another error: {error}"
     except Exception:  # noqa: BLE001 - any other error is a finding
         return f"seed {seed}: {fault.name}: wanted {fault.error.__name__}\n{traceback.format_exc(limit=-3)}"
     return f"seed {seed}: {fault.name}: nothing was reported"

@@ -216,10 +216,10 @@ class Maker:
             # A name is another buffer before than after it is freed.
             if other.frees >= 0 or one.frees >= 0:
                 return False
-            # The host goes on after it only when it waited; what it waits for must all have been submitted.
+            # The host continues after it only when it waited; the awaited work must all have been submitted.
             if other.queue == one.queue or n in one.after or other.host_waits or one.host_waits:
                 return False
-            # Without a point or a signal between them the validation layer judges by the order of submission.
+            # Without a point or a signal between them the validation layer checks by the order of submission.
             if n not in one.awaits and conflict(touched(other), touched(one)):
                 return False
         return True

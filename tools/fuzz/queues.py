@@ -2,7 +2,7 @@
 
 Random programs for queues against a sequential run, each with validation and without: a legal one gives no
 report and the right bytes. `--faults` plants one fault in each program instead, of the kinds in
-`queue_faults`, and asks that validation names it. Prints what differs; exits non-zero when something does.
+`queue_faults`; validation must name it. Prints what differs; exits non-zero when something does.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Run:
             commands.exec(mix, arguments, groups=(dst.end - dst.begin, 1, 1), threads=(1, 1, 1))
 
     def submit(self, number: int) -> None:
-        """Submit one, wait and look where the program says so."""
+        """Submit one; wait and compare where the program has it."""
         one = self.program.submissions[number]
         queue = self.stage.queues[one.queue]
         after = [self.points[n] for n in one.after]

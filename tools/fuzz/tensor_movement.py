@@ -117,7 +117,7 @@ def join(m: Maker) -> None:
 
 
 def at_variable(m: Maker) -> None:
-    """Take one place, or some, that a variable tells."""
+    """Take one place, or some, given by a variable."""
     a = m.pick(rank=1, nonempty=True)
     if a is None:
         return

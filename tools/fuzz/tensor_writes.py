@@ -41,7 +41,7 @@ def write(m: Maker) -> None:
 
 
 def write_at_variable(m: Maker) -> None:
-    """Write a place that a variable tells."""
+    """Write a place given by a variable."""
     a = m.pick("iuf", rank=1, nonempty=True)
     if a is not None and m.writable(a):
         k = m.bound(len(m.env[a]) - 1)

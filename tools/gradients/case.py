@@ -1,4 +1,4 @@
-"""One use of a method of `Tensor`, for the frontend and for PyTorch, and the points at which it is asked.
+"""One use of a method of `Tensor`, for the frontend and for PyTorch, and the points at which it is evaluated.
 
 Next: `cases`, the list; `numbers`, the first group.
 """
@@ -25,7 +25,7 @@ _COMMON: Final = [
 
 
 def special(dtype: str) -> list[float]:
-    """Return the points at which functions of one number are asked."""
+    """Return the points at which functions of one number are evaluated."""
     least, denormal, most = LEAST[dtype], DENORMAL[dtype], MOST[dtype]
     sizes = [*_COMMON, least, denormal, most, most**0.5]
     if dtype == "float64":
@@ -34,12 +34,12 @@ def special(dtype: str) -> list[float]:
 
 
 def few(dtype: str) -> list[float]:
-    """Return the points of which every pair is asked."""
+    """Return the points of which every pair is evaluated."""
     return [0.0, -0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -2.0, -2.5, LEAST[dtype], 1e30, INF, -INF, NAN]
 
 
 Inputs = Callable[[str], list[Any]]
-"""From a dtype's name to the inputs: nested lists; of integers or bools where no gradient is asked for."""
+"""From a dtype's name to the inputs: nested lists; of integers or bools where there is no gradient."""
 
 
 def points(dtype: str) -> list[Any]:
@@ -68,14 +68,14 @@ class Case:
     ours: Callable[..., Any]
     theirs: Callable[..., Any]
     tiled: bool = False
-    """Elementwise: PyTorch is asked with the inputs repeated, so that its vectorized code answers."""
+    """Elementwise: PyTorch gets the inputs repeated, so that its vectorized code runs."""
     dtypes: tuple[str, ...] = ("float32", "float64")
     tolerance: dict[str, float] = field(default_factory=dict)
     """The relative tolerance of a dtype, where it is not the usual one."""
     beside_one: bool = False
     """Errors are measured beside 1 where a result is smaller: PyTorch, or both, lose its digits."""
     differs: str = ""
-    """Why we differ from PyTorch on purpose, at `places`: the reference says so beside the method."""
+    """Why we differ from PyTorch on purpose, at `places`: the reference shows it beside the method."""
     places: tuple[str, ...] = ()
     """What differs: beginnings of names such as "value 0[3]" or "float32 gradient 1"."""
 

@@ -39,7 +39,7 @@ _INTEGERS: Final = """
 """
 _REFUSED: Final = "masked_select nonzero"
 NO_GRADIENT: Final[dict[str, str]] = {
-    **dict.fromkeys(_ABOUT.split(), "says what a tensor is or holds, or what gradients it has"),
+    **dict.fromkeys(_ABOUT.split(), "describes a tensor, its contents or its gradients"),
     **dict.fromkeys(_MADE.split(), "makes a tensor of nothing that has a gradient"),
     **dict.fromkeys([row.method.__name__ for row in functions.ROWS if row.predicate], "gives bools"),
     **dict.fromkeys(_INTEGERS.split(), "gives or takes bools or integers or bits"),

@@ -19,7 +19,7 @@ CASES: Final[list[Case]] = []
 
 
 def _one(method: str, theirs: Callable[..., Any] | None = None, use: str = "", **more: Any) -> None:
-    """Add a method of one number, which PyTorch has under its name unless said otherwise."""
+    """Add a method of one number, which PyTorch has under its name by default."""
     ours = more.pop("ours", None) or (lambda x: getattr(x, method)())
     asked = theirs or (lambda t, x: getattr(t, method)(x))
     inputs = more.pop("inputs", points)

@@ -4,9 +4,9 @@
 
 Run by hand, in an environment with PyTorch. Of this repository it reads which methods there are. Writes
 `tests/frontend/data/gradients.jsonl`, one line a case and dtype. The gradient of the result, by which the
-gradients of the inputs are asked, is 1 everywhere for elementwise cases, else 1, 1.5, 2, 2.5, 3 and again.
+gradients of the inputs are computed, is 1 everywhere for elementwise cases, else 1, 1.5, 2, 2.5, 3 and again.
 
-PyTorch's narrow dtypes lose digits on the way in places. Where its float64, asked with the same numbers,
+PyTorch's narrow dtypes lose digits in some places. Where its float64, given the same numbers,
 gives another result once rounded, that one stands under "closer", and is as right.
 
 Not here: random cases (`probes`), the comparison (`compare`).

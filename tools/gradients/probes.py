@@ -4,8 +4,8 @@
     python -m tools.gradients.probes compare probes.jsonl                    (the project's)
 
 A seed is one probe as long as the cases stay the same; a record holds its numbers. `ask` records what PyTorch
-gives, `compare` says what differs here, and exits non-zero when something does. Probes that PyTorch refuses
-are not recorded. Cases that differ from PyTorch on purpose at special numbers (`Case.differs`) are asked with
+gives, `compare` prints what differs here, and exits non-zero when something does. Probes that PyTorch refuses
+are not recorded. Cases that differ from PyTorch on purpose at special numbers (`Case.differs`) use
 ordinary ones alone.
 """
 
@@ -29,8 +29,8 @@ from tools.gradients.reductions import CASES as REDUCTIONS
 _SHARES: Final = {"binary_crossentropy": (0, 1), "binary_crossentropy_logits": (1,)}
 """The inputs that are numbers of 0 to 1."""
 _PLAIN: Final = {case.method for case in CASES if case.differs} | {"topk", "scaled_dot_product_attention"}
-"""Asked at ordinary numbers alone: PyTorch's topk takes any of equal ones, its attention makes NaN of what is
-masked."""
+"""Evaluated at ordinary numbers only: PyTorch's topk takes any of equal ones, its attention makes NaN of what
+is masked."""
 _NAMED: Final = {case.name: case for case in CASES}
 
 
@@ -45,7 +45,7 @@ class Probe:
     shapes: list[list[int]]
     """Of the inputs."""
     numbers: list[list[Any]]
-    """Of the inputs, flat: floats where gradients are asked for, else integers or bools."""
+    """Of the inputs, flat: floats where gradients are computed, else integers or bools."""
 
     def asked(self) -> Case:
         """Return the case with the probe's inputs, to be compared everywhere."""

@@ -78,7 +78,7 @@ def smi() -> str:
 
 
 def cuda() -> dict[str, object]:
-    """Return what CUDA's driver library says; to begin it opens the GPU, and makes nodes that are missing."""
+    """Return what CUDA's driver library reports; it opens the GPU, and makes nodes that are missing."""
     library = ctypes.CDLL("libcuda.so.1")
     facts: dict[str, object] = {"cuInit": library.cuInit(0)}
     number = ctypes.c_int()
@@ -110,7 +110,7 @@ def main() -> int:
     for name, ask in FACTS:
         try:
             told = ask()
-        except Exception as error:  # noqa: BLE001 - whatever is wrong with the box is what this is to tell
+        except Exception as error:  # noqa: BLE001 - any failure is a fact to report
             told = f"{type(error).__name__}: {error}"
         sys.stdout.write(json.dumps({name: told}, default=str) + "\n")
         sys.stdout.flush()

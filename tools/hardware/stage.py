@@ -66,7 +66,7 @@ class Run:
         for folder in (self.out, self.logs, self.work / "tmp"):
             folder.mkdir(parents=True, exist_ok=True)
         self.site = self.work / "site"
-        """Where packages are installed that the box lacks."""
+        """Where packages are installed that the machine lacks."""
         self.choices: str = options.choices
         """The doubtful values that the stages use."""
         self.patience: float = options.patience
@@ -94,8 +94,8 @@ class Run:
     def run(self, stage: Stage, explain: Callable[[Stage], str] | None = None) -> Stage:
         """Run a stage within what is left of the time and keep its output; never raises for what it does.
 
-        `explain` says in words why a stage did not do what it is for; when it has nothing to say of a child
-        that failed, the last line of its output does. A stage of which it says something did not pass.
+        `explain` returns the reason, as text, that a stage missed its purpose; when it returns nothing for a
+        child that failed, the last line of its output is used. A stage with a reason did not pass.
         """
         if not self.wanted(stage.name):
             return stage
@@ -150,7 +150,7 @@ class Run:
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(self.site), str(REPOSITORY)]),
             "PYTHONUNBUFFERED": "1",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # what a box has beside pytest is not known
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # the machine may have any plugin
             "HCQ_CACHE": str(self.work / "cache"),
             "CUDA_CACHE_PATH": str(self.work / "cuda"),
             "TMPDIR": str(self.work / "tmp"),
@@ -165,7 +165,7 @@ class Run:
         return stage
 
     def skip(self, name: str, why: str) -> None:
-        """Say why a stage does not run."""
+        """Return the reason that a stage does not run."""
         if self.wanted(name):
             self.stages.append(Stage(name, [], 0.0, status=f"skipped: {why}"))
             self._tell(self.stages[-1])
@@ -221,7 +221,7 @@ def _ending(returncode: int) -> str:
 
 
 def _end(child: subprocess.Popen[bytes]) -> str:
-    """End a stage: its own process group, nothing else. Return what is to be said of it."""
+    """End a stage: its own process group, nothing else. Return its reason."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
 """`python -m tools.mutants --sample 200 --seed 1 [--kind stream] [--profile sm_90] [--json FILE]`.
 
 Prints the score and the survivors, one a line; exits non-zero below `--minimum`. Mutants run in child
-processes with a time limit each: one that hangs or kills its process is a survivor, and the run goes on.
+processes with a time limit each: one that hangs or kills its process is a survivor, and the run continues.
 
 Next: `walk`, the run; `verdicts`, what counts as noticed.
 """
@@ -94,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minimum", type=float, default=0.95)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--list", action="store_true", help="print all mutants as JSON and judge none")
+    parser.add_argument("--list", action="store_true", help="print all mutants as JSON and run none")
     parser.add_argument("--walk", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)

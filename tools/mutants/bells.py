@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tools.mutants.sites import Mutant, Runs
 
 Store = tuple[int, int] | None
-"""Offset and value that go to the doorbell page; None rings no bell."""
+"""Offset and value that go to the doorbell page; None omits the doorbell."""
 
 _PUT: Final = HopperAControlGPFifo.offset_of("GPPut")
 _NOP: Final = int(GpfifoControl(OPCODE=GpfifoOpcode.NOP))

@@ -1,8 +1,8 @@
-"""One walk through the scenario; where mutants can be made, a forked child goes on with each.
+"""One walk through the scenario; where mutants can be made, a forked child continues with each.
 
 What comes before a mutant's place is thus run once for all mutants of that place. A child has its own copy of
 everything, the emulated GPU and its memory included, and runs the rest of the scenario to the end; meanwhile
-the parent goes on to the next place.
+the parent continues to the next place.
 
 Not here: one run in a fresh process (`judge`). Next: `walk`, the caller; `ownmemory`, a child's own memory.
 """
@@ -44,7 +44,7 @@ class _Running:
 
 
 class Branches:
-    """Who goes on with which mutant, `jobs` at a time. `done` is told each verdict."""
+    """Starts a child for each mutant, `jobs` at a time. `done` is called with each verdict."""
 
     def __init__(
         self,
@@ -63,11 +63,11 @@ class Branches:
 
     @property
     def child(self) -> bool:
-        """Whether this process goes on with a mutant and owes a verdict."""
+        """Whether this process runs a mutant and must report a verdict."""
         return self._pipe >= 0
 
     def at(self, place: Place) -> Mutant | None:
-        """Start the children of a place; return None in the parent, which goes on, and in each its mutant."""
+        """Start the children of a place; return None in the parent, and in each child its mutant."""
         todo = self._wanted.get(place) if not self.child else None
         if not todo:
             return None
@@ -139,7 +139,7 @@ class Branches:
 
 
 def keep_devices_over_forks() -> None:
-    """Have children go on with open devices: call it before the first is opened.
+    """Allow children to use open devices: call it before the first is opened.
 
     `hcq` orphans the devices of forked children, because two processes cannot drive one. A child of
     `Branches` is no second driver: it has a GPU of its own.

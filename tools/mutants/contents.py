@@ -119,7 +119,7 @@ def _regions(run: ChannelRun, words: Sequence[int]) -> Iterator[_Region]:
 
 
 def _kernel(run: ChannelRun, program: int) -> KernelInfo:
-    """Return the kernel at an address, looked up so that the machine learns nothing by it."""
+    """Return the kernel at an address, looked up without changing the machine's state."""
     return Images().find(run.space, program).kernel
 
 

@@ -1,8 +1,9 @@
 """`python -m tools.mutants.corpus [--json FILE]`: kernels without one of their barriers.
 
 Every barrier, fence and wait for copies in a corpus of PTX kernels is left out, one at a time, and the kernel
-is run by the emulator under eight orders with the sanitizers on. The corpus is what the compiler makes of
-tensor programs for sm_90a, the kernels of the bring-up ladder and of the emulator's benchmark, two by hand.
+is run by the emulator under eight orders with the sanitizers on. The corpus: kernels that the compiler makes
+of tensor programs for sm_90a, the kernels of the bring-up ladder and of the emulator's benchmark, two by
+hand.
 
 Not here: mutants of the driver (`judge`). Next: `handmade`, two of the kernels.
 """
@@ -170,7 +171,7 @@ def judge(case: Case, text: str, expected: bytes) -> Verdict:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Judge the corpus; print a line a kernel and the survivors."""
+    """Check the corpus; print a line a kernel and the survivors."""
     parser = argparse.ArgumentParser(prog="tools.mutants.corpus", description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--minimum", type=float, default=0.95)

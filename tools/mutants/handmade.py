@@ -62,7 +62,7 @@ FIRST:
 }
 """
 )
-"""Two copies in flight into shared memory, each read by other threads than those that asked for it."""
+"""Two copies in flight into shared memory, each read by other threads than those that issued it."""
 
 LAST_BLOCK: Final = (
     _HEAD

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Interposer:
     """A `drivers.kernel.Kernel` over an emulated one.
 
-    `choose` is asked at every place and returns the mutant to be made there, or None. Without it nothing is
+    `choose` is called at every place and returns the mutant to be made there, or None. Without it nothing is
     changed, and `found` is filled with all mutants there are.
     """
 
@@ -45,7 +45,7 @@ class Interposer:
         return place[1], None if self._choose is None else self._choose(place)
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
-        """Pass an ioctl on, or what the mutant makes of it."""
+        """Pass an ioctl on, changed by the mutant if it is its place."""
         index, mutant = self._next("ioctl")
         if not isinstance(argument, bytearray):
             return self._inner.ioctl(fd, request, argument)
@@ -65,7 +65,7 @@ class Interposer:
         prot: int = PROT_READ | PROT_WRITE,
         flags: int | None = None,
     ) -> Mapping:
-        """Pass on the mapping of a file, or what the mutant makes of it; anonymous memory as it is."""
+        """Pass on the mapping of a file, changed by the mutant if it is its place; others unchanged."""
         if fd < 0:
             return self._inner.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags)
         given = {"size": size, "fd": fd, "offset": offset, "va": va, "prot": prot, "flags": shared(flags)}
@@ -78,7 +78,7 @@ class Interposer:
         return self._inner.mmap(size, **given)
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
-        """Pass on, or what the mutant makes of it, with an ear at the doorbell."""
+        """Pass on, changed by the mutant if it is its place; stores to the doorbell are observed."""
         given = {"size": size, "fd": fd, "offset": offset}
         index, mutant = self._next("map")
         if self._choose is None:

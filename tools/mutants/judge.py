@@ -33,7 +33,7 @@ _ARCH: Final = {"sm_90": "sm_90a", "sm_120": "sm_120a"}
 
 
 class Judge:
-    """Knows what the unchanged driver does and gives on the machines of one profile and driver branch."""
+    """Holds the results of the unchanged driver on the machines of one profile and driver branch."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Judge:
         return seen
 
     def fresh(self, mutant: Mutant, seed: int) -> Verdict:
-        """Judge a mutant on a machine of its own, in this process: slow, and the process is left as it is."""
+        """Check a mutant on a machine of its own, in this process: slow, and the process is left as it is."""
 
         def choose(place: Place) -> Mutant | None:
             return self.of_mutant(mutant if place == mutant.place else None)
@@ -101,7 +101,7 @@ class Judge:
         return mutant
 
     def run(self, machine: EmulatedKernel, interposer: Interposer) -> Verdict:
-        """Do the scenario and say what came of it; nothing is closed when it raised."""
+        """Run the scenario and return the outcome; nothing is closed when it raised."""
         try:
             seen = self._play(interposer)
         except HcqError as error:

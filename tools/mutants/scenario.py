@@ -40,7 +40,7 @@ def images(arch: str) -> dict[str, KernelImage]:
 
 
 class Scenario:
-    """One run; `play` returns everything that can be seen of it. No wait lasts longer than `limit_s` says."""
+    """One run; `play` returns everything that can be seen of it. No wait lasts longer than `limit_s()`."""
 
     def __init__(
         self, driver: NvDriver, kernels: Mapping[str, KernelImage], *, limit_s: Callable[[], float]

@@ -19,7 +19,7 @@ class Outcome(enum.StrEnum):
     REPORTED = enum.auto()
     """The machine reported, or the device faulted."""
     TIMEOUT = enum.auto()
-    """A wait timed out on a machine that stood still, and said on what; counts as reported."""
+    """A wait timed out on an idle machine, and the error names it; counts as reported."""
     EQUIVALENT = enum.auto()
     """The same bytes under every seed, and no report."""
     WRONG = enum.auto()
@@ -36,7 +36,7 @@ class Outcome(enum.StrEnum):
 
 CAUGHT: Final = frozenset({Outcome.REFUSED, Outcome.REPORTED, Outcome.TIMEOUT, Outcome.EQUIVALENT})
 QUIET: Final = frozenset({Outcome.EQUIVALENT, Outcome.WRONG})
-"""One seed showed nothing but bytes: the others are asked."""
+"""One seed gave only other bytes: the others are run, too."""
 SEEDS: Final = tuple(range(1, 9))
 
 
@@ -55,7 +55,7 @@ class Verdict:
 
 
 def overall(seen: dict[int, Verdict]) -> Verdict | None:
-    """Return what the verdicts by seed come to, or None while other seeds are to be asked.
+    """Return what the verdicts by seed come to, or None while other seeds must run.
 
     One loud seed is enough; other bytes under the first two are enough; equivalent is what is the same under
     all.

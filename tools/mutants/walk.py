@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 PATIENT_S: Final = 30.0
 """How long waits last where a mutant was slow or hung at first."""
 _TOLD: Final = 2000
-"""Characters of what a failed walk said that its error shows."""
+"""Characters of a failed walk's output that its error shows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +113,7 @@ def _walk(
 
 
 def walk(target: Target, seed: int, told: Mapping[str, Any], *, jobs: int, timeout_s: float) -> None:
-    """Judge the mutants of `_walk` under one seed; each verdict is a line of standard output."""
+    """Check the mutants of `_walk` under one seed; each verdict is a line of standard output."""
     keep_devices_over_forks()
     judge = Judge(target.profile, target.driver, seeds=(1,), timeout_s=timeout_s)
     wanted: dict[Place, list[tuple[int, Mutant]]] = defaultdict(list)

@@ -60,9 +60,9 @@ def small_cubin(
     stack: int = 0,
     placed: Sequence[tuple[int, int]] = (),
 ) -> bytes:
-    """Return a cubin with one kernel of 128 empty bytes: enough for a launch that nobody runs.
+    """Return a cubin with one kernel of 128 empty bytes: enough for a launch that is not executed.
 
-    `placed` has the offset and bytes of each parameter that its records tell of, in order.
+    `placed` has the offset and bytes of each parameter of its records, in order.
     """
     base = BANK0[f"sm_{sm}"].SIZE
     info = _record(InfoAttribute.REGCOUNT, InfoSymbolValue.pack(symbol=1, value=registers))
@@ -197,7 +197,7 @@ def _play(
     cold: bool = False,
     stack: int = 0,
 ) -> str:
-    """Return what the doorbells of `act` say; a cold queue is told of code and local memory there as well."""
+    """Return the decoded submissions of `act`; a new queue's first one also sets code and local memory."""
     kernel = ScriptedKernel(script)
     sm = sm_number(kernel.script.generation.sm_version)
     with closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as device:
@@ -280,7 +280,7 @@ def graph() -> str:
 
 
 def bringup(script: Script | None = None) -> str:
-    """The calls of opening a device, asking for a ring of each kind, and closing; what each ring is told."""
+    """The calls of opening a device, making a ring of each kind, and closing; the words sent to each ring."""
     kernel = ScriptedKernel(script)
     names = Names()
     kernel.bell.watch = lambda bell: kernel.calls.extend(_doorbell(kernel, bell, names))

@@ -34,12 +34,12 @@ class Script:
     graphics_copy: bool = True
     """A copy object may be allocated beside the compute object."""
     dma_moves: int = 0
-    """Bytes by which RM_MAP_MEMORY_DMA maps beside the address that was asked for."""
+    """Bytes by which RM_MAP_MEMORY_DMA maps beside the requested address."""
     proc_version: bool = False
     """/proc/driver/nvidia/version is there; sandboxes hide it."""
     mig: bool = False
     gr: dict[GrInfo, int] = field(default_factory=dict)
-    """Numbers of the graphics engine that are told otherwise."""
+    """Numbers of the graphics engine that replace the real ones."""
     missing: tuple[str, ...] = ()
     """Nodes that cannot be opened, with `missing_errno`."""
     missing_errno: int = errno.ENOENT

@@ -77,7 +77,7 @@ class ScriptedKernel:
         return held + [f"uvm registration {name}" for name in sorted(self._uvm)]
 
     def _due(self, what: str) -> bool:
-        """Count a call that may fail; say whether it is the one that must."""
+        """Count a call that may fail; return whether it is the one that must."""
         self.count += 1
         if self.fail_at is not None and self.count - 1 == self.fail_at:
             self.failed = what

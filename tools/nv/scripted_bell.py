@@ -84,7 +84,7 @@ class Bell:
             self.watch(raw)
 
     def answer(self) -> None:
-        """Hear again, and carry out what was rung for meanwhile."""
+        """Execute doorbells again, and those that arrived meanwhile."""
         self.deaf = False
         missed, self._missed = self._missed, {}
         for token in missed:

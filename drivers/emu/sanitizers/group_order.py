@@ -73,7 +73,7 @@ def unordered(c: Code, thread: Value, me: Value, other: Value, when: Value, acqu
 def publish(lib: Library, c: Code, thread: Value, me: Value, cell: Value) -> None:
     """Enter a strong write of a workgroup in the cell of a dword; it observes the strong write that it replaces.
 
-    Whoever finds it there finds that learned: a read that follows must not come to less.
+    Any workgroup that reads the cell sees both: a later read must not observe less.
     """
     now = c.resize(tick(c, thread), 64)
     mine = c.op("or", c.op("shl", now, 32), c.resize(c.op("or", c.op("add", me, 1), STRONG_PARTY), 64))

@@ -55,7 +55,7 @@ def begin_group(lib: Library, c: Code, thread: Value, group: Value) -> None:
 
 
 def _ordered(lib: Library, what: str, *, wide: bool) -> str:
-    """`emu.WHAT(warp)`: publish what a warp did ("released"), learn what others did ("acquired"), or both.
+    """`emu.WHAT(warp)`: release a warp's accesses, acquire those of others, or both.
 
     `wide`: to and from other workgroups, too.
     """

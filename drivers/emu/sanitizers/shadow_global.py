@@ -3,7 +3,7 @@
 An access is a race with that of another workgroup unless the other has released since and then written
 strongly, and this one has seen that write, itself or through others, and acquired (`group_order`). A workgroup
 that has fenced once acquires with each atomic too, as in the "last block" pattern. Strong accesses, whose scope
-is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not judged:
+is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not checked:
 neighbours may rightly share a dword.
 """
 

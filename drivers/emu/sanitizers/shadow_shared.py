@@ -7,7 +7,7 @@ then it counts as that warp's write. Strong accesses do not race with one anothe
 Not here: global memory (`shadow_global`), the clocks (`clocks`).
 """
 
-# ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument
+# ruff: noqa: PLR0917 - helpers mirror the functions they write, argument for argument
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _IN_FLIGHT = CLOCK
 
 
 def watch_shared(lib: Library) -> str:
-    """`emu.watch.shared(warp, offsets, mask, site, size, access)`: judge each byte of each lane, then note the access."""
+    """`emu.watch.shared(warp, offsets, mask, site, size, access)`: check and record each byte."""
     checks = lib.checks
 
     def body(

@@ -43,7 +43,7 @@ class Block:
     uses: frozenset[str]
     defs: frozenset[str]
     sleeps: int | None = None
-    """Where lanes go on after the barrier that ends the block, if one does."""
+    """Where lanes continue after the barrier that ends the block, if one does."""
     gathers: Gathering | None = None
     """Lanes wait before the block until those named have come or left the kernel."""
 

@@ -190,7 +190,7 @@ def arrive(lib: Library) -> str:
 
 
 def _step(lib: Library) -> str:
-    """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns and do what it asks for."""
+    """`emu.step(thread, group, warp) -> progressed`: run one warp until it returns; execute its request."""
 
     def body(c: Code, thread: Value, group: Value, warp: Value) -> None:
         before = WARP.load(c, warp, "live")
@@ -262,7 +262,7 @@ def _turn(lib: Library) -> str:
 def run(lib: Library) -> str:
     """`emu.run(thread)`: run workgroups until none is left, the launch is stopped, or `fuel` turns are over.
 
-    Called again it goes on where it was.
+    A second call continues where the first one stopped.
     """
 
     def body(c: Code, thread: Value) -> None:

@@ -76,7 +76,7 @@ _making = threading.Lock()
 
 
 def engine(settings: Settings) -> Engine:
-    """Return the engine of some settings, made once a process: who asks meanwhile waits for it."""
+    """Return the engine of some settings, made once a process: a second caller waits for it."""
     with _making:
         return _made(settings)
 

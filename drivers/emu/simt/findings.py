@@ -101,7 +101,7 @@ def emit_report(
 
 
 def watch_parameters(lib: Library, address: str) -> dict[str, str]:
-    """Return the parameters of the helpers that judge an access."""
+    """Return the parameters of the helpers that check an access."""
     return {
         "warp": "ptr",
         "addresses": lib.v(address),

@@ -1,7 +1,7 @@
 """LLVM as the engine uses it: IR text to objects, objects to addresses, and a cache of both on disk.
 
 Not through `compiler.llvm`: linking at run time, a pass pipeline without vectorisers and a function's own
-target attributes are what only this engine asks of LLVM, and the seam has none of them.
+target attributes are needed by this engine only, and that module has none of them.
 
 Next: `engine`, the caller; `hcq.store`, the cache on disk.
 """

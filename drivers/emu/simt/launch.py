@@ -246,7 +246,7 @@ def thread_named(work: Work, group: int, thread: int) -> str:
 def sort_out(
     program: Program, options: Options, reports: list[Report], *, hung: bool, seconds: float, tier: str
 ) -> LaunchResult:
-    """Tell what ended a launch from what sanitizers found."""
+    """Separate the fault that ended a launch from findings of sanitizers."""
     fatal = [r for r in reports if r.kind.fatal]
     if hung and not fatal:
         fatal = [hang(program, options.timeout_s)]

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sanitizers:
-    """Checks that cost time and are asked for: off by default."""
+    """Optional checks that cost time: off by default."""
 
     shared_races: bool = False
     global_races: bool = False
     uninitialised: bool = False
     partial_barriers: bool = False
     caches: bool = False
-    """Missing cache maintenance, judged by the machine around the engine, which notes who touched what."""
+    """Missing cache maintenance, checked by the machine around the engine, which records all accesses."""
 
     @property
     def parties(self) -> bool:
-        """Whether each dword of global memory remembers who touched it."""
+        """Whether the last accesses of each dword of global memory are recorded."""
         return self.global_races or self.caches
 
     @property
@@ -79,7 +79,7 @@ class Library:
     target: Host
     checks: Sanitizers
     sealed: bool = False
-    """Whether the core library is compiled: what is defined from now on lives in the modules that ask for it."""
+    """Whether the core library is compiled: later definitions are compiled into the modules that use them."""
     helpers: dict[str, Helper] = field(default_factory=dict)
     declarations: dict[str, str] = field(default_factory=dict)
     _writing: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
@@ -115,7 +115,7 @@ class Library:
         attributes: str = "",
     ) -> str:
         """Write a helper unless it is there already; `body(code, *parameters)` writes it. Returns its name."""
-        with self._writing:  # a thread that asks while another writes it gets it whole
+        with self._writing:  # a thread that reads while another writes gets it complete
             if name in self.helpers:
                 return name
             core = core and not self.sealed

@@ -72,7 +72,7 @@ def flush(c: Code, value: Value) -> Value:
 
 
 def odd_sum(c: Code, a: Value, b: Value) -> Value:
-    """Add doubles, rounding to odd: two-sum finds what was lost and the last bit remembers it."""
+    """Add doubles, rounding to odd: two-sum gives the lost part, which sets the last bit."""
     total = c.op("fadd", a, b)
     part = c.op("fsub", total, a)
     lost = c.op("fadd", c.op("fsub", a, c.op("fsub", total, part)), c.op("fsub", b, part))

@@ -35,9 +35,9 @@ _STOPS_WITHIN_S = 1.0
 
 
 class SlicedLaunch:
-    """One launch in flight: made, advanced until it is over, asked for its result, closed.
+    """One launch in flight: made, advanced until it is over, its result read, closed.
 
-    By one thread at a time. Where races between workgroups are judged, the caller of `advance` ensures that
+    By one thread at a time. Where races between workgroups are checked, the caller of `advance` ensures that
     the shadows of global memory are those of this launch.
     """
 
@@ -126,7 +126,7 @@ class SlicedLaunch:
         return f"line {site.line}: {site.text} by {launches.thread_named(self._work, group, thread)}"
 
     def close(self) -> None:
-        """Give back what it holds; one that still runs is stopped first."""
+        """Release its memory; one that still runs is stopped first."""
         with self._back:
             self._running.stop()
             self._back.wait_for(lambda: not self._out, _STOPS_WITHIN_S)

@@ -83,10 +83,10 @@ THREAD = Record(
 )  # fmt: skip
 """What one host thread needs to run workgroups: the launch's constants and its own memory.
 
-`fuel`: turns of workgroups before it returns. `begun` to `at` are how far it has come: whether it ever ran, workgroups resident,
-whether nobody moved in the round at hand, and whose turn it is. `releases`: a RELEASE for each
-workgroup of the grid, where races between them are judged; `known`: what each has seen of the others (`group_order`), `known_step`
-bytes from one to the next.
+`fuel`: turns of workgroups before it returns. `begun` to `at` are its progress: whether it ever ran,
+workgroups resident, whether no workgroup progressed in this round, and whose turn it is. `releases`: a
+RELEASE for each workgroup of the grid, where races between them are checked; `known`: what each has observed
+of the others (`group_order`), `known_step` bytes from one to the next.
 """
 
 GROUP = Record(

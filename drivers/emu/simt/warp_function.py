@@ -57,7 +57,7 @@ class WarpFunction:
 
     A front end makes `Block`s and calls `translate`; the blocks' `emit` functions call the methods below. `c` is the code being
     written; registers are named by the front end and have a width in bits, 1 for a predicate; `spins` is set where some loop may wait
-    for other threads, `reserve` asks for bytes of memory a warp.
+    for other threads, `reserve` allocates bytes of memory for each warp.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class WarpFunction:
         place.block.emit(self)
 
     def _gather(self, place: Place, gathering: Gathering) -> None:
-        """Let those lanes go on whose masks name none that is still elsewhere; the others stay where they are."""
+        """Continue those lanes whose masks name no lane that is still elsewhere; the others keep waiting."""
         c, waiting = self.c, self._mask
         apart, together = c.fresh("apart"), c.fresh("together")
         going = c.slot(self.lib.mask)
@@ -364,7 +364,7 @@ class WarpFunction:
         self.c.jump(self._next(self._place))
 
     def exit(self, condition: Value | None = None, otherwise: int | None = None) -> None:
-        """Lanes (those where `condition` holds) leave the kernel; the others go on at `otherwise`."""
+        """Lanes (those where `condition` holds) leave the kernel; the others continue at `otherwise`."""
         leaving = self._mask
         if condition is not None:
             leaving = self.c.op("and", leaving, self.c.mask_bits(condition))
@@ -375,7 +375,7 @@ class WarpFunction:
             self.spread([(otherwise, self.c.op("xor", self._mask, leaving))])
 
     def sleep(self, number: Value, count: Value, after: int, site: int) -> None:
-        """Lanes wait at barrier `number` for `count` threads (0: all) and go on at block `after`."""
+        """Lanes wait at barrier `number` for `count` threads (0: all) and continue at block `after`."""
         c = self.c
         self._flush()
         blocked = c.load(self.lib.mask, self._blocked)
@@ -421,7 +421,7 @@ class WarpFunction:
         return WARP.load(self.c, self.warp, name)
 
     def reserved(self, warp: Value | None = None) -> Value:
-        """Return the memory of this warp, or another of its workgroup, that the front end asked for.
+        """Return the memory of this warp, or another of its workgroup, that the front end reserved.
 
         It is clear at first and outlives barriers.
         """

@@ -40,7 +40,7 @@ class WarpLayout:
     across: frozenset[str]
     """Registers that live from one block to another."""
     sleepers: list[int]
-    """Places where lanes go on after a barrier."""
+    """Places where lanes continue after a barrier."""
     saved: dict[str, int]
     """Where registers are kept while the warp sleeps."""
     pending_at: int

@@ -1,7 +1,7 @@
 """GPU generations as rows: class numbers, launch-descriptor version, architecture ids.
 
 A device's classes are chosen from its class list, the newest of each family first; a row
-says what belongs together.
+holds what belongs together.
 
 Not here: what a GPU reports about itself (`drivers.nv.topology`).
 """

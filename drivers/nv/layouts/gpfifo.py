@@ -135,4 +135,4 @@ class WorkSubmitToken(
 
     CHANNEL: int = bits(11, 0)
     RUNLIST: int = bits(22, 16)
-    RUNLIST_DOORBELL: bool = optional(30, doc="1 rings; tokens of GB20x have it, older GPUs do not know it")
+    RUNLIST_DOORBELL: bool = optional(30, doc="1 rings; tokens of GB20x have it, older GPUs lack it")

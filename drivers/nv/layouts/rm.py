@@ -1,7 +1,7 @@
 """The frontend of the resource manager: escape numbers and their structures.
 
-Nodes: /dev/nvidiactl and /dev/nvidiaN. An ioctl returns 0 even when the resource manager refused: look at the status word.
-Not here: what RM_ALLOC and RM_CONTROL carry (`rm_classes`, `controls`, `debugger`).
+Nodes: /dev/nvidiactl and /dev/nvidiaN. An ioctl returns 0 even when the resource manager refused: check the
+status word. Not here: what RM_ALLOC and RM_CONTROL carry (`rm_classes`, `controls`, `debugger`).
 """
 
 # ruff: noqa: N801, N815, TC001, TC003, E501 - names are the vendor's own; annotations are read at run time

@@ -42,7 +42,7 @@ CAUSES: dict[int, str] = {
     NvStatus.INSUFFICIENT_PERMISSIONS: "the call needs root, or asked for a privileged mapping",
     NvStatus.INVALID_ADDRESS: "the range is outside the address space or overlaps another",
     NvStatus.INVALID_ARGUMENT: "a field is wrong; often a structure of another branch, or the engine type",
-    NvStatus.INVALID_CLASS: "this GPU has no such class, or a sandbox does not know it",
+    NvStatus.INVALID_CLASS: "this GPU has no such class, or a sandbox filters it",
     NvStatus.INVALID_OBJECT_HANDLE: "a parent or handle is wrong",
     NvStatus.INVALID_OBJECT_PARENT: "the class is not allowed under that parent",
     NvStatus.INVALID_PARAM_STRUCT: "the size of the parameters is not what this driver branch expects",

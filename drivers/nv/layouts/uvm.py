@@ -193,7 +193,7 @@ class UVM_UNMAP_EXTERNAL_PARAMS(Struct, size=40, source=SOURCE):
 
 
 class UVM_FREE_PARAMS(Struct, size=24, source=SOURCE):
-    """UVM_FREE up to branch 580: unmaps and forgets a range."""
+    """UVM_FREE up to branch 580: unmaps and frees a range."""
 
     base: int = u64(0x0)
     length: int = u64(0x8)

@@ -31,7 +31,7 @@ class DmaDevice:
         self._allocated = 0
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
-        """Map zeroed pages of the host, aligned as `spec` asks. Raises `OutOfMemoryError`."""
+        """Map zeroed pages of the host, aligned by `spec`. Raises `OutOfMemoryError`."""
         size = (size + PAGE - 1) & -PAGE
         if self._allocated + size > self.info.vram_bytes:
             what = f"{size} bytes; {self._allocated} of {self.info.vram_bytes} are allocated"

@@ -69,7 +69,7 @@ class Engine:
             self._changed.notify_all()
 
     def stuck(self) -> str:
-        """Say what the engine waits for; empty when it is idle."""
+        """Return what the engine waits for, as text; empty when it is idle."""
         waiting = self._run.waiting
         if waiting is None:
             return "executes packets" if self._run.pending else ""
@@ -77,7 +77,7 @@ class Engine:
         return f"waits for the signal at {va:#x} to reach {value}, it is {read64(va)}"
 
     def close(self) -> None:
-        """Stop the thread and forget what was submitted. Nothing is touched once this returns."""
+        """Stop the thread and drop all submissions. No memory is accessed after this returns."""
         self._run.stop()
 
     def restart(self) -> None:

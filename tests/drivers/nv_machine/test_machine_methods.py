@@ -279,8 +279,8 @@ def newer(va: int, **fields: Any) -> list[int]:
 
 
 REPORTS: list[tuple[Any, int, dict[str, int], str, Kind]] = [
-    (classic, 0, {"OPERATION": 1}, "knows RELEASE and TRAP", Kind.METHOD),
-    (classic, 0, {"OPERATION": 2}, "knows RELEASE and TRAP", Kind.METHOD),
+    (classic, 0, {"OPERATION": 1}, "RELEASE and TRAP", Kind.METHOD),
+    (classic, 0, {"OPERATION": 2}, "RELEASE and TRAP", Kind.METHOD),
     (classic, 0, {"OPERATION": 3}, "only plain releases", Kind.UNSUPPORTED),
     (classic, 0, {"REDUCTION_OP": 1}, "reduction bits without reduction", Kind.METHOD),
     (classic, 0, {"REDUCTION_FORMAT": 1}, "reduction bits without reduction", Kind.METHOD),

@@ -1,4 +1,4 @@
-"""Reads of video memory that nobody wrote: told where a kernel makes them, and not where somebody wrote."""
+"""Reads of uninitialized video memory by kernels are reported, and reads of written memory are not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Lab:
         self.launcher.ring.wait_error()
         (report,) = self.client.kernel.reports
         assert report.kind is Kind.KERNEL
-        assert "read of memory that nobody wrote" in report.message
+        assert "read of uninitialized memory" in report.message
         return report.message
 
 

@@ -66,7 +66,7 @@ class NoMapping:
 
 @dataclass
 class Bench:
-    """What a rung runs on: everything up to a channel, made when asked for, closed with the stack."""
+    """What a rung runs on: everything up to a channel, made on first use, closed with the stack."""
 
     kernel: Kernel
     choices: Quirks
@@ -81,7 +81,7 @@ class Bench:
     """Seconds, for what is waited for here."""
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     rings: list[NvRing] = field(default_factory=list)
-    """The rings, semaphores and devices that were made, for who asks what lies in them."""
+    """The rings, semaphores and devices that were made, for dumps of their contents."""
     slots: list[Memory] = field(default_factory=list)
     devices: list[NvDevice] = field(default_factory=list)
     _cache: dict[str, Any] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Bench:
         return WORK_S * self.patience
 
     def check(self, fine: bool, text: str) -> None:  # noqa: FBT001 - an assertion's condition
-        """Raise unless `fine`; in a dry run nothing was computed, and nothing is judged."""
+        """Raise unless `fine`; in a dry run nothing was computed, and nothing is checked."""
         if not fine and not self.dry:
             raise RungError(text)
 
@@ -154,7 +154,7 @@ class Bench:
         def make() -> Card:
             cards = self.rm.cards()
             if self.index >= len(cards):
-                raise RungError(f"the driver lists {len(cards)} GPUs, number {self.index} was asked for")
+                raise RungError(f"the driver lists {len(cards)} GPUs, number {self.index} was requested")
             return cards[self.index]
 
         return self._once("card", make)  # type: ignore[no-any-return]  # what make returns

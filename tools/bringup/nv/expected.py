@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from drivers.nv.quirks import Quirks
 
 EXPECTED: Final[Mapping[str, str]] = {
-    "qmd_type=0": "0 is a queue in the header, not a grid; nobody is known to have launched it on Hopper",
+    "qmd_type=0": "0 is a queue in the header, not a grid; no public launch on Hopper is known",
     "full_descriptor=false": "nothing is invalidated: a launch may read what a cache held before",
     "vaspace=rm": "sandboxes filter NV_ESC_RM_MAP_MEMORY_DMA and the class 0x70",
     "doorbell_class=c561": "sandboxes do not list the class",
     "doorbell_class=c361": "sandboxes do not list the class",
     "context_window=64": "the context buffers of an H100 are estimated at 100 to 110 MiB",
-    "windows=high": "nobody is known to put both windows above all memory on this GPU",
+    "windows=high": "no public driver puts both windows above all memory on this GPU",
 }
 """A value as it is written -> why it may fail on a GPU where the default works."""
 

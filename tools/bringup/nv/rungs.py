@@ -120,7 +120,7 @@ def doorbell(bench: Bench) -> Facts:
 
 
 def _pattern(bench: Bench, memory: Memory, what: str) -> None:
-    assert memory.view is not None, "it was asked to be visible"
+    assert memory.view is not None, "it was requested as visible"
     data = bytes(range(256)) * 16
     memory.view[: len(data)] = data
     memory.view[-4:] = b"\xde\xad\xbe\xef"
@@ -176,7 +176,7 @@ def copy_channel(bench: Bench) -> Facts:
 
 
 def host_release(bench: Bench) -> Facts:
-    """12: the host alone releases a semaphore; no engine is asked."""
+    """12: the host alone releases a semaphore; no engine is involved."""
     ring = bench.ring(ChannelKind.COPY)
     memory, words = bench.slot()
     ring.send(push.semaphore(Subchannel.COPY, memory.va, 0x1234_5678, push.RELEASE))
@@ -311,7 +311,7 @@ def compute_channel(bench: Bench) -> Facts:
         )
         facts["context buffers"] = size.totalBufferSize
     except HcqError as error:
-        facts["context buffers"] = f"not told: {error}"
+        facts["context buffers"] = f"unknown: {error}"
     return facts
 
 

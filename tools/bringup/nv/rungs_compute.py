@@ -69,7 +69,7 @@ def judge(bench: Bench, read: Callable[[], list[int]], want: list[int], what: st
     """Raise unless a kernel stored `want`; return how many seconds after its release the words were there.
 
     A descriptor without its membar orders nothing: then a store may come late. Otherwise it may not, and the
-    error tells a late one from one that never came.
+    error distinguishes a late one from a missing one.
     """
     late = bench.arrival(read, want)
     if late is not None and (not late or not bench.choices.full_descriptor):
@@ -180,7 +180,7 @@ def exchange(bench: Bench) -> Facts:
 
 
 def clocks(bench: Bench, *, boost: bool = False) -> Facts:
-    """24: bandwidth of an elementwise kernel, and two processes at once; PERF_BOOST only when asked for."""
+    """24: bandwidth of an elementwise kernel, and two processes at once; PERF_BOOST with --boost only."""
     facts: Facts = {"gb_per_s": _stream(bench)}
     if boost:
         device = NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices)

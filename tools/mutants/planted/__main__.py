@@ -19,7 +19,7 @@ from tools.mutants.planted.run import judge, unchanged
 
 
 def main() -> int:
-    """Parse the command line, judge, print."""
+    """Parse the command line, run, print."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutants.planted", description=__doc__)
     parser.add_argument("--only", default="", metavar="TEXT", help="only bugs whose name holds TEXT")
     parser.add_argument("--device", metavar="NAME", help="on this device instead of each bug's own")

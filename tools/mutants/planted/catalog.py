@@ -1,7 +1,7 @@
-"""The planted bugs: which text of the driver becomes which, and what a report must say to have named it.
+"""The planted bugs: which text of the driver becomes which, and the pattern that a report must match.
 
 `old` occurs exactly once in its file; a test holds the catalogue to that. `names` is a regular expression,
-searched without regard to case in what the user is told: it asks for the mistake itself (the fence, the
+searched without regard to case in the message to the user: it describes the mistake itself (the fence, the
 register count, the descriptor's field), never for a fault alone.
 
 Not here: applying an edit (`run`), the program (`program`).
@@ -244,7 +244,7 @@ BUGS: Final[tuple[Bug, ...]] = (
         seen="floor-sweeping leaves gaps in the numbers of units",
     ),
     Bug(
-        name="channel not told of new local memory",
+        name="channel without the new local memory",
         file="device.py",
         old="                words += self._local.words(all_sms=self.choices.all_sms)",
         new="                words += ()",

@@ -100,7 +100,7 @@ class Program:
             n: self.device.load(image(n, self.arch)) for n in ("store", "grid", "count", "local")
         }
         self.wrong: list[str] = []
-        """What holds other bytes than it should: the program goes on, for a report says more."""
+        """What holds other bytes than it should: the program continues, for a report has more information."""
         self.programs["shared"] = self.device.load(image("shared", self.arch, shared_bytes=4096))
 
     def words(self, count: int, value: int = 0) -> hcq.Buffer:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from drivers.nv.emu.rm.objects import Memory
 
 _FINISH_CHANCE = 0.125
-"""How likely a step finishes work in flight although the channel could go on.
+"""How likely a step finishes work in flight although the channel could continue.
 
 Small, so that work overlaps.
 """
@@ -116,11 +116,11 @@ class ChannelRun:
     faults: Faults = field(default_factory=Faults)
     """What a debugger reads of it."""
     unflushed: UnflushedStores = field(default_factory=UnflushedStores)
-    """Stores of its engines that need not be visible yet; noted where cache maintenance is judged."""
+    """Stores of its engines that need not be visible yet; noted where cache maintenance is checked."""
     _numbers: Counter[str] = field(default_factory=Counter)
     _bell: threading.Lock = field(default_factory=threading.Lock)
     number: int = field(default_factory=_channels.__next__)
-    """Tells this channel from all others, those of other machines and gone ones too."""
+    """Identifies this channel among all others, also those of other machines and freed ones."""
     _put: int = 0
     _slot: int = 0
     _base: int = 0
@@ -129,11 +129,11 @@ class ChannelRun:
     tells_get: bool = field(init=False)
     """Whether the user area reports how far the ring was fetched: may be left 0 (docs/sources.md)."""
     combining: Combining = field(init=False)
-    """Judges the host's fences."""
+    """Checks the host's fences."""
     _told: memoryview = field(init=False, repr=False)
     host: Host = field(init=False)
     rng: random.Random = field(init=False)
-    """Of its own: how often other channels are asked depends on time, what it draws does not."""
+    """Its own generator: other channels are polled at times that vary, its draws must not."""
 
     def __post_init__(self) -> None:
         self.host = Host(self)
@@ -150,7 +150,7 @@ class ChannelRun:
             memory.backing.take()
 
     def release(self) -> None:
-        """Let go of them."""
+        """Release them."""
         for memory in self._memories():
             memory.backing.drop()
 
@@ -227,7 +227,7 @@ class ChannelRun:
         return self._rung.get(slot, 0)
 
     def pending(self) -> tuple[_Entry, ...]:
-        """Return the entries not fetched yet; the bell may ring meanwhile."""
+        """Return the entries not fetched yet; a doorbell may add more meanwhile."""
         with self._bell:
             return tuple(self.entries)
 
@@ -268,7 +268,7 @@ class ChannelRun:
         return Outcome.PROGRESS
 
     def _can_advance(self) -> bool:
-        """Return whether it can go on in its ring."""
+        """Return whether it can continue in its ring."""
         if self.draining is not None:
             engine = self.draining[0]
             return not any(engine in (None, operation.engine) for operation in self.inflight)
@@ -307,7 +307,7 @@ class ChannelRun:
             self.machine.races.releases.note(self.number, written, known)
 
     def _acquired(self, wait: Acquire) -> None:
-        """Learn what the release knew that ended a wait; remark on one of half of what was waited for."""
+        """Acquire from the release that ended a wait; advise on one that wrote half of the awaited bits."""
         what = "SEM_EXECUTE acquire"
         at = self.space.host(wait.va, wait.bits // 8, Access.READ, what)
         if wait.bits == 64 and self.machine.history.width(at) == 32:
@@ -369,7 +369,7 @@ class ChannelRun:
         self.draining = (engine, then)
 
     def unbind(self, cls: int) -> None:
-        """Forget an engine object that was freed: no subchannel has it any more."""
+        """Drop an engine object that was freed: no subchannel has it any more."""
         self.objects.discard(cls)
         self.bound = {at: engine for at, engine in self.bound.items() if engine.cls != cls}
 

@@ -84,8 +84,8 @@ class Windows:
     def check(self, space: VaSpace, wide: bool) -> None:  # noqa: FBT001 - a property of the GPU, no switch
         """Refuse windows that are not set, misaligned, or have something mapped inside (nv.md 2.8).
 
-        The facts demand it of Hopper's shared window; of the others they say to reserve 16 MiB, and every
-        value in use is aligned to that.
+        The facts require this for Hopper's shared window; for the others they state 16 MiB to reserve, and
+        every value in use is aligned to that.
         """
         span = layout.SHARED_WINDOW_ALIGN if wide else layout.LOCAL_WINDOW_BYTES
         for name, base, size in (
@@ -316,7 +316,7 @@ class Compute:
     def _report_d(self, value: int) -> None:
         data = ReportSemaphoreD.from_int(value)
         if data.OPERATION not in (ReportOperation.RELEASE, ReportOperation.TRAP):
-            raise self.error(f"SET_REPORT_SEMAPHORE_D knows RELEASE and TRAP: {data}")
+            raise self.error(f"SET_REPORT_SEMAPHORE_D supports RELEASE and TRAP only: {data}")
         va = self._pair(M.SET_REPORT_SEMAPHORE_A, M.SET_REPORT_SEMAPHORE_B, "SET_REPORT_SEMAPHORE_D")
         payload = self._register(M.SET_REPORT_SEMAPHORE_C, "SET_REPORT_SEMAPHORE_D")
         self._report(data, semaphore.Release(va, payload, 32, self.error), four=not data.STRUCTURE_SIZE)
@@ -377,7 +377,7 @@ class Compute:
 
     def _inline_data(self, value: int) -> None:
         if not self._inline_left:
-            raise self.error("LOAD_INLINE_DATA that no LAUNCH_DMA asked for")
+            raise self.error("LOAD_INLINE_DATA without a LAUNCH_DMA")
         self._inline += value.to_bytes(4, "little")[: self._inline_left]
         self._inline_left = max(self._inline_left - 4, 0)
         if not self._inline_left:

@@ -1,6 +1,6 @@
 """The copy classes: transfers, fills by remapping, semaphores (nv.md 3.5).
 
-Some words are an error though hardware would be silent, since what they ask for is lost: offsets and sizes
+Some words are an error although hardware ignores them, since their effect is lost: offsets and sizes
 that no transfer uses, transfers of nothing, bits that do nothing without others. A copy that overlaps itself
 is one because the order of the bytes is not documented; one onto itself is lint.
 

@@ -165,7 +165,7 @@ def _is_ptx(content: bytes) -> bool:
 
 
 def _read_info(kernel: KernelInfo, data: bytes, symbols: list[int], *, own: bool) -> None:
-    """Take the records that speak of this kernel."""
+    """Take the records about this kernel."""
     at = 0
     while at < len(data):
         head = InfoRecord.from_bytes(data, at)

@@ -1,4 +1,4 @@
-"""Launch descriptors (QMDs) of all versions as one thing, judged bit by bit (nv.md 4).
+"""Launch descriptors (QMDs) of all versions in one form, checked bit by bit (nv.md 4).
 
 Not here: what the kernel in the image needs (`grid`), the layouts (`drivers.nv.layouts.qmd_*`).
 """
@@ -115,7 +115,7 @@ def banks_of(profile: Profile, raw: bytes) -> dict[int, Bank]:
 
 
 def read(profile: Profile, va: int, raw: bytes) -> Descriptor:
-    """Decode and judge a descriptor; what is wrong with it alone is a launch error."""
+    """Decode and check a descriptor; what is wrong with it alone is a launch error."""
     version = profile.generation.qmd
     qmd: Any = QMDS[version].from_bytes(raw)  # the versions differ in their fields
     _judge(profile, qmd, version)

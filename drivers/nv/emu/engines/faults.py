@@ -58,6 +58,6 @@ class Faults:
         return NV83DE_MMU_FAULT_INFO(valid=True, faultInfo=last.faultType | last.accessType << 16)
 
     def clear(self, sms: int) -> None:
-        """Forget the MMU's faults, and the state of the first `sms` SMs."""
+        """Drop the MMU's faults, and the state of the first `sms` SMs."""
         self.sms = {number: state for number, state in self.sms.items() if number >= sms}
         self.mmu.clear()

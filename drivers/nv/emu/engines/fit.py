@@ -1,4 +1,4 @@
-"""Whether a launch gives its kernel what the kernel's image asks for (nv.md 2.8, 4.2, 5).
+"""Whether a launch gives its kernel the resources that the image declares (nv.md 2.8, 4.2, 5).
 
 The machine code itself never runs, so everything that it would rely on is checked here: registers, barriers,
 stack, shared memory, and constant bank 0 at the offsets where the machine code reads it. Not here: the
@@ -55,7 +55,7 @@ def _check_prefetch(run: ChannelRun, one: Descriptor) -> None:
 
 
 def _check_needs(one: Descriptor, loaded: Loaded) -> None:
-    """Compare the descriptor with what the image's info records ask for."""
+    """Compare the descriptor with the image's info records."""
     kernel = loaded.kernel
     if not kernel.registers <= one.registers <= MAX_REGISTERS:
         raise launch_error(
@@ -83,11 +83,11 @@ def _check_needs(one: Descriptor, loaded: Loaded) -> None:
 
 
 def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> bytes:
-    """Judge the driver's words of bank 0; return the parameters, then the dynamic shared size in 4 bytes."""
+    """Check the driver's words of bank 0; return the parameters, then the dynamic shared size in 4 bytes."""
     kernel, shape = loaded.kernel, BANK0[run.machine.profile.name]
     if kernel.param_base and kernel.param_base != shape.SIZE:
         raise launch_error(
-            f"the parameters of {kernel.name} start at {kernel.param_base:#x}, facts say {shape.SIZE:#x}"
+            f"the parameters of {kernel.name} start at {kernel.param_base:#x}, facts: {shape.SIZE:#x}"
         )
     if len(content) < bank_bytes(run, loaded, 0):
         raise launch_error(
@@ -201,7 +201,7 @@ def _check_local(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
 
 
 def _check_backing(run: ChannelRun, backing: int, per_tpc: int, name: str) -> None:
-    """Judge a backing that ends before the part of the highest TPC number: numbers have gaps (nv.md 2.8)."""
+    """Check a backing that ends before the part of the highest TPC number: numbers have gaps (nv.md 2.8)."""
     profile = run.machine.profile
     highest = profile.tpc_numbers[-1]
     last = _rounded(per_tpc * (highest + 1), layout.LOCAL_TOTAL_ALIGN)
@@ -215,7 +215,7 @@ def _check_backing(run: ChannelRun, backing: int, per_tpc: int, name: str) -> No
         f"the backing of local memory of {name} has {seen:#x} bytes, wanted {wanted:#x}: "
         f"{per_tpc:#x} per TPC x {dies} TPCs of the full die "
         f"({profile.gpcs} GPCs x {profile.tpcs_per_gpc}, the litter counts). {profile.tpcs} TPCs are in use, "
-        f"with gaps between their numbers; the highest is {highest}. One source alone says that a part for "
+        f"with gaps between their numbers; the highest is {highest}. One source alone has a part for "
         "each TPC in use suffices",
         launch_error,
     )

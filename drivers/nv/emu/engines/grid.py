@@ -40,7 +40,7 @@ _TIMEOUT_S = 60.0
 _TURNS = 1024
 """Turns of workgroups in a slice: some milliseconds as a rule."""
 _PATIENCE_S = 0.02
-"""How long the machine waits for a slice before it goes on without."""
+"""How long the machine waits for a slice before it continues without it."""
 _SLICES = 8
 """Slices of a launch before another that waits takes over the shadows of races: it may wait for that one."""
 
@@ -104,15 +104,15 @@ def _check_unchanged(run: ChannelRun, one: Descriptor, loaded: Loaded, before: b
 
 
 class Invalidation(NamedTuple):
-    """What a launch did for one cache, where missing maintenance is judged always."""
+    """What a launch did for one cache, where missing maintenance is checked always."""
 
     known: bool
-    """The descriptor invalidated it; or `caches` judges that, more exactly."""
+    """The descriptor invalidated it; or `caches` checks that, more exactly."""
     by_action: bool
     """The launch's own action did, if the one source that states it is right."""
 
     def tell(self, run: ChannelRun, what: str, va: int, missing: str) -> None:
-        """Judge that memory has changed under a cache."""
+        """Check that memory has changed under a cache."""
         if self.known:
             return
         if not self.by_action:
@@ -128,7 +128,7 @@ class Grids:
         self.timeout_s = _TIMEOUT_S
         """A kernel that takes longer hangs."""
         self._turn: _Turn | None = None
-        """Whose accesses the shadows hold that races are judged by; those of one launch at a time."""
+        """The launch whose accesses are in the shadows; one at a time."""
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], bytes] = {}
@@ -138,7 +138,7 @@ class Grids:
         engine(self._settings)
 
     def invalidate(self, *, instructions: bool, constants: bool) -> None:
-        """Forget what the caches hold."""
+        """Drop what the caches hold."""
         if instructions:
             self._loaded.clear()
         if constants:
@@ -148,7 +148,7 @@ class Grids:
         self, run: ChannelRun, windows: Windows, one: Descriptor, *, fresh: bool
     ) -> Iterator[SlicedLaunch]:
         """Run a grid to its end, a slice a step; `fresh`: the launch itself invalidated caches."""
-        judging = run.machine.caches  # more exact than what is always judged
+        judging = run.machine.caches  # more exact than what is always checked
         judged = judging is not None
         loaded = self._find(run, one, Invalidation(judged or one.invalidates_instructions, fresh))
         caches = None
@@ -182,7 +182,7 @@ class Grids:
                 f"the image of {found.kernel.name} carries no PTX, nothing can be run", Kind.UNSUPPORTED
             )
         if not found.kernel.registers:
-            raise launch_error(f"the image does not say how many registers {found.kernel.name} needs")
+            raise launch_error(f"the image does not declare how many registers {found.kernel.name} needs")
         self._loaded[key] = found
         return found
 

@@ -117,14 +117,14 @@ class Host:
             raise _not_emulated(f"MEM_OP {operation.name}")
         rest = (HostMethod.MEM_OP_A, HostMethod.MEM_OP_B, HostMethod.MEM_OP_C)
         if HostMethod.MEM_OP_C not in self.registers:
-            raise host_error("MEM_OP MEMBAR before MEM_OP_C, which says its scope")
+            raise host_error("MEM_OP MEMBAR before MEM_OP_C, which sets its scope")
         if any(self.registers.get(one, 0) for one in rest):
             raise host_error("MEM_OP MEMBAR takes zeros in A, B and C (system scope)")
         self._run.when_idle(self._run.unflushed.flushed)
 
 
 def _judge_bits(execute: SemExecute) -> None:
-    """Refuse the bits of another operation: hardware does not look at them, so what they ask for is lost."""
+    """Refuse the bits of another operation: hardware ignores them, so their effect is lost."""
     release = execute.OPERATION is SemOperation.RELEASE
     reduction = execute.OPERATION is SemOperation.REDUCTION
     bits = {

@@ -142,7 +142,7 @@ def check_bank(space: VaSpace, loaded: Loaded, bank: int, content: bytes) -> Non
 
 
 def _solve(space: VaSpace, loaded: Loaded, places: list[tuple[bytes, Patch]]) -> None:
-    """Work out where sections lie from relocated words, and judge every word by its formula."""
+    """Work out where sections lie from relocated words, and check every word by its formula."""
     halves: dict[int, dict[int, int]] = {}
     for content, patch in places:
         value = read_patch(content, patch.offset, patch.type)
@@ -159,7 +159,7 @@ def _solve(space: VaSpace, loaded: Loaded, places: list[tuple[bytes, Patch]]) ->
     for content, patch in places:
         base = loaded.bases.get(patch.target)
         if base is None:
-            raise launch_error(f"the address of {patch.name} cannot be told from the relocated words")
+            raise launch_error(f"the address of {patch.name} cannot be derived from the relocated words")
         address = base + patch.value
         wanted = {
             Relocation.R_CUDA_ABS32_LO: address & 0xFFFF_FFFF,

@@ -1,4 +1,4 @@
-"""What hardware makes of a kernel's fault: which error of the channel, which SM, which machine instruction.
+"""The hardware's form of a kernel's fault: which error of the channel, which SM, which machine instruction.
 
 The engine runs PTX; the assembler's line table gives the machine instruction of the PTX line that
 faulted. Not here: what the debugger object reads (`faults`).

@@ -83,9 +83,9 @@ def decode(words: Sequence[int]) -> list[MethodCall]:
 
 
 def values_of(words: Sequence[int], address: int) -> list[int]:
-    """Return the data of one method in a segment, wherever it is sent; nothing is judged.
+    """Return the data of one method in a segment, wherever it is sent; nothing is checked.
 
-    Quick, for those who look at a segment before it is fetched: only headers that may hold it are decoded.
+    Quick, for checks of a segment before it is fetched: only headers that may hold it are decoded.
     """
     out, at = [], 0
     while at < len(words):

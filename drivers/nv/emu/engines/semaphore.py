@@ -81,7 +81,7 @@ def misfit(size: int, *, wide: bool) -> tuple[Kind, str] | None:
     match size, wide:
         case (SemaphoreSize.SEMAPHORE_ONE_WORD, True):
             return Kind.METHOD, "one word with a payload of 64 bits"
-        case (SemaphoreSize.SEMAPHORE_TWO_WORDS, False):  # the facts do not say what the second holds
+        case (SemaphoreSize.SEMAPHORE_TWO_WORDS, False):  # the facts do not define the second
             return Kind.UNSUPPORTED, "two words with a payload of 32 bits"
         case _ if size not in tuple(SemaphoreSize):
             return Kind.METHOD, f"structure size {size}, which there is not"
@@ -92,8 +92,8 @@ def misfit(size: int, *, wide: bool) -> tuple[Kind, str] | None:
 def check_alignment(va: int, size: int, what: str, error: Callable[[str], ChannelError] = host_error) -> None:
     """Refuse a semaphore that is not aligned to what it reads or writes.
 
-    The facts say bits 31:2 of an address and no more; whatever is read and written as one value, beside
-    others who poll it, is aligned to its size.
+    The facts state bits 31:2 of an address only; memory that is read and written as one value, while
+    others poll it, is aligned to its size.
     """
     if va % size:
         raise error(f"{what} at {va:#x} must be aligned to {size} bytes")
@@ -118,7 +118,7 @@ def reduce(
 
 
 def change(space: VaSpace, one: Release, new: Callable[[int], int], what: str, tell: Tell) -> None:
-    """Write what `new` makes of the value in memory."""
+    """Write `new(value)` for the value in memory."""
     check_alignment(one.va, one.bits // 8, what, one.error)
     at = space.host(one.va, one.bits // 8, Access.ATOMIC, what)
     old = space.word(one.va, one.bits, what)

@@ -56,7 +56,7 @@ class Doorbell:
         return self._refuse(f"a read of 64 bits at {offset:#x}")
 
     def write32(self, offset: int, value: int) -> None:
-        """Ring the bell."""
+        """Write the doorbell."""
         machine = self._machine
         if offset != UsermodeRegister.NOTIFY_CHANNEL_PENDING:
             self._refuse(f"a write of 32 bits at {offset:#x}")
@@ -94,5 +94,5 @@ class Doorbell:
     def _refuse(self, what: str) -> int:
         self._machine.find(Kind.HOST, f"doorbell page: {what}")
         raise UsageError(
-            f"the doorbell page knows TIME_0, TIME_1 and NOTIFY_CHANNEL_PENDING, 32 bits each; seen: {what}"
+            f"the doorbell page has TIME_0, TIME_1 and NOTIFY_CHANNEL_PENDING, 32 bits each; seen: {what}"
         )

@@ -1,8 +1,8 @@
 """Missing cache maintenance: what a grid may find in caches though memory has changed since.
 
-The rules, and what they rest on, are docs/facts/nv-caches.md. Judged only where the machine's sanitizers ask
-for it. Not here: the scheduler's cache of descriptors (`drivers.nv.emu.engines.compute`), stores that were
-not flushed (`drivers.emu.stores`).
+The rules, and what they rest on, are docs/facts/nv-caches.md. Checked only where the machine's sanitizers
+include it for it. Not here: the scheduler's cache of descriptors (`drivers.nv.emu.engines.compute`), stores
+that were not flushed (`drivers.emu.stores`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BANK = (
 
 ACTION_ALONE: Final = (
     "but by the launch's own action (SEND_SIGNALING_PCAS2_B or a dependent launch), of which one source alone"
-    " says that it invalidates more than the descriptor (nv-caches.md)"
+    " has it invalidate more than the descriptor (nv-caches.md)"
 )
 """Why a launch that only its action saves is not to be relied on."""
 
@@ -50,7 +50,7 @@ class Caches:
         self.log = WriteLog()
 
     def invalidate(self, *, instructions: bool, constants: bool, data: bool) -> None:
-        """Forget what the caches hold."""
+        """Drop what the caches hold."""
         for cache, asked in ((self.code, instructions), (self.constants, constants), (self.loads, data)):
             if asked:
                 cache.clear()
@@ -71,7 +71,7 @@ class GridCaches:
     """Pages of which the L1 holds something else than memory."""
 
     def begin(self) -> None:
-        """Judge what is fetched before the first instruction, and take what the launch invalidates."""
+        """Check what is fetched before the first instruction, and take what the launch invalidates."""
         one, caches = self.one, self.caches
         caches.invalidate(
             instructions=one.invalidates_instructions,
@@ -92,7 +92,7 @@ class GridCaches:
         return self.loads
 
     def end(self) -> None:
-        """Judge what the grid loaded, and note what it leaves in the caches and what it did not flush."""
+        """Check what the grid loaded, and note what it leaves in the caches and what it did not flush."""
         self._fill()
         if self.loads is None:
             return

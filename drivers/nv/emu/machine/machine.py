@@ -101,7 +101,7 @@ class Machine:
         self.races = Races() if settings.checks.global_races else None
         """The race detector; None where it is off."""
         self.caches = Caches() if settings.checks.caches else None
-        """The model of caches; None where missing maintenance is not judged."""
+        """The model of caches; None where missing maintenance is not checked."""
         self.descriptors: dict[tuple[int, int], bytes] = {}
         """(address space, address) -> the launch descriptor that the scheduler hardware holds."""
         self.os_events: set[tuple[int, int]] = set()
@@ -146,7 +146,7 @@ class Machine:
                 return _FIRST_HANDLE + self._next
 
     def new_cookie(self, target: RmObject, above: RmObject) -> int:
-        """Return what stands for a mapping of `target` until it is forgotten."""
+        """Return the key of a mapping of `target`, valid until it is dropped."""
         self._next += 1
         cookie = _FIRST_COOKIE + (self._next << 12)
         self.cookies[cookie] = target, above
@@ -342,13 +342,13 @@ class Machine:
             self.advise(message)
 
     def doubt(self, message: str, error: Callable[[str], ChannelError]) -> None:
-        """Judge what works here and need not elsewhere: a remark, and an error where all is checked."""
+        """Check what works here and need not elsewhere: a remark, and an error where all is checked."""
         if self.strict:
             raise error(message)
         self.lint(message)
 
     def note(self, message: str) -> None:
-        """Remember why a call was refused."""
+        """Record why a call was refused."""
         self.refusals.append(message)
 
     @property
@@ -388,7 +388,7 @@ class Machine:
         self.notify(FIFO_EVENT)
 
     def pin(self, backing: Backing) -> None:
-        """Remember a user's pages until they have no users."""
+        """Record a user's pages until they have no users."""
         self.pinned.append(backing)
         backing.on_release = lambda: self.pinned.remove(backing)
 

@@ -78,7 +78,7 @@ def host_error(message: str) -> ChannelError:
 
 
 def defect(error: Exception) -> ChannelError:
-    """Return what stops a channel that the emulator cannot go on with, for a reason of its own."""
+    """Return the error of a channel that the emulator cannot continue, for a limit of its own."""
     text = "".join(traceback.format_exception(error)).rstrip()
     return ChannelError(RcCode.GR_EXCEPTION, Kind.DEFECT, text)
 

@@ -1,4 +1,4 @@
-"""Why a channel that waits does not go on: what its semaphore was and is, and entries that were never rung.
+"""Why a waiting channel does not continue: its semaphore's history, and entries without a doorbell.
 
 Not here: the search for cycles and the history of semaphores (`drivers.emu.waits`).
 """
@@ -58,10 +58,10 @@ def standing(channel: Channel) -> list[str]:
 
 
 def _unrung(run: ChannelRun) -> list[str]:
-    """Return entries in the ring that were never rung, or that GPPut does not cover."""
+    """Return entries in the ring without a doorbell, or not covered by GPPut."""
     put = run.told_put
     if put != run.put:
-        told = f"the doorbell last told of {run.put}: the entries between were never rung"
+        told = f"the last doorbell had {run.put}: the entries between were never submitted"
         return [f"{run.name}: GPPut is {put}, {told}"]
     va = run.setup.ring_va + put * GpfifoEntry.SIZE
     raw = int.from_bytes(run.space.read(va, GpfifoEntry.SIZE, f"ring entry {put}"), "little")

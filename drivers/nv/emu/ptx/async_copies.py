@@ -1,7 +1,7 @@
 """Asynchronous copies of 4 to 16 bytes a thread to shared memory (cp.async). Source: PTX ISA 9.7.9.25.
 
 A copy is not made when it is issued but when it is waited for, or when 32 newer ones are waiting: a
-kernel that forgets to wait reads what was there before.
+kernel without the wait reads the old contents.
 
 Not here: bulk copies (`bulk`), barriers in memory (`mbarrier`).
 """
@@ -73,7 +73,7 @@ def _finish(lib: Library) -> str:
 
 
 def _push(lib: Library) -> str:
-    """`ptx.copy.push(warp, queue, targets, sources, taken, offsets, size, site, lanes)`: remember a copy.
+    """`ptx.copy.push(warp, queue, targets, sources, taken, offsets, size, site, lanes)`: record a copy.
 
     Without room for it the oldest is made first.
     """

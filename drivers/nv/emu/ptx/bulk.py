@@ -129,7 +129,7 @@ def _settle(lib: Library) -> str:
 
 
 def settle(t: Translator, hosts: Value) -> None:
-    """Make the copies that complete at the mbarriers at host addresses, which the active lanes look at."""
+    """Make the copies that complete at the mbarriers at host addresses, which the active lanes poll."""
     if t.has_area("bulk"):
         t.c.call(_settle(t.wf.lib), "void", t.wf.warp, _ring(t), hosts, t.wf.active)
 
@@ -201,9 +201,10 @@ def _place(lib: Library, space: str) -> str:
 
 
 def _issue(lib: Library, target: str, source: str) -> str:
-    """`ptx.bulk.SOURCE.TARGET(warp, ring, groups, targets, sources, sizes, barriers, lanes, site)`: remember copies.
+    """`ptx.bulk.SOURCE.TARGET(warp, ring, groups, targets, sources, sizes, barriers, lanes, site)`.
 
-    Addresses are 64 bits wide in every space; a barrier is the host address of an mbarrier, or 0.
+    Records copies. Addresses are 64 bits wide in every space; a barrier is the host address of an mbarrier,
+    or 0.
     """
 
     def body(
@@ -249,7 +250,7 @@ def _watch(
     size: Value,
     access: int,
 ) -> None:
-    """Tell the sanitizers of one lane's piece."""
+    """Report one lane's part to the sanitizers."""
     if space == "global":
         sanitize.watch(lib, c, space, warp, c.splat(address, lib.lanes), lane, site, size, access)
         return

@@ -133,7 +133,7 @@ class Translator:
         return self.c.gep(self.wf.reserved(warp), self._areas[name])
 
     def begin_block(self) -> None:
-        """Forget what was known about registers."""
+        """Clear the knowledge about registers."""
         self._canonical.clear()
 
     # ---- sources

@@ -51,7 +51,7 @@ def flushed(t: Translator, value: Value) -> Value:
 
 
 def sources(t: Translator, type_: str, ftz: bool, *items: Operand) -> list[Value]:  # noqa: FBT001 - a modifier
-    """Return operands as floating-point values, subnormals flushed if asked."""
+    """Return operands as floating-point values, subnormals flushed on request."""
     values = [t.float(item, type_) for item in items]
     return [flushed(t, v) for v in values] if ftz else values
 

@@ -117,7 +117,7 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
     shape = _shape(word, family)
     d, a, b, c = operands(t, i, 4)
     if len(_items(a)) != shape.a_registers or len(_items(b)) != shape.b_registers:
-        raise t.error(f"wants {shape.a_registers} and {shape.b_registers} registers")
+        raise t.error(f"needs {shape.a_registers} and {shape.b_registers} registers")
     width = 64 if shape.bits == 64 else 32
     a_regs = [t.bits(o, width) for o in _items(a)]
     b_regs = [t.bits(o, width) for o in _items(b)]
@@ -125,7 +125,7 @@ def _mma(t: Translator, i: Instruction, m: Modifiers) -> None:
     sums = [_accumulator(t, item, d_type) for item in _items(c)]
     flat = [v for group in sums for v in group] if kind == "f16" else [group[0] for group in sums]
     if len(flat) != shape.m * shape.n // 32:
-        raise t.error(f"wants {shape.m * shape.n // 32} accumulators")
+        raise t.error(f"needs {shape.m * shape.n // 32} accumulators")
     result = _product(t, shape, (a_type, b_type), kind, a_regs, b_regs, flat)
     if kind == "f16":
         for k, target in enumerate(_items(d)):

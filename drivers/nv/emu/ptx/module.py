@@ -64,7 +64,7 @@ class Kernel:
 
 @dataclass(slots=True)
 class Module:
-    """A parsed PTX module. Kernels are translated when they are first asked for."""
+    """A parsed PTX module. Kernels are translated at their first use."""
 
     source: Source
     arch: int
@@ -94,7 +94,7 @@ class Module:
         globals_ = [v for v in self.source.variables.values() if v.space in ("global", "const")]
         for variable in globals_:
             if variable.extern:
-                raise PtxError(variable.line, f"{variable.name} is .extern: nobody defines it")
+                raise PtxError(variable.line, f"{variable.name} is .extern: no definition was found")
             align = max(variable.align, 16)
             buffer = ctypes.create_string_buffer(max(variable.size, 1) + align)
             self._hosts.append(buffer)

@@ -40,7 +40,7 @@ def _take_space(m: Modifiers) -> str:
 
 
 def _told(t: Translator, space: str, barrier: Operand, size: int) -> None:
-    """Tell an mbarrier of bytes that are there now."""
+    """Complete bytes at an mbarrier."""
     sanitize.released(t.wf, wide=False)
     mbarrier.call(t, "tx", shared_offsets(t, space, barrier), size=t.c.const(t.v("i64"), -size))
 
@@ -78,7 +78,7 @@ def _reduce(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def _own_rank(t: Translator, rank: Value) -> None:
-    """A cluster of one workgroup has rank 0 only; another is not judged where it is no constant."""
+    """A cluster of one workgroup has rank 0 only; another rank is not detected where it is no constant."""
     if not rank.ref.startswith("%") and rank.ref != t.c.const(rank.type, 0).ref:
         raise t.error("a cluster has one workgroup here, of rank 0")
 

@@ -264,7 +264,7 @@ def _uniform(t: Translator, operand: Operand) -> Value:
 
 
 def _barrier(t: Translator, last: Instruction, m: Modifiers, number: int) -> None:
-    """bar.sync, bar.red and barrier.*: the lanes sleep and go on in the next block."""
+    """bar.sync, bar.red and barrier.*: the lanes wait and continue in the next block."""
     m.one_of("cta")
     aligned = m.flag("aligned") or last.opcode == "bar"
     reduction = m.need("sync", "red") == "red"

@@ -103,7 +103,7 @@ def _usermode(
         if params.check():
             raise Refused(NvStatus.INVALID_ARGUMENT, str(params.check()[0]))
         if params.bPriv:
-            raise Refused(NvStatus.INSUFFICIENT_PERMISSIONS, "bPriv asks for the privileged page")
+            raise Refused(NvStatus.INSUFFICIENT_PERMISSIONS, "bPriv requests the privileged page")
         bar1 = params.bBar1Mapping
     return Usermode(handle=handle, cls=cls, bar1=bar1)
 

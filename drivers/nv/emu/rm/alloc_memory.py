@@ -79,7 +79,7 @@ def _pages(machine: Machine, size: int, label: str, gone: Callable[[], None] | N
 
 
 def _check(params: NV_MEMORY_ALLOCATION_PARAMS, *, local: bool) -> int:
-    """Judge the parameters; return the page size."""
+    """Check the parameters; return the page size."""
     wrong = NvStatus.INVALID_ARGUMENT
     for name in params.FIELDS:
         value = getattr(params, name)
@@ -93,7 +93,7 @@ def _check(params: NV_MEMORY_ALLOCATION_PARAMS, *, local: bool) -> int:
     if params.type not in tuple(MemType) or params.format not in (0, PITCH_KIND):
         raise Refused(wrong, f"type {params.type} or format {params.format} is not known")
     if (Location.VIDMEM if local else Location.PCI) != attr.LOCATION:
-        raise Refused(wrong, f"attr says location {attr.LOCATION!r}, the class another")
+        raise Refused(wrong, f"attr has location {attr.LOCATION!r}, the class another")
     huge = attr.PAGE_SIZE == PageSize.HUGE
     if attr2.PAGE_SIZE_HUGE not in (HUGE if huge else (0,)) or (huge and not local):
         raise Refused(wrong, f"page sizes of attr and attr2 do not go together: {attr}, {attr2}")

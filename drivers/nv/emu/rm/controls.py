@@ -51,7 +51,7 @@ _GPU_SLI_NONE = 0
 _BOOSTS = (layout.PERF_BOOST_TO_MAX_CUDA, layout.PERF_BOOST_TO_MAX_CUDA_PRIORITY_HIGH)
 
 
-def control(  # noqa: PLR0917 - what a control is made of
+def control(  # noqa: PLR0917 - the parts of a control
     machine: Machine, client: Client, target: RmObject, number: Control, kind: type[Struct], block: bytearray
 ) -> None:
     """Answer a control into `block`, which holds its parameters."""

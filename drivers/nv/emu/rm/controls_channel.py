@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def _schedule(machine: Machine, targets: list[Channel], kind: type[Struct], block: bytearray) -> bool:
-    """Judge a schedule call; return bEnable."""
+    """Check a schedule call; return bEnable."""
     params: Any = kind.from_bytes(block)
     if any(block[1:]) or params.check():
         raise Refused(NvStatus.INVALID_ARGUMENT, f"only bEnable is known: {params}")

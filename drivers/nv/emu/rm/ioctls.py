@@ -163,7 +163,7 @@ def _control(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
         kind = machine.structs[CONTROL_STRUCTS[number]]
         text = f"{Control(number).name}: {params.paramsSize} bytes, this branch has {kind.SIZE}"
         if params.paramsSize != kind.SIZE and machine.filtered:
-            _invalid(kernel, text)  # by the sandbox, which does not look at the object
+            _invalid(kernel, text)  # by the sandbox, which ignores the object
         controls.check_owner(target, Control(number))
         if params.paramsSize != kind.SIZE:
             raise Refused(NvStatus.INVALID_PARAM_STRUCT, text)

@@ -76,7 +76,7 @@ def map_memory(kernel: EmulatedKernel, file: OpenFile, params: NVOS33_PARAMETERS
 
 
 def unmap_memory(kernel: EmulatedKernel, file: OpenFile, params: NVOS34_PARAMETERS) -> None:
-    """Forget a prepared mapping."""
+    """Drop a prepared mapping."""
     client = kernel.machine.client(params.hClient, file.fd)
     above = find(client, params.hDevice, RmObject, "hDevice")
     target = find(client, params.hMemory, RmObject, "hMemory")

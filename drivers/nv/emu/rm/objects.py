@@ -1,6 +1,6 @@
 """The objects of the resource manager: a tree under each client, every node with a handle and a class.
 
-Not here: who may be whose parent and what the parameters must be (`alloc`).
+Not here: the rules for parents and parameters (`alloc`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Device(RmObject):
     """The GPU as a client sees it."""
 
     space: VaSpace | None = None
-    """The address space of the resource manager's own choice, once something asked for it."""
+    """The address space of the resource manager's own choice, once something used it."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -1,4 +1,4 @@
-"""/dev/nvidia-uvm: its commands, and who is registered with it (nv.md 1.2, 2.5, 7.1).
+"""/dev/nvidia-uvm: its commands, and its registered GPUs and channels (nv.md 1.2, 2.5, 7.1).
 
 Each open is a VA manager of its own (`uvm_space`). Not here: ranges and what is mapped in them
 (`uvm_ranges`).

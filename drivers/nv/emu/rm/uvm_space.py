@@ -1,4 +1,4 @@
-"""What one open of /dev/nvidia-uvm manages: its ranges, mappings and channels, and who may use which address.
+"""What one open of /dev/nvidia-uvm manages: its ranges, mappings and channels, and the use of each address.
 
 Not here: the commands (`uvm`, `uvm_ranges`), what the GPU finds at an address (`vaspace`).
 """
@@ -80,7 +80,7 @@ class Uvm:
                 self.vaspace.space.remove(va, why)
 
     def disown(self, va: int, size: int) -> None:
-        """Forget that [va, va + size) is a mapping of the descriptor."""
+        """Drop the mapping [va, va + size) of the descriptor."""
         for base, length in tuple(self.owned.items()):
             if base < va + size and va < base + length:
                 del self.owned[base]
@@ -90,7 +90,7 @@ class Uvm:
                     self.owned[va + size] = base + length - va - size
 
     def drop_channel(self, channel: Channel) -> None:
-        """Forget a channel; without its context buffers it does not run."""
+        """Drop a channel; without its context buffers it does not run."""
         del self.channels[channel]
         channel.registered = channel.scheduled = False
 
@@ -101,7 +101,7 @@ class Uvm:
             self.pools.popitem()[1].drop()
 
     def close(self) -> None:
-        """Let go of the address space, with its channels and mappings."""
+        """Release the address space, with its channels and mappings."""
         for channel in tuple(self.channels):
             self.drop_channel(channel)
         if self.vaspace is not None:
