@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +22,9 @@ from compiler.targets import target_of
 from compiler.targets.amdgcn import intrinsics, lanes
 from compiler.targets.amdgcn.rows import ROWS, choice_of
 from compiler.targets.amdgcn.target import _machine
+from drivers.elf import UNDEFINED, Elf
 from hcq.errors import CompileError, UnsupportedError
+from tests.compiler.amd_calls import ATOMICS, CALLS, PLAIN_CALLS, calls_of, module
 from tests.compiler.code_objects import check
 from tests.compiler.kernels import load, loop, number, op, reduce, sink, store
 from tests.compiler.test_compiled_programs import LAYERS
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 WAVES = [
     f"{arch}:wave{wave}" if wave != row.waves[0] else arch for arch, row in ROWS.items() for wave in row.waves
 ]
+DISTINCT = list({(choice_of(a).row.features, choice_of(a).wave): a for a in reversed(WAVES)}.values())[::-1]
+"""One of each set of features."""
 FIRST = ("gfx1100", "gfx1201", "gfx942")
 """A processor of each generation that has a driver."""
 
@@ -186,8 +193,16 @@ def refused(body: str, arch: str = "gfx1100") -> str:
 
 
 def test_what_llvm_cannot_select_is_refused_by_name():
-    assert "gfx942 has no permlane16" in refused("  call i32 @llvm.amdgcn.permlane16.i32()", "gfx942")
-    assert "gfx1030 has no permlane64" in refused("  call i32 @llvm.amdgcn.permlane64.i32()", "gfx1030")
+    assert "gfx942 with wave64 has no permlane16" in refused(
+        "  call i32 @llvm.amdgcn.permlane16.i32()", "gfx942"
+    )
+    assert "gfx1030 with wave32 has no permlane64" in refused(
+        "  call i32 @llvm.amdgcn.permlane64.i32()", "gfx1030"
+    )
+    wmma = "  call <8 x float> @llvm.amdgcn.wmma.f32.16x16x16.f16.v8f32.v16f16()"
+    assert "gfx1100 with wave64 has no wave32" in refused(wmma, "gfx1100:wave64")
+    assert "gfx1201 with wave32 has no wmma-gfx11" in refused(wmma, "gfx1201")
+    assert "not in the table of intrinsics" in refused("  call double @llvm.amdgcn.sin.f64(double 1.0)")
     assert "not in the table of intrinsics" in refused("  call void @llvm.amdgcn.unheard.of()")
     assert "f64 LLVM makes it a library call" in refused("  call double @llvm.sin.f64(double 1.0)")
     vector = "  call <2 x double> @llvm.exp2.v2f64(<2 x double> poison)"
@@ -195,6 +210,59 @@ def test_what_llvm_cannot_select_is_refused_by_name():
     assert "not in the table of functions" in refused("  call float @llvm.tan.f32(float 1.0)")
     assert "nothing defines it" in refused("  call float @__ocml_sin_f32(float 1.0)")
     assert "inline assembly" in refused('  call void asm sideeffect "s_nop 0", ""()')
+
+
+def selected(arch: str, calls: list[str], others: list[str]) -> None:
+    """The calls pass the tables, LLVM makes code of them, and nothing from outside is called."""
+    target = target_of(arch)
+    elf = Elf(target.emit(module(calls, others), target.machine(), 0))
+    assert [s.name for s in elf.symbols if s.section == UNDEFINED and s.name] == []
+    assert len([s for s in elf.symbols if s.name.endswith(".kd")]) == len(calls) + len(others)
+
+
+@pytest.mark.parametrize("arch", DISTINCT)
+def test_every_intrinsic_that_a_row_has_is_selected(arch: str):
+    choice = choice_of(arch)
+    has = choice.row.features | {f"wave{choice.wave}"}
+    names = [name for name, need in intrinsics.NEEDS.items() if set(need.split()) <= has]
+    selected(arch, calls_of(names), [])
+
+
+@pytest.mark.parametrize("arch", ["gfx942", "gfx1201"])
+def test_functions_atomics_and_fences_of_every_scope_are_selected(arch: str):
+    selected(arch, PLAIN_CALLS, ATOMICS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", WAVES)
+def test_what_the_tables_allow_is_selected_by_every_row(arch: str):
+    choice = choice_of(arch)
+    has = choice.row.features | {f"wave{choice.wave}"}
+    names = [name for name, need in intrinsics.NEEDS.items() if set(need.split()) <= has]
+    selected(arch, calls_of(names) + PLAIN_CALLS, ATOMICS)
+
+
+def test_tables_and_tests_know_the_same_intrinsics():
+    assert set(CALLS) == set(intrinsics.NEEDS)
+    assert {need for needs in intrinsics.NEEDS.values() for need in needs.split()} <= {
+        *(feature for row in ROWS.values() for feature in row.features), "wave32", "wave64",
+    }  # fmt: skip
+
+
+def test_without_the_tables_llvm_ends_the_process():
+    """What the tables are for: nothing in this process could catch it."""
+    program = (
+        "import resource; from compiler import llvm; from tests.compiler.amd_calls import calls_of, module; "
+        "resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); "
+        "llvm.emit_object(module(calls_of(['permlane64']), []), llvm.Machine('amdgcn-amd-amdhsa', 'gfx942'))"
+    )
+    home = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=home
+    )
+    assert done.returncode != 0
+    assert done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_function_of_the_text_may_be_called():

@@ -15,20 +15,47 @@ from hcq.errors import CompileError
 if TYPE_CHECKING:
     from compiler.targets.amdgcn.rows import Choice
 
-EVERYWHERE = """
-workitem.id.x workitem.id.y workitem.id.z workgroup.id.x workgroup.id.y workgroup.id.z
-dispatch.ptr queue.ptr dispatch.id implicitarg.ptr kernarg.segment.ptr
-s.barrier wave.barrier s.sleep
-update.dpp ds.swizzle ds.bpermute ds.permute readlane readfirstlane writelane ballot mbcnt.lo mbcnt.hi
-rcp rsq sqrt frexp.mant frexp.exp fract fmed3 exp2 log cvt.pkrtz
-"""
 NEEDS: dict[str, str] = {
-    **dict.fromkeys(EVERYWHERE.split(), ""),
-    "permlane16": "permlane16",
-    "permlanex16": "permlane16",
-    "permlane64": "permlane64",
+    intrinsic: need
+    for need, intrinsics in {
+        "": """workitem.id.x workitem.id.y workitem.id.z workgroup.id.x workgroup.id.y workgroup.id.z
+            dispatch.ptr queue.ptr dispatch.id implicitarg.ptr kernarg.segment.ptr
+            s.barrier wave.barrier s.sleep s.getreg s.setprio sched.barrier
+            update.dpp ds.swizzle ds.bpermute ds.permute readlane readfirstlane writelane ballot
+            mbcnt.lo mbcnt.hi rcp rsq sqrt fract frexp.mant frexp.exp exp2.f16 exp2.f32
+            log.f16 log.f32 sin.f16 sin.f32 cos.f16 cos.f32 fmed3.f16 fmed3.f32
+            cvt.pkrtz fdot2 sdot4 udot4 sdot8""",
+        "dpp8": "mov.dpp8",
+        "permlane16": "permlane16 permlanex16",
+        "permlane64": "permlane64",
+        "permlane-swap": "permlane16.swap permlane32.swap",
+        "split-barrier": "s.barrier.signal s.barrier.wait",
+        "memtime": "s.memtime s.memrealtime",
+        "dot-bf16": "fdot2.f32.bf16",
+        "dot-mixed-sign": "sudot4",
+        "cvt-fp8": "cvt.pk.fp8.f32 cvt.pk.bf8.f32",
+        "mfma": """mfma.f32.16x16x16f16 mfma.f32.32x32x8f16 mfma.f32.16x16x16bf16.1k mfma.f32.32x32x8bf16.1k
+            mfma.f32.16x16x4f32 mfma.f64.16x16x4f64""",
+        "mfma-i8-k16": "mfma.i32.16x16x16i8",
+        "mfma-i8-k32": "mfma.i32.16x16x32.i8",
+        "mfma-fp8": "mfma.f32.16x16x32.fp8.fp8 mfma.f32.16x16x32.bf8.bf8",
+        "mfma-xf32": "mfma.f32.16x16x8.xf32",
+        "mfma-k32": """mfma.f32.16x16x32.f16 mfma.f32.16x16x32.bf16 mfma.f32.32x32x16.f16
+            mfma.f32.32x32x16.bf16""",
+        "wmma-gfx11 wave32": """wmma.f32.16x16x16.f16.v8f32.v16f16 wmma.f32.16x16x16.bf16.v8f32.v16i16
+            wmma.i32.16x16x16.iu8.v8i32.v4i32""",
+        "wmma-gfx11 wave64": """wmma.f32.16x16x16.f16.v4f32.v16f16 wmma.f32.16x16x16.bf16.v4f32.v16i16
+            wmma.i32.16x16x16.iu8.v4i32.v4i32""",
+        "wmma-gfx12 wave32": """wmma.f32.16x16x16.f16.v8f32.v8f16 wmma.f32.16x16x16.bf16.v8f32.v8i16
+            wmma.i32.16x16x16.iu8.v8i32.v2i32 wmma.f32.16x16x16.fp8.fp8.v8f32.v2i32""",
+        "wmma-gfx12 wave64": """wmma.f32.16x16x16.f16.v4f32.v4f16 wmma.f32.16x16x16.bf16.v4f32.v4i16
+            wmma.i32.16x16x16.iu8.v4i32.i32 wmma.f32.16x16x16.fp8.fp8.v4f32.i32""",
+    }.items()
+    for intrinsic in intrinsics.split()
 }
-"""AMDGPU's intrinsic, without its prefix and types -> what a processor must have; empty: all have it."""
+"""AMDGPU's intrinsic, without its prefix -> the features a processor must have.
+
+It stands with its types where only these are selected, without them where the types do not matter."""
 
 INTEGERS = frozenset(("i8", "i16", "i32", "i64"))
 FLOATS = frozenset(("f16", "f32", "f64"))
@@ -69,10 +96,11 @@ def _problem(name: str, choice: Choice) -> str:
     stem = name[: types.start()] if types else name
     here = "compiler.targets.amdgcn.intrinsics"
     if stem.startswith(_AMD):
-        need = NEEDS.get(stem.removeprefix(_AMD))
+        need = NEEDS.get(name.removeprefix(_AMD), NEEDS.get(stem.removeprefix(_AMD)))
         if need is None:
             return f"it is not in the table of intrinsics ({here}.NEEDS)"
-        return "" if not need or need in choice.row.features else f"{choice.arch} has no {need}"
+        missing = set(need.split()) - choice.row.features - {f"wave{choice.wave}"}
+        return f"{choice.arch} with wave{choice.wave} has no {', '.join(sorted(missing))}" if missing else ""
     kinds = PLAIN.get(stem.removeprefix(_LLVM))
     if kinds is None:
         return f"it is not in the table of functions that LLVM selects ({here}.PLAIN)"

@@ -20,7 +20,7 @@ class Row:
     waves: tuple[int, ...]
     """Threads of a wave that it can run with; the first is chosen where nothing else is asked for."""
     features: frozenset[str]
-    """Groups of intrinsics that it has (`intrinsics.NEEDS`), and what `lanes` chooses by."""
+    """Groups of instructions that it has: what `lanes` chooses by, and `intrinsics.NEEDS`."""
     llvm: int
     """The first major version of LLVM with this processor."""
     processors: int
@@ -33,12 +33,12 @@ class Row:
     l2_bytes: int
 
 
-CDNA2 = frozenset(("mfma", "dot", "packed-f32"))
-CDNA3 = CDNA2 | {"mfma-fp8"}
-CDNA4 = CDNA3 | {"mfma-gfx950"}
-RDNA2 = frozenset(("dot", "row-xmask", "permlane16"))
-RDNA3 = frozenset(("row-xmask", "permlane16", "permlane64", "dot", "mixed-sign-dot", "wmma-gfx11"))
-RDNA4 = (RDNA3 - {"wmma-gfx11"}) | {"wmma-gfx12", "split-barrier"}
+CDNA2 = frozenset(("memtime", "mfma", "mfma-i8-k16"))
+CDNA3 = frozenset(("memtime", "mfma", "mfma-i8-k32", "mfma-fp8", "mfma-xf32", "cvt-fp8"))
+CDNA4 = CDNA3 - {"mfma-xf32"} | {"mfma-k32", "permlane-swap", "dot-bf16"}
+RDNA2 = frozenset(("row-xmask", "dpp8", "permlane16", "memtime"))
+RDNA3 = RDNA2 - {"memtime"} | {"permlane64", "dot-bf16", "dot-mixed-sign", "wmma-gfx11"}
+RDNA4 = RDNA3 - {"wmma-gfx11"} | {"wmma-gfx12", "split-barrier", "cvt-fp8"}
 
 ROWS = {
     "gfx90a": Row(waves=(64,), features=CDNA2, llvm=13, processors=110, gigahertz=1.7, bytes_per_ns=14.9,
