@@ -1,7 +1,8 @@
 """`compile_kernel` and `compile_many`: kernel ASTs to images, through the caches.
 
 A kernel is looked up in this process, then on disk, then compiled. The two lookups need only the kernel's
-text: they load neither LLVM nor the lowering code.
+text: they load neither LLVM nor the lowering code. The first lookup of a kernel in a process raises the audit
+event `compiler.kernel` with its text and arch (`sys.addaudithook`), whether or not it is then compiled.
 
 Not here: the steps of a compilation (`pipeline`), the processes in which risky kernels are compiled
 (`workers`).
@@ -9,6 +10,7 @@ Not here: the steps of a compilation (`pipeline`), the processes in which risky 
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from compiler import cache, stats
@@ -137,6 +139,7 @@ def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
     if made is not None:
         return made, "", ""
     text = kernel_key(ast)
+    sys.audit("compiler.kernel", text, arch)
     target = target_of(arch)
     key = cache.key_of(text, arch, f"{target.settings} O{OPT_LEVEL}")
     payload = cache.get(key)
@@ -227,6 +230,4 @@ def _tell(image: KernelImage, plan: Plan, ir: str) -> None:
 
 
 def _say(text: str) -> None:
-    import sys  # noqa: PLC0415
-
     print(text, file=sys.stderr)  # noqa: T201  # DEBUG talk goes to stderr

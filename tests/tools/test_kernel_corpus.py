@@ -1,0 +1,57 @@
+"""The tool that records the kernels of a run of tests and compiles them for other targets."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compiler.ir.serialize import kernel_key
+from tests.compiler.kernels import load, loop, op, sink, store
+from tools import kernel_corpus
+
+if TYPE_CHECKING:
+    import pytest
+
+HOME = Path(__file__).parents[2]
+
+
+def add() -> str:
+    i = loop(0, 300)
+    return kernel_key(sink(store(0, i, op("ADD", load(1, i), load(2, i)))))
+
+
+def test_kernels_of_a_run_are_recorded_once_and_added_to_the_file(tmp_path: Path) -> None:
+    test = tmp_path / "test_one.py"
+    test.write_text(
+        "from compiler.compile import compile_kernel, forget\n"
+        "from tests.compiler.kernels import load, loop, op, sink, store\n"
+        "def test_one():\n"
+        "    i = loop(0, 300)\n"
+        "    for name in ('MUL', 'ADD'):\n"
+        "        kernel = sink(store(0, i, op(name, load(1, i), load(2, i))))\n"
+        "        compile_kernel(kernel, 'x86_64-v3'), forget(), compile_kernel(kernel, 'x86_64-v3')\n"
+    )
+    kernels = tmp_path / "kernels"
+    kernels.write_text(json.dumps(add()) + "\n")
+    command = [sys.executable, "-m", "tools.kernel_corpus", "record", str(kernels), "--"]
+    subprocess.run([*command, str(test), "-q", "-p", "no:cacheprovider"], check=True, cwd=HOME)
+    texts = kernel_corpus.read(kernels)
+    assert texts[0] == add()
+    assert len(texts) == 2
+
+
+def test_a_corpus_is_compiled_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kernels = tmp_path / "kernels"
+    kernels.write_text(json.dumps(add()) + "\n")
+    assert kernel_corpus.main(["compile", str(kernels), "gfx1100", "--json"]) == 0
+    (count,) = json.loads(capsys.readouterr().out)
+    assert (count["arch"], count["kernels"], count["failures"], count["private"]) == ("gfx1100", 1, [], [])
+
+
+def test_a_kernel_that_cannot_be_compiled_is_counted_and_fails(tmp_path: Path) -> None:
+    kernels = tmp_path / "kernels"
+    kernels.write_text(json.dumps("no kernel") + "\n")
+    assert kernel_corpus.main(["compile", str(kernels), "gfx1100"]) == 1
