@@ -95,9 +95,7 @@ def _compile_all(
         if isolate or target.may_abort:
             from compiler import workers  # noqa: PLC0415  # rarely needed
 
-            results = workers.compile_texts(
-                [text for _, text in missing.values()], arch, processes=target.cores
-            )
+            results = workers.compile_texts([text for _, text in missing.values()], arch)
             stats.count_lowered(len(missing))
             return list(zip(missing, results, strict=True))
         return _on_threads(missing, target)

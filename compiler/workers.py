@@ -111,9 +111,13 @@ class Worker:
 
 
 def compile_texts(
-    texts: Sequence[str], arch: str, *, processes: int, start: Callable[[str], Worker] = Worker
+    texts: Sequence[str], arch: str, *, processes: int = 0, start: Callable[[str], Worker] = Worker
 ) -> list[CompiledKernel | HcqError]:
-    """Compile kernels on up to `processes` workers; a result or an error for each, in order."""
+    """Compile kernels on up to `processes` workers; a result or an error for each, in order.
+
+    0 is one worker for each CPU that this process may use, whatever the target's own cores are.
+    """
+    processes = processes or len(os.sched_getaffinity(0))
     results: list[CompiledKernel | HcqError | None] = [None] * len(texts)
     pending = iter(range(len(texts)))
     lock = threading.Lock()

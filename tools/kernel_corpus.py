@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -79,7 +78,7 @@ def record(path: Path, arguments: Sequence[str]) -> int:
 def compile_for(texts: Sequence[str], arch: str) -> Count:
     """Compile all kernels for an arch."""
     count, start = Count(target_of(arch).arch if ":" not in arch else arch), time.perf_counter()
-    for made in compile_texts(texts, arch, processes=len(os.sched_getaffinity(0))):
+    for made in compile_texts(texts, arch):
         count.kernels += 1
         if not isinstance(made, CompiledKernel):
             count.failures.append(str(made).partition("\n")[0])

@@ -1,4 +1,8 @@
 # ruff: noqa: ANN001  # fixtures and parametrised arguments; tests return nothing
+import functools
+import os
+from typing import Any
+
 import pytest
 
 from compiler import workers
@@ -50,6 +54,32 @@ def test_a_worker_that_dies_in_llvm_costs_one_kernel():
     assert isinstance(error, CompileError)
     assert "compile worker" in str(error)
     assert error.ast == kernel_key(asts[1])
+
+
+class Counted:
+    """A worker that compiles nothing."""
+
+    dead = False
+
+    def __init__(self, started: list[str], arch: str) -> None:
+        started.append(arch)
+
+    def compile(self, text: str) -> CompileError:
+        return CompileError(text)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_there_are_no_more_workers_than_cpus():
+    """However many processors the GPU has that is compiled for."""
+    started: list[str] = []
+    cpus = len(os.sched_getaffinity(0))
+    texts = [str(n) for n in range(4 * cpus)]
+    make: Any = functools.partial(Counted, started)
+    results = workers.compile_texts(texts, "sm_90a", start=make)
+    assert [str(error) for error in results] == texts
+    assert 1 <= len(started) <= cpus
 
 
 def test_workers_make_the_same_code(folder):
