@@ -76,6 +76,8 @@ def lower(ast: UOp, target: Target, plan: Plan | None = None) -> tuple[str, Plan
             if other.nanoseconds < WORTH_FLATTENING * plan.nanoseconds:
                 ast, plan = flat, other
     lines = to_lines(ast, plan, args)
-    return render(
-        lines, name, len(args.access), len(args.variables), target.dialect, threads=plan.threads
-    ), plan
+    groups, (threads, _, _) = plan.launch()
+    text = render(
+        lines, name, len(args.access), len(args.variables), target.dialect, groups=groups, threads=threads
+    )
+    return text, plan

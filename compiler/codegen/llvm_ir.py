@@ -1,7 +1,8 @@
 """The renderer: a linear list to LLVM IR text, the same for every target.
 
-Text that differs between targets (entry, arguments, workgroup numbers, barriers) comes from a `Dialect`, a
-row of a table in `compiler/targets`. The renderer never emits a fast-math flag.
+Text that differs between targets (entry, arguments, workgroup numbers, barriers) comes from a `Dialect`
+(`compiler.codegen.dialect`), a row of a table in `compiler/targets`. The renderer never emits a fast-math
+flag.
 
 Not here: the lines (`compiler.kernel.linear`), the dialects (`compiler.targets`), IR to an object
 (`compiler.llvm`).
@@ -11,7 +12,6 @@ from __future__ import annotations
 
 import math
 import struct
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from compiler.dtype import DType, dtypes
@@ -19,47 +19,10 @@ from compiler.kernel.linear import POINTER, Line
 from hcq.errors import CompileError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from compiler.targets.nvptx.expansion import Expansion
-
-
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The LLVM IR text that is specific to one target."""
-
-    entry: Callable[[str, int, int], str]
-    """(kernel name.
-
-    Pointer arguments, integer arguments) -> the function's head up to and with `{` and `entry:`.
-    """
-    pointer: Callable[[int, str], list[str]]
-    """(argument number, register) -> instructions that put the pointer there."""
-    variable: Callable[[int, int, str], list[str]]
-    """(integer argument number, pointer arguments, register) -> instructions that put the i64 there."""
-    group: Callable[[int, str], list[str]]
-    """(axis, register) -> the workgroup's number as i64."""
-    thread: Callable[[int, str], list[str]]
-    """(axis, register) -> the thread's number in its workgroup as i64."""
-    barrier: str = ""
-    exchange: Callable[[str, str, int, int], list[str]] | None = None
-    """(register, word, distance, threads) -> instructions that get the other thread's word."""
-    shared_space: int = 0
-    """LLVM's address space of workgroup memory; 0 is a target without."""
-    spaces: Mapping[str, int] = field(default_factory=dict[str, int])
-    """LLVM's address space of the pointers to each kind of memory: argument, scratch, shared, table.
-
-    A kind that is not listed has generic pointers (address space 0)."""
-    expansions: Mapping[tuple[str, str], Callable[[], Expansion]] = field(default_factory=dict)
-    """(LLVM's instruction or intrinsic, dtype) -> what stands for it where it would become a call."""
-    footer: str = ""
-    """Text after the function.
-
-    Attributes and metadata, which must define #0 and !0 = !{i32 1}; THREADS stands for the threads of a
-    workgroup, ABSENT for the attributes that `absent` gives."""
-    absent: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Function -> attribute of kernels that do not call it."""
-
+    from compiler.codegen.dialect import Dialect
+    from hcq.program import Dim3
 
 _SCALARS = {"bool": "i1", "float32": "float", "float64": "double", "float16": "half", "pointer": "ptr"}
 _TYPES: dict[tuple[DType, int], str] = {}
@@ -101,10 +64,22 @@ def constant_text(dtype: DType, value: object) -> str:
 class Text:
     """The text of one kernel while it is being rendered."""
 
-    __slots__ = ("declared", "dialect", "globals", "label", "lines", "names", "open", "spaces", "top")
+    __slots__ = (
+        "declared",
+        "dialect",
+        "globals",
+        "groups",
+        "label",
+        "lines",
+        "names",
+        "open",
+        "spaces",
+        "top",
+    )
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, groups: Dim3) -> None:
         self.dialect = dialect
+        self.groups = groups
         self.lines: list[str] = []
         self.top: list[str] = []
         self.globals: list[str] = []
@@ -411,6 +386,11 @@ def _number(of: Callable[[Dialect], Callable[[int, str], list[str]]]) -> Callabl
     return render
 
 
+def _group(t: Text, line: Line) -> None:
+    assert isinstance(line.arg, int)
+    t.lines += t.dialect.group(line.arg, t.name(line), t.groups[line.arg])
+
+
 def _variable(t: Text, line: Line) -> None:
     assert isinstance(line.arg, tuple)
     number, pointers = line.arg
@@ -426,7 +406,7 @@ RENDERERS: dict[str, Callable[[Text, Line], None]] = {
     "loop": _loop, "phi": _phi, "endloop": _endloop, "result": _result,
     "if": _if, "endif": _endif, "join": _join, "variable": _variable,
     "argument": _number(lambda d: d.pointer),
-    "group": _number(lambda d: d.group),
+    "group": _group,
     "thread": _number(lambda d: d.thread),
     "token": lambda _t, _line: None,
     "barrier": lambda t, _line: t.lines.append(f"  {t.dialect.barrier}"),
@@ -445,10 +425,20 @@ def _element(line: Line) -> DType:
 
 
 def render(
-    lines: Sequence[Line], name: str, pointers: int, variables: int, dialect: Dialect, *, threads: int = 1
+    lines: Sequence[Line],
+    name: str,
+    pointers: int,
+    variables: int,
+    dialect: Dialect,
+    *,
+    groups: Dim3 = (1, 1, 1),
+    threads: int = 1,
 ) -> str:
-    """The kernel's IR text. `lines` must have passed `linear.verify`."""
-    text = Text(dialect)
+    """The kernel's IR text, for a launch of that many workgroups and threads.
+
+    `lines` must have passed `linear.verify`.
+    """
+    text = Text(dialect, groups)
     for line in lines:
         renderer = RENDERERS.get(line.op)
         if renderer is None:

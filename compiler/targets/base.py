@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from compiler.codegen.llvm_ir import Dialect
+    from compiler.codegen.dialect import Dialect
     from compiler.llvm import Machine
 
 

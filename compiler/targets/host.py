@@ -16,7 +16,7 @@ import platform
 from pathlib import Path
 
 from compiler import llvm
-from compiler.codegen.llvm_ir import Dialect
+from compiler.codegen.dialect import Dialect
 from compiler.targets.base import Target
 from hcq.errors import UnsupportedError
 
@@ -46,7 +46,7 @@ DIALECT = Dialect(
     entry=_entry,
     pointer=lambda number, register: _slot("ptr", number, register),
     variable=lambda number, pointers, register: _slot("i64", pointers + number, register),
-    group=lambda axis, register: [f"  {register} = add i64 %{'xyz'[axis]}, 0"],
+    group=lambda axis, register, _groups: [f"  {register} = add i64 %{'xyz'[axis]}, 0"],
     thread=lambda _axis, register: [f"  {register} = add i64 0, 0"],
     footer=_FOOTER,
 )

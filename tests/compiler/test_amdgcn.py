@@ -108,6 +108,15 @@ def test_memory_is_accessed_by_its_own_instructions(arch: str):
     assert not opcodes(text) & {"s_swappc_b64", "s_setpc_b64", "s_swap_pc_i64", "s_set_pc_i64"}
 
 
+@pytest.mark.parametrize("arch", FIRST)
+def test_offsets_of_a_bounded_launch_fit_the_instruction(arch: str):
+    """Addresses are a pair of scalar registers and 32 bits of offset: no 64-bit sum a thread."""
+    i = loop(0, 5120)
+    text = assembly(sink(store(0, i, op("ADD", load(1, i), load(2, i)))), arch)
+    assert len(re.findall(r"global_(?:load|store)_\w+ v\d+, (?:v\d+, )?s\[\d+:\d+\]", text)) == 3
+    assert not re.search(r"addc|add_co|lshl_add_u64", text)
+
+
 @pytest.mark.parametrize("arch", WAVES)
 def test_barriers_wait_for_lds(arch: str):
     """A wave's stores to LDS are done before the barrier; caches of global memory are left alone."""

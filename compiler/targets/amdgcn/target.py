@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 
 from compiler import llvm
-from compiler.codegen.llvm_ir import Dialect
+from compiler.codegen.dialect import Dialect
 from compiler.targets.amdgcn import intrinsics, lanes
 from compiler.targets.amdgcn.code_object import memory_of
 from compiler.targets.amdgcn.rows import CODE_OBJECTS, Choice, choice_of
@@ -67,12 +67,18 @@ def _entry(name: str, pointers: int, variables: int) -> str:
     return f"define amdgpu_kernel void @{name}({', '.join(parts)}) #0 {{\nentry:"
 
 
-def _number(intrinsic: str, register: str) -> list[str]:
+def _number(intrinsic: str, register: str, bound: str = "") -> list[str]:
     """A number of 32 bits, zero-extended."""
     return [
-        f"  {register}.narrow = call i32 @llvm.amdgcn.{intrinsic}()",
+        f"  {register}.narrow = call {bound}i32 @llvm.amdgcn.{intrinsic}()",
         f"  {register} = zext i32 {register}.narrow to i64",
     ]
+
+
+def _group(axis: int, register: str, groups: int) -> list[str]:
+    """The workgroup's number and its bound: with it offsets fit 32 bits, and addresses need no arithmetic."""
+    bound = f"range(i32 0, {groups}) " if groups < 1 << 31 else ""
+    return _number(f"workgroup.id.{'xyz'[axis]}", register, bound)
 
 
 @functools.cache
@@ -85,7 +91,7 @@ def dialect(choice: Choice) -> Dialect:
             f"  {register} = getelementptr i8, ptr addrspace({GLOBAL}) %p{number}, i64 0"
         ],
         variable=lambda number, _pointers, register: [f"  {register} = add i64 %n{number}.value, 0"],
-        group=lambda axis, register: _number(f"workgroup.id.{'xyz'[axis]}", register),
+        group=_group,
         thread=lambda axis, register: _number(f"workitem.id.{'xyz'[axis]}", register),
         barrier=BARRIER,
         exchange=lambda register, word, distance, _threads: lanes.exchange(

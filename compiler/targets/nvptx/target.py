@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 
 from compiler import llvm
-from compiler.codegen.llvm_ir import Dialect
+from compiler.codegen.dialect import Dialect
 from compiler.targets.base import Target
 from compiler.targets.nvptx import float_division, int_division, sqrt
 from hcq.errors import UnsupportedError
@@ -81,7 +81,7 @@ DIALECT = Dialect(
     entry=_entry,
     pointer=lambda number, register: [f"  {register} = addrspacecast ptr addrspace(1) %p{number} to ptr"],
     variable=lambda number, _pointers, register: [f"  {register} = add i64 %n{number}.value, 0"],
-    group=lambda axis, register: _special(f"ctaid.{'xyz'[axis]}", register),
+    group=lambda axis, register, _groups: _special(f"ctaid.{'xyz'[axis]}", register),
     thread=lambda axis, register: _special(f"tid.{'xyz'[axis]}", register),
     barrier="call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)",
     exchange=_exchange,
