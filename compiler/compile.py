@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from compiler import cache, stats
 from compiler.image import CompiledKernel, MalformedError, from_bytes, slots, to_bytes
 from compiler.ir.serialize import kernel_key
-from compiler.recent import Recent
 from compiler.targets import target_of
 from hcq.config import config
 from hcq.errors import CompileError, HcqError
@@ -42,7 +41,7 @@ MADE_BYTES = 64 << 20
 NODE_BYTES = 20
 """Of a kernel's nodes in memory, a character of its text."""
 
-_made: Recent[CompiledKernel] = Recent(MADE_BYTES)
+_made: cache.Recent[CompiledKernel] = cache.Recent(MADE_BYTES)
 
 
 def compile_kernel(ast: UOp, arch: str) -> CompiledKernel:
@@ -96,7 +95,7 @@ def _compile_all(
             from compiler import workers  # noqa: PLC0415  # rarely needed
 
             results = workers.compile_texts([text for _, text in missing.values()], arch)
-            stats.count_lowered(len(missing))
+            stats.lowered += len(missing)
             return list(zip(missing, results, strict=True))
         return _on_threads(missing, target)
     out: list[tuple[UOp, CompiledKernel | HcqError]] = []
@@ -149,7 +148,7 @@ def _lookup(ast: UOp, arch: str) -> tuple[CompiledKernel | None, str, str]:
         if config().debug:
             _say(f"compiler cache: {error}; compiling again")
         return None, key, text
-    stats.count_hit()
+    stats.hits += 1
     _remember(ast, arch, kernel, text)
     return kernel, key, text
 
@@ -183,7 +182,7 @@ def _compile(ast: UOp, target: Target, text: str) -> CompiledKernel:
 def _lower(ast: UOp, target: Target, text: str) -> tuple[str, Plan]:
     from compiler.pipeline import lower  # noqa: PLC0415  # a hit must not load it
 
-    stats.count_lowered()
+    stats.lowered += 1
     try:
         return lower(ast, target)
     except CompileError as error:

@@ -3,7 +3,7 @@
 Not here: the names of types in LLVM IR (the renderer's table) or in NumPy arrays (only the name is kept, so
 that importing this module loads nothing).
 
-Next: `compiler.ir.uop`, nodes with a dtype; `frontend.ops.promotion`, which operands take part in a
+Next: `compiler.ir.uop`, nodes with a dtype; `frontend.ops.elementwise`, which operands take part in a
 promotion.
 """
 

@@ -110,7 +110,7 @@ def assemble(
     for i, (key, size) in enumerate(params):
         memory[key] = graph.param(f"b{i}", size=size)
     lives = _lives(kernels, set(memory))
-    offsets, total = place(lives)
+    offsets, total = place(lives) if lives else ({}, 0)
     if total:
         arena = device.scratch(total)
         for key, at in offsets.items():

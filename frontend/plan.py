@@ -3,7 +3,7 @@
 A plan of one expression hangs on it: realizing a tensor is a call of its expression's `run`. Several tensors
 are one plan too, found by their expressions and by which of their joint leaves each reads.
 
-Not here: compiling a kernel (`compiler.compile`), the executable (`launch`), which plans are kept (`plans`).
+Not here: compiling a kernel (`compiler.compile`), the executable (`launch`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from compiler.ir.uop import trim_table
 from frontend.device import Device, OpenDevice
 from frontend.expr import PARAM, STOP, Expr, Leaves, uops
 from frontend.launch import Kernel, assemble
-from frontend.plans import PLANS
 from frontend.primitives.limits import Checks, limits_of
 from frontend.stats import stats
 from frontend.storage import Leaf
@@ -53,6 +52,14 @@ MOST_BYTES: Final = (1 << 63) - 1
 LARGE_BYTES: Final = 1 << 20
 """From so many bytes on, an executable drops the buffers that it was bound to at once."""
 
+OBJECTS: Final = 24 << 10
+"""Bytes of Python objects of one kernel's launch: plan, commands, patches, generated code, expressions.
+
+CPython 3.11, tracemalloc: 15 KiB of launch and plan, 9 KiB of expressions that no other plan shares.
+"""
+_MEASURE: Final = 64
+"""Plans added between measurements of all: launches in flight together make more copies."""
+
 _BUFFER: Final = attrgetter("buffer")
 Part = tuple[Expr, tuple[int, ...]]
 
@@ -75,6 +82,13 @@ class Plan:
     limits: Checks | None = None
     """What must hold of indices and divisors, checked under validation."""
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds: prebuilt words, argument blocks, ring words of all copies; code; objects."""
+        code = sum([len(k.program.image.code) for k in self.kernels if k.program is not None])
+        launch = 0 if self.executable is None else self.executable.nbytes
+        return 2 * code + launch + OBJECTS * len(self.kernels)  # code: the host's copy and the device's
+
     def replay(self, given: list[hcq.Buffer]) -> None:
         """Launch on some buffers."""
         if self.executable is not None:
@@ -83,6 +97,62 @@ class Plan:
                 self.executable.forget()
             stats.kernels += len(self.kernels)
             stats.launches += 1
+
+
+class Plans:
+    """Plans by age: the youngest are kept, as many as their bytes allow.
+
+    A plan counts with what it was measured to hold; plans that share memory each count it. Beyond
+    `Config.plan_bytes` the oldest are dropped; one that is needed again is made again and is young then. A
+    replay in flight or a captured function goes on with a dropped plan. Changed only with `LOCK` of
+    `frontend.device` held.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Any, tuple[Plan, Callable[[Any], None], int]] = {}
+        self.nbytes = 0
+        """Of all plans, as last measured."""
+        self._added = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, key: Any, plan: Plan, drop: Callable[[Any], None]) -> None:
+        """Keep a plan, as the newest; `drop(key)` is called when it is evicted."""
+        self.remove(key)
+        size = plan.nbytes
+        self._kept[key] = plan, drop, size
+        self.nbytes += size
+        self._added += 1
+        if self._added >= _MEASURE:
+            self._measure()
+        most = config().plan_bytes
+        while self.nbytes > most and len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            _, forget, _ = self._kept[oldest]
+            self.remove(oldest)
+            forget(oldest)
+
+    def remove(self, key: Any) -> None:
+        """Count a plan no longer."""
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self.nbytes -= found[2]
+
+    def drop(self, device: str) -> None:
+        """Drop all plans of a device."""
+        for key, (plan, forget, _) in list(self._kept.items()):
+            if plan.device.name == device:
+                self.remove(key)
+                forget(key)
+
+    def _measure(self) -> None:
+        self._kept = {key: (plan, drop, plan.nbytes) for key, (plan, drop, _) in self._kept.items()}
+        self.nbytes = sum([size for _, _, size in self._kept.values()])
+        self._added = 0
+
+
+PLANS: Final = Plans()
 
 
 def plan_of(key: tuple[Any, ...], device: OpenDevice) -> Plan:

@@ -305,9 +305,7 @@ class Tensor(Methods, Operators):
         raise UsageError("`in` would have to compute; use (tensor == value).any().item()")
 
     def __bool__(self) -> Any:
-        raise UsageError(
-            f"the truth of {self!r} would have to be computed; use .item(), .any() or .all()"
-        )
+        raise UsageError(f"the truth of {self!r} would have to be computed; use .item(), .any() or .all()")
 
     def __float__(self) -> Any:
         return float(self.item())

@@ -18,12 +18,12 @@ from array import array
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hcq.binding import check_reach, look_up, piece, reaches, resolve
 from hcq.commands import Command, CommandBuffer, Indirect, Timestamp, Wait
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from hcq.faults.messages import room_text
 from hcq.kernarg_ring import ARGUMENTS, ArgumentRing
 from hcq.locks import unless_taken
+from hcq.params import check_reach, look_up, piece, reaches, resolve
 from hcq.profile import timed
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.template import Arena, SubmitTemplate
@@ -33,11 +33,10 @@ from hcq.uncopied import refuse_copy
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from hcq.binding import Value
     from hcq.device import Device
     from hcq.hardware import QueueKind
     from hcq.memory import Buffer
-    from hcq.params import Param
+    from hcq.params import Param, Value
     from hcq.signal import Refusal
     from hcq.validate.watch import Watch
 

@@ -18,8 +18,20 @@ from compiler.ir import index as symbolic
 from compiler.ir.movement import Index, push
 from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
 from compiler.ir.uop import UOp, uop
-from compiler.schedule.analysis import EXPENSIVE, Fact, Facts, is_contraction, is_trailing, reduced_sizes
-from compiler.schedule.draft import Entry, Kernel, Limits, Scope, param_of, squeezed
+from compiler.schedule.analysis import (
+    EXPENSIVE,
+    Entry,
+    Fact,
+    Facts,
+    Kernel,
+    Limits,
+    Scope,
+    is_contraction,
+    is_trailing,
+    param_of,
+    reduced_sizes,
+    squeezed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -20,14 +20,16 @@ from compiler.ir.movement import Index, push
 from compiler.ir.ops import ELEMENTWISE, MOVEMENT, Ops
 from compiler.ir.serialize import postorder, unknown_under
 from compiler.ir.uop import UOp, const, uop
-from compiler.kernel import masks
 from compiler.schedule.item import BufRef, ParamRef, ScheduleItem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from compiler.schedule.draft import Entry, Kernel, Scope
+    from compiler.schedule.analysis import Entry, Kernel, Scope
 
+
+Known = dict["UOp", "UOp | None"]
+"""Node -> the constant that it is where one mask does not hold, or None."""
 _ALIAS: Final = MOVEMENT | {Ops.CONTIGUOUS, Ops.ASSIGN}
 
 
@@ -93,7 +95,7 @@ class _Lowering:
         self.ranges: dict[Scope, Scope] = {}
         self.memo: dict[UOp, UOp] = {}
         self.uses: dict[UOp, int] = {}
-        self.known: dict[UOp, masks.Known] = {}
+        self.known: dict[UOp, Known] = {}
         self.slots: dict[BufRef, int] = {}
 
     # -- order of evaluation -----------------------------------------------------------------------
@@ -184,7 +186,7 @@ class _Lowering:
             if entry.value is None:
                 entry.value = self._value(entry)
             for atom, mask in atoms.get(entry, ()):
-                self.env[atom] = fold.index_of(masks.masked(entry.value, self._final(mask), self.known))
+                self.env[atom] = fold.index_of(masked(entry.value, self._final(mask), self.known))
         stores = []
         for ref, at, entry in self.stores:
             assert entry.value is not None
@@ -204,7 +206,7 @@ class _Lowering:
             return fold.number(node.src[0], node.dtype)
         if op is Ops.CONST:
             return node
-        values = [masks.masked(self._of(e), self._final(mask), self.known) for e, mask in entry.src]
+        values = [masked(self._of(e), self._final(mask), self.known) for e, mask in entry.src]
         if op in ELEMENTWISE:
             return fold.alu(op, node.dtype, tuple(values))
         if op is Ops.REDUCE:
@@ -291,3 +293,48 @@ def _dense(ast: UOp, refs: tuple[BufRef, ...], written: tuple[int, ...]) -> Sche
         else:
             new[n] = uop(n.op, n.dtype, src, n.arg)
     return ScheduleItem(new[ast], tuple([refs[slot] for slot in slots]), tuple([slots[s] for s in written]))
+
+
+# -- masked values: padding reads as 0 --------------------------------------------------------------
+def where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
+    """Return the constant that x is where `mask` does not hold, or None; `known` belongs to one mask."""
+    for node in unknown_under(x, known, _deciding):
+        known[node] = _where_false(node, mask, known)
+    return known[x]
+
+
+def _deciding(x: UOp) -> tuple[UOp, ...]:
+    """Return the sources that decide whether x is constant: a load's own mask does, whatever its index is."""
+    if x.op is Ops.REDUCE:
+        return x.src[:1]
+    return x.src if x.op in fold.RULES or x.op is Ops.SQRT else ()
+
+
+def _where_false(x: UOp, mask: UOp, known: Known) -> UOp | None:
+    if x.op is Ops.CONST:
+        return x
+    if x.op is Ops.LOAD:
+        return const(0, x.dtype) if len(x.src) == 3 and symbolic.implies(x.src[2], mask) else None
+    if x.op is Ops.REDUCE:
+        value = known[x.src[0]]
+        kept = value is not None and (x.arg[0] in (Ops.MAX, Ops.MIN) or fold.is_constant(value, 0))
+        return value if kept else None
+    if x.op not in fold.RULES and x.op is not Ops.SQRT:
+        return None
+    values = [known[s] for s in x.src]
+    if None in values:
+        return None
+    folded = fold.alu(x.op, x.dtype, tuple([v for v in values if v is not None]))
+    return folded if folded.op is Ops.CONST else None
+
+
+def masked(x: UOp, mask: UOp, known: dict[UOp, Known]) -> UOp:
+    """Return x where the mask holds, else 0; `known` caches the results for each mask."""
+    if mask is symbolic.TRUE:
+        return x
+    zero = const(0, x.dtype)
+    if mask is symbolic.FALSE:
+        return zero
+    if where_false(x, mask, known.setdefault(mask, {})) is zero:
+        return x
+    return fold.alu(Ops.WHERE, x.dtype, (fold.number(mask, dtypes.bool), x, zero))

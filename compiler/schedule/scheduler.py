@@ -10,9 +10,12 @@ import gc
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from compiler.ir import graph
+from compiler.ir.fold import identity
 from compiler.ir.ops import Ops
-from compiler.schedule.draft import Kernel, Limits, param_of
-from compiler.schedule.empties import without_empties
+from compiler.ir.serialize import postorder
+from compiler.ir.uop import uop
+from compiler.schedule.analysis import Entry, Kernel, Limits, param_of
 from compiler.schedule.fusion import Grouping
 from compiler.schedule.item import BufRef, OutRef, ParamRef, ScheduleItem, TempRef
 from compiler.schedule.lower import Buffers, assigned_place, lower
@@ -23,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from compiler.ir.uop import UOp
-    from compiler.schedule.draft import Entry
 
 __all__ = ["BufRef", "Limits", "OutRef", "ParamRef", "ScheduleItem", "TempRef", "schedule"]
 
@@ -90,6 +92,30 @@ def _schedule(outputs: Sequence[UOp], limits: Limits) -> list[ScheduleItem]:
                 temps += 1
     buffers = Buffers(refs, in_place)
     return _alive([lower(kernel, buffers) for kernel in kernels])
+
+
+# -- tensors without elements ----------------------------------------------------------------------
+def without_empties(outputs: Sequence[UOp]) -> list[UOp]:
+    """Return the outputs with constants in place of what is made of empty tensors alone.
+
+    Outputs that are empty themselves come back as they are. Only three operations make elements out of none:
+    PAD gives zeros, REDUCE the neutral element of its reduction, GATHER from an empty axis zeros.
+    """
+    order = postorder(outputs)
+    if not any([0 in x.shape for x in order]):  # noqa: C419 - a list is faster
+        return list(outputs)
+    new: dict[UOp, UOp] = {}
+    for x in order:
+        if 0 in x.shape:
+            new[x] = x
+        elif x.src and 0 in x.src[0].shape:
+            value = identity(x.arg[0], x.dtype).arg if x.op is Ops.REDUCE else 0
+            new[x] = graph.full(value, x.shape, x.dtype)
+        else:
+            src = tuple([new[s] for s in x.src])
+            same = all([a is b for a, b in zip(src, x.src, strict=True)])  # noqa: C419 - a list is faster
+            new[x] = x if same else uop(x.op, x.dtype, src, x.arg)
+    return [new[x] for x in outputs]
 
 
 # -- order -----------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ from compiler.ir.uop import UOp, uop
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from compiler.schedule.draft import Limits
+    from compiler.schedule.analysis import Limits
+
 
 _PARTS = 256
 _LEAST = 1024

@@ -1,7 +1,7 @@
 """Arguments of methods: axes, shapes, paddings and broadcasting, checked and normalised.
 
 What does not fit is a `UsageError`. Not here: conversion by annotation (`frontend.parameters`), dtypes of
-operands (`promotion`).
+operands (`elementwise`).
 """
 
 from __future__ import annotations

@@ -21,12 +21,11 @@ from frontend.ops.arguments import Axes, axes_of, axis_of, repeated, whole
 from frontend.ops.comparison import eq, ge, lt, ne
 from frontend.ops.diagonals import tril
 from frontend.ops.division import div
-from frontend.ops.elementwise import add, agree, clip, mul, neg, rsub, sub, where
+from frontend.ops.elementwise import add, agree, clip, mul, neg, result_dtype, rsub, sub, where
 from frontend.ops.functions import exp, log, log1p, rsqrt
 from frontend.ops.indexing import interleaved
 from frontend.ops.linalg import matmul
 from frontend.ops.movement import pad, permute, reshape, transpose
-from frontend.ops.promotion import result_dtype
 from frontend.ops.random import rand_like
 from frontend.ops.sources import constant, convert, coordinate, narrowed, ruled, spread, widened
 from frontend.parameters import flag, read, scalar_of, shown

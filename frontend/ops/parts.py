@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from compiler.ir.ops import Ops
 from frontend.arg_aliases import spelled
 from frontend.ops.arguments import Axes, axis_of, repeated, whole
+from frontend.ops.elementwise import result_dtype
 from frontend.ops.movement import reshape, several, shrink, unsqueeze
-from frontend.ops.promotion import result_dtype
 from frontend.ops.sources import constant, convert, coordinate, ruled
 from frontend.trace import apply, composite, method
 from hcq.errors import UsageError

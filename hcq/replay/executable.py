@@ -16,11 +16,11 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-from hcq.binding import check_reach, reaches, resolve
 from hcq.commands import CommandBuffer, Timestamp, Wait
 from hcq.errors import UsageError
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer
+from hcq.params import check_reach, reaches, resolve
 from hcq.profile import timed
 from hcq.replay.relocations import compile_bind
 from hcq.replay.slot import ReplaySlot
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from threading import RLock
 
-    from hcq.binding import Value
     from hcq.commands import Command
     from hcq.device import Device
     from hcq.errors import HcqError
-    from hcq.params import Param, Patch
+    from hcq.params import Param, Patch, Value
     from hcq.queue import Queue
     from hcq.replay.segment import Segment
 

@@ -4,7 +4,7 @@ Every patch becomes bits of u64 elements of a slot's memory. `write_all` is the 
 of the tests; `compile_bind` generates the straight-line function that replays use: one identity test a
 parameter, stores only for those that changed.
 
-Not here: relocations of ELF images (`drivers.elf`), which values are valid (`hcq.binding`).
+Not here: relocations of ELF images (`drivers.elf`), which values are valid (`hcq.params`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ from hcq.memory import Buffer
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hcq.binding import Value
     from hcq.memory import Owner
-    from hcq.params import Expr, Param
+    from hcq.params import Expr, Param, Value
 
 MASK64 = (1 << 64) - 1
 

@@ -19,10 +19,9 @@ from hcq.replay.template import Arena, SubmitTemplate, encoded
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hcq.binding import Value
     from hcq.device import Device
     from hcq.memory import Buffer
-    from hcq.params import Param, Patch
+    from hcq.params import Param, Patch, Value
     from hcq.replay.segment import Segment
     from hcq.signal import Point, Signal
 

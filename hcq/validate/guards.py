@@ -22,10 +22,9 @@ from hcq.memory import Buffer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from hcq.binding import Value
     from hcq.commands import Command
     from hcq.memory import Block, Home
-    from hcq.params import Param
+    from hcq.params import Param, Value
     from hcq.signal import Point
     from hcq.validate.watch import Line
 

@@ -18,18 +18,17 @@ import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hcq.binding import look_up
 from hcq.commands import SetSignal, Wait
 from hcq.errors import UsageError
 from hcq.memory import Buffer
-from hcq.params import Expr, Param
+from hcq.params import Expr, Param, look_up
 from hcq.validate.intervals import Intervals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from hcq.binding import Value
     from hcq.commands import Command, Touch
+    from hcq.params import Value
     from hcq.signal import Signal
     from hcq.validate.watch import Line
 

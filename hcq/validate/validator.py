@@ -30,10 +30,9 @@ from hcq.validate.waits import HostWait, RoomWait, WaitGraph
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hcq.binding import Value
     from hcq.commands import Command
     from hcq.memory import Buffer
-    from hcq.params import Param
+    from hcq.params import Param, Value
     from hcq.signal import Point, Signal
     from hcq.validate.watch import Line
 

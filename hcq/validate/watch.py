@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hcq.binding import Value
     from hcq.commands import Command
     from hcq.driver import Ring
     from hcq.hardware import DeviceInfo
     from hcq.memory import Buffer, Owner
-    from hcq.params import Param
+    from hcq.params import Param, Value
     from hcq.signal import Point, Signal, Timeline
     from hcq.validate.guards import Guards
 

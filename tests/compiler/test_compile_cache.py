@@ -10,7 +10,6 @@ from compiler import cache, llvm, stats
 from compiler.compile import compile_kernel, compile_many, forget
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import kernel_key
-from compiler.recent import Recent
 from hcq.config import override
 from hcq.errors import UnsupportedError
 from hcq.program import ArgKind
@@ -255,7 +254,7 @@ def test_a_mask_operation_without_a_range_is_legal(folder):
 
 
 def test_kernels_in_memory_are_bounded_by_bytes_and_those_used_last_stay():
-    recent = Recent(1000)
+    recent = cache.Recent(1000)
     for n in range(10):
         recent.put(n, str(n), 300)
         assert recent.get(0) == "0"

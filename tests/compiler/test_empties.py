@@ -10,8 +10,7 @@ from compiler.dtype import dtypes
 from compiler.ir import graph as g
 from compiler.ir.ops import Ops
 from compiler.ir.serialize import postorder
-from compiler.schedule.empties import without_empties
-from compiler.schedule.scheduler import schedule
+from compiler.schedule.scheduler import schedule, without_empties
 
 EMPTY = g.param(0, (0, 3), dtypes.float32)
 FULL = g.param(1, (3,), dtypes.float32)

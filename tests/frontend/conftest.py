@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from frontend import Tensor, expr
-from frontend.plans import PLANS
+from frontend.plan import PLANS
 from hcq.config import override
 
 if TYPE_CHECKING:

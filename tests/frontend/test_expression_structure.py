@@ -13,7 +13,7 @@ import pytest
 from compiler.ir.ops import Ops
 from frontend import Device, Tensor, TinyJit, dtypes, stats
 from frontend.expr import TABLE, constant_of, join, leaf_expr, merge, uops
-from frontend.plans import PLANS
+from frontend.plan import PLANS
 from frontend.trace import composite
 from hcq.config import override
 from hcq.errors import UsageError

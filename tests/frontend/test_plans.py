@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from frontend import Device, Tensor, TinyJit, stats
-from frontend.plans import OBJECTS, PLANS, nbytes
+from frontend.plan import OBJECTS, PLANS
 from hcq.config import override, read
 from hcq.errors import UsageError
 
@@ -34,7 +34,7 @@ def new_shape(n: int) -> float:
 
 
 def held() -> int:
-    return sum(nbytes(plan) for plan, _, _ in PLANS._kept.values())
+    return sum(plan.nbytes for plan, _, _ in PLANS._kept.values())
 
 
 def test_new_shapes_stay_under_the_bound():

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hcq.binding import check_reach, reaches
 from hcq.errors import UsageError
-from hcq.params import Expr, Param, Patch
+from hcq.params import Expr, Param, Patch, check_reach, reaches
 from hcq.registry import wrap
 from hcq.replay.relocations import Placed, compile_bind, elements, write_all
 from hcq.validate.intervals import Intervals

@@ -61,7 +61,7 @@ import gc
 from pathlib import Path
 import numpy as np
 from frontend import Tensor
-from frontend.plans import PLANS
+from frontend.plan import PLANS
 from hcq.config import config
 
 def resident():

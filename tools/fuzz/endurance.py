@@ -5,7 +5,7 @@ on the cpu device, and samples what the process holds: resident bytes, descripto
 of the cache on disk and of plans (both held to small limits). The first third is warm-up, in which caches
 fill; the last third must hold no more than the second, but for a margin. Exits non-zero when something grew.
 
-Next: `frontend.plans` and `hcq.store`, whose limits this checks.
+Next: `frontend.plan` and `hcq.store`, whose limits this checks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 import hcq
 from drivers.cpu import layouts
 from frontend import Tensor, TinyJit, nn
-from frontend.plans import PLANS
+from frontend.plan import PLANS
 from hcq.config import override
 from hcq.errors import DeviceFault
 from hcq.graph import Graph
