@@ -9,6 +9,7 @@ was measured; lower them when a package gets better, never raise them.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 ROOT = Path(__file__).resolve().parents[2]
-INSIDE_FUNCTIONS = {"hcq": 9, "drivers": 19, "compiler": 21, "frontend": 1, "tools": 3}
+INSIDE_FUNCTIONS = {"hcq": 9, "drivers": 7, "compiler": 21, "frontend": 1, "tools": 3}
 """How many imports of the own package stand inside functions: cycles that are cut at run time, and modules
-that are loaded only when wanted (validation, fault recovery, LLVM)."""
+that are loaded only when wanted (validation, fault recovery, LLVM). Not counted: `ON_DEMAND`."""
+ON_DEMAND = re.compile(r"drivers/\w+/(__init__|driver)\.py:")
+"""A vendor's first modules, which every listing of devices loads: they load the others when one is opened."""
 LARGEST_KNOT = {"hcq": 5, "drivers": 12, "compiler": 4, "frontend": 2, "tools": 2}
 """Modules of the largest knot. The goal is five."""
 
@@ -132,7 +135,7 @@ def test_no_module_imports_itself_through_others_at_run_time(package: str):
 
 @pytest.mark.parametrize("package", sorted(INSIDE_FUNCTIONS))
 def test_imports_inside_functions_do_not_become_more(package: str):
-    inside = of(package).inside
+    inside = [one for one in of(package).inside if not ON_DEMAND.match(one)]
     assert len(inside) <= INSIDE_FUNCTIONS[package], "\n".join(inside)
 
 
