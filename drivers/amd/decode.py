@@ -51,16 +51,17 @@ def pm4_packets(words: Sequence[int], generation: int) -> Iterator[Packet]:
             yield Packet(at, "NOP", head)
             at += 1
             continue
-        layout = layouts.get(head.OPCODE)
+        layout = pm4.Header if head.OPCODE == pm4.Opcode.NOP else layouts.get(head.OPCODE)
         end = at + head.COUNT + 2
-        if head.check() or layout is None:
+        if head.TYPE != pm4.TYPE_3 or head.check() or layout is None:
             raise ValueError(f"word {at} ({words[at]:#x}) is no PM4 packet of gfx{generation} that is known")
         if end > len(words):
             raise ValueError(
                 f"{head!r} at word {at} wants {head.COUNT + 1} more words, {len(words) - at - 1} are left"
             )
         fixed = at + layout.WORDS
-        if (end != fixed and head.OPCODE not in pm4.WITH_DATA) or end < fixed:
+        longer = head.OPCODE in {pm4.Opcode.NOP, *pm4.WITH_DATA}
+        if (end != fixed and not longer) or end < fixed:
             raise ValueError(f"{head!r} at word {at}: {end - at} words, {layout.WORDS} are {layout.__name__}")
         value = layout.from_words(words[at:fixed])
         _checked(value, at)

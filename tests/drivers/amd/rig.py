@@ -353,8 +353,9 @@ class Rig:
         """Return a ring."""
         return self.rings.setdefault((kind, index), Ring(self, kind))
 
-    def encoder(self, kind: QueueKind) -> Pm4Encoder | AqlEncoder | SdmaEncoder:
-        """Return an encoder."""
+    def encoder(self, kind: QueueKind, index: int = 0) -> Pm4Encoder | AqlEncoder | SdmaEncoder:
+        """Return an encoder; all queues are alike."""
+        del index
         if kind is QueueKind.COPY:
             return SdmaEncoder(self.context())
         return AqlEncoder(self.context()) if self.aql else Pm4Encoder(self.context())
