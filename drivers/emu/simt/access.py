@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Code
 
+SHAPES = tuple((bits, count) for bits in (8, 16, 32, 64) for count in (1, 2, 4, 8) if bits * count <= 256)
+"""Accesses that any front end may make: bits, how many of them."""
 _ROW = 16
 """Lanes that are looked at together: their addresses often follow one another, or are one address."""
 
@@ -264,11 +266,9 @@ def store(lib: Library, space: str, bits: int, count: int, how: int = 0) -> str:
     return lib.define(name, "void", parameters, body, core=True, hot=hot)
 
 
-def define_core(lib: Library) -> None:
-    """Write the loads and stores that kernels commonly use."""
+def define_core(lib: Library, shapes: tuple[tuple[int, int], ...] = SHAPES) -> None:
+    """Write the loads and stores that kernels commonly use: `shapes` are bits and how many of them."""
     for space in SPACES:
-        for bits in (8, 16, 32, 64):
-            for count in (1, 2, 4, 8):
-                if bits * count <= 256:
-                    load(lib, space, bits, count)
-                    store(lib, space, bits, count)
+        for bits, count in shapes:
+            load(lib, space, bits, count)
+            store(lib, space, bits, count)

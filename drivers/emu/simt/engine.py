@@ -35,6 +35,8 @@ class Settings:
     checks: Sanitizers = field(default_factory=Sanitizers)
     cache: Path | None = None
     """Folder for compiled code; None keeps nothing."""
+    shapes: tuple[tuple[int, int], ...] = access.SHAPES
+    """Accesses (bits, how many) that are compiled beforehand; kernels bring the code of others along."""
 
 
 class Engine:
@@ -51,7 +53,7 @@ class Engine:
 
     def _new_library(self) -> Library:
         library = Library(self.settings.lanes, jit.host(self.settings.vector_bits), self.settings.checks)
-        access.define_core(library)
+        access.define_core(library, self.settings.shapes)
         dispatch.run(library)
         return library
 

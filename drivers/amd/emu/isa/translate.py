@@ -1,0 +1,263 @@
+"""A kernel's machine code to a wave function: basic blocks, branches, barriers, the registers that a wave begins with."""
+
+# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from drivers.amd.emu.isa import (
+    compares,
+    conversions,
+    lanes,
+    memory,
+    program,
+    scalars,
+    vector_floats,
+    vector_integers,
+)
+from drivers.amd.emu.isa.decode import one
+from drivers.amd.emu.isa.full_lanes import everywhere
+from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, run_lanewise
+from drivers.amd.emu.isa.names import canonical
+from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC
+from drivers.amd.emu.isa.values import Translator
+from drivers.emu.report import ReportKind
+from drivers.emu.simt.findings import i32
+from drivers.emu.simt.wave_function import WaveBlock, WaveFunction
+
+if TYPE_CHECKING:
+    from drivers.amd.emu.isa.instruction import Instruction
+    from drivers.amd.emu.isa.opcodes import Target
+    from drivers.emu.simt.blocks import Translation
+    from drivers.emu.simt.library import Library
+    from drivers.emu.simt.vector import Value
+
+_REGISTERED = (compares, conversions, lanes, memory, program, scalars, vector_floats, vector_integers)
+_VECTORS, _SCALARS = 512, 128
+_BARRIERS = {"s_barrier", "s_barrier_wait"}
+_BRANCHES = {
+    "s_branch",
+    "s_cbranch_scc0",
+    "s_cbranch_scc1",
+    "s_cbranch_vccz",
+    "s_cbranch_vccnz",
+    "s_cbranch_execz",
+    "s_cbranch_execnz",
+}
+_WAITING = re.compile(r"s_sleep|(global|flat|ds|buffer)_atomic|ds_\w+_rtn_")
+_ALL = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What a wave begins with, as a kernel descriptor says."""
+
+    user_sgprs: int
+    """Scalar registers that the launch sets: the first words of its parameters."""
+    group_ids: tuple[bool, bool, bool] = (True, False, False)
+    """Which numbers of its workgroup a wave is given."""
+    group_info: bool = False
+
+
+def read_kernel(code: bytes, target: Target, *, lanes: int, kernel: str) -> list[Instruction]:
+    """Decode what can be reached from a kernel's first byte, in the order of addresses."""
+    found: dict[int, Instruction] = {}
+    todo = [0]
+    while todo:
+        at = todo.pop()
+        while at not in found:
+            instruction = one(code, at, target, lanes=lanes, kernel=kernel)
+            found[at] = instruction
+            if instruction.stem in _BRANCHES:
+                todo.append(branch_target(instruction))
+            if instruction.stem in ("s_branch", "s_endpgm"):
+                break
+            at = instruction.next
+    return [found[at] for at in sorted(found)]
+
+
+def branch_target(instruction: Instruction) -> int:
+    """Return the address that a branch leads to."""
+    offset = instruction.get("simm16")
+    return instruction.next + 4 * (offset - 0x10000 if offset >> 15 else offset)
+
+
+def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[int, ...]]]:
+    """Return basic blocks: their instructions and the addresses of those that follow."""
+    leaders = {instructions[0].address}
+    for i in instructions:
+        if i.stem in _BRANCHES:
+            leaders |= {branch_target(i), i.next}
+        elif i.stem in _BARRIERS or i.stem in ("s_endpgm", "s_trap"):
+            leaders.add(i.next)
+    blocks: list[tuple[list[Instruction], tuple[int, ...]]] = []
+    body: list[Instruction] = []
+    for i in instructions:
+        if body and i.address in leaders:
+            body = []
+        if not body:
+            blocks.append((body, ()))
+        body.append(i)
+        last = i.stem
+        follow: tuple[int, ...] = (i.next,)
+        if last in ("s_endpgm", "s_trap"):
+            follow = ()
+        elif last == "s_branch":
+            follow = (branch_target(i),)
+        elif last in _BRANCHES:
+            follow = tuple(dict.fromkeys((branch_target(i), i.next)))
+        blocks[-1] = (body, follow)
+    return blocks
+
+
+def translate(lib: Library, name: str, code: bytes, target: Target, entry: Entry) -> Translation:
+    """Write the wave function of a kernel; raises IsaError for an instruction that is not supported."""
+    instructions = read_kernel(code, target, lanes=lib.lanes, kernel=name)
+    blocks = cut(instructions)
+    registers = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1", "signalled": "i1"}
+    registers |= {f"{file}{n}": lib.v("i32") for file in "va" for n in range(_VECTORS)}
+    full = everywhere(blocks, lib.lanes)
+    spins = any(_WAITING.match(canonical(i.stem, target.family)) for i in instructions)
+    holder: list[Translator] = []
+    made = [
+        WaveBlock(
+            body[0].address,
+            lambda _, body=body: _emit(holder[0], body, full),  # type: ignore[misc]
+            follow,
+        )
+        for body, follow in blocks
+    ]
+    wf = WaveFunction(
+        lib, re.sub(r"[^\w.$-]", "_", name), made, registers, lambda _: _begin(holder[0], entry), spins=spins
+    )
+    holder.append(Translator(wf, target, name))
+    return wf.translate()
+
+
+def _begin(t: Translator, entry: Entry) -> None:
+    """Set the registers that are defined when a wave starts."""
+    c, wf = t.c, t.wf
+    params = wf.of_thread("params")
+    for n in range(entry.user_sgprs):
+        wf.write(f"s{n}", c.load("i32", c.gep(params, 4 * n), align=4))
+    ids = [wf.of_group(axis) for axis in "xyz"]
+    if t.target.family == "gfx12":
+        wf.write(f"s{TTMP + 9}", ids[0])
+        wf.write(f"s{TTMP + 7}", c.op("or", ids[1], c.op("shl", ids[2], 16)))
+    else:
+        at = entry.user_sgprs
+        for wanted, value in zip(entry.group_ids, ids, strict=True):
+            if wanted:
+                wf.write(f"s{at}", value)
+                at += 1
+    lanes_there = c.resize(wf.of_warp("live"), t.lanes)
+    if t.lanes == 32:
+        wf.write(f"s{EXEC}", lanes_there)
+    else:
+        wf.write(f"s{EXEC}", c.resize(lanes_there, 32))
+        wf.write(f"s{EXEC + 1}", c.resize(c.op("lshr", lanes_there, 32), 32))
+    x, y, z = (wf.thread_id(axis) for axis in range(3))
+    wf.write("v0", c.op("or", c.op("or", x, c.op("shl", y, 10)), c.op("shl", z, 20)))
+    wf.write("signalled", c.const("i1", 0))
+    wf.write("scc", c.const("i1", 0))
+
+
+def _emit(t: Translator, body: list[Instruction], full: frozenset[int]) -> None:
+    for instruction in body[:-1]:
+        write_instruction(t, instruction, unmasked=instruction.address in full)
+    last = body[-1]
+    t.begin(last, unmasked=last.address in full)
+    if last.stem in _BRANCHES:
+        _branch(t, last)
+    elif last.stem in _BARRIERS:
+        _barrier(t, last)
+    elif last.stem == "s_endpgm":
+        t.wf.exit()
+    elif last.stem == "s_trap":
+        t.wf.report(ReportKind.TRAP, t.site(), i32(0))
+        t.wf.exit()
+    else:
+        write_instruction(t, last, unmasked=last.address in full)
+        t.wf.jump(last.next)
+
+
+def _branch(t: Translator, last: Instruction) -> None:
+    target = branch_target(last)
+    how = last.stem.removeprefix("s_cbranch_")
+    if last.stem == "s_branch" or target == last.next:
+        t.wf.jump(target)
+    elif how.startswith("scc"):
+        yes, no = (target, last.next) if how == "scc1" else (last.next, target)
+        t.wf.branch(t.scc(), yes, no)
+    else:
+        mask = t.mask_at(EXEC if how.startswith("exec") else VCC)
+        zero: Value = t.c.icmp("eq", mask, 0)
+        yes, no = (target, last.next) if how.endswith("z") and not how.endswith("nz") else (last.next, target)
+        t.wf.branch(zero, yes, no)
+
+
+def _barrier(t: Translator, last: Instruction) -> None:
+    """Wait for the whole workgroup; on gfx12 the wave has signalled before."""
+    site = t.site()
+    if last.stem == "s_barrier_wait":
+        if last.get("simm16") != _ALL:
+            raise t.error("only the workgroup's barrier (-1) is supported")
+        signalled = t.wf.read("signalled")
+        with t.c.otherwise(signalled):
+            t.wf.report(ReportKind.BAD_BARRIER, site, i32(0))
+        t.wf.write("signalled", t.c.const("i1", 0))
+    t.wf.sleep(0, last.next, site)
+
+
+def _signal(t: Translator) -> None:
+    """Tell that this wave has come to the barrier; it must not be told twice."""
+    if str(t.instruction.operands[0]) != "-1":
+        raise t.error("only the workgroup's barrier (-1) is supported")
+    site = t.site()
+    signalled = t.wf.read("signalled")
+    with t.c.when(signalled):
+        t.wf.report(ReportKind.BAD_BARRIER, site, i32(0))
+    t.wf.write("signalled", t.c.const("i1", 1))
+
+
+MEANINGS["s_barrier_signal"] = _signal
+
+
+def write_instruction(t: Translator, instruction: Instruction, *, unmasked: bool) -> None:
+    """Write the code of one instruction that does not end a block."""
+    t.begin(instruction, unmasked=unmasked)
+    if instruction.second is None:
+        _one(t)
+        return
+    with t.together():
+        _one(t)
+        t.instruction = instruction.second
+        _one(t)
+    t.instruction = instruction
+
+
+def _one(t: Translator) -> None:
+    stem = t.stem.replace("v_dual_", "v_")
+    if t.instruction.get("dpp") or t.instruction.get("dpp8"):
+        lanes.apply_dpp(t)
+    if stem in vector_floats.PACKED:
+        vector_floats.run_packed(t)
+        return
+    act = MEANINGS.get(stem)
+    if act is not None:
+        act(t)
+        return
+    entry = LANEWISE.get(stem)
+    if entry is None:
+        raise t.error("this instruction is not supported")
+    run_lanewise(t, entry)
+
+
+def supported(instruction: Instruction, target: Target) -> bool:
+    """Return whether an instruction's operation has a meaning here."""
+    stem = canonical(instruction.stem, target.family).replace("v_dual_", "v_")
+    known = stem in MEANINGS or stem in LANEWISE or stem in vector_floats.PACKED
+    return known or stem in _BRANCHES or stem in _BARRIERS or stem in ("s_endpgm", "s_trap")
