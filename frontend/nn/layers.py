@@ -75,7 +75,16 @@ def _wants_channels(layer: object, x: Tensor, channels: int) -> None:
 
 
 class Linear:
-    """x @ weight.T + bias, with a weight of (outputs, inputs)."""
+    """The affine map x @ weight.T + bias over the last axis.
+
+    `in_features`, `out_features`: sizes of the last axis of input and result, at least 1. `weight` is
+    (out_features, in_features), `bias` (out_features,) or None without `bias`; both start uniform in
+    ±1/sqrt(in_features).
+
+        Linear(784, 10)(images.flatten(1))      # (batch, 784) -> (batch, 10)
+
+    Raises `UsageError` for sizes below 1.
+    """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:  # noqa: FBT001, FBT002 - the field's signature
         _count("Linear, out_features", out_features)
@@ -85,7 +94,10 @@ class Linear:
         self.bias = Tensor.uniform(out_features, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to floats of shape (..., inputs): (..., outputs), in the promoted dtype."""
+        """Apply the layer to (..., in_features); return (..., out_features) in the promoted dtype.
+
+        Raises `UsageError` when the last axis has another size.
+        """
         x = _input(self, x, self.weight)
         inputs = self.weight.shape[1]
         if x.shape[-1:] != (inputs,):
@@ -94,7 +106,16 @@ class Linear:
 
 
 class Conv2d:
-    """Convolution over (batch, channels, height, width): see `Tensor.conv2d`."""
+    """Convolution over (batch, channels, height, width): see `Tensor.conv2d`.
+
+    `kernel_size`, `stride`, `dilation`: a whole number, or one for each of (height, width). `padding`: zeros
+    on both sides, a number, one for each axis, or flat (before, after) pairs, last axis first. `weight` is
+    (out_channels, in_channels / groups, *kernel_size), `bias` (out_channels,) or None; both start uniform in
+    ±1/sqrt(in_channels / groups * kernel elements).
+
+    Raises `UsageError` for sizes below 1 and for channels that `groups` does not divide, `UsageTypeError` for
+    padding by name ("same").
+    """
 
     def __init__(
         self,
@@ -124,16 +145,24 @@ class Conv2d:
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, inputs, height, width): (batch, outputs, height', width')."""
+        """Apply the layer to (batch, in_channels, h, w); return (batch, out_channels, h', w').
+
+        h' is (h + padding - dilation * (kernel - 1) - 1) // stride + 1, with the padding of both
+        sides; w' alike. Raises `UsageError` for another number of channels, and for a padded input
+        smaller than the kernel.
+        """
         x = _input(self, x, self.weight)
         _wants_channels(self, x, self.weight.shape[1] * self.groups)
         return x.conv2d(self.weight, self.bias, self.groups, self.stride, self.dilation, self.padding)
 
 
 class ConvTranspose2d:
-    """Transposed convolution with a weight of (inputs, outputs / groups, *kernel).
+    """Transposed convolution, the gradient of `Conv2d` by its input: see `Tensor.conv_transpose2d`.
 
-    See `Tensor.conv_transpose2d`.
+    Arguments are those of `Conv2d`; `output_padding` adds rows and columns at the end of the result. `weight`
+    is (in_channels, out_channels / groups, *kernel_size), `bias` (out_channels,) or None.
+
+    Raises `UsageError` for sizes below 1 and for channels that `groups` does not divide.
     """
 
     def __init__(
@@ -171,7 +200,11 @@ class ConvTranspose2d:
         self.bias = Tensor.uniform(out_channels, low=-bound, high=bound) if bias else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, inputs, height, width): (batch, outputs, height', width')."""
+        """Apply the layer to (batch, in_channels, h, w); return (batch, out_channels, h', w').
+
+        h' is (h - 1) * stride - padding + dilation * (kernel - 1) + output_padding + 1, with the
+        padding of both sides; w' alike. Raises `UsageError` for another number of channels.
+        """
         x = _input(self, x, self.weight)
         _wants_channels(self, x, self.weight.shape[0])
         return x.conv_transpose2d(
@@ -182,7 +215,13 @@ class ConvTranspose2d:
 class BatchNorm:
     """Batch normalisation along axis 1, of any rank.
 
-    While training it uses the batch's statistics and updates the running ones.
+    Inside `Tensor.train()` it normalises by the batch's mean and variance and moves the running ones towards
+    them by `momentum`; outside it uses the running ones, or the batch's without `track_running_stats`. `eps`
+    is added to the variance. `weight` and `bias` are (num_features,), 1 and 0 at first, None without
+    `affine`. `running_mean`, `running_var` and `num_batches_tracked` are part of the state dictionary and
+    require no gradient; new values are computed with the optimiser's step, or at the next realize.
+
+    Raises `UsageError` for settings out of range.
     """
 
     def __init__(
@@ -207,7 +246,10 @@ class BatchNorm:
             t.requires_grad = False
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, channels, ...): the same shape; training updates the statistics."""
+        """Apply the layer to (batch, num_features, ...); return the same shape.
+
+        Raises `UsageError` for fewer than two axes or another number of channels.
+        """
         x = _input(self, x, self.running_mean)
         _wants_channels(self, x, self.num_features)
         if not Tensor.training and self.track_running_stats:
@@ -234,7 +276,11 @@ class BatchNorm:
 
 
 class LayerNorm:
-    """Normalisation over the last axes, then weight and bias."""
+    """Normalisation over the last axes, then weight and bias.
+
+    `normalized_shape`: the sizes of those axes, a number for one. `eps` is added to the variance. `weight`
+    and `bias` have that shape, 1 and 0 at first, None without `elementwise_affine`.
+    """
 
     def __init__(
         self,
@@ -251,7 +297,10 @@ class LayerNorm:
         self.bias = Tensor.zeros(*self.normalized_shape) if elementwise_affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (..., *normalised axes): the same shape."""
+        """Apply the layer to (..., *normalized_shape); return the same shape.
+
+        Raises `UsageError` when the last axes have other sizes.
+        """
         x = _input(self, x, self.weight)
         if x.shape[-len(self.normalized_shape) :] != self.normalized_shape:
             raise UsageError(f"LayerNorm over {self.normalized_shape}: the last axes of {x.shape} are others")
@@ -262,14 +311,20 @@ class LayerNorm:
 
 
 class RMSNorm:
-    """Division by the root mean square over the last axis, times a weight."""
+    """Division by the root mean square over the last axis, times a weight.
+
+    `dim`: the size of that axis. `eps` is added to the mean square. `weight` is (dim,), 1 at first.
+    """
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         self.eps = number_within("RMSNorm, eps", eps, 0.0)
         self.weight = Tensor.ones(_count("RMSNorm, dim", dim))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (..., size): the same shape."""
+        """Apply the layer to (..., dim); return the same shape.
+
+        Raises `UsageError` when the last axis has another size.
+        """
         x = _input(self, x, self.weight)
         if x.shape[-1:] != self.weight.shape:
             raise UsageError(f"RMSNorm over {self.weight.shape}: the last axis of {x.shape} is another")
@@ -277,7 +332,14 @@ class RMSNorm:
 
 
 class GroupNorm:
-    """Normalisation over groups of channels, then weight and bias a channel."""
+    """Normalisation over groups of channels, then weight and bias for each channel.
+
+    Mean and variance are of each of `num_groups` groups of neighbouring channels, with all later axes. `eps`
+    is added to the variance. `weight` and `bias` are (num_channels,), 1 and 0 at first, None without
+    `affine`.
+
+    Raises `UsageError` for sizes below 1 and for channels that the groups do not divide.
+    """
 
     def __init__(
         self,
@@ -295,7 +357,10 @@ class GroupNorm:
         self.bias = Tensor.zeros(num_channels) if affine else None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to (batch, channels, ...): the same shape."""
+        """Apply the layer to (batch, num_channels, ...); return the same shape.
+
+        Raises `UsageError` for fewer than two axes or another number of channels.
+        """
         x = _input(self, x, self.weight)
         _wants_channels(self, x, self.num_channels)
         y = x.reshape(x.shape[0], self.num_groups, -1).layernorm(-1, self.eps).reshape(x.shape)
@@ -306,10 +371,14 @@ class GroupNorm:
 
 
 class Embedding:
-    """Rows of a table, chosen by integers: a tensor, an array or lists of them.
+    """Rows of a table, selected by integers: a tensor, an array or lists of them.
 
-    An integer outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else it gives
-    zeros.
+    `weight` is (vocab_size, embed_size), uniform in ±sqrt(6 / (vocab_size + embed_size)) at first.
+
+        Embedding(1000, 64)([[1, 2, 3]])      # (1, 3) -> (1, 3, 64)
+
+    An integer outside 0..vocab_size-1 raises `IndexError` where its value is known on the host, or under
+    `HCQ_VALIDATE=1`; otherwise its row is zeros.
     """
 
     def __init__(self, vocab_size: int, embed_size: int) -> None:
@@ -320,7 +389,10 @@ class Embedding:
         self.weight = Tensor.glorot_uniform(rows, columns)
 
     def __call__(self, index: Tensor) -> Tensor:
-        """Apply the layer to integers of any shape: (*shape, width of a row)."""
+        """Apply the layer to integers of any shape; return (*shape, embed_size), in the dtype of the weight.
+
+        Raises `UsageTypeError` for floats and bools.
+        """
         index = _input(self, index, self.weight)
         if not index.dtype.is_int:
             raise UsageTypeError(f"Embedding needs integers, saw {index.dtype.name}; cast the index")
@@ -328,11 +400,14 @@ class Embedding:
 
 
 class Dropout:
-    """See `Tensor.dropout`."""
+    """Inside `Tensor.train()`: set a share `p` of the elements to 0, scale the rest by 1 / (1 - p).
+
+    Raises `UsageError` for p outside 0..1.
+    """
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = number_within("Dropout, p", p, 0.0, math.nextafter(1.0, 2.0))
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply the layer to a tensor of any shape: the same shape, itself outside `Tensor.train`."""
+        """Apply the layer to a tensor of any shape; outside `Tensor.train()` return `x` itself."""
         return _input(self, x).dropout(self.p)

@@ -76,6 +76,11 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: Tensor | float) -> None:
+        """The learning rate, a tensor of shape (1,); a number or a tensor of one element may be assigned.
+
+        It is stored in place, so a captured step uses the new value. Raises `UsageError` for a number below 0
+        and for other shapes.
+        """
         if value is self._lr:  # as after `optimiser.lr *= 0.5`
             return
         if isinstance(value, Tensor):
@@ -86,14 +91,14 @@ class Optimizer:
         self._lr.assign(float(number_within(f"{type(self).__name__}, lr", value, 0.0)))
 
     def zero_grad(self) -> None:
-        """Drop gradients that were not used."""
+        """Drop the gradients of all parameters, where they were not used: `step` drops those it used."""
         for p in self.params:
             p.grad = None
 
     def schedule_step(self) -> list[Tensor]:
-        """Assign new values without computing them yet.
+        """Assign new values to parameters and state without computing them yet.
 
-        Return every tensor that is to be realized together.
+        Return every assigned tensor: realize all of them together, in one launch (`step` does that).
         """
         if CAPTURE.now is not None:
             self.captured = True
@@ -153,7 +158,14 @@ def _wide(p: Tensor) -> dtypes.float32.__class__:  # type: ignore[name-defined]
 
 
 class SGD(Optimizer):
-    """Gradient descent with momentum, Nesterov's variant, and weight decay added to the gradient."""
+    """Stochastic gradient descent, with momentum, Nesterov's variant and weight decay.
+
+    With g the gradient plus `weight_decay` times the parameter, and b = momentum * b + g: the parameter loses
+    lr * b, with `nesterov` lr * (g + momentum * b), without momentum lr * g. The buffers b are float tensors
+    of the parameters' shapes, kept in `self.b`.
+
+    Raises `UsageError` for numbers below 0, and for `nesterov` without momentum.
+    """
 
     momentum = Setting()
     weight_decay = Setting()
@@ -187,7 +199,14 @@ class SGD(Optimizer):
 
 
 class AdamW(Optimizer):
-    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019)."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+
+    With m and v the running means of the gradient and its square, corrected for their start at 0: the
+    parameter loses lr * (m / (sqrt(v) + eps) + weight_decay * parameter). `b1` and `b2` in 0..1 are the decay
+    rates of m and v, kept in `self.m` and `self.v`; sixteen-bit parameters have float32 moments.
+
+    Raises `UsageError` for numbers out of range.
+    """
 
     b1 = Setting(high=1.0)
     b2 = Setting(high=1.0)
@@ -232,7 +251,7 @@ class AdamW(Optimizer):
 
 
 class Adam(AdamW):
-    """Adam (Kingma and Ba, 2015); weight decay, if any, is added to the gradient."""
+    """Adam (Kingma and Ba, 2015): as `AdamW`, but weight decay is added to the gradient."""
 
     decoupled = False
 

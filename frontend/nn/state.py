@@ -40,9 +40,11 @@ _CODES: Final = {dtype: name for name, dtype in _NAMES.items()}
 
 
 def get_state_dict(model: Any, prefix: str = "") -> dict[str, Tensor]:
-    """Return the tensors of an object by name.
+    """Return the tensors of an object by name: attributes, list items and dictionary values, joined by dots.
 
-    Attributes, list items and dictionary values, joined by dots.
+    The tensors are those of the object, not copies. `prefix` stands before each name.
+
+        get_state_dict(Linear(2, 3))      # {"weight": ..., "bias": ...}
     """
     found: dict[str, Tensor] = {}
     _walk(model, prefix, found, set())
@@ -72,10 +74,10 @@ def get_parameters(model: Any) -> list[Tensor]:
 
 
 def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = True) -> None:
-    """Give the tensors of an object the values of those of the same name, in place.
+    """Assign values to the tensors of an object by name, in place.
 
-    `strict` refuses names that are missing or left over; shapes must be equal, dtypes are cast, devices
-    are crossed.
+    Values are cast to the dtype and moved to the device of their target. With `strict`, missing and unknown
+    names raise `UsageError`; another shape raises in any case. Then nothing is assigned.
     """
     own = get_state_dict(model)
     missing, extra = [n for n in own if n not in state], [n for n in state if n not in own]
@@ -93,7 +95,10 @@ def load_state_dict(model: Any, state: Mapping[str, Tensor], *, strict: bool = T
 def safe_save(
     tensors: Mapping[str, Tensor], path: str | Path, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Write tensors to a safetensors file."""
+    """Write tensors to a safetensors file; `metadata` maps text to text.
+
+    Pending tensors are computed first. Raises `OSError` when the file cannot be written.
+    """
     header: dict[str, Any] = {}
     if metadata:
         header["__metadata__"] = dict(metadata)
@@ -113,7 +118,10 @@ def safe_save(
 
 
 def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file, copied to a device."""
+    """Return the tensors of a safetensors file by name, copied to a device (the default one if None).
+
+    Raises `OSError` when the file cannot be read, `UsageError` when it is malformed.
+    """
     found: dict[str, Tensor] = {}
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         header, start = _header(data, path)
@@ -125,7 +133,10 @@ def safe_load(path: str | Path, *, device: str | None = None) -> dict[str, Tenso
 
 
 def safe_metadata(path: str | Path) -> dict[str, str]:
-    """Return the metadata of a safetensors file."""
+    """Return the metadata of a safetensors file, text by text; empty without any.
+
+    Raises as `safe_load` does.
+    """
     with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return dict(_header(data, path)[0].get("__metadata__", {}))
 

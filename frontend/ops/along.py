@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 
 @spelled
 def gather(self: T, axis: int, index: T) -> T:
-    """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self."""
+    """Return out[i][j]... = self[..., index[i][j]..., ...] along one axis: index has the rank of self.
+
+    The result has the shape of index and the dtype of self.
+
+        Tensor([[1, 2], [3, 4]]).gather(1, Tensor([[0], [1]]))      # [[1], [4]]
+
+    An index out of range raises `UsageIndexError` where its value is known on the host, or under
+    `HCQ_VALIDATE=1`; otherwise it reads 0. Floats as index raise it, too.
+    """
     return _gather(self, axis, _index("gather", self, axis, index))
 
 
@@ -50,6 +58,10 @@ def take(self: T, index: T, axis: int = 0) -> T:
     """Return the parts of an axis that an integer tensor names: its shape takes the place of the axis.
 
     Unlike PyTorch's `take`, which indexes the flattened tensor: that is `x.flatten().take(index)`.
+
+        Tensor([10, 20, 30]).take([[2, 0]])      # [[30, 10]]
+
+    Negative indices count from the end. Out of range: as in `gather`.
     """
     return _take(self, _index("take", self, axis, index), axis)
 
@@ -77,7 +89,10 @@ def _rows(self: T, index: T, limit: Limit) -> T:
 
 @spelled
 def index_select(self: T, axis: int, index: T) -> T:
-    """Return the parts of an axis that a vector of integers names."""
+    """Return the parts of an axis that a vector of integers names.
+
+    Out of range: as in `gather`.
+    """
     index = _index("index_select", self, axis, index)
     if len(index.expr.shape) != 1:
         raise UsageIndexError(
@@ -100,6 +115,9 @@ def scatter_add(self: T, axis: int, index: T, src: T) -> T:
 
     Index has the rank of self and no axis longer than in src; what is named twice gets both. Sixteen-bit
     floats are added up in float32 and rounded once.
+
+    An index out of range raises `UsageIndexError` where its value is known on the host, or under
+    `HCQ_VALIDATE=1`; otherwise it adds nowhere.
     """
     return _scatter_add(self, axis, _index("scatter_add", self, axis, index), src)
 
@@ -121,6 +139,9 @@ def scatter(self: T, axis: int, index: T, src: T | Number) -> T:
 
     Index has the rank of self and no axis longer than in src. Of several for one place, the last along the
     axis is written.
+
+    An index out of range raises `UsageIndexError` where its value is known on the host, or under
+    `HCQ_VALIDATE=1`; otherwise it writes nowhere.
     """
     return _scatter(self, axis, _index("scatter", self, axis, index), src)
 

@@ -23,6 +23,10 @@ def cast(self: T, dtype: DType | str) -> T:
     """Return the values in another dtype, given by itself or by name; self when it has that dtype.
 
     Floats to integers truncate and saturate, NaN gives 0; anything to bool is `!= 0`.
+
+        Tensor([1.7, -1.7]).cast("int32")      # [1, -1]
+
+    Raises `UsageError` for a name without a dtype.
     """
     return self if self.expr.dtype is dtype else _cast(self, _wanted(dtype, "cast"))
 
@@ -40,6 +44,8 @@ def bitcast(self: T, dtype: DType | str) -> T:
     """Return the same bits as another dtype of the same size, given by itself or by name.
 
     That is self when it has the dtype.
+
+    Raises `UsageError` for a dtype of another size.
     """
     wanted = _wanted(dtype, "bitcast")
     return self if self.expr.dtype is wanted else _bits(self, wanted)

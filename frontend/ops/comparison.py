@@ -138,6 +138,8 @@ def isclose(
 
     Infinities are close to themselves only; NaN to NaN when `equal_nan`. Integers are compared in float64,
     sixteen-bit floats in float32.
+
+    Shapes broadcast.
     """
     x, y = agree("isclose", self, other)
     dtype, shape = x.expr.dtype, x.expr.shape
@@ -164,6 +166,9 @@ def allclose(
     atol: float = 1e-8,
     equal_nan: bool = False,  # noqa: FBT001, FBT002 - the field's signature
 ) -> builtins.bool:
-    """Compute, and return whether all elements are close: see `isclose`."""
+    """Compute, and return whether all elements are close: see `isclose`.
+
+    The result is a Python bool: this waits for the device.
+    """
     near = isclose(self, other, rtol, atol, equal_nan)
     return builtins.bool(apply(Ops.REDUCE, (Ops.MIN, tuple(range(len(near.expr.shape)))), near).item())

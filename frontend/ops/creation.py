@@ -100,7 +100,10 @@ def full(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return one number in a shape; the dtype follows the number unless given."""
+    """Return one number in a shape; the dtype follows the number unless given.
+
+    `shape` is a number or a sequence. Owns no memory until realized. Raises `UsageError` for negative sizes.
+    """
     found = element_type(dtype) or default_dtype(value)
     scalar = _scalar(cls, suited(value, found), found, device)
     sizes = shape_of(shape if isinstance(shape, Sequence) else (shape,), "full")
@@ -114,7 +117,11 @@ def zeros(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return zeros of a shape; `dtype` is float32 by default."""
+    """Return zeros of a shape; `dtype` is float32 by default.
+
+    `shape`: sizes singly or as one sequence. Owns no memory until realized. Raises `UsageError` for negative
+    sizes.
+    """
     sizes, found = shape_of(shape, "zeros"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 0, dtype=found, device=device, requires_grad=requires_grad)
 
@@ -126,7 +133,10 @@ def ones(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return ones of a shape; `dtype` is float32 by default."""
+    """Return ones of a shape; `dtype` is float32 by default.
+
+    As `zeros`.
+    """
     sizes, found = shape_of(shape, "ones"), element_type(dtype) or dtypes.float32
     return full(cls, sizes, 1, dtype=found, device=device, requires_grad=requires_grad)
 
@@ -138,7 +148,11 @@ def empty(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return a realized tensor with undefined contents."""
+    """Return a realized tensor with undefined contents.
+
+    `dtype` is float32 by default. Its memory belongs to the tensor; raises `OutOfMemoryError` when there is
+    none.
+    """
     found = element_type(dtype) or dtypes.float32
     made = cls.of_part(allocated(shape_of(shape, "empty"), found, Device.named(device)))
     return marked(made, requires_grad)
@@ -154,7 +168,10 @@ def arange(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return start, start + step, ... below stop. Whole numbers give integers, others float32."""
+    """Return start, start + step, ... below stop. Whole numbers give integers, others float32.
+
+    With one number: from 0. Raises `UsageError` for a step of 0.
+    """
     start, stop = (0, start) if stop is None else (start, stop)
     start, stop, step = _finite("arange", start, stop, step)
     if step == 0:
@@ -194,7 +211,10 @@ def linspace(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return `steps` numbers from start to stop, both included, evenly spaced."""
+    """Return `steps` numbers from start to stop, both included, evenly spaced.
+
+    `dtype` is float32 by default.
+    """
     start, stop = _finite("linspace", start, stop)
     if whole(steps, "linspace") < 0:
         raise UsageError(f"linspace: the number of steps must not be negative, saw {steps}")
@@ -223,7 +243,10 @@ def eye(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return ones on the diagonal and zeros elsewhere; `dtype` is float32 by default."""
+    """Return ones on the diagonal and zeros elsewhere; `dtype` is float32 by default.
+
+    The shape is (rows, columns), square by default.
+    """
     shape = shape_of((rows, rows if columns is None else columns), "eye")
     like = _scalar(cls, 0, dtypes.int32, device)
     diagonal = apply(Ops.EQ, None, coordinate(like, shape, 0), coordinate(like, shape, 1))
@@ -252,6 +275,8 @@ def one_hot(self: T, classes: int) -> T:
 
     An integer outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else it names no
     place. Unlike PyTorch's, `classes` is always given.
+
+    The result is (*shape, classes); self must hold integers (`UsageTypeError`).
     """
     count = shape_of((whole(classes, "one_hot, classes"),), "one_hot, classes")[0]
     if not self.expr.dtype.is_int:

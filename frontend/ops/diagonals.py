@@ -23,6 +23,8 @@ def diagonal(self: T, offset: int = 0, axis1: int = 0, axis2: int = 1) -> T:
     """Return a diagonal of two axes as a new last axis.
 
     Its elements lie at [i, i + offset] of the two; there are none where the offset leaves the matrix.
+
+    A view. Raises `UsageError` for fewer than two axes.
     """
     shape = self.expr.shape
     if len(shape) < 2:
@@ -52,7 +54,10 @@ def _diagonal(x: T, offset: int) -> T:
 
 @method
 def diag(self: T, diagonal: int = 0) -> T:
-    """Return the matrix that has a vector on a diagonal and zeros elsewhere; of a matrix, its diagonal."""
+    """Return the matrix that has a vector on a diagonal and zeros elsewhere; of a matrix, its diagonal.
+
+    `diagonal` counts upwards from the main one. Raises `UsageError` for any other rank.
+    """
     shape = self.expr.shape
     offset = whole(diagonal, "diag, diagonal")
     if len(shape) == 2:
@@ -70,13 +75,19 @@ def diag(self: T, diagonal: int = 0) -> T:
 
 @method
 def tril(self: T, diagonal: int = 0) -> T:
-    """Return self with zeros above a diagonal of the last two axes."""
+    """Return self with zeros above a diagonal of the last two axes.
+
+    Raises `UsageError` for fewer than two axes.
+    """
     return _triangle(self, diagonal, lower=True)
 
 
 @method
 def triu(self: T, diagonal: int = 0) -> T:
-    """Return self with zeros below a diagonal of the last two axes."""
+    """Return self with zeros below a diagonal of the last two axes.
+
+    Raises `UsageError` for fewer than two axes.
+    """
     return _triangle(self, diagonal, lower=False)
 
 

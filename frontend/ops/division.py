@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 @operator
 def true_div(self: T, other: T | Number) -> T:
-    """Return the true quotient, always a float."""
+    """Return the true quotient, always a float.
+
+    Integers give float32. Division by 0 gives an infinity or NaN.
+    """
     x, y = agree("div", self, other, floats=True)
     return apply(Ops.DIV, None, x, y)
 
@@ -94,14 +97,22 @@ def _mod(x: T, y: T) -> T:
 
 @operator
 def floordiv(self: T, other: T | Number) -> T:
-    """Return the quotient rounded down, in the promoted dtype. An integer divisor 0: see the module."""
+    """Return the quotient rounded down, in the promoted dtype.
+
+    An integer divisor 0 raises `UsageZeroDivisionError` if it is a constant, or under `HCQ_VALIDATE=1`;
+    otherwise the result is 0.
+    """
     x, y = agree("floordiv", self, other)
     return ruled("zero", _floordiv(x, y), x, y)
 
 
 @operator
 def truncdiv(self: T, other: T | Number) -> T:
-    """Return the quotient rounded towards zero, in the promoted dtype (by 0: see the module)."""
+    """Return the quotient rounded towards zero, in the promoted dtype.
+
+    An integer divisor 0 raises `UsageZeroDivisionError` if it is a constant, or under `HCQ_VALIDATE=1`;
+    otherwise the result is 0.
+    """
     x, y = agree("div", self, other)
     if x.expr.dtype.is_float:
         return ruled("zero", apply(Ops.TRUNC, None, apply(Ops.DIV, None, x, y)), x, y)
@@ -125,7 +136,11 @@ def rfloordiv(self: T, other: T | Number) -> T:
 
 @operator
 def mod(self: T, other: T | Number) -> T:
-    """Return the remainder, with the sign of the divisor. An integer divisor 0: see the module."""
+    """Return the remainder, with the sign of the divisor.
+
+    The dtype is the promoted one. An integer divisor 0 raises `UsageZeroDivisionError` if it is a constant,
+    or under `HCQ_VALIDATE=1`; otherwise the result is 0.
+    """
     x, y = agree("mod", self, other)
     return ruled("remainder", _mod(x, y), x, y)
 

@@ -71,7 +71,11 @@ def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T
 # -- arithmetic ------------------------------------------------------------------------------------
 @operator
 def add(self: T, other: T | Number) -> T:
-    """Return the sum, broadcast and promoted; of two bools, their disjunction."""
+    """Return the sum, broadcast and promoted; of two bools, their disjunction.
+
+    Shapes broadcast, aligned at the end; dtypes promote as in PyTorch (`frontend.ops.promotion`). Raises
+    `UsageError` for shapes that do not broadcast; so do all methods of two tensors.
+    """
     x, y = agree("add", self, other)
     return apply(Ops.OR if x.expr.dtype is dtypes.bool else Ops.ADD, None, x, y)
 
@@ -162,7 +166,10 @@ def bitwise_xor(self: T, other: T | Number) -> T:
 
 @operator
 def lshift(self: T, other: T | Number) -> T:
-    """Return the bits moved up; by the width or more gives 0."""
+    """Return the bits moved up; by the width or more gives 0.
+
+    Raises `UsageError` for floats; so do all operations on bits.
+    """
     return _bits("lshift", Ops.SHL, self, other)
 
 
@@ -187,7 +194,10 @@ def rrshift(self: T, other: T | Number) -> T:
 # -- selections ------------------------------------------------------------------------------------
 @composite
 def where(self: T, a: T | Number, b: T | Number) -> T:
-    """Return a where self (a bool) holds, else b; all three broadcast."""
+    """Return a where self (a bool) is true, else b; all three broadcast.
+
+    a and b promote to one dtype. Raises `UsageError` when self is not bool.
+    """
     if self.expr.dtype is not dtypes.bool:
         raise UsageError(
             f"where: the condition must be bool, saw {self.expr.dtype.name}\n"
@@ -204,7 +214,7 @@ def where(self: T, a: T | Number, b: T | Number) -> T:
 
 @composite
 def masked_fill(self: T, mask: T, value: T | Number) -> T:
-    """Return self with `value`, in its dtype, where the bool mask holds."""
+    """Return self with `value`, in its dtype, where a bool mask is true; shapes broadcast."""
     dtype = self.expr.dtype
     if isinstance(value, (int, float)):
         return where(mask, constant(self, suited(value, dtype), dtype, ()), self)
@@ -216,6 +226,8 @@ def clip(self: T, low: T | Number | None = None, high: T | Number | None = None)
     """Return values limited to low..high, numbers or tensors; None leaves that side open.
 
     Where low is above high, high. The gradient on a bound is 1 for self and 0 for the bound.
+
+    Raises `UsageError` without any bound.
     """
     if low is None and high is None:
         raise UsageError("clip: give low, high or both (min and max, as PyTorch names them)")
@@ -235,7 +247,10 @@ def clip(self: T, low: T | Number | None = None, high: T | Number | None = None)
 
 
 def lerp(self: T, end: T, weight: T | Number) -> T:
-    """Return self + (end - self) * weight."""
+    """Return self + (end - self) * weight.
+
+    Shapes broadcast; integers give float32.
+    """
     return _lerp(self, end, weight)
 
 

@@ -42,6 +42,8 @@ def amax(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT00
     """Return the greatest value over axes, all when None or (); NaN when there is one.
 
     Its gradient is shared evenly among those that attain it.
+
+    The dtype is that of self. Raises `UsageError` for an axis without elements.
     """
     return reduce.max(self, _several(axis, self), keepdim)
 
@@ -51,6 +53,8 @@ def amin(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT00
     """Return the least value over axes, all when None or (); NaN when there is one.
 
     Its gradient is shared evenly among those that attain it.
+
+    The dtype is that of self. Raises `UsageError` for an axis without elements.
     """
     return reduce.min(self, _several(axis, self), keepdim)
 
@@ -80,6 +84,10 @@ def max(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # 
 
     The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
     whole is shared evenly. Beside a tensor, the greater of each two (`maximum`). `amax` gives values alone.
+
+    Values have the dtype of self, indices are int32. Raises `UsageError` for an axis without elements.
+
+        values, indices = Tensor([[3, 1], [2, 5]]).max(1)      # [3, 5], [0, 1]
     """
     return _extreme(self, axis, keepdim, reduce.max, reduce.argmax, maximum)
 
@@ -96,6 +104,8 @@ def min(self: T, axis: Any = None, keepdim: bool = False) -> T | Extreme[T]:  # 
 
     The first of equals is the place, a NaN first of all; the gradient of `values` goes there, that of the
     whole is shared evenly. Beside a tensor, the lesser of each two: see `minimum`. `amin` gives values alone.
+
+    Values have the dtype of self, indices are int32. Raises `UsageError` for an axis without elements.
     """
     return _extreme(self, axis, keepdim, reduce.min, reduce.argmin, minimum)
 

@@ -48,6 +48,12 @@ def matmul(self: T, other: T) -> T:
     Leading axes broadcast. A vector counts as a row on the left and as a column on the right, and its
     axis leaves the result. Sixteen-bit floats are added up in float32 and rounded once; integers of less
     than 32 bits give 32.
+
+    Dtypes promote; bools give int32.
+
+        Tensor.rand(5, 2, 3) @ Tensor.rand(3, 4)      # (5, 2, 4)
+
+    Raises `UsageError` for tensors of shape () and for sizes that do not fit.
     """
     a, b = self.expr.shape, other.expr.shape
     if not a or not b:
@@ -90,7 +96,11 @@ def dot(self: T, other: T) -> T:
 
 @composite
 def linear(self: T, weight: T, bias: T | None = None) -> T:
-    """Return self @ weight + bias; a weight of one axis multiplies elementwise."""
+    """Return self @ weight + bias; a weight of one axis multiplies elementwise.
+
+    weight is (inputs, outputs), the transpose of `nn.Linear`'s; bias is (outputs,). self is (..., inputs),
+    the result (..., outputs).
+    """
     y = matmul(self, weight) if len(weight.expr.shape) > 1 else mul(self, weight)
     return y if bias is None else add(y, bias)
 
@@ -100,6 +110,10 @@ def einsum(formula: str, *operands: T | Sequence[T]) -> T:
 
     A letter that stands twice in a term means a diagonal: "ii->i" is a matrix's, "ii->" its trace. The
     operands are given singly or as one list; an array or lists of numbers beside a tensor become one.
+
+        Tensor.einsum("bij,bjk->bik", a, b)      # the same as a @ b
+
+    Raises `UsageError` when the formula does not fit the operands, or when a letter has two sizes.
     """
     if not isinstance(formula, str):
         raise UsageTypeError(f"einsum needs a formula such as 'ij,jk->ik', saw {shown(formula)}")

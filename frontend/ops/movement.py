@@ -43,13 +43,18 @@ def reshape(self: T, *shape: int | Sequence[int]) -> T:
     """Return the elements, in row-major order, in another shape; one size may be -1.
 
     Always a view, also where PyTorch copies.
+
+    Raises `UsageError` when the number of elements differs.
     """
     return apply(Ops.RESHAPE, fill_in(sizes(shape, "reshape"), self.expr.shape, "reshape"), self)
 
 
 @viewing
 def permute(self: T, *order: int | Sequence[int]) -> T:
-    """Return the axes in another order: axis i of the result is axis order[i]."""
+    """Return the axes in another order: axis i of the result is axis order[i].
+
+    A view. Raises `UsageError` unless every axis is named exactly once.
+    """
     shape = self.expr.shape
     axes = tuple([axis_of(a, shape, "permute") for a in sizes(order, "permute")])
     if sorted(axes) != list(range(len(shape))):
@@ -59,7 +64,10 @@ def permute(self: T, *order: int | Sequence[int]) -> T:
 
 @viewing
 def transpose(self: T, first: int = 1, second: int = 0) -> T:
-    """Return two axes swapped."""
+    """Return two axes swapped.
+
+    A view. Raises `UsageIndexError` for an axis that does not exist.
+    """
     shape = self.expr.shape
     a, b = axis_of(first, shape, "transpose"), axis_of(second, shape, "transpose")
     order = list(range(len(shape)))
@@ -69,7 +77,10 @@ def transpose(self: T, first: int = 1, second: int = 0) -> T:
 
 @viewing
 def expand(self: T, *shape: int | Sequence[int]) -> T:
-    """Return axes of size 1 repeated, new axes in front; -1 keeps a size."""
+    """Return axes of size 1 repeated, new axes in front; -1 keeps a size.
+
+    A view: elements are repeated without memory. Raises `UsageError` for an axis of another size.
+    """
     wanted, old = sizes(shape, "expand"), self.expr.shape
     if len(wanted) < len(old):
         raise UsageError(f"expand of {old} to {wanted}: wanted at least {len(old)} sizes")
@@ -82,7 +93,10 @@ def expand(self: T, *shape: int | Sequence[int]) -> T:
 
 @method
 def flip(self: T, *axes: int | Sequence[int]) -> T:
-    """Return the axes reversed, all of them when none is named: no view (NumPy gives one)."""
+    """Return the axes reversed, all of them when none is named: no view (NumPy gives one).
+
+    Raises `UsageIndexError` for an axis that does not exist.
+    """
     shape = self.expr.shape
     named = sizes(axes, "flip") if axes else None
     found = tuple([a for a in axes_of(named, shape, "flip") if shape[a] > 1])
@@ -91,7 +105,10 @@ def flip(self: T, *axes: int | Sequence[int]) -> T:
 
 @viewing
 def shrink(self: T, bounds: tuple[tuple[int, int] | None, ...]) -> T:
-    """Return the part begin <= i < end of each axis; None keeps an axis whole."""
+    """Return the part begin <= i < end of each axis; None keeps an axis whole.
+
+    A view. Raises `UsageError` unless 0 <= begin <= end <= size.
+    """
     shape = self.expr.shape
     if any(b is not None and not _is_pair(b) for b in bounds):
         raise UsageTypeError(f"shrink of {shape}: wanted (begin, end) or None for each axis, saw {bounds}")
@@ -135,6 +152,10 @@ def pad(self: T, padding: Sequence[Any], value: float = 0.0) -> T:
 
     `padding` is ((before, after) or None, ...) for every axis, or flat pairs for the last axes, last one
     first. Negative padding cuts.
+
+    A copy, no view.
+
+        Tensor.ones(2, 3).pad((1, 0))      # (2, 4): one column of zeros in front
     """
     shape = self.expr.shape
     pairs = _padding(padding, shape)
@@ -152,7 +173,10 @@ def pad(self: T, padding: Sequence[Any], value: float = 0.0) -> T:
 
 @viewing
 def squeeze(self: T, axis: Axes = None) -> T:
-    """Return self without some axes of size 1, or without all of them; an axis of another size stays."""
+    """Return self without some axes of size 1, or without all of them; an axis of another size stays.
+
+    A view. Raises `UsageIndexError` for an axis that does not exist.
+    """
     shape = self.expr.shape
     axes = axes_of(axis, shape, "squeeze")
     return apply(Ops.RESHAPE, tuple([n for i, n in enumerate(shape) if n != 1 or i not in axes]), self)
@@ -160,7 +184,10 @@ def squeeze(self: T, axis: Axes = None) -> T:
 
 @viewing
 def unsqueeze(self: T, axis: int) -> T:
-    """Return self with a new axis of size 1."""
+    """Return self with a new axis of size 1.
+
+    A view. `axis` is the place of the new axis, -1 the last. Raises `UsageIndexError` outside.
+    """
     shape = self.expr.shape
     a = axis_of(axis, shape, "unsqueeze", extra=1)
     return apply(Ops.RESHAPE, (*shape[:a], 1, *shape[a:]), self)
@@ -168,7 +195,10 @@ def unsqueeze(self: T, axis: int) -> T:
 
 @viewing
 def flatten(self: T, start: int = 0, end: int = -1) -> T:
-    """Return the axes start..end as one."""
+    """Return the axes start..end as one.
+
+    A view. Both axes are included; negative ones count from the end.
+    """
     shape = self.expr.shape
     if not shape:
         return apply(Ops.RESHAPE, (1,), self)
@@ -180,7 +210,10 @@ def flatten(self: T, start: int = 0, end: int = -1) -> T:
 
 @viewing
 def unflatten(self: T, axis: int, shape: tuple[int, ...]) -> T:
-    """Return one axis as several; one size may be -1."""
+    """Return one axis as several; one size may be -1.
+
+    A view. Raises `UsageError` unless the sizes multiply to that of the axis.
+    """
     old = self.expr.shape
     a = axis_of(axis, old, "unflatten")
     return apply(
@@ -192,7 +225,12 @@ def unflatten(self: T, axis: int, shape: tuple[int, ...]) -> T:
 
 @method
 def repeat(self: T, *repeats: int | Sequence[int]) -> T:
-    """Return self tiled: repeats[i] times along axis i, axes aligned at the end."""
+    """Return self tiled: repeats[i] times along axis i, axes aligned at the end.
+
+    Always a copy, as NumPy's `tile`.
+
+        Tensor([[1, 2]]).repeat(2, 2)      # [[1, 2, 1, 2], [1, 2, 1, 2]]
+    """
     counts = shape_of(repeats, "repeat")
     old = self.expr.shape
     if len(counts) < len(old):
@@ -224,7 +262,10 @@ def repeat_interleave(self: T, repeats: int | T, axis: int | None = None) -> T:
 
 @method
 def contiguous(self: T) -> T:
-    """Return the same values in a buffer of their own, once realized; never a view."""
+    """Return the same values in a buffer of their own, once realized; never a view.
+
+    Returns a tensor of its own also where self has a buffer: writes to one do not change the other.
+    """
     return apply(Ops.CONTIGUOUS, None, self)
 
 
@@ -239,6 +280,10 @@ def windows(
     """Return sliding windows.
 
     One axis more per axis named, out[..., o, ..., w] = self[..., o * stride + w * dilation, ...].
+
+    A view. Raises `UsageError` for a window that does not fit the axis.
+
+        Tensor.arange(5).windows(0, 3)      # [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
     """
     shape = self.expr.shape
     named = axes_of(axes, shape, "windows")

@@ -64,6 +64,15 @@ def conv2d(
     """Return the convolution of (batch, channels, *spatial) with (outputs, channels / groups, *kernel).
 
     Padding is one number, one per spatial axis, or flat (before, after) pairs with the last axis first.
+
+    `self` has one more axis than the kernel's two in common use; any number of spatial axes works. The result
+    is (batch, outputs, *sizes), in the promoted dtype, with size = (n + padding - dilation * (kernel - 1) -
+    1) // stride + 1 and the padding of both sides. `groups` divides channels and outputs; `bias` is
+    (outputs,).
+
+        Tensor.rand(1, 3, 32, 32).conv2d(Tensor.rand(8, 3, 3, 3), padding=1)      # (1, 8, 32, 32)
+
+    Raises `UsageError` when channels, groups, bias or kernel do not fit.
     """
     rank = len(weight.expr.shape) - 2
     if rank < 1 or len(self.expr.shape) != rank + 2:
@@ -102,6 +111,9 @@ def conv_transpose2d(
     """Return the transposed convolution with a weight of (channels, outputs / groups, *kernel).
 
     The gradient of `conv2d`.
+
+    Sizes of the result: (n - 1) * stride - padding + dilation * (kernel - 1) + output_padding + 1, with the
+    padding of both sides. Raises `UsageError` when channels, groups or bias do not fit.
     """
     rank = len(weight.expr.shape) - 2
     if rank < 1 or len(self.expr.shape) != rank + 2 or groups < 1:
@@ -162,6 +174,9 @@ def max_pool2d(
     """Return the greatest value of each window over the last axes.
 
     The stride is the window's size unless given. Its gradient goes to the first place that holds that value.
+
+    As many last axes as `kernel_size` has numbers; the dtype is that of self. Padding never wins. Raises
+    `UsageError` for a window larger than the padded axis.
     """
     least = -math.inf if self.expr.dtype.is_float else self.expr.dtype.min
     x, axes = _windows(self, kernel_size, stride, dilation, padding, least, "max_pool2d")
@@ -183,6 +198,8 @@ def avg_pool2d(
     """Return the mean of each window over the last axes.
 
     Padded zeros count unless `count_include_pad` is false.
+
+    Integers give float32. Raises `UsageError` for a window larger than the padded axis.
     """
     x, axes = _windows(self, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d")
     if count_include_pad:
@@ -195,14 +212,20 @@ def avg_pool2d(
 # -- norms -------------------------------------------------------------------------------------------
 @method
 def softmax(self: T, axis: int = -1) -> T:
-    """Return exp(self) / sum(exp(self)) along an axis, without overflow."""
+    """Return exp(self) / sum(exp(self)) along an axis, without overflow.
+
+    The shape stays; integers give float32. Raises `UsageIndexError` for an axis that does not exist.
+    """
     e = exp(_below_top(self, axis))
     return narrowed(div(e, reduce.sum(e, axis, keepdim=True)), self)
 
 
 @method
 def log_softmax(self: T, axis: int = -1) -> T:
-    """Return log(softmax(self)) along an axis, without overflow."""
+    """Return log(softmax(self)) along an axis, without overflow.
+
+    The shape stays; integers give float32. More exact than `softmax().log()`.
+    """
     x = _below_top(self, axis)
     return narrowed(sub(x, log(reduce.sum(exp(x), axis, keepdim=True))), self)
 
@@ -215,7 +238,10 @@ def _below_top(x: T, axis: int) -> T:
 
 @method
 def layernorm(self: T, axis: Axes = -1, eps: float = 1e-5) -> T:
-    """Return self with mean 0 and variance 1 over axes."""
+    """Return self with mean 0 and variance 1 over axes.
+
+    The shape stays; `eps` is added to the variance, which divides by the number of elements.
+    """
     axes = axes_of(axis, self.expr.shape, "layernorm")
     x = widened(self)
     x = sub(x, reduce.mean(x, axes, keepdim=True))
@@ -224,7 +250,10 @@ def layernorm(self: T, axis: Axes = -1, eps: float = 1e-5) -> T:
 
 @method
 def rmsnorm(self: T, axis: Axes = -1, eps: float = 1e-6) -> T:
-    """Return self divided by its root mean square over axes."""
+    """Return self divided by its root mean square over axes.
+
+    The shape stays; `eps` is added to the mean square.
+    """
     axes = axes_of(axis, self.expr.shape, "rmsnorm")
     x = widened(self)
     return narrowed(mul(x, rsqrt(add(reduce.mean(mul(x, x), axes, keepdim=True), eps))), self)
@@ -232,7 +261,10 @@ def rmsnorm(self: T, axis: Axes = -1, eps: float = 1e-6) -> T:
 
 @composite
 def batchnorm(self: T, weight: T | None, bias: T | None, mean: T, invstd: T, axis: int = 1) -> T:
-    """Return (self - mean) * invstd * weight + bias, each of these a vector along one axis."""
+    """Return (self - mean) * invstd * weight + bias, each of these a vector along one axis.
+
+    `mean`, `invstd` and, unless None, `weight` and `bias` have the size of that axis. The shape stays.
+    """
     a = axis_of(axis, self.expr.shape, "batchnorm")
     n = self.expr.shape[a]
     for name, x in (("weight", weight), ("bias", bias), ("mean", mean), ("invstd", invstd)):
@@ -292,6 +324,10 @@ def sparse_categorical_crossentropy(
 
     `ignore_index` counts for nothing. Another class outside is an `IndexError` where the host knows it, or
     under `HCQ_VALIDATE=1`; else its loss is NaN.
+
+    `reduction`: "mean" over the classes that count, "sum", or "none" for the shape of the classes.
+    `label_smoothing` in 0..1 is the share of the target spread over all classes. Raises `UsageError` when
+    shapes do not fit.
     """
     if ignore_index.__class__ is not int:
         ignore_index = whole(ignore_index, "sparse_categorical_crossentropy, ignore_index")
@@ -328,6 +364,13 @@ def cross_entropy(
     Integers are (batch, ...), probabilities have the shape of the logits. `ignore_index` counts for nothing.
     Another class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss
     is NaN.
+
+    `reduction`: "mean" over the classes that count, "sum", or "none" for (batch, ...). `label_smoothing` in
+    0..1 is the share of the target spread over all classes.
+
+        logits.cross_entropy(Tensor([3, 0, 9])).backward()      # logits are (3, 10)
+
+    Raises `UsageError` when shapes do not fit or `reduction` is another word.
     """
     axis = 0 if len(self.expr.shape) < 2 else 1
     if ignore_index.__class__ is not int:
@@ -358,6 +401,8 @@ def nll_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
 
     A class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss is
     NaN. Unlike PyTorch's, it ignores no class.
+
+    `reduction`: "mean", "sum", or "none" for (batch,). Raises `UsageError` when shapes do not fit.
     """
     if len(self.expr.shape) != 2:
         raise UsageError(
@@ -381,6 +426,8 @@ def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
     """Return the cross entropy of probabilities with targets between 0 and 1.
 
     Logarithms count as -100 at least, as in PyTorch: a certain and wrong answer costs 100.
+
+    Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
     """
     x, goal = agree("binary_crossentropy", self, target, floats=True)
     logs, others = clip(log(x), -100.0), clip(log1p(neg(x)), -100.0)
@@ -390,7 +437,10 @@ def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
 
 @composite
 def binary_crossentropy_logits(self: T, target: T, reduction: Reduction = "mean") -> T:
-    """Return the cross entropy of logits with targets between 0 and 1, without overflow."""
+    """Return the cross entropy of logits with targets between 0 and 1, without overflow.
+
+    Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
+    """
     from frontend.ops.activation import softplus  # noqa: PLC0415 - used by this loss only
 
     x, goal = agree("binary_crossentropy_logits", self, target, floats=True)
@@ -400,7 +450,11 @@ def binary_crossentropy_logits(self: T, target: T, reduction: Reduction = "mean"
 
 @composite
 def mse_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
-    """Return the squared distance."""
+    """Return the squared difference to a target: its mean, its sum, or each element.
+
+    Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape. Raises `UsageError` when
+    the shapes do not broadcast.
+    """
     d = sub(*agree("mse_loss", self, target, floats=True))
     return _reduced(mul(d, d), reduction)
 
@@ -410,6 +464,9 @@ def dropout(self: T, p: float = 0.5) -> T:
     """Return self with a share p of its elements zero and the rest scaled by 1 / (1 - p).
 
     Self itself outside training.
+
+    Inside `Tensor.train()` each call draws anew, also at each replay of a captured function. Raises
+    `UsageError` for p outside 0..1.
     """
     p = scalar_of(p)
     if not isinstance(p, (int, float)):
@@ -465,6 +522,10 @@ def scaled_dot_product_attention(
     """Return softmax(self @ key^T / sqrt(depth) + mask) @ value over (..., tokens, depth).
 
     A bool mask is true where a query may attend; any other mask is added to the scores.
+
+    self is (..., queries, depth), key (..., keys, depth), value (..., keys, width): the result is (...,
+    queries, width). `is_causal` masks keys after the query; `dropout_p` drops weights inside
+    `Tensor.train()`. Rows without any key give 0. Raises `UsageError` when shapes do not fit.
     """
     is_causal = flag(is_causal, "scaled_dot_product_attention, is_causal")
     if is_causal and attn_mask is not None:
@@ -474,7 +535,12 @@ def scaled_dot_product_attention(
 
 
 def sequential(self: T, layers: Iterable[Callable[[Any], Any]]) -> T:
-    """Return self passed through each layer in turn."""
+    """Return self passed through each layer in turn.
+
+    A layer is any callable of one tensor.
+
+        x.sequential([nn.Linear(4, 8), Tensor.relu, nn.Linear(8, 2)])
+    """
     every = list(layers) if isinstance(layers, Iterable) else [None]
     if not all(callable(layer) for layer in every):
         raise UsageTypeError(f"sequential needs a list of layers, saw {shown(layers)}")

@@ -31,7 +31,10 @@ def part(self: T, axis: int, begin: int, end: int) -> T:
 
 @spelled
 def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
-    """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given."""
+    """Return parts of `size` along an axis (the last may be smaller), or parts of the sizes given.
+
+    All parts are views, in order. Raises `UsageError` when given sizes do not add up to that of the axis.
+    """
     a = axis_of(axis, self.expr.shape, "split")
     n = self.expr.shape[a]
     if isinstance(size, (tuple, list)):
@@ -49,7 +52,10 @@ def split(self: T, size: int | Sequence[int], axis: int = 0) -> tuple[T, ...]:
 
 @spelled
 def chunk(self: T, count: int, axis: int = 0) -> tuple[T, ...]:
-    """Return at most `count` parts of one size along an axis; the last may be smaller."""
+    """Return at most `count` parts of one size along an axis; the last may be smaller.
+
+    All parts are views, in order: 7 elements in 3 chunks are 3, 3 and 1.
+    """
     a = axis_of(axis, self.expr.shape, "chunk")
     if whole(count, "chunk") < 1:
         raise UsageError(f"chunk: wanted a positive number of parts, saw {count}")
@@ -58,7 +64,10 @@ def chunk(self: T, count: int, axis: int = 0) -> tuple[T, ...]:
 
 @spelled
 def unbind(self: T, axis: int = 0) -> tuple[T, ...]:
-    """Return the parts of one place each along an axis, without the axis."""
+    """Return the parts of one place each along an axis, without the axis.
+
+    All parts are views, in order.
+    """
     shape = self.expr.shape
     a = axis_of(axis, shape, "unbind")
     return tuple([reshape(part(self, a, i, i + 1), (*shape[:a], *shape[a + 1 :])) for i in range(shape[a])])
@@ -69,6 +78,8 @@ def cat(self: T | Sequence[T], *others: T, axis: int = 0) -> T:
     """Return tensors, given singly or as one sequence, joined along an axis.
 
     Other sizes must be equal, dtypes are promoted.
+
+    Raises `UsageError` when another axis differs.
     """
     return _joined(*several(self, others, "cat"), axis=axis)
 
@@ -115,7 +126,10 @@ def _beside(left: T, right: T, axis: int, border: int) -> T:
 
 @spelled
 def stack(self: T | Sequence[T], *others: T, axis: int = 0) -> T:
-    """Return tensors of one shape, given singly or as one sequence, joined along a new axis."""
+    """Return tensors of one shape, given singly or as one sequence, joined along a new axis.
+
+    `axis` is the place of the new axis. Dtypes are promoted. Raises `UsageError` when the shapes differ.
+    """
     every = several(self, others, "stack")
     shape = every[0].expr.shape
     if any(t.expr.shape != shape for t in every):
@@ -129,6 +143,8 @@ def roll(self: T, shifts: int | tuple[int, ...], axes: Axes = None) -> T:
     """Return elements moved along axes, those pushed out coming in at the other end.
 
     Without axes, flattened for it.
+
+        Tensor([1, 2, 3]).roll(1)      # [3, 1, 2]
     """
     shape = self.expr.shape
     if axes is None:

@@ -77,6 +77,8 @@ def pow(self: T, exponent: T | Number) -> T:
     """Return self ** exponent: of floats as C's pow, of integers exactly, wrapping around.
 
     Where an integer exponent is negative, 0, or 1 or -1 if the base is; a negative number is refused there.
+
+    Raises `UsageError` for a negative constant exponent of integers.
     """
     if hasattr(exponent, "expr"):
         return _power(*agree("pow", self, exponent))

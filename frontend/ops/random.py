@@ -62,7 +62,10 @@ GENERATOR: Final = Generator()
 
 
 def manual_seed(seed: int = 0) -> None:
-    """Start the random numbers anew: the same seed gives the same numbers, on every device."""
+    """Start the random numbers anew: the same seed gives the same numbers, on every device.
+
+    One generator serves the whole process: each draw takes its next number.
+    """
     if CAPTURE.now is not None:
         raise UsageError("manual_seed inside a captured function would not be replayed; call it outside")
     GENERATOR.seed = whole(seed, "manual_seed") & 0xFFFF_FFFF_FFFF_FFFF
@@ -174,7 +177,10 @@ def rand(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return numbers uniform in [0, 1): multiples of 2**-24; half types 2**-11, 2**-8, float64 2**-53."""
+    """Return numbers uniform in [0, 1): multiples of 2**-24; half types 2**-11, 2**-8, float64 2**-53.
+
+    `dtype` is float32 by default. Owns no memory until realized. Raises `UsageError` for a dtype of integers.
+    """
     return marked(_rand(_draw(cls, device), shape_of(shape, "rand"), _float(dtype)), requires_grad)
 
 
@@ -185,7 +191,10 @@ def randn(
     device: str | None = None,
     requires_grad: bool | None = None,
 ) -> T:
-    """Return numbers of the standard normal distribution."""
+    """Return numbers of the standard normal distribution.
+
+    `dtype` is float32 by default. Raises `UsageError` for a dtype of integers.
+    """
     return marked(_randn(_draw(cls, device), shape_of(shape, "randn"), _float(dtype)), requires_grad)
 
 
@@ -197,7 +206,10 @@ def randint(
     dtype: DType | str | None = None,
     device: str | None = None,
 ) -> T:
-    """Return whole numbers, low <= x < high; `dtype` is int32 by default."""
+    """Return whole numbers, low <= x < high; `dtype` is int32 by default.
+
+    Raises `UsageError` unless low < high, at most 2**32 apart.
+    """
     span = whole(high, "randint") - whole(low, "randint")
     if not 0 < span <= 1 << 32:
         raise UsageError(f"randint: wanted low < high, at most 2**32 apart, saw {low} and {high}")

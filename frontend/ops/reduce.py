@@ -56,13 +56,26 @@ def _accumulate(op: str, x: T, axes: Shape, *, keepdim: bool) -> T:
 
 @method
 def sum(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the sum over axes (all when None). Integers shorter than 32 bits give 32."""
+    """Return the sum over axes (all when None). Integers shorter than 32 bits give 32.
+
+    `axis` is one axis or several; reduced axes stay with size 1 when `keepdim`. Floats keep their dtype;
+    sixteen-bit ones are added up in float32 and rounded once. Bools give int32, unsigned integers uint32. A
+    sum over no elements is 0.
+
+        Tensor([[1, 2], [3, 4]]).sum(1)      # [3, 7]
+
+    Raises `UsageIndexError` for an axis that does not exist, `UsageError` for one named twice; so do all
+    reductions.
+    """
     return _accumulate(Ops.ADD, self, axes_of(axis, self.expr.shape, "sum"), keepdim=keepdim)
 
 
 @method
 def prod(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the product over axes. Integers shorter than 32 bits give 32."""
+    """Return the product over axes. Integers shorter than 32 bits give 32.
+
+    Dtypes and errors are those of `sum`. A product over no elements is 1.
+    """
     return _accumulate(Ops.MUL, self, axes_of(axis, self.expr.shape, "prod"), keepdim=keepdim)
 
 
@@ -105,13 +118,19 @@ def _filled(x: TensorBase, axis: Axes, what: str) -> Shape:
 
 @method
 def any(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return whether some value over axes is not zero."""
+    """Return whether some value over axes is not zero.
+
+    The result is bool; over no elements it is False.
+    """
     return fold(Ops.MAX, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "any"), keepdim=keepdim)
 
 
 @method
 def all(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return whether every value over axes is not zero."""
+    """Return whether every value over axes is not zero.
+
+    The result is bool; over no elements it is True.
+    """
     return fold(Ops.MIN, convert(self, dtypes.bool), axes_of(axis, self.expr.shape, "all"), keepdim=keepdim)
 
 
@@ -121,7 +140,10 @@ def _count(x: TensorBase, axes: Shape) -> int:
 
 @method
 def mean(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the mean over axes, as a float."""
+    """Return the mean over axes, as a float.
+
+    Integers and bools give float32; floats keep their dtype. The mean of no elements is NaN.
+    """
     axes = axes_of(axis, self.expr.shape, "mean")
     dtype = float_dtype(self.expr.dtype)
     wide = dtypes.float32 if dtype.bits == 16 else dtype
@@ -132,7 +154,10 @@ def mean(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT00
 
 @method
 def var(self: T, axis: Axes = None, keepdim: bool = False, correction: int = 1) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return the variance over axes: squared distances from the mean, divided by count - correction."""
+    """Return the variance over axes: squared distances from the mean, divided by count - correction.
+
+    Integers and bools give float32; floats keep their dtype. NaN where count - correction is 0.
+    """
     axes = axes_of(axis, self.expr.shape, "var")
     x = widened(self)
     return narrowed(_variance(x, mean(x, axes, keepdim=True), axes, keepdim, correction), self)
@@ -168,13 +193,19 @@ def var_mean(
     keepdim: bool = False,  # noqa: FBT001, FBT002 - the field's signature
     correction: int = 1,
 ) -> tuple[T, T]:
-    """Return the variance and the mean."""
+    """Return the variance and the mean.
+
+    Both as `var` and `mean` return them: shape, dtype and errors.
+    """
     return var(self, axis, keepdim, correction), mean(self, axis, keepdim)
 
 
 @method
 def logsumexp(self: T, axis: Axes = None, keepdim: bool = False) -> T:  # noqa: FBT001, FBT002 - the field's signature
-    """Return log(sum(exp(self))) over axes, without overflow."""
+    """Return log(sum(exp(self))) over axes, without overflow.
+
+    Integers and bools give float32; floats keep their dtype. `axis` and `keepdim` as in `sum`.
+    """
     axes = axes_of(axis, self.expr.shape, "logsumexp")
     x = widened(self)
     top = detached(fold(Ops.MAX, x, axes, keepdim=True))
@@ -228,6 +259,9 @@ def argmax(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noq
     """Return where the greatest value lies along an axis (in the flattened tensor when None).
 
     The first of equals, a NaN first of all.
+
+    The result is int32; the axis stays with size 1 when `keepdim`. Raises `UsageError` for an axis without
+    elements.
     """
     return _arg(Ops.MAX, self, axis, keepdim=keepdim)
 
@@ -237,6 +271,9 @@ def argmin(self: T, axis: int | None = None, keepdim: bool = False) -> T:  # noq
     """Return where the least value lies along an axis (in the flattened tensor when None).
 
     The first of equals, a NaN first of all.
+
+    The result is int32; the axis stays with size 1 when `keepdim`. Raises `UsageError` for an axis without
+    elements.
     """
     return _arg(Ops.MIN, self, axis, keepdim=keepdim)
 
@@ -263,5 +300,8 @@ def p_norm(x: T, p: float, axis: int) -> T:
 
 @method
 def count_nonzero(self: T, axis: Axes = None) -> T:
-    """Return how many values over axes are not zero."""
+    """Return how many values over axes are not zero.
+
+    The result is int32.
+    """
     return sum(ne(self, 0), axis)

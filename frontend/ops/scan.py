@@ -25,13 +25,19 @@ _IDENTITY: Final = {Ops.ADD: 0, Ops.MUL: 1}
 
 @method
 def cumsum(self: T, axis: int = 0) -> T:
-    """Return running sums along an axis. Integers shorter than 32 bits give 32."""
+    """Return running sums along an axis. Integers shorter than 32 bits give 32.
+
+    The shape stays. Raises `UsageIndexError` for an axis that does not exist.
+    """
     return _along(Ops.ADD, self, axis, "cumsum")
 
 
 @method
 def cumprod(self: T, axis: int = 0) -> T:
-    """Return running products along an axis. Integers shorter than 32 bits give 32."""
+    """Return running products along an axis. Integers shorter than 32 bits give 32.
+
+    The shape stays. Raises `UsageIndexError` for an axis that does not exist.
+    """
     return _along(Ops.MUL, self, axis, "cumprod")
 
 

@@ -53,6 +53,11 @@ def sort(
 
     A NaN is the greatest of all, as in PyTorch: last, or first when descending. Realized together, both are
     computed once.
+
+    Returns the named tuple `(values, indices)`; indices are int32. `stable` is accepted for PyTorch's sake:
+    the order is always stable.
+
+        values, indices = Tensor([3, 1, 2]).sort()      # [1, 2, 3], [1, 2, 0]
     """
     order = argsort(self, axis, descending)
     return Sorted(_sorted(self, order, axis_of(axis, self.expr.shape, "sort")), order)
@@ -93,6 +98,8 @@ def topk(
     """Return the k greatest values along an axis (or the least), in order, and where each was.
 
     A NaN is greater than all; the first of equals comes first.
+
+    Returns the named tuple `(values, indices)`; indices are int32. Raises `UsageError` for k outside 0..size.
     """
     shape = self.expr.shape
     a = axis_of(axis, shape, "topk")
