@@ -87,7 +87,7 @@ def test_random_programs(block, arch):
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(10))
 def test_many_random_programs(block):
-    for seed in range(5000 + block * 60, 5000 + block * 60 + 60):
+    for seed in range(5000 + block * 30, 5000 + block * 30 + 30):
         run_program(seed, ARCH)
 
 

@@ -78,5 +78,5 @@ def test_kernels_of_random_programs_compute_what_the_graph_means(block: int) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", range(8))
 def test_kernels_of_many_random_programs_compute_what_the_graph_means(block: int) -> None:
-    for seed in range(1000 + block * 400, 1400 + block * 400):
+    for seed in range(1000 + block * 150, 1150 + block * 150):
         run_program(seed)

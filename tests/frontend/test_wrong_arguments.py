@@ -173,10 +173,10 @@ def test_methods_raise_hcq_errors(name: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_of_all_tensors_raise_hcq_errors(name: str):
-    every = selves()
-    for _, args, names in cases(name):
-        for own in every:
-            judge(own, name, args, names)
+    """A share of all calls on all tensors that meets every call, since the two numbers have no divisor."""
+    found = itertools.product(cases(name), selves())
+    for (_, args, names), own in itertools.islice(found, 0, None, SHARE):
+        judge(own, name, args, names)
 
 
 @pytest.mark.parametrize("name", LAYERS)
