@@ -251,7 +251,7 @@ def test_what_the_tables_allow_is_selected_by_every_row(arch: str):
     selected(arch, calls_of(names) + PLAIN_CALLS, ATOMICS)
 
 
-def test_tables_and_tests_know_the_same_intrinsics():
+def test_tables_and_tests_have_the_same_intrinsics():
     assert set(CALLS) == set(intrinsics.NEEDS)
     assert {need for needs in intrinsics.NEEDS.values() for need in needs.split()} <= {
         *(feature for row in ROWS.values() for feature in row.features), "wave32", "wave64",
@@ -280,7 +280,7 @@ def test_a_function_of_the_text_may_be_called():
     intrinsics.check(ir, choice_of("gfx1100"))
 
 
-def test_an_llvm_that_lacks_the_processor_says_which_one_is_needed():
+def test_an_llvm_without_the_processor_is_refused_with_the_needed_version():
     choice = choice_of("gfx950")
     assert (choice.row.llvm, llvm.major() >= 20) == (20, True)
     old = dataclasses.replace(choice, row=dataclasses.replace(choice.row, llvm=llvm.major() + 1))

@@ -76,7 +76,7 @@ def test_different_kernels_have_different_keys(folder):
 
 
 @pytest.mark.parametrize("damage", [b"", b"short", None])
-def test_a_damaged_file_is_compiled_again_and_said_so(folder, capsys, damage):
+def test_a_damaged_file_is_compiled_again_with_a_note(folder, capsys, damage):
     first = compile_kernel(add_number(3.0), ARCH)
     (path,) = files(folder)
     data = path.read_bytes()

@@ -46,7 +46,7 @@ def start(arch: str) -> workers.Worker:
     return workers.Worker(arch, prelude=ABORTS)
 
 
-def test_a_worker_that_dies_in_llvm_costs_one_kernel():
+def test_a_worker_aborted_by_llvm_costs_one_kernel():
     asts = [kernel_of("ADD", 1.0), kernel_of("SUB", 1.0), kernel_of("MUL", 3.0), kernel_of("ADD", 2.0)]
     results = workers.compile_texts([kernel_key(a) for a in asts], ARCH, processes=1, start=start)
     assert [isinstance(r, CompiledKernel) for r in results] == [True, False, True, True]

@@ -107,7 +107,7 @@ def test_constants_of_index_arithmetic_survive_trimming() -> None:
         assert const(0, dtypes.index) is zero
 
 
-def test_other_nodes_are_forgotten_by_trimming() -> None:
+def test_other_nodes_are_dropped_by_trimming() -> None:
     half = const(0.5, F32)
     with empty_table():
         assert const(0.5, F32) is not half

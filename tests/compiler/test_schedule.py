@@ -227,7 +227,7 @@ def test_unrelated_outputs_of_one_shape_stay_apart() -> None:
     assert len(scheduled(exp(p(0, 6, 8)), exp(p(1, 6, 8)))) == 2
 
 
-def test_one_output_asked_for_twice_is_stored_twice() -> None:
+def test_one_output_requested_twice_is_stored_twice() -> None:
     y = relu(p(0, 6))
     (item,) = scheduled(y, y)
     assert item.writes == (OutRef(0, F32, (6,)), OutRef(1, F32, (6,)))

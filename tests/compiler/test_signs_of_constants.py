@@ -22,7 +22,7 @@ def test_a_zero_keeps_its_sign(dtype: DType):
         assert const(second, dtype) is kept[1]
 
 
-def test_a_kernel_stores_the_zero_that_its_text_says():
+def test_a_kernel_stores_the_zero_of_its_text():
     i = loop(0, 8)
     ast = sink(store(0, i, const(-0.0, dtypes.float32)))
     assert parse_kernel(kernel_key(ast)) is ast

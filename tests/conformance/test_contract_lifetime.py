@@ -139,7 +139,7 @@ def test_arguments_of_thousands_of_launches_never_overrun(bare: Lab) -> None:
 
 @pytest.mark.timeout(1000)  # thousands of launches on an emulated device of a loaded machine
 @pytest.mark.usefixtures("kernels")
-def test_full_ring_waits_and_goes_on(bare: Lab) -> None:
+def test_full_ring_waits_and_continues(bare: Lab) -> None:
     """A queue that stands still fills up; the submitter sleeps until another thread lets it go on."""
     import threading
 
@@ -194,7 +194,7 @@ def test_signal_in_use_is_not_recycled(lab: Lab) -> None:
     assert {one.value for one in fresh} == {0}
 
 
-def test_out_of_memory_says_so_and_leaves_the_device_usable(lab: Lab) -> None:
+def test_out_of_memory_raises_and_leaves_the_device_usable(lab: Lab) -> None:
     size = lab.device.info.vram_bytes
     with pytest.raises(hcq.OutOfMemoryError):
         lab.device.alloc(size + (1 << 21))

@@ -217,7 +217,7 @@ def test_full_ring_ends_a_submission_by_its_timeout_and_names_what_it_waits_for(
     bare.queue.submit(bare.queue.record(), timeout_s=HANG_S).wait(timeout_s=HANG_S)
 
 
-def test_timeout_says_what_the_queue_is_stuck_on(bare: Lab) -> None:
+def test_timeout_reports_what_blocks_the_queue(bare: Lab) -> None:
     gate = bare.device.signal(host_set=True, label="gate")
     point = bare.queue.submit(bare.queue.record().wait(gate, 1))
     with pytest.raises(hcq.SignalTimeout, match=r"(?s)compute 0.*stuck at 0 of 1.*after \d+\.\d s") as caught:

@@ -225,7 +225,7 @@ def test_ctrl_c_ends_a_wait_at_once(name: str, lab: Lab) -> None:
         assert process.wait(timeout=HANG_S) == 0
 
 
-def test_fork_s_child_is_refused_and_the_parent_goes_on(name: str, lab: Lab) -> None:
+def test_fork_s_child_is_refused_and_the_parent_continues(name: str, lab: Lab) -> None:
     out = lab.words(1)
     ends = os.pipe()
     with warnings.catch_warnings():

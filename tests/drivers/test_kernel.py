@@ -36,7 +36,7 @@ def kernel() -> LinuxKernel:
     return LinuxKernel()
 
 
-def test_mapped_memory_is_zeroed_writable_and_at_the_address_it_says(kernel: LinuxKernel) -> None:
+def test_mapped_memory_is_zeroed_writable_and_at_its_address(kernel: LinuxKernel) -> None:
     got = kernel.mmap(PAGE)
     assert bytes(got.view) == bytes(PAGE)
     got.view[5] = 7

@@ -258,7 +258,7 @@ def test_register_bytes_of_every_target(size: int):
 
 
 @pytest.mark.parametrize("target", amd_kfd.CWSR_VGPR_BYTES_BEFORE)
-def test_register_bytes_as_a_kernel_wants_them_that_counts_them_wrong(target: str):
+def test_register_bytes_for_a_kernel_that_miscounts_them(target: str):
     shape = {"units": 40, "engines": 2, "xccs": 1, "lds_bytes": amd_kfd.CWSR_LDS_BYTES}
     right = cwsr.sizes(target, **shape)
     missing = 40 * (0x60000 - amd_kfd.CWSR_VGPR_BYTES_BEFORE[target])

@@ -29,12 +29,12 @@ def values(kind: type[enum.IntEnum]) -> dict[str, int]:
     return {member.name: member.value for member in kind}
 
 
-def test_common_registers_lie_where_the_facts_say():
+def test_common_registers_are_at_the_offsets_of_the_facts():
     assert values(registers.ShRegister) == {**amd_pm4.SH_REGISTERS, **USER_DATA}
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_registers_of_a_generation_lie_where_the_facts_say(generation: int):
+def test_registers_of_a_generation_are_at_the_offsets_of_the_facts(generation: int):
     assert values(registers.OWN_REGISTERS[generation]) == GENERATIONS[generation]
 
 

@@ -202,7 +202,7 @@ def test_scratch_of_a_lane_fills_units_of_a_wave_of_64():
         assert amd_pm4.TMPRING_WAVESIZE[generation][1] == unit
 
 
-def test_registers_that_scratch_asks_for_are_those_of_the_vectors():
+def test_registers_for_scratch_are_those_of_the_vectors():
     for target, count in amd_code.SCRATCH_USER_SGPRS.items():
         _, word, _ = amd_code.DESCRIPTOR_VECTORS[target]["B"]
         assert word >> 1 & 0x1F == count, target

@@ -76,7 +76,7 @@ def test_a_patch_offset_is_64_a_packet_and_8_a_word(word: int):
     assert (place.offset, place.lo) == (facts.WORD_BYTES * word, 0)
 
 
-def test_exec_encodes_as_the_design_says():
+def test_exec_encodes_to_the_designed_packets():
     packet = by_name("EXEC")(**dict(zip(facts.OPERANDS["EXEC"], facts.EXAMPLE_EXEC, strict=True)))
     assert packet.to_words() == [int(layouts.Op.EXEC), *facts.EXAMPLE_EXEC, 0]
 

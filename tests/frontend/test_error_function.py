@@ -37,7 +37,7 @@ def test_special_values():
     assert Tensor([1]).erf().item() == pytest.approx(math.erf(1))
 
 
-def test_gelu_is_exact_unless_told_otherwise():
+def test_gelu_is_exact_by_default():
     x = np.linspace(-5, 5, 101)
     exact = x * 0.5 * (1 + erf(x / math.sqrt(2)))
     near = x * 0.5 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))

@@ -45,7 +45,7 @@ def test_a_realized_tensor_has_the_leaf_expression_of_its_kind():
     assert t.expr is a.expr is leaf_expr((4,), dtypes.float32, a.device)
 
 
-def test_merge_says_where_leaves_went():
+def test_merge_returns_where_leaves_went():
     x, y, z = object(), object(), object()
     assert merge((x, y), (z,)) == ((x, y, z), (2,))
     assert merge((x, y), (y, z, x)) == ((x, y, z), (1, 2, 0))

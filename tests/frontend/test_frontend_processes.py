@@ -142,7 +142,7 @@ def test_the_digits_example_learns(device: str, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_the_digits_example_says_when_it_fails(tmp_path: Path):
+def test_the_digits_example_fails_with_an_exit_status(tmp_path: Path):
     words = [sys.executable, "examples/digits.py", "--steps", "2", "--min-accuracy", "0.99"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HCQ_CACHE": str(tmp_path)}
     assert (

@@ -345,7 +345,7 @@ def test_backward_skips_tensors_with_undecided_requires_grad():
     assert v.requires_grad is None
 
 
-def test_constants_that_want_gradients_are_told_apart():
+def test_constants_with_requires_grad_are_distinguished():
     a, b = Tensor.zeros(2).requires_grad_(), Tensor.zeros(2).requires_grad_()
     (a * 2 + b * 3).sum().backward()
     assert a.grad is not None
@@ -362,7 +362,7 @@ def test_backward_of_a_realized_tensor_is_refused():
         (Tensor([1.0]) * 2).sum().backward()
 
 
-def test_integers_want_no_gradient():
+def test_integers_have_no_gradient():
     with pytest.raises(UsageError, match="int32"):
         Tensor([1], requires_grad=True)
 

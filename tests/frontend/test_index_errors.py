@@ -54,7 +54,7 @@ HOST: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", HOST)
-def test_the_host_refuses_what_it_knows(name: str):
+def test_values_known_on_the_host_are_refused_at_once(name: str):
     x = Tensor(X)
     with override(validate=False), pytest.raises(IndexError) as caught:
         HOST[name](x)

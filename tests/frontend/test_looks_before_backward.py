@@ -50,7 +50,7 @@ def test_asking_twice_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_gradients_flow_through_a_tensor_in_the_middle_that_was_looked_at(late: bool) -> None:  # noqa: FBT001 - a case
+def test_gradients_flow_through_an_intermediate_tensor_that_was_read(late: bool) -> None:  # noqa: FBT001 - a case
     x = leaf(1.0, 2.0)
     h = x * 3
     if not late:
@@ -62,7 +62,7 @@ def test_gradients_flow_through_a_tensor_in_the_middle_that_was_looked_at(late: 
     assert grad(x) == [19.0, 37.0]
 
 
-def test_gradient_gives_the_same_before_and_after_a_look() -> None:
+def test_gradient_is_the_same_before_and_after_reading_a_value() -> None:
     x = leaf(1.0, 2.0)
     loss = (x.exp() * x).sum()
     before = loss.gradient(x)[0].tolist()

@@ -45,7 +45,7 @@ def test_conv_transpose2d_layer():
     assert layer(Tensor(array(1, 2, 5, 5))).shape == (1, 3, 10, 10)
 
 
-def test_batchnorm_learns_while_training_and_uses_it_after():
+def test_batchnorm_updates_statistics_in_training_and_uses_them_after():
     layer, x = nn.BatchNorm(3), array(8, 3, 4, 4)
     mean, var = x.mean((0, 2, 3)), x.var((0, 2, 3))
     want = (x - mean[:, None, None]) / np.sqrt(var[:, None, None] + 1e-5)

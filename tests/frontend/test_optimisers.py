@@ -117,7 +117,7 @@ def test_tensors_without_gradients_are_buffers():
     assert layer.num_batches_tracked.item() == 1
 
 
-def test_optimisers_want_parameters():
+def test_optimisers_require_parameters():
     with pytest.raises(UsageError, match="at least one tensor"):
         nn.optim.SGD([])
     with pytest.raises(UsageError, match="requires_grad"):

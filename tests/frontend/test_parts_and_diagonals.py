@@ -65,7 +65,7 @@ def test_diag(offset: int):
         np.testing.assert_array_equal(got.numpy(), np.diag(x, offset))
 
 
-def test_diagonals_want_axes():
+def test_diagonals_require_axes():
     with pytest.raises(UsageError, match="at least two axes"):
         Tensor([1.0]).diagonal()
     with pytest.raises(UsageError, match="two different axes, saw 1 and -1"):

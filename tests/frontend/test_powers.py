@@ -70,7 +70,7 @@ def test_powers_of_floats_stay_within_two_units_of_the_last_place(dtype: str):
         assert error.max() <= 2
 
 
-def test_roots_by_a_power_know_minus_zero_and_infinity():
+def test_roots_by_a_power_are_right_at_minus_zero_and_infinity():
     x = Tensor([-0.0, -math.inf, 4.0, -4.0])
     np.testing.assert_array_equal((x**0.5).numpy(), [0.0, math.inf, 2.0, math.nan])
     np.testing.assert_array_equal((x**-0.5).numpy(), [math.inf, 0.0, 0.5, math.nan])

@@ -65,7 +65,7 @@ def test_nests_of_arguments_and_results():
         assert got["again"] is a
 
 
-def test_the_same_tensor_twice_is_told_apart_at_capture():
+def test_the_same_tensor_twice_is_distinguished_at_capture():
     f = TinyJit(lambda a, b: a - b)
     x = vec(1.0)
     assert [f(x, x).item() for _ in range(3)] == [0.0] * 3

@@ -259,7 +259,7 @@ def test_views_keep_nothing_alive():
     assert row.tolist() == [3.0, 4.0, 5.0]
 
 
-def test_a_family_forgets_collected_tensors():
+def test_a_family_drops_collected_tensors():
     w = grid(2, 2)
     for _ in range(10 * SWEEP):
         w.T.numel()

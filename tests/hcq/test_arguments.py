@@ -49,7 +49,7 @@ def test_a_submission_may_need_more_arguments_than_the_ring_has(device: Device, 
     assert a.host()[0] == 1
 
 
-def test_the_argument_ring_never_hands_out_what_is_in_flight(device: Device):
+def test_the_argument_ring_never_reuses_memory_in_flight(device: Device):
     """A small ring, submissions of random sizes, retirement at random: no live block is overwritten."""
     import random
 

@@ -85,7 +85,7 @@ def test_pack_equals_the_object_path(case: Any):
 
 
 @given(st.sampled_from(LAYOUTS).flatmap(lambda k: st.tuples(st.just(k), arguments(k))))
-def test_decoding_gives_back_what_was_packed(case: Any):
+def test_decoding_inverts_packing(case: Any):
     layout, values = case
     packet = layout.from_words(layout.pack(**values))
     for name, value in values.items():
@@ -122,7 +122,7 @@ def test_both_paths_refuse_the_same_values(case: Any):
         lambda k: st.tuples(st.just(k), st.sampled_from(list(k.FIELDS)), st.integers(0, (1 << 70) - 1))
     )
 )
-def test_sites_say_where_a_value_lands(case: Any):
+def test_sites_locate_a_value(case: Any):
     layout, name, value = case
     field = layout.FIELDS[name]
     value &= field.bounds[1]

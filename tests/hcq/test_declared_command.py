@@ -141,7 +141,7 @@ def test_a_replay_patches_its_parameters(device: Device):
         executable.replay([8, 10])
 
 
-def test_a_graph_knows_its_open_fields_and_its_conflicts(device: Device):
+def test_a_graph_lists_its_open_fields_and_its_conflicts(device: Device):
     graph = Graph()
     dst, by = graph.param("dst"), graph.param("by")
     one, two = put(device, 1, 2)
@@ -164,7 +164,7 @@ def test_a_profile_gives_it_a_span(fake: FakeDevice):
         assert [span.name for span in device.spans()] == ["increment 8 bytes"]
 
 
-def test_a_device_without_an_encoder_for_it_refuses_and_goes_on():
+def test_a_device_without_an_encoder_for_it_refuses_and_continues():
     with hcq.open("cpu") as device:
         one, two = put(device, 1, 2)
         with pytest.raises(UnsupportedError, match="Increment"):
@@ -173,7 +173,7 @@ def test_a_device_without_an_encoder_for_it_refuses_and_goes_on():
         assert get(one) == 2
 
 
-def test_a_launch_declares_what_its_image_says(device: Device):
+def test_a_launch_declares_the_access_of_its_image(device: Device):
     a, b, c = (device.alloc(64) for _ in range(3))
     program, x = device.load(ADD), Param("x")
     launch = Exec(program, program.args(a, b, c), (x, 1, 1), ONE)

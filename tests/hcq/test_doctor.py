@@ -215,7 +215,7 @@ def test_packages_are_those_that_running_needs():
     assert [package.cure for package in packages] == ["", "pip install cffi", "pip install 'hcq[nv]'"]
 
 
-def test_the_exit_status_says_whether_anything_opens(capsys: pytest.CaptureFixture[str]):
+def test_the_exit_status_is_zero_if_a_device_opens(capsys: pytest.CaptureFixture[str]):
     broken = entry("gpu", error=UnsupportedError("no such card\nhint: buy one"))
     assert main([], look=lambda: look(broken, entry("cpu", 1))) == 0
     shown = capsys.readouterr().out

@@ -87,7 +87,7 @@ def test_closing_a_view_leaves_the_root_open(device: Device):
         view.host()
 
 
-def test_a_closed_buffer_says_where_it_was_closed(device: Device):
+def test_a_use_of_a_closed_buffer_reports_where_it_was_closed(device: Device):
     buffer = device.alloc(256, label="b")
     buffer.close()
     buffer.close()

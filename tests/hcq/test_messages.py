@@ -48,7 +48,7 @@ def test_a_point_where_points_are_wanted_is_refused_with_what_to_write(device: D
         graph.compile().replay(after=point)
 
 
-def test_a_buffer_of_another_opened_device_of_the_same_name_is_told_apart(device: Device):
+def test_a_buffer_of_another_opened_device_of_the_same_name_is_distinguished(device: Device):
     with wrap(FakeDevice()) as other:
         theirs, program, mine = other.alloc(64), device.load(ADD), device.alloc(64)
         with pytest.raises(UsageError, match="belongs to another opened fake:0"):
@@ -106,7 +106,7 @@ def test_a_fill_of_a_size_given_at_submit_that_is_no_multiple_of_4_is_refused(de
         device.compute.submit(device.compute.record().fill(a, 1, size), values={size: 6})
 
 
-def test_memory_that_the_host_does_not_see_says_how_to_get_some(fake: FakeDevice):
+def test_host_access_to_invisible_memory_is_refused_with_a_hint(fake: FakeDevice):
     class Far(FakeDevice):
         def alloc(self, size: int, spec: object) -> object:
             from dataclasses import replace

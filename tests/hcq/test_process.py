@@ -78,7 +78,7 @@ def test_ctrl_c_ends_a_wait():
     assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
 
 
-def test_a_forked_child_is_refused_and_its_parent_goes_on():
+def test_a_forked_child_is_refused_and_its_parent_continues():
     done = child("""
         buffer, signal_, program = device.alloc(64), device.signal(host_set=True), device.load(ADD)
         executable = __import__("hcq").Graph()
@@ -273,7 +273,7 @@ def test_close_waits_for_work_in_flight():
     assert point.passed()
 
 
-def test_close_stops_work_that_does_not_end_and_says_so():
+def test_close_stops_work_that_does_not_end_with_a_warning():
     fake = FakeDevice()
     device = wrap(fake)
     gate = device.signal(host_set=True, label="gate")

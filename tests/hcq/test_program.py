@@ -56,7 +56,7 @@ def test_generated_packing_equals_the_readable_loop(kinds: list[tuple[ArgKind, i
         assert made.values == want.values
 
 
-def test_the_block_is_laid_out_as_the_image_says(device: Device):
+def test_the_block_has_the_layout_of_the_image(device: Device):
     out = device.alloc(64)
     args = device.load(STORE).args(out, -2, 1.5, 1 << 40)
     assert args.words.tobytes() == struct.pack("<QifQ", out.va, -2, 1.5, 1 << 40)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hcq.device import Device
 
 
-def test_commands_do_what_they_say(device: Device):
+def test_commands_have_their_documented_effect(device: Device):
     a, b = device.alloc(64), device.alloc(64)
     commands = device.compute.record().fill(a, 0x01020304).write(a.view(8), 0xAABBCCDD_00000001, bits=64)
     commands.copy(b, a).write(b.view(32), 7)

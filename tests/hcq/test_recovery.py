@@ -331,7 +331,7 @@ def test_the_report_that_a_thread_still_holds_does_not_fault_it_again(device: De
     device.compute.submit(device.compute.record()).wait(timeout_s=HANG_S)
 
 
-def test_spans_of_lost_work_are_forgotten(device: Device, fake: FakeDevice):
+def test_spans_of_lost_work_are_dropped(device: Device, fake: FakeDevice):
     commands = device.compute.record()
     with commands.span("lost"):
         commands.barrier()

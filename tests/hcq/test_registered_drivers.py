@@ -91,13 +91,13 @@ def test_a_name_of_the_table_cannot_be_taken(tmp_path: Path) -> None:
     assert "nowhere" not in python(tmp_path, ["-c", code]).stdout
 
 
-def test_a_name_that_nobody_registers_is_refused_with_all_that_exist(installed: Path) -> None:
+def test_an_unregistered_name_is_refused_with_all_that_exist(installed: Path) -> None:
     done = python(installed, ["-c", "import hcq\nhcq.open('moon')"])
     assert "UsageError" in done.stderr
     assert "dma-emu" in done.stderr
 
 
-def test_a_registered_driver_whose_module_is_absent_says_so(tmp_path: Path) -> None:
+def test_a_registered_driver_with_an_absent_module_raises(tmp_path: Path) -> None:
     write_metadata(tmp_path, "hollow", {"hollow": "nowhere:DRIVER"})
     done = python(tmp_path, ["-c", "import hcq\nprint(len(hcq.devices()) > 0)\nhcq.open('hollow')"])
     assert done.stdout == "True\n"

@@ -32,7 +32,7 @@ def test_invalid_names_are_refused(name: str):
         parse(name)
 
 
-def test_a_driver_that_is_absent_is_unsupported_and_says_so():
+def test_an_absent_driver_is_an_unsupported_error():
     entry = DriverEntry("moon", "drivers.moon", "DRIVER", hardware=True)
     assert not entry.present()
     with pytest.raises(UnsupportedError, match="'moon' is not part of this installation"):
@@ -104,7 +104,7 @@ def test_the_cache_lies_where_the_environment_or_the_users_home_puts_it(
     assert found == (None if folder is None else Path(folder))
 
 
-def test_without_a_home_one_warning_says_that_nothing_is_kept():
+def test_without_a_home_one_warning_is_issued():
     code = (
         "import warnings\n"
         "from hcq import config\n"

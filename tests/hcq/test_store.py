@@ -334,7 +334,7 @@ def test_reading_an_old_entry_refreshes_its_age(root: Path):
     assert entry(root).stat().st_mtime > 1.5e9
 
 
-def test_an_absent_store_is_silent(root: Path):
+def test_an_absent_store_gives_no_warning(root: Path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert Store(root).get("kernels", KEY) is None

@@ -62,7 +62,7 @@ def kept_va(buffer: Buffer, device: Device) -> int:
     return next(va for ref, (va, _, label) in device.watch._live.items() if ref() is buffer)
 
 
-def test_buffers_that_shared_an_address_are_forgotten_separately(device: Device):
+def test_buffers_that_shared_an_address_are_dropped_separately(device: Device):
     """A thread drops a buffer; before it has forgotten it, another has its memory anew, and drops that."""
     first = device.alloc(64, label="first")
     second, third = (Buffer(device, first._block, [], 64, first.spec, label) for label in ("second", "third"))

@@ -159,7 +159,7 @@ def test_interrupts_at_any_time_leave_right_results() -> None:
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
 
 
-def test_forked_child_is_refused_and_its_parent_goes_on() -> None:
+def test_forked_child_is_refused_and_its_parent_continues() -> None:
     """Also while another thread is in the middle of a launch."""
     done = child("""
         import warnings

@@ -138,7 +138,7 @@ def test_threads_share_one_captured_function() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
 
 
-def test_threads_that_ask_for_the_default_device_at_once_find_one() -> None:
+def test_threads_that_open_the_default_device_at_once_share_one() -> None:
     done = child("""
         from frontend import Device
 

@@ -155,7 +155,7 @@ SMALL = {
 }
 
 
-def test_imports_are_told_apart_by_when_they_happen():
+def test_imports_are_classified_by_when_they_happen():
     found = imports("p", SMALL)
     assert found.now == {"p": set(), "p.a": {"p.b", "p.c"}, "p.b": set(), "p.c": set(), "p.d": {"p.c"}}
     assert found.inside == ["p/c.py:2 p.d"]

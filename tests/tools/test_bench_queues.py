@@ -87,7 +87,7 @@ def test_a_slow_row_ends_before_all_its_samples() -> None:
 
 
 @pytest.mark.parametrize("case", ["matmul", "conv", "elementwise"])
-def test_throughput_stands_beside_numpy(case: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_throughput_is_measured_beside_numpy(case: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([case, "--device", "cpu", "--quick"]) == 0
     ours, numpy = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert ours["case"] == numpy["case"]

@@ -32,7 +32,7 @@ def test_a_planted_fault_is_named(number: int) -> None:
     assert not unnamed(number, 1, ["cpu"])
 
 
-def test_the_order_of_submitting_keeps_what_points_ask_for() -> None:
+def test_the_order_of_submitting_respects_points() -> None:
     for seed in range(200):
         program = Maker(seed, (True, True, False)).program
         place = {n: i for i, n in enumerate(program.order)}

@@ -185,7 +185,7 @@ def test_a_ladder_cut_short_keeps_its_rungs_and_hands_on_what_works(
     assert stage["facts"]["rungs"] == {"18 stack=low": "pass" if launches else "no"}  # type: ignore[index]  # JSON
 
 
-def test_the_fault_has_its_time_and_comes_after_all_but_the_last_look(
+def test_the_fault_has_its_time_and_comes_before_the_last_check_alone(
     made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ):
     run = made()
@@ -270,7 +270,7 @@ exit 1
 """
 
 
-def test_a_ladder_that_fails_says_where_and_what_to_do(
+def test_a_failing_ladder_reports_the_rung_and_a_hint(
     tmp_path: Path,
     made: Callable[..., Run],
     monkeypatch: pytest.MonkeyPatch,

@@ -122,7 +122,7 @@ def test_stores_and_fences_around_every_doorbell_are_mutated(found: list[Mutant]
 
 
 @pytest.mark.slow
-def test_clock_read_where_bells_are_rung_is_reported(found: list[Mutant]) -> None:
+def test_clock_read_through_the_doorbell_mapping_is_reported(found: list[Mutant]) -> None:
     flags = [one for one in found if one.label.endswith("NV_HOPPER_USERMODE_A_PARAMS.bBar1Mapping")]
     last = max(one.index for one in flags)  # the page of the bells is made first, with the flag set
     clock = next(one for one in flags if (one.index, one.operation) == (last, "plus"))
@@ -155,7 +155,7 @@ def test_every_barrier_of_a_kernel_is_left_out_once(text: str, count: int) -> No
 
 
 @pytest.mark.slow
-def test_child_goes_on_with_kernels_after_its_parent_ran_some(found: list[Mutant]) -> None:
+def test_child_runs_kernels_after_its_parent_ran_some(found: list[Mutant]) -> None:
     last = [one for one in found if one.label.endswith("GRID_WIDTH")][-1]
     assert [one.outcome for one in judge_all(Target(), [last], jobs=1)] == [Outcome.REPORTED]
 
@@ -172,7 +172,7 @@ def test_mutant_that_the_walk_does_not_find_is_an_error(found: list[Mutant]) -> 
 
 
 @pytest.mark.slow
-def test_walk_that_fails_says_why(found: list[Mutant]) -> None:
+def test_failed_walk_reports_the_reason(found: list[Mutant]) -> None:
     with pytest.raises(HcqError, match=r"a walk ended with 2 (?s:.*)invalid choice: '999'"):
         judge_all(Target(driver="999"), found[:1], jobs=1, seeds=(1,))
 

@@ -53,7 +53,7 @@ def test_every_target_opens_on_every_kernel_and_leaves_nothing(gpu: str, age: st
     assert kernel.leaks() == []
 
 
-def test_calls_are_made_in_the_order_that_the_kernel_wants():
+def test_calls_are_made_in_the_order_that_the_kernel_requires():
     kernel = ScriptedKernel()
     use(kernel)
     names = [call.split()[0] for call in kernel.calls]
@@ -71,7 +71,7 @@ def test_calls_are_made_in_the_order_that_the_kernel_wants():
     assert len(pages) == 1, "the event page is handed over once"
 
 
-def test_runtime_exceptions_are_not_asked_for_on_kernels_without_them():
+def test_runtime_exceptions_are_not_requested_on_kernels_without_them():
     kernel = ScriptedKernel(Script(version=(1, 11), sizes_in_sysfs=False))
     with contextlib.closing(opened(kernel)) as device:
         assert "1.11" in (device.process.no_exceptions or "")
@@ -216,7 +216,7 @@ def test_video_memory_that_the_host_cannot_map_names_the_firmware_setting():
     assert kernel.leaks() == []
 
 
-def test_no_memory_says_how_much_was_asked_for_and_how_much_is_free():
+def test_no_memory_reports_requested_and_free_bytes():
     kernel = ScriptedKernel()
     with contextlib.closing(opened(kernel)) as device:
         kernel.script.vram_free = 16 << 20

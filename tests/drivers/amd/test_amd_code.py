@@ -34,7 +34,7 @@ def oracle(data: bytes) -> Any:
 
 @pytest.mark.parametrize("version", [500, 600])
 @pytest.mark.parametrize("arch", ARCHS)
-def test_unlinked_object_loads_as_its_sections_and_relocations_say(arch: str, version: int):
+def test_unlinked_object_loads_by_its_sections_and_relocations(arch: str, version: int):
     data = compiled(arch, "hidden", version=version)
     found, kernel = code.read(data, "k", TARGETS[arch])
     elf, loaded = oracle(data), found.load(BASE)
@@ -287,7 +287,7 @@ def test_registers_that_pm4_cannot_give_are_refused():
     assert program_of("gfx942", code=data, args=(), kernarg_size=0).block_bytes == 256
 
 
-def test_kernels_without_a_bound_of_their_stack_want_one():
+def test_kernels_without_a_stack_bound_are_refused():
     made = image("gfx1100")
     _, kernel = code.read(made.code, made.name, TARGETS["gfx1100"])
     deep = dataclasses.replace(kernel, properties=kernel.properties.replace(USES_DYNAMIC_STACK=True))

@@ -17,7 +17,7 @@ def test_words_that_are_no_pm4_packet_are_named():
         list(decode.pm4_packets(packets.FLUSH[:1], 11))
 
 
-def test_length_of_acquire_tells_generations_apart():
+def test_length_of_acquire_distinguishes_generations():
     short = pm4.AcquireMemGfx9.pack(SIZE_LO=0, SIZE_HI=0, POLL_INTERVAL=0)
     assert len(list(decode.pm4_packets(short, 9))) == 1
     with pytest.raises(ValueError, match="7 words, 8 are AcquireMem"):

@@ -413,7 +413,7 @@ CHOICES = [
 
 
 @pytest.mark.parametrize("choice", CHOICES, ids=lambda choice: quirks.describe(quirks.Quirks(**choice)))
-def test_every_choice_changes_words_and_not_what_they_do(choice: dict[str, Any]):
+def test_every_choice_changes_words_and_not_their_effect(choice: dict[str, Any]):
     seen = []
     for choices in (quirks.DEFAULT, quirks.Quirks(**choice)):
         texts = []

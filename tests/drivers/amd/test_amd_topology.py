@@ -120,7 +120,7 @@ def test_a_node_that_goes_away_during_a_scan_is_no_error():
     assert topology.read(Going(nodes())) == []
 
 
-def test_a_topology_that_never_stands_still_is_an_error():
+def test_a_topology_that_keeps_changing_is_an_error():
     class Restless(Files):
         def read_file(self, path: str) -> bytes:
             if path.endswith("generation_id"):

@@ -167,7 +167,7 @@ def look_for_foreign_devices() -> None:
     print(found)  # noqa: T201 - read by the test
 
 
-def test_waits_look_often_only_while_a_device_of_another_kind_is_open() -> None:
+def test_waits_poll_only_while_a_device_of_another_kind_is_open() -> None:
     """In a process of its own: the devices of other tests may be open in this one."""
     text = "from tests.drivers.cpu.test_cpu_device import look_for_foreign_devices as look; look()"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)

@@ -47,7 +47,7 @@ def bad_packet() -> PushBuffer:
     return pushbuffer
 
 
-def test_a_device_goes_on_after_a_bad_packet() -> None:
+def test_a_device_continues_after_a_bad_packet() -> None:
     with hcq.open("cpu", validate=True) as device:
         kept, source = device.alloc(1 << 20), device.alloc(1 << 20)
         kept.host()[:] = b"k" * (1 << 20)

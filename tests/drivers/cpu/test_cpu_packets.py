@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from drivers.cpu.driver import CpuDriver
 
 
-def test_copy_fill_write_and_timestamp_do_what_they_say(device: CpuDevice) -> None:
+def test_copy_fill_write_and_timestamp_have_their_documented_effect(device: CpuDevice) -> None:
     box, ring = Box(device), device.ring(COPY, 0)
     source = box.va + 1024
     before = time.monotonic_ns()
@@ -151,7 +151,7 @@ def test_waiting_queue_blocks_only_itself_and_the_host_can_free_it(device: CpuDe
     rest(blocked)
 
 
-def test_foreign_signal_that_nobody_wakes_for_is_seen(device: CpuDevice) -> None:
+def test_foreign_signal_without_a_wake_up_is_seen(device: CpuDevice) -> None:
     """A device of another kind stores without a system call."""
     box = Box(device)
     send(device.ring(COMPUTE, 0), wait_(box.va, 5, foreign=1), set_(box.va + 64, 1))

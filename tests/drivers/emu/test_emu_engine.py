@@ -124,7 +124,7 @@ def test_shapes_that_cannot_be_are_refused(grid: Any, block: Any):
         launch(one, Work(grid=grid, block=block, params=b"", shared_bytes=0), AddressSpace())
 
 
-def test_threads_that_want_an_engine_at_once_share_one():
+def test_threads_that_make_an_engine_at_once_share_one():
     settings = Settings(checks=Sanitizers(partial_barriers=True), cache=config().cache)
     start = threading.Barrier(8)
 

@@ -70,7 +70,7 @@ def test_queues_that_release_each_other_later_are_a_deadlock() -> None:
     assert "a does" in found[a]
 
 
-def test_a_wait_that_no_queue_promises_to_end_is_left_to_the_host() -> None:
+def test_a_wait_without_a_future_release_is_left_to_the_host() -> None:
     assert find_deadlock([Waiting("a", Geq(AT, 2), (Release(AT, 1),))], promised) is None
 
 
@@ -137,7 +137,7 @@ class Machine:
         self.changed.set()
 
 
-def test_a_step_that_raises_stops_its_queue_and_the_scheduler_goes_on() -> None:
+def test_a_step_that_raises_stops_its_queue_and_the_scheduler_continues() -> None:
     machine = Machine([Counter(3, fails=True), Counter(5), Counter(2, waits=True)])
     scheduler = Scheduler(machine, random.Random(1), thread_name="test scheduler")
     scheduler.rung()

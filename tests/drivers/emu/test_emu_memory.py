@@ -50,7 +50,7 @@ def test_a_size_of_zero_is_refused(space: Any):
         space.map(0x5000, 0)
 
 
-def test_the_table_is_sorted_and_says_where_things_lie(space: Any):
+def test_the_table_is_sorted_and_has_every_place(space: Any):
     raw = space.table()
     entries = [
         tuple(MAP_ENTRY.read(raw, name, at) for name in ("start", "size", "delta"))
@@ -81,7 +81,7 @@ def test_bytes_are_copied_in_and_out():
     assert space.read(0x700F, 7) == b"\0hello\0"
 
 
-def test_shadows_are_made_only_when_asked_for(space: Any):
+def test_shadows_are_made_only_on_request(space: Any):
     plain = space.table()
     assert MAP_ENTRY.read(plain, "touched") == 0
     assert MAP_ENTRY.read(space.table(shadows=True), "touched") != 0

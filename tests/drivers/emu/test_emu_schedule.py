@@ -36,7 +36,7 @@ def test_a_loop_with_two_entries_is_arranged():
     assert sorted(found) == [0, 1, 2, 3]
 
 
-def test_blocks_nobody_reaches_are_left_out():
+def test_unreachable_blocks_are_left_out():
     assert order(nodes([2], [2], [])) == [0, 2]
 
 

@@ -171,7 +171,7 @@ def test_gpus_none_of_which_can_be_opened_name_the_cure(number: int, cure: str):
 
 @pytest.mark.parametrize("status", [NvStatus.NO_MEMORY, NvStatus.INSUFFICIENT_RESOURCES])
 @pytest.mark.parametrize("what", ["NV01_ROOT_CLIENT", "HOPPER_CHANNEL_GPFIFO_A", "UVM_REGISTER_GPU"])
-def test_no_room_at_open_says_what_to_close(what: str, status: NvStatus):
+def test_no_memory_at_open_gives_a_hint(what: str, status: NvStatus):
     kernel = ScriptedKernel(Script(refuse={what: status}))
     with pytest.raises(OutOfMemoryError, match=rf"(?s){what} failed.*close .*nvidia-smi"):
         opened(kernel)
@@ -248,7 +248,7 @@ def test_a_gpu_that_lacks_a_class_of_its_generation_is_refused_with_what_was_see
             choose(chip, left)
 
 
-def test_no_memory_is_an_out_of_memory_error_that_says_how_much():
+def test_no_memory_is_an_out_of_memory_error_with_the_size():
     kernel = ScriptedKernel()
     device = opened(kernel)
     kernel.script.refuse["NV01_MEMORY_LOCAL_USER"] = NvStatus.NO_MEMORY

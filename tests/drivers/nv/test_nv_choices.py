@@ -158,7 +158,7 @@ def test_ring_entries_and_user_area_lie_where_it_was_chosen(ring: str, same: boo
         assert channel.userd[channel.put_index] == 1, "its first words were rung for"
 
 
-def test_entries_of_a_subroutine_say_so_prebuilt_ones_too() -> None:
+def test_entries_of_a_subroutine_are_marked_prebuilt_ones_too() -> None:
     made = opened(ScriptedKernel(), "gp_level=subroutine")
     with contextlib.closing(Device(made)) as device:
         queue, buffer = device.copies[0], device.alloc(4096)

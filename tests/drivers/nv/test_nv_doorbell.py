@@ -33,7 +33,7 @@ def test_the_clock_is_read_from_a_page_of_its_own(compute: int):
     assert kernel.leaks() == []
 
 
-def test_the_clock_is_tied_by_the_look_that_took_least(monkeypatch: pytest.MonkeyPatch):
+def test_the_clock_is_tied_by_the_fastest_reading(monkeypatch: pytest.MonkeyPatch):
     """Whoever is held up between two looks at the host's clock does not know when the GPU's was read."""
     host = iter([0, 9_000, 20_000, 20_010, 30_000, 37_000, 40_000, 45_000])
     with opened(ScriptedKernel()) as device:
@@ -45,7 +45,7 @@ def test_the_clock_is_tied_by_the_look_that_took_least(monkeypatch: pytest.Monke
     assert (clock.ticks, clock.host_ns) == (2, 20_005)
 
 
-def test_one_page_serves_both_where_bells_go_through_bar0():
+def test_one_page_serves_both_where_doorbells_go_through_bar0():
     kernel = ScriptedKernel()
     with opened(kernel, "doorbell_bar1=false") as device:
         assert device.clock().ticks > 0
@@ -59,6 +59,6 @@ def test_classes_before_hopper_take_no_parameters_and_have_one_page():
         assert pages(kernel) == [""]
 
 
-def test_the_scripted_kernel_lets_nobody_read_the_page_of_the_bells():
+def test_the_scripted_kernel_refuses_reads_of_the_doorbell_page():
     with opened(ScriptedKernel()) as device, pytest.raises(RefusedError, match="takes stores only"):
         device._doorbell.registers.read32(0x80)

@@ -79,7 +79,7 @@ def test_a_failed_rung_skips_only_its_dependents(climb: Callable[..., tuple[Ladd
     assert told[-1] == (25, "default", True)
 
 
-def test_every_need_stands_below_what_needs_it():
+def test_every_rung_needs_only_lower_rungs():
     order = [rung.number for rung in command.RUNGS]
     for rung in command.RUNGS:
         assert all(order.index(need) < order.index(rung.number) for need in rung.needs)
@@ -136,7 +136,7 @@ def test_the_known_launch_comes_first_and_is_taken_back_value_by_value(
     ]  # fmt: skip
 
 
-def test_presets_are_those_of_the_gpu_that_was_told_of(
+def test_presets_are_those_of_the_reported_gpu(
     climb: Callable[..., tuple[Ladder, Told]], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(nv_ladder, "PAIRS_S", -1.0)
@@ -237,7 +237,7 @@ def test_a_child_that_cannot_be_killed_is_abandoned():
     assert child.killed == 1
 
 
-def test_a_child_that_dies_leaves_its_call_trace(tmp_path: Path, climb: Callable[..., tuple[Ladder, Told]]):
+def test_a_killed_child_leaves_its_call_trace(tmp_path: Path, climb: Callable[..., tuple[Ladder, Told]]):
     cases = '"8 default") echo "ioctl(4, 0xc0) = 0x0" > "$trace"; kill -SEGV $$;;'
     ladder, _ = climb(
         cases, "--from", "8", "--to", "8", "--variants", "none", "--traces", str(tmp_path / "t")

@@ -50,7 +50,7 @@ PTX = """.version 8.0
 """
 
 
-def test_the_name_of_the_ptx_section_is_the_one_that_drivers_know():
+def test_the_name_of_the_ptx_section_is_the_drivers():
     assert assembler.PTX_SECTION == layout.PTX_SECTION
 
 
@@ -145,7 +145,7 @@ def test_an_assembled_kernel_loads_and_its_calls_reach_the_helpers(arch: str):
 
 @needs_assembler
 @pytest.mark.parametrize("directive", [".reqnctapercluster 2", ".explicitcluster"])
-def test_a_kernel_that_wants_clusters_is_refused(directive: str):
+def test_a_kernel_with_clusters_is_refused(directive: str):
     text = ptx("store", "sm_90a").replace("out) {", f"out) {directive} {{")
     kernel = cubin.read(assembler.assemble(text, "sm_90a"), "store")[2]
     image = KernelImage(name="store", arch="sm_90a", code=b"", args=(), kernarg_size=8)

@@ -76,7 +76,7 @@ def graph_of(device: hcq.Device) -> tuple[hcq.Executable, Buffer]:
 
 
 @pytest.mark.parametrize("cause", [wild_kernel, wild_copy])
-def test_a_device_goes_on_after_a_fault(device: hcq.Device, cause: Callable[[hcq.Device], hcq.Point]):
+def test_a_device_continues_after_a_fault(device: hcq.Device, cause: Callable[[hcq.Device], hcq.Point]):
     executable, out = graph_of(device)
     program = load(device, "count")
     old, target, seen = device.alloc(256), device.alloc(256), holding(device, 40)
@@ -105,7 +105,7 @@ def test_a_device_goes_on_after_a_fault(device: hcq.Device, cause: Callable[[hcq
     device.sync()
 
 
-def test_the_report_of_a_wild_store_tells_kernel_line_address_and_nearest_buffer(device: hcq.Device):
+def test_the_report_of_a_wild_store_names_kernel_line_address_and_nearest_buffer(device: hcq.Device):
     with pytest.raises(hcq.DeviceFault) as caught:
         wild_kernel(device).wait(timeout_s=100)
     report = caught.value.report

@@ -110,7 +110,7 @@ over:"""
 
 
 @needs_assembler
-def test_a_read_of_memory_that_nobody_wrote_is_named(device: hcq.Device) -> None:
+def test_a_read_of_uninitialized_memory_is_named(device: hcq.Device) -> None:
     fault = fault_of(device, "ld.shared.u32 %r3, [%r2];\nst.global.u32 [%rd1], %r3;")
     assert any("ld.shared.u32" in report for report in fault.reports), fault.reports
     assert fault.reports[0].splitlines()[0] in str(fault)

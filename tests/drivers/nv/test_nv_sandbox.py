@@ -82,7 +82,7 @@ def use(device: Device) -> None:
     ("compute", "version"),
     [*((compute, "580.159.03") for compute in GENERATIONS), *((0xCBC0, version) for version in OTHERS)],
 )
-def test_everything_asked_for_is_on_the_list(compute: int, version: str):
+def test_every_name_in_use_is_on_the_list(compute: int, version: str):
     kernel = Asked(Script(compute_class=compute, version=version))
     driver = NvDriver("nv", lambda _: kernel).open(0, None)
     with contextlib.closing(Device(driver)) as device:

@@ -86,7 +86,7 @@ def test_kernels_name_their_target():
             assert f".target {arch}\n" in ptx(name, arch)
 
 
-def test_the_figures_beside_cuda_say_what_they_need():
+def test_the_comparison_with_cuda_reports_what_it_needs():
     if find_spec("torch") is not None:
         pytest.skip("PyTorch is installed: the case runs")
     with hcq.open("cpu") as device, pytest.raises(UnsupportedError, match="needs PyTorch"):

@@ -174,7 +174,7 @@ def test_bulk_copies_that_stray_are_reported(bench: Any, copy: str, kind: Report
 CHECKED = Settings(checks=Sanitizers.all(), cache=config().cache)
 
 
-def test_sanitizers_are_silent_on_bulk_copies_that_were_waited_for(bench: Any) -> None:
+def test_sanitizers_accept_bulk_copies_that_were_waited_for(bench: Any) -> None:
     for order in (Options(), Options(warp_order="reverse")):
         _, result = run(
             bench, BULK.format(init=INIT.format(1), wait=WAIT), threads=128, settings=CHECKED, options=order
@@ -195,7 +195,7 @@ STORED = """{init} mov.u32 %r1, s; @!%p0 bra W; mbarrier.arrive.expect_tx.shared
 W:  {wait} and.b32 %r2, %r0, 3; mad.lo.u32 %r2, %r2, 4, %r1; ld.shared.u32 %r3, [%r2]; st.global.u32 [%rd1], %r3;"""
 
 
-def test_asynchronous_stores_tell_their_mbarrier(anyhow: Any) -> None:
+def test_asynchronous_stores_complete_at_their_mbarrier(anyhow: Any) -> None:
     assert (
         good(anyhow, STORED.format(init=INIT.format(1), wait=WAIT), threads=64)[:64].tolist()
         == [11, 12, 13, 14] * 16
@@ -221,7 +221,7 @@ REDUCED = [
 
 
 @pytest.mark.parametrize(("op", "before", "given", "after"), REDUCED)
-def test_asynchronous_reductions_tell_their_mbarrier(
+def test_asynchronous_reductions_complete_at_their_mbarrier(
     bench: Any, op: str, before: int, given: int, after: int
 ) -> None:
     body = f"""{INIT.format(1)} @!%p0 bra E; mov.u32 %r1, s; st.shared.u32 [s], {before}; mov.u32 %r2, {given};

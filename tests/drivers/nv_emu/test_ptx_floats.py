@@ -230,7 +230,7 @@ def test_double_approximations_use_and_give_upper_halves_only(
         assert (same | (np.abs(got / want - 1) < 2.0**-19)).all()
 
 
-def test_approximations_know_the_special_values(bench: Any):
+def test_approximations_are_right_at_special_values(bench: Any):
     a = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0], np.float32)
     inf, nan = math.inf, math.nan
     for op, want in {
@@ -313,7 +313,9 @@ def test_floats_to_integers_saturate(bench: Any, floats: Any, how: Any, source: 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
 @pytest.mark.parametrize("source", ["u16", "s16", "u32", "s32", "u64", "s64"])
 @pytest.mark.parametrize("target", ["f16", "f32", "f64"])
-def test_integers_to_floats_round_as_told(bench: Any, ints: Any, target: Any, source: Any, mode: Any):
+def test_integers_to_floats_round_by_their_modifier(
+    bench: Any, ints: Any, target: Any, source: Any, mode: Any
+):
     bits = int(source[1:])
     a = ints(bits, COUNT, 1)
     got = bench.apply(f"cvt.{mode}.{target}.{source} %d, %a;", f"f{int(target[1:]) // 8}", a)
@@ -323,7 +325,7 @@ def test_integers_to_floats_round_as_told(bench: Any, ints: Any, target: Any, so
 
 
 @pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
-def test_double_to_single_rounds_as_told(bench: Any, floats: Any, mode: Any):
+def test_double_to_single_rounds_by_its_modifier(bench: Any, floats: Any, mode: Any):
     a = floats(64, COUNT, 1)
     got = bench.apply(f"cvt.{mode}.f32.f64 %d, %a;", "f4", a)
     for x, y in zip(a.tolist(), got.tolist(), strict=True):

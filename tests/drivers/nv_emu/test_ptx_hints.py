@@ -106,7 +106,7 @@ def test_parameters_at_addresses_in_registers(bench: Any, threads: int) -> None:
 
 
 @pytest.mark.parametrize("op", ["or", "and"])
-def test_lop3_tells_whether_any_bit_is_set(anyhow: Any, ints: Any, op: str) -> None:
+def test_lop3_returns_whether_any_bit_is_set(anyhow: Any, ints: Any, op: str) -> None:
     a, b = ints(32, 200, 1), ints(32, 200, 2)
     for table in (0x1E, 0x80, 0, 0xFE):
         lines = f"""setp.lt.u32 %p1, %b, 64; lop3.{op}.b32 %r5|%p2, %a, %b, 255, {table}, !%p1; lop3.b32.{op} _|%p3, %a, %b, 255, {table}, %p1;

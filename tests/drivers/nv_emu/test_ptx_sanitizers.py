@@ -77,12 +77,12 @@ def test_each_missing_barrier_of_the_reduction_is_a_race(checked: Any, number: A
     assert "shared" in race.instruction
 
 
-def test_reads_of_shared_memory_nobody_wrote(checked: Any):
+def test_reads_of_uninitialized_shared_memory(checked: Any):
     _, findings = checked("ld.shared.u32 %r4, [s+64]; st.global.u32 [%rd1], %r4; ret;", block=32)
     assert [f.kind for f in findings] == [ReportKind.UNINITIALISED]
 
 
-def test_reads_of_global_memory_nobody_wrote(checked: Any):
+def test_reads_of_uninitialized_global_memory(checked: Any):
     body = "st.global.u32 [%rd1], %r0; ld.global.u32 %r4, [%rd1]; ld.global.u32 %r5, [%rd1+2048]; ret;"
     _, findings = checked(body, block=32, tracked=True)
     assert [f.kind for f in findings] == [ReportKind.UNINITIALISED]

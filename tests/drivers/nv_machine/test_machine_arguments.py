@@ -21,7 +21,7 @@ from tests.drivers.nv_machine.refusals import invalid, refused
 Make = Callable[..., Client]
 
 
-def test_roots_and_devices_judge_the_rest(up: Client) -> None:
+def test_roots_and_devices_check_the_rest(up: Client) -> None:
     refused(
         0x1F, up.alloc, up.device, RmClass.NV20_SUBDEVICE_0, rm_classes.NV2080_ALLOC_PARAMETERS(subDeviceId=1)
     )

@@ -498,7 +498,7 @@ def test_a_host_release_behind_a_wait_publishes_nothing_without_its_membar(
         assert "kernel store" in text
 
 
-def test_a_host_release_that_waits_for_nothing_promises_nothing(bench: Rig):
+def test_a_host_release_without_waits_is_no_future_release(bench: Rig):
     run(bench, bench.launch("store", **NONE), sem(bench.data.va + 3072, 3))
     assert bench.client.kernel.reports == []
 

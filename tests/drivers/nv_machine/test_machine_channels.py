@@ -98,7 +98,7 @@ def promise(kind: str, va: int) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["copy", "report", "execute"])
-def test_promises_of_engines_count_for_deadlocks(up: Client, kind: str) -> None:
+def test_future_releases_of_engines_count_for_deadlocks(up: Client, kind: str) -> None:
     ring = up.copy_channel() if kind == "copy" else up.compute_channel()
     memory = up.memory(4096)
     ring.push(sem(memory.va, 1, GEQ) + promise(kind, memory.va))
@@ -106,7 +106,7 @@ def test_promises_of_engines_count_for_deadlocks(up: Client, kind: str) -> None:
     assert up.kernel.reports[0].kind is Kind.DEADLOCK
 
 
-def test_a_channel_of_an_address_space_that_uvm_does_not_know_is_not_registered(up: Client) -> None:
+def test_a_channel_of_an_address_space_unknown_to_uvm_is_not_registered(up: Client) -> None:
     ring = up.ring(up.group())
     up.compute_object(ring)
     up.uvm_call(UvmCommand.UVM_UNREGISTER_GPU_VASPACE, gpuUuid=up.uuid)

@@ -45,7 +45,7 @@ def ready(up: Client) -> tuple[Client, Ring, Memory]:
 Ready = tuple[Client, Ring, Memory]
 
 
-def test_fences_between_entry_put_and_bell_are_enough(ready: Ready) -> None:
+def test_fences_between_entry_put_and_doorbell_are_enough(ready: Ready) -> None:
     up, ring, memory = ready
     for value in range(2, 200):
         ring.segment_at %= 0x4000
@@ -65,7 +65,7 @@ def test_a_fence_missing_between_entry_and_put_is_named(ready: Ready) -> None:
     assert "GPPut 3" in text
 
 
-def test_a_fence_missing_between_put_and_bell_is_named(ready: Ready) -> None:
+def test_a_fence_missing_between_put_and_doorbell_is_named(ready: Ready) -> None:
     up, ring, memory = ready
     ring.push(sem(memory.va, 2), ring=False)
     ring.ring(fence=False)
@@ -99,7 +99,7 @@ def test_a_push_buffer_stored_after_the_fence_is_named(ready: Ready) -> None:
     assert "the push buffer of ring entry 2" in late(up)
 
 
-def test_one_bell_for_several_entries_needs_no_more_fences(ready: Ready) -> None:
+def test_one_doorbell_for_several_entries_needs_no_more_fences(ready: Ready) -> None:
     up, ring, memory = ready
     for value in (2, 3, 4):
         ring.push(sem(memory.va, value), ring=False)

@@ -111,7 +111,7 @@ def test_an_invalidate_without_waiting_and_one_of_a_descriptor(launcher: Launche
     assert struct.unpack_from("<I", data.view, 64)[0] == 1
 
 
-def test_a_local_window_that_nobody_set_up(launcher: Launcher) -> None:
+def test_a_local_window_that_is_not_set_is_refused(launcher: Launcher) -> None:
     code = upload(launcher.client, cubin("sm_90", STACK))
     assert "was never set" in launcher.fails(
         code, "stack", bytes(12), low=0x200, words={"stack_pointer": 0x200}

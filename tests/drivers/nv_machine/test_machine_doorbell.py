@@ -82,7 +82,7 @@ def test_the_clock_of_one_page_does_not_hang_on_the_other(up: Client):
 
 @pytest.mark.parametrize("profile", ["sm_80", "sm_90", "sm_120"])
 @pytest.mark.parametrize("bar1", [False, True])
-def test_bells_count_through_either_mapping(make: Callable[..., Client], profile: str, *, bar1: bool):
+def test_doorbells_work_through_either_mapping(make: Callable[..., Client], profile: str, *, bar1: bool):
     client = make(profile).up()
     client.doorbell = client.page(bar1=bar1)
     ring, memory = client.copy_channel(), client.memory(4096, system=True)
@@ -91,7 +91,7 @@ def test_bells_count_through_either_mapping(make: Callable[..., Client], profile
     assert client.reports() == []
 
 
-def test_bells_of_two_pages_ring_the_same_channel(up: Client):
+def test_doorbells_of_two_pages_reach_the_same_channel(up: Client):
     bar1, bar0 = up.doorbell, up.page(bar1=False)
     ring, memory = up.copy_channel(), up.memory(4096, system=True)
     for value in range(1, 5):
@@ -150,7 +150,7 @@ def test_a_channel_of_an_older_class_runs(make: Callable[..., Client], profile: 
 
 
 @pytest.mark.parametrize("cls", [0xC461, 0xC661])
-def test_bells_count_through_a_page_of_an_older_class(make: Callable[..., Client], cls: int):
+def test_doorbells_work_through_a_page_of_an_older_class(make: Callable[..., Client], cls: int):
     client = make("sm_120").up()
     client.doorbell = client.page(bar1=False, cls=cls)
     ring, memory = client.copy_channel(), client.memory(4096, system=True)

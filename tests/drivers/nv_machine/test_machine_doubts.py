@@ -26,7 +26,7 @@ def remark(client: Client) -> str:
 ACQUIRE = SemOperation.ACQ_STRICT_GEQ
 
 
-def test_a_release_of_32_bits_of_what_is_waited_for_with_64_is_remarked_on(up: Client) -> None:
+def test_a_32_bit_release_for_a_64_bit_wait_gets_advice(up: Client) -> None:
     ring, memory = up.copy_channel(), up.memory(4096, system=True)
     ring.push([*sem(memory.va, 1, PAYLOAD_SIZE=False), *sem(memory.va, 1, ACQUIRE), *sem(memory.va + 16, 1)])
     wait_word(memory, 16, 1, up)

@@ -136,7 +136,7 @@ def test_the_sm_is_the_one_that_the_block_ran_on(make: Make):
     assert list(states(launcher.client)) == [120]
 
 
-def test_an_image_without_lines_gives_the_entry_and_says_so(make: Make):
+def test_an_image_without_lines_gives_the_entry_with_a_note(make: Make):
     launcher = Launcher.make(make().up())
     image = cubin("sm_90", KERNEL.format(fault=BODIES["a wild store"][0], block=0))
     name = Section.LINES.encode() + b"\0"

@@ -95,14 +95,14 @@ def test_the_parameter_base_must_be_the_architectures(launcher: Launcher) -> Non
     assert f"{base:#x}" in text
 
 
-def test_bank_0_must_reach_what_the_image_says(launcher: Launcher) -> None:
+def test_bank_0_must_cover_the_size_in_the_image(launcher: Launcher) -> None:
     code = upload(launcher.client, cubin(launcher.profile, STORE))
     base = PARAM_BASE[launcher.profile]
     text = launcher.fails(code, "store", bytes(12), CONSTANT_BUFFER_SIZE_SHIFTED4=(base >> 4,))
     assert f"constant bank 0 has {base:#x} bytes, store reads {base + 12:#x}" in text
 
 
-def test_bank_0_must_reach_what_the_text_reads_though_the_image_says_less(launcher: Launcher) -> None:
+def test_bank_0_must_cover_what_the_text_reads_beyond_the_size_in_the_image(launcher: Launcher) -> None:
     base = PARAM_BASE[launcher.profile]
     raw = cubin(launcher.profile, STORE)
     size = record(raw, ".nv.info.store", InfoAttribute.PARAM_CBANK) + 10
@@ -159,7 +159,7 @@ def test_registers_must_reach_the_images_need(launcher: Launcher) -> None:
     assert f"store needs {needed} registers, the descriptor gives {needed - 1}" in text
 
 
-def test_an_image_that_tells_no_registers_is_refused(hopper: Launcher) -> None:
+def test_an_image_without_a_register_count_is_refused(hopper: Launcher) -> None:
     raw = cubin("sm_90", STORE)
     at = record(raw, ".nv.info", InfoAttribute.REGCOUNT)
     code = upload(hopper.client, patched(raw, {at + 1: b"\x50"}))
@@ -282,7 +282,7 @@ def test_memory_behind_a_backing_is_no_part_of_it(make: Make) -> None:
     assert "backing of local memory of stack has" in launcher.fails(**launch_stack(launcher))
 
 
-def test_a_backing_for_the_tpcs_in_use_gets_advice_where_nobody_asked(hopper: Launcher) -> None:
+def test_a_backing_for_the_tpcs_in_use_gets_advice_by_default(hopper: Launcher) -> None:
     back(hopper, 66)
     hopper.run(**launch_stack(hopper))
     (report,) = hopper.client.kernel.reports
@@ -317,7 +317,7 @@ CLUSTERS = [
 
 
 @pytest.mark.parametrize(("word", "bad", "good"), CLUSTERS)
-def test_the_words_of_clusters_say_that_there_are_none(
+def test_the_words_of_clusters_are_for_none(
     hopper: Launcher, word: str, bad: Any, good: Any
 ) -> None:
     code = upload(hopper.client, cubin("sm_90", STORE))
@@ -356,7 +356,7 @@ def prefetch(va: int, size: int) -> dict[str, int]:
     return split("PROGRAM_PREFETCH_ADDR", va >> 8, "_SHIFTED") | {"PROGRAM_PREFETCH_SIZE": size >> 8}
 
 
-def test_the_prefetch_is_judged_at_every_launch(launcher: Launcher) -> None:
+def test_the_prefetch_is_checked_at_every_launch(launcher: Launcher) -> None:
     code = upload(launcher.client, cubin(launcher.profile, STORE))
     params = struct.pack("<QI", launcher.client.memory(4096).va, 1)
     program = code.at(".text.store")

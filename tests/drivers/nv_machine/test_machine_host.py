@@ -50,7 +50,7 @@ def test_nothing_runs_inside_the_doorbell(ready: Ready):
 
 
 @pytest.mark.parametrize("profile", ["sm_80", "sm_90", "sm_120"])
-def test_the_user_area_of_some_channels_tells_how_far_the_ring_was_fetched(
+def test_the_user_area_of_some_channels_has_the_get_index(
     make: Callable[..., Client], profile: str
 ):
     told = set()

@@ -152,7 +152,9 @@ def test_bits_of_another_semaphore_operation_are_named(
         (MemOperation.MEMBAR, Kind.HOST, "before MEM_OP_C"),
     ],
 )
-def test_memory_operations_are_told_apart(up: Client, operation: MemOperation, kind: Kind, text: str) -> None:
+def test_memory_operations_are_distinguished(
+    up: Client, operation: MemOperation, kind: Kind, text: str
+) -> None:
     words = method(0, HostMethod.MEM_OP_D, operation << 27)
     fails(up, up.copy_channel(), words, text, kind, RcCode.PBDMA_ERROR)
 

@@ -137,7 +137,7 @@ def test_an_escape_can_be_carried_by_address_outside_a_sandbox(make: Make):
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_the_version_can_be_asked_for(make: Make, driver: Any):
+def test_the_version_can_be_queried(make: Make, driver: Any):
     client = make(driver=driver).nodes().objects()
     block = bytearray(rm.nv_ioctl_rm_api_version_t(cmd=rm.VERSION_QUERY).to_bytes())
     client.escape(client.ctl, Escape.NV_ESC_CHECK_VERSION_STR, block)

@@ -48,7 +48,7 @@ def test_protection_and_advice_pass_through(up: Client) -> None:
     assert up.kernel.mmap(4096, fd=up.uvm_fd, va=va, offset=va, flags=MAP_SHARED | MAP_FIXED).va == va
 
 
-def test_uvm_wants_its_order(make: Make) -> None:
+def test_uvm_requires_its_order(make: Make) -> None:
     client = make().nodes().objects()
     client.uvm_call(UvmCommand.UVM_INITIALIZE)
     uuid = NvProcessorUuid(uuid=client.machine.uuid)

@@ -8,7 +8,7 @@ from drivers.nv.layouts.host import SemOperation
 from tests.drivers.nv_machine.client import Client, sem, wait_word
 
 
-def test_work_that_waits_goes_on_after_a_pause_without_another_doorbell(up: Client):
+def test_waiting_work_continues_after_a_pause_without_another_doorbell(up: Client):
     ring, memory = up.copy_channel(), up.memory(4096, system=True)
     scheduler = up.machine.scheduler
     ring.push(sem(memory.va, 1, SemOperation.ACQ_STRICT_GEQ) + sem(memory.va + 64, 7))

@@ -151,7 +151,7 @@ def test_everything_open_at_exit_is_released(up: Client, closing: str) -> None:
 # ---- a group that an error stopped
 
 
-def test_a_dead_group_takes_nothing_new(up: Client) -> None:
+def test_a_stopped_group_refuses_new_objects(up: Client) -> None:
     """nv.md 6.4: channel and group are dead, both are freed and made anew."""
     group, first, second = pair(up)
     engine = rm_classes.NVB0B5_ALLOCATION_PARAMETERS(version=1, engineType=COPY)
@@ -172,7 +172,7 @@ def test_a_dead_group_takes_nothing_new(up: Client) -> None:
     assert len(up.reports()) == 1
 
 
-def test_a_dead_group_of_graphics_takes_no_context_share(up: Client) -> None:
+def test_a_stopped_graphics_group_refuses_a_context_share(up: Client) -> None:
     ring = up.compute_channel()
     group = up.machine.channels[0].group
     ring.push(method(0, 0x0C, 0))
@@ -218,7 +218,7 @@ def test_an_error_while_its_siblings_wait_frees_them_all(up: Client) -> None:
     assert [one.kind for one in up.kernel.reports] == [Kind.MMU_FAULT]
 
 
-def test_as_many_sm_states_are_cleared_as_asked_for(up: Client) -> None:
+def test_as_many_sm_states_are_cleared_as_requested(up: Client) -> None:
     up.compute_channel()
     params = rm_classes.NV83DE_ALLOC_PARAMETERS(hAppClient=up.root, hClass3dObject=up.engine_object)
     debugger = up.alloc(up.device, RmClass.GT200_DEBUGGER, params)
@@ -250,7 +250,7 @@ def test_channels_are_disabled_all_or_none(up: Client) -> None:
         wait_word(memory, at, 1, up)
 
 
-def test_the_bell_of_a_disabled_channel_is_heard_when_it_is_enabled(up: Client) -> None:
+def test_a_doorbell_of_a_disabled_channel_takes_effect_when_it_is_enabled(up: Client) -> None:
     ring, memory = up.copy_channel(), up.memory(4096)
     number = Control.NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS
     fields = {"numChannels": 1, "hClientList": (up.root,), "hChannelList": (ring.handle,)}
@@ -478,7 +478,7 @@ def test_a_flush_names_as_many_addresses_as_there_is_room_for(make: Make) -> Non
 
 
 @pytest.mark.parametrize("driver", ["570", "595"])
-def test_every_branch_tells_the_order_of_sms(make: Make, driver: str) -> None:
+def test_every_branch_reports_the_order_of_sms(make: Make, driver: str) -> None:
     up = make(driver=driver).up()
     order = up.control(up.subdevice, Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER)
     assert (order.numSm, order.numTpc) == (132, 66)

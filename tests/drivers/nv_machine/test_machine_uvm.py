@@ -66,7 +66,7 @@ def test_several_processes_may_share_a_bare_machine_and_need_no_second_descripto
     client.uvm_call(UvmCommand.UVM_REGISTER_GPU_VASPACE, **fields)
 
 
-def test_a_bare_machine_wants_mm_initialize(make: Make):
+def test_a_bare_machine_requires_mm_initialize(make: Make):
     client = make(filtered=False).nodes().objects()
     kind: Any = client.structs["NV_VASPACE_ALLOCATION_PARAMETERS"]
     space = client.alloc(client.device, RmClass.FERMI_VASPACE_A, kind(flags=8))
