@@ -105,7 +105,7 @@ def test_floating_point_agrees_with_the_host(anywhere: Bench, type_: str, dtype:
     x, y, z = (anywhere.new(_floats(dtype, k), dtype) for k in range(3))
     out = anywhere.new(np.zeros(256), dtype)
     cases: list[tuple[str, Callable[[], Array]]] = [
-        (_CHAIN, lambda: np.where(x < y, -((x + y) * z - x), (x + y) * z - x)), (_DIVISION, lambda: x / y)
+        (_CHAIN, lambda: np.where(x < y, -((x + y) * z - x), (x + y) * z - x)), (_DIVISION, lambda: x / y),
     ]  # fmt: skip
     for code, expected in cases:
         done = anywhere.run(
@@ -115,6 +115,20 @@ def test_floating_point_agrees_with_the_host(anywhere: Bench, type_: str, dtype:
         with np.errstate(all="ignore"):
             wanted = expected()
         np.testing.assert_array_equal(out, wanted)
+
+
+def test_halves_are_fused_and_rooted_with_one_rounding(anywhere: Bench) -> None:
+    rng = np.random.default_rng(4)
+    x, y, z = (anywhere.new(rng.standard_normal(256), "f2") for _ in range(3))
+    out = anywhere.new(np.zeros(256), "f2")
+    declared = "declare half @llvm.fma.f16(half, half, half)\ndeclare half @llvm.sqrt.f16(half)\ndeclare half @llvm.fabs.f16(half)\n"
+    code = """  %f = call half @llvm.fma.f16(half %x, half %y, half %z)
+  %a = call half @llvm.fabs.f16(half %f)
+  %r = call half @llvm.sqrt.f16(half %a)"""
+    done = anywhere.run(ir.elementwise("half", code, extra=declared), 1, 256, out, x, y, z, options=QUICK)
+    assert done.fault is None, done.fault
+    fused = (x.astype("f8") * y.astype("f8") + z.astype("f8")).astype("f2")
+    np.testing.assert_array_equal(out, np.sqrt(np.abs(fused).astype("f8")).astype("f2"))
 
 
 def _integer_chain(t: str) -> str:

@@ -371,6 +371,8 @@ class Translator:
 
     def narrowed(self, value: Value, type_: str) -> Value:
         """Return doubles rounded to a type."""
+        if type_ == "f16":  # rounded to odd first: hosts do not go from double to half at once
+            value = numeric.odd_float(self.c, value)
         return self.c.cast("fptrunc", value, FLOATS[type_])
 
     def flushed(self, value: Value) -> Value:

@@ -52,6 +52,14 @@ def _median(t: Translator, a: Value, b: Value, d: Value) -> Value:
     return _most(t, _least(t, a, b), _least(t, _most(t, a, b), d))
 
 
+def _fused(t: Translator, a: Value, b: Value, d: Value) -> Value:
+    """Multiply and add with one rounding; of halves through float32 rounded to odd, as hosts have no such instruction."""
+    if bits_of(a.type) != 16:
+        return t.c.intrinsic("fma", a, b, d)
+    wide = numeric.fma_odd(t.c, *(t.c.cast("fpext", v, "float") for v in (a, b, d)))
+    return t.c.cast("fptrunc", wide, "half")
+
+
 def _round(name: str) -> Callable[..., Value]:
     return lambda t, a: t.c.intrinsic(name, a)
 
@@ -60,10 +68,10 @@ _each("add", 2, lambda t, a, b: t.c.op("fadd", a, b))
 _each("sub", 2, lambda t, a, b: t.c.op("fsub", a, b))
 _each("subrev", 2, lambda t, a, b: t.c.op("fsub", b, a))
 _each("mul", 2, lambda t, a, b: t.c.op("fmul", a, b))
-_each("fma", 3, lambda t, a, b, d: t.c.intrinsic("fma", a, b, d))
-_each("fmac", 3, lambda t, a, b, d: t.c.intrinsic("fma", a, b, d), accumulates=True)
-_each("fmaak", 3, lambda t, a, b, k: t.c.intrinsic("fma", a, b, k), ("f16", "f32"))
-_each("fmamk", 3, lambda t, a, k, b: t.c.intrinsic("fma", a, k, b), ("f16", "f32"))
+_each("fma", 3, _fused)
+_each("fmac", 3, _fused, accumulates=True)
+_each("fmaak", 3, _fused, ("f16", "f32"))
+_each("fmamk", 3, _fused, ("f16", "f32"))
 _each("min", 2, _least)
 _each("max", 2, _most)
 _each("min3", 3, lambda t, a, b, d: _least(t, _least(t, a, b), d), ("f16", "f32"))
@@ -309,7 +317,7 @@ PACKED: dict[str, tuple[Callable[..., Value], str, int]] = {}
 """Operations on both halves of a register: what to compute, the type of a half, how many sources."""
 for _stem, _ir in (("add", "fadd"), ("mul", "fmul")):
     _packed_float(_stem, 2, lambda t, a, b, _ir=_ir: t.c.op(_ir, a, b))
-_packed_float("fma", 3, lambda t, a, b, d: t.c.intrinsic("fma", a, b, d))
+_packed_float("fma", 3, _fused)
 _packed_float("min", 2, _least)
 _packed_float("max", 2, _most)
 for _sign, _of in (("i", "s"), ("u", "u")):
