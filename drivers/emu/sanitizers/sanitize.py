@@ -11,7 +11,7 @@ Next: `drivers.emu.simt.access`, which calls these checks.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from drivers.emu.report import ReportKind
 from drivers.emu.sanitizers import clocks, group_order
@@ -25,7 +25,48 @@ from drivers.emu.simt.vector import Value
 if TYPE_CHECKING:
     from drivers.emu.simt.library import Library, Sanitizers
     from drivers.emu.simt.vector import Code
-    from drivers.emu.simt.warp_function import WarpFunction
+
+
+class Running(Protocol):
+    """The code of one warp being written: a `drivers.emu.simt.warp_function.WarpFunction`."""
+
+    @property
+    def lib(self) -> Library:
+        """The functions that it calls."""
+        ...
+
+    @property
+    def c(self) -> Code:
+        """The code."""
+        ...
+
+    @property
+    def warp(self) -> Value:
+        """The address of the warp's state."""
+        ...
+
+    @property
+    def group(self) -> Value:
+        """The address of its workgroup's state."""
+        ...
+
+    @property
+    def active(self) -> Value:
+        """The lanes that execute here, as an integer."""
+        ...
+
+    @property
+    def live(self) -> Value:
+        """The lanes that have not left the kernel."""
+        ...
+
+    def of_group(self, name: str) -> Value:
+        """Return a field of `state.GROUP`, a scalar."""
+        ...
+
+    def report(self, kind: ReportKind, site: int, lanes: Value, /) -> None:
+        """Report a finding at an instruction."""
+        ...
 
 
 def shadow_bytes(checks: Sanitizers, warps: int, shared: int) -> int:
@@ -77,17 +118,17 @@ def _ordered(lib: Library, what: str, *, wide: bool) -> str:
     return lib.define(f"emu.{what}" + ("" if wide else ".narrow"), "void", {"warp": "ptr"}, body)
 
 
-def _order(wf: WarpFunction, what: str, *, wide: bool) -> None:
+def _order(wf: Running, what: str, *, wide: bool) -> None:
     if wf.lib.checks.shared_races or (wf.lib.checks.global_races and wide):
         wf.c.call(_ordered(wf.lib, what, wide=wide), "void", wf.warp)
 
 
-def fenced(wf: WarpFunction, *, wide: bool) -> None:
+def fenced(wf: Running, *, wide: bool) -> None:
     """The kernel executes a fence; `wide`: other workgroups are in its scope."""
     _order(wf, "fenced", wide=wide)
 
 
-def released(wf: WarpFunction, *, wide: bool) -> None:
+def released(wf: Running, *, wide: bool) -> None:
     """What the kernel did so far is seen by those who acquire from now on."""
     _order(wf, "released", wide=wide)
 
@@ -98,19 +139,19 @@ def publish(lib: Library, c: Code, warp: Value) -> None:
         c.call(_ordered(lib, "released", wide=False), "void", warp)
 
 
-def acquired(wf: WarpFunction, *, wide: bool) -> None:
+def acquired(wf: Running, *, wide: bool) -> None:
     """The kernel sees what was released before."""
     _order(wf, "acquired", wide=wide)
 
 
-def after_atomic(wf: WarpFunction, space: str) -> None:
+def after_atomic(wf: Running, space: str) -> None:
     """The kernel executed an atomic: one that follows a fence acquires."""
     if wf.lib.checks.global_races and space != "shared":
         with wf.c.when(wf.c.icmp("ne", wf.of_group("fenced"), 0)):
             group_order.meet(wf.c, wf.group, "acquired")
 
 
-def observed(wf: WarpFunction, space: str, address: Value, size: int) -> None:
+def observed(wf: Running, space: str, address: Value, size: int) -> None:
     """The kernel has read strongly, beyond the workgroup's scope: it may have seen what others wrote so."""
     if not wf.lib.checks.global_races or space not in ("global", "generic"):
         return
@@ -122,7 +163,7 @@ def observed(wf: WarpFunction, space: str, address: Value, size: int) -> None:
     c.call(group_order.observe(wf.lib), "void", wf.warp, address, lanes, i32(size))
 
 
-def partial_barrier(wf: WarpFunction, site: int) -> None:
+def partial_barrier(wf: Running, site: int) -> None:
     """The kernel is at a barrier that all lanes of a warp must reach together."""
     if wf.lib.checks.partial_barriers:
         away = wf.c.op("and", wf.live, wf.c.not_(wf.active))

@@ -44,11 +44,10 @@ if TYPE_CHECKING:
     from drivers.emu.releases import Known, Written
     from drivers.emu.simt.slices import SlicedLaunch
     from drivers.emu.vaspace import VaSpace
-    from drivers.nv.emu.engines.engine import Engine
+    from drivers.nv.emu.engines.engine import Backed, Engine, Setup
     from drivers.nv.emu.engines.pushbuffer import MethodCall
     from drivers.nv.emu.engines.semaphore import Acquire
     from drivers.nv.emu.machine.machine import Machine
-    from drivers.nv.emu.rm.objects import Memory
 
 _FINISH_CHANCE = 0.125
 """How likely a step finishes work in flight although the channel could continue.
@@ -60,20 +59,6 @@ _TOLD = 0.75
 _channels = itertools.count(1)
 _GP_PUT = HopperAControlGPFifo.offset_of("GPPut")
 _GP_GET = HopperAControlGPFifo.offset_of("GPGet")
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """What a channel was made with."""
-
-    cls: int
-    ring_va: int
-    entries: int
-    userd: tuple[Memory, int]
-    notifier: Memory | None
-    engine: int
-    subcontext: int
-    space: VaSpace
 
 
 @dataclass(slots=True)
@@ -154,7 +139,7 @@ class ChannelRun:
         for memory in self._memories():
             memory.backing.drop()
 
-    def _memories(self) -> list[Memory]:
+    def _memories(self) -> list[Backed]:
         return [memory for memory in (self.setup.userd[0], self.setup.notifier) if memory is not None]
 
     @property

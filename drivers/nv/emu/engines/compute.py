@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from drivers.emu.simt.slices import SlicedLaunch
     from drivers.emu.vaspace import VaSpace
-    from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.descriptor import Descriptor
+    from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.pushbuffer import MethodCall
 
 ENGINE = "compute"
@@ -117,7 +117,7 @@ def _window_error(message: str, va: int) -> ChannelError:
 class Compute:
     """A compute class on a subchannel."""
 
-    def __init__(self, run: ChannelRun) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self.cls = run.machine.profile.generation.compute
         self.methods = dict(layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE)

@@ -33,7 +33,7 @@ from drivers.nv.layouts.host import SemReduction
 from drivers.nv.layouts.rm_classes import EngineType
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.pushbuffer import MethodCall
 
 _PREFETCH_SINCE = 0xCAB5
@@ -69,7 +69,7 @@ class _Transfer:
 class Copy:
     """A copy class on a subchannel."""
 
-    def __init__(self, run: ChannelRun, cls: int) -> None:
+    def __init__(self, run: Run, cls: int) -> None:
         self._run = run
         self.cls = cls
         self._registers: dict[int, int] = {}

@@ -17,13 +17,13 @@ from drivers.nv.layouts.cubin import BANK0, RESERVED_SHARED, STACK_POINTER_TOP
 from drivers.nv.layouts.qmd import MAX_REGISTERS
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.compute import Windows
     from drivers.nv.emu.engines.descriptor import Descriptor
+    from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.images import Loaded
 
 
-def judge(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, bank0: bytes) -> bytes:
+def judge(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, bank0: bytes) -> bytes:
     """Refuse a launch that does not fit; returns the parameters, then the dynamic shared size in 4 bytes."""
     _check_prefetch(run, one)
     _check_needs(one, loaded)
@@ -34,7 +34,7 @@ def judge(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, ba
     return params
 
 
-def bank_bytes(run: ChannelRun, loaded: Loaded, index: int) -> int:
+def bank_bytes(run: Run, loaded: Loaded, index: int) -> int:
     """Return how many bytes of a constant bank a kernel may read; 0 where its image has no such bank."""
     kernel = loaded.kernel
     if index == 0:
@@ -42,7 +42,7 @@ def bank_bytes(run: ChannelRun, loaded: Loaded, index: int) -> int:
     return kernel.banks[index].size if index in kernel.banks else 0
 
 
-def _check_prefetch(run: ChannelRun, one: Descriptor) -> None:
+def _check_prefetch(run: Run, one: Descriptor) -> None:
     """Check that the code to be prefetched is the program's, and there."""
     at, size = one.prefetch
     if not size:
@@ -82,7 +82,7 @@ def _check_needs(one: Descriptor, loaded: Loaded) -> None:
         )
 
 
-def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> bytes:
+def _check_bank0(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, content: bytes) -> bytes:
     """Check the driver's words of bank 0; return the parameters, then the dynamic shared size in 4 bytes."""
     kernel, shape = loaded.kernel, BANK0[run.machine.profile.name]
     if kernel.param_base and kernel.param_base != shape.SIZE:
@@ -112,7 +112,7 @@ def _check_bank0(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
 
 
 def _check_shape(
-    run: ChannelRun, loaded: Loaded, name: str, seen: tuple[int, ...], wanted: tuple[int, int, int]
+    run: Run, loaded: Loaded, name: str, seen: tuple[int, ...], wanted: tuple[int, int, int]
 ) -> None:
     """Refuse a wrong count of threads or groups; a missing one is lint where code does not read it."""
     if seen == wanted:
@@ -123,7 +123,7 @@ def _check_shape(
     run.machine.lint(f"{text}; the code does not read it")
 
 
-def _check_addresses(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded, words: Any) -> None:
+def _check_addresses(run: Run, windows: Windows, one: Descriptor, loaded: Loaded, words: Any) -> None:
     """Compare the driver's addresses and counts in bank 0 with what the channel has."""
     name = loaded.kernel.name
     allowed = {
@@ -174,7 +174,7 @@ def _check_stack(pointer: int, one: Descriptor, loaded: Loaded) -> None:
         )
 
 
-def _check_local(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loaded) -> None:
+def _check_local(run: Run, windows: Windows, one: Descriptor, loaded: Loaded) -> None:
     """Check that local memory is backed for every thread that may run (nv.md 2.8)."""
     name, tpcs = loaded.kernel.name, run.machine.profile.tpcs
     if windows.backing is None or windows.per_tpc is None or windows.sm_count is None:
@@ -200,7 +200,7 @@ def _check_local(run: ChannelRun, windows: Windows, one: Descriptor, loaded: Loa
     _check_backing(run, windows.backing, windows.per_tpc, name)
 
 
-def _check_backing(run: ChannelRun, backing: int, per_tpc: int, name: str) -> None:
+def _check_backing(run: Run, backing: int, per_tpc: int, name: str) -> None:
     """Check a backing that ends before the part of the highest TPC number: numbers have gaps (nv.md 2.8)."""
     profile = run.machine.profile
     highest = profile.tpc_numbers[-1]

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from drivers.emu.memory import AddressSpace
     from drivers.emu.races import Work
     from drivers.emu.simt.engine import Settings
-    from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.compute import Windows
     from drivers.nv.emu.engines.descriptor import Bank, Descriptor
+    from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.images import Loaded
     from drivers.nv.emu.engines.loads import Loads
 
@@ -76,7 +76,7 @@ class _Turn:
         note_kernel(self.work, self.memory, self.loads)
 
 
-def _bank_content(run: ChannelRun, loaded: Loaded, bank: Bank, used: int) -> bytes:
+def _bank_content(run: Run, loaded: Loaded, bank: Bank, used: int) -> bytes:
     """Read a constant bank: all of it, or the part that the kernel reads where the rest is not mapped."""
     size = bank.size
     if used < size and run.space.mapped(bank.va, size) < size:
@@ -88,7 +88,7 @@ def _bank_content(run: ChannelRun, loaded: Loaded, bank: Bank, used: int) -> byt
     return run.space.read(bank.va, size, f"constant bank {bank.index}")
 
 
-def _check_unchanged(run: ChannelRun, one: Descriptor, loaded: Loaded, before: bytes) -> None:
+def _check_unchanged(run: Run, one: Descriptor, loaded: Loaded, before: bytes) -> None:
     """Refuse arguments that changed while their grid was running; what the kernel does not read is lint."""
     used, bank = bank_bytes(run, loaded, 0), one.banks[0]
     after = run.space.read(bank.va, len(before), "constant bank 0")
@@ -111,7 +111,7 @@ class Invalidation(NamedTuple):
     by_action: bool
     """The launch's own action did, if the one source that states it is right."""
 
-    def tell(self, run: ChannelRun, what: str, va: int, missing: str) -> None:
+    def tell(self, run: Run, what: str, va: int, missing: str) -> None:
         """Check that memory has changed under a cache."""
         if self.known:
             return
@@ -144,9 +144,7 @@ class Grids:
         if constants:
             self._constants.clear()
 
-    def run(
-        self, run: ChannelRun, windows: Windows, one: Descriptor, *, fresh: bool
-    ) -> Iterator[SlicedLaunch]:
+    def run(self, run: Run, windows: Windows, one: Descriptor, *, fresh: bool) -> Iterator[SlicedLaunch]:
         """Run a grid to its end, a slice a step; `fresh`: the launch itself invalidated caches."""
         judging = run.machine.caches  # more exact than what is always checked
         judged = judging is not None
@@ -160,12 +158,12 @@ class Grids:
         yield from self._execute(run, windows, one, loaded, params, caches=caches)
         _check_unchanged(run, one, loaded, banks[0])
 
-    def _find(self, run: ChannelRun, one: Descriptor, done: Invalidation) -> Loaded:
+    def _find(self, run: Run, one: Descriptor, done: Invalidation) -> Loaded:
         """Return the kernel at the program address; what the banks hold of it is for this launch alone."""
         found = self._cached(run, one, done)
         return replace(found, bases=dict(found.bases))
 
-    def _cached(self, run: ChannelRun, one: Descriptor, done: Invalidation) -> Loaded:
+    def _cached(self, run: Run, one: Descriptor, done: Invalidation) -> Loaded:
         key = (run.space.number, one.program)
         known = self._loaded.get(key)
         if known is not None:
@@ -186,9 +184,7 @@ class Grids:
         self._loaded[key] = found
         return found
 
-    def _banks(
-        self, run: ChannelRun, one: Descriptor, loaded: Loaded, done: Invalidation
-    ) -> dict[int, bytes]:
+    def _banks(self, run: Run, one: Descriptor, loaded: Loaded, done: Invalidation) -> dict[int, bytes]:
         out = {}
         for index, bank in one.banks.items():
             used = bank_bytes(run, loaded, index)
@@ -229,7 +225,7 @@ class Grids:
 
     def _execute(
         self,
-        run: ChannelRun,
+        run: Run,
         windows: Windows,
         one: Descriptor,
         loaded: Loaded,
@@ -262,7 +258,7 @@ class Grids:
             caches.end()
 
     def _slices(
-        self, run: ChannelRun, launch: SlicedLaunch, turn: _Turn | None, pages: HeldPages
+        self, run: Run, launch: SlicedLaunch, turn: _Turn | None, pages: HeldPages
     ) -> Iterator[SlicedLaunch]:
         """Run a launch to its end."""
         try:
@@ -288,7 +284,7 @@ class Grids:
 
     def _begin(
         self,
-        run: ChannelRun,
+        run: Run,
         windows: Windows,
         one: Descriptor,
         loaded: Loaded,

@@ -15,7 +15,7 @@ from drivers.nv.layouts.fault import RcCode
 from drivers.nv.layouts.host import HostMethod, MemOperation, SemExecute, SemOperation
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.pushbuffer import MethodCall
 
 
@@ -25,7 +25,7 @@ _TLB = (MemOperation.MMU_TLB_INVALIDATE, MemOperation.MMU_TLB_INVALIDATE_TARGETE
 class Host:
     """The host's registers of one channel."""
 
-    def __init__(self, run: ChannelRun) -> None:
+    def __init__(self, run: Run) -> None:
         self._run = run
         self.methods = layout.METHODS if run.machine.profile.wide else layout.METHODS_AMPERE
         self.registers: dict[int, int] = {}

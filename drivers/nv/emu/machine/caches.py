@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from drivers.emu.memory import Mapping
     from drivers.emu.vaspace import VaSpace
-    from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.engines.descriptor import Descriptor
+    from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.images import Loaded
 
 _L1_PAGES = 4096
@@ -60,7 +60,7 @@ class Caches:
 class GridCaches:
     """One grid: what it may find in the caches, and what it leaves there."""
 
-    run: ChannelRun
+    run: Run
     caches: Caches
     one: Descriptor
     loaded: Loaded

@@ -21,7 +21,7 @@ from drivers.nv.layouts.compute import ComputeMethod
 from drivers.nv.layouts.gpfifo import GpfifoEntry
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.engine import Run
 
 _LENGTH = GpfifoEntry.FIELDS["LENGTH"]
 _ADDRESS = GpfifoEntry.FIELDS["ADDRESS"]
@@ -31,7 +31,7 @@ _ADDRESS = GpfifoEntry.FIELDS["ADDRESS"]
 class GpfifoRing:
     """The ring of one channel; see `drivers.emu.combining.CombinedRing`."""
 
-    run: ChannelRun
+    run: Run
     put_name: str = "GPPut"
 
     @property

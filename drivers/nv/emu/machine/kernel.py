@@ -28,10 +28,9 @@ from drivers.nv.emu.engines.usermode import Doorbell
 from drivers.nv.emu.machine.reports import Refused
 from drivers.nv.emu.rm import ioctls, mapping, uvm
 from drivers.nv.emu.rm.files import Node, OpenFile
-from drivers.nv.emu.rm.objects import Memory, Usermode
+from drivers.nv.emu.rm.objects import Usermode
 from drivers.nv.emu.rm.uvm_space import Uvm
 from drivers.nv.layouts.gpfifo import USERMODE_BYTES
-from drivers.nv.layouts.rm_classes import RmClass
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -233,20 +232,6 @@ class EmulatedKernel:
         backing = self._pinned(va, size)
         if backing is not None:
             fail(call, errno.EBUSY, f"[{va:#x}, +{size:#x}) holds {backing.label}, which the GPU has pinned")
-
-    def compare_addresses(self, memory: Memory, va: int, offset: int) -> None:
-        """Advise when memory lies at different addresses for CPU and GPU (nv.md 2.6)."""
-        for one in self.machine.cpu_mappings:
-            if one.backing is memory.backing and one.mapping.va - one.offset != va - offset:
-                self.machine.advise(
-                    f"{memory} lies at {one.mapping.va:#x} for the CPU and at {va:#x} for the GPU: "
-                    "make them equal"
-                )
-        pinned = memory.cls == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR
-        if pinned and memory.backing.host + offset != va:
-            self.machine.advise(
-                f"user pages at {memory.backing.host:#x} are mapped at {va:#x} for the GPU: make them equal"
-            )
 
     def munmap(self, va: int, size: int) -> None:
         """Unmap; pages that the GPU has pinned stay until they are unpinned."""

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from drivers.emu.backing import Backing, CpuMapping
     from drivers.emu.simt.engine import Settings
     from drivers.nv.emu.engines.channel import ChannelRun
+    from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.machine.profiles import Profile
 
 _FIRST_CLIENT = 0xC1D0_0001
@@ -383,7 +384,7 @@ class Machine:
                         self.events.add(one.fd)
             self.event_wake.notify_all()
 
-    def notify_work(self, _run: ChannelRun) -> None:
+    def notify_work(self, _run: Run) -> None:
         """Wake those who wait for finished work."""
         self.notify(FIFO_EVENT)
 

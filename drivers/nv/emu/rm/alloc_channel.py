@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from drivers.nv.emu.engines.channel import ChannelRun, Setup
+from drivers.nv.emu.engines.channel import ChannelRun
+from drivers.nv.emu.engines.engine import Setup
 from drivers.nv.emu.machine.reports import Refused
 from drivers.nv.emu.rm.objects import (
     Channel,

@@ -24,9 +24,8 @@ from drivers.nv.layouts.rm_classes import NV_MEMORY_VIRTUAL_ALLOCATION_PARAMS, R
 from drivers.nv.layouts.status import NvStatus
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
     from drivers.nv.emu.machine.machine import Machine
-    from drivers.nv.emu.rm.files import OpenFile
+    from drivers.nv.emu.rm.files import OpenFile, OpenFiles
     from drivers.nv.layouts.rm import NVOS47_PARAMETERS
 
 _FIRST_VA = 2 << 20
@@ -70,7 +69,7 @@ def make_virtual(  # noqa: PLR0917 - the signature of all makers
     )
 
 
-def map_dma(kernel: EmulatedKernel, file: OpenFile, params: Any) -> int:
+def map_dma(kernel: OpenFiles, file: OpenFile, params: Any) -> int:
     """Map memory from the branch's NVOS46_PARAMETERS; returns its address."""
     window, memory = _objects(kernel, file, params)
     if params.flags & ~_KNOWN or params.flags & _ACCESS_MASK == _ACCESSES:
@@ -100,7 +99,7 @@ def map_dma(kernel: EmulatedKernel, file: OpenFile, params: Any) -> int:
     return int(va)
 
 
-def unmap_dma(kernel: EmulatedKernel, file: OpenFile, params: NVOS47_PARAMETERS) -> None:
+def unmap_dma(kernel: OpenFiles, file: OpenFile, params: NVOS47_PARAMETERS) -> None:
     """Unmap what starts at an address."""
     window, memory = _objects(kernel, file, params)
     if window.mapped.get(params.dmaOffset) is not memory:
@@ -108,7 +107,7 @@ def unmap_dma(kernel: EmulatedKernel, file: OpenFile, params: NVOS47_PARAMETERS)
     window.unmap(params.dmaOffset, "by UNMAP_MEMORY_DMA")
 
 
-def _objects(kernel: EmulatedKernel, file: OpenFile, params: Any) -> tuple[VirtualMemory, Memory]:
+def _objects(kernel: OpenFiles, file: OpenFile, params: Any) -> tuple[VirtualMemory, Memory]:
     client = kernel.machine.client(params.hClient, file.fd)
     find(client, params.hDevice, Device, "hDevice")
     window = find(client, params.hDma, VirtualMemory, "hDma")

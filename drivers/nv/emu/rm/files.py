@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from drivers.emu.backing import Backing
+    from drivers.nv.emu.machine.machine import Machine
     from drivers.nv.emu.rm.objects import Memory, Usermode
     from drivers.nv.emu.rm.uvm_space import Uvm
 
@@ -48,3 +49,17 @@ class OpenFile:
     uvm: Uvm | None = None
     content: bytes = b""
     at: int = 0
+
+
+class OpenFiles(Protocol):
+    """The emulated kernel as ioctls see it: a `drivers.nv.emu.machine.kernel.EmulatedKernel`."""
+
+    @property
+    def machine(self) -> Machine:
+        """The GPU behind it."""
+        ...
+
+    @property
+    def files(self) -> dict[int, OpenFile]:
+        """What is open, by descriptor."""
+        ...

@@ -27,7 +27,7 @@ from drivers.nv.layouts.status import NvStatus
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from drivers.nv.emu.rm.files import OpenFiles
     from hcq.layout import Struct
 
 _NO_FD = -1
@@ -37,7 +37,7 @@ _ON_BOTH: Final = (Escape.NV_ESC_ALLOC_OS_EVENT, Escape.NV_ESC_FREE_OS_EVENT, Es
 _DEVICE_TAG = 0x10DE
 
 
-def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray) -> None:
+def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> None:
     """Run one frontend ioctl on `block`, which is changed in place."""
     word = Request.from_int(request & 0xFFFF_FFFF)
     if word.check() or request >> 32:
@@ -51,12 +51,12 @@ def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray
     _escape(kernel, file, word.NR, block)
 
 
-def _invalid(kernel: EmulatedKernel, why: str, number: int = errno.EINVAL) -> None:
+def _invalid(kernel: OpenFiles, why: str, number: int = errno.EINVAL) -> None:
     kernel.machine.note(why)
     fail("ioctl", number, why)
 
 
-def _escape(kernel: EmulatedKernel, file: OpenFile, number: int, block: bytearray) -> None:
+def _escape(kernel: OpenFiles, file: OpenFile, number: int, block: bytearray) -> None:
     machine = kernel.machine
     if machine.filtered and number not in SANDBOX_ESCAPES:
         _invalid(kernel, f"escape {number:#x} does not pass the sandbox")
@@ -73,7 +73,7 @@ def _escape(kernel: EmulatedKernel, file: OpenFile, number: int, block: bytearra
 
 
 def _refusable(
-    kernel: EmulatedKernel,
+    kernel: OpenFiles,
     kind: type[Struct],
     block: bytearray,
     call: Callable[[], dict[str, Any]],
@@ -93,7 +93,7 @@ def _refusable(
 # ---- objects
 
 
-def _alloc(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _alloc(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     kind: Any = rm.NVOS64_PARAMETERS if len(block) == rm.NVOS64_PARAMETERS.SIZE else rm.NVOS21_PARAMETERS
     params = kind.from_bytes(block)
 
@@ -116,7 +116,7 @@ def _alloc(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
     _refusable(kernel, kind, block, call)
 
 
-def _free(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _free(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     params = rm.NVOS00_PARAMETERS.from_bytes(block)
 
     def call() -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _free(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
     _refusable(kernel, rm.NVOS00_PARAMETERS, block, call)
 
 
-def _advise(kernel: EmulatedKernel, old: RmObject) -> None:
+def _advise(kernel: OpenFiles, old: RmObject) -> None:
     """Advise what should come before an object is freed; all may go at once with its client (nv.md 2.5)."""
     for one in () if isinstance(old, Client) else old.walk():
         if isinstance(one, Channel) and one.registered:
@@ -145,7 +145,7 @@ def _advise(kernel: EmulatedKernel, old: RmObject) -> None:
         kernel.machine.advise(f"{old} was freed while {run.name} has work left: {run.at}")
 
 
-def _control(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _control(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     params = rm.NVOS54_PARAMETERS.from_bytes(block)
     machine = kernel.machine
 
@@ -175,7 +175,7 @@ def _control(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
     _refusable(kernel, rm.NVOS54_PARAMETERS, block, call)
 
 
-def _alloc_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _alloc_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     whole = rm.nv_ioctl_nvos02_parameters_with_fd
     outer = whole.from_bytes(block)
     params, machine = outer.params, kernel.machine
@@ -212,7 +212,7 @@ def _alloc_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> N
 # ---- descriptors
 
 
-def _map_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _map_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     whole = rm.nv_ioctl_nvos33_parameters_with_fd
     outer = whole.from_bytes(block)
     inner = bytearray(outer.params.to_bytes())
@@ -224,7 +224,7 @@ def _map_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> Non
     whole.store(block, params=rm.NVOS33_PARAMETERS.from_bytes(inner))
 
 
-def _unmap_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _unmap_memory(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     params = rm.NVOS34_PARAMETERS.from_bytes(block)
 
     def call() -> dict[str, Any]:
@@ -234,7 +234,7 @@ def _unmap_memory(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> N
     _refusable(kernel, rm.NVOS34_PARAMETERS, block, call)
 
 
-def _map_dma(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _map_dma(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     kind: Any = kernel.machine.structs["NVOS46_PARAMETERS"]
     params = kind.from_bytes(block)
 
@@ -244,7 +244,7 @@ def _map_dma(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
     _refusable(kernel, kind, block, call)
 
 
-def _unmap_dma(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _unmap_dma(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     params = rm.NVOS47_PARAMETERS.from_bytes(block)
 
     def call() -> dict[str, Any]:
@@ -254,11 +254,11 @@ def _unmap_dma(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None
     _refusable(kernel, rm.NVOS47_PARAMETERS, block, call)
 
 
-def _dma_sizes(kernel: EmulatedKernel) -> tuple[int, ...]:
+def _dma_sizes(kernel: OpenFiles) -> tuple[int, ...]:
     return (kernel.machine.structs["NVOS46_PARAMETERS"].SIZE,)
 
 
-def _register_fd(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _register_fd(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     ctl = kernel.files.get(rm.nv_ioctl_register_fd_t.from_bytes(block).ctl_fd)
     if ctl is None or ctl.node is not Node.CTL:
         _invalid(kernel, "REGISTER_FD: ctl_fd is no /dev/nvidiactl")
@@ -268,7 +268,7 @@ def _register_fd(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> No
         file.ctl_fd = ctl.fd
 
 
-def _card_info(kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+def _card_info(kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
     machine = kernel.machine
     pci = rm.nv_pci_info_t(bus=1, vendor_id=_DEVICE_TAG, device_id=machine.profile.device_id)
     rm.nv_ioctl_card_info_t.store(
@@ -285,7 +285,7 @@ def _card_info(kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> Non
     block[size:] = bytes(len(block) - size)
 
 
-def _version(kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+def _version(kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
     kind = rm.nv_ioctl_rm_api_version_t
     params = kind.from_bytes(block)
     if params.cmd == rm.VERSION_QUERY:
@@ -296,17 +296,17 @@ def _version(kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
         _invalid(kernel, f"CHECK_VERSION_STR command {params.cmd:#x}")
 
 
-def _sys_params(_kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+def _sys_params(_kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
     rm.nv_ioctl_sys_params_t.store(block, memblock_size=128 << 20)
 
 
-def _attach(kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+def _attach(kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
     ids = {int.from_bytes(block[at : at + 4], "little") for at in range(0, len(block), 4)}
     if not ids <= {kernel.machine.gpu_id, 0, 0xFFFF_FFFF}:
         _invalid(kernel, f"ATTACH_GPUS_TO_FD: {sorted(ids)} are not all GPUs")
 
 
-def _os_event(kernel: EmulatedKernel, _file: OpenFile, block: bytearray, *, add: bool) -> None:
+def _os_event(kernel: OpenFiles, _file: OpenFile, block: bytearray, *, add: bool) -> None:
     kind = rm.nv_ioctl_alloc_os_event_t if add else rm.nv_ioctl_free_os_event_t
     params: Any = kind.from_bytes(block)
 
@@ -331,19 +331,19 @@ def _os_event(kernel: EmulatedKernel, _file: OpenFile, block: bytearray, *, add:
     _refusable(kernel, kind, block, call, status="Status")
 
 
-def _alloc_os_event(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _alloc_os_event(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     _os_event(kernel, file, block, add=True)
 
 
-def _free_os_event(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _free_os_event(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     _os_event(kernel, file, block, add=False)
 
 
-def _wait_open(_kernel: EmulatedKernel, _file: OpenFile, block: bytearray) -> None:
+def _wait_open(_kernel: OpenFiles, _file: OpenFile, block: bytearray) -> None:
     rm.nv_ioctl_wait_open_complete_t.store(block, rc=0, adapterStatus=NvStatus.OK)
 
 
-def _xfer(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
+def _xfer(kernel: OpenFiles, file: OpenFile, block: bytearray) -> None:
     params = rm.nv_ioctl_xfer_t.from_bytes(block)
     if params.cmd == Escape.NV_ESC_IOCTL_XFER_CMD:
         _invalid(kernel, "IOCTL_XFER_CMD inside itself")
@@ -352,25 +352,23 @@ def _xfer(kernel: EmulatedKernel, file: OpenFile, block: bytearray) -> None:
     kernel.machine.user.write(params.ptr, inner)
 
 
-def _exactly(*kinds: type[Struct]) -> Callable[[EmulatedKernel], tuple[int, ...]]:
+def _exactly(*kinds: type[Struct]) -> Callable[[OpenFiles], tuple[int, ...]]:
     sizes = tuple(kind.SIZE for kind in kinds)
     return lambda _: sizes
 
 
-def _cards(_kernel: EmulatedKernel) -> tuple[int, ...]:
+def _cards(_kernel: OpenFiles) -> tuple[int, ...]:
     return tuple(rm.nv_ioctl_card_info_t.SIZE * count for count in _CARD_RECORDS)
 
 
-def _words(_kernel: EmulatedKernel) -> tuple[int, ...]:
+def _words(_kernel: OpenFiles) -> tuple[int, ...]:
     return tuple(range(4, 129, 4))
 
 
 _HANDLERS: Final[
     dict[
         int,
-        tuple[
-            Callable[[EmulatedKernel], tuple[int, ...]], Callable[[EmulatedKernel, OpenFile, bytearray], None]
-        ],
+        tuple[Callable[[OpenFiles], tuple[int, ...]], Callable[[OpenFiles, OpenFile, bytearray], None]],
     ]
 ] = {
     Escape.NV_ESC_RM_ALLOC: (_exactly(rm.NVOS64_PARAMETERS, rm.NVOS21_PARAMETERS), _alloc),

@@ -18,14 +18,13 @@ from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
-    from drivers.nv.emu.rm.files import OpenFile
+    from drivers.nv.emu.rm.files import OpenFile, OpenFiles
     from drivers.nv.layouts.rm import NVOS33_PARAMETERS, NVOS34_PARAMETERS
 
 _CACHING_MASK = 0x7 << 23
 
 
-def attach(kernel: EmulatedKernel, target: Memory | Usermode, offset: int, length: int, fd: int) -> None:
+def attach(kernel: OpenFiles, target: Memory | Usermode, offset: int, length: int, fd: int) -> None:
     """Give a descriptor its one mapping."""
     file = kernel.files.get(fd)
     if file is None or file.node not in (Node.CTL, Node.GPU):
@@ -50,7 +49,7 @@ def attach(kernel: EmulatedKernel, target: Memory | Usermode, offset: int, lengt
     file.context = MapContext(target, backing, offset, length)
 
 
-def map_memory(kernel: EmulatedKernel, file: OpenFile, params: NVOS33_PARAMETERS, fd: int) -> int:
+def map_memory(kernel: OpenFiles, file: OpenFile, params: NVOS33_PARAMETERS, fd: int) -> int:
     """Prepare a descriptor; returns the cookie."""
     client = kernel.machine.client(params.hClient, file.fd)
     above = find(client, params.hDevice, RmObject, "hDevice")
@@ -75,7 +74,7 @@ def map_memory(kernel: EmulatedKernel, file: OpenFile, params: NVOS33_PARAMETERS
     return kernel.machine.new_cookie(target, above)
 
 
-def unmap_memory(kernel: EmulatedKernel, file: OpenFile, params: NVOS34_PARAMETERS) -> None:
+def unmap_memory(kernel: OpenFiles, file: OpenFile, params: NVOS34_PARAMETERS) -> None:
     """Drop a prepared mapping."""
     client = kernel.machine.client(params.hClient, file.fd)
     above = find(client, params.hDevice, RmObject, "hDevice")

@@ -23,8 +23,8 @@ from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmCommand, UvmInitFlags
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
     from drivers.nv.emu.machine.machine import Machine
+    from drivers.nv.emu.rm.files import OpenFiles
     from drivers.nv.emu.rm.uvm_space import Uvm
 
 _MM_MISSING = 0x5D
@@ -32,7 +32,7 @@ _MM_MISSING = 0x5D
 _STATE = NvStatus.INVALID_STATE
 
 
-def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray) -> None:
+def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> None:
     """Run one UVM command on `block`, which is changed in place."""
     machine = kernel.machine
     if request == UvmCommand.UVM_DEINITIALIZE:
@@ -62,7 +62,7 @@ def _in_order(uvm: Uvm, request: int) -> None:
 
 
 def _initialize(
-    _kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_INITIALIZE_PARAMS, _block: bytearray
+    _kernel: OpenFiles, uvm: Uvm, params: layout.UVM_INITIALIZE_PARAMS, _block: bytearray
 ) -> None:
     flags = int(params.flags)
     if flags & ~sum(UvmInitFlags):
@@ -75,7 +75,7 @@ def _initialize(
 
 
 def _mm_initialize(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_MM_INITIALIZE_PARAMS, _block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_MM_INITIALIZE_PARAMS, _block: bytearray
 ) -> int:
     first = kernel.files.get(params.uvmFd)
     if first is None or first.uvm is None or first.uvm is uvm or first.uvm.flags is None:
@@ -104,7 +104,7 @@ def lose_mm(machine: Machine, first: Uvm) -> None:
         )
 
 
-def _client(kernel: EmulatedKernel, fd: int, handle: int) -> Client:
+def _client(kernel: OpenFiles, fd: int, handle: int) -> Client:
     """Return the client behind a descriptor that was handed to UVM."""
     file = kernel.files.get(fd)
     if file is None or file.node is not Node.CTL:
@@ -115,7 +115,7 @@ def _client(kernel: EmulatedKernel, fd: int, handle: int) -> Client:
 
 
 def _register_gpu(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_REGISTER_GPU_PARAMS, block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_GPU_PARAMS, block: bytearray
 ) -> None:
     check_gpu(kernel.machine, params.gpu_uuid)
     file = kernel.files.get(params.rmCtrlFd)
@@ -135,7 +135,7 @@ def _register_gpu(
 
 
 def _unregister_gpu(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_PARAMS, _block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_PARAMS, _block: bytearray
 ) -> None:
     check_gpu(kernel.machine, params.gpu_uuid)
     if not uvm.gpu or uvm.vaspace is not None:
@@ -144,7 +144,7 @@ def _unregister_gpu(
 
 
 def _register_vaspace(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_REGISTER_GPU_VASPACE_PARAMS, _block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_GPU_VASPACE_PARAMS, _block: bytearray
 ) -> None:
     check_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
@@ -162,7 +162,7 @@ def _register_vaspace(
 
 
 def _unregister_vaspace(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_VASPACE_PARAMS, _block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNREGISTER_GPU_VASPACE_PARAMS, _block: bytearray
 ) -> None:
     check_gpu(kernel.machine, params.gpuUuid)
     if uvm.vaspace is None:
@@ -171,14 +171,14 @@ def _unregister_vaspace(
 
 
 def _map_external(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS, _block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS, _block: bytearray
 ) -> None:
     client = _client(kernel, params.rmCtrlFd, params.hClient)
     uvm_ranges.map_external(kernel, uvm, params, client)
 
 
 def _register_channel(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_REGISTER_CHANNEL_PARAMS, _block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_REGISTER_CHANNEL_PARAMS, _block: bytearray
 ) -> None:
     check_gpu(kernel.machine, params.gpuUuid)
     client = _client(kernel, params.rmCtrlFd, params.hClient)
@@ -216,7 +216,7 @@ def _window(machine: Machine, uvm: Uvm, channel: Channel, asked: tuple[int, int]
     return asked
 
 
-def _unregister_channel(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> None:
+def _unregister_channel(kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
     if "gpuUuid" in params.FIELDS:
         check_gpu(kernel.machine, params.gpuUuid)
     asked = params.hClient, params.hChannel
@@ -229,7 +229,7 @@ def _unregister_channel(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: b
     uvm.drop_channel(channel)
 
 
-def _pageable(_kernel: EmulatedKernel, _uvm: Uvm, _params: object, block: bytearray) -> None:
+def _pageable(_kernel: OpenFiles, _uvm: Uvm, _params: object, block: bytearray) -> None:
     layout.UVM_PAGEABLE_MEM_ACCESS_PARAMS.store(block, pageableMemAccess=False)
 
 

@@ -11,11 +11,13 @@ from drivers.emu.backing import PAGE, Backing
 from drivers.nv.emu.machine.reports import Refused
 from drivers.nv.emu.rm.objects import Memory, find
 from drivers.nv.emu.rm.uvm_space import check_gpu, check_pages
+from drivers.nv.layouts.rm_classes import RmClass
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import UvmGpuCachingType, UvmGpuMappingAttributes, UvmGpuMappingType
 
 if TYPE_CHECKING:
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from drivers.nv.emu.machine.machine import Machine
+    from drivers.nv.emu.rm.files import OpenFiles
     from drivers.nv.emu.rm.objects import Client
     from drivers.nv.emu.rm.uvm_space import Uvm
     from drivers.nv.layouts import uvm as layout
@@ -24,7 +26,7 @@ _BAD_ADDRESS = NvStatus.INVALID_ADDRESS
 
 
 def create_range(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS, _block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_CREATE_EXTERNAL_RANGE_PARAMS, _block: bytearray
 ) -> None:
     """Take addresses for memory of the resource manager."""
     check_pages(kernel.machine, params.base, params.length)
@@ -32,7 +34,7 @@ def create_range(
     uvm.ranges[params.base] = params.length
 
 
-def free(_kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> None:
+def free(_kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
     """Give a range back, with what is mapped in it."""
     length = uvm.ranges.get(params.base)
     if length is None:
@@ -46,7 +48,7 @@ def free(_kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> N
         uvm.pools.pop(params.base).drop()
 
 
-def _attributes(kernel: EmulatedKernel, params: Any) -> UvmGpuMappingAttributes:
+def _attributes(kernel: OpenFiles, params: Any) -> UvmGpuMappingAttributes:
     if params.gpuAttributesCount != 1:
         raise Refused(
             NvStatus.INVALID_ARGUMENT, f"{params.gpuAttributesCount} attribute records, there is one GPU"
@@ -63,7 +65,7 @@ def _attributes(kernel: EmulatedKernel, params: Any) -> UvmGpuMappingAttributes:
 
 
 def map_external(
-    kernel: EmulatedKernel,
+    kernel: OpenFiles,
     uvm: Uvm,
     params: layout.UVM_MAP_EXTERNAL_ALLOCATION_PARAMS,
     client: Client,
@@ -85,11 +87,11 @@ def map_external(
     writable = one.gpuMappingType != UvmGpuMappingType.READ_ONLY
     uvm.vaspace.space.add(params.base, params.length, memory.backing, params.offset, writable=writable)
     uvm.mapped[params.base] = params.length
-    kernel.compare_addresses(memory, params.base, params.offset)
+    _compare_addresses(kernel.machine, memory, params.base, params.offset)
 
 
 def unmap_external(
-    kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_UNMAP_EXTERNAL_PARAMS, _block: bytearray
+    kernel: OpenFiles, uvm: Uvm, params: layout.UVM_UNMAP_EXTERNAL_PARAMS, _block: bytearray
 ) -> None:
     """Unmap what lies in a part of a range, whole mappings; that there is none is a mistake too."""
     check_gpu(kernel.machine, params.gpuUuid)
@@ -106,13 +108,13 @@ def unmap_external(
 
 
 def validate(
-    _kernel: EmulatedKernel, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS, _block: bytearray
+    _kernel: OpenFiles, uvm: Uvm, params: layout.UVM_VALIDATE_VA_RANGE_PARAMS, _block: bytearray
 ) -> None:
     """Return whether addresses lie in a range."""
     uvm.range_of(params.base, params.length)
 
 
-def semaphore_pool(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytearray) -> None:
+def semaphore_pool(kernel: OpenFiles, uvm: Uvm, params: Any, _block: bytearray) -> None:
     """Make memory of UVM's own, mapped into the GPU; an mmap at its address shows it to the CPU."""
     one = _attributes(kernel, params)
     check_pages(kernel.machine, params.base, params.length)
@@ -127,9 +129,24 @@ def semaphore_pool(kernel: EmulatedKernel, uvm: Uvm, params: Any, _block: bytear
 
 
 def peer(
-    kernel: EmulatedKernel, _uvm: Uvm, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS, _block: bytearray
+    kernel: OpenFiles, _uvm: Uvm, params: layout.UVM_ENABLE_PEER_ACCESS_PARAMS, _block: bytearray
 ) -> None:
     """Refuse: there is one GPU."""
     check_gpu(kernel.machine, params.gpuUuidA)
     check_gpu(kernel.machine, params.gpuUuidB)
     raise Refused(NvStatus.INVALID_ARGUMENT, "a GPU is not its own peer")
+
+
+def _compare_addresses(machine: Machine, memory: Memory, va: int, offset: int) -> None:
+    """Advise when memory lies at different addresses for CPU and GPU (nv.md 2.6)."""
+    for one in machine.cpu_mappings:
+        if one.backing is memory.backing and one.mapping.va - one.offset != va - offset:
+            machine.advise(
+                f"{memory} lies at {one.mapping.va:#x} for the CPU and at {va:#x} for the GPU: "
+                "make them equal"
+            )
+    pinned = memory.cls == RmClass.NV01_MEMORY_SYSTEM_OS_DESCRIPTOR
+    if pinned and memory.backing.host + offset != va:
+        machine.advise(
+            f"user pages at {memory.backing.host:#x} are mapped at {va:#x} for the GPU: make them equal"
+        )
