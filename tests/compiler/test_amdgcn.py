@@ -299,7 +299,7 @@ def test_options_of_an_arch():
 
 
 def test_processors_of_the_facts_are_rows():
-    assert set(ROWS) == set(facts.MACH) - {"gfx940", "gfx1150"}
+    assert set(ROWS) == set(facts.MACH) - {"gfx940"}
 
 
 @pytest.mark.slow

@@ -57,6 +57,8 @@ ROWS = {
                    vgprs=256, l2_bytes=2 << 20),
     "gfx1103": Row(waves=(32, 64), features=RDNA3, llvm=15, processors=12, gigahertz=2.7, bytes_per_ns=8.0,
                    vgprs=256, l2_bytes=2 << 20),
+    "gfx1150": Row(waves=(32, 64), features=RDNA3, llvm=17, processors=16, gigahertz=2.9, bytes_per_ns=7.5,
+                   vgprs=256, l2_bytes=2 << 20),
     "gfx1151": Row(waves=(32, 64), features=RDNA3, llvm=17, processors=40, gigahertz=2.9, bytes_per_ns=6.4,
                    vgprs=256, l2_bytes=2 << 20),
     "gfx1200": Row(waves=(32, 64), features=RDNA4, llvm=18, processors=32, gigahertz=3.1, bytes_per_ns=10.0,
