@@ -1,1 +1,5 @@
-"""AMD targets: AMDGPU code objects, emitted by LLVM directly."""
+"""AMD targets: AMDGPU code objects, emitted by LLVM directly.
+
+Not here: loading and launching them (`drivers.amd`). Next: `target`, the text of kernels; `rows`, the
+processors.
+"""

@@ -3,6 +3,8 @@
 On an intrinsic that a processor lacks, on a function that nothing defines and on inline assembly LLVM ends
 the process. So every call is looked up here first: intrinsics of AMDGPU by what the processor has, LLVM's own
 ones by element type (LLVM has no library for this target). A name that is not in a table is refused.
+
+Not here: choosing instructions (`lanes`, `target`), the processors (`rows`).
 """
 
 from __future__ import annotations

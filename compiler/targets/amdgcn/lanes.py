@@ -9,6 +9,8 @@ The cheapest instruction for each distance, by what the processor has:
 - `v_permlane64` (gfx11 on): distance 32; `ds_bpermute` where it reaches all 64 lanes, which is before gfx10.
 
 Lanes that are switched off are never read: a partner of a running lane runs, too.
+
+Not here: exchanges between waves, which go through LDS (`compiler.codegen.workgroup_reduce`).
 """
 
 from __future__ import annotations

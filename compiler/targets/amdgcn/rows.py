@@ -4,6 +4,8 @@ What differs between them for the renderer: sizes of waves, ways to exchange reg
 first LLVM that knows the processor. Source: LLVM's AMDGPUUsage (processors, features); the instruction-set
 manuals of MI200, MI300, RDNA2, RDNA3 and RDNA4. The figures of the cost model are those of the largest part,
 as AMD publishes them; they only rank schedules.
+
+Not here: what a driver must know of them (`drivers.amd.targets`). Next: `target`, which compiles for a row.
 """
 
 from __future__ import annotations
@@ -28,8 +30,6 @@ class Row:
     gigahertz: float
     bytes_per_ns: float
     """Memory bandwidth of one compute unit."""
-    vgprs: int
-    """Vector registers of a thread at most."""
     l2_bytes: int
 
 
@@ -42,29 +42,29 @@ RDNA4 = RDNA3 - {"wmma-gfx11"} | {"wmma-gfx12", "split-barrier", "cvt-fp8"}
 
 ROWS = {
     "gfx90a": Row(waves=(64,), features=CDNA2, llvm=13, processors=110, gigahertz=1.7, bytes_per_ns=14.9,
-                  vgprs=512, l2_bytes=8 << 20),
+                  l2_bytes=8 << 20),
     "gfx942": Row(waves=(64,), features=CDNA3, llvm=17, processors=304, gigahertz=2.1, bytes_per_ns=17.4,
-                  vgprs=512, l2_bytes=4 << 20),
+                  l2_bytes=4 << 20),
     "gfx950": Row(waves=(64,), features=CDNA4, llvm=20, processors=256, gigahertz=2.4, bytes_per_ns=31.0,
-                  vgprs=512, l2_bytes=4 << 20),
+                  l2_bytes=4 << 20),
     "gfx1030": Row(waves=(32, 64), features=RDNA2, llvm=11, processors=80, gigahertz=2.2, bytes_per_ns=6.4,
-                   vgprs=256, l2_bytes=4 << 20),
+                   l2_bytes=4 << 20),
     "gfx1100": Row(waves=(32, 64), features=RDNA3, llvm=15, processors=96, gigahertz=2.5, bytes_per_ns=10.0,
-                   vgprs=256, l2_bytes=6 << 20),
+                   l2_bytes=6 << 20),
     "gfx1101": Row(waves=(32, 64), features=RDNA3, llvm=15, processors=60, gigahertz=2.4, bytes_per_ns=10.4,
-                   vgprs=256, l2_bytes=4 << 20),
+                   l2_bytes=4 << 20),
     "gfx1102": Row(waves=(32, 64), features=RDNA3, llvm=15, processors=32, gigahertz=2.6, bytes_per_ns=9.0,
-                   vgprs=256, l2_bytes=2 << 20),
+                   l2_bytes=2 << 20),
     "gfx1103": Row(waves=(32, 64), features=RDNA3, llvm=15, processors=12, gigahertz=2.7, bytes_per_ns=8.0,
-                   vgprs=256, l2_bytes=2 << 20),
+                   l2_bytes=2 << 20),
     "gfx1150": Row(waves=(32, 64), features=RDNA3, llvm=17, processors=16, gigahertz=2.9, bytes_per_ns=7.5,
-                   vgprs=256, l2_bytes=2 << 20),
+                   l2_bytes=2 << 20),
     "gfx1151": Row(waves=(32, 64), features=RDNA3, llvm=17, processors=40, gigahertz=2.9, bytes_per_ns=6.4,
-                   vgprs=256, l2_bytes=2 << 20),
+                   l2_bytes=2 << 20),
     "gfx1200": Row(waves=(32, 64), features=RDNA4, llvm=18, processors=32, gigahertz=3.1, bytes_per_ns=10.0,
-                   vgprs=256, l2_bytes=4 << 20),
+                   l2_bytes=4 << 20),
     "gfx1201": Row(waves=(32, 64), features=RDNA4, llvm=18, processors=64, gigahertz=3.0, bytes_per_ns=10.0,
-                   vgprs=256, l2_bytes=8 << 20),
+                   l2_bytes=8 << 20),
 }  # fmt: skip
 
 CODE_OBJECTS = {"v5": 500, "v6": 600}

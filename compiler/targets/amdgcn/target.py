@@ -7,6 +7,9 @@ Parameters are passed by value in the order of the argument block: a pointer a b
 They are read from memory, not preloaded into registers, and there are no hidden arguments: nothing that a
 kernel does needs the packet, the queue or the size of the grid. Pointers keep their address spaces, so that
 no access is a flat one. What a row lacks is never emitted (`lanes`) and always refused (`intrinsics`).
+
+Not here: text that is the same for every target (`compiler.codegen.llvm_ir`), loading (`drivers.amd.code`).
+Next: `rows`, the processors.
 """
 
 from __future__ import annotations
