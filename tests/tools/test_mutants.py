@@ -180,7 +180,7 @@ def test_failed_walk_reports_the_reason(found: list[Mutant]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_emulated_machine_notices_a_sample_of_mutants(found: list[Mutant]) -> None:
-    chosen = sample(found, 100, 7, None)
+    chosen = sample(found, 50, 7, None)
     rows = rows_of(chosen, judge_all(Target(), chosen, jobs=2))
     assert score(rows) >= 0.95, text(rows, len(found))
 
@@ -213,7 +213,7 @@ from tools.mutants.judge import Judge
 from tools.mutants.walk import PATIENT_S, Target, judge_all
 
 judge = Judge(seeds=(1,), timeout_s=PATIENT_S)
-chosen = sample(judge.mutants, 12, 11, None)
+chosen = sample(judge.mutants, 6, 11, None)
 forked = judge_all(Target(), chosen, jobs=2, seeds=(1,))
 assert [one.outcome for one in forked] == [judge.fresh(one, 1).outcome for one in chosen]
 """
