@@ -66,6 +66,7 @@ def test_power_to_a_known_exponent_is_within_its_bound(dtype, exponent):
     assert worst.max() <= 1.6, f"{worst.max()} at {x[worst.argmax()]!r}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("known", [False, True])
 @pytest.mark.parametrize("dtype", WIDE, ids=lambda d: d.name)
 def test_special_powers_match_c(dtype, known):

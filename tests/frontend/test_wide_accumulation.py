@@ -55,6 +55,7 @@ def test_variance_of_too_few_numbers_is_no_number():
     assert np.isnan(Tensor([1.0]).std().item())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shape", [(200_000, 8), (1 << 18, 3), (70_001, 16)])
 def test_long_sums_along_columns_do_not_accumulate_rounding(shape: tuple[int, int]):
     x = np.full(shape, 0.1, np.float32)

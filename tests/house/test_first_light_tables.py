@@ -33,6 +33,7 @@ def test_changing_numbers_are_a_few_structures() -> None:
     assert len(expr.TABLE) - size < 200
 
 
+@pytest.mark.slow
 def test_nodes_of_earlier_plans_are_dropped() -> None:
     x = Tensor(np.arange(16, dtype="f"))
     first = (x * 11 + x.max()).tolist()

@@ -119,6 +119,7 @@ def test_a_count_agrees_with_its_noun(number: int, text: str) -> None:
     assert counted(number, "kernel") == text
 
 
+@pytest.mark.slow
 def test_plot_is_drawn(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the [plot] extra is not installed")
     out = tmp_path / "rows.png"

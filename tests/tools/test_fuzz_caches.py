@@ -19,6 +19,7 @@ def made() -> list[Subject]:
     return subjects()
 
 
+@pytest.mark.slow
 def test_random_damages_give_no_wrong_code(made: list[Subject]):
     damages, failed = explore(0, 12, made)
     assert failed == {}

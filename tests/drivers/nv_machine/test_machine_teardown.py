@@ -273,6 +273,7 @@ def test_enabling_does_not_schedule(up: Client) -> None:
     assert "not scheduled" in up.reports()[0]
 
 
+@pytest.mark.slow
 def test_the_number_of_channels_is_limited_by_hardware(up: Client) -> None:
     group = up.group(COPY)
     ring = up.ring(group)
