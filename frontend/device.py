@@ -56,11 +56,11 @@ class OpenDevice:
         self._visible = BufferSpec() if self.direct else visible
 
     def alloc(self, nbytes: int, *, label: str = "") -> hcq.Buffer:
-        """Return memory that nothing uses."""
+        """Return unused device memory; its contents are undefined."""
         return self.hcq.alloc(nbytes or 1, label=label)
 
     def scratch(self, nbytes: int) -> hcq.Buffer:
-        """Return memory for what lives inside one launch.
+        """Return memory for temporaries of one launch.
 
         All launches of the device share it: its queue runs them in turn.
         """
@@ -77,7 +77,7 @@ class OpenDevice:
         return found
 
     def write(self, data: bytes | memoryview, *, label: str = "") -> hcq.Buffer:
-        """Return new device memory that holds `data`; what is submitted from now on sees it."""
+        """Return new device memory that holds `data` for all later submissions."""
         size = len(data)
         buffer = self.alloc(size, label=label)
         if not size:
@@ -124,10 +124,10 @@ class OpenDevice:
         self.hcq.sync()
 
     def recover(self) -> None:
-        """Go on after a fault of the device; see `hcq.Device.recover`.
+        """Recover from a fault of the device; see `hcq.Device.recover`.
 
         Tensors keep their values, but for those that were being computed, or stored to, when the fault came:
-        they raise it from then on, until they are assigned to. Captured functions go on.
+        they raise it from then on, until they are assigned to. Captured functions still work.
         """
         with LOCK:
             self.hcq.look()
@@ -139,7 +139,7 @@ class OpenDevice:
                 told(self.name)
 
     def close(self) -> None:
-        """Close the device. Tensors on it refuse everything from then on; the name opens a new one."""
+        """Close the device. Tensors on it raise `UsageError` from then on; the name opens a new one."""
         self._scratch = None
         self.programs.clear()
         Device.forget(self)

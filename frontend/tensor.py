@@ -48,7 +48,16 @@ _new = object.__new__
 
 
 class Tensor(Methods, Operators):
-    """An array of numbers on a device: see the module."""
+    """A lazy array of numbers of one dtype on one device.
+
+    Operations return new tensors and compute nothing: `realize`, or reading a value (`numpy`, `item`, ...),
+    does. Writes (`assign`, `+=`, `x[...] = y`) change this tensor and the tensors that share its elements.
+    Dtypes, broadcasting and views: the module. A tensor may be used from any thread.
+
+        x = Tensor.rand(4, 3)
+        y = (x @ x.T).relu().sum(1)      # pending
+        print(y.tolist())                # computed here
+    """
 
     __slots__ = ()
 
@@ -139,7 +148,7 @@ class Tensor(Methods, Operators):
 
     @property
     def is_realized(self) -> bool:
-        """Whether the value lies in memory."""
+        """Whether the value is computed, or being computed, in a buffer."""
         return self.expr.op is PARAM
 
     def numel(self) -> int:
@@ -259,7 +268,7 @@ class Tensor(Methods, Operators):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that `backward` added up, or None. An optimiser's step takes it away."""
+        """The gradient that `backward` added up, or None. An optimiser's step drops it."""
         return cast("Tensor | None", grad_state.grad_of(self))
 
     @grad.setter

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Scope(enum.Enum):
-    """Who must see what happened before a Barrier."""
+    """Observers of the effects before a Barrier."""
 
     QUEUE = "queue"
     DEVICE = "device"
@@ -118,11 +118,11 @@ class Command:
                 raise UsageError(f"{self.title()}: {name} cannot be left open, seen {word}")
 
     def title(self) -> str:
-        """Return what errors call it."""
+        """Return its name in errors."""
         return type(self).__name__.lower()
 
     def span_name(self) -> str:
-        """Return what a profile calls it; empty for a command without a span."""
+        """Return its name in a profile; empty for a command without a span."""
         if not self.timed:
             return ""
         sizes = [f" {touch.size} bytes" for touch in self.touches() if isinstance(touch.size, int)]
@@ -161,7 +161,7 @@ def _declared(kind: type[Command]) -> _Declared:
 
 @dataclass(slots=True)
 class Wait(Command):
-    """Go on when the slot at `signal.va` is >= `value`."""
+    """Wait until the slot at `signal.va` is >= `value`."""
 
     numbers = ("value",)
 
@@ -195,7 +195,7 @@ class Timestamp(Command):
 
 @dataclass(slots=True)
 class Barrier(Command):
-    """What follows sees the effects of what came before."""
+    """Later commands observe the effects of all earlier ones."""
 
     scope: Scope
 
@@ -339,7 +339,10 @@ class CommandBuffer:
         """`Device.close_epoch` when all that is recorded was known to be open."""
 
     def wait(self, point: Point | Signal, value: Word | None = None) -> Self:
-        """Go on when a point is reached, or a signal is >= `value`."""
+        """Wait until a point is reached, or a signal is >= `value`, before all later commands.
+
+        Raises `UsageError` for a signal without a value, and for a value beside a point.
+        """
         if value is None:
             self.commands.append(Wait(*_of_point(point)))
         else:
@@ -347,7 +350,10 @@ class CommandBuffer:
         return self
 
     def signal(self, point: Point | Signal, value: Word | None = None) -> Self:
-        """Raise a point, or store `value` to a signal, when everything before is done."""
+        """Set a point's signal, or store `value` to a signal, when all earlier commands are done.
+
+        Their effects are visible to whoever waits for it. Raises `UsageError` as `wait` does.
+        """
         if value is None:
             self.commands.append(SetSignal(*_of_point(point)))
         else:
@@ -355,19 +361,28 @@ class CommandBuffer:
         return self
 
     def timestamp(self, stamp: Stamp) -> Self:
-        """Note the device's time when everything before is done."""
+        """Write the device's time to a record when all earlier commands are done."""
         self.commands.append(Timestamp(stamp))
         return self
 
     def barrier(self, scope: Scope = Scope.SYSTEM) -> Self:
-        """Let what follows see the effects of what came before."""
+        """Make the effects of all earlier commands visible to all later ones.
+
+        Kernels without a barrier between them may overlap and finish in any order. `scope` is who must see
+        the effects.
+        """
         self.commands.append(Barrier(scope))
         return self
 
     def exec(
         self, program: Program, args: KernArgs, *, groups: tuple[Word, Word, Word], threads: Dim3
     ) -> Self:
-        """Launch a kernel over `groups` workgroups of `threads` threads."""
+        """Launch a kernel over `groups` workgroups of `threads` threads, each (x, y, z).
+
+        `args` are those of the same program. Raises `UsageError` for arguments of another program, a group
+        count of 0, a size that is not (x, y, z), and a queue that runs no kernels. Limits of the device are
+        checked with validation. Example: `docs/kernel-by-hand.md`.
+        """
         if args.program is not program:
             raise UsageError(f"the arguments were made for {args.program.name}, not for {program.name}")
         if self.kind not in _EXEC_KINDS:
@@ -386,21 +401,27 @@ class CommandBuffer:
         return self
 
     def copy(self, dst: Pointer, src: Pointer, size: Word | None = None) -> Self:
-        """Copy bytes; all of the smaller buffer when `size` is not given."""
+        """Copy `size` bytes from the start of `src` to the start of `dst`; by default all of the smaller one.
+
+        Raises `UsageError` for bytes outside of a buffer; validation also refuses ranges that overlap.
+        """
         if size is None:
             size = min(_whole(dst), _whole(src))
         return self.add(Copy(dst, src, size))
 
     def fill(self, dst: Pointer, value: Word = 0, size: Word | None = None) -> Self:
-        """Repeat the u32 `value`; over all of the buffer when `size` is not given."""
+        """Fill `size` bytes with the u32 `value`; by default all of the buffer.
+
+        Address and size are multiples of 4; otherwise `UsageError`.
+        """
         return self.add(Fill(dst, value, _whole(dst) if size is None else size))
 
     def write(self, dst: Pointer, value: Word, *, bits: Literal[32, 64] = 32) -> Self:
-        """Store one number at the start of a buffer."""
+        """Store one number of 32 or 64 bits at the start of a buffer, naturally aligned."""
         return self.add(Write(dst, value, bits))
 
     def add(self, command: Command) -> Self:
-        """Append any command, once its declaration approves.
+        """Append any command that fits its declaration.
 
         Raises `UsageError` for another kind of queue, a closed buffer, bytes outside a buffer, an address or
         a size of the wrong alignment, and a Param in a field that cannot be open.
@@ -422,7 +443,7 @@ class CommandBuffer:
 
     @contextmanager
     def span(self, name: str) -> Iterator[Self]:
-        """Time what is recorded inside; `Device.spans` returns it once it ran."""
+        """Time the commands recorded inside the `with` block; `Device.spans` returns the span once it ran."""
         begin, end = Stamp(), Stamp()
         self.commands.append(Timestamp(begin))
         yield self

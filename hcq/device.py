@@ -74,7 +74,15 @@ class Replayable(Protocol):
 
 
 class Device:
-    """An open device; made by `hcq.open`, or around a driver's device by hand."""
+    """An open device; made by `hcq.open`, or by `hcq.registry.wrap` around a driver's device.
+
+    It owns its queues (`compute`, `copies`), memory, signals and programs. A context manager: leaving the
+    block calls `close`. All methods may be called from any thread. After a fault every method but `recover`
+    and `close` raises the same `DeviceFault`.
+
+        with hcq.open("cpu") as device:
+            print(device.info.arch, len(device.copies))
+    """
 
     def __init__(
         self, driver: DriverDevice, *, watch: Watch | None = None, trace: str = "", profile: bool = False
@@ -231,7 +239,7 @@ class Device:
     def retire_block(
         self, block: Block | None, home: Home, peers: Iterable[Device], after: Point | None
     ) -> None:
-        """Take the memory of a closed buffer back when all that runs now is done."""
+        """Return the memory of a closed buffer to its pool when all work in flight is done."""
         for device in (self, *peers):
             device.close_epoch += 1
         if block is None or self.closed:
@@ -251,7 +259,7 @@ class Device:
             self.driver.map_peer(allocation, owner.driver)
 
     def nearest(self, va: int, *, told: str = "") -> str:
-        """Return in words what lies nearest to an address; `told` is the driver's text about pages."""
+        """Return, as text, what lies nearest to an address; `told` is the driver's text about pages."""
         known = self.watch.nearest(va) if self.watch is not None else ""
         return "; ".join(filter(None, (known, told))) or nearest_pages(self, va)
 
@@ -265,25 +273,35 @@ class Device:
         return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def signal(self, value: int = 0, *, host_set: bool = False, label: str = "") -> Signal:
-        """Return a new signal; `host_set` allows the host, not only queues, to raise it."""
+        """Return a new signal that holds `value`.
+
+        `host_set` allows the host to raise it, not only queues. `label` names it in errors. It is freed with
+        its last reference. Raises `UsageError` for a closed device, `OutOfMemoryError` without memory for its
+        slot.
+        """
         if self.refusal is not None:
             raise self.refusal()
         return Signal(self, value, host_set=host_set, label=label)
 
     def stamp(self) -> Stamp:
-        """Return a record that `CommandBuffer.timestamp` writes the device's time to."""
+        """Return a record that `CommandBuffer.timestamp` writes the device's time to.
+
+        It reads 0 until then and is freed with its last reference.
+        """
         return Stamp()
 
     def clock(self) -> Clock:
-        """Return the device's clock tied to the host's, as of now."""
+        """Return the relation of the device's clock to the host's CLOCK_MONOTONIC, measured now."""
         if self.refusal is not None:
             raise self.refusal()
         return self.driver.clock()
 
     def load(self, image: KernelImage) -> Program:
-        """Upload a kernel.
+        """Upload a kernel and return the program; it may be launched on every queue of this device.
 
-        Raises `UnsupportedError` for another architecture, `UsageError` for a broken image.
+        The device keeps the code until the program is closed, or dropped, and no launch is in flight. Raises
+        `UnsupportedError` for another architecture, `UsageError` for a broken image, `OutOfMemoryError`
+        without memory for the code.
         """
         if self.refusal is not None:
             raise self.refusal()
@@ -319,7 +337,11 @@ class Device:
         self._executables.add(executable)
 
     def sync(self, *, timeout_s: float | None = None) -> None:
-        """Wait until everything submitted so far to any queue is done."""
+        """Wait until everything submitted so far to any queue is done.
+
+        Raises `SignalTimeout` after `timeout_s` seconds (None: no limit), `DeviceFault` after a fault, and
+        with validation `UsageError` for an overrun buffer.
+        """
         if self.refusal is not None:
             raise self.refusal()
         for queue in self.queues:
@@ -335,12 +357,12 @@ class Device:
         return self.driver.wait(va, value, timeout_s)
 
     def woke(self) -> None:
-        """Note, for the validation layer, that this thread waits no more."""
+        """Record, for the validation layer, that this thread waits no more."""
         if self.watch is not None:
             self.watch.woke()
 
     def saw(self, signal: Signal, value: int) -> None:
-        """Note, for the validation layer, that the host saw a signal's slot at `value`."""
+        """Record, for the validation layer, that the host read a signal's slot at `value`."""
         if self.watch is not None:
             self.watch.saw(signal, value)
             if not self._closing:
@@ -411,7 +433,7 @@ class Device:
             check(signal, value)
 
     def look(self) -> None:
-        """Note a fault: one that the driver has, or a timeline that holds what was never submitted."""
+        """Poll for faults: of the driver, and of timelines above their last submitted value."""
         if self.refusal is None and (report := self.driver.fault() or overshot(self)) is not None:
             self.faulted(report)
 
@@ -432,16 +454,16 @@ class Device:
             self.refuse(partial(DeviceFault, report))
 
     def recover(self) -> tuple[Buffer, ...]:
-        """Go on after a fault: every queue gets a new ring.
+        """Recover from a fault: every queue gets a new ring.
 
         Buffers keep their contents and addresses, programs stay loaded, graphs can be replayed. What is in
-        flight, in any queue, is lost: who waits for its points gets the `DeviceFault` that ended it, also a
+        flight, in any queue, is lost: a wait for its points raises the `DeviceFault` that ended it, also in a
         queue of another device, which must then recover as well. References that lost work held are dropped.
 
-        Returns the buffers that lost work was to write: what they hold is undefined.
+        Returns the buffers that lost work would have written: their contents are undefined.
 
         Raises `UsageError` for a device without a fault, `UnsupportedError` where the driver cannot do it;
-        after any error the device is as faulted as before.
+        after any error the device is still faulted.
         """
         from hcq.faults.recovery import recover  # noqa: PLC0415 - only after a fault
 
@@ -453,7 +475,7 @@ class Device:
             return recover(self)
 
     def resume(self) -> None:
-        """Lift the refusal: the device recovered."""
+        """Accept calls again: the device recovered."""
         with self._lock:
             self._report = None
             self.span_log.drop_lost()
@@ -465,7 +487,7 @@ class Device:
         return tuple(self._executables)
 
     def refuse(self, refusal: Refusal | None) -> None:
-        """Have every later call raise what `refusal` makes; None: no longer."""
+        """Make every later call raise the error of `refusal`; None: accept calls again."""
         self.refusal = refusal
         for queue in self.queues:
             queue.refusal = refusal
@@ -475,7 +497,7 @@ class Device:
         return timeout_text(self, signal, value, waited_s)
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
-        """Wait for work in flight, then give everything back; idempotent.
+        """Wait for work in flight, then release everything; idempotent.
 
         Work that is not done after `timeout_s` seconds is stopped, and a `ResourceWarning` names it.
         Raises `UsageError`, once everything is released, when validation found an overrun buffer.

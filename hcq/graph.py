@@ -68,7 +68,11 @@ class Graph:
         self.nodes: list[Node] = []
 
     def param(self, name: str, *, bits: int = 64, signed: bool = False, size: int = 0) -> Param:
-        """Return a number, or a buffer of at least `size` bytes, that is given at each replay."""
+        """Return a parameter of the graph, given at each replay: a number, or a buffer.
+
+        `bits` and `signed` bound a number; a buffer has at least `size` bytes. Replays take values in the
+        order of these calls; `name` is for errors.
+        """
         param = Param(name, bits, signed, size)
         self.params.append(param)
         return param

@@ -26,14 +26,14 @@ LIMITS: Final = {
 
 
 class QueueKind(enum.Enum):
-    """What a queue can run."""
+    """Kinds of queues by the commands that they run."""
 
     COMPUTE = "compute"
     COPY = "copy"
 
 
 class Place(enum.Enum):
-    """Where memory lives."""
+    """Places of memory."""
 
     VRAM = enum.auto()
     HOST = enum.auto()
@@ -41,7 +41,7 @@ class Place(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferSpec:
-    """What kind of memory is wanted."""
+    """The kind of memory of an allocation."""
 
     place: Place = Place.VRAM
     host_visible: bool = False
@@ -55,14 +55,14 @@ class BufferSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceInfo:
-    """What a device is, known before it is opened."""
+    """Properties of a device that are known before it is opened."""
 
     driver: str
     """The name it is opened by: "cpu", "amd", "nv", "amd-emu", "nv-emu"."""
     index: int
     name: str
     arch: str
-    """What `KernelImage.arch` must equal."""
+    """The architecture, which `KernelImage.arch` must equal."""
     vram_bytes: int
     compute_queues: int
     copy_queues: int
@@ -89,7 +89,7 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Whole pages of device-visible memory, as the driver gave them."""
+    """Whole pages of device-visible memory, as the driver allocated them."""
 
     va: int
     size: int

@@ -37,14 +37,14 @@ _SIZES_KEPT = 4096
 
 
 class PageSource(Protocol):
-    """What gives whole pages: a `DriverDevice`."""
+    """The source of whole pages: a `DriverDevice`."""
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
         """Allocate at least `size` bytes (page-rounded), zeroed. Raises `OutOfMemoryError`."""
         ...
 
     def free(self, allocation: Allocation) -> None:
-        """Give an allocation back; nothing touches it any more."""
+        """Free an allocation that no work uses any more."""
         ...
 
 
@@ -80,7 +80,7 @@ class Owner(Protocol):
     def retire_block(
         self, block: Block | None, home: Home, peers: Iterable[Any], after: Point | None
     ) -> None:
-        """Take the memory of a closed buffer back when all that runs now is done."""
+        """Return the memory of a closed buffer to its pool when all work in flight is done."""
         ...
 
 
@@ -95,7 +95,7 @@ CLOSED: Any = _Closed()
 
 
 class Block:
-    """A range that an allocation was cut into; lives as long as its chunk and wanders between buffers."""
+    """A part of an allocation; lives as long as its chunk and serves one buffer after another."""
 
     __slots__ = ("chunk", "offset", "size", "va")
 
@@ -107,7 +107,7 @@ class Block:
 
 
 class Home(Protocol):
-    """Where a block goes back to: the list of free ones, perhaps behind a last look at it."""
+    """Where a block returns to: the list of free ones, perhaps after a check of its guard zone."""
 
     def append(self, block: Block, /) -> None:
         """Return the block to the free list."""
@@ -138,7 +138,7 @@ def size_class(size: int, align: int) -> int:
 class Pool:
     """The blocks of one device and one kind of memory.
 
-    Taking and giving back a cached block need no lock (list operations are atomic); cutting new ones and
+    Taking and returning a cached block need no lock (list operations are atomic); cutting new ones and
     trimming do.
     """
 
@@ -166,7 +166,7 @@ class Pool:
         self._chunk: Chunk | None = None
 
     def take(self, size: int) -> tuple[Block, list[Block]]:
-        """Return a block of at least `size` bytes and the list that it goes back to."""
+        """Return a block of at least `size` bytes and the list that it returns to."""
         home = self._by_size.get(size)
         if home is None:
             home = self._home(size)
@@ -217,7 +217,7 @@ class Pool:
                 return chunk
 
     def trim(self) -> int:
-        """Give allocations of which every block is free back to the driver; return their bytes."""
+        """Free allocations of which every block is free, to the driver; return their bytes."""
         with self._lock:
             taken: dict[int, tuple[list[Block], list[Block]]] = {}
             free: dict[Chunk, int] = {}
@@ -242,7 +242,7 @@ class Pool:
             return sum(chunk.allocation.size for chunk in gone)
 
     def close(self) -> None:
-        """Give everything back, also what buffers still hold; the device is idle and refuses them."""
+        """Free everything, also memory of open buffers; the device is idle and refuses them."""
         with self._lock:
             self._chunk = None
             for home in self._homes.values():
@@ -282,7 +282,7 @@ class Heap:
         return pool
 
     def trim(self) -> None:
-        """Give the driver's allocations that are free back to it."""
+        """Free the driver's allocations without a used block."""
         for pool in tuple(self._pools.values()):
             pool.trim()
 
@@ -301,12 +301,12 @@ class Heap:
                 self.defer_free(*self.deferred_frees.popleft())
 
     def close(self) -> None:
-        """Give everything back to the driver."""
+        """Free everything to the driver."""
         for pool in self._pools.values():
             pool.close()
 
     def pages(self) -> list[tuple[int, int]]:
-        """Return (address, bytes) of everything that the driver gave."""
+        """Return (address, bytes) of every allocation of the driver."""
         return [(page.va, page.size) for pool in tuple(self._pools.values()) for page in pool.chunks()]
 
 
@@ -319,7 +319,7 @@ class Buffer:
 
     Lifetime: dropping the last reference frees it. Work in flight holds references, so such a buffer is idle.
     `close`, and the end of a `with` block, refuse every later use at once, and free the memory when all work
-    in flight is done. Memory goes back to the device's pools, and to the driver when memory is short.
+    in flight is done. Memory returns to the device's pools, and to the driver when memory is short.
 
     Threads: all methods may be called from any thread. Access to the contents is not ordered: the caller
     waits for the point of the work that writes before it reads, and orders submissions by `after=`.
@@ -426,7 +426,7 @@ class Buffer:
         return device is self.device or device in self.chunk.peers
 
     def unseen_by(self, device: Owner) -> str:
-        """Return in words that a device cannot use it, and why when both have one name."""
+        """Return, as text, that a device cannot use it, and why when both have one name."""
         if device.name != self.device.name:
             return f"which {device.name} cannot see\nhint: Buffer.map_to makes it visible there"
         return (
@@ -456,9 +456,9 @@ class Buffer:
         return self in self.device.reasons
 
     def close(self, *, after: Point | None = None, reason: Refusal | None = None) -> None:
-        """Refuse everything from now on; give the memory back when nothing uses it, nor before `after`.
+        """Refuse every later use; free the memory when nothing uses it, and not before `after`.
 
-        Who uses it gets the error that `reason` makes, else a `UsageError`. Closing a view only ends that
+        A later use raises the error of `reason`, else a `UsageError`. Closing a view only ends that
         view. Closing twice is fine.
         """
         if self.closed:

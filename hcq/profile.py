@@ -33,7 +33,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What ran on a queue, and when."""
+    """A command or submission that ran on a queue, with its times."""
 
     name: str
     queue: str

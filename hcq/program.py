@@ -42,7 +42,7 @@ class Loader(Owner, Protocol):
 
 
 class ArgKind(enum.Enum):
-    """What a kernel argument is."""
+    """Kinds of kernel arguments."""
 
     POINTER = enum.auto()
     INT = enum.auto()
@@ -65,7 +65,10 @@ class ArgSlot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelImage:
-    """What the compiler hands over: code and the facts a launch needs; no device state."""
+    """A compiled kernel: machine code and the properties that a launch needs; no device state.
+
+    The compiler makes one, or the user (docs/kernel-by-hand.md). `Device.load` uploads it.
+    """
 
     name: str
     """The kernel's entry symbol in `code`."""
@@ -181,11 +184,15 @@ class Program:
         self._make = compile_args(image, device)
 
     def args(self, *values: Buffer | Word | float) -> KernArgs:
-        """Pack one value a slot.
+        """Pack one value for each argument slot, in order; touches no device.
 
-        Pointers take a Buffer, a Param or `param + bytes`; numbers an int, a float or a Param.
+        Pointers take a Buffer, a Param or `param + bytes`; numbers an int, a float or a Param. The result may
+        be used in any number of launches.
 
-        Raises `UsageError` naming the slot, the wanted and the given value.
+            program.args(out, a, 10)
+
+        Raises `UsageError` for another number of values, a number out of range, a closed buffer, and one that
+        the device cannot access; it names the slot, the wanted and the given value.
         """
         return self._make(self, values)
 

@@ -385,7 +385,7 @@ class Queue:
         return last
 
     def cover(self, point: Point) -> None:
-        """See to it that a point of this queue is reached although its submission was interrupted.
+        """Make sure that a point of this queue is reached although its submission was interrupted.
 
         The lock is held.
         """
@@ -397,7 +397,7 @@ class Queue:
         return [(point, kept) for point, kept, _ in tuple(self._inflight)]
 
     def forget(self) -> None:
-        """Drop what is in flight: the device was stopped and touches nothing any more."""
+        """Drop work in flight: the device was stopped and accesses no memory any more."""
         self._inflight.clear()
 
     def restart(self, reason: Refusal) -> list[Sequence[object]]:

@@ -53,7 +53,7 @@ _ASSEMBLER = Tool(
 
 @dataclass(frozen=True, slots=True)
 class DriverEntry:
-    """Where a driver lives, and what it has to offer on this machine."""
+    """Where a driver's module is, and what it offers on this machine."""
 
     name: str
     module: str
@@ -138,11 +138,17 @@ def open(
 ) -> Device:
     """Open a device: "cpu", "nv:1", "nv-emu:sm_90", or "auto".
 
-    `auto` is what `HCQ_DEVICE` names; without it the first GPU, without one the cpu. It never falls back from
-    what was named. Each call gives a device of its own. `validate` turns the validation layer on (default:
-    `HCQ_VALIDATE`). `seed` reorders Execs between Barriers before they are encoded, 0 keeps their order;
-    default: `HCQ_SEED`, or 1 when validating. `profile` times each kernel, copy and fill for `Device.spans`
-    (default: `HCQ_PROFILE`).
+        with hcq.open("cpu", validate=True) as device:
+            ...
+
+    `auto` is what `HCQ_DEVICE` names; without it the first GPU, without one the cpu. A name has no fallback.
+    The caller owns the device and closes it. Each call gives a device of its own. `validate` turns the
+    validation layer on (default: `HCQ_VALIDATE`). `seed` reorders Execs between Barriers before they are
+    encoded, 0 keeps their order; default: `HCQ_SEED`, or 1 when validating. `profile` times each kernel, copy
+    and fill for `Device.spans` (default: `HCQ_PROFILE`).
+
+    Raises `UsageError` for a name that does not exist, with those that do; `UnsupportedError` where driver or
+    hardware are missing, with the cure; `DriverError` when the kernel driver refuses.
     """
     settings = config()
     entry, index, variant = parse(_automatic(settings.device) if name == "auto" else name)

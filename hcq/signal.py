@@ -50,11 +50,11 @@ class Waiter(Protocol):
         ...
 
     def woke(self) -> None:
-        """Note, for the validation layer, that this thread sleeps no more in `wait`."""
+        """Record, for the validation layer, that this thread sleeps no more in `wait`."""
         ...
 
     def saw(self, signal: Signal, value: int) -> None:
-        """Note, for the validation layer, that the host saw the slot at `value`."""
+        """Record, for the validation layer, that the host read the slot at `value`."""
         ...
 
     def raise_overrun(self, signal: Signal) -> None:
@@ -69,8 +69,8 @@ class Waiter(Protocol):
 class Signal:
     """A slot that queues set and wait for. Made by `Device.signal`.
 
-    Values only grow. The host may set it only when it was made with `host_set=True`: so a wait that nothing
-    can meet is known.
+    Values only grow. The host may set it only when it was made with `host_set=True`, so that a wait that
+    nothing can satisfy is detectable.
     """
 
     __slots__ = (
@@ -108,6 +108,11 @@ class Signal:
 
     @value.setter
     def value(self, value: int) -> None:
+        """The value that the signal has reached; setting it is for signals with `host_set=True`.
+
+        Setting raises `UsageError` for a value below the current one or beyond 64 bits, and without
+        `host_set=True`.
+        """
         if not self.host_set:
             raise UsageError(f"{self!r} was made without host_set=True: only queues set it")
         if value < self.value:
@@ -118,7 +123,7 @@ class Signal:
         SIGNALS.written(self.va)
 
     def at(self, value: int) -> Point:
-        """Return the point "this signal has reached `value`"."""
+        """Return the point "this signal has reached `value`"; nothing is allocated or checked."""
         return Point(self, value)
 
     def wait(self, value: int, *, timeout_s: float | None = None) -> None:
@@ -173,7 +178,7 @@ class Signal:
 
 
 class Point:
-    """`signal` has reached `value` (>=). The only currency of ordering. A value: do not change it.
+    """`signal` has reached `value` (>=). All ordering is expressed by points. A value: do not change it.
 
     `Queue.submit` and `Executable.replay` return one; `after=`, `CommandBuffer.wait` and `wait` take it, on
     any open device. Points of one queue are reached in the order of its submissions. Once reached, a point
@@ -231,7 +236,7 @@ LOST: weakref.WeakKeyDictionary[Signal, tuple[int, Refusal]] = weakref.WeakKeyDi
 
 
 class Timeline:
-    """A signal whose values are handed out once, in increasing order, by one owner.
+    """A signal whose values one owner issues once each, in increasing order.
 
     The owner sends words that raise a value, then makes its point `last`. Interrupted between the two, it is
     unknown whether the words were sent: `value` is above `last` then, until a later value is sent. That
@@ -266,11 +271,11 @@ class Timeline:
         return point
 
     def undo(self, point: Point) -> None:
-        """Take back the point handed out last: no words that raise it were sent."""
+        """Withdraw the point issued last: no words that raise it were sent."""
         self.value = self.signal.issued = point.value - 1
 
     def renew(self, reason: Refusal) -> None:
-        """Go on with a fresh slot: of what was handed out, all that is not reached now is lost."""
+        """Continue with a fresh slot: issued values that are not reached now are lost."""
         if not Point(self.signal, self.value).passed():
             LOST[self.signal] = (SLOT_VALUES, reason)
         signal = Signal(self.device, label=self.label, base=self.value)
