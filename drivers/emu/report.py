@@ -29,6 +29,7 @@ class ReportKind(enum.IntEnum):
     HANG = 12
     BAD_MBARRIER = 13
     ABSENT_LANE = 14
+    BAD_MATRIX = 15
     SHARED_RACE = 32
     GLOBAL_RACE = 33
     UNINITIALISED = 34
@@ -61,6 +62,7 @@ _TEXTS = {
     ReportKind.HANG: "kernel made no end in time",
     ReportKind.BAD_MBARRIER: "mbarrier used in a state it cannot be in",
     ReportKind.ABSENT_LANE: "warp operation names lanes that do not take part",
+    ReportKind.BAD_MATRIX: "matrix operation with lanes off, or with unequal copies of an operand",
     ReportKind.SHARED_RACE: "race in shared memory",
     ReportKind.GLOBAL_RACE: "race between workgroups",
     ReportKind.UNINITIALISED: "read of uninitialized memory",

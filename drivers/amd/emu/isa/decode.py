@@ -145,9 +145,17 @@ def source(reading: Reading, code: int, count: int, *, bits: int = 32) -> Operan
     return constant if constant is not None else scalar_register(reading, code, count)
 
 
-def width(reading: Reading, slot: Slot) -> int:
-    """Return the dwords of an operand, a mask of lanes' by the size of the wave."""
-    return reading.lanes // 32 if slot.mask else slot.dwords
+def width(reading: Reading, opcode: Opcode, slot: Slot) -> int:
+    """Return the dwords of an operand: those of masks and of matrices depend on the size of the wave."""
+    if slot.mask:
+        return reading.lanes // 32
+    if reading.lanes == 64 and opcode.name.startswith("v_wmma"):
+        return (
+            slot.dwords // 2
+            if slot.field in ("vdst", "src2") or reading.target.family == "gfx12"
+            else slot.dwords
+        )
+    return slot.dwords
 
 
 def _lane_mask(reading: Reading) -> Reg:
@@ -248,7 +256,7 @@ def _vector_operands(reading: Reading, opcode: Opcode, first: Operand | None = N
     op_sel = reading.field("op_sel") if opcode.form.name == "VOP3" else 0
     constant: Imm | None = None
     for slot in opcode.operands:
-        field, count = slot.field, width(reading, slot)
+        field, count = slot.field, width(reading, opcode, slot)
         if field == "vcc":
             items.append(_lane_mask(reading))
         elif field in ("vdst", "sdst"):

@@ -12,6 +12,7 @@ from drivers.amd.emu.isa import (
     compares,
     conversions,
     lanes,
+    matrix,
     memory,
     program,
     scalars,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Value
 
-_REGISTERED = (compares, conversions, lanes, memory, program, scalars, vector_floats, vector_integers)
+_REGISTERED = (compares, conversions, lanes, matrix, memory, program, scalars, vector_floats, vector_integers)
 _VECTORS, _SCALARS = 512, 128
 _BARRIERS = {"s_barrier", "s_barrier_wait"}
 _BRANCHES = {
