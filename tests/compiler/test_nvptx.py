@@ -107,7 +107,7 @@ def test_an_unknown_arch_names_the_known_ones():
         target_of("sm_70")
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in BINARY for d in ALL if applies(n, d)])
 def test_binary_operation(name, dtype):
     x, y = sample(dtype, seed=1), sample(dtype, seed=2)[::-1].copy()
@@ -121,7 +121,7 @@ def test_binary_operation(name, dtype):
     compare(got, want, result)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("name", "dtype"), [(n, d) for n in UNARY for d in ALL if applies(n, d)])
 def test_unary_operation(name, dtype):
     x = sample(dtype, seed=3)
@@ -132,7 +132,7 @@ def test_unary_operation(name, dtype):
     compare(got, want, dtype)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("target", ALL, ids=lambda d: d.name)
 @pytest.mark.parametrize(
     "source", [dtypes.float32, dtypes.int32, dtypes.uint8, dtypes.bool, dtypes.bfloat16], ids=lambda d: d.name

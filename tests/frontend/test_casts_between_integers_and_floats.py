@@ -61,7 +61,7 @@ def boundaries(dtype: str) -> list[int]:
     return sorted(n for n in near | twice | {-n for n in twice} if low <= n <= high)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize("between", FLOATS)
 @pytest.mark.parametrize("source", INTEGERS)
 def test_integer_casts_through_a_float_saturate_at_any_realize_point(source: str, between: str):
@@ -87,6 +87,7 @@ def test_constants_are_cast_as_stored_values_are(source: str, between: str):
         assert x.tolist() == [saturated(rounded(value, between), target)] * 2, (value, target)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("source", INTEGERS)
 def test_folding_integer_casts_ignores_an_intermediate_float(source: str):
     """To a float or to bool, one cast less is the same."""

@@ -13,7 +13,7 @@ LINES = (Path(__file__).parent / "data" / "gradient_probes.jsonl").read_text().s
 PARTS = 5
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_values_and_gradients_of_probes_match_pytorch(part: int):
     found = differing(LINES[part::PARTS])

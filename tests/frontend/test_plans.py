@@ -98,6 +98,7 @@ def test_dropped_plans_in_use_stay_good():
         assert stats.plans == plans + 1
 
 
+@pytest.mark.slow
 def test_the_oldest_are_dropped_first():
     for n in range(1701, 1800):
         new_shape(n)
