@@ -16,6 +16,7 @@ from frontend.ops import (
     along,
     casts,
     comparison,
+    convolutions,
     creation,
     diagonals,
     division,
@@ -23,6 +24,7 @@ from frontend.ops import (
     extremes,
     indexing,
     linalg,
+    losses,
     movement,
     nnops,
     parts,
@@ -193,21 +195,21 @@ class Methods(Functions):
     linear = linalg.linear
 
     one_hot = creation.one_hot
-    conv2d = nnops.conv2d
-    conv_transpose2d = nnops.conv_transpose2d
-    max_pool2d = nnops.max_pool2d
-    avg_pool2d = nnops.avg_pool2d
+    conv2d = convolutions.conv2d
+    conv_transpose2d = convolutions.conv_transpose2d
+    max_pool2d = convolutions.max_pool2d
+    avg_pool2d = convolutions.avg_pool2d
     softmax = nnops.softmax
     log_softmax = nnops.log_softmax
     layernorm = nnops.layernorm
     rmsnorm = nnops.rmsnorm
     batchnorm = nnops.batchnorm
-    cross_entropy = nnops.cross_entropy
-    sparse_categorical_crossentropy = nnops.sparse_categorical_crossentropy
-    nll_loss = nnops.nll_loss
-    binary_crossentropy = nnops.binary_crossentropy
-    binary_crossentropy_logits = nnops.binary_crossentropy_logits
-    mse_loss = nnops.mse_loss
+    cross_entropy = losses.cross_entropy
+    sparse_categorical_crossentropy = losses.sparse_categorical_crossentropy
+    nll_loss = losses.nll_loss
+    binary_crossentropy = losses.binary_crossentropy
+    binary_crossentropy_logits = losses.binary_crossentropy_logits
+    mse_loss = losses.mse_loss
     dropout = nnops.dropout
     scaled_dot_product_attention = nnops.scaled_dot_product_attention
     sequential = nnops.sequential

@@ -5,6 +5,8 @@ the hardware. All methods may be called from any thread. A device that is droppe
 (`ResourceWarning`); devices still open when the interpreter ends are closed quietly. A forked child cannot
 use its parent's devices.
 
+Longer than other files: every method acts on the state of one open device, under its locks.
+
 Not here: opening by name (`registry`), submission (`queue`), what a driver implements (`driver`), fault texts
 and recovery (`hcq.faults`).
 """

@@ -2,7 +2,10 @@
 
 A `ShapeTracker` is a recorded chain of movement operations over a contiguous base; it keeps the very nodes
 that tensor graphs use, so its rules and its messages are theirs, and its arithmetic is the scheduler's. A
-`View` is the special case of one offset and one stride per axis. Neither appears inside kernels.
+`View` is the special case of one offset and one stride per axis.
+
+Both are public, `compiler.ShapeTracker` and `compiler.View`, for programs that plan views of buffers of their
+own. No product module imports them: tensors keep expressions, and kernels have indices.
 
 Not here: views of tensors, whose writes reach their base (`frontend.views`); indices inside kernels
 (`movement`).

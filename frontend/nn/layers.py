@@ -19,13 +19,13 @@ from compiler.dtype import dtypes
 from frontend.nn.settings import number_within
 from frontend.ops.along import rows
 from frontend.ops.arguments import repeated, representable, whole
-from frontend.ops.nnops import spatial_padding
+from frontend.ops.convolutions import spatial_padding
 from frontend.parameters import flag, shown
 from frontend.tensor import Tensor
 from hcq.errors import UsageError, UsageTypeError
 
 if TYPE_CHECKING:
-    from frontend.ops.nnops import Sizes
+    from frontend.ops.convolutions import Sizes
 
 
 # -- what layers are given ------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def agree(what: str, a: T, b: T | Number, *, floats: bool = False) -> tuple[T, T
 def add(self: T, other: T | Number) -> T:
     """Return the sum, broadcast and promoted; of two bools, their disjunction.
 
-    Shapes broadcast, aligned at the end; dtypes promote as in PyTorch (`frontend.ops.promotion`). Raises
+    Shapes broadcast, aligned at the end; dtypes promote as in PyTorch (`result_dtype`). Raises
     `UsageError` for shapes that do not broadcast; so do all methods of two tensors.
     """
     x, y = agree("add", self, other)

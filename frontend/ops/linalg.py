@@ -1,6 +1,6 @@
 """Products of matrices: matmul of any rank, dot, linear, einsum. Each is an expanded product and one sum.
 
-Not here: convolutions and attention (`nnops`).
+Not here: convolutions (`convolutions`), attention (`nnops`).
 """
 
 from __future__ import annotations

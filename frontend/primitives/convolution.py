@@ -6,7 +6,7 @@ windows, products and a sum. It is kept whole up to there because the derivative
 over shifted copies of an array as large as all windows; the derivative of a convolution is a convolution
 (`frontend.autograd.engine`).
 
-Not here: padding and arguments of the methods (`frontend.ops.nnops`).
+Not here: padding and arguments of the methods (`frontend.ops.convolutions`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,196 @@
+"""Convolutions and pools: what moves a window over the spatial axes of (batch, channels, ...).
+
+Not here: layers, which hold parameters (`frontend.nn.layers`); the primitive that they become
+(`frontend.primitives.convolution`).
+"""
+
+# ruff: noqa: PLR0917 - the field's signatures
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
+from frontend.expr import CONV, float_dtype
+from frontend.ops import reduce
+from frontend.ops.arguments import repeated, whole
+from frontend.ops.division import div
+from frontend.ops.elementwise import add, result_dtype
+from frontend.ops.indexing import interleaved
+from frontend.ops.movement import pad, permute, reshape
+from frontend.ops.sources import constant, convert, ruled
+from frontend.trace import apply, composite, method
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor_base import T
+
+Sizes = int | tuple[int, ...] | list[int]
+
+
+def spatial_padding(padding: Sizes, rank: int, what: str) -> tuple[tuple[int, int], ...]:
+    """Read padding: one number, one for each spatial axis, or flat (before, after) pairs, last axis first."""
+    if isinstance(padding, (tuple, list)) and len(padding) == 2 * rank:
+        padding = tuple([whole(p, f"{what}, padding") for p in padding])
+        return tuple([(padding[i], padding[i + 1]) for i in range(2 * rank - 2, -1, -2)])
+    return tuple([(p, p) for p in repeated(padding, rank, f"{what}, padding")])
+
+
+@composite
+def conv2d(
+    self: T,
+    weight: T,
+    bias: T | None = None,
+    groups: int = 1,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+) -> T:
+    """Return the convolution of (batch, channels, *spatial) with (outputs, channels / groups, *kernel).
+
+    Padding is one number, one per spatial axis, or flat (before, after) pairs with the last axis first.
+
+    `self` has one more axis than the kernel's two in common use; any number of spatial axes works. The result
+    is (batch, outputs, *sizes), in the promoted dtype, with size = (n + padding - dilation * (kernel - 1) -
+    1) // stride + 1 and the padding of both sides. `groups` divides channels and outputs; `bias` is
+    (outputs,).
+
+        Tensor.rand(1, 3, 32, 32).conv2d(Tensor.rand(8, 3, 3, 3), padding=1)      # (1, 8, 32, 32)
+
+    Raises `UsageError` when channels, groups, bias or kernel do not fit.
+    """
+    rank = len(weight.expr.shape) - 2
+    if rank < 1 or len(self.expr.shape) != rank + 2:
+        raise UsageError(
+            f"conv2d of {self.expr.shape} with the weight {weight.expr.shape}: "
+            "wanted (batch, channels, *spatial) and (outputs, channels, *kernel) of one rank"
+        )
+    pairs = ((0, 0), (0, 0), *spatial_padding(padding, rank, "conv2d"))
+    dtype = result_dtype(self, weight)
+    if groups < 1:
+        raise UsageError(f"conv2d: wanted at least one group, saw {groups}")
+    channels, inner = self.expr.shape[1], weight.expr.shape[1]
+    if channels != inner * groups or weight.expr.shape[0] % groups:
+        raise UsageError(
+            f"conv2d of {self.expr.shape} with the weight {weight.expr.shape} in {groups} groups: wanted "
+            f"{inner * groups} input channels, and outputs that are a multiple of the groups"
+        )
+    wide = dtypes.float32 if dtype.is_float and dtype.bits == 16 else dtype
+    x = pad(convert(self, wide), pairs)
+    arg = (repeated(stride, rank, "conv2d, stride"), repeated(dilation, rank, "conv2d, dilation"), groups)
+    y = convert(apply(CONV, arg, x, convert(weight, wide)), dtype)
+    return y if bias is None else add(y, reshape(bias, (1, -1, *(1,) * rank)))
+
+
+@composite
+def conv_transpose2d(
+    self: T,
+    weight: T,
+    bias: T | None = None,
+    groups: int = 1,
+    stride: Sizes = 1,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    output_padding: Sizes = 0,
+) -> T:
+    """Return the transposed convolution with a weight of (channels, outputs / groups, *kernel).
+
+    The gradient of `conv2d`.
+
+    Sizes of the result: (n - 1) * stride - padding + dilation * (kernel - 1) + output_padding + 1, with the
+    padding of both sides. Raises `UsageError` when channels, groups or bias do not fit.
+    """
+    rank = len(weight.expr.shape) - 2
+    if rank < 1 or len(self.expr.shape) != rank + 2 or groups < 1:
+        raise UsageError(
+            f"conv_transpose2d of {self.expr.shape} with the weight {weight.expr.shape} in {groups} groups: "
+            "wanted (batch, channels, *spatial), (channels, outputs, *kernel) of one rank, and a group"
+        )
+    channels, each, *kernel = weight.expr.shape
+    strides, dilations = repeated(stride, rank, "stride"), repeated(dilation, rank, "dilation")
+    extra = repeated(output_padding, rank, "output_padding")
+    pairs = spatial_padding(padding, rank, "conv_transpose2d")
+    if channels % groups or channels != self.expr.shape[1]:
+        raise UsageError(
+            f"conv_transpose2d of {self.expr.shape} with the weight {weight.expr.shape} "
+            f"in {groups} groups: wanted {self.expr.shape[1]} input channels, a multiple of them"
+        )
+    w = reshape(weight, (groups, channels // groups, each, *kernel))
+    w = reshape(permute(w, 0, 2, 1, *range(3, 3 + rank)), (groups * each, channels // groups, *kernel))
+    w = apply(Ops.FLIP, tuple([i + 2 for i, k in enumerate(kernel) if k > 1]), w)
+    x = self
+    around = []
+    for i in range(rank):
+        n = x.expr.shape[2 + i]
+        x = interleaved(x, 2 + i, strides[i], 0, (n - 1) * strides[i] + 1)
+        reach = (kernel[i] - 1) * dilations[i]
+        around.append((reach - pairs[i][0], reach - pairs[i][1] + extra[i]))
+    return conv2d(pad(x, ((0, 0), (0, 0), *around)), w, bias, groups, 1, dilations, 0)
+
+
+def _windows(
+    x: T, size: Sizes, stride: Sizes | None, dilation: Sizes, padding: Sizes, fill: float, what: str
+) -> tuple[T, tuple[int, ...]]:
+    """Return sliding windows over the last axes, and the axes that run inside a window."""
+    kernel = repeated(size, len(size) if isinstance(size, (tuple, list)) else 2, f"{what}, kernel_size")
+    rank = len(kernel)
+    shape = x.expr.shape
+    if len(shape) < rank:
+        raise UsageError(f"{what} needs at least {rank} axes, saw the shape {shape}")
+    strides = kernel if stride is None else repeated(stride, rank, f"{what}, stride")
+    dilations = repeated(dilation, rank, f"{what}, dilation")
+    pairs = spatial_padding(padding, rank, what)
+    before = len(shape) - rank
+    y = pad(x, (*[(0, 0)] * before, *pairs), fill)
+    axes = tuple(range(before, len(shape)))
+    return apply(Ops.WINDOW, (axes, kernel, strides, dilations), y), tuple(
+        range(len(shape), len(shape) + rank)
+    )
+
+
+@method
+def max_pool2d(
+    self: T,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+) -> T:
+    """Return the greatest value of each window over the last axes.
+
+    The stride is the window's size unless given. Its gradient goes to the first place that holds that value.
+
+    As many last axes as `kernel_size` has numbers; the dtype is that of self. Padding never wins. Raises
+    `UsageError` for a window larger than the padded axis.
+    """
+    least = -math.inf if self.expr.dtype.is_float else self.expr.dtype.min
+    x, axes = _windows(self, kernel_size, stride, dilation, padding, least, "max_pool2d")
+    value = reduce.fold(Ops.MAX, x, axes, keepdim=False)
+    every = constant(self, True, dtypes.bool, self.expr.shape)
+    real, _ = _windows(every, kernel_size, stride, dilation, padding, False, "max_pool2d")
+    return ruled("first_extreme", value, x, real, about=(axes, True))
+
+
+@method
+def avg_pool2d(
+    self: T,
+    kernel_size: Sizes = (2, 2),
+    stride: Sizes | None = None,
+    dilation: Sizes = 1,
+    padding: Sizes = 0,
+    count_include_pad: bool = True,  # noqa: FBT001, FBT002 - the field's signature
+) -> T:
+    """Return the mean of each window over the last axes.
+
+    Padded zeros count unless `count_include_pad` is false.
+
+    Integers give float32. Raises `UsageError` for a window larger than the padded axis.
+    """
+    x, axes = _windows(self, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d")
+    if count_include_pad:
+        return reduce.mean(x, axes)
+    ones = constant(self, 1.0, float_dtype(self.expr.dtype), self.expr.shape)
+    counted, _ = _windows(ones, kernel_size, stride, dilation, padding, 0.0, "avg_pool2d")
+    return div(reduce.sum(x, axes), reduce.sum(counted, axes))

@@ -1,0 +1,210 @@
+"""Losses: how far predictions are from targets, as one number or one for each element.
+
+Not here: softmax (`nnops`); gradients that are more exact than their parts (`frontend.autograd.rules`).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal
+
+from compiler.dtype import dtypes
+from compiler.ir.ops import Ops
+from frontend.arg_aliases import spelled
+from frontend.ops import reduce
+from frontend.ops.arguments import whole
+from frontend.ops.comparison import ge, lt, ne
+from frontend.ops.division import div
+from frontend.ops.elementwise import add, agree, clip, mul, neg, rsub, sub, where
+from frontend.ops.functions import log, log1p
+from frontend.ops.movement import reshape
+from frontend.ops.nnops import log_softmax
+from frontend.ops.sources import convert, coordinate, ruled, spread
+from frontend.parameters import read
+from frontend.primitives.limits import Limit, limited, refuse_known
+from frontend.trace import apply, composite
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from frontend.tensor_base import T
+
+Reduction = Literal["mean", "sum", "none"]
+
+
+def _reduced(x: T, reduction: Reduction, weight: T | None = None) -> T:
+    if reduction == "none":
+        return x
+    if reduction == "sum":
+        return reduce.sum(x)
+    if reduction != "mean":
+        raise UsageError(f'reduction must be "mean", "sum" or "none", not {reduction!r}')
+    return reduce.mean(x) if weight is None else div(reduce.sum(x), reduce.sum(weight))
+
+
+def _labels(what: str, logits: T, target: Any, axis: int, ignore: int | None) -> T:
+    """Return integer classes as a tensor; raise when a value known on the host is out of range."""
+    found: T = target if target.__class__ is logits.__class__ else read(_labelled, "target", target, logits)
+    if found.expr.dtype.is_int and logits.expr.shape:
+        refuse_known(found, Limit(f"{what}, classes", 0, logits.expr.shape[axis], ignore))
+    return found
+
+
+def _chosen(what: str, logs: T, target: T, ignore: int | None) -> T:
+    """Return logs (..., classes) at integer classes (...): NaN for one outside, 0 for the ignored one."""
+    shape = logs.expr.shape
+    classes = shape[-1]
+    target = limited(target, Limit(f"{what}, classes", 0, classes, ignore))
+    target = convert(target, dtypes.int32 if target.expr.dtype.bits < 32 else target.expr.dtype)
+    place = convert(coordinate(logs, shape, len(shape) - 1), target.expr.dtype)
+    hit = apply(Ops.EQ, None, place, spread(reshape(target, (*shape[:-1], 1)), shape))
+    chosen = reduce.sum(where(hit, logs, 0.0), -1)
+    inside = mul(lt(target, classes), ge(target, 0))
+    outside = where(inside, chosen, math.nan)
+    return outside if ignore is None else where(ne(target, ignore), outside, 0.0)
+
+
+@spelled
+def sparse_categorical_crossentropy(
+    self: T,
+    target: T,
+    ignore_index: int = -1,
+    label_smoothing: float = 0.0,
+    reduction: Reduction = "mean",
+) -> T:
+    """Return the cross entropy of logits (..., classes) with integer classes (...).
+
+    `ignore_index` counts for nothing. Another class outside is an `IndexError` where the host knows it, or
+    under `HCQ_VALIDATE=1`; else its loss is NaN.
+
+    `reduction`: "mean" over the classes that count, "sum", or "none" for the shape of the classes.
+    `label_smoothing` in 0..1 is the share of the target spread over all classes. Raises `UsageError` when
+    shapes do not fit.
+    """
+    if ignore_index.__class__ is not int:
+        ignore_index = whole(ignore_index, "sparse_categorical_crossentropy, ignore_index")
+    target = _labels("sparse_categorical_crossentropy", self, target, -1, ignore_index)
+    return _labelled(self, target, ignore_index, label_smoothing, reduction)
+
+
+@composite
+def _labelled(self: T, target: T, ignore_index: int, label_smoothing: float, reduction: Reduction) -> T:
+    shape = self.expr.shape
+    if not shape or target.expr.shape != shape[:-1] or not target.expr.dtype.is_int:
+        raise UsageError(
+            f"cross entropy: for logits {shape}, classes last, wanted integer targets {shape[:-1]}, "
+            f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
+        )
+    logs = log_softmax(self)
+    chosen = _chosen("cross entropy", logs, target, ignore_index)
+    if label_smoothing:
+        chosen = add(mul(chosen, 1 - label_smoothing), mul(reduce.mean(logs, -1), label_smoothing))
+    counted = ne(target, ignore_index)
+    return _reduced(where(counted, neg(chosen), 0.0), reduction, convert(counted, logs.expr.dtype))
+
+
+@spelled
+def cross_entropy(
+    self: T,
+    target: T,
+    reduction: Reduction = "mean",
+    label_smoothing: float = 0.0,
+    ignore_index: int = -100,
+) -> T:
+    """Return the cross entropy of logits (batch, classes, ...) with integers or probabilities.
+
+    Integers are (batch, ...), probabilities have the shape of the logits. `ignore_index` counts for nothing.
+    Another class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss
+    is NaN.
+
+    `reduction`: "mean" over the classes that count, "sum", or "none" for (batch, ...). `label_smoothing` in
+    0..1 is the share of the target spread over all classes.
+
+        logits.cross_entropy(Tensor([3, 0, 9])).backward()      # logits are (3, 10)
+
+    Raises `UsageError` when shapes do not fit or `reduction` is another word.
+    """
+    axis = 0 if len(self.expr.shape) < 2 else 1
+    if ignore_index.__class__ is not int:
+        ignore_index = whole(ignore_index, "cross_entropy, ignore_index")
+    target = _labels("cross_entropy", self, target, axis, ignore_index)
+    return _cross_entropy(self, target, reduction, label_smoothing, ignore_index)
+
+
+@composite
+def _cross_entropy(self: T, target: T, reduction: Reduction, label_smoothing: float, ignore_index: int) -> T:
+    shape = self.expr.shape
+    if len(shape) < 1:
+        raise UsageError("cross_entropy needs logits with a class axis, saw a scalar")
+    a = 0 if len(shape) == 1 else 1
+    order = (*[i for i in range(len(shape)) if i != a], a)
+    logits = apply(Ops.PERMUTE, order, self)
+    if target.expr.shape != shape:
+        return _labelled(logits, target, ignore_index, label_smoothing, reduction)
+    goal = convert(apply(Ops.PERMUTE, order, target), logits.expr.dtype)
+    if label_smoothing:
+        goal = add(mul(goal, 1 - label_smoothing), label_smoothing / shape[a])
+    return _reduced(neg(reduce.sum(mul(log_softmax(logits), goal), -1)), reduction)
+
+
+@spelled
+def nll_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
+    """Return the negative of log probabilities (batch, classes) at integer classes (batch,).
+
+    A class outside is an `IndexError` where the host knows it, or under `HCQ_VALIDATE=1`; else its loss is
+    NaN. Unlike PyTorch's, it ignores no class.
+
+    `reduction`: "mean", "sum", or "none" for (batch,). Raises `UsageError` when shapes do not fit.
+    """
+    if len(self.expr.shape) != 2:
+        raise UsageError(
+            f"nll_loss needs log probabilities (batch, classes), saw the shape {self.expr.shape}"
+        )
+    return _nll_loss(self, _labels("nll_loss", self, target, 1, None), reduction)
+
+
+@composite
+def _nll_loss(self: T, target: T, reduction: Reduction) -> T:
+    if target.expr.shape != self.expr.shape[:1] or not target.expr.dtype.is_int:
+        raise UsageError(
+            f"nll_loss: for {self.expr.shape} wanted integer targets {self.expr.shape[:1]}, "
+            f"saw {target.expr.dtype.name}{list(target.expr.shape)}"
+        )
+    return _reduced(neg(_chosen("nll_loss", self, target, None)), reduction)
+
+
+@composite
+def binary_crossentropy(self: T, target: T, reduction: Reduction = "mean") -> T:
+    """Return the cross entropy of probabilities with targets between 0 and 1.
+
+    Logarithms count as -100 at least, as in PyTorch: a certain and wrong answer costs 100.
+
+    Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
+    """
+    x, goal = agree("binary_crossentropy", self, target, floats=True)
+    logs, others = clip(log(x), -100.0), clip(log1p(neg(x)), -100.0)
+    value = sub(mul(sub(goal, 1.0), others), mul(goal, logs))
+    return _reduced(ruled("cross_entropy_of_two", value, x, goal), reduction)
+
+
+@composite
+def binary_crossentropy_logits(self: T, target: T, reduction: Reduction = "mean") -> T:
+    """Return the cross entropy of logits with targets between 0 and 1, without overflow.
+
+    Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape.
+    """
+    from frontend.ops.activation import softplus  # noqa: PLC0415 - used by this loss only
+
+    x, goal = agree("binary_crossentropy_logits", self, target, floats=True)
+    value = add(mul(rsub(goal, 1.0), x), softplus(neg(x)))
+    return _reduced(ruled("cross_entropy_of_logits", value, x, goal), reduction)
+
+
+@composite
+def mse_loss(self: T, target: T, reduction: Reduction = "mean") -> T:
+    """Return the squared difference to a target: its mean, its sum, or each element.
+
+    Shapes broadcast. `reduction`: "mean", "sum", or "none" for the broadcast shape. Raises `UsageError` when
+    the shapes do not broadcast.
+    """
+    d = sub(*agree("mse_loss", self, target, floats=True))
+    return _reduced(mul(d, d), reduction)
