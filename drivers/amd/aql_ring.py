@@ -33,6 +33,15 @@ _BLOCK_WORDS: Final = _BLOCK_BYTES // 4
 _INVALID: Final = int(aql.Header(TYPE=aql.Type.INVALID))
 
 
+def _packets_of(units: Sequence[int]) -> int:
+    """Return how many packets units of 16 words are: inline PM4 words are none."""
+    at = count = 0
+    while at < len(units):
+        at += _UNIT - (-inline_words(units, at) // _UNIT) * _UNIT
+        count += 1
+    return count
+
+
 class AqlRing:
     """One ring. Not thread-safe: the queue above holds its lock."""
 
@@ -97,7 +106,7 @@ class AqlRing:
                 f"{len(words)} words at once are larger than the ring takes, {self.words}; submit it in parts"
             )
         if not calls:
-            self._make_room(len(words) // _UNIT)
+            self._make_room(_packets_of(words))
             self._append(words)
             return
         parts: list[tuple[bool, Sequence[int]]] = []
@@ -111,13 +120,14 @@ class AqlRing:
         if start * _UNIT < len(words):
             parts.append((False, words[start * _UNIT :]))
         # As much as the ring can ever take is waited for before anything is sent.
-        total = sum(len(part) for _, part in parts) // _UNIT
-        self._make_room(min(total, self._size))
+        self._make_room(min(sum(_packets_of(part) for _, part in parts), self._size))
+        begun = False
         for prebuilt, part in parts:
             for at in range(0, len(part), self.words) if prebuilt else (0,):
                 piece = part[at : at + self.words] if prebuilt else part
-                self._make_room(len(piece) // _UNIT, begun=at > 0 or part is not parts[0][1])
+                self._make_room(_packets_of(piece), begun=begun)
                 self._append(array("I", piece))
+                begun = True
 
     def _append(self, units: Sequence[int]) -> None:
         """Write units, for whose packets there is room, and ring the bell."""

@@ -90,7 +90,7 @@ class AmdRing:
     def send(self, words: Sequence[int]) -> None:
         """Send words as they are."""
         count, put = len(words), self._put
-        if put + count > self._limit:
+        if put + count > self._limit or count > self.words:
             put = self._make_room(count)
         if words.__class__ is not array:
             words = array("I", words)

@@ -145,6 +145,8 @@ class Engine:
         assert head.TYPE == pm4.TYPE_3, f"header {words[0]:#010x}"
         count = head.COUNT + 2
         assert count <= len(words), f"{head.OPCODE!r} has {count} words, {len(words)} are left"
+        if head.OPCODE == pm4.Opcode.NOP:
+            return count
         layout = self._pm4[head.OPCODE]
         packet: Any = layout.from_words(list(words[: layout.WORDS]))
         assert not packet.check(), packet.check()
@@ -193,9 +195,9 @@ class Engine:
     def _dma(self, packet: Any) -> None:
         dst = packet.DST_HI << 32 | packet.DST_LO
         if packet.SRC_SEL == pm4.DmaSrc.DATA:
-            self._fill(dst, packet.SRC_LO_OR_DATA, packet.BYTE_COUNT)
+            self._fill(dst, packet.SRC_LO, packet.BYTE_COUNT)
         else:
-            self._move(dst, packet.SRC_HI << 32 | packet.SRC_LO_OR_DATA, packet.BYTE_COUNT)
+            self._move(dst, packet.SRC_HI << 32 | packet.SRC_LO, packet.BYTE_COUNT)
 
     # --- SDMA
 

@@ -1,0 +1,156 @@
+"""Launches, copies and graphs through the real device, on the scripted kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drivers.amd.aql_ring import AqlRing
+from drivers.amd.layouts import aql
+from drivers.amd.layouts.aql import KernelDispatch
+from hcq.errors import UnsupportedError, UsageError
+from hcq.graph import Graph
+from hcq.hardware import BufferSpec
+from tests.drivers.amd.opened import HOST, TARGETS, image, machine
+from tools.amd.script import Script
+
+PATIENCE_S = 100
+
+
+@pytest.mark.parametrize("gpu", TARGETS)
+def test_copies_fills_and_writes_arrive(gpu: str):
+    with machine(Script(gpus=(gpu,))) as (_, device):
+        a, b, c = (device.alloc(1 << 16, HOST) for _ in range(3))
+        a.host()[:] = bytes(range(256)) * 256
+        for queue in (device.copies[1], device.compute):
+            commands = (
+                queue.record().copy(b, a).fill(c, 0x0102_0304, 4096).write(c.view(8192, 8), 77, bits=64)
+            )
+            queue.submit(commands).wait(timeout_s=PATIENCE_S)
+            assert bytes(b.host()) == bytes(a.host())
+            assert set(c.host()[:4096].cast("I")) == {0x0102_0304}
+            assert c.host()[8192:8200].cast("Q")[0] == 77
+            b.host()[:] = c.host()[:] = bytes(1 << 16)
+
+
+@pytest.mark.parametrize("gpu", TARGETS)
+def test_a_kernel_is_launched_with_its_arguments(gpu: str):
+    with machine(Script(gpus=(gpu,))) as (kernel, device):
+        program = device.load(image(device.info.arch))
+        out = device.alloc(4096)
+        queue = device.computes[1]
+        commands = queue.record().exec(program, program.args(out, 41), groups=(3, 2, 1), threads=(64, 1, 1))
+        queue.submit(commands).wait(timeout_s=PATIENCE_S)
+        engine = kernel.queues[queue.ring.queue.number]  # type: ignore[attr-defined]  # of this driver
+        (launch,) = engine.launches
+        if isinstance(launch, KernelDispatch):
+            assert (launch.GRID_SIZE_X, launch.GRID_SIZE_Y, launch.WORKGROUP_SIZE_X) == (192, 2, 64)
+        else:
+            assert (launch.DIM_X, launch.DIM_Y, launch.DIM_Z) == (3, 2, 1)
+        code = program.loaded.handle  # type: ignore[attr-defined]  # of this driver
+        assert kernel.holds(device.driver.gpu.gpu_id, code.va, code.size)  # type: ignore[attr-defined]
+
+
+def test_code_is_uploaded_by_the_copy_queue_of_the_driver():
+    from drivers.amd import code
+    from drivers.amd.targets import TARGETS as ROWS
+    from drivers.kernel import view_at
+
+    with machine() as (_, device):
+        one = image("gfx1100")
+        program = device.load(one)
+        memory = program.loaded.handle  # type: ignore[attr-defined]  # of this driver
+        content = code.read(one.code, one.name, ROWS["gfx1100"])[0].load(memory.va)
+        assert bytes(view_at(memory.va, len(content))) == content
+
+
+@pytest.mark.parametrize("gpu", ["gfx1100", "gfx942"])
+def test_a_graph_is_replayed_with_other_buffers(gpu: str):
+    with machine(Script(gpus=(gpu,))) as (kernel, device):
+        program = device.load(image(device.info.arch))
+        scratch = device.alloc(4096)
+        graph = Graph()
+        source, target = graph.param("source", size=4096), graph.param("target", size=4096)
+        first = device.copies[0].record().copy(scratch, source, 4096)
+        work = device.compute.record().exec(
+            program, program.args(scratch, 3), groups=(1, 1, 1), threads=(1, 1, 1)
+        )
+        last = device.copies[0].record().copy(target, scratch, 4096)
+        begun = graph.add(device.copies[0], first)
+        done = graph.add(device.compute, work, after=[begun])
+        graph.add(device.copies[0], last, after=[done])
+        executable = graph.compile()
+        for turn in range(5):
+            a, b = device.alloc(4096, HOST), device.alloc(4096, HOST)
+            a.host()[:] = bytes([turn + 1]) * 4096
+            executable.submit({source: a, target: b}).wait(timeout_s=PATIENCE_S)
+            assert bytes(b.host()) == bytes([turn + 1]) * 4096
+        engine = kernel.queues[device.compute.ring.queue.number]  # type: ignore[attr-defined]  # of this driver
+        assert len(engine.launches) == 5
+
+
+def test_a_program_of_another_driver_or_device_is_refused():
+    with machine() as (_, device):
+        with pytest.raises(UnsupportedError, match="gfx1201"):
+            device.load(image("gfx1201"))
+        program = device.load(image("gfx1100"))
+        loaded = program.loaded
+        device.driver.unload(loaded)
+        with pytest.raises(UsageError, match="was not loaded"):
+            device.driver.unload(loaded)
+        device.driver._programs.append(loaded)  # type: ignore[attr-defined]  # for the program's own unload
+        memory = device.driver.memories.vram(4096, label="code again")  # type: ignore[attr-defined]
+        loaded.handle = memory  # type: ignore[attr-defined]  # of this driver
+
+
+def test_spans_are_in_the_time_of_the_host():
+    with machine() as (_, device):
+        a = device.alloc(4096, HOST)
+        queue = device.compute
+        commands = queue.record()
+        with commands.span("fill"):
+            commands.fill(a, 1, 4096)
+        queue.submit(commands).wait(timeout_s=PATIENCE_S)
+        (span,) = device.spans()
+        assert (span.name, span.end_ns > span.start_ns) == ("fill", True)
+
+
+def test_a_submission_that_is_larger_than_the_ring_is_called_from_memory():
+    with machine(Script(gpus=("gfx942",))) as (_, device):
+        a = device.alloc(4096, HOST)
+        queue = device.compute
+        commands = queue.record()
+        for i in range(queue.ring.words // 8):
+            commands.write(a, i, bits=32)
+        queue.submit(commands).wait(timeout_s=PATIENCE_S)
+        assert a.host().cast("I")[0] == queue.ring.words // 8 - 1
+
+
+@pytest.mark.parametrize("gpu", ["gfx1100", "gfx942"])
+def test_submissions_go_on_behind_the_end_of_a_ring(gpu: str):
+    with machine(Script(gpus=(gpu,))) as (kernel, device):
+        a = device.alloc(4096, HOST)
+        for queue in (device.copies[0], device.compute):
+            ring: Any = queue.ring
+            engine = kernel.queues[ring.queue.number]
+            # As if all but the last units of the ring had been written and read.
+            unit = aql.PACKET_WORDS if isinstance(ring, AqlRing) else 1
+            ring._put = engine.done = engine._rung = (len(engine._words) - 48) // unit
+            ring._limit = 0
+            engine._publish()
+            for i in range(6):
+                commands = queue.record().write(a.view(0, 4), i, bits=32).write(a.view(8, 8), i, bits=64)
+                queue.submit(commands).wait(timeout_s=PATIENCE_S)
+                assert (a.host().cast("I")[0], a.host().cast("Q")[1]) == (i, i)
+            assert engine.done == ring.taken
+
+
+def test_memory_that_is_visible_to_the_host_is_one():
+    with machine() as (_, device):
+        video = device.alloc(4096, BufferSpec(host_visible=True))
+        video.host()[:4] = b"abcd"
+        a = device.alloc(4096, HOST)
+        queue = device.copies[0]
+        queue.submit(queue.record().copy(a, video)).wait(timeout_s=PATIENCE_S)
+        assert bytes(a.host()[:4]) == b"abcd"

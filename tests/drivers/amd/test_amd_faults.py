@@ -1,0 +1,294 @@
+"""Faults as the kernel reports them, sleeping and waking, and what becomes of a device afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+
+import pytest
+
+from drivers.amd.layouts import aql
+from drivers.amd.layouts.events import (
+    EventType,
+    QueueException,
+    ResetCause,
+    ResetType,
+    kfd_hsa_hw_exception_data,
+    kfd_hsa_memory_exception_data,
+)
+from drivers.amd.refusals import BringUpError
+from hcq.driver import BufferSpec, QueueKind
+from hcq.errors import DeviceFault, DriverError, FaultKind, SignalTimeout, UnsupportedError
+from tests.drivers.amd.opened import HOST, driver_of, image, machine, opened
+from tools.amd.script import Script
+from tools.amd.scripted import ScriptedKernel
+
+GPU_ID = Script().gpu_id(0)
+
+
+def test_no_fault_is_none():
+    with contextlib.closing(opened(ScriptedKernel())) as device:
+        assert device.fault() is None
+
+
+def test_a_page_fault_names_address_access_and_the_nearest_memory():
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        memory = device.alloc(4096, BufferSpec())
+        kernel.page_fault(GPU_ID, memory.va + 12, write=True)
+        report = device.fault()
+        assert report is not None
+        assert (report.kind, report.va, report.access) == (FaultKind.PAGE_FAULT, memory.va, "write")
+        assert "is not mapped" in report.message
+        assert "4096 bytes of video memory, which holds the address at offset 0x0" in report.nearest
+        assert device.fault() is report, "a fault is sticky"
+
+
+def test_an_access_to_freed_memory_says_so():
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        memory = device.alloc(4 << 20, BufferSpec())
+        device.free(memory)
+        kernel.page_fault(GPU_ID, memory.va + 8192)
+        report = device.fault()
+        assert report is not None
+        assert "which was freed" in report.nearest
+        assert report.access == "read"
+
+
+@pytest.mark.parametrize(
+    ("va", "write", "told"),
+    [(0, False, "null pointer"), (0x7000_0000_0000, True, "read-only")],
+)
+def test_a_page_fault_says_why(va: int, write: bool, told: str):  # noqa: FBT001 - a parameter of the test
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        kernel.page_fault(GPU_ID, va, write=write, mapped=bool(va))
+        report = device.fault()
+        assert report is not None
+        assert told in report.message
+
+
+def test_a_fault_of_another_gpu_is_not_this_ones():
+    kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx1100")))
+    driver = driver_of(kernel)
+    with (
+        contextlib.closing(driver.open(0, None)) as first,
+        contextlib.closing(driver.open(1, None)) as second,
+    ):
+        kernel.page_fault(GPU_ID + 1, 0x1000_0000)
+        assert first.fault() is None
+        assert second.fault() is not None
+
+
+def test_memory_errors_are_named():
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        data = kfd_hsa_memory_exception_data(gpu_id=GPU_ID, ErrorType=2)
+        kernel.report(EventType.MEMORY, data.to_bytes())
+        report = device.fault()
+        assert report is not None
+        assert (report.kind, "corrupt" in report.message) == (FaultKind.RESET, True)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_reset_is_reported_and_that_of_the_whole_gpu_is_final(whole: bool):  # noqa: FBT001 - a parameter of the test
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        data = kfd_hsa_hw_exception_data(
+            reset_type=ResetType.WHOLE_GPU if whole else ResetType.PER_ENGINE,
+            reset_cause=ResetCause.GPU_HANG,
+            memory_lost=whole,
+            gpu_id=GPU_ID,
+        )
+        kernel.report(EventType.HW_EXCEPTION, data.to_bytes())
+        report = device.fault()
+        assert report is not None
+        assert report.kind is (FaultKind.RESET if whole else FaultKind.HANG)
+        assert ("video memory held is lost" in report.message) == whole
+        if not whole:
+            device.recover()
+            assert device.fault() is None
+            return
+        queues = len(kernel.queues)
+        with pytest.raises(UnsupportedError, match="start a new process"):
+            device.recover()
+        assert (len(kernel.queues), device.fault()) == (queues, report), "nothing was touched"
+
+
+def test_exceptions_of_a_queue_are_decoded():
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        ring = device.ring(QueueKind.COMPUTE, 1)
+        bit = 1 << QueueException.WAVE_ILLEGAL_INSTRUCTION - 1
+        ring.queue.exceptions[0] = bit | 1 << 60
+        report = device.fault()
+        assert report is not None
+        assert report.kind is FaultKind.ENGINE_EXCEPTION
+        assert "an illegal instruction" in report.message
+        assert f"unknown exceptions {1 << 60:#x}" in report.message
+        assert report.queue == "amd:0 compute 1"
+        device.recover()
+        assert device.fault() is None
+
+
+def test_an_aql_queue_that_firmware_gave_up_is_reported():
+    kernel = ScriptedKernel(Script(gpus=("gfx942",)))
+    with contextlib.closing(opened(kernel)) as device:
+        ring = device.ring(QueueKind.COMPUTE, 0)
+        shared = aql.Queue.from_bytes(ring.queue.pointers.view or b"")
+        assert shared.queue_inactive_signal == ring.queue.pointers.va + 1024
+        ring.queue.inactive[0] = int(aql.Inactive.WORKGROUP)
+        report = device.fault()
+        assert report is not None
+        assert (report.kind, "work-group too large" in report.message) == (FaultKind.BAD_PACKET, True)
+
+
+# --- recovery
+
+
+def test_a_recovered_device_runs_and_its_memory_stays():
+    with machine() as (kernel, device):
+        a, b = device.alloc(4096, HOST), device.alloc(4096, HOST)
+        a.host()[:] = b"x" * 4096
+        program = device.load(image("gfx1100"))
+        driver = device.driver
+        driver.ring(QueueKind.COMPUTE, 0).queue.exceptions[0] = 1  # type: ignore[attr-defined]  # of this driver
+        device.look()
+        with pytest.raises(DeviceFault, match="wave aborted"):
+            device.sync()
+        device.recover()
+        queue = device.copies[0]
+        queue.submit(queue.record().copy(b, a)).wait(timeout_s=100)
+        assert bytes(b.host()) == b"x" * 4096
+        compute = device.compute
+        commands = compute.record().exec(program, program.args(a, 1), groups=(1, 1, 1), threads=(1, 1, 1))
+        compute.submit(commands).wait(timeout_s=100)
+        assert sum(len(one.launches) for one in kernel.queues.values()) == 1
+
+
+def test_scratch_is_given_to_new_aql_queues_again():
+    kernel = ScriptedKernel(Script(gpus=("gfx942",)))
+    with contextlib.closing(opened(kernel)) as device:
+        device.load(image("gfx942", scratch=True))
+        ring = device.ring(QueueKind.COMPUTE, 0)
+        before = aql.Queue.from_bytes(ring.queue.pointers.view or b"")
+        assert before.compute_tmpring_size
+        assert before.scratch_backing_memory_location % 256 == 0
+        assert before.scratch_backing_memory_byte_size == before.scratch_resource_descriptor[2]
+        ring.queue.inactive[0] = 1
+        assert device.fault() is not None
+        device.recover()
+        after = aql.Queue.from_bytes(ring.queue.pointers.view or b"")
+        assert after == before
+        assert kernel.queues[ring.queue.number].active
+
+
+def test_new_queues_that_do_not_run_leave_the_device_faulted():
+    """Linux keeps a process off the GPU after a page fault."""
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        device._prove_s = 0.0
+        device.ring(QueueKind.COPY, 0)
+        kernel.page_fault(GPU_ID, 0x1000_0000)
+        report = device.fault()
+        for _ in range(2):
+            with pytest.raises(BringUpError, match=r"(?s)do not run.*hint: .*until it ends"):
+                device.recover()
+            assert device.fault() is report
+    assert kernel.leaks() == []
+
+
+def test_a_page_fault_that_the_kernel_forgets_is_recovered_from():
+    kernel = ScriptedKernel(Script(evict_for_good=False))
+    with contextlib.closing(opened(kernel)) as device:
+        kernel.page_fault(GPU_ID, 0x1000_0000)
+        assert device.fault() is not None
+        device.recover()
+        assert device.fault() is None
+
+
+@pytest.mark.parametrize("number", [errno.ETIME, errno.EIO])
+def test_a_queue_that_cannot_be_destroyed_leaves_the_device_faulted(number: int):
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        device.ring(QueueKind.COMPUTE, 0).queue.exceptions[0] = 1
+        report = device.fault()
+        kernel.script.refuse["DESTROY_QUEUE"] = number
+        with pytest.raises(DriverError, match="DESTROY_QUEUE"):
+            device.recover()
+        assert device.fault() is report
+        del kernel.script.refuse["DESTROY_QUEUE"]
+        for queue in kernel.queues.values():
+            if number == errno.ETIME:  # the kernel gave it up all the same
+                for buffer in queue.used:
+                    buffer.users -= 1
+                break
+        device.recover()
+        assert device.fault() is None
+
+
+# --- waiting
+
+
+def test_a_wait_that_a_fault_ends_raises_it():
+    with machine() as (kernel, device):
+        signal = device.signal(label="never")
+        queue = device.compute
+        queue.submit(queue.record().wait(signal.at(1)))
+        kernel.page_fault(GPU_ID, 0xDEAD_0000)
+        with pytest.raises(DeviceFault, match="0xdead0000"):
+            device.sync()
+
+
+def test_a_wait_that_times_out_says_where_the_ring_stands():
+    with machine() as (_, device):
+        signal = device.signal(host_set=True, label="gate")
+        queue = device.compute
+        point = queue.submit(queue.record().wait(signal.at(1)))
+        with pytest.raises(SignalTimeout, match=r"compute 0: read \d+ of \d+ words"):
+            point.wait(timeout_s=0.01)
+        signal.value = 1
+        point.wait(timeout_s=100)
+
+
+def test_the_host_wakes_threads_that_sleep():
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        device.signal_written(0)
+        assert not any(call.startswith("SET_EVENT") for call in kernel.calls), "nobody sleeps"
+        device._events._sleepers = 1
+        device.signal_written(0)
+        assert any(call.startswith("SET_EVENT") for call in kernel.calls)
+        device._events._sleepers = 0
+
+
+def test_submissions_interrupt_and_a_sleeper_takes_the_event_of_every_device():
+    kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx1201")))
+    driver = driver_of(kernel)
+    with (
+        contextlib.closing(driver.open(0, None)) as first,
+        contextlib.closing(driver.open(1, None)) as second,
+    ):
+        other = second._events.signal
+        kernel.events[other].fired = True
+        first._events.sleep(0)
+        assert not kernel.events[other].fired
+
+
+def test_an_event_that_goes_while_others_sleep_is_no_error():
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        process = device.process
+        process.events.add(77)
+        with pytest.raises(DriverError, match="WAIT_EVENTS"):
+            device._events.sleep(0)
+        inner = kernel.ioctl
+
+        def closing(fd: int, request: int, argument: bytearray | int) -> int:
+            process.events.discard(77)
+            return inner(fd, request, argument)
+
+        process.events.add(77)
+        kernel.ioctl = closing  # type: ignore[method-assign]  # the scripted kernel is the test's own
+        device._events.sleep(0)

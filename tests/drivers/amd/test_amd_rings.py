@@ -1,0 +1,308 @@
+"""Rings: what lies where at the end of a ring, pointers and doorbells, rings without room."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from drivers.amd.aql_ring import AqlRing
+from drivers.amd.layouts import aql, pm4, sdma
+from drivers.amd.queues import RING_BYTES, Packets
+from drivers.amd.ring import AmdRing
+from drivers.kernel import view_at
+from hcq.driver import QueueKind
+from hcq.errors import DeviceFault, UsageError
+from tests.drivers.amd.opened import opened
+from tools.amd.script import Script
+from tools.amd.scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.amd.device import AmdDevice
+    from tools.amd.scripted_bell import Engine
+
+NOP = pm4.NOP_ONE_DWORD
+
+
+class Rig:
+    """A ring on a device, and the queue behind it."""
+
+    def __init__(self, kernel: ScriptedKernel, device: AmdDevice, ring: Any) -> None:
+        self.kernel, self.device, self.ring = kernel, device, ring
+
+    @property
+    def engine(self) -> Engine:
+        return self.kernel.queues[self.ring.queue.number]
+
+    @property
+    def words(self) -> memoryview:
+        return self.ring.queue.ring.view.cast("I")
+
+    def stop(self) -> None:
+        """Let the queue read nothing until `go`."""
+        self.engine.active = False
+
+    def go(self) -> None:
+        self.engine.active = True
+        self.kernel.run()
+
+    def age(self, units: int) -> None:
+        """Go on as if so many words, or packets, had been written and read."""
+        self.ring._put = self.engine.done = self.engine._rung = units
+        self.ring._limit = 0  # look first
+        self.engine._publish()
+
+
+def _rig(gpu: str, kind: QueueKind) -> Iterator[Rig]:
+    kernel = ScriptedKernel(Script(gpus=(gpu,)))
+    device = opened(kernel)
+    yield Rig(kernel, device, device.ring(kind, 0))
+    device.close()
+    assert kernel.leaks() == []
+
+
+@pytest.fixture
+def compute() -> Iterator[Rig]:
+    yield from _rig("gfx1100", QueueKind.COMPUTE)
+
+
+@pytest.fixture
+def copy() -> Iterator[Rig]:
+    yield from _rig("gfx1201", QueueKind.COPY)
+
+
+@pytest.fixture
+def shared() -> Iterator[Rig]:
+    yield from _rig("gfx942", QueueKind.COMPUTE)
+
+
+def nops(count: int) -> array[int]:
+    """Return one PM4 packet of `count` words, which cannot be cut."""
+    return array("I", (pm4.header(pm4.Opcode.NOP, count), *range(1, count)))
+
+
+# --- PM4
+
+
+def test_a_submission_lies_in_one_piece_and_the_rest_of_the_ring_is_nops(compute: Rig):
+    size = len(compute.words)
+    compute.age(3 * size + size - 10)
+    compute.ring.send(nops(12))
+    assert list(compute.words[size - 10 :]) == [NOP] * 10
+    assert compute.words[:12].tolist() == nops(12).tolist()
+    assert compute.ring.taken == compute.engine.done == 4 * size + 12
+    assert compute.ring.stuck() == ""
+
+
+@pytest.mark.parametrize("count", [9, 10])
+def test_what_just_fits_before_the_end_is_not_moved(compute: Rig, count: int):
+    size = len(compute.words)
+    compute.age(size - 10)
+    compute.ring.send(nops(count))
+    assert compute.words[size - 10 : size - 10 + count].tolist() == nops(count).tolist()
+    compute.ring.send(nops(20))
+    assert compute.engine.done == size + 20
+
+
+def test_pm4_pointers_count_words_beyond_32_bits(compute: Rig):
+    at = (1 << 32) - 8
+    compute.age(at)
+    compute.ring.send(nops(5))
+    compute.ring.send(nops(5))
+    assert compute.ring.queue.write_pointer[0] == compute.engine.done == (1 << 32) + 5
+    assert compute.ring.read() == compute.ring.taken
+
+
+def test_only_the_low_half_of_the_read_index_counts(compute: Rig):
+    compute.ring.send(nops(7))
+    assert compute.ring.queue.read_pointer[0] >> 32
+    assert compute.ring.read() == compute.ring.taken
+
+
+def test_a_full_ring_waits_until_there_is_room(compute: Rig):
+    size, asked = len(compute.words), []
+    compute.stop()
+    piece = compute.ring.words
+    compute.ring.send(nops(9))
+    for _ in range(2):
+        compute.ring.send(array("I", (NOP,)) * (size // 2 - 10))
+
+    def stalled(words: int) -> None:
+        asked.append(words)
+        compute.go()
+
+    compute.ring.stalled = stalled
+    compute.ring.send(array("I", (NOP,)) * piece)
+    assert asked == [piece]
+    assert compute.ring.stuck() == ""
+
+
+def test_what_stalled_raises_ends_a_submission_with_nothing_sent(compute: Rig):
+    compute.stop()
+    for _ in range(2):
+        compute.ring.send(array("I", (NOP,)) * compute.ring.words)
+    taken, bell = compute.ring.taken, compute.ring.queue.write_pointer[0]
+
+    def stalled(words: int) -> None:
+        raise UsageError(f"no patience for {words}")
+
+    compute.ring.stalled = stalled
+    with pytest.raises(UsageError, match="no patience for 100"):
+        compute.ring.send(nops(100))
+    assert (compute.ring.taken, compute.ring.queue.write_pointer[0]) == (taken, bell)
+    assert "read 0 of" in compute.ring.stuck()
+    compute.go()
+
+
+def test_a_fault_ends_the_wait_for_room(compute: Rig):
+    compute.stop()
+    for _ in range(2):
+        compute.ring.send(array("I", (NOP,)) * compute.ring.words)
+    compute.kernel.page_fault(compute.device.gpu.gpu_id, 0x1234_5000)
+    with pytest.raises(DeviceFault, match="0x12345000"):
+        compute.ring.send(nops(100))
+
+
+def test_more_words_than_the_ring_takes_are_refused(compute: Rig, copy: Rig, shared: Rig):
+    for rig in (compute, copy, shared):
+        with pytest.raises(UsageError, match="larger than the ring takes"):
+            rig.ring.send(array("I", bytes(4 * (rig.ring.words + 16))))
+        assert rig.ring.taken in (0, rig.engine.done)
+
+
+# --- SDMA
+
+
+def fences(count: int, va: int = 0) -> array[int]:
+    """Return words that fill `count` words, a NOP packet with a fence before it."""
+    fence = sdma.Fence.pack(ADDRESS_LO=va & 0xFFFF_FFFF, ADDRESS_HI=va >> 32, DATA=count, MTYPE=3)
+    (rest,) = sdma.Nop.pack(COUNT=count - len(fence) - 1)
+    return array("I", (*fence, rest, *range(1, count - len(fence))))
+
+
+def test_sdma_pointers_count_bytes_and_the_end_of_the_ring_is_zeros(copy: Rig):
+    slot = copy.device._uploader._stage.va
+    size = len(copy.words)
+    copy.age((1 << 30) - 8)  # words: the pointers pass 32 bits with the next ones
+    assert ((1 << 30) - 8) % size == size - 8
+    copy.words[size - 8 :] = array("I", (0xFFFF_FFFF,)) * 8
+    copy.ring.send(fences(16, slot))
+    assert list(copy.words[size - 8 :]) == [sdma.NOP_WORD] * 8
+    assert copy.words[:16].tolist() == fences(16, slot).tolist()
+    assert copy.ring.queue.write_pointer[0] == copy.ring.queue.read_pointer[0] == (1 << 32) + 64
+    assert view_at(slot, 4).cast("I")[0] == 16
+    assert copy.ring.read() == copy.ring.taken == (1 << 30) + 16
+
+
+def test_an_sdma_ring_is_never_quite_full(copy: Rig):
+    slot = copy.device._uploader._stage.va
+    size = len(copy.words)
+    copy.stop()
+    for _ in range(size // 8192 - 1):
+        copy.ring.send(fences(8192, slot))
+    copy.ring.send(fences(8184, slot))
+    assert copy.ring.taken == size - 8
+    asked = []
+
+    def stalled(words: int) -> None:
+        asked.append(words)
+        copy.go()
+
+    copy.ring.stalled = stalled
+    copy.ring.send(fences(8, slot))
+    assert asked == [8]
+
+
+# --- AQL
+
+
+def vendor(words: int) -> array[int]:
+    """Return a vendor packet with so many inline NOPs, as units."""
+    packet = aql.Pm4Ib.pack(
+        IB_HEADER=pm4.header(pm4.Opcode.INDIRECT_BUFFER, 4),
+        IB_ADDRESS_LO=0,
+        IB_ADDRESS_HI=0,
+        IB_SIZE=words,
+        IB_VALID=True,
+        BARRIER=True,
+    )
+    inline = array("I", (NOP,)) * words
+    return array("I", packet) + inline + array("I", bytes(-4 * words % 64))
+
+
+def test_inline_words_go_to_the_block_of_their_packets_slot(shared: Rig):
+    assert isinstance(shared.ring, AqlRing)
+    size = RING_BYTES[Packets.AQL] // aql.PACKET_BYTES
+    shared.age(3 * size - 1)
+    shared.ring.send(vendor(3) + vendor(200))
+    blocks = shared.ring._blocks
+    first, second = shared.engine.packets[-2:]
+    assert blocks.va + (size - 1) * 1024 == first.IB_ADDRESS_LO | first.IB_ADDRESS_HI << 32
+    assert blocks.va == second.IB_ADDRESS_LO | second.IB_ADDRESS_HI << 32
+    assert (first.IB_SIZE, second.IB_SIZE) == (3, 200)
+    assert blocks.view is not None
+    assert blocks.view.cast("I")[199] == NOP
+    assert shared.ring.read() == shared.ring.taken == 3 * size + 1
+
+
+def test_the_doorbell_of_an_aql_queue_is_the_last_packet(shared: Rig):
+    rung: list[int] = []
+    shared.engine.rung = rung.append  # type: ignore[method-assign]  # the scripted queue is the test's own
+    shared.ring.send(vendor(1) + vendor(1) + vendor(1))
+    assert (shared.ring.queue.write_pointer[0], rung) == (3, [2])
+
+
+def test_a_packet_is_handed_over_after_its_body(shared: Rig):
+    """Headers are INVALID until the packets stand in the ring, and until the fence behind them."""
+    seen: list[list[int]] = []
+    ring = shared.ring
+
+    def fence() -> None:
+        seen.append([shared.words[16 * i] & 0xFF for i in range(2)])
+
+    shared.stop()
+    ring._fence = fence
+    ring.send(vendor(1) + vendor(1))
+    invalid, vendor_type = int(aql.Type.INVALID), int(aql.Type.VENDOR_SPECIFIC)
+    assert seen[0] == [invalid, invalid]
+    assert shared.words[4] == 1 | 1 << 23, "the body stands before the header"
+    assert seen[1] == [vendor_type, vendor_type]
+
+
+def test_a_full_aql_ring_waits_until_there_is_room(shared: Rig):
+    shared.stop()
+    size = RING_BYTES[Packets.AQL] // aql.PACKET_BYTES
+    for _ in range(4):
+        shared.ring.send(vendor(1) * (size // 4))
+    asked = []
+
+    def stalled(words: int) -> None:
+        asked.append(words)
+        shared.go()
+
+    shared.ring.stalled = stalled
+    assert "read 0 of" in shared.ring.stuck()
+    shared.ring.send(vendor(1))
+    assert asked == [16]
+    assert shared.ring.stuck() == ""
+
+
+def test_prebuilt_packets_are_copied_between_units(shared: Rig):
+    memory = shared.device.memories.system(4096, label="prebuilt")
+    assert memory.view is not None
+    packet = aql.BarrierAnd.pack(BARRIER=True)
+    memory.view.cast("I")[:32] = array("I", (*packet, *packet))
+    shared.ring.send(vendor(1) + vendor(1), ((2, 2 << 48 | memory.va),))
+    kinds = [type(one).__name__ for one in shared.engine.packets]
+    names = [name for name in kinds if name in {"Pm4Ib", "BarrierAnd"}]
+    assert names == ["Pm4Ib", "BarrierAnd", "BarrierAnd", "Pm4Ib"]
+    shared.device.memories.free(memory)
+
+
+def test_rings_of_the_kinds_are_what_the_target_has(compute: Rig, copy: Rig, shared: Rig):
+    assert isinstance(compute.ring, AmdRing)
+    assert isinstance(copy.ring, AmdRing)
+    assert isinstance(shared.ring, AqlRing)

@@ -1,0 +1,139 @@
+"""Two GPUs, and two devices on one: what they share, signals and memory across them, the order of closing."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drivers.amd.layouts.kfd import MemFlags
+from drivers.kernel import MAP_ANONYMOUS, MAP_SHARED
+from hcq.device import Device
+from hcq.driver import BufferSpec
+from hcq.errors import UnsupportedError, UsageError
+from tests.drivers.amd.opened import HOST, driver_of, opened
+from tools.amd.script import Script
+from tools.amd.scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAIR = ("gfx1100", "gfx1100")
+
+
+@contextlib.contextmanager
+def pair(script: Script | None = None, second: int = 1) -> Iterator[tuple[ScriptedKernel, Device, Device]]:
+    kernel = ScriptedKernel(script or Script(gpus=PAIR))
+    driver = driver_of(kernel)
+    with Device(driver.open(0, None)) as a, Device(driver.open(second, None)) as b:
+        yield kernel, a, b
+    assert kernel.leaks() == []
+
+
+@pytest.mark.parametrize("second", [0, 1])
+def test_a_queue_waits_for_a_signal_of_another_device(second: int):
+    with pair(second=second) as (_, a, b):
+        source, target, last = a.alloc(4096, HOST), a.alloc(4096, HOST), b.alloc(4096, HOST)
+        source.host()[:] = b"7" * 4096
+        target.map_to(b)
+        gate = a.signal(host_set=True)
+        after = a.copies[0].submit(a.copies[0].record().wait(gate.at(1)).copy(target, source))
+        point = b.copies[0].submit(b.copies[0].record().copy(last, target), after=[after])
+        assert not point.done()
+        gate.value = 1
+        point.wait(timeout_s=100)
+        assert bytes(last.host()) == b"7" * 4096
+
+
+def test_video_memory_of_a_peer_is_copied_directly():
+    with pair() as (kernel, a, b):
+        there, here = a.alloc(1 << 20), b.alloc(1 << 20, HOST)
+        filled = a.copies[0].submit(a.copies[0].record().fill(there, 0x1234_5678, 1 << 20))
+        there.map_to(b)
+        copied = b.copies[0].submit(b.copies[0].record().copy(here, there), after=[filled])
+        copied.wait(timeout_s=100)
+        assert set(here.host().cast("I")) == {0x1234_5678}
+        shared = [
+            one for one in kernel.buffers.values() if one.flags & MemFlags.VRAM and len(one.mapped) == 2
+        ]
+        assert len(shared) == 1
+
+
+def test_memory_that_the_hardware_does_not_share_is_refused_with_the_way_around():
+    with pair(Script(gpus=PAIR, links=False)) as (_, a, b):
+        there = a.alloc(4096)
+        with pytest.raises(
+            UnsupportedError, match=r"(?s)amd:1 cannot reach the video memory of amd:0.*through host"
+        ):
+            there.map_to(b)
+        a.alloc(4096, HOST).map_to(b)
+
+
+def test_devices_of_two_machines_share_nothing():
+    first, second = ScriptedKernel(), ScriptedKernel()
+    with contextlib.closing(opened(first)) as a, contextlib.closing(opened(second)) as b:
+        memory = a.alloc(4096, HOST)
+        with pytest.raises(UnsupportedError, match="one process share memory"):
+            b.map_peer(memory, a)
+    assert first.leaks() == second.leaks() == []
+
+
+@pytest.mark.parametrize("owner_first", [True, False])
+def test_a_peer_and_an_owner_may_close_in_any_order(owner_first: bool):  # noqa: FBT001 - a parameter of the test
+    kernel = ScriptedKernel(Script(gpus=PAIR))
+    driver = driver_of(kernel)
+    owner, peer = driver.open(0, None), driver.open(1, None)
+    peer.map_peer(owner.alloc(4096, BufferSpec()), owner)
+    for device in (owner, peer) if owner_first else (peer, owner):
+        device.close()
+    assert kernel.leaks() == []
+
+
+def test_memory_freed_by_its_owner_leaves_every_gpu():
+    kernel = ScriptedKernel(Script(gpus=PAIR))
+    driver = driver_of(kernel)
+    with contextlib.closing(driver.open(0, None)) as owner, contextlib.closing(driver.open(1, None)) as peer:
+        memory = owner.alloc(4096, BufferSpec())
+        peer.map_peer(memory, owner)
+        owner.free(memory)
+        with pytest.raises(UsageError, match="was not allocated by amd:0"):
+            owner.free(memory)
+    assert kernel.leaks() == []
+
+
+def test_two_devices_of_one_gpu_share_its_descriptor_and_host_memory():
+    kernel = ScriptedKernel()
+    driver = driver_of(kernel)
+    host = kernel.mmap(65536, flags=MAP_SHARED | MAP_ANONYMOUS)
+    with contextlib.closing(driver.open(0, None)) as a, contextlib.closing(driver.open(0, None)) as b:
+        for device in (a, b):
+            device.map_host(host.va, 65536)
+        shown = [one for one in kernel.buffers.values() if one.flags & MemFlags.USERPTR]
+        assert len(shown) == 1
+        a.unmap_host(host.va, 65536)
+        assert shown[0].mapped, "the other device sees it still"
+        b.unmap_host(host.va, 65536)
+        assert not shown[0].mapped
+    assert [call.split()[0] for call in kernel.calls].count("ACQUIRE_VM") == 1
+    kernel.munmap(host.va, 65536)
+    assert kernel.leaks() == []
+
+
+def test_host_memory_is_shown_to_each_gpu_once():
+    kernel = ScriptedKernel(Script(gpus=PAIR))
+    driver = driver_of(kernel)
+    host = kernel.mmap(65536, flags=MAP_SHARED | MAP_ANONYMOUS)
+    with contextlib.closing(driver.open(0, None)) as a, contextlib.closing(driver.open(1, None)) as b:
+        for device in (a, b):
+            device.map_host(host.va, 65536)
+        (shown,) = [one for one in kernel.buffers.values() if one.flags & MemFlags.USERPTR]
+        assert (shown.mapped, shown.host, shown.va) == ([a.gpu.gpu_id, b.gpu.gpu_id], host.va, host.va)
+        a.unmap_host(host.va, 65536)
+        assert shown.mapped == [b.gpu.gpu_id]
+        with pytest.raises(UsageError, match="not shown"):
+            a.unmap_host(host.va, 65536)
+        with pytest.raises(UsageError, match="whole pages"):
+            a.map_host(host.va + 1, 4096)
+    kernel.munmap(host.va, 65536)
+    assert kernel.leaks() == []
