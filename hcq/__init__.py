@@ -17,10 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from hcq.commandbuffer import CommandBuffer
     from hcq.commands import (
         Barrier,
         Command,
-        CommandBuffer,
         Copy,
         Exec,
         Fill,
@@ -117,7 +117,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "commands": "Barrier Command CommandBuffer Copy Exec Fill Indirect Scope SetSignal Timestamp Wait Write",
+    "commandbuffer": "CommandBuffer",
+    "commands": "Barrier Command Copy Exec Fill Indirect Scope SetSignal Timestamp Wait Write",
     "config": "Config",
     "device": "Device",
     "errors": "CompileError DeviceFault DriverError FaultKind FaultReport HcqError OutOfMemoryError "

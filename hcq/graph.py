@@ -27,7 +27,8 @@ from hcq.uncopied import refuse_copy
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hcq.commands import Command, CommandBuffer, Pointer
+    from hcq.commandbuffer import CommandBuffer
+    from hcq.commands import Command, Pointer
     from hcq.queue import Queue
 
 __all__ = ["Executable", "Graph", "Node", "Segment"]

@@ -18,7 +18,8 @@ from array import array
 from collections import deque
 from typing import TYPE_CHECKING
 
-from hcq.commands import Command, CommandBuffer, Indirect, Timestamp, Wait
+from hcq.commandbuffer import CommandBuffer
+from hcq.commands import Command, Indirect, Timestamp, Wait
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from hcq.faults.messages import room_text
 from hcq.kernarg_ring import ARGUMENTS, ArgumentRing

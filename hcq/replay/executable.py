@@ -16,7 +16,8 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING
 
-from hcq.commands import CommandBuffer, Timestamp, Wait
+from hcq.commandbuffer import CommandBuffer
+from hcq.commands import Timestamp, Wait
 from hcq.errors import UsageError
 from hcq.locks import held, unless_taken
 from hcq.memory import Buffer

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from hcq.commands import Command, CommandBuffer, Exec, Range
+from hcq.commands import Command, Exec, Range
 from hcq.driver import QueueKind
 from hcq.errors import UnsupportedError, UsageError
 from hcq.graph import Graph, conflicts, opened, segment
@@ -20,6 +20,7 @@ from tests.hcq.fake import ADD, ONE, FakeDevice, OwnCommand
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hcq.commandbuffer import CommandBuffer
     from hcq.device import Device
     from hcq.memory import Buffer
     from hcq.params import Word

@@ -14,7 +14,7 @@ from hcq.registry import wrap
 from tests.hcq.fake import FakeDevice
 
 if TYPE_CHECKING:
-    from hcq.commands import CommandBuffer
+    from hcq.commandbuffer import CommandBuffer
     from hcq.device import Device
     from hcq.memory import Buffer
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from hcq.commands import CommandBuffer
+from hcq.commandbuffer import CommandBuffer
 from hcq.driver import QueueKind
 from hcq.errors import UsageError
 from hcq.params import Param

@@ -12,7 +12,7 @@ from hcq.program import ArgKind, ArgSlot, KernelImage
 from tests.hcq.fake import ADD, HANG_S, ONE, FakeDevice
 
 if TYPE_CHECKING:
-    from hcq.commands import CommandBuffer
+    from hcq.commandbuffer import CommandBuffer
     from hcq.device import Device
     from hcq.memory import Buffer
 
