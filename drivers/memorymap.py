@@ -1,4 +1,7 @@
-"""What memory a device maps, and what it mapped: how fault reports find what lies nearest to an address."""
+"""What memory a device maps, and what it mapped: how fault reports find what lies nearest to an address.
+
+Not here: allocating and mapping, which the drivers do (`drivers.nv.memory`).
+"""
 
 from __future__ import annotations
 

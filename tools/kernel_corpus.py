@@ -7,6 +7,8 @@
 a line (an existing file is added to). `compile` compiles them in worker processes for each arch and counts:
 kernels, failures, kernels with private memory (spills), with names from outside, and bytes. It exits with 1
 when a kernel failed or names something from outside.
+
+Next: `compiler.compile`, which makes the code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The LLVM IR text that differs between targets: a row of callables and strings for the renderer."""
+"""The LLVM IR text that differs between targets: a row of callables and strings for the renderer.
+
+Not here: the renderer (`llvm_ir`), the rows (`compiler.targets`).
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@
 graphs. What the operations mean stands in `compiler.ir.ops`; checked constructors are in `compiler.ir.graph`
 (tensors) and `compiler.ir.index` (index arithmetic). The factory itself checks nothing: `compiler.ir.verify`
 does.
+
+Next: `ops`, the operations; `graph` and `index`, the checked constructors.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 From below: `layouts` (every number) - `kfd` (the calls, their errors with cures) - `topology` (which GPUs
 there are) - `memory`, `process` - `queues`, `ring`, `aql_ring` - `events` - `encode`, `program` - `faults` -
 `device`, `driver`. `quirks` holds what public sources leave in doubt.
+
+Not here: kernels (`compiler.targets.amdgcn`). Next: `device`, where the parts meet; `layouts`, every number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The context-save sizes of one GPU: what sysfs says, else by formula as the kernel computes it."""
+"""The context-save sizes of one GPU: what sysfs says, else by formula as the kernel computes it.
+
+Not here: the layout of the area (`drivers.amd.layouts.cwsr`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Words back to packets, and packets to text, for dumps, golden streams and checks.
 
 Made from the layouts alone, never from the encoders.
+
+Not here: the packets (`drivers.amd.layouts`), making them (`launch`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Opening brings the GPU up as far as the driver's own copy queue; compute and copy rings are made when asked
 for. Every step that fails undoes the ones before it. Locks: one for memory, programs and faults, rings are
 locked by their queues.
+
+Not here: choosing a GPU (`driver`), faults (`faults`), scratch memory (`scratch`).
 """
 
 from __future__ import annotations

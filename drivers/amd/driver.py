@@ -2,6 +2,8 @@
 
 A driver holds what a process has once of KFD (`process`): as long as the process lives on real hardware, as
 long as a device is open on a kernel that stands in for Linux.
+
+Not here: bringing a GPU up (`device`), what a process has once (`process`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Each device has three events: SIGNAL, which its queues raise, MEMORY and HW_EXCEPTION, which the kernel sets
 for every GPU of the process; a wait takes what it reports, so whoever sleeps notes it here. A wait never
 relies on an interrupt: it is short, and its caller looks at memory again.
+
+Not here: what the kernel reports about a fault (`faults`). Next: `device`, the user.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The kernel driver names neither kernel nor queue of a page fault, and only the page. What queues held, and
 which kernel of theirs is the oldest that is not done, is known above (`hcq.faults`).
+
+Not here: waking a waiting thread (`events`), the text that a user reads (`hcq.faults.messages`).
 """
 
 from __future__ import annotations

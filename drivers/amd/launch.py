@@ -4,6 +4,8 @@ A launch is made once a shape; what is open afterwards are addresses, at places 
 here: argument blocks and what a kernel is (`program`).
 
 Source: fact sheet order of one PM4 dispatch as tinygrad and kfdtest send it; HSA kernel dispatch packet.
+
+Not here: the packets (`drivers.amd.layouts`), their decoding (`decode`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The metadata note of a code object: a MessagePack map. Only reading, only what such notes hold.
 
 Source: the MessagePack specification; LLVM AMDGPUUsage, code object V5 metadata.
+
+Not here: the ELF file (`drivers.elf`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 KFD knows one client a process, whatever it opens. A GPU stays tied to the descriptor of its render node, and
 the event page cannot be replaced nor freed, until the process ends: so both are kept when the last device is
 closed, and the next one uses them again. Host memory is shown to GPUs by user pointers, one each range.
+
+Not here: one device (`device`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the render node says of a GPU: the frequency of its counter, and whether it is part of an APU."""
+"""What the render node says of a GPU: the frequency of its counter, and whether it is part of an APU.
+
+Not here: the ioctl's layout (`drivers.amd.layouts.drm`).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Scratch memory of one compute queue: a block for all waves that can run, grown when a kernel needs more.
 
 A block that was outgrown stays until the device is closed: words that name it may run again.
+
+Not here: how much a kernel needs (`metadata`). Next: `device`, the user.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ One definition serves the processor's translator, the encoder, the dumper and th
 line of 8 u64 words each, so none wraps in a ring that is a power of two; undeclared bits are zero.
 `Queue`, `Pool` and the small ones are records of u64 fields that both sides read and write in place.
 There is no hardware behind it: this file is the definition of the `cpu` device.
+
+Next: `encode`, which writes packets; `processor`, which executes them.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ names the rest. Arithmetic wraps at 64 bits; the caller keeps divisors from 0 an
 else is refused with its source text. Locals become allocas; LLVM's mem2reg does the rest.
 
 The module that comes out has no data, no external symbol and no relocation of its code.
+
+Next: `processor`, the program; `image`, which compiles it.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The control memory that it lies in and the threads are the device's (`device`); what a packet means is in
 `layouts`.
+
+Next: `device`, the owner; `processor`, the reader.
 """
 
 from __future__ import annotations

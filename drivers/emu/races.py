@@ -7,6 +7,8 @@ a copy's are its ranges. Atomics and strong accesses do not race with each other
 
 Needs of its vendor one `Work` for each piece of engine work: its clock when it began (`Known`), and what it
 touched. Checked only where the machine's sanitizers include races.
+
+Not here: races inside one launch (`drivers.emu.sanitizers`).
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ which `frontend.autograd.engine` reads, and what it is compared with, which the 
 means, its dtypes and its constants are a row of `compiler.ir.ops`.
 
 To add a method: docs/how-to/add-an-elementwise-operation.md.
+
+Not here: operations of the compiler (`compiler.ir.ops`).
 """
 
 from __future__ import annotations

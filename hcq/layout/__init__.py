@@ -6,6 +6,8 @@ Layout files of the drivers import only this module.
   `optional` (0 when not given), `split` (one number in several runs), `const`, `reserved`, `removed`.
 - `Struct`: fields at byte offsets, as in C. Declared with `u8 … u64`, `i8 … i64`, `chars`, `blob`, `nested`.
 - `Violation`: what `check()` of a decoded value objects to. `Site`: where a field lies, for patching.
+
+Not here: the layouts, which stand with their drivers (`drivers.nv.layouts`). Next: `bitstruct`, `bytestruct`.
 """
 
 from __future__ import annotations

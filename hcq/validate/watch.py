@@ -2,6 +2,8 @@
 
 Devices and queues use a `Watch`; the layer uses queues as `Line`s. `hcq.validate.validator` implements the
 first, `hcq.queue` the second, and neither imports the other.
+
+Next: `validator`, the implementation.
 """
 
 from __future__ import annotations

@@ -1,1 +1,4 @@
-"""Tools of the AMD driver: a scripted kernel."""
+"""Tools of the AMD driver: a scripted kernel.
+
+Next: `scripted`, the kernel; `tools.nv`, the same for NVIDIA.
+"""

@@ -4,6 +4,8 @@ No emulation: kernels do not run. Doorbells make `scripted_bell` carry out store
 what waits goes on. What is played stands in a `Script`. Every call is noted as a decoded line, every object,
 descriptor and mapping is counted, and the n-th call can be made to fail. For tests, golden streams and
 benchmarks.
+
+No emulation: nothing is computed. Not here: doorbells (`scripted_bell`).
 """
 
 # ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel` and `Mmio`

@@ -2,6 +2,8 @@
 
 Packets are read in the layouts of the driver's folder; one that has no layout, or bits that it does not
 declare, is an assertion.
+
+Next: `scripted`, the kernel around it.
 """
 
 from __future__ import annotations

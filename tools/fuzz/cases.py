@@ -3,6 +3,8 @@
 A kernel is a few random functions (`functions`) with exchanges between threads (`exchanges`) between them.
 The device text is compiled to PTX by LLVM and run by the emulator; the functions are compiled for the host by
 the same LLVM, and the exchanges are mirrored with numpy. A seed gives the case, its inputs and its outcome.
+
+Not here: the command (`tools.fuzz`), random functions (`functions`), exchanges (`exchange`).
 """
 
 # ruff: noqa: E501 - IR and tables read best on one line

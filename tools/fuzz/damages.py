@@ -3,6 +3,8 @@
 A damage changes files below one folder. Most change the file of one entry; some change a folder, and put code
 there that is sound but wrong, as another user would. A damage declares whether the entry must be valid again
 after a lookup.
+
+Not here: applying and checking them (`caches`).
 """
 
 from __future__ import annotations

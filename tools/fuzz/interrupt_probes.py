@@ -2,6 +2,8 @@
 
 A check takes the values before and after the act for right: an interrupted act may have happened or not, but
 never in halves.
+
+Not here: raising the interrupts (`interrupts`).
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A program is made from a seed while NumPy runs it, of the lines that `tensor_kinds` lists. Every line is
 exact in both dialects - movement, casts, integer and single-rounded float operations - except sums of floats,
 which end their line of descent and carry a bound. A failing program is printed as a test.
+
+Not here: the kinds of lines (`tensor_kinds`), running and comparing (`tensors`).
 """
 
 from __future__ import annotations

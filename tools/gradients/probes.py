@@ -7,6 +7,8 @@ A seed is one probe as long as the cases stay the same; a record holds its numbe
 gives, `compare` prints what differs here, and exits non-zero when something does. Probes that PyTorch refuses
 are not recorded. Cases that differ from PyTorch on purpose at special numbers (`Case.differs`) use
 ordinary ones alone.
+
+Not here: chosen cases (`cases`), the record of those (`oracle`).
 """
 
 from __future__ import annotations

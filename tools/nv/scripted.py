@@ -4,6 +4,8 @@ No emulation: nothing is computed, copied or launched. The doorbell only execute
 (`scripted_bell`), so that waits end. The replies stand in a `Script` (`script`). Every call is recorded as a
 decoded line, every object, descriptor and mapping is counted, and the n-th call can be made to fail. For
 tests, golden streams and dry runs of the hardware tools.
+
+Next: `scripted_bell`, `script`.
 """
 
 # ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel` and `Mmio`

@@ -25,6 +25,9 @@ a unit away from every midpoint, so q rounds as t does if |1 - y r| < 1/(Y + 1),
 
 **Subnormal quotients** are rounded once: to 4 m plus the sign of the residual of the correctly rounded m,
 which orders it against every coarser midpoint, and from there by integer arithmetic.
+
+Not here: integers (`int_division`), square roots (`sqrt`). Next: `expansion`, what is built here; `target`,
+the user.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ floor(x r / 2**64) is then the quotient, or one or two below it, and two correct
 
 Signed division is that of the magnitudes with a sign put to it: rounded towards zero; the least integer by -1
 wraps.
+
+Not here: floats (`float_division`). Next: `expansion`, what is built here; `target`, the user.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ be the number below 1, and the comparison takes the step back.)
 **float32.** Arguments below 2**-96 are scaled by 2**80. One step corrects root and inverse together, a
 residual step rounds. That the result is the nearest number is tested, not proved: for every
 significand and both parities of the exponent with every start value within twice the bound.
+
+Not here: division (`float_division`). Next: `expansion`, what is built here; `target`, the user.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Since Linux 6.12 the kernel compares `ctl_stack_size` and `ctx_save_restore_size` for equality (the latter
 must only be as large since 6.17.9, d15deafab5d7); what holds the area is exactly as large as
 `Sizes.total`. Newer kernels print both numbers in sysfs, for older ones the formula below gives them.
+
+Not here: the sizes on one GPU (`drivers.amd.cwsr_sizes`).
 """
 
 # ruff: noqa: N801 - names are the kernel's own

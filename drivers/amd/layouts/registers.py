@@ -2,6 +2,8 @@
 
 A place is the dword offset from the base of the SH registers, which is what SET_SH_REG takes. The resource
 words RSRC1 to RSRC3 also stand in kernel descriptors.
+
+Not here: writing them (`drivers.amd.launch`).
 """
 
 from __future__ import annotations

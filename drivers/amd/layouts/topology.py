@@ -1,4 +1,7 @@
-"""The KFD topology in sysfs: where it lies, names of properties, numbers in them."""
+"""The KFD topology in sysfs: where it lies, names of properties, numbers in them.
+
+Not here: reading sysfs (`drivers.amd.device`).
+"""
 
 from __future__ import annotations
 

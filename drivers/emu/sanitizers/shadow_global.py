@@ -1,10 +1,12 @@
 """Shadows of global memory: who last wrote and last read each dword, and which bytes were written.
 
 An access is a race with that of another workgroup unless the other has released since and then written
-strongly, and this one has seen that write, itself or through others, and acquired (`group_order`). A workgroup
-that has fenced once acquires with each atomic too, as in the "last block" pattern. Strong accesses, whose scope
-is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not checked:
-neighbours may rightly share a dword.
+strongly, and this one has seen that write, itself or through others, and acquired (`group_order`). A
+workgroup that has fenced once acquires with each atomic too, as in the "last block" pattern. Strong accesses,
+whose scope is wider than a workgroup, do not race with one another. Accesses narrower than a dword are not
+checked: neighbours may rightly share a dword.
+
+Not here: shared memory (`shadow_shared`), the order of workgroups (`group_order`).
 """
 
 # ruff: noqa: E501, PLR0917 - helpers mirror the functions they write, argument for argument

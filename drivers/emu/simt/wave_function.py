@@ -1,11 +1,13 @@
 """A kernel as a function that runs one wave whose lanes share a program counter.
 
-Where `warp_function` lets lanes go different ways, here the guest's own code does: it branches on scalars and keeps a
-register of which lanes execute. So control flow is the host's: a basic block is a basic block, and registers are
-variables, vectors of one value a lane or scalars, that LLVM turns into its own.
+Where `warp_function` lets lanes go different ways, here the guest's own code does: it branches on scalars and
+keeps a register of which lanes execute. So control flow is the host's: a basic block is a basic block, and
+registers are variables, vectors of one value a lane or scalars, that LLVM turns into its own.
 
-At a barrier the function keeps what is live in the wave's state and returns; called again, it goes on behind it. Where
-a loop may wait for other waves, a wave that has gone round often returns the same way.
+At a barrier the function keeps what is live in the wave's state and returns; called again, it goes on behind
+it. Where a loop may wait for other waves, a wave that has gone round often returns the same way.
+
+Not here: warps whose lanes diverge freely (`warp_function`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -1,1 +1,5 @@
-"""AMDGPU machine code: decoder, semantics on the SIMT engine, static verifiers."""
+"""AMDGPU machine code: decoder, semantics on the SIMT engine, static verifiers.
+
+Not here: running it (`drivers.emu.simt`). Next: `decode`, `translate`; `meanings`, how an operation is
+defined.
+"""

@@ -1,4 +1,7 @@
-"""Comparisons: masks of lanes, to VCC, a scalar register or EXEC; scalar comparisons to SCC."""
+"""Comparisons: masks of lanes, to VCC, a scalar register or EXEC; scalar comparisons to SCC.
+
+Next: `meanings`, how an operation is defined.
+"""
 
 # ruff: noqa: E501 - tables of operations read best one a line
 

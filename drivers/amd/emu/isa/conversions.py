@@ -1,4 +1,7 @@
-"""Conversions between integers and floating point, and between widths of either."""
+"""Conversions between integers and floating point, and between widths of either.
+
+Next: `meanings`, how an operation is defined; `drivers.emu.simt.numeric`, the rounding.
+"""
 
 # ruff: noqa: E501 - tables of operations read best one a line
 

@@ -1,6 +1,9 @@
 """Machine code to instructions: which format, which opcode, which operands and modifiers.
 
 Every set bit must be understood: an encoding with a bit that its opcode has no meaning for is an `IsaError`.
+
+Not here: the encodings (`formats`), the opcodes of a target (`opcodes`), what an instruction does
+(`translate`).
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line

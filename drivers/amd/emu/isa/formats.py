@@ -1,7 +1,10 @@
 """Instruction encodings of the AMD targets: which bits select a format, and where its fields lie.
 
-An encoding is an integer of 32, 64 or 96 bits, its first dword lowest. `scan` orders matter: longer matches come first.
-Sources: AMD's machine-readable ISA descriptions (RDNA3, RDNA4, CDNA3) and LLVM's AMDGPU assembler syntax pages.
+An encoding is an integer of 32, 64 or 96 bits, its first dword lowest. `scan` orders matter: longer matches
+come first. Sources: AMD's machine-readable ISA descriptions (RDNA3, RDNA4, CDNA3) and LLVM's AMDGPU assembler
+syntax pages.
+
+Not here: opcodes (`opcodes`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line

@@ -1,10 +1,12 @@
 """Where every lane that a wave began with executes: there results need no mask.
 
-EXEC is followed through the code, and through copies of it in scalar registers, as "what it was at first". A lane that
-the workgroup does not have may then get results, too; nothing defines what its registers hold.
+EXEC is followed through the code, and through copies of it in scalar registers, as "what it was at first". A
+lane that the workgroup does not have may then get results, too; nothing defines what its registers hold.
+
+Next: `translate`, the user.
 """
 
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+
 
 from __future__ import annotations
 

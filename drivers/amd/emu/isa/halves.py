@@ -1,6 +1,9 @@
-"""Which operands of an instruction are 16 bits wide, told by its name (true16 encodings of gfx11 and gfx12)."""
+"""Which operands of an instruction are 16 bits wide, told by its name (true16 encodings of gfx11 and gfx12).
 
-# ruff: noqa: E501 - rows of tables and lines of IR read best on one line
+Next: `decode`, the user.
+"""
+
+
 
 from __future__ import annotations
 

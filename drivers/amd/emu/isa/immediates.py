@@ -1,4 +1,7 @@
-"""How the 16 bits of scalar program-control instructions read: waits, delays, messages, hardware registers."""
+"""How the 16 bits of scalar program-control instructions read: waits, delays, messages, hardware registers.
+
+Next: `decode`, the user; `waits`, which checks the waits.
+"""
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
 

@@ -1,4 +1,7 @@
-"""A decoded instruction, and the error of one that is not understood."""
+"""A decoded instruction, and the error of one that is not understood.
+
+Next: `decode`, which makes them.
+"""
 
 from __future__ import annotations
 

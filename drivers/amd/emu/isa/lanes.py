@@ -1,4 +1,7 @@
-"""Values moved across lanes: DPP, swizzles, permutations, single lanes."""
+"""Values moved across lanes: DPP, swizzles, permutations, single lanes.
+
+Not here: the lane arithmetic (`drivers.emu.simt.lanes`). Next: `meanings`, how an operation is defined.
+"""
 
 from __future__ import annotations
 

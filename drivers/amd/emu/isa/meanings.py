@@ -1,4 +1,8 @@
-"""The registry of what operations mean: vector operations by the types of their operands, all others as functions."""
+"""The registry of operations: vector operations by the types of their operands, all others as functions.
+
+Not here: the operations (`vector_floats`, `vector_integers`, `scalars`, `memory` and others), control flow
+(`translate`).
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

@@ -1,7 +1,9 @@
 """Loads, stores and atomic operations: scalar memory, LDS, flat, global, scratch and buffers.
 
-Memory answers at once; whether code waits for it where it must is judged apart (`waits`). An access wider than a dword
-need be aligned to a dword only.
+Memory answers at once; whether code waits for it where it must is judged apart (`waits`). An access wider
+than a dword need be aligned to a dword only.
+
+Not here: operands (`memory_operands`), address checks (`drivers.emu.simt.access`).
 """
 
 # ruff: noqa: E501, PLR0917 - an access has that many parts; tables of operations read best one a line

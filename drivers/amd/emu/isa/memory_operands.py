@@ -1,4 +1,7 @@
-"""Operands and modifiers of the memory formats: SMEM, DS, FLAT and its segments, MUBUF."""
+"""Operands and modifiers of the memory formats: SMEM, DS, FLAT and its segments, MUBUF.
+
+Not here: the accesses (`memory`). Next: `decode`, the user.
+"""
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
 

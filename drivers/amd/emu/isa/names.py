@@ -1,6 +1,8 @@
 """One name for each operation: older and newer targets' mnemonics as gfx11 spells them.
 
 An instruction whose meaning differs between targets keeps its own name.
+
+Next: `opcodes`, the table of a target.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line

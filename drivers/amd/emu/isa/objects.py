@@ -1,6 +1,8 @@
-"""Kernels of AMDGPU code objects, as the engine runs them: code, what a wave begins with, memory that it needs.
+"""Kernels of AMDGPU code objects, as the engine runs them: code, initial registers of a wave, memory.
 
 For tools and tests. The emulated GPU reads the same out of registers, packets and memory.
+
+Not here: the ELF file (`drivers.elf`), the instructions (`decode`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

@@ -1,6 +1,8 @@
 """The opcodes of a target, read from its table: names, operands, and the modifiers that each understands.
 
 The tables are made by `tools.amd_isa` from LLVM's disassembler; `tools/amd_isa.py` states their format.
+
+Not here: the encodings (`formats`). Next: `decode`, the user.
 """
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line

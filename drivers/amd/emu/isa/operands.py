@@ -1,4 +1,7 @@
-"""Operands of a decoded instruction: registers, constants, and how they read."""
+"""Operands of a decoded instruction: registers, constants, and how they read.
+
+Not here: reading their values (`values`). Next: `decode`, the user.
+"""
 
 # ruff: noqa: E501 - rows of tables and lines of IR read best on one line
 

@@ -1,4 +1,9 @@
-"""Instructions that steer the program, not data: waits and hints, modes, sleeping. Branches and barriers are in `translate`."""
+"""Instructions that steer the program, not data: waits and hints, modes, sleeping.
+
+Branches and barriers are in `translate`.
+
+Next: `meanings`, how an operation is defined.
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

@@ -1,4 +1,7 @@
-"""Which registers an instruction reads and writes, told by its operands."""
+"""Which registers an instruction reads and writes, told by its operands.
+
+Next: `waits`, which checks their use.
+"""
 
 from __future__ import annotations
 

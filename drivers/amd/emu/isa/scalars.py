@@ -1,4 +1,7 @@
-"""Operations of the scalar unit."""
+"""Operations of the scalar unit.
+
+Not here: the vector unit (`vector_floats`, `vector_integers`). Next: `meanings`, how an operation is defined.
+"""
 
 # ruff: noqa: ARG005, E501 - every computation takes the translator; tables of operations read best one a line
 

@@ -1,6 +1,9 @@
-"""A kernel's machine code to a wave function: basic blocks, branches, barriers, the registers that a wave begins with."""
+"""A kernel's machine code to a wave function: basic blocks, branches, barriers, initial registers.
 
-# ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
+Not here: single operations (`meanings`), the function's frame (`drivers.emu.simt.wave_function`).
+"""
+
+
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What every instruction's meaning is written with: operands as values of the engine, destinations under the mask of lanes."""
+"""Operands as values of the engine, and destinations under the mask of lanes: the base of all operations.
+
+Next: `meanings`, the registry of the operations.
+"""
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 

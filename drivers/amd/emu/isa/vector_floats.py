@@ -1,7 +1,9 @@
 """Vector operations on floating point. Sources: RDNA3, RDNA4 and CDNA3 ISA documents.
 
-Arithmetic is exact to the bit but for the payload of NaNs. Reciprocals, roots, exponentials, logarithms and sines
-are rounded once from double, which is within the hardware's bounds (1 ulp) and not its bits.
+Arithmetic is exact to the bit but for the payload of NaNs. Reciprocals, roots, exponentials, logarithms and
+sines are rounded once from double, which is within the hardware's bounds (1 ulp) and not its bits.
+
+Not here: integers (`vector_integers`). Next: `meanings`, how an operation is defined.
 """
 
 # ruff: noqa: E501 - tables of operations read best one a line

@@ -1,6 +1,11 @@
-"""Vector operations on integers. Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of vector instructions."""
+"""Vector operations on integers.
 
-# ruff: noqa: ARG005, E501 - every computation takes the translator; tables of operations read best one a line
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of vector instructions.
+
+Not here: floats (`vector_floats`). Next: `meanings`, how an operation is defined.
+"""
+
+# ruff: noqa: ARG005 - every computation takes the translator; tables of operations read best one a line
 
 from __future__ import annotations
 

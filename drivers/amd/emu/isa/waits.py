@@ -1,13 +1,16 @@
 """Whether machine code waits where it must: the static verifier of `s_waitcnt` and of gfx12's split counters.
 
-Loads return later than they are issued, and a register that a load will fill must be neither read nor written before
-the code has waited for it. The verifier follows each pending register through the code with how many accesses were
-counted since, so it costs nothing while the code runs. It is exact for code without indirect register access.
+Loads return later than they are issued, and a register that a load will fill must be neither read nor written
+before the code has waited for it. The verifier follows each pending register through the code with how many
+accesses were counted since, so it costs nothing while the code runs. It is exact for code without indirect
+register access.
 
-Counters: gfx9 has vmcnt (all vector memory) and lgkmcnt (LDS, scalar memory); gfx11 counts stores apart (vscnt); gfx12
-has loadcnt, storecnt, dscnt and kmcnt. Scalar loads return out of order: only a wait for zero tells that one is there.
-A flat access counts on both sides. `s_delay_alu` and `s_waitcnt_depctr` concern hazards of the ALUs, which are not
-modelled.
+Counters: gfx9 has vmcnt (all vector memory) and lgkmcnt (LDS, scalar memory); gfx11 counts stores apart
+(vscnt); gfx12 has loadcnt, storecnt, dscnt and kmcnt. Scalar loads return out of order: only a wait for zero
+tells that one is there. A flat access counts on both sides. `s_delay_alu` and `s_waitcnt_depctr` concern
+hazards of the ALUs, which are not modelled.
+
+Not here: the operands that it follows (`registers_used`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line

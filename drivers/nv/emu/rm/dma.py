@@ -2,6 +2,8 @@
 
 Public drivers use it beside UVM or instead of it; a sandbox for compute alone passes neither (nv.md 7.2). Not
 here: spaces that UVM owns (`uvm_ranges`), in which nothing can be mapped this way.
+
+Next: `alloc` and `ioctls`, the callers.
 """
 
 from __future__ import annotations
