@@ -193,7 +193,7 @@ class Captured:
         return [tensors[i] for i in self.assigned]
 
     def _advance(self, t: Tensor) -> hcq.Buffer | None:
-        """Let a tensor go on to the next contents of its memory; return a copy of those before if needed."""
+        """Switch a tensor to the next contents of its memory; return a copy of the old ones if needed."""
         home = home_of(t.leaves[0])
         before = home.current
         t.leaves = (home.advance(),)

@@ -34,7 +34,7 @@ _EMPTY: Final = "inspect._empty"
 
 
 class Kind(NamedTuple):
-    """One name of an annotation: what it takes in words, and how a value is read."""
+    """One name of an annotation: a text of what it accepts, and the function that reads a value."""
 
     wanted: str
     read: Callable[[Any, Any], Any]

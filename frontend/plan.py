@@ -104,7 +104,7 @@ class Plans:
 
     A plan counts with what it was measured to hold; plans that share memory each count it. Beyond
     `Config.plan_bytes` the oldest are dropped; one that is needed again is made again and is young then. A
-    replay in flight or a captured function goes on with a dropped plan. Changed only with `LOCK` of
+    replay in flight or a captured function keeps a dropped plan. Changed only with `LOCK` of
     `frontend.device` held.
     """
 

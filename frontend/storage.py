@@ -131,7 +131,7 @@ NUMBERS: Final = count()
 class Origin:
     """What a leaf came from, kept so that gradients flow back to it.
 
-    A part on another device, from which it was moved; or, `looked`, the part whose value was looked at.
+    A part on another device, from which it was moved; or, `looked`, the part whose value was read.
     """
 
     number: int

@@ -42,7 +42,7 @@ class Rebound:
 
 
 class Past(Enum):
-    """What a pending tensor keeps of what it was computed from when its value is looked at."""
+    """What a pending tensor keeps of its history when its value is read."""
 
     KEPT = auto()
     """All that its gradient needs."""

@@ -520,7 +520,7 @@ class Device:
             stuck = self._close(timeout_s)
         except BaseException:
             if self._closing == me:
-                self._closing = 0  # interrupted: another close goes on from here
+                self._closing = 0  # interrupted: another close continues from here
             raise
         if stuck:
             text = f"{self.name} was closed while work was in flight: {stuck}"

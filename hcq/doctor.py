@@ -1,6 +1,6 @@
 """What this machine has for hcq and what it lacks: devices, default, cache, settings, packages; as data.
 
-`examine` asks the drivers of a table; everything that it looks at can be given to it. Not here: how a
+`examine` queries the drivers of a table; everything that it reads can be passed to it. Not here: how a
 report is shown (`hcq.__main__`).
 
 Next: `registry`, the drivers by name; `config`, the settings.

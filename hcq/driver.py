@@ -169,7 +169,7 @@ class DriverDevice(Protocol):
         ...
 
     def close(self) -> None:
-        """Stop the queues and give everything back; idempotent."""
+        """Stop the queues and release everything; idempotent."""
         ...
 
 

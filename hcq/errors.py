@@ -94,7 +94,7 @@ class SignalTimeout(HcqError, TimeoutError):  # noqa: N818 - what it is called e
 
 
 def size_text(size: int) -> str:
-    """Return a number of bytes in words: "96 bytes", "1.5 MiB", "1,024 TiB"."""
+    """Return a number of bytes as text: "96 bytes", "1.5 MiB", "1,024 TiB"."""
     unit = min(max(size.bit_length() - 1, 0) // 10, 4)
     if not unit:
         return f"{size} bytes"
@@ -128,10 +128,10 @@ class FaultReport:
     access: Literal["read", "write", "execute", "atomic"] | None = None
     kernel: str | None = None
     source: str = ""
-    """Where in the kernel's text, in words: "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;"."""
+    """The place in the kernel's text, as text: "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;"."""
     arguments: tuple[str, ...] = ()
     nearest: str = ""
-    """The allocation nearest to `va`, in words: its range, label and, when freed, where it was freed."""
+    """The allocation nearest to `va`, as text: its range, label and, when freed, where it was freed."""
     queue: str | None = None
     stuck_at: str = ""
     reports: tuple[str, ...] = ()

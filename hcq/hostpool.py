@@ -36,7 +36,7 @@ class HostMapping(Protocol):
 
 
 class HostPool:
-    """Fixed-size slots, zeroed when taken. Memory is never given back to the system: slots are, to the pool.
+    """Fixed-size slots, zeroed when taken. Memory is never returned to the system; slots return to the pool.
 
     Taking and giving back need no lock, so a finaliser may run anywhere; growing and attaching do.
     """

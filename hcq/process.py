@@ -52,7 +52,7 @@ def remember(device: Device) -> None:
 
 
 def keep_over_forks() -> None:
-    """Let forked children go on with the devices that are open; call it before the first is opened.
+    """Allow forked children to use the open devices; call it before the first is opened.
 
     For a device that the fork copies with the memory it lives in, as one emulated in this process. Two
     processes that drive one GPU break each other's work, so a GPU's children are orphaned by default.

@@ -124,7 +124,8 @@ class Queue:
         - `after`: points that must be reached before the first command starts, of queues of any open device.
           A point whose work is not submitted yet is allowed: the queue waits for it.
         - `values`: a Buffer or a number for each Param left open; values of other Params are ignored.
-        - `timeout_s`: how long to wait while the ring has no room. None: as long as work in flight goes on.
+        - `timeout_s`: how long to wait while the ring has no room. None: as long as work in flight
+          progresses.
 
         Order: a submission starts after the effects of this queue's previous one are visible. Inside it,
         kernels between two barriers may overlap and finish in any order; all other commands run in the order
@@ -218,7 +219,7 @@ class Queue:
         return point
 
     def _refused(self) -> None:
-        self._patience = -1, 0.0  # the value is handed out again
+        self._patience = -1, 0.0  # the value is issued again
         if self.watch is not None:
             self.watch.refused(self)
 

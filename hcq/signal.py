@@ -29,7 +29,7 @@ Refusal: TypeAlias = "Callable[[], HcqError]"
 """Makes the error that a call raises."""
 
 POLL_S = 0.005
-"""How long a wait sleeps between looks at the fault source and at Python's signals."""
+"""How long a wait sleeps between polls of the fault source and of Python's signals."""
 SLOT_VALUES = (1 << 31) - 1
 """Values that a timeline takes from one slot: engines that compare 32 bits, circularly, can wait for every
 one."""
@@ -99,7 +99,7 @@ class Signal:
         self.host_set = host_set
         self.label = label
         self.issued = ANY_VALUE
-        """The highest value that it can truly hold: what its timeline handed out last. Without one: any."""
+        """The highest valid value: the last one that its timeline issued. Without a timeline: any."""
 
     @property
     def value(self) -> int:
@@ -256,7 +256,7 @@ class Timeline:
         self.last = Point(self.signal, start)
         """The last point that was sent; before the first one, a point that is reached. The owner sets it."""
         self.value = start
-        """The value handed out last."""
+        """The value issued last."""
 
     def next(self) -> Point:
         """Issue the next value; its owner sends it and makes it `last`, or withdraws it."""

@@ -164,7 +164,7 @@ def gradients_or_none(self: T, targets: Sequence[T], seed: T | None = None) -> l
             f"gradient= must be {self.expr.dtype.name}{list(self.expr.shape)} as self, "
             f"saw {seed.expr.dtype.name}{list(seed.expr.shape)}"
         )
-    with LOCK:  # as many tensors are looked at, and what is found is kept for all
+    with LOCK:  # many tensors are visited, and results are kept for all
         moved = behind(self.leaves)
         return _across(self, targets, seed, moved) if moved else _gradients(self, targets, seed)
 

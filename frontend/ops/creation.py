@@ -31,7 +31,7 @@ from frontend.trace import apply, composite
 from hcq.errors import UsageError, UsageTypeError
 
 KNOWN_LIMIT: Final = 1 << 16
-"""Integers of an array whose least and greatest are looked at when it is copied: see `Leaf.known`."""
+"""Integers of an array whose minimum and maximum are recorded when it is copied: see `Leaf.known`."""
 
 if TYPE_CHECKING:
     from frontend.expr import Part

@@ -165,7 +165,7 @@ class Executable:
                 text = f"wanted {len(self.params)} values ({names}), {len(given)} were given"
                 raise UsageError(f"replay of {self.label or 'a graph'}: {text}") from None
             for i, value in enumerate(given):
-                self._check(i, value)  # raises the error in words
+                self._check(i, value)  # raises the error with its text
             raise
 
     def replay(
@@ -181,7 +181,7 @@ class Executable:
         queues after the previous replay of this executable where both may touch the same memory.
 
         Waits while all copies are in flight, or a queue has no room, each time `timeout_s` seconds at most
-        (None: as long as work in flight goes on). The call does not wait for the work.
+        (None: as long as work in flight progresses). The call does not wait for the work.
 
         Ownership: the buffers given stay alive until the replay is done, and after it until the copy is bound
         to others, memory runs short, or `close`.

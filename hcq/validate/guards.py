@@ -35,7 +35,7 @@ _SUSPECTS_KEPT: Final = 64
 
 
 class Zone:
-    """The guard of one buffer; also where its block goes back to, through a last look at the pattern."""
+    """The guard of one buffer; its block returns to the free list through a last check of the pattern."""
 
     __slots__ = ("_bytes", "_gone", "_guards", "_home", "_text", "suspects", "va")
 

@@ -192,7 +192,7 @@ class Validator:
         self.guards.tell()
 
     def wait_graph(self) -> list[str]:
-        """Return in words which queues cannot go on, and why."""
+        """Return, as text, which queues cannot continue, and why."""
         with _SHARED.lock:
             return _SHARED.waits.text(_SHARED.waits.play())
 

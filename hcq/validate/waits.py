@@ -157,7 +157,7 @@ class WaitGraph:
         )
 
     def text(self, outcome: Outcome) -> list[str]:
-        """Return the wait graph in words: a line a queue that cannot go on, a line a thread that waits."""
+        """Return the wait graph as text: a line a queue that cannot continue, a line a thread that waits."""
         lines = [
             f"{queue.label}: {pending.label or 'a submission'} waits for {HostWait(signal, value)}; "
             f"{self._raiser(outcome, signal, value)}"

@@ -103,7 +103,7 @@ class Watch(Protocol):
         ...
 
     def wait_graph(self) -> list[str]:
-        """Return in words which queues cannot go on, and why."""
+        """Return, as text, which queues cannot continue, and why."""
         ...
 
     def allocated(self, buffer: Buffer) -> None:
@@ -111,5 +111,5 @@ class Watch(Protocol):
         ...
 
     def nearest(self, va: int) -> str:
-        """Return in words which buffer, alive or freed, lies nearest to an address; alive ones first."""
+        """Return, as text, which buffer, alive or freed, is nearest to an address; alive ones first."""
         ...
