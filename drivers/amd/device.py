@@ -97,6 +97,7 @@ class AmdDevice:
         driver: str,
         index: int,
         choices: Quirks = DEFAULT,
+        others: Sequence[Gpu] = (),
         released: Callable[[], None] = lambda: None,
         prove_s: float = PROVE_S,
     ) -> None:
@@ -121,7 +122,7 @@ class AmdDevice:
             self.geometry = gpu.geometry()
             drm_fd = process.acquire(gpu)
             process.check_space(gpu)
-            process.enable_runtime()
+            process.enable_runtime(others)
             facts = render.ask(process.kernel, drm_fd)
             self._hz = facts.gpu_counter_freq * 1000
             self.apu = bool(facts.ids_flags & IDS_FLAGS_FUSION)

@@ -115,7 +115,13 @@ class AmdDriver:
             released = partial(self._leave, kernel)
             stack.pop_all()
             return AmdDevice(
-                process, gpus[index], driver=self._name, index=index, choices=choices, released=released
+                process,
+                gpus[index],
+                driver=self._name,
+                index=index,
+                choices=choices,
+                others=gpus,
+                released=released,
             )
 
     def _enter(self, kernel: Kernel) -> Process:

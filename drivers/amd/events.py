@@ -64,7 +64,7 @@ class Events:
         try:
             self._process.kfd.wait_events(data, timeout_ms)
         except DriverError:
-            if self._process.events.issuperset(others):
+            if self._process.events.issuperset((self.signal, *others)):
                 raise
             return  # a device was closed meanwhile, and its event went: the caller looks again
         finally:

@@ -20,9 +20,12 @@ from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, USER_ADDRESS_BITS, MemFl
 from drivers.amd.layouts.topology import RENDER_NODE
 from drivers.amd.refusals import narrow_space, no_render_node
 from drivers.amd.space import Space
-from hcq.errors import UsageError
+from drivers.amd.targets import by_version
+from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from drivers.amd.memory import Memories, Memory
     from drivers.amd.topology import Gpu
     from drivers.kernel import Kernel
@@ -82,11 +85,20 @@ class Process:
             if row.gpu_id == gpu.gpu_id and reach < (1 << USER_ADDRESS_BITS) - GPUVM_RESERVED_TOP:
                 raise narrow_space(gpu.name, row.gpuvm_limit)
 
-    def enable_runtime(self) -> None:
-        """Ask for exceptions of queues, once, before the first queue."""
+    def enable_runtime(self, gpus: Sequence[Gpu]) -> None:
+        """Ask for exceptions of queues, once, before the first queue.
+
+        The call sets up the GPUs that the process is tied to, and cannot be made again for one more: so all
+        of `gpus` that can be are tied first, as the runtimes do.
+        """
         with self._lock:
-            if self.no_exceptions is None:
-                self.no_exceptions = self.kfd.enable_runtime()
+            if self.no_exceptions is not None:
+                return
+            for gpu in gpus:
+                with contextlib.suppress(HcqError):  # its own open says why it cannot be
+                    by_version(gpu.version).open_or_refuse()
+                    self.acquire(gpu)
+            self.no_exceptions = self.kfd.enable_runtime()
 
     # --- events
 

@@ -7,6 +7,7 @@ import errno
 
 import pytest
 
+from drivers.amd.driver import AmdDriver
 from drivers.amd.layouts import aql
 from drivers.amd.layouts.events import (
     EventType,
@@ -274,6 +275,23 @@ def test_submissions_interrupt_and_a_sleeper_takes_the_event_of_every_device():
         kernel.events[other].fired = True
         first._events.sleep(0)
         assert not kernel.events[other].fired
+
+
+def test_a_wait_during_which_the_device_is_closed_ends():
+    kernel = ScriptedKernel()
+    driver = AmdDriver("amd", lambda _: kernel)
+    device = driver.open(0, None)
+    inner = kernel.ioctl
+
+    def closing(fd: int, request: int, argument: bytearray | int) -> int:
+        kernel.ioctl = inner  # type: ignore[method-assign]  # the scripted kernel is the test's own
+        device.close()
+        return inner(fd, request, argument)
+
+    kernel.ioctl = closing  # type: ignore[method-assign]  # the same
+    device._events.sleep(0)
+    driver.close()
+    assert kernel.leaks() == []
 
 
 def test_an_event_that_goes_while_others_sleep_is_no_error():

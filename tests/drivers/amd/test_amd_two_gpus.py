@@ -102,6 +102,16 @@ def test_memory_freed_by_its_owner_leaves_every_gpu():
     assert kernel.leaks() == []
 
 
+def test_all_gpus_are_tied_before_exceptions_of_queues_are_asked_for():
+    kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx1030", "gfx1201")))
+    driver = driver_of(kernel)
+    with contextlib.closing(driver.open(0, None)), contextlib.closing(driver.open(2, None)):
+        pass
+    names = [call.split()[0] for call in kernel.calls if call.startswith(("ACQUIRE", "RUNTIME"))]
+    assert names == ["ACQUIRE_VM", "ACQUIRE_VM", "RUNTIME_ENABLE"]
+    assert kernel.leaks() == []
+
+
 def test_two_devices_of_one_gpu_share_its_descriptor_and_host_memory():
     kernel = ScriptedKernel()
     driver = driver_of(kernel)

@@ -1,0 +1,109 @@
+"""Typed calls of KFD: what they carry, and what a call that fails in the middle leaves."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from typing import Any
+
+import pytest
+
+from drivers.amd.driver import AmdDriver
+from drivers.amd.kfd import Kfd
+from drivers.amd.layouts import kfd as layouts
+from drivers.amd.layouts.kfd import MemFlags, MemKind
+from drivers.amd.refusals import refused
+from drivers.kernel import view_at
+from hcq.errors import DriverError, OutOfMemoryError, UnsupportedError
+from tests.drivers.amd.opened import opened
+from tools.amd.script import Script
+from tools.amd.scripted import ScriptedKernel
+
+PAIR = ("gfx1100", "gfx1100")
+
+
+def test_a_map_that_fails_in_the_middle_is_undone():
+    kernel = ScriptedKernel(Script(gpus=PAIR, links=False))
+    with contextlib.closing(opened(kernel)) as device:
+        memory = device.memories.vram(4096, label="a page")
+        buffer = kernel.buffers[memory.handle]
+        device.process.kfd.unmap(memory.handle, (device.gpu.gpu_id,))
+        with pytest.raises(DriverError, match=r"MAP_MEMORY_TO_GPU.*n_success=1"):
+            device.process.kfd.map(memory.handle, (device.gpu.gpu_id, device.gpu.gpu_id + 1))
+        assert buffer.mapped == []
+        device.process.kfd.map(memory.handle, (device.gpu.gpu_id,))
+
+
+@pytest.mark.parametrize("version", [(1, 11), (1, 16), (1, 17)])
+def test_a_queue_is_created_with_the_structure_of_the_version(version: tuple[int, int]):
+    kernel = ScriptedKernel(Script(version=version, sizes_in_sysfs=False))
+    with contextlib.closing(opened(kernel)):
+        pass
+    (created,) = [call for call in kernel.calls if call.startswith("CREATE_QUEUE")]
+    assert ("args_1_11" in created) == (version < layouts.GATES["SDMA_BY_ENG_ID"])
+
+
+def test_every_kind_of_memory_carries_the_flags_of_its_kind():
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        device.memories.vram(4096, label="a")
+        device.memories.vram(4096, label="b", host_visible=True)
+        device.memories.system(4096, label="c")
+        seen = {int(one.flags) for one in kernel.buffers.values()}
+        assert seen == {int(MemKind.VRAM), int(MemKind.VISIBLE_VRAM), int(MemKind.SYSTEM)}
+        assert int(MemKind.VRAM) & int(MemFlags.PUBLIC) == 0
+
+
+def test_large_memory_is_aligned_for_large_pages():
+    kernel = ScriptedKernel()
+    with contextlib.closing(opened(kernel)) as device:
+        large, small = device.memories.vram(3 << 20, label="large"), device.memories.vram(5000, label="small")
+        assert (large.va % (2 << 20), large.size) == (0, 3 << 20)
+        assert (small.va % 4096, small.size) == (0, 8192)
+
+
+def test_a_gpu_that_does_not_reach_the_addresses_of_a_process_is_refused():
+    class Narrow(ScriptedKernel):
+        def _apertures(self, asked: Any, block: bytearray) -> None:
+            super()._apertures(asked, block)
+            if asked.num_of_nodes:
+                row = layouts.kfd_process_device_apertures
+                row.store(
+                    view_at(asked.kfd_process_device_apertures_ptr, row.SIZE), gpuvm_limit=(1 << 38) - 1
+                )
+
+    kernel = Narrow()
+    with pytest.raises(UnsupportedError, match=r"amdgpu\.vm_size"):
+        opened(kernel)
+    assert kernel.leaks() == []
+
+
+def test_errors_keep_their_class_and_number():
+    error = refused(
+        layouts.Call.ALLOC_MEMORY_OF_GPU, OutOfMemoryError("ioctl", errno.ENOMEM, "ENOMEM"), "size=1"
+    )
+    assert isinstance(error, OutOfMemoryError)
+    assert (error.status, error.arguments) == (errno.ENOMEM, "size=1")
+    unknown = refused(layouts.Call.SVM, DriverError("ioctl", 99, "E99", hint="as told"), "")
+    assert unknown.hint == "as told"
+
+
+def test_the_descriptor_is_closed_when_the_version_cannot_be_asked_for():
+    kernel = ScriptedKernel(Script(refuse={"GET_VERSION": errno.ENOTTY}))
+    with pytest.raises(DriverError, match="GET_VERSION"):
+        Kfd(kernel)
+    assert kernel.leaks() == []
+
+
+def test_a_forked_child_starts_anew():
+    kernel = ScriptedKernel()
+    driver = AmdDriver("amd", lambda _: kernel)
+    with contextlib.closing(driver.open(0, None)):
+        pass
+    driver._owner -= 1  # as if this were the child
+    kernel._acquired.clear()
+    kernel._page_given = kernel._runtime = False
+    with contextlib.closing(driver.open(0, None)):
+        assert kernel.calls.count("open /dev/kfd") == 2
+        assert kernel.calls.count("close /dev/kfd") == 1
+    driver.close()
