@@ -1,17 +1,18 @@
 """Rings of AQL packets, with memory for the PM4 words that vendor packets run.
 
 The encoder's words are units of 16: packets, and behind a vendor packet without an address its PM4 words,
-which go to memory of this ring, a block a slot; so they retire with the packet. A packet's first word is
-stored last: it hands the packet over. Not here: rings of other packets (`ring`).
+which go to memory of this ring, a block a slot; so they retire with the packet. The first header of what is
+appended is stored last: it hands all over. Not here: rings of other packets (`ring`).
 """
 
 from __future__ import annotations
 
 import time
 from array import array
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from drivers.amd.encode_aql import call_of, inline_words
+from drivers.amd.encode_aql import MAX_INLINE, call_of, inline_words
+from drivers.amd.encode_aql import units as inline_units
 from drivers.amd.layouts import aql
 from drivers.amd.ring import nothing
 from drivers.kernel import view_at
@@ -25,19 +26,23 @@ if TYPE_CHECKING:
     from hcq.errors import FaultReport
     from hcq.pushbuffer import PushBuffer
 
+Run: TypeAlias = "array[int] | memoryview"
+"""Packets as words."""
 _NAP_S: Final = 20e-6
 _UNIT: Final = aql.PACKET_WORDS
-_BLOCK_BYTES: Final = 1024
+_BLOCK_WORDS: Final = MAX_INLINE
+_BLOCK_BYTES: Final = 4 * _BLOCK_WORDS
 """PM4 words of one slot."""
-_BLOCK_WORDS: Final = _BLOCK_BYTES // 4
 _INVALID: Final = int(aql.Header(TYPE=aql.Type.INVALID))
+_FROM_END: Final = _UNIT - aql.Pm4Ib.sites("IB_ADDRESS_LO")[0].word
+"""Words from the address in a vendor packet to its end."""
 
 
 def _packets_of(units: Sequence[int]) -> int:
     """Return how many packets units of 16 words are: inline PM4 words are none."""
     at = count = 0
     while at < len(units):
-        at += _UNIT - (-inline_words(units, at) // _UNIT) * _UNIT
+        at += _UNIT + inline_units(inline_words(units, at))
         count += 1
     return count
 
@@ -70,6 +75,7 @@ class AqlRing:
         )
         assert self._blocks.view is not None, "system memory is mapped"
         self._block_words = self._blocks.view.cast("I")
+        self._blocks_va = self._blocks.va
         self.words = self._size // 2 * _UNIT
         self.submissions = self._size // 2
         self.closed = False
@@ -97,83 +103,111 @@ class AqlRing:
             self.stale = False
         self.send(pushbuffer.words, pushbuffer.calls)
 
-    def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
+    def send(self, given: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
         """Send units as they are, with prebuilt packets from memory between them; see `PushBuffer.calls`."""
-        if words.__class__ is not array:
-            words = array("I", words)
+        words = given if isinstance(given, array) else array("I", given)
         if len(words) > self.words:
             raise UsageError(
                 f"{len(words)} words at once are larger than the ring takes, {self.words}; submit it in parts"
             )
+        most = len(words) // _UNIT
+        if self._put + most > self._limit:
+            most = _packets_of(words)
         if not calls:
-            self._make_room(_packets_of(words))
-            self._append(words)
+            self._make_room(most)
+            # Words that are sent again stay as they are.
+            self._append([self._resolved(words[:] if words is given else words, self._put)])
             return
-        parts: list[tuple[bool, Sequence[int]]] = []
-        start = 0
+        most += sum([call_of(entry)[1] for _, entry in calls])
+        if most <= self._size:
+            self._make_room(most)
+            self._append(self._parts(words, calls))
+        else:
+            self._send_long(words, calls)
+
+    def _parts(self, words: array[int], calls: Sequence[tuple[int, int]]) -> list[Run]:
+        """Return the packets of a submission in runs; there is room for all of them."""
+        parts: list[Run] = []
+        start, slot = 0, self._put
         for position, entry in calls:
             if position > start:
-                parts.append((False, words[start * _UNIT : position * _UNIT]))
+                parts.append(self._resolved(words[start:position], slot))
+                slot += len(parts[-1]) // _UNIT
             va, packets = call_of(entry)
-            parts.append((True, view_at(va, packets * aql.PACKET_BYTES).cast("I")))
-            start = position
-        if start * _UNIT < len(words):
-            parts.append((False, words[start * _UNIT :]))
-        # As much as the ring can ever take is waited for before anything is sent.
-        self._make_room(min(sum(_packets_of(part) for _, part in parts), self._size))
-        begun = False
-        for prebuilt, part in parts:
-            for at in range(0, len(part), self.words) if prebuilt else (0,):
-                piece = part[at : at + self.words] if prebuilt else part
-                self._make_room(_packets_of(piece), begun=begun)
-                self._append(array("I", piece))
-                begun = True
+            parts.append(view_at(va, packets * aql.PACKET_BYTES).cast("I"))
+            start, slot = position, slot + packets
+        if start < len(words):
+            parts.append(self._resolved(words[start:], slot))
+        return parts
 
-    def _append(self, units: Sequence[int]) -> None:
-        """Write units, for whose packets there is room, and ring the bell."""
-        packets, headers = self._resolved(units)
-        count, put, size = len(headers), self._put, self._size
-        if not count:
+    def _send_long(self, words: array[int], calls: Sequence[tuple[int, int]]) -> None:
+        """Send more than the ring holds: as much as it can ever take is waited for before the first part."""
+        self._make_room(self._size)
+        begun, start, step = False, 0, self.words
+        for position, entry in [*calls, (len(words), 0)]:
+            if position > start:
+                self._make_room(_packets_of(words[start:position]), begun=begun)
+                self._append([self._resolved(words[start:position], self._put)])
+                begun = True
+            va, packets = call_of(entry)
+            for at in range(0, packets * _UNIT, step):
+                piece = view_at(va + 4 * at, 4 * min(step, packets * _UNIT - at)).cast("I")
+                self._make_room(len(piece) // _UNIT, begun=begun)
+                self._append([piece])
+                begun = True
+            start = position
+
+    def _append(self, parts: Sequence[Run]) -> None:
+        """Write packets, for which there is room, and ring the bell.
+
+        The queue takes packets in order and stops at an INVALID one: the first header, stored last, hands
+        all of them over.
+        """
+        if not any(parts):
             return
-        at = put % size
-        first = min(count, size - at) * _UNIT
-        words = self._words
-        words[at * _UNIT : at * _UNIT + first] = packets[:first]
-        if first < len(packets):
-            words[: len(packets) - first] = packets[first:]
-        self._fence()
-        for index, header in enumerate(headers):
-            words[(put + index) % size * _UNIT] = header
-        self._put = put = put + count
-        self._fence()
+        words, end, put = self._words, self._size * _UNIT, self._put
+        first = at = put % self._size * _UNIT
+        words[first] = _INVALID
+        count, skipped = 0, 1
+        for part in parts:
+            length = len(part)
+            if at + length <= end:
+                words[at + skipped : at + length] = part[skipped:]
+            else:
+                left = end - at
+                words[at + skipped :] = part[skipped:left]
+                words[: length - left] = part[left:]
+            at, count, skipped = (at + length) % end, count + length, 0
+        fence = self._fence
+        fence()
+        words[first] = parts[0][0]
+        self._put = put = put + count // _UNIT
+        fence()
         self.queue.write_pointer[0] = put
-        self._fence()
+        fence()
         self.queue.bell(put - 1)
 
-    def _resolved(self, units: Sequence[int]) -> tuple[array[int], list[int]]:
-        """Return packets whose first words are INVALID, and those words; place inline PM4 in its blocks."""
-        packets, headers = array("I"), []
-        at, slot = 0, self._put
-        while at < len(units):
-            packet = array("I", units[at : at + _UNIT])
+    def _resolved(self, units: array[int], slot: int) -> array[int]:
+        """Return the packets of units, from slot `slot` on; their inline PM4 goes to the slots' blocks.
+
+        The addresses are written to `units`.
+        """
+        packets = array("I")
+        start = at = 0
+        end, size = len(units), self._size
+        while at < end:
+            count = inline_words(units, at)
             at += _UNIT
-            head = packet[0]
-            count = inline_words(units, at - _UNIT)
-            if count:
-                if count > _BLOCK_WORDS:
-                    raise UsageError(f"{count} PM4 words in one packet, {_BLOCK_WORDS} are the most")
-                block = slot % self._size
-                self._block_words[block * _BLOCK_WORDS : block * _BLOCK_WORDS + count] = array(
-                    "I", units[at : at + count]
-                )
-                va = self._blocks.va + block * _BLOCK_BYTES
-                packet[2], packet[3] = va & 0xFFFF_FFFF, va >> 32
-                at += -(-count // _UNIT) * _UNIT
-            headers.append(head)
-            packet[0] = _INVALID
-            packets += packet
             slot += 1
-        return packets, headers
+            if count:
+                block = (slot - 1) % size
+                place = block * _BLOCK_WORDS
+                self._block_words[place : place + count] = units[at : at + count]
+                va = self._blocks_va + block * _BLOCK_BYTES
+                units[at - _FROM_END], units[at - _FROM_END + 1] = va & 0xFFFF_FFFF, va >> 32
+                packets += units[start:at]
+                start = at = at + inline_units(count)
+        return packets + units[start:] if start < end else packets
 
     def _make_room(self, count: int, *, begun: bool = False) -> None:
         """Wait until `count` packets are free. `begun`: a part was sent, so only a fault ends the wait."""

@@ -40,17 +40,18 @@ if TYPE_CHECKING:
     from hcq.params import Word
     from hcq.pushbuffer import PushBuffer
 
-MAX_INLINE: Final = 256
+MAX_INLINE: Final = 64
 """PM4 dwords behind one vendor packet at most."""
-_ROOM: Final = 192
-"""So many may be there before another command."""
+_ROOM: Final = 20
+"""So many may be there before another command, the longest of which has 43."""
 _PIECES: Final = 4
 """Packets of a copy in one buffer."""
 _CALL_SHIFT: Final = 48
 _TYPE: Final = Header.FIELDS["TYPE"].mask()
-(_ADDRESS,) = Pm4Ib.sites("IB_ADDRESS_LO")
-(_SIZE,) = Pm4Ib.sites("IB_SIZE")
-_SIZE_MASK: Final = (1 << _SIZE.width) - 1
+_VENDOR: Final = int(Type.VENDOR_SPECIFIC)
+_ADDRESS: Final = Pm4Ib.sites("IB_ADDRESS_LO")[0].word
+_SIZE: Final = Pm4Ib.sites("IB_SIZE")[0].word
+_SIZE_MASK: Final = (1 << Pm4Ib.FIELDS["IB_SIZE"].width) - 1
 _BARRIER: Final = Header.FIELDS["BARRIER"].mask()
 _BUFFER: Final = Pm4Ib.pack(
     BARRIER=True,
@@ -72,13 +73,9 @@ def call_of(entry: int) -> tuple[int, int]:
 
 def inline_words(words: Sequence[int], at: int) -> int:
     """Return how many PM4 words follow the packet at `at` in the stream; 0 for a packet that stands alone."""
-    if (
-        words[at] & _TYPE != Type.VENDOR_SPECIFIC
-        or words[at + _ADDRESS.word]
-        or words[at + _ADDRESS.word + 1]
-    ):
+    if words[at] & _TYPE != Type.VENDOR_SPECIFIC or words[at + _ADDRESS] or words[at + _ADDRESS + 1]:
         return 0
-    return words[at + _SIZE.word] & _SIZE_MASK
+    return words[at + _SIZE] & _SIZE_MASK
 
 
 def units(count: int) -> int:
@@ -145,7 +142,7 @@ class AqlEncoder:
         """End the PM4 words of the open packet."""
         count = len(words) - self._open - PACKET_WORDS
         assert count <= MAX_INLINE, count
-        words[self._open + _SIZE.word] |= count
+        words[self._open + _SIZE] |= count
         words += (0,) * (-count % PACKET_WORDS)
         self._open = -1
 
@@ -215,8 +212,8 @@ def resolve(words: memoryview, va: int, count: int) -> Iterator[tuple[int, int]]
         at += PACKET_WORDS
         if inline:
             place = va + 4 * at
-            words[at - PACKET_WORDS + _ADDRESS.word] = place & 0xFFFF_FFFF
-            words[at - PACKET_WORDS + _ADDRESS.word + 1] = place >> 32
+            words[at - PACKET_WORDS + _ADDRESS] = place & 0xFFFF_FFFF
+            words[at - PACKET_WORDS + _ADDRESS + 1] = place >> 32
             yield start, (at - start) // PACKET_WORDS
             at += units(inline)
             start = at

@@ -1,6 +1,6 @@
 """`python -m tools.bench CASE ... [--device NAME] [--json] [--output FILE] [--plot FILE.png] [--quick]`.
 
-Not here: the cases (`queues`, `tensors`, `throughput`, `nv`, `emu`, `cuda`), what a row is (`rows`).
+Not here: the cases (`queues`, `tensors`, `throughput`, `nv`, `amd`, `emu`, `cuda`), what a row is (`rows`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ CASES = {
     **dict.fromkeys(("matmul", "conv", "elementwise"), "tools.bench.throughput"),
     "emu": "tools.bench.emu",
     "nv": "tools.bench.nv",
+    "amd": "tools.bench.amd",
     "cuda": "tools.bench.cuda",
 }
 """Case -> module that holds it in its `CASES`; imported on demand."""

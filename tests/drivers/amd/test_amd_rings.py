@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from drivers.amd.aql_ring import AqlRing
+from drivers.amd.encode_aql import MAX_INLINE
 from drivers.amd.layouts import aql, pm4, sdma
 from drivers.amd.queues import RING_BYTES, Packets
 from drivers.amd.ring import AmdRing
@@ -237,14 +238,14 @@ def test_inline_words_go_to_the_block_of_their_packets_slot(shared: Rig):
     assert isinstance(shared.ring, AqlRing)
     size = RING_BYTES[Packets.AQL] // aql.PACKET_BYTES
     shared.age(3 * size - 1)
-    shared.ring.send(vendor(3) + vendor(200))
+    shared.ring.send(vendor(3) + vendor(60))
     blocks = shared.ring._blocks
     first, second = shared.engine.packets[-2:]
-    assert blocks.va + (size - 1) * 1024 == first.IB_ADDRESS_LO | first.IB_ADDRESS_HI << 32
+    assert blocks.va + (size - 1) * 4 * MAX_INLINE == first.IB_ADDRESS_LO | first.IB_ADDRESS_HI << 32
     assert blocks.va == second.IB_ADDRESS_LO | second.IB_ADDRESS_HI << 32
-    assert (first.IB_SIZE, second.IB_SIZE) == (3, 200)
+    assert (first.IB_SIZE, second.IB_SIZE) == (3, 60)
     assert blocks.view is not None
-    assert blocks.view.cast("I")[199] == NOP
+    assert blocks.view.cast("I")[59] == NOP
     assert shared.ring.read() == shared.ring.taken == 3 * size + 1
 
 
@@ -255,8 +256,8 @@ def test_the_doorbell_of_an_aql_queue_is_the_last_packet(shared: Rig):
     assert (shared.ring.queue.write_pointer[0], rung) == (3, [2])
 
 
-def test_a_packet_is_handed_over_after_its_body(shared: Rig):
-    """Headers are INVALID until the packets stand in the ring, and until the fence behind them."""
+def test_packets_are_handed_over_after_their_bodies(shared: Rig):
+    """A queue stops at an INVALID packet: so the first header is, until all stand in the ring and a fence."""
     seen: list[list[int]] = []
     ring = shared.ring
 
@@ -267,7 +268,7 @@ def test_a_packet_is_handed_over_after_its_body(shared: Rig):
     ring._fence = fence
     ring.send(vendor(1) + vendor(1))
     invalid, vendor_type = int(aql.Type.INVALID), int(aql.Type.VENDOR_SPECIFIC)
-    assert seen[0] == [invalid, invalid]
+    assert seen[0] == [invalid, vendor_type]
     assert shared.words[4] == 1 | 1 << 23, "the body stands before the header"
     assert seen[1] == [vendor_type, vendor_type]
 
@@ -295,7 +296,7 @@ def test_prebuilt_packets_are_copied_between_units(shared: Rig):
     assert memory.view is not None
     packet = aql.BarrierAnd.pack(BARRIER=True)
     memory.view.cast("I")[:32] = array("I", (*packet, *packet))
-    shared.ring.send(vendor(1) + vendor(1), ((2, 2 << 48 | memory.va),))
+    shared.ring.send(vendor(1) + vendor(1), ((32, 2 << 48 | memory.va),))
     kinds = [type(one).__name__ for one in shared.engine.packets]
     names = [name for name in kinds if name in {"Pm4Ib", "BarrierAnd"}]
     assert names == ["Pm4Ib", "BarrierAnd", "BarrierAnd", "Pm4Ib"]

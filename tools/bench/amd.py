@@ -1,0 +1,146 @@
+"""What launches and replays cost the host on the AMD driver: Python alone, against the scripted kernel.
+
+The case "amd" of tools.bench: PM4 queues, AQL queues, and NVIDIA's driver beside them. Its GPUs do what they
+are told in no time and outside the measured span: each submission finds the one before it done. No hardware
+is touched, whatever `--device` says.
+
+Not here: NVIDIA's own case (`nv`). Next: `tools.amd.scripted`, the scripted kernel.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self
+
+from compiler.llvm import Machine, emit_object
+from drivers.amd.driver import AmdDriver
+from drivers.kernel import view_at
+from hcq.device import Device
+from hcq.driver import QueueKind
+from hcq.graph import Graph
+from hcq.program import ArgKind, ArgSlot, KernelImage
+from tools.amd.script import Script
+from tools.amd.scripted import ScriptedKernel
+from tools.bench.nv import KERNELS, FinishedGpu
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hcq.signal import Point
+    from tools.bench.rows import Bench
+
+TARGETS = ("gfx1100", "gfx942")
+"""One with PM4 queues and one with AQL queues."""
+_SHAPE = {"groups": (4, 1, 1), "threads": (128, 1, 1)}
+_IN_FLIGHT = 3
+"""Sets of inputs that replays with changed inputs go round."""
+_TEXT = """
+define amdgpu_kernel void @k(ptr addrspace(1) %out, ptr addrspace(1) %x, i32 %n) #0 {
+  store i32 %n, ptr addrspace(1) %out
+  ret void
+}
+attributes #0 = { "amdgpu-no-dispatch-ptr" "amdgpu-no-implicitarg-ptr" "amdgpu-no-queue-ptr"
+  "amdgpu-no-dispatch-id" "amdgpu-no-workitem-id-x" "amdgpu-no-workitem-id-y" "amdgpu-no-workitem-id-z" }
+"""
+
+
+class _Deaf(ScriptedKernel):
+    """The scripted kernel, which runs nothing of the queues whose doorbells it was told to ignore."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script)
+        self.ignored: set[int] = set()
+
+    def ring(self, gpu_id: int, offset: int, value: int) -> None:
+        """Take a doorbell."""
+        if offset not in self.ignored:
+            super().ring(gpu_id, offset, value)
+
+
+class FinishedAmd:
+    """An open device; nobody answers the doorbell of its first compute queue but `finish`."""
+
+    def __init__(self, target: str) -> None:
+        self._kernel = _Deaf(Script(gpus=(target,)))
+        driver = AmdDriver("amd", lambda _: self._kernel, lasting=False).open(0, None)
+        self.device = Device(driver)
+        code = emit_object(_TEXT, Machine("amdgcn-amd-amdhsa", target))
+        slots = (
+            ArgSlot("out", ArgKind.POINTER, 0, 8, "w"),
+            ArgSlot("x", ArgKind.POINTER, 8, 8, "r"),
+            ArgSlot("n", ArgKind.INT, 16, 4),
+        )
+        self.program = self.device.load(
+            KernelImage(name="k", arch=target, code=code, args=slots, kernarg_size=24)
+        )
+        self._ring = driver.ring(QueueKind.COMPUTE, 0)
+        self.device.compute.submit(self.device.compute.record()).wait()
+        self._kernel.ignored |= {
+            queue.doorbell
+            for queue in self._kernel.queues.values()
+            if queue.ring[0] == self._ring.queue.ring.va
+        }
+        self._last: Point | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.finish()
+        self.device.close()
+
+    def finish(self) -> None:
+        """Write what the GPU writes when it has run all that was submitted."""
+        if self._last is not None:
+            view_at(self._last.signal.va, 8).cast("Q")[0] = self._last.value - self._last.signal.base
+            self._ring.queue.read_pointer[0] = self._ring.taken
+
+    def launcher(self) -> Callable[[], None]:
+        """Return what records, encodes and rings one launch with fresh arguments."""
+        queue, program = self.device.compute, self.program
+        out, x = self.device.alloc(4096), self.device.alloc(4096)
+
+        def submit() -> None:
+            args = program.args(out, x, 5)
+            self._last = queue.submit(queue.record().exec(program, args, **_SHAPE))
+
+        return submit
+
+    def replayer(self, kernels: int = KERNELS, *, changed: bool) -> Callable[[], None]:
+        """Return what replays a graph whose every kernel reads an input of its own, all changed or none."""
+        graph, queue, out = Graph(), self.device.compute, self.device.alloc(4096)
+        commands = queue.record()
+        for i in range(kernels):
+            commands.exec(self.program, self.program.args(out, graph.param(f"input{i}"), 5), **_SHAPE)
+        graph.add(queue, commands)
+        executable = graph.compile()
+        sets = [
+            [self.device.alloc(4096) for _ in range(kernels)] for _ in range(_IN_FLIGHT if changed else 1)
+        ]
+        turn = 0
+
+        def submit() -> None:
+            nonlocal turn
+            turn = (turn + 1) % len(sets)
+            self._last = executable.replay(sets[turn])
+
+        return submit
+
+
+def amd(bench: Bench) -> None:
+    """One launch; replays of 256 kernels, every input changed and nothing changed; NVIDIA's beside them."""
+    with ExitStack() as stack:
+        gpus = {name: stack.enter_context(FinishedAmd(name)) for name in TARGETS}
+        beside = stack.enter_context(FinishedGpu())
+        named: list[tuple[str, FinishedAmd | FinishedGpu]] = [*gpus.items(), ("nv", beside)]
+        for name, gpu in named:
+            cases = {
+                "record + args + encode + ring, one kernel": gpu.launcher(),
+                f"{KERNELS} kernels replayed, every input changed": gpu.replayer(changed=True),
+                f"{KERNELS} kernels replayed, nothing changed": gpu.replayer(changed=False),
+            }
+            for case, run in cases.items():
+                bench.measure(case, run, before=gpu.finish, samples=2000, device=f"{name}, scripted")
+
+
+CASES = {"amd": amd}
