@@ -1,4 +1,4 @@
-"""Train a small convolutional network on real hand-written digits, and test it on those it has not seen.
+"""Train a small convolutional network on hand-written digits, and test it on held-out ones.
 
     python examples/digits.py
     python examples/digits.py --device nv --steps 500 --min-accuracy 0.98

@@ -1,6 +1,6 @@
 """Golden text of AMD machine code: kernels compiled by LLVM, which writes beside each instruction how it reads.
 
-`python -m tools.amd_golden` writes `tests/golden/amd_isa/TARGET.txt`: one line an instruction, its dwords and its
+`python -m tools.amd_golden` writes TARGET.txt in tests/golden/amd_isa: one line an instruction, its dwords and its
 text, each shape of an instruction once. LLVM's AMDGPU target (llvmlite) does both, with its feature `dumpcode`.
 """
 

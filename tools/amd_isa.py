@@ -1,6 +1,6 @@
 """Make the opcode tables of `drivers.amd.emu.isa` by asking LLVM's disassembler what every opcode reads as.
 
-`python -m tools.amd_isa TARGET...` writes `drivers/amd/emu/isa/tables/TARGET.txt`. It needs libLLVM 19
+`python -m tools.amd_isa TARGET...` writes TARGET.txt in `drivers/amd/emu/isa/tables`. It needs libLLVM 19
 (Debian's package libllvm19); `--library` names it. Nothing at run time depends on it.
 
 A line is `FORMAT OPCODE NAME OPERANDS... | MODIFIERS...`. An operand is `field:dwords`, with `m` for a mask of

@@ -3,6 +3,8 @@
 D = A * B + C, sums in float32 (or int32) from k = 0 upwards, each step fused; the hardware's order is not documented.
 Register maps: facts of AMD's matrix instruction calculator. Which element of k lies where changes nothing as long as A and B
 agree, so operands whose map is not published lie as those of the same width.
+
+Next: `meanings`, how an operation is defined.
 """
 
 # ruff: noqa: E501, PLR0917 - sums take the operands one by one; tables of operations read best one a line
