@@ -28,17 +28,23 @@ KIND = "kernels"
 
 @functools.cache
 def sources_digest() -> str:
-    """Digest of this package's sources and of LLVM's version: what turns a kernel into its image's bytes."""
+    """Digest of this package's sources."""
     folder = Path(__file__).parent
-    parts: list[str | bytes] = [llvm.version()]
+    parts: list[str | bytes] = []
     for path in sorted(folder.rglob("*.py")):
         parts += [str(path.relative_to(folder)), path.read_bytes()]
     return _key_of(*parts)
 
 
+@functools.cache
+def compiler_digest() -> str:
+    """Digest of what turns a kernel into its image's bytes: this package's sources and LLVM's version."""
+    return _key_of(sources_digest(), llvm.version())
+
+
 def key_of(text: str, arch: str, settings: str) -> str:
     """The key under which a kernel is stored."""
-    return _key_of(sources_digest(), arch, settings, text)
+    return _key_of(compiler_digest(), arch, settings, text)
 
 
 def get(key: str) -> bytes | None:

@@ -160,7 +160,8 @@ def test_a_key_depends_on_the_compilers_sources_and_on_llvm(folder):
     parts = ("sources", "llvm", "arch", "settings", "text")
     assert len({key_of(*parts[:n], "other", *parts[n + 1 :]) for n in range(len(parts))}) == len(parts)
     key = cache.key_of("text", "arch", "settings")
-    assert key == key_of(cache.sources_digest(), llvm.version(), "arch", "settings", "text")
+    assert cache.compiler_digest() == key_of(cache.sources_digest(), llvm.version())
+    assert key == key_of(cache.compiler_digest(), "arch", "settings", "text")
 
 
 def test_a_key_depends_on_the_assembler(folder):

@@ -77,7 +77,7 @@ def test_diagnostics_name_entries_that_were_never_rung(up: Client) -> None:
     ring.client.doorbell = Silent()  # type: ignore[assignment]  # a page that takes stores and rings nothing
     ring.ring()
     (text,) = up.kernel.diagnostics()
-    assert f"GPPut is {ring.put}, the doorbell last told of 0" in text
+    assert f"GPPut is {ring.put}, the last doorbell had 0" in text
 
 
 def test_diagnostics_name_a_channel_that_is_not_enabled(make: Callable[..., Client]) -> None:
