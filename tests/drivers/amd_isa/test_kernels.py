@@ -25,10 +25,11 @@ Array = np.ndarray
 QUICK = Options(tier="quick", threads=1)
 
 
-@pytest.fixture(params=["gfx1100", "gfx1201", "gfx942"])
+@pytest.fixture(params=["gfx1100", "gfx1100 wave64", "gfx1201", "gfx942"])
 def anywhere(request: pytest.FixtureRequest) -> Bench:
-    """Return a bench for each target."""
-    return Bench(request.param)
+    """Return a bench for each target, and one for waves of 64 where the kernel chooses."""
+    processor, _, wide = request.param.partition(" ")
+    return Bench(processor, "+wavefrontsize64" if wide else "")
 
 
 def test_workgroups_reduce_in_lds_with_barriers(anywhere: Bench) -> None:
@@ -78,7 +79,7 @@ def test_atomic_operations_count_every_lane(anywhere: Bench) -> None:
 
 
 def test_values_move_across_lanes(anywhere: Bench) -> None:
-    lanes = target(anywhere.processor).lanes
+    lanes = 64 if anywhere.features else target(anywhere.processor).lanes
     values = anywhere.new(np.random.default_rng(2).integers(0, 2**32, 256), "u4")
     out = anywhere.new(np.zeros(256), "u4")
     done = anywhere.run(ir.SHUFFLE, 1, 256, out, values, options=QUICK)

@@ -387,12 +387,14 @@ def _carry(t: Translator) -> None:
     if "subrev" in t.stem:
         a, b = b, a
     adds = t.stem.startswith("v_add")
-    wide = [c.resize(x, 64) for x in (a, b)]
-    total = c.op("add" if adds else "sub", *wide)
+    total = c.op("add" if adds else "sub", a, b)
+    out = c.icmp("ult", total, a) if adds else c.icmp("ult", a, b)
     if carried is not None:
-        total = c.op("add" if adds else "sub", total, c.resize(carried, 64))
-    out = c.icmp("ne", c.op("lshr", total, 32), 0)
-    t.write(d, c.resize(total, 32))
+        step = c.resize(carried, 32)
+        more = c.op("add" if adds else "sub", total, step)
+        again = c.icmp("ult", more, total) if adds else c.icmp("ult", total, step)
+        total, out = more, c.op("or", out, again)
+    t.write(d, total)
     t.set_mask(carry, out)
 
 

@@ -1,0 +1,103 @@
+"""Accesses of every width to LDS, and atomic operations, on every target."""
+
+# ruff: noqa: E501 - lines of IR read best on one line
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from drivers.emu.simt.launch import Options
+from tests.drivers.amd_isa import ir
+from tests.drivers.amd_isa.conftest import Bench
+
+QUICK = Options(tier="quick", threads=1)
+TARGETS = ["gfx1100", "gfx1201", "gfx942"]
+
+
+def _exchange(type_: str) -> str:
+    return (
+        ir.HEAD
+        + f"""@lds = internal addrspace(3) global [320 x {type_}] poison, align 16
+define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a) {ir.BOUNDS} {{
+{ir.INDEX}
+  %pa = getelementptr {type_}, ptr addrspace(1) %a, i32 %i
+  %x = load {type_}, ptr addrspace(1) %pa
+  %l = getelementptr [320 x {type_}], ptr addrspace(3) @lds, i32 0, i32 %thread
+  store {type_} %x, ptr addrspace(3) %l
+{ir.SYNC}
+  %j = xor i32 %thread, 133
+  %m = getelementptr [320 x {type_}], ptr addrspace(3) @lds, i32 0, i32 %j
+  %y = load {type_}, ptr addrspace(3) %m
+  %po = getelementptr {type_}, ptr addrspace(1) %o, i32 %i
+  store {type_} %y, ptr addrspace(1) %po
+  ret void
+}}
+"""
+    )
+
+
+@pytest.mark.parametrize("processor", TARGETS)
+def test_every_width_goes_through_lds(processor: str) -> None:
+    bench = Bench(processor)
+    rng = np.random.default_rng(6)
+    for type_, dtype, count in (
+        ("i8", "u1", 1),
+        ("i16", "u2", 1),
+        ("i64", "u8", 1),
+        ("<3 x i32>", "u4", 4),
+        ("<4 x i32>", "u4", 4),
+    ):
+        values = bench.new(rng.integers(0, 255, 256 * count), dtype)
+        out = bench.new(np.zeros(256 * count), dtype)
+        done = bench.run(_exchange(type_), 1, 256, out, values, options=QUICK)
+        assert done.fault is None, (type_, done.fault)
+        kept = 3 if type_.startswith("<3") else count
+        moved = values.reshape(256, count)[np.arange(256) ^ 133]
+        assert np.array_equal(out.reshape(256, count)[:, :kept], moved[:, :kept]), type_
+
+
+def _atomic(operation: str, type_: str) -> str:
+    """Return a kernel that applies an operation to its element by way of a flat address and keeps the old value."""
+    return (
+        ir.HEAD
+        + f"""define amdgpu_kernel void @k(ptr %a, ptr addrspace(1) %v, ptr addrspace(1) %o) {{
+{ir.INDEX}
+  %pv = getelementptr {type_}, ptr addrspace(1) %v, i32 %i
+  %x = load {type_}, ptr addrspace(1) %pv
+  %p = getelementptr {type_}, ptr %a, i32 %i
+  {operation}
+  %po = getelementptr {type_}, ptr addrspace(1) %o, i32 %i
+  store {type_} %w, ptr addrspace(1) %po
+  ret void
+}}
+"""
+    )
+
+
+@pytest.mark.parametrize("processor", TARGETS)
+@pytest.mark.parametrize("bits", [32, 64])
+def test_atomic_operations_give_old_values_back(processor: str, bits: int) -> None:
+    bench, type_, dtype = Bench(processor), f"i{bits}", f"u{bits // 8}"
+    rng = np.random.default_rng(bits)
+    for name in ("sub", "min", "udec_wrap", "cmpxchg"):
+        old = rng.integers(0, 2**bits - 1, 64, dtype="u8").astype(dtype)
+        given = rng.integers(0, 2**bits - 1, 64, dtype="u8").astype(dtype)
+        given[::3] = old[::3]
+        old[::7] = 0
+        cells, values, out = bench.new(old, dtype), bench.new(given, dtype), bench.new(np.zeros(64), dtype)
+        if name == "cmpxchg":
+            operation = f'%t = cmpxchg ptr %p, {type_} %x, {type_} 7 syncscope("agent") monotonic monotonic\n  %w = extractvalue {{ {type_}, i1 }} %t, 0'
+        else:
+            operation = f'%w = atomicrmw {name} ptr %p, {type_} %x syncscope("agent") monotonic'
+        done = bench.run(_atomic(operation, type_), 1, 64, cells, values, out, options=QUICK)
+        assert done.fault is None, done.fault
+        signed = f"i{bits // 8}"
+        wanted = {
+            "sub": old - given,
+            "min": np.minimum(old.view(signed), given.view(signed)).view(dtype),
+            "udec_wrap": np.where((old == 0) | (old > given), given, old - old.dtype.type(1)),
+            "cmpxchg": np.where(old == given, old.dtype.type(7), old),
+        }[name]
+        assert np.array_equal(cells, wanted), name
+        assert np.array_equal(out, old), name
