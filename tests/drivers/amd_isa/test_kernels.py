@@ -118,6 +118,34 @@ def test_floating_point_agrees_with_the_host(anywhere: Bench, type_: str, dtype:
         np.testing.assert_array_equal(out, wanted)
 
 
+@pytest.mark.parametrize(("type_", "dtype"), [("float", "f4"), ("double", "f8")])
+def test_quotients_beyond_every_range_are_right(anywhere: Bench, type_: str, dtype: str) -> None:
+    """The steps of a division scale their operands; every pair of magnitudes meets another case."""
+    info = np.finfo(dtype)
+    tiny, large = float(info.tiny), float(info.max)
+    sizes = [
+        float(info.smallest_subnormal),
+        tiny * 0.37,
+        tiny,
+        tiny * 3,
+        1.0,
+        3.0,
+        large / 3,
+        large * 0.6,
+        large,
+    ]
+    sizes += [float(info.smallest_subnormal) * 5, 1 / tiny, tiny * 2.0**23, 1e-20, 1e20, 0.1, 7.0]
+    x, y = (bench.reshape(-1).astype(dtype) for bench in np.meshgrid(sizes, sizes))
+    xs, ys = anywhere.new(x, dtype), anywhere.new(-y, dtype)
+    out = anywhere.new(np.zeros(256), dtype)
+    done = anywhere.run(
+        ir.elementwise(type_, _DIVISION.replace("{T}", type_)), 1, 256, out, xs, ys, xs, options=QUICK
+    )
+    assert done.fault is None, done.fault
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(out, xs / ys)
+
+
 def test_halves_are_fused_and_rooted_with_one_rounding(anywhere: Bench) -> None:
     rng = np.random.default_rng(4)
     x, y, z = (anywhere.new(rng.standard_normal(256), "f2") for _ in range(3))

@@ -6,8 +6,6 @@ lane that the workgroup does not have may then get results, too; nothing defines
 Next: `translate`, the user.
 """
 
-
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -3,8 +3,6 @@
 Next: `decode`, the user.
 """
 
-
-
 from __future__ import annotations
 
 import functools

@@ -3,8 +3,6 @@
 Not here: single operations (`meanings`), the function's frame (`drivers.emu.simt.wave_function`).
 """
 
-
-
 from __future__ import annotations
 
 import re

@@ -296,7 +296,13 @@ def _fixup(t: Translator, quotient: Value, denominator: Value, numerator: Value)
 
     zeros = [c.fcmp("oeq", v, zero) for v in (denominator, numerator)]
     endless = [c.fcmp("oeq", c.intrinsic("fabs", v), infinite) for v in (denominator, numerator)]
-    value = with_sign(c.intrinsic("fabs", quotient))
+    # Of finite operands a quotient that is no number overflowed on the way: the steps subtract infinities.
+    lost = c.fcmp("uno", quotient, quotient)
+    value = with_sign(c.select(lost, infinite, c.intrinsic("fabs", quotient)))
+    below = {32: -150, 64: -1075}.get(bits_of(type_))
+    if below is not None:
+        apart = c.op("sub", _exponent(t, numerator), _exponent(t, denominator))
+        value = c.select(c.icmp("slt", apart, below), with_sign(zero), value)
     value = c.select(c.op("or", endless[0], zeros[1]), with_sign(zero), value)
     value = c.select(c.op("or", zeros[0], endless[1]), with_sign(infinite), value)
     none = c.op("or", c.op("and", *zeros), c.op("and", *endless))
