@@ -202,7 +202,11 @@ def _branch(t: Translator, last: Instruction) -> None:
 
 
 def _barrier(t: Translator, last: Instruction) -> None:
-    """Wait for the whole workgroup; on gfx12 the wave has signalled before."""
+    """Wait for the whole workgroup; on gfx12 the wave has signalled before.
+
+    There a wave counts as arrived when it waits, not when it signals: results are the same, but a wave that
+    signals and then spins on memory until another one has passed the barrier would hang.
+    """
     site = t.site()
     if last.stem == "s_barrier_wait":
         if last.get("simm16") != _ALL:
