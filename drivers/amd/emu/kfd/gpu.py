@@ -1,0 +1,137 @@
+"""One emulated GPU as the kernel driver sees it: ids, what the process has of it, its address space.
+
+Not here: what its engines do (the engines).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.kfd.doorbell_ids import DoorbellIds
+from drivers.amd.emu.machine.reports import MemoryFault, page_fault
+from drivers.amd.layouts.kfd import GPUVM_BASE, GPUVM_RESERVED_TOP
+from drivers.emu.backing import PAGE
+from drivers.emu.vaspace import VaSpace
+
+if TYPE_CHECKING:
+    from drivers.amd.emu.kfd.buffers import Buffer
+    from drivers.amd.emu.kfd.profiles import GpuProfile
+    from drivers.amd.emu.kfd.queues import QueueObject
+
+VA_BITS: Final = 48
+USER_END: Final = 1 << 47
+FIRST_MMAP_OFFSET: Final = 1 << 32
+
+
+class GpuSpace(VaSpace):
+    """The address space of the process on one GPU: buffers by address, with their rights."""
+
+    def __init__(self) -> None:
+        super().__init__(VA_BITS, page_fault)
+        self.buffers: dict[int, Buffer] = {}
+
+    def attach(self, buffer: Buffer) -> None:
+        """Make a buffer reachable; the caller has checked that nothing is there."""
+        if buffer.backing is not None and not buffer.lost:
+            self.add(buffer.va, buffer.size, buffer.backing, 0, writable=buffer.writable)
+        self.buffers[buffer.va] = buffer
+
+    def detach(self, buffer: Buffer, why: str) -> None:
+        """Take a buffer away."""
+        if buffer.va in self.backings:
+            self.remove(buffer.va, why)
+        self.buffers.pop(buffer.va, None)
+
+    def lose(self, buffer: Buffer, why: str) -> None:
+        """Take a buffer's pages away, the buffer stays mapped."""
+        if buffer.va in self.backings:
+            self.remove(buffer.va, why)
+
+    def buffer_at(self, va: int) -> Buffer | None:
+        """Return the mapped buffer that holds an address."""
+        return next((b for b in self.buffers.values() if b.va <= va < b.end), None)
+
+    def fetch(self, va: int, size: int, what: str) -> bytes:
+        """Read instructions; memory without EXECUTABLE is a fault."""
+        self.executable(va, size, what)
+        return self.read(va, size, what)
+
+    def executable(self, va: int, size: int, what: str) -> None:
+        """Raise the fault of the first byte of [va, va + size) that may not be executed."""
+        for at, _ in self.pieces(va, size):
+            buffer = self.buffer_at(at)
+            if buffer is None or not buffer.executable:
+                raise MemoryFault(
+                    at,
+                    f"{what} fetches instructions from {buffer}, which is not EXECUTABLE",
+                    not_present=False,
+                    executes=True,
+                )
+
+
+class Gpu:
+    """One emulated GPU."""
+
+    def __init__(
+        self, profile: GpuProfile, index: int, *, minor: int, masked: bool = False, peers: bool = True
+    ) -> None:
+        self.profile = profile
+        self.index = index
+        self.minor = minor
+        self.masked = masked
+        """Hidden by the device cgroup: its `gpu_id` cannot be read, its node not opened."""
+        self.node = index + 1
+        seed = hashlib.sha256(f"hcq emulated {profile.name} {index}".encode()).digest()
+        self.gpu_id = int.from_bytes(seed[:2], "little") & 0x7FF0 | 0x8000 | index + 1
+        self.unique_id = int.from_bytes(seed[2:10], "little")
+        self._peers = peers
+        self.vram_used = 0
+        self._offsets = itertools.count(1)
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what a process had."""
+        self.space: GpuSpace | None = None
+        """Made by ACQUIRE_VM."""
+        self.drm_fd: int | None = None
+        self.handles: dict[int, Buffer] = {}
+        """Low half of a handle -> buffer."""
+        self.offsets: dict[int, Buffer] = {}
+        """Offset in the render node -> buffer."""
+        self.queues: list[QueueObject] = []
+        self.doorbells = DoorbellIds(self.profile)
+        self.evicted = ""
+        """Why its queues were evicted; they never run again."""
+        self.scratch_va = 0
+        self.trap_handler = (0, 0)
+
+    @property
+    def name(self) -> str:
+        """Return what reports call it."""
+        return f"{self.profile.name}:{self.index}"
+
+    def reaches(self, other: Gpu) -> bool:
+        """Return whether this GPU can access another one's video memory."""
+        return self is other or (self._peers and other._peers and other.profile.large_bar)
+
+    def new_offset(self, buffer: Buffer) -> int:
+        """Give a buffer its place in the render node."""
+        offset = FIRST_MMAP_OFFSET + next(self._offsets) * (1 << 40)
+        self.offsets[offset] = buffer
+        return offset
+
+    def new_handle(self) -> int:
+        """Return the next handle: the GPU above the lowest free number."""
+        number = next(n for n in itertools.count() if n not in self.handles)
+        return self.gpu_id << 32 | number
+
+    def span(self) -> tuple[int, int]:
+        """Return the first address and the one behind the last that memory may have."""
+        return GPUVM_BASE, min(USER_END, (1 << VA_BITS) - GPUVM_RESERVED_TOP)
+
+    def inside(self, va: int, size: int) -> bool:
+        """Return whether [va, va + size) lies in the aperture, below what the kernel reserves."""
+        first, end = self.span()
+        return va % PAGE == 0 and first <= va and va + size <= end

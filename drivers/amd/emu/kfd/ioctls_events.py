@@ -1,0 +1,109 @@
+"""The ioctls of events."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.kfd.refusal import refuse
+from drivers.amd.layouts.events import (
+    EVENT_PAGE_BYTES,
+    EventType,
+    WaitResult,
+    kfd_event_data,
+    kfd_hsa_signal_event_data,
+    kfd_ioctl_create_event_args,
+    kfd_ioctl_destroy_event_args,
+    kfd_ioctl_reset_event_args,
+    kfd_ioctl_set_event_args,
+    kfd_ioctl_wait_events_args,
+)
+from drivers.amd.layouts.kfd import MemFlags
+from drivers.emu.backing import Backing
+
+if TYPE_CHECKING:
+    from drivers.amd.emu.kfd.asked import Asked
+    from drivers.amd.emu.kfd.events import Event, Waiter
+
+_MOST_EVENTS: Final = 4096
+_SIGNAL_LIKE: Final = (EventType.SIGNAL, EventType.DEBUG)
+
+
+def create(ask: Asked) -> None:
+    """CREATE_EVENT."""
+    args = kfd_ioctl_create_event_args.from_bytes(ask.block)
+    events = ask.process.events
+    if int(args.event_type) not in frozenset(EventType):
+        refuse(errno.EINVAL, f"event type {int(args.event_type)} is unknown")
+    if args.event_page_offset:
+        _take_page(ask, args.event_page_offset)
+    signal = args.event_type in _SIGNAL_LIKE
+    if signal and events.page is None:
+        events.set_page(Backing.new(ask.process.linux, EVENT_PAGE_BYTES, "signal page of the kernel"), None)
+        ask.process.hardware.advise(
+            "a signal event without a signal page: the GPU cannot reach the one that the kernel makes"
+        )
+    event = events.create(EventType(args.event_type), auto_reset=bool(args.auto_reset))
+    ask.answer(event_id=event.number)
+    if signal:
+        ask.answer(event_trigger_data=event.number, event_slot_index=event.number)
+
+
+def _take_page(ask: Asked, handle: int) -> None:
+    events = ask.process.events
+    if events.page is not None:
+        refuse(errno.EINVAL, "the process has a signal page already")
+    buffer = ask.process.buffer(handle, errno.EINVAL)
+    if buffer.kind is not MemFlags.GTT or buffer.backing is None:
+        refuse(errno.EINVAL, f"a signal page lies in GTT, not in {buffer}")
+    if buffer.size < EVENT_PAGE_BYTES:
+        refuse(errno.EINVAL, f"a signal page has {EVENT_PAGE_BYTES} bytes at least, not {buffer.size}")
+    events.set_page(buffer.backing, handle)
+
+
+def destroy(ask: Asked) -> None:
+    """DESTROY_EVENT."""
+    ask.process.events.destroy(kfd_ioctl_destroy_event_args.from_bytes(ask.block).event_id)
+
+
+def set_(ask: Asked) -> None:
+    """SET_EVENT."""
+    events = ask.process.events
+    events.set(events.find(kfd_ioctl_set_event_args.from_bytes(ask.block).event_id, signal=True))
+
+
+def reset(ask: Asked) -> None:
+    """RESET_EVENT."""
+    events = ask.process.events
+    events.reset(events.find(kfd_ioctl_reset_event_args.from_bytes(ask.block).event_id, signal=True))
+
+
+def wait(ask: Asked) -> None:
+    """WAIT_EVENTS, called without the machine's lock."""
+    args = kfd_ioctl_wait_events_args.from_bytes(ask.block)
+    user, size = ask.process.user, kfd_event_data.SIZE
+    if args.num_events > _MOST_EVENTS:
+        refuse(errno.ENOMEM, f"{args.num_events} events in one wait")
+    with ask.kernel.machine.lock:
+        raw = user.read(args.events_ptr, size * args.num_events)
+    data = [kfd_event_data.from_bytes(raw, at * size) for at in range(args.num_events)]
+    aged = ask.process.kernel.has("event_age")
+    wanted = [
+        (one.event_id, kfd_hsa_signal_event_data.from_bytes(one.payload).last_event_age if aged else 0)
+        for one in data
+    ]
+    result, fired = ask.process.events.wait(wanted, every=bool(args.wait_for_all), timeout_ms=args.timeout)
+    with ask.kernel.machine.lock:
+        for at, found in enumerate(fired):
+            if found is not None:
+                user.write(args.events_ptr + at * size, _payload(*found))
+    ask.answer(wait_result=int(result))
+    if result is WaitResult.FAIL:
+        ask.process.hardware.advise("an event was destroyed while it was waited for")
+
+
+def _payload(event: Event, waiter: Waiter) -> bytes:
+    """Return what the kernel tells of an event that fired; empty where the caller's bytes stay."""
+    if event.kind is not EventType.SIGNAL:
+        return event.payload
+    return kfd_hsa_signal_event_data.pack(last_event_age=event.age) if waiter.asks_age else b""

@@ -1,0 +1,169 @@
+"""The emulated GPUs and kernels as rows of data. Nothing else in the emulator tests a name.
+
+Sources: docs/sources-amd.md (sample nodes, of which dumps of a 7900 XTX and an
+R9700), Linux kfd_queue.c and kfd_chardev.c for what each kernel checks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts import cwsr
+from drivers.amd.layouts.kfd import GATES, QUEUES_PER_PROCESS, QUEUES_PER_PROCESS_9_4_3
+from drivers.amd.targets import TARGETS, Generation, Target
+from hcq.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from drivers.amd.layouts.cwsr import Sizes
+
+_GIB: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelProfile:
+    """What one version of the kernel driver checks and prints."""
+
+    name: str
+    minor: int
+    """The version of the interface is 1.minor."""
+    geometry: bool
+    """CREATE_QUEUE wants each buffer to be one whole mapping of the right size."""
+    equal_save_area: bool
+    """`ctx_save_restore_size` must be the kernel's own number, not only as large."""
+    prints_save_area: bool
+    """sysfs has `cwsr_size` and `ctl_stack_size`."""
+
+    def has(self, gate: str) -> bool:
+        """Return whether the interface has what `layouts.kfd.GATES` calls `gate`."""
+        return (1, self.minor) >= GATES[gate]
+
+
+KERNELS: Final = {
+    row.name: row
+    for row in (
+        KernelProfile(name="6.1", minor=11, geometry=False, equal_save_area=False, prints_save_area=False),
+        KernelProfile(name="6.12", minor=17, geometry=True, equal_save_area=True, prints_save_area=False),
+        KernelProfile(name="6.12.107", minor=17, geometry=True, equal_save_area=False, prints_save_area=True),
+    )
+}
+"""Version of Linux -> profile; "6.12" is the strictest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProfile:
+    """One emulated GPU."""
+
+    target: Target
+    label: str
+    """The node's name in the topology."""
+    device_id: int
+    units: int
+    """Compute units of all XCCs together."""
+    simds_per_unit: int
+    array_count: int
+    """Shader arrays of all XCCs together."""
+    arrays_per_engine: int
+    units_per_array: int
+    waves_per_simd: int
+    scratch_slots: int
+    wave_size: int
+    sdma_engines: int
+    xgmi_engines: int
+    queues_per_engine: int
+    compute_pipes: int
+    """The property `num_cp_queues`."""
+    xccs: int
+    vram_bytes: int
+    visible_bytes: int
+    """Video memory that the CPU can reach; less than all of it is a small BAR."""
+    mes: bool
+    """Queues are scheduled by MES: the write pointer lies in GTT of the same GPU."""
+    gc_version: tuple[int, int, int]
+    nbif_version: tuple[int, int, int]
+    family: int
+    counter_khz: int = 100_000
+    clock_mhz: int = 2400
+    revision: int = 0
+    firmware: int = 2000
+    sdma_firmware: int = 24
+
+    @property
+    def name(self) -> str:
+        """Return LLVM's name of the target."""
+        return self.target.name
+
+    @property
+    def engines(self) -> int:
+        """Return the shader engines of one XCC."""
+        return self.array_count // self.arrays_per_engine // self.xccs
+
+    @property
+    def large_bar(self) -> bool:
+        """Return whether the CPU reaches all video memory."""
+        return self.visible_bytes >= self.vram_bytes
+
+    @property
+    def queue_limit(self) -> int:
+        """Return how many queues a process may have on this GPU."""
+        many = self.gc_version in ((9, 4, 3), (9, 4, 4), (9, 5, 0))
+        return QUEUES_PER_PROCESS_9_4_3 if many else QUEUES_PER_PROCESS
+
+    def save_area(self, kernel: KernelProfile) -> Sizes:
+        """Return the sizes of the context-save area that the kernel wants."""
+        return cwsr.sizes(
+            self.name,
+            units=self.units // self.xccs,
+            engines=self.engines,
+            xccs=self.xccs,
+            lds_bytes=self.target.lds_bytes,
+            checked=kernel.equal_save_area,
+        )
+
+    @property
+    def ignores_context_zero(self) -> bool:
+        """Return whether an end-of-pipe interrupt with context 0 is dropped."""
+        return self.target.generation is Generation.GFX9
+
+
+GPUS: Final = {
+    row.name: row
+    for row in (
+        GpuProfile(
+            target=TARGETS["gfx1100"], label="gfx1100", device_id=0x744C, units=96, simds_per_unit=2,
+            array_count=12, arrays_per_engine=2, units_per_array=8, waves_per_simd=16, scratch_slots=32,
+            wave_size=32, sdma_engines=2, xgmi_engines=0, queues_per_engine=6, compute_pipes=8, xccs=1,
+            vram_bytes=24 * _GIB, visible_bytes=24 * _GIB, mes=True, gc_version=(11, 0, 0),
+            nbif_version=(4, 3, 0), family=145,
+        ),
+        GpuProfile(
+            target=TARGETS["gfx1201"], label="gfx1201", device_id=0x7551, units=64, simds_per_unit=2,
+            array_count=8, arrays_per_engine=2, units_per_array=8, waves_per_simd=16, scratch_slots=32,
+            wave_size=32, sdma_engines=2, xgmi_engines=0, queues_per_engine=6, compute_pipes=4, xccs=1,
+            vram_bytes=32 * _GIB, visible_bytes=32 * _GIB, mes=True, gc_version=(12, 0, 1),
+            nbif_version=(6, 3, 1), family=152,
+        ),
+        GpuProfile(
+            target=TARGETS["gfx942"], label="gfx942", device_id=0x74A1, units=304, simds_per_unit=4,
+            array_count=32, arrays_per_engine=1, units_per_array=10, waves_per_simd=8, scratch_slots=32,
+            wave_size=64, sdma_engines=2, xgmi_engines=14, queues_per_engine=8, compute_pipes=24, xccs=8,
+            vram_bytes=192 * _GIB, visible_bytes=192 * _GIB, mes=False, gc_version=(9, 4, 3),
+            nbif_version=(7, 9, 0), family=141,
+        ),
+    )
+}  # fmt: skip
+"""Target -> the emulated GPU of it."""
+
+
+def find_gpu(name: str) -> GpuProfile:
+    """Return the GPU of a target. Raises `UnsupportedError` for one that is not emulated."""
+    if name not in GPUS:
+        raise UnsupportedError(f"no emulated AMD GPU is called {name!r}\nhint: there are {', '.join(GPUS)}")
+    return GPUS[name]
+
+
+def find_kernel(name: str) -> KernelProfile:
+    """Return a kernel's profile. Raises `UnsupportedError` for one without a row."""
+    if name not in KERNELS:
+        raise UnsupportedError(f"no profile of kernel {name!r}\nhint: there are {', '.join(KERNELS)}")
+    return KERNELS[name]

@@ -1,0 +1,298 @@
+"""The operating system as a driver sees it, with emulated AMD GPUs in it instead of real ones.
+
+Device nodes, their ioctls and mappings, and sysfs are emulated; anonymous memory is the real one of this
+process. Not here: the ioctls (`drivers.amd.emu.kfd`), the state (`machine`).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.kfd import ioctls, render
+from drivers.amd.emu.kfd.files import Node, OpenFile
+from drivers.amd.emu.kfd.refusal import NotEmulated, Refusal, Refused, refuse
+from drivers.amd.emu.kfd.sysfs import Sysfs
+from drivers.amd.emu.machine.doorbells import DoorbellSlice, HdpFlush
+from drivers.amd.emu.machine.reports import Kind
+from drivers.amd.layouts.events import EVENT_PAGE_BYTES
+from drivers.amd.layouts.kfd import DOORBELL_SLICE_BYTES, MMIO_REMAP_BYTES, Call, MmapOffset, MmapType
+from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
+from drivers.emu.backing import page_up
+from drivers.kernel import (
+    MAP_FIXED,
+    MAP_SHARED,
+    PROT_READ,
+    PROT_WRITE,
+    Mapping,
+    fail,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+    from drivers.amd.emu.kfd.gpu import Gpu
+    from drivers.amd.emu.machine.machine import Machine
+    from drivers.amd.emu.machine.reports import Report
+    from drivers.kernel import Mmio
+
+_FIRST_FD: Final = 1 << 20
+
+
+class EmulatedKernel:
+    """A `drivers.kernel.Kernel` with emulated AMD GPUs."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.process = machine.process
+        self.files: dict[int, OpenFile] = {}
+        self._next = _FIRST_FD
+        self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes)
+        self._render = {RENDER_NODE.format(minor=gpu.minor): gpu for gpu in machine.gpus}
+
+    @property
+    def reports(self) -> list[Report]:
+        """What the emulated GPUs objected to."""
+        return self.machine.reports
+
+    def _refused(self, call: str, name: str, refusal: Refused) -> NoReturn:
+        emulated = not isinstance(refusal, NotEmulated)
+        self.machine.refusals.append(Refusal(name, refusal.number, refusal.reason, emulated=emulated))
+        if not emulated:
+            self.machine.find(Kind.UNSUPPORTED, refusal.reason)
+        fail(call, refusal.number, f"{name}: {refusal.reason}")
+
+    # ---- files
+
+    def open(self, path: str, flags: int = os.O_RDWR) -> int:
+        """Open a device node, or a text of sysfs."""
+        if path == KFD_NODE or path in self._render:
+            gpu = self._render.get(path)
+            if gpu is not None and gpu.masked:
+                fail("open", errno.EPERM, f"{path} is hidden by the device cgroup")
+            if flags & os.O_ACCMODE != os.O_RDWR:
+                fail("open", errno.EACCES, f"{path} is opened for reading and writing")
+            return self.add_file(OpenFile(0, Node.KFD if gpu is None else Node.RENDER, path, gpu))
+        return self.add_file(OpenFile(0, Node.TEXT, path, content=self.read_file(path)))
+
+    def add_file(self, file: OpenFile) -> int:
+        """Give a file the next descriptor."""
+        with self.machine.lock:
+            file.fd = self._next
+            self._next += 1
+            self.files[file.fd] = file
+            return file.fd
+
+    def _file(self, call: str, fd: int) -> OpenFile:
+        file = self.files.get(fd)
+        if file is None:
+            fail(call, errno.EBADF, f"fd {fd} is not open")
+        if file.node is Node.KFD and file.pid != os.getpid() and call != "close":
+            fail(
+                call,
+                errno.EBADF,
+                f"fd {fd} of {file.path} was opened by process {file.pid}, as before a fork",
+            )
+        return file
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor; the process's state goes with the last one of /dev/kfd, mappings stay."""
+        file = self._file("close", fd)
+        with self.machine.lock:
+            del self.files[fd]
+            if file.shared is not None:
+                file.shared.backing.drop()
+            if file.node is Node.KFD and not any(one.node is Node.KFD for one in self.files.values()):
+                self.machine.end_process()
+        if not self.files:
+            self.machine.close()
+
+    def read(self, fd: int, size: int) -> bytes:
+        """Read on in a text."""
+        file = self._file("read", fd)
+        if file.node is not Node.TEXT:
+            fail("read", errno.EINVAL, f"{file.path} cannot be read")
+        data = file.content[file.at : file.at + size]
+        file.at += len(data)
+        return data
+
+    def read_file(self, path: str) -> bytes:
+        """Return a text of sysfs."""
+        try:
+            return self._sysfs.read(path)
+        except Refused as refusal:
+            fail("read", refusal.number, refusal.reason)
+
+    def list_dir(self, path: str) -> list[str]:
+        """Return the names in a folder."""
+        if path.rstrip("/") == "/dev/dri":
+            return sorted(one.rsplit("/", 1)[1] for one in self._render)
+        found = self._sysfs.list(path)
+        if found is None:
+            fail("listdir", errno.ENOENT, path)
+        return found
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        """Run an ioctl; the argument is a bytearray, or an address where the size is encoded."""
+        file = self._file("ioctl", fd)
+        if file.node not in (Node.KFD, Node.RENDER):
+            fail("ioctl", errno.ENOTTY, f"{file.path} has no ioctls")
+        run = ioctls.ioctl if file.node is Node.KFD else render.ioctl
+        number = request & 0xFF
+        name = Call(number).name if file.node is Node.KFD and number in ioctls.NUMBERS else f"{request:#x}"
+        try:
+            if file.node is Node.KFD and number in ioctls.UNLOCKED:
+                self._run(run, file, request, argument)
+            else:
+                with self.machine.lock:
+                    self._run(run, file, request, argument)
+        except Refused as refusal:
+            self._refused("ioctl", name, refusal)
+        return 0
+
+    def _run(
+        self,
+        run: Callable[[EmulatedKernel, OpenFile, int, bytearray], None],
+        file: OpenFile,
+        request: int,
+        argument: bytearray | int,
+    ) -> None:
+        if not isinstance(argument, int):
+            run(self, file, request, argument)
+            return
+        user, lock = self.machine.user, self.machine.lock
+        with lock:
+            block = bytearray(user.read(argument, request >> 16 & 0x3FFF))
+        try:
+            run(self, file, request, block)
+        finally:
+            with lock:
+                user.write(argument, block)
+
+    # ---- memory
+
+    def mmap(
+        self,
+        size: int,
+        *,
+        fd: int = -1,
+        offset: int = 0,
+        va: int = 0,
+        prot: int = PROT_READ | PROT_WRITE,
+        flags: int | None = None,
+    ) -> Mapping:
+        """Map anonymous memory, memory of a GPU through its render node, or the kernel's signal page."""
+        linux = self.machine.linux
+        with self.machine.lock:
+            if (flags or 0) & MAP_FIXED:
+                self.process.lose_pages(va, size)
+            if fd < 0:
+                return linux.mmap(size, fd=fd, offset=offset, va=va, prot=prot, flags=flags)
+            file = self._file("mmap", fd)
+            flags = MAP_SHARED if flags is None else flags
+            try:
+                if not flags & MAP_SHARED:
+                    refuse(errno.EINVAL, f"{file.path} is mapped MAP_SHARED only")
+                backing_fd = self._shown(file, size, offset)
+            except Refused as refusal:
+                self._refused("mmap", f"mmap of {file.path}", refusal)
+            return linux.mmap(size, fd=backing_fd, va=va, prot=prot, flags=flags)
+
+    def _shown(self, file: OpenFile, size: int, offset: int) -> int:
+        """Return the file behind what a descriptor shows at an offset."""
+        if file.node is Node.KFD:
+            return self._kernel_page(size, offset)
+        gpu = file.gpu
+        if gpu is None:
+            refuse(errno.EINVAL, f"{file.path} is not mapped")
+        buffer = gpu.offsets.get(offset)
+        if buffer is None:
+            refuse(errno.EINVAL, f"{file.path} has no memory at offset {offset:#x}")
+        if gpu.drm_fd != file.fd:
+            refuse(errno.EACCES, f"{buffer} belongs to descriptor {gpu.drm_fd}, which ACQUIRE_VM was given")
+        if not buffer.cpu_visible or buffer.backing is None:
+            refuse(errno.EPERM, f"{buffer} is not visible to the CPU: GTT, and VRAM that is PUBLIC, are")
+        if not 0 < page_up(size) <= page_up(buffer.size):
+            refuse(errno.EINVAL, f"{size:#x} bytes of {buffer}")
+        buffer.backing.show()
+        return buffer.backing.fd
+
+    def _kernel_page(self, size: int, offset: int) -> int:
+        token = MmapOffset.from_int(offset)
+        events = self.process.events
+        if token.TYPE is MmapType.EVENTS:
+            if events.page is None or events.page_handle is not None:
+                refuse(errno.EINVAL, "the signal page is the process's own memory, or there is none")
+            if size != EVENT_PAGE_BYTES:
+                refuse(errno.EINVAL, f"{size} bytes of the signal page, wanted {EVENT_PAGE_BYTES}")
+            return events.page.fd
+        if token.TYPE in (MmapType.DOORBELL, MmapType.MMIO):
+            refuse(errno.EINVAL, "doorbells and registers are mapped through mmio(), so that stores are seen")
+        return refuse(errno.EINVAL, f"mmap offset {offset:#x} of /dev/kfd: there is no reserved memory")
+
+    def munmap(self, va: int, size: int) -> None:
+        """Unmap; the GPU faults on user pages that were there."""
+        with self.machine.lock:
+            self.process.lose_pages(va, size)
+        self.machine.linux.munmap(va, size)
+
+    def mprotect(self, va: int, size: int, prot: int) -> None:
+        """Change the protection of memory of this process; user pages that become read-only are lost."""
+        if not prot & PROT_WRITE:
+            with self.machine.lock:
+                self.process.lose_pages(va, size)
+        self.machine.linux.mprotect(va, size, prot)
+
+    def madvise(self, va: int, size: int, advice: int) -> None:
+        """Pass on to the real kernel."""
+        self.machine.linux.madvise(va, size, advice)
+
+    def mmio(self, fd: int, size: int, offset: int) -> Mmio:
+        """Map the doorbells of a GPU, or its page of HDP flush registers."""
+        file = self._file("mmio", fd)
+        try:
+            with self.machine.lock:
+                return self._registers(file, size, offset)
+        except Refused as refusal:
+            self._refused("mmap", f"mmio of {file.path}", refusal)
+
+    def _registers(self, file: OpenFile, size: int, offset: int) -> Mmio:
+        if file.node is not Node.KFD:
+            refuse(errno.EINVAL, f"{file.path} has no registers: they are mapped through {KFD_NODE}")
+        token = MmapOffset.from_int(offset)
+        if token.TYPE not in (MmapType.DOORBELL, MmapType.MMIO):
+            refuse(errno.EINVAL, f"mmap offset {offset:#x} is of no doorbell and no register")
+        gpu: Gpu
+        gpu, _ = self.process.bound(token.GPU_ID, errno.EINVAL)
+        wanted = DOORBELL_SLICE_BYTES if token.TYPE is MmapType.DOORBELL else MMIO_REMAP_BYTES
+        if token.OFFSET or size != wanted:
+            refuse(
+                errno.EINVAL,
+                f"[{token.OFFSET:#x}, +{size:#x}): wanted offset 0 and {wanted} bytes of {token.TYPE.name}",
+            )
+        kind = DoorbellSlice if token.TYPE is MmapType.DOORBELL else HdpFlush
+        return kind(self.machine, gpu)
+
+    # ---- waiting
+
+    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
+        """Refuse: neither /dev/kfd nor render nodes are polled."""
+        for fd in fds:
+            self._file("poll", fd)
+        fail("poll", errno.EINVAL, f"descriptors {list(fds)}, {timeout_s} s: WAIT_EVENTS waits for a GPU")
+
+    def fence(self) -> None:
+        """Order stores."""
+        self.machine.linux.fence()
+
+    def diagnostics(self) -> tuple[str, ...]:
+        """Return the reports of faults made since the last call, each as text that names what was wrong."""
+        return self.machine.new_texts()
+
+    def shut(self) -> None:
+        """End the emulated GPUs: their thread, their memory, every descriptor."""
+        for fd in tuple(self.files):
+            self.close(fd)
+        self.machine.close()

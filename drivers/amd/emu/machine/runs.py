@@ -1,0 +1,88 @@
+"""What the machine and its engines want of each other: `Engines` makes a `QueueRun` for each queue.
+
+The machine decides which queues run and what faults do; a run reads its ring and executes it. Not here: the
+order of steps (`drivers.emu.scheduler`), packets (the engines).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from drivers.amd.emu.kfd.buffers import Buffer
+    from drivers.amd.emu.kfd.queues import QueueObject
+    from drivers.amd.emu.machine.machine import Machine
+    from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
+    from drivers.emu.operation import Outcome
+
+
+class QueueRun(Protocol):
+    """One queue being executed; all methods are called with the machine's lock held."""
+
+    @property
+    def queue(self) -> QueueObject:
+        """The kernel driver's object."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether work is left."""
+        ...
+
+    @property
+    def yielded(self) -> bool:
+        """Whether the last step requested a turn of another queue."""
+        ...
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it can do nothing but wait for memory to change."""
+        ...
+
+    @property
+    def computing(self) -> bool:
+        """Whether nothing is left to do but to run kernels on."""
+        ...
+
+    @property
+    def at(self) -> str:
+        """Which packet is being executed, for reports; empty where none is."""
+        ...
+
+    def step(self) -> Outcome:
+        """Execute one operation in flight, or one packet; may raise what `Machine.failed` takes."""
+        ...
+
+    def rung(self, value: int) -> None:
+        """Take a store to the queue's doorbell."""
+        ...
+
+    def changed(self) -> None:
+        """Take note that the queue has another ring, or is active again: its write pointer is read anew."""
+        ...
+
+    def memory_gone(self, buffer: Buffer) -> None:
+        """Take note that a buffer is about to leave the address space; may raise a `QueueFault`."""
+        ...
+
+    def stopped(self, error: QueueFault | MemoryFault) -> None:
+        """Give up all work: the queue never runs again."""
+        ...
+
+    def close(self) -> None:
+        """Release what it holds: the queue is destroyed."""
+        ...
+
+
+class Engines(Protocol):
+    """Makes and judges runs."""
+
+    def make(self, machine: Machine, queue: QueueObject) -> QueueRun:
+        """Return what executes a new queue."""
+        ...
+
+    def hopeless(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+        """Return which runs wait for what can never come, and why; changes nothing."""
+        ...
