@@ -122,7 +122,7 @@ def test_memory_and_queues_come_after_acquire_vm(machine: Callable[..., Caller])
     layout = kfd.kfd_ioctl_alloc_memory_of_gpu_args
     args = caller.allocate(4096, SYSTEM)
     assert caller.refused(Call.ALLOC_MEMORY_OF_GPU, layout, **args) == errno.ENODEV
-    queue = {"write_pointer_address": 0x1000, "read_pointer_address": 0x1000, "gpu_id": caller.id}
+    queue = {"write_pointer_address": 0x1000, "read_pointer_address": 0x1008, "gpu_id": caller.id}
     got = caller.refused(Call.CREATE_QUEUE, kfd.kfd_ioctl_create_queue_args, **queue)
     assert got == amd_errnos.ERRNOS["CREATE_QUEUE"]["before ACQUIRE_VM"]
 
@@ -257,3 +257,8 @@ def test_queries_that_are_not_answered_are_refused(caller: Caller, query: int) -
     assert caught.value.status in (errno.EOPNOTSUPP, errno.EINVAL)
     with pytest.raises(DriverError):
         caller.kernel.ioctl(caller.renders[0], drm.DRM_IOCTL_AMDGPU_GEM_CREATE, bytearray(32))
+
+
+def test_time_stamp_registers_without_the_runtime_are_remarked(caller: Caller) -> None:
+    caller.call(Call.RUNTIME_ENABLE, kfd.kfd_ioctl_runtime_enable_args, mode_mask=int(RuntimeMode.TTMP_SAVE))
+    assert any("TTMP_SAVE" in report.message for report in caller.kernel.reports)

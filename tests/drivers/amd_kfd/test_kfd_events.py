@@ -213,3 +213,11 @@ def test_the_signal_page_is_memory_like_any_other(caller: Caller) -> None:
     space.write(memory.va + 8, b"\1" + bytes(7), "a test")
     caller.machine.interrupt(caller.gpus[0], 1, 32)
     assert space.read(memory.va + 8, 8, "a test") == b"\xff" * 8
+
+
+@pytest.mark.parametrize(
+    ("change", "word"), [({"event_type": 1}, "NODECHANGE"), ({"auto_reset": 2}, "auto_reset")]
+)
+def test_events_that_are_a_sign_of_a_mistake(caller: Caller, change: dict[str, int], word: str) -> None:
+    caller.call(*CREATE, **{"event_type": 8} | change)
+    assert any(word in report.message for report in caller.kernel.reports)

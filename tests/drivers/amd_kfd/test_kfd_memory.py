@@ -160,6 +160,16 @@ def test_n_success_tells_how_far_a_map_came_and_resumes(machine: Callable[..., C
     assert caller.call(Call.MAP_MEMORY_TO_GPU, layout, n_success=1, **args).n_success == 2
 
 
+def test_a_map_with_nothing_left_to_do_is_remarked(caller: Caller) -> None:
+    memory, ids = caller.memory(PAGE, to=()), caller.ids((0,))
+    caller.call(
+        Call.MAP_MEMORY_TO_GPU, kfd.kfd_ioctl_map_memory_to_gpu_args,
+        handle=memory.handle, device_ids_array_ptr=address_of(ids), n_devices=1, n_success=1,
+    )  # fmt: skip
+    assert caller.gpus[0].handles[0].mapped == set()
+    assert any("n_success" in report.message for report in caller.kernel.reports)
+
+
 def test_free_comes_after_unmap(caller: Caller) -> None:
     memory, layout = caller.memory(PAGE), kfd.kfd_ioctl_free_memory_of_gpu_args
     wanted = ERRNOS["FREE_MEMORY_OF_GPU"]

@@ -122,6 +122,27 @@ def test_queues_that_are_refused(caller: Caller, change: dict[str, int], wanted:
     caller.queue()
 
 
+@pytest.mark.parametrize("name", ["eop_buffer_address", "ctx_save_restore_address"])
+def test_addresses_whose_low_bits_hardware_drops(caller: Caller, name: str) -> None:
+    args = caller.queue_args()
+    assert caller.refused(*CREATE, **args | {name: args[name] + 1}) == errno.EINVAL
+
+
+def test_pointers_are_two_words(caller: Caller) -> None:
+    args = caller.queue_args()
+    same = {"read_pointer_address": args["write_pointer_address"]}
+    assert caller.refused(*CREATE, **args | same) == errno.EINVAL
+
+
+def test_a_doorbell_of_an_inactive_queue_is_remarked(machine: Callable[..., Caller]) -> None:
+    engines = Noted()
+    caller = machine(engines=engines)
+    at = caller.queue(queue_percentage=0).doorbell_offset & 0x1FFF
+    caller.doorbells().write64(at, 3)
+    assert engines.runs[0].values == [3]
+    assert any("inactive" in report.message for report in caller.kernel.reports)
+
+
 def test_bounds_of_numbers_are_taken(caller: Caller) -> None:
     caller.queue(queue_percentage=100, queue_priority=15)
     caller.queue(queue_percentage=0, queue_priority=0)

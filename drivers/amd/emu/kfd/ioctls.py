@@ -170,6 +170,8 @@ def _runtime_enable(ask: Asked) -> None:
     mode = int(args.mode_mask)
     if mode & ~_KNOWN_MODES:
         refuse(errno.EINVAL, f"mode_mask {mode:#x} has unknown bits")
+    if mode == RuntimeMode.TTMP_SAVE:
+        ask.process.hardware.lint("RUNTIME_ENABLE with TTMP_SAVE alone enables nothing: ENABLE is missing")
     if not mode & RuntimeMode.ENABLE:
         ask.process.runtime = False
         return

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.events import Event, Waiter
 
 _MOST_EVENTS: Final = 4096
+_FIRED: Final = (EventType.SIGNAL, EventType.HW_EXCEPTION, EventType.MEMORY)
 _SIGNAL_LIKE: Final = (EventType.SIGNAL, EventType.DEBUG)
 
 
@@ -37,6 +38,10 @@ def create(ask: Asked) -> None:
         refuse(errno.EINVAL, f"event type {int(args.event_type)} is unknown")
     if args.event_page_offset:
         _take_page(ask, args.event_page_offset)
+    if args.event_type not in _FIRED:
+        ask.process.hardware.lint(f"nothing fires {EventType(args.event_type).name} events")
+    if int(args.auto_reset) > 1:
+        ask.process.hardware.lint(f"auto_reset is {int(args.auto_reset):#x}: 0 or 1")
     signal = args.event_type in _SIGNAL_LIKE
     if signal and events.page is None:
         events.set_page(Backing.new(ask.process.linux, EVENT_PAGE_BYTES, "signal page of the kernel"), None)

@@ -190,6 +190,10 @@ def _device_ids(ask: Asked, pointer: int, count: int, done: int) -> tuple[int, .
         refuse(errno.EINVAL, f"n_success {done} is above n_devices {count}")
     if count > _MOST_DEVICES:
         refuse(errno.ENOMEM, f"an array of {count} devices")
+    if done == count:
+        ask.process.hardware.lint(
+            f"{ask.call.name}: n_success is n_devices ({count}), so that nothing is done"
+        )
     return tuple(memoryview(ask.process.user.read(pointer, 4 * count)).cast("I"))
 
 

@@ -55,6 +55,10 @@ class Hardware(Protocol):
         """Report what works though facts advise otherwise."""
         ...
 
+    def lint(self, message: str) -> None:
+        """Report once what works, and is a sign of a mistake all the same."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Leak:

@@ -130,12 +130,16 @@ def check_create(args: CreateArgs, gpu: Gpu | None, kernel: KernelProfile) -> in
     }
     for name, va in pointers.items():
         accessible(name, va)
-    for name, va in (
-        ("eop_buffer_address", args.eop_buffer_address),
-        ("ctx_save_restore_address", args.ctx_save_restore_address),
+    if args.read_pointer_address == args.write_pointer_address:
+        refuse(errno.EINVAL, f"read and write pointer both lie at {args.read_pointer_address:#x}")
+    for name, va, unit in (
+        ("eop_buffer_address", args.eop_buffer_address, RING_ALIGN),
+        ("ctx_save_restore_address", args.ctx_save_restore_address, PAGE),
     ):
         if va:
             accessible(name, va)
+        if va % unit:
+            refuse(errno.EINVAL, f"{name} {va:#x} is not aligned to {unit} bytes: hardware drops the rest")
     for name, va in pointers.items():
         if not va or va % _POINTER_BYTES:
             refuse(errno.EINVAL, f"{name} {va:#x} is not aligned to {_POINTER_BYTES} bytes, or zero")

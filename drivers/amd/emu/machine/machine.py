@@ -155,6 +155,10 @@ class Machine:
             return
         if queue in self.stopped:
             return
+        if not queue.active and not queue.gpu.evicted:
+            self.lint(
+                f"the doorbell of {queue.name} rang, which UPDATE_QUEUE or a percentage of 0 made inactive"
+            )
         try:
             run.rung(value)
         except (QueueFault, MemoryFault) as fault:
@@ -286,7 +290,10 @@ class Machine:
         with self.lock:
             new, self._told = self.reports[self._told :], len(self.reports)
             texts = tuple(str(report) for report in new if report.fatal)
-            waits = (f"{run.queue.name} is at {run.at}" for run in self.pending() if run.at)
+            waits = (
+                f"{run.queue.name} {'' if run.queue.active else '(inactive) '}is at {run.at or 'its start'}"
+                for run in self.pending()
+            )
             return texts or tuple(waits)
 
     # ---- what the scheduler needs (`drivers.emu.scheduler.Machine`)
