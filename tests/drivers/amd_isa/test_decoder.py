@@ -45,6 +45,7 @@ def test_text_equals_that_of_llvm(name: str) -> None:
     ("words", "text"),
     [
         ("BFA5FFF0", "s_cbranch_execz 65520"),
+        ("D7600003 02013F02", "v_readlane_b32 s3, v2, 31"),
         ("F4000100 F8000010", "s_load_b32 s4, s[0:1], 0x10"),
         ("F4000100 0A000010", "s_load_b32 s4, s[0:1], s5 offset:0x10"),
         ("D5038002 10021104", "v_add_f32_e64 v2, v4, v8 clamp mul:4"),
@@ -83,6 +84,7 @@ def test_a_wave_of_64_lanes_has_masks_of_two_registers() -> None:
         ("F47C0100 F8000010", "opcode"),
         ("F4000100 F8E00010", "reserved"),
         ("D5030002 04021104", "src2"),
+        ("D7600003 04013F02", "src2"),
         ("D5030002", "ends within"),
         ("7E0002FF", "ends within"),
         ("060204FA FF0E0142", "DPP"),

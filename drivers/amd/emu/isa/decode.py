@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.emu.isa.opcodes import Opcode, Slot, Target
 
-DPP, DPP8, DPP8_FETCH, SDWA_CODE, LITERAL = 250, 233, 234, 249, 255
+DPP, DPP8, DPP8_FETCH, SDWA_CODE, LITERAL, ZERO = 250, 233, 234, 249, 255, 128
 _MEMORY = {"SMEM", "DS", "FLAT", "SCRATCH", "GLOBAL", "MUBUF"}
 _SOPK_NO_VALUE = {"s_version", "s_setreg_b32", "s_setreg_imm32_b32", "s_getreg_b32"}
 
@@ -236,18 +236,28 @@ def _vector(reading: Reading, opcode: Opcode) -> Instruction:
             return _dpp8(reading, opcode, fetch=code == DPP8_FETCH)
         if code == SDWA_CODE and reading.target.family == "gfx9":
             return _sdwa(reading, opcode)
-    named = {slot.field for slot in opcode.operands}
-    for field in ("src0", "src1", "src2", "vsrc1", "vdst"):
-        if (
-            field not in named
-            and reading.field(field)
-            and field in opcode.form.fields
-            and form.name != "VOPC"
-        ) and not (opcode.name.startswith("v_cmp") and field == "vdst"):
-            raise reading.error(f"{opcode.name} has no operand {field}")
+    _refuse_unused(reading, opcode)
     items = _vector_operands(reading, opcode)
     modifiers, tail = _modifiers(reading, opcode, items)
     return _made(reading, opcode, opcode.name, items, modifiers, tail)
+
+
+def _refuse_unused(reading: Reading, opcode: Opcode) -> None:
+    """Refuse operands that the opcode has no use for; a source of VOP3 may be the constant 0, as newer LLVMs write it."""
+    form = opcode.form
+    if form.name == "VOPC":
+        return
+    named = {slot.field for slot in opcode.operands}
+    for field in ("src0", "src1", "src2", "vsrc1", "vdst"):
+        if (
+            field in named
+            or field not in form.fields
+            or (field == "vdst" and opcode.name.startswith("v_cmp"))
+        ):
+            continue
+        code = reading.field(field)
+        if code and not (code == ZERO and form.name == "VOP3" and field.startswith("src")):
+            raise reading.error(f"{opcode.name} has no operand {field}")
 
 
 def _vector_operands(reading: Reading, opcode: Opcode, first: Operand | None = None) -> list[Operand]:

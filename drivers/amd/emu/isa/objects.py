@@ -79,6 +79,7 @@ def _kernel(name: str, code: bytes, known: Target, descriptor: Descriptor) -> Ke
         user_sgprs=registers >> 1 & 31,
         group_ids=(bool(registers >> 7 & 1), bool(registers >> 8 & 1), bool(registers >> 9 & 1)),
         group_info=bool(registers >> 10 & 1),
+        modes=descriptor.compute_pgm_rsrc1 >> 12 & 0xFF,
     )
     return KernelCode(
         name=name, code=code, target=known, lanes=32 if properties & _WAVE32 else 64, entry=entry,
@@ -103,15 +104,20 @@ def run(  # noqa: PLR0917 - a launch has that many parts
     kernarg: int,
     memory: AddressSpace,
     options: Options | None = None,
+    *,
+    shared_bytes: int = 0,
 ) -> LaunchResult:
-    """Run a kernel with its arguments at a device address. It may ask for no other user register than their pointer."""
+    """Run a kernel with its arguments at a device address. It may ask for no other user register than their pointer.
+
+    `shared_bytes` is LDS of the launch, behind the kernel's own.
+    """
     params = b"\xcc" * (4 * kernel.kernarg_at) + struct.pack("<Q", kernarg)
     params = params.ljust(4 * kernel.entry.user_sgprs, b"\xcc")
     work = Work(
         grid=grid,
         block=block,
         params=params,
-        shared_bytes=kernel.shared_bytes,
+        shared_bytes=kernel.shared_bytes + shared_bytes,
         local_bytes=kernel.scratch_bytes,
     )
     chosen = replace(options or Options(), shared_window=SHARED_WINDOW, local_window=PRIVATE_WINDOW)

@@ -35,6 +35,8 @@ CACHES = (
     "buffer_wbinvl1_vol", "global_inv", "global_wb", "global_wbinv", "s_dcache_wb", "s_dcache_inv_vol", "s_dcache_wb_vol",
 )  # fmt: skip
 _ROUND_TO_NEAREST, _KEEP_SUBNORMALS = 0, 15
+KEEP_ALL = _KEEP_SUBNORMALS << 4 | _ROUND_TO_NEAREST
+"""Rounding and subnormals as MODE holds them: to nearest even, all subnormals kept."""
 _MODE = 1
 
 

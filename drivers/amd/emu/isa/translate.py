@@ -25,10 +25,12 @@ from drivers.amd.emu.isa.full_lanes import everywhere
 from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, run_lanewise
 from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC
+from drivers.amd.emu.isa.program import KEEP_ALL
 from drivers.amd.emu.isa.values import Translator
 from drivers.emu.report import ReportKind
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.wave_function import WaveBlock, WaveFunction
+from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.instruction import Instruction
@@ -51,6 +53,9 @@ _BRANCHES = {
 }
 _WAITING = re.compile(r"s_sleep|(global|flat|ds|buffer)_atomic|ds_\w+_rtn_")
 _ALL = 0xFFFF
+_FIRST_WAVE = 1 << 31
+_WAVE_AT = 25
+"""Where TTMP8 of gfx12 holds a wave's number in its workgroup, five bits: what compilers take it from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,9 @@ class Entry:
     group_ids: tuple[bool, bool, bool] = (True, False, False)
     """Which numbers of its workgroup a wave is given."""
     group_info: bool = False
+    """Whether a wave is told of its workgroup: how many waves it has, and whether this is the first."""
+    modes: int = KEEP_ALL
+    """Rounding and subnormals, FLOAT_MODE of COMPUTE_PGM_RSRC1 (bits 19:12)."""
 
 
 def read_kernel(code: bytes, target: Target, *, lanes: int, kernel: str) -> list[Instruction]:
@@ -117,6 +125,11 @@ def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[
 
 def translate(lib: Library, name: str, code: bytes, target: Target, entry: Entry) -> Translation:
     """Write the wave function of a kernel; raises IsaError for an instruction that is not supported."""
+    if entry.modes != KEEP_ALL:
+        raise UnsupportedError(
+            f"kernel {name} asks for float mode {entry.modes:#x}: only {KEEP_ALL:#x} is supported, which "
+            "rounds to nearest and keeps subnormals; compile it so"
+        )
     instructions = read_kernel(code, target, lanes=lib.lanes, kernel=name)
     blocks = cut(instructions)
     registers = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1", "signalled": "i1"}
@@ -149,12 +162,16 @@ def _begin(t: Translator, entry: Entry) -> None:
     if t.target.family == "gfx12":
         wf.write(f"s{TTMP + 9}", ids[0])
         wf.write(f"s{TTMP + 7}", c.op("or", ids[1], c.op("shl", ids[2], 16)))
+        wf.write(f"s{TTMP + 8}", c.op("shl", wf.of_warp("index"), _WAVE_AT))
     else:
         at = entry.user_sgprs
         for wanted, value in zip(entry.group_ids, ids, strict=True):
             if wanted:
                 wf.write(f"s{at}", value)
                 at += 1
+        if entry.group_info:
+            first = c.select(c.icmp("eq", wf.of_warp("index"), 0), c.const("i32", _FIRST_WAVE), i32(0))
+            wf.write(f"s{at}", c.op("or", first, wf.of_thread("warps")))
     lanes_there = c.resize(wf.of_warp("live"), t.lanes)
     if t.lanes == 32:
         wf.write(f"s{EXEC}", lanes_there)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from drivers.amd.emu.isa.halves import halves
 from drivers.amd.emu.isa.instruction import Instruction, IsaError
 from drivers.amd.emu.isa.names import canonical
-from drivers.amd.emu.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, VCC, Imm, Operand, Reg, Word
+from drivers.amd.emu.isa.operands import EXEC, PRIVATE_BASE, SHARED_BASE, TTMP, VCC, Imm, Operand, Reg, Word
 from drivers.emu.simt import numeric
 from drivers.emu.simt.ir_types import bits_of, element, lanes_of
 from drivers.emu.simt.vector import Code, Value
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 FLOATS = {"f16": "half", "f32": "float", "f64": "double"}
 SCC, VCCZ, EXECZ = 253, 251, 252
+_KNOWN_TTMPS = (7, 8, 9)
+"""Of gfx12: workgroup ids and the wave's number."""
 
 
 class Translator:
@@ -106,6 +108,8 @@ class Translator:
             return self.c.resize(self.c.icmp("eq", mask, 0), 32)
         if index == self.target.null:
             return Value("i32", "0")
+        if TTMP <= index < TTMP + 16 and not (self.target.family == "gfx12" and index - TTMP in _KNOWN_TTMPS):
+            raise self.error(f"what ttmp{index - TTMP} holds is not known")
         return self.wf.read(f"s{index}")
 
     def set_sgpr(self, index: int, value: Value) -> None:
