@@ -83,6 +83,15 @@ def units(count: int) -> int:
     return -(-count // PACKET_WORDS) * PACKET_WORDS
 
 
+def in_buffer(inline: Sequence[int]) -> list[int]:
+    """Return at most `MAX_INLINE` PM4 words behind the vendor packet that runs them, as a ring takes them."""
+    count = len(inline)
+    assert count <= MAX_INLINE, count
+    words = [*_BUFFER, *inline, *(0,) * (-count % PACKET_WORDS)]
+    words[_SIZE] |= count
+    return words
+
+
 class AqlEncoder:
     """Encodes for one AQL compute queue."""
 
@@ -122,10 +131,7 @@ class AqlEncoder:
 
     def new_code(self) -> Sequence[int]:
         """Return what the queue must run before kernels that were just loaded."""
-        words = [*_BUFFER, *self._pm4.new_code()]
-        self._open = 0
-        self._close(words)
-        return words
+        return in_buffer(self._pm4.new_code())
 
     # --- indirect buffers
 

@@ -1,8 +1,9 @@
-"""Bring an NVIDIA GPU up one rung at a time, and report the rung at which it stops.
+"""Bring a GPU up one rung at a time, and report the rung at which it stops.
 
-    python -m tools.bringup                    every rung, on GPU 0
+    python -m tools.bringup                    every rung, on NVIDIA GPU 0
+    python -m tools.bringup --device amd       every rung, on AMD GPU 0
     python -m tools.bringup --from 12 --to 18  some of them
-    python -m tools.bringup --prepare kernels  assemble the ladder's kernels beforehand, without a GPU
+    python -m tools.bringup --prepare kernels  build the ladder's kernels beforehand, without a GPU
     python -m tools.bringup --emulate sm_80    on an emulated GPU
     python -m tools.bringup --dry              against a scripted driver: no GPU, nothing is computed
 
@@ -12,7 +13,7 @@ the other values are tried as well, and those that work are reported; when only 
 above use it (`ladder`). No clocks are changed unless --boost is given. The last rung causes a fault on
 purpose. Exit status: 0 when every rung passed, 1 when one failed, 2 for wrong arguments.
 
-Not here: the rungs (`tools.bringup.nv.rungs`), their evidence (`evidence`).
+Not here: the rungs (`tools.bringup.nv`, `tools.bringup.amd`), their evidence (`evidence`).
 """
 
 from __future__ import annotations
@@ -20,132 +21,55 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import sys
 import time
 import traceback
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from drivers.kernel import LinuxKernel, TracingKernel
-from drivers.nv import check_variant
-from drivers.nv.quirks import describe
-from drivers.nv.quirks import parse as parse_choices
+from drivers.kernel import TracingKernel
 from hcq.errors import HcqError, UnsupportedError, UsageError
 from tools.bench.rows import four_digits
-from tools.bringup.evidence import Trace, memory
-from tools.bringup.ladder import Ladder, Result, Rung
-from tools.bringup.nv import rungs as low
-from tools.bringup.nv import rungs_compute as high
-from tools.bringup.nv.bench import Bench
+from tools.bringup.amd.table import AMD
+from tools.bringup.evidence import Trace
+from tools.bringup.ladder import Ladder
+from tools.bringup.nv.table import NV
+from tools.bringup.rung import Result, Rung
+from tools.bringup.vendor import Given, Vendor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from drivers.kernel import Kernel
 
-_LOAD_S = 30.0
-"""Limit of rungs that may load the assembler first, from a cold disk; what they wait for ends sooner."""
-_VIDEO = ("pitch_kind", "persistent_vidmem", "huge_pages", "small_pages")
-_CHANNEL = ("channel_class", "object_buffer", "notifier", "ring", "vaspace")
-_COPY_CHANNEL = ("register_copy_channels", "copy_engine", "small_pages", *_CHANNEL)
-_HOST_RELEASE = (
-    "doorbell_bar1",
-    "doorbell_class",
-    "push_in_vram",
-    "host_memory",
-    "gp_level",
-    "copy_engine",
-    *_CHANNEL,
-)
-_COMPUTE_CHANNEL = (
-    "context_share",
-    "graphics_copy",
-    "subcontext",
-    "gr_parameters",
-    "context_window",
-    *_CHANNEL,
-)
-_LAUNCH = (
-    "full_descriptor",
-    "carveout",
-    "qmd_type",
-    "group_id",
-    "sampler_via_header",
-    "pcas",
-    "qmd_version_method",
-    "context_share",
-    "subcontext",
-    "arguments_in_vram",
-    "graphics_copy",
-    "windows",
-    "host_memory",
-    "vaspace",
-)
-_LAUNCHES = ("full_descriptor", "pcas", "arguments_in_vram")
-RUNGS: tuple[Rung, ...] = (
-    Rung(0, "environment", low.environment),
-    Rung(1, "nodes open", low.nodes, limit_s=30),
-    Rung(2, "driver version", low.version),
-    Rung(3, "client and cards", low.client, needs=(2,)),
-    Rung(4, "device and subdevice", low.objects, needs=(3,), limit_s=30),
-    Rung(5, "classes and units", low.classes, ("plausible",), (4,)),
-    Rung(6, "doorbell page", low.doorbell, ("doorbell_bar1", "doorbell_class", "doorbell_owner"), (5,)),
-    Rung(7, "video memory", low.video_memory, _VIDEO, (5,)),
-    Rung(8, "system memory", low.system_memory, ("system_cached",), (5,)),
-    Rung(9, "address space", low.unified_memory, ("vaspace", "vaspace_faulting"), (5,)),
-    Rung(10, "mappings", low.mapping, ("small_pages", "huge_pages", "vaspace"), (9,)),
-    Rung(11, "copy channel", low.copy_channel, _COPY_CHANNEL, (9,)),
-    Rung(12, "host release", low.host_release, _HOST_RELEASE, (11,)),
-    Rung(13, "64-bit release with the time", low.host_release_time, ("channel_class",), (11,)),
-    Rung(14, "copy engine release", low.engine_release, ("copy_engine", "host_memory"), (11,)),
-    Rung(15, "copies and bandwidth", low.copies, ("copy_engine", "huge_pages", "host_memory"), (14,), 30),
-    Rung(16, "compute channel", low.compute_channel, _COMPUTE_CHANNEL, (9,)),
-    Rung(17, "report semaphore", low.report_semaphore, ("graphics_copy", "subcontext", "windows"), (16,)),
-    Rung(18, "a kernel stores a token", high.store, _LAUNCH, (14, 16), _LOAD_S),
-    Rung(19, "grid, parameters, constants", high.grid, _LAUNCHES, (18,), _LOAD_S),
-    Rung(20, "shared memory", high.shared, ("carveout", "windows"), (18,), _LOAD_S),
-    Rung(21, "local memory", high.local, ("stack", "all_sms", "windows"), (18,), _LOAD_S),
-    Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_LAUNCHES), (18,), _LOAD_S),
-    Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
-    Rung(23, "a fault on purpose", high.fault, needs=(18,), limit_s=_LOAD_S),
-    Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
-)
-"""In the order they run: the fault comes last, and after it only the proof that it did no harm."""
+VENDORS: Final[tuple[Vendor[Any], ...]] = (NV, AMD)
+"""The first is meant where no vendor is named."""
 
 
-def make_kernel(*, dry: bool, emulate: str | None = None) -> Kernel:
-    """Return Linux, the scripted driver, or an emulated GPU."""
-    if emulate is not None:
-        # An emulated GPU computes, so results are checked as on a real one.
-        from drivers.nv import EMULATED  # noqa: PLC0415 - only for emulated runs
+def run_child(arguments: argparse.Namespace, kernel: Kernel | None = None) -> int:
+    """Run one rung here, print its result as JSON, and return the exit status.
 
-        return EMULATED.make_kernel(emulate or None)
-    if dry:
-        from tools.nv.scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
-
-        return ScriptedKernel()
-    return LinuxKernel()
-
-
-def run_child(arguments: argparse.Namespace) -> int:
-    """Run one rung here, print its result as JSON, and return the exit status."""
-    rung = next(rung for rung in RUNGS if rung.number == arguments.child)
-    choices = parse_choices(arguments.choices)
-    trace = Trace(_path(arguments.trace))
-    kernel = TracingKernel(make_kernel(dry=arguments.dry, emulate=arguments.emulate), trace.note)
-    bench = Bench(
-        kernel,
-        choices,
+    `kernel` takes the place of the one that the arguments name.
+    """
+    vendor: Vendor[Any] = arguments.vendor
+    rung = next(rung for rung in vendor.rungs if rung.number == arguments.child)
+    choices = vendor.parse(arguments.choices)
+    trace = Trace(_path(arguments.trace), vendor.line)
+    kernel = kernel or vendor.make_kernel(dry=arguments.dry, emulate=arguments.emulate)
+    given = Given(
         index=arguments.device,
         dry=arguments.dry,
-        kernels=_path(arguments.kernels),
         emulate=arguments.emulate,
+        kernels=_path(arguments.kernels),
+        boost=arguments.boost,
     )
-    result = Result(rung.number, rung.name, describe(choices), passed=False, seconds=0.0)
+    bench = vendor.bench(TracingKernel(kernel, trace.note), choices, given)
+    result = Result(rung.number, rung.name, vendor.describe(choices), passed=False, seconds=0.0)
     start = time.perf_counter()
     try:
-        _run(rung, bench, result, boost=arguments.boost)
+        _run(rung, vendor, bench, result)
         result.passed = True
     except HcqError as error:
         result.error = f"{type(error).__name__}: {error}"
@@ -159,13 +83,13 @@ def run_child(arguments: argparse.Namespace) -> int:
     return 0 if result.passed else 1
 
 
-def _run(rung: Rung, bench: Bench, result: Result, *, boost: bool) -> None:
+def _run(rung: Rung, vendor: Vendor[Any], bench: Any, result: Result) -> None:
     """Run a rung; what lies in its rings when it fails is read before they are closed."""
     with bench.stack:
         try:
-            result.facts = high.clocks(bench, boost=boost) if rung.run is high.clocks else rung.run(bench)
+            result.facts = rung.run(bench)
         except Exception:
-            result.memory = memory(bench)
+            result.memory = vendor.memory(bench)
             raise
 
 
@@ -234,7 +158,7 @@ def summary(ladder: Ladder) -> str:
     passed = [r.rung for r in ladder.results if r.passed and not r.variant]
     passed += [r.rung for r in ladder.results if r.passed and r.variant]
     lines = [
-        f"highest rung passed: {max(passed)}; choices that work: {describe(ladder.best)}"
+        f"highest rung passed: {max(passed)}; choices that work: {ladder.working}"
         if passed
         else "no rung passed"
     ]
@@ -257,7 +181,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="python -m tools.bringup", description=(__doc__ or "").split("\n", 1)[0]
     )
     parser.add_argument(
-        "--device", default="0", metavar="N", help="which GPU; nv-emu or nv-emu:VARIANT is --emulate VARIANT"
+        "--device",
+        default="0",
+        metavar="N",
+        help="which GPU: N, nv:N, amd:N; nv-emu or nv-emu:VARIANT is --emulate VARIANT",
     )
     parser.add_argument("--from", dest="first", type=int, metavar="RUNG", help="the first rung to run")
     parser.add_argument("--to", dest="last", type=int, metavar="RUNG", help="the last rung to run")
@@ -292,26 +219,35 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
-    name, _, variant = options.device.partition(":")
-    if name == "nv-emu":
-        options.emulate, options.device = variant, "0"
-    number = options.device.removeprefix("nv:")
-    if not number.isdigit():
-        parser.error(f"--device takes a number, nv:N or nv-emu[:VARIANT], not {options.device!r}")
-    options.device = int(number)
+    _choose(parser, options)
     _check(parser, options)
     return options
+
+
+def _choose(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Find the vendor and the number of the GPU in --device."""
+    text = options.device
+    named = re.fullmatch(r"(?:(?P<name>[a-z]+)(?P<emulated>-emu)?(?::|$))?(?P<rest>.*)", text)
+    name = named["name"] if named else None
+    vendor = next((one for one in VENDORS if one.name == (name or VENDORS[0].name)), None)
+    number = named["rest"] if named else ""
+    if named and named["emulated"]:
+        options.emulate, number = number, "0"
+    if vendor is None or not (number or "0").isdigit():
+        forms = ", ".join(f"{one.name}:N or {one.name}-emu[:VARIANT]" for one in VENDORS)
+        parser.error(f"--device takes a number, {forms}, not {text!r}")
+    options.vendor, options.device = vendor, int(number or 0)
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """Refuse values that no child could run with, before the first one is started."""
     try:
-        parse_choices(options.choices)
+        options.vendor.parse(options.choices)
         if options.emulate is not None:
-            check_variant(options.emulate)
+            options.vendor.check_variant(options.emulate)
     except UsageError as error:
         parser.error(str(error))
-    order = [rung.number for rung in RUNGS]
+    order = [rung.number for rung in options.vendor.rungs]
     first = order[0] if options.first is None else options.first
     last = order[-1] if options.last is None else options.last
     runs = f"rungs run in the order {', '.join(map(str, order))}"
@@ -326,18 +262,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the tool; see the module."""
     options = parse(arguments)
     if options.prepare:
-        from tools.bringup.nv.kernels import prepare  # noqa: PLC0415 - needs the assembler
-
-        for path in prepare(Path(options.prepare)):
+        for path in options.vendor.prepare(Path(options.prepare)):
             sys.stderr.write(f"{path}\n")
         return 0
     if options.child is not None:
         return run_child(options)
-    ladder = Ladder(RUNGS, options, Teller(verbose=options.verbose))
+    ladder = Ladder(options.vendor.rungs, options, Teller(verbose=options.verbose))
     ladder.climb()
     sys.stderr.write(summary(ladder) + "\n")
     if options.json:
         sys.stdout.write(json.dumps(ladder.report(finished=True), indent=1, default=str) + "\n")
     return 0 if ladder.passed else 1
-
-

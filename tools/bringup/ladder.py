@@ -1,12 +1,12 @@
 """The order of the ladder: a child process a rung, what a failure leaves out, when other values are tried.
 
 A rung that fails leaves out only those that need it. Where public sources leave a value in doubt, a rung that
-fails first tries the sets of values that are known to work together (`drivers.nv.presets`), as far as they
+fails first tries the sets of values that are known to work together (the vendor's presets), as far as they
 affect it, then the other values, one and then two at a time. A combination that works is taken back towards
 the start value by value, so that only what is needed stays, and the rungs above use it. A rung that passes
 tries the other values after all rungs have run. Results are written out after every child.
 
-Not here: the rungs (`tools.bringup.nv.rungs`), their table and the command line (`command`).
+Not here: the rungs (`tools.bringup.nv`, `tools.bringup.amd`), the command line (`command`).
 """
 
 from __future__ import annotations
@@ -19,77 +19,31 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
 from drivers.kernel import LinuxKernel
-from drivers.nv.presets import PRESETS, fitting
-from drivers.nv.quirks import ALTERNATIVES, Quirks, changes, describe, parse
 from hcq.errors import DriverError
+from tools.bringup.checks import EMULATED_PATIENCE
 from tools.bringup.evidence import kernel_log
-from tools.bringup.nv import rungs as low
-from tools.bringup.nv.bench import EMULATED_PATIENCE
-from tools.bringup.nv.expected import expected
+from tools.bringup.rung import FAULT, NODES, Result, Rung
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Sequence
 
-    from tools.bringup.nv.bench import Bench, Facts
+    from tools.bringup.vendor import Vendor
 
-LIMIT_S: Final = 10.0
 START_S: Final = 10.0
 """What a child may need beyond its rung's limit, to start and to end."""
 _END_S: Final = 5.0
 """How long a child that was ended may take to go; longer, it hangs in the kernel and is left behind."""
 PAIRS_S: Final = 90.0
 """How long two other values at once are tried at a rung that fails with each alone."""
-FAULT: Final = 23
 ONE: Final = "one other value"
 TWO: Final = "two other values"
-NODES: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Rung:
-    """One step of the ladder."""
-
-    number: int
-    name: str
-    run: Callable[[Bench], Facts]
-    doubts: tuple[str, ...] = ()
-    """Fields of `Quirks` whose other values are tried here."""
-    needs: tuple[int, ...] = ()
-    """Rungs without which this one cannot pass."""
-    limit_s: float = LIMIT_S
-
-
-@dataclass
-class Result:
-    """The result of one child."""
-
-    rung: int
-    name: str
-    choices: str
-    passed: bool
-    seconds: float
-    facts: dict[str, Any] = field(default_factory=dict)
-    error: str = ""
-    calls: list[str] = field(default_factory=list)
-    memory: dict[str, str] = field(default_factory=dict)
-    """What lay in rings and semaphores when it failed."""
-    tried: bool = True
-    """False: left out; the reason is in `error`."""
-    hung: bool = False
-    """No result within its limit."""
-    offered: bool = True
-    """False: this GPU or its driver does not have what was chosen."""
-    expected: str = ""
-    """Why a variant was expected to fail, where that is known."""
-    variant: str = ""
-    """What is tried beside the values in use: "preset hopper-launch", "one other value", ...; else empty."""
 
 
 class Ladder:
@@ -98,17 +52,23 @@ class Ladder:
     def __init__(
         self, rungs: Sequence[Rung], arguments: argparse.Namespace, tell: Callable[[Result], None]
     ) -> None:
+        self._vendor: Vendor[Any] = arguments.vendor
         self._rungs = [rung for rung in rungs if wanted(rungs, rung, arguments)]
         self._arguments = arguments
         self._tell = tell
         self.results: list[Result] = []
-        self.best: Quirks = parse(arguments.choices)
-        """The values that work."""
+        self.best = self._vendor.parse(arguments.choices)
+        """The values that work, the vendor's `Quirks`."""
         self._failed: set[int] = set()
         self._seen: dict[tuple[int, str], bool] = {}
         self._left: list[subprocess.Popen[bytes]] = []
         """Children that hang in the kernel."""
         self._end = time.monotonic() + arguments.budget
+
+    @property
+    def working(self) -> str:
+        """The values that work, as text."""
+        return self._vendor.describe(self.best)
 
     @property
     def passed(self) -> bool:
@@ -147,44 +107,42 @@ class Ladder:
                     return
         self._failed.add(rung.number)
 
-    def _least(self, rung: Rung, works: Quirks) -> Quirks:
+    def _least(self, rung: Rung, works: Any) -> Any:
         """Take what works back towards the values in use, one by one, as long as it works."""
         start, needed = self.best, works
-        for name in changes(works, start):
-            less = replace(needed, **{name: getattr(start, name)})
+        for name in self._vendor.changes(works, start):
+            less = self._vendor.changed(needed, {name: getattr(start, name)})
             if less != start and self._try(rung, less, f"without {name}"):
                 needed = less
         return needed
 
-    def _presets(self, rung: Rung) -> Iterator[tuple[Quirks, str]]:
+    def _presets(self, rung: Rung) -> Iterator[tuple[Any, str]]:
         """Yield the presets of this GPU that change something which is in doubt at a rung."""
-        for name in fitting(self._compute()):
-            values = dict(PRESETS[name].values)
+        facts: dict[str, Any] = {}
+        for result in self.results:
+            facts |= result.facts
+        for name, values in self._vendor.presets(facts):
             if any(getattr(self.best, field) != values[field] for field in rung.doubts if field in values):
-                yield replace(self.best, **values), f"preset {name}"
+                yield self._vendor.changed(self.best, values), f"preset {name}"
 
-    def _compute(self) -> int | None:
-        """Return the compute class that a rung reported, where one did."""
-        told = [result.facts["compute class"] for result in self.results if "compute class" in result.facts]
-        return int(told[-1], 16) if told else None
-
-    def _others(self, rung: Rung) -> Iterator[tuple[Quirks, str]]:
+    def _others(self, rung: Rung) -> Iterator[tuple[Any, str]]:
         """Yield presets, then the other values of what is in doubt at a rung, one and two at a time."""
         yield from self._presets(rung)
+        changed = self._vendor.changed
         values = {
-            name: [value for value in ALTERNATIVES[name] if value != getattr(self.best, name)]
+            name: [value for value in self._vendor.alternatives[name] if value != getattr(self.best, name)]
             for name in rung.doubts
         }
         start = self.best
         for name, ones in values.items():
             for one in ones:
-                yield replace(start, **{name: one}), ONE  # type: ignore[arg-type]  # a value of that field
+                yield changed(start, {name: one}), ONE
         begun = time.monotonic()
         for first, second in itertools.combinations(values, 2):
             for one, two in itertools.product(values[first], values[second]):
                 if time.monotonic() - begun > PAIRS_S:
                     return
-                yield replace(start, **{first: one, second: two}), TWO  # type: ignore[arg-type]  # the same
+                yield changed(start, {first: one, second: two}), TWO
 
     def _rest(self) -> None:
         """Try, at the rungs that pass, each other value that was not tried yet."""
@@ -194,13 +152,13 @@ class Ladder:
             if rung.number in self._failed or rung.number == FAULT:
                 continue
             for name in rung.doubts:
-                for value in ALTERNATIVES[name]:
+                for value in self._vendor.alternatives[name]:
                     if value != getattr(self.best, name):
-                        self._try(rung, replace(self.best, **{name: value}), ONE)  # type: ignore[arg-type]  # a value of that field
+                        self._try(rung, self._vendor.changed(self.best, {name: value}), ONE)
 
-    def _try(self, rung: Rung, choices: Quirks, variant: str = "") -> bool:
+    def _try(self, rung: Rung, choices: Any, variant: str = "") -> bool:
         """Run a rung with some values, once; return whether it passed, then or before."""
-        text = describe(choices)
+        text = self._vendor.describe(choices)
         if (rung.number, text) in self._seen:
             return self._seen[rung.number, text]
         if self._end - time.monotonic() < 1:
@@ -209,19 +167,19 @@ class Ladder:
             return False
         result = self._spawn(rung, choices, 1)
         result.variant = variant
-        result.expected = expected(choices, self.best) if variant else ""
+        result.expected = self._vendor.reasons(choices, self.best) if variant else ""
         if result.hung and not variant:
             # Once more: a slow disk or a busy host must not leave out all that needs this rung.
             self._tell(result)
             result = self._spawn(rung, choices, 2)
         self._seen[rung.number, text] = result.passed
         if not result.passed and not (self._arguments.dry or self._arguments.emulate is not None):
-            result.facts["kernel log"] = kernel_log()
+            result.facts["kernel log"] = kernel_log(self._vendor.log_words)
         self._note(result)
         return result.passed
 
     def _untried(self, rung: Rung, text: str) -> Result:
-        choices = describe(self.best)
+        choices = self.working
         return Result(rung.number, rung.name, choices, passed=False, seconds=0.0, error=text, tried=False)
 
     def _note(self, result: Result) -> None:
@@ -234,7 +192,7 @@ class Ladder:
         return {
             "passed": finished and self.passed,
             "finished": finished,
-            "working": describe(self.best),
+            "working": self.working,
             "choices": asdict(self.best),
             "rungs": [asdict(result) for result in self.results],
         }
@@ -252,20 +210,20 @@ class Ladder:
         if self._arguments.dry or self._arguments.emulate is not None or NODES in self._failed:
             return
         kernel = LinuxKernel()
-        for path in ("/dev/nvidiactl", low.gpu_node(self._arguments.device)):
+        for path in self._vendor.held(self._arguments.device):
             with contextlib.suppress(DriverError):  # rung 1 reports what is wrong with it
                 held.callback(kernel.close, kernel.open(path))
 
     # --- children
 
-    def _spawn(self, rung: Rung, choices: Quirks, times: float) -> Result:
+    def _spawn(self, rung: Rung, choices: Any, times: float) -> Result:
         """Run a rung in its own child process and return the result; a hung child is ended, by its own id.
 
         It has `times` the rung's limit.
         """
-        given, text = self._arguments, describe(choices)
+        given, text = self._arguments, self._vendor.describe(choices)
         command = [sys.executable, "-m", "tools.bringup", "--child", str(rung.number)]
-        command += ["--device", str(given.device), "--choices", text]
+        command += ["--device", f"{self._vendor.name}:{given.device}", "--choices", text]
         command += ["--dry"] * given.dry + ["--boost"] * given.boost
         command += ["--emulate", given.emulate] if given.emulate is not None else []
         command += ["--kernels", given.kernels] if given.kernels else []

@@ -1,4 +1,4 @@
-"""Description of a machine with an NVIDIA GPU, also by CUDA's own driver library; a JSON line a fact.
+"""Description of a machine with a GPU, also by the vendors' own tools; a JSON line a fact.
 
     python -m tools.hardware.box
 
@@ -30,13 +30,22 @@ _FILES = (
     "/proc/driver/nvidia/version",
     "/proc/driver/nvidia/params",
     "/proc/driver/nvidia/gpus/*/information",
+    "/sys/module/amdgpu/version",
+    "/sys/module/amdgpu/parameters/*",
+    "/sys/class/kfd/kfd/topology/nodes/*/name",
+    "/sys/class/kfd/kfd/topology/nodes/*/properties",
+    "/sys/class/kfd/kfd/topology/nodes/*/mem_banks/*/properties",
+    "/sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties",
 )
+_NODES = ("nvidia*", "kfd", "dri/*")
+_WORDS = ("nvrm", "nvidia", "amdgpu", "kfd")
+"""Words of lines of the kernel's log and of /proc that concern GPUs."""
 
 
 def nodes() -> list[str]:
     """Return the device nodes: name, mode, numbers."""
     out = []
-    for path in sorted(Path("/dev").glob("nvidia*")):
+    for path in sorted(found for pattern in _NODES for found in Path("/dev").glob(pattern)):
         info = path.stat()
         number = f"{os.major(info.st_rdev)},{os.minor(info.st_rdev)}" if stat.S_ISCHR(info.st_mode) else "-"
         out.append(f"{path} {stat.filemode(info.st_mode)} {info.st_uid}:{info.st_gid} {number}")
@@ -46,7 +55,7 @@ def nodes() -> list[str]:
 def system() -> dict[str, object]:
     """Return user, kernel, processors, memory that may be pinned, modules and majors."""
     lines = {
-        name: [one for one in _text(name).splitlines() if "nvidia" in one.lower()]
+        name: [one for one in _text(name).splitlines() if any(word in one.lower() for word in _WORDS)]
         for name in ("/proc/devices", "/proc/modules")
     }
     return {
@@ -57,7 +66,7 @@ def system() -> dict[str, object]:
 
 
 def files() -> dict[str, str]:
-    """Return what the kernel driver shows under /proc."""
+    """Return what the kernel drivers show under /proc and /sys."""
     found = [path for pattern in _FILES for path in sorted(Path("/").glob(pattern[1:]))]
     return {str(path): _text(str(path)) for path in found}
 
@@ -69,10 +78,23 @@ def _text(path: str) -> str:
         return f"cannot be read: {error}"
 
 
+def _log() -> list[str]:
+    return kernel_log(_WORDS)
+
+
 def smi() -> str:
     """Return what nvidia-smi prints."""
+    return _printed("nvidia-smi")
+
+
+def rocminfo() -> str:
+    """Return what ROCm's description of the machine prints."""
+    return _printed("rocminfo")
+
+
+def _printed(tool: str) -> str:
     done = subprocess.run(
-        ["/usr/bin/env", "nvidia-smi"], capture_output=True, check=False, timeout=20, stdin=subprocess.DEVNULL
+        ["/usr/bin/env", tool], capture_output=True, check=False, timeout=20, stdin=subprocess.DEVNULL
     )
     return (done.stdout + done.stderr).decode(errors="replace")
 
@@ -97,11 +119,12 @@ FACTS: tuple[tuple[str, Callable[[], object]], ...] = (
     ("system", system),
     ("nodes", nodes),
     ("files", files),
-    ("kernel log", kernel_log),
+    ("kernel log", _log),
     ("nvidia-smi", smi),
+    ("rocminfo", rocminfo),
     ("cuda", cuda),
     ("nodes after", nodes),
-    ("kernel log after", kernel_log),
+    ("kernel log after", _log),
 )
 
 

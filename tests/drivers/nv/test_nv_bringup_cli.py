@@ -9,11 +9,14 @@ import pytest
 from drivers.nv.layouts.compute import PcasAction
 from drivers.nv.quirks import ALTERNATIVES, DEFAULT, parse, spelt
 from tools.bringup import command
-from tools.bringup.evidence import memory
-from tools.bringup.ladder import ONE, Ladder, Result
-from tools.bringup.nv.bench import REPEATS, Bench, RungError
-from tools.bringup.nv.expected import EXPECTED, expected
+from tools.bringup.checks import REPEATS, RungError
+from tools.bringup.ladder import ONE, Ladder
+from tools.bringup.nv.bench import Bench
+from tools.bringup.nv.evidence import memory
+from tools.bringup.nv.expected import EXPECTED
 from tools.bringup.nv.rungs_compute import _device, _load, judge
+from tools.bringup.nv.table import NV
+from tools.bringup.rung import Result
 from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
@@ -112,8 +115,8 @@ def test_values_that_are_expected_to_fail_are_choices() -> None:
     known = {f"{name}={spelt(value)}" for name, values in ALTERNATIVES.items() for value in values[1:]}
     assert set(EXPECTED) <= known
     start = parse("qmd_type=0")
-    assert expected(parse("qmd_type=0+vaspace=rm"), start) == EXPECTED["vaspace=rm"]
-    assert expected(parse("pcas=3"), DEFAULT) == ""
+    assert NV.reasons(parse("qmd_type=0+vaspace=rm"), start) == EXPECTED["vaspace=rm"]
+    assert NV.reasons(parse("pcas=3"), DEFAULT) == ""
     assert int(PcasAction.INVALIDATE_COPY_SCHEDULE) == 3
 
 

@@ -16,8 +16,10 @@ from drivers.nv.presets import PRESETS, fitting
 from drivers.nv.quirks import ALTERNATIVES, describe, parse, spelt
 from tools.bringup import command
 from tools.bringup import ladder as nv_ladder
-from tools.bringup.ladder import Ladder, Result, Rung
-from tools.bringup.nv.bench import EMULATED_PATIENCE
+from tools.bringup.checks import EMULATED_PATIENCE
+from tools.bringup.ladder import Ladder
+from tools.bringup.nv.table import RUNGS as TABLE
+from tools.bringup.rung import Result, Rung
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
 
@@ -35,7 +37,7 @@ printf '{{"rung": %s, "name": "n", "choices": "%s", "passed": %s, "seconds": 0, 
  "$rung" "$choices" $passed "$facts"
 """
 Told = list[tuple[int, str, bool]]
-RUNGS = {rung.number: rung for rung in command.RUNGS}
+RUNGS = {rung.number: rung for rung in TABLE}
 
 
 @pytest.fixture
@@ -44,7 +46,7 @@ def climb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tupl
     monkeypatch.setattr(nv_ladder, "START_S", 100.0)
     monkeypatch.setattr(nv_ladder, "PAIRS_S", 1e6)
 
-    def run(cases: str, *arguments: str, rungs: tuple[Rung, ...] = command.RUNGS) -> tuple[Ladder, Told]:
+    def run(cases: str, *arguments: str, rungs: tuple[Rung, ...] = TABLE) -> tuple[Ladder, Told]:
         fake = tmp_path / "python"
         fake.write_text(ANSWER.format(cases=cases))
         fake.chmod(0o755)
@@ -80,8 +82,8 @@ def test_a_failed_rung_skips_only_its_dependents(climb: Callable[..., tuple[Ladd
 
 
 def test_every_rung_needs_only_lower_rungs():
-    order = [rung.number for rung in command.RUNGS]
-    for rung in command.RUNGS:
+    order = [rung.number for rung in TABLE]
+    for rung in TABLE:
         assert all(order.index(need) < order.index(rung.number) for need in rung.needs)
 
 
@@ -172,7 +174,7 @@ def test_rungs_that_pass_try_other_values_after_all_others_and_before_the_fault(
     others = [(number, how) for number, how, _ in told[8:-2]]
     assert sorted(others) == sorted(
         (rung.number, f"{name}={spelt(value)}")
-        for rung in command.RUNGS if rung.number in {16, 17, 18, 19, 20, 21, 22}
+        for rung in TABLE if rung.number in {16, 17, 18, 19, 20, 21, 22}
         for name in rung.doubts for value in ALTERNATIVES[name][1:]
     )  # fmt: skip
 
@@ -180,7 +182,7 @@ def test_rungs_that_pass_try_other_values_after_all_others_and_before_the_fault(
 def test_only_other_values_are_tried_on_request(climb: Callable[..., tuple[Ladder, Told]]):
     ladder, told = climb('"21 "*) passed=false;;', "--to", "24", "--variants", "only")
     assert ladder.passed
-    doubts = [name for rung in command.RUNGS for name in rung.doubts]
+    doubts = [name for rung in TABLE for name in rung.doubts]
     assert len(told) == sum(len(ALTERNATIVES[name]) - 1 for name in doubts)
     assert "default" not in {how for _, how, _ in told}
 
@@ -254,17 +256,11 @@ def test_no_stage_starts_without_time_left(climb: Callable[..., tuple[Ladder, To
     assert "the time is used up" in ladder.results[0].error
 
 
-def test_a_failed_rung_records_its_calls_and_rings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
-    def silent(**_: object) -> ScriptedKernel:
-        kernel = ScriptedKernel(Script(refuse={"NV2080_CTRL_CMD_PERF_BOOST": 0x56}))
-        kernel.bell.deaf = True
-        return kernel
-
-    monkeypatch.setattr(command, "make_kernel", silent)
+def test_a_failed_rung_records_its_calls_and_rings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    kernel = ScriptedKernel(Script(refuse={"NV2080_CTRL_CMD_PERF_BOOST": 0x56}))
+    kernel.bell.deaf = True
     trace = tmp_path / "trace.txt"
-    assert command.run_child(command.parse(["--child", "12", "--dry", "--trace", str(trace)])) == 1
+    assert command.run_child(command.parse(["--child", "12", "--dry", "--trace", str(trace)]), kernel) == 1
     told = json.loads(capsys.readouterr().out)
     assert "the semaphore holds 0x0, 0x12345678 was expected" in told["error"]
     seen = told["memory"]

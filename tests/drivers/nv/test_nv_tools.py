@@ -18,47 +18,43 @@ from tools.bringup.ladder import wanted
 from tools.bringup.nv.bench import Bench as LadderBench
 from tools.bringup.nv.kernels import ARCHES, KERNELS, ptx
 from tools.bringup.nv.rungs_compute import store_again
+from tools.bringup.nv.table import RUNGS
 from tools.nv.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tools.bringup.rung import Rung
+
 
 def test_the_deliberate_fault_is_the_last_rung_but_for_the_proof_that_it_did_no_harm():
-    order = [rung.number for rung in command.RUNGS]
+    order = [rung.number for rung in RUNGS]
     assert order[-2:] == [23, 25]
     assert sorted(order) == list(range(26))
 
 
 def test_every_doubtful_value_is_tried_by_some_rung():
-    tried = {name for rung in command.RUNGS for name in rung.doubts}
+    tried = {name for rung in RUNGS for name in rung.doubts}
     assert tried == set(ALTERNATIVES) == set(Quirks.__dataclass_fields__)
     for name, values in ALTERNATIVES.items():
         assert values[0] == getattr(DEFAULT, name)
         assert len(values) > 1
 
 
-@pytest.mark.parametrize("rung", [r for r in command.RUNGS if r.number < 23], ids=lambda r: str(r.number))
-def test_each_rung_passes_against_the_script(rung: command.Rung, capsys: pytest.CaptureFixture[str]):
+@pytest.mark.parametrize("rung", [r for r in RUNGS if r.number < 23], ids=lambda r: str(r.number))
+def test_each_rung_passes_against_the_script(rung: Rung, capsys: pytest.CaptureFixture[str]):
     options = command.parse(["--child", str(rung.number), "--dry"])
     status = command.run_child(options)
     told = json.loads(capsys.readouterr().out)
     assert (status, told["error"]) == (0, "")
 
 
-def test_a_failed_rung_reports_the_status_and_the_last_calls(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-):
+def test_a_failed_rung_reports_the_status_and_the_last_calls(capsys: pytest.CaptureFixture[str]):
     from tools.nv.script import Script
     from tools.nv.scripted import ScriptedKernel
 
-    def refusing(*, dry: bool, emulate: str | None = None) -> ScriptedKernel:
-        assert dry
-        assert emulate is None
-        return ScriptedKernel(Script(refuse={"UVM_REGISTER_GPU_VASPACE": 0x5D}))
-
-    monkeypatch.setattr(command, "make_kernel", refusing)
-    assert command.run_child(command.parse(["--child", "9", "--dry"])) == 1
+    refusing = ScriptedKernel(Script(refuse={"UVM_REGISTER_GPU_VASPACE": 0x5D}))
+    assert command.run_child(command.parse(["--child", "9", "--dry"]), refusing) == 1
     told = json.loads(capsys.readouterr().out)
     assert not told["passed"]
     assert "UVM_REGISTER_GPU_VASPACE" in told["error"]
@@ -75,9 +71,9 @@ def test_the_second_process_gets_the_choices_and_kernels_of_the_first(tmp_path: 
 
 def test_from_and_to_follow_the_order_in_which_rungs_run():
     options = command.parse(["--from", "22", "--to", "24"])
-    assert [r.number for r in command.RUNGS if wanted(command.RUNGS, r, options)] == [22, 24]
+    assert [r.number for r in RUNGS if wanted(RUNGS, r, options)] == [22, 24]
     options = command.parse(["--from", "23"])
-    assert [r.number for r in command.RUNGS if wanted(command.RUNGS, r, options)] == [23, 25]
+    assert [r.number for r in RUNGS if wanted(RUNGS, r, options)] == [23, 25]
 
 
 def test_kernels_name_their_target():

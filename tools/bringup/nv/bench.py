@@ -1,9 +1,9 @@
 """The test bench of a rung of the NVIDIA ladder: the driver's parts, each made when a rung first uses it.
 
 Parts are built from nothing, so that a rung can run alone in a child process, and are closed with the bench.
-`Bench.check` does not compare in a dry run, where nothing is computed.
 
-Not here: measurements (`tools.bench`), what a rung tests (`rungs`, `rungs_compute`).
+Not here: what results are judged by (`tools.bringup.checks`), measurements (`tools.bench`), what a rung tests
+(`rungs`, `rungs_compute`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drivers.nv.ring import NvRing
 from drivers.nv.rm import Rm
 from drivers.nv.space import open_space
 from drivers.nv.vaspace import VaSpace
-from hcq.errors import HcqError
+from tools.bringup.checks import Checks, RungError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,25 +33,6 @@ if TYPE_CHECKING:
     from drivers.nv.quirks import Quirks
     from drivers.nv.rm import Card
     from drivers.nv.topology import Gpu, Handles
-
-Facts = dict[str, object]
-SIGNAL_S = 1.0
-"""How long a semaphore may take."""
-WORK_S = 5.0
-"""How long a submission may take."""
-REPEATS = 20
-"""How often what a rung shows must work: a raw client on Hopper saw a quarter to a third of its copies fail
-where addresses of CPU and GPU differed (`docs/sources.md`), so that one that works is no evidence."""
-_GIVE_UP = 3
-"""Failures after which the repeats end."""
-LATE_S = 1.0
-"""How long a store may take to become visible after its release, where nothing orders the two."""
-EMULATED_PATIENCE = 20.0
-"""What limits are multiplied by where the GPU is emulated: it is as slow as what else its host does."""
-
-
-class RungError(HcqError):
-    """A rung saw something else than it should have."""
 
 
 class NoMapping:
@@ -65,20 +46,15 @@ class NoMapping:
 
 
 @dataclass
-class Bench:
+class Bench(Checks):
     """What a rung runs on: everything up to a channel, made on first use, closed with the stack."""
 
     kernel: Kernel
     choices: Quirks
     index: int = 0
-    dry: bool = False
     kernels: Path | None = None
-    emulate: str | None = None
-    """The emulated GPU that this is, if it is one: children must run on the same, and sizes are small."""
-    signal_s: float = SIGNAL_S
-    """How long a semaphore may take; see `patience`."""
-    clock: Callable[[], float] = time.perf_counter
-    """Seconds, for what is waited for here."""
+    boost: bool = False
+    """Whether the highest clocks may be requested."""
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     rings: list[NvRing] = field(default_factory=list)
     """The rings, semaphores and devices that were made, for dumps of their contents."""
@@ -90,51 +66,6 @@ class Bench:
         if name not in self._cache:
             self._cache[name] = make()
         return self._cache[name]
-
-    @property
-    def patience(self) -> float:
-        """What all time limits are multiplied by."""
-        return 1.0 if self.emulate is None else EMULATED_PATIENCE
-
-    @property
-    def work_s(self) -> float:
-        """How long a submission may take, in seconds."""
-        return WORK_S * self.patience
-
-    def check(self, fine: bool, text: str) -> None:  # noqa: FBT001 - an assertion's condition
-        """Raise unless `fine`; in a dry run nothing was computed, and nothing is checked."""
-        if not fine and not self.dry:
-            raise RungError(text)
-
-    @property
-    def repeats(self) -> int:
-        """How often what a rung shows is to be repeated; a dry run computes nothing."""
-        return 2 if self.dry else REPEATS
-
-    def repeat(self, what: str, once: Callable[[int], None]) -> int:
-        """Run `once` with 1, 2, ...; raise when one of the runs fails; return how many there were."""
-        failed: list[str] = []
-        number = 0
-        while number < self.repeats and len(failed) < _GIVE_UP:
-            number += 1
-            try:
-                once(number)
-            except RungError as error:
-                failed.append(f"repeat {number}: {error}")
-        if failed:
-            texts = "\n".join(failed)
-            raise RungError(f"{what}: {len(failed)} of {number} repeats failed\n{texts}")
-        return number
-
-    def arrival(self, read: Callable[[], object], want: object) -> float | None:
-        """Return after how many seconds `read` gives `want`, 0 for at once; None for not at all in time."""
-        start, limit_s = self.clock(), LATE_S * self.patience
-        waited = 0.0
-        while read() != want:
-            waited = self.clock() - start
-            if self.dry or waited > limit_s:
-                return None
-        return waited
 
     @property
     def rm(self) -> Rm:

@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from drivers.nv.quirks import changes, spelt
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from drivers.nv.quirks import Quirks
 
 EXPECTED: Final[Mapping[str, str]] = {
     "qmd_type=0": "0 is a queue in the header, not a grid; no public launch on Hopper is known",
@@ -24,9 +20,3 @@ EXPECTED: Final[Mapping[str, str]] = {
     "windows=high": "no public driver puts both windows above all memory on this GPU",
 }
 """A value as it is written -> why it may fail on a GPU where the default works."""
-
-
-def expected(choices: Quirks, start: Quirks) -> str:
-    """Return why the difference between two settings may fail, or empty where nothing is known."""
-    texts = [f"{name}={spelt(value)}" for name, value in changes(choices, start).items()]
-    return "; ".join(EXPECTED[text] for text in texts if text in EXPECTED)

@@ -23,12 +23,14 @@ from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.rm import driver_version, open_node
 from drivers.nv.uvm import NODE as UVM_NODE
 from hcq.errors import HcqError
-from tools.bringup.nv.bench import SIGNAL_S, Bench, Facts
+from tools.bringup.checks import SIGNAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.nv.memory import Memory
+    from tools.bringup.checks import Facts
+    from tools.bringup.nv.bench import Bench
 
 
 # --- 0 to 5: what there is

@@ -2,7 +2,7 @@
 
 Rung 23, the deliberate fault, comes last of all.
 
-Not here: the lower rungs (`rungs`), the order of all (`tools.bringup.command`).
+Not here: the lower rungs (`rungs`), the order of all (`table`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drivers.nv.quirks import describe
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
-from tools.bringup.nv.bench import Bench, Facts, RungError
+from tools.bringup.checks import RungError
 from tools.bringup.nv.kernels import PICKED, TOKEN, image
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from hcq.memory import Buffer
     from hcq.program import Program
+    from tools.bringup.checks import Facts
+    from tools.bringup.nv.bench import Bench
 
 _HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
 
@@ -179,10 +181,10 @@ def exchange(bench: Bench) -> Facts:
     return {"rounds": rounds, "us_per_round": round(took / rounds, 2)}
 
 
-def clocks(bench: Bench, *, boost: bool = False) -> Facts:
+def clocks(bench: Bench) -> Facts:
     """24: bandwidth of an elementwise kernel, and two processes at once; PERF_BOOST with --boost only."""
     facts: Facts = {"gb_per_s": _stream(bench)}
-    if boost:
+    if bench.boost:
         device = NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices)
         bench.stack.callback(device.close)
         device.rm.query(
@@ -214,7 +216,7 @@ def _two_at_once(bench: Bench) -> list[int]:
 
 def store_again(bench: Bench) -> list[str]:
     """Return the command of rung 18 in a process of its own, with the device, choices and kernels of this."""
-    command = [sys.executable, "-m", "tools.bringup", "--child", "18", "--device", str(bench.index)]
+    command = [sys.executable, "-m", "tools.bringup", "--child", "18", "--device", f"nv:{bench.index}"]
     command += ["--choices", describe(bench.choices)]
     command += ["--emulate", bench.emulate] if bench.emulate is not None else []
     return command + (["--kernels", str(bench.kernels)] if bench.kernels is not None else [])

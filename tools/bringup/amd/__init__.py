@@ -1,0 +1,5 @@
+"""AMD's part of the bring-up ladder: rungs, kernels, expected failures.
+
+Not here: the order of the rungs (`tools.bringup.ladder`). Next: `table`; `rungs`, `rungs_queues`,
+`rungs_compute`.
+"""

@@ -1,0 +1,231 @@
+"""The test bench of a rung of the AMD ladder: the driver's parts, each made when a rung first uses it.
+
+Parts are built from nothing, so that a rung can run alone in a child process, and are closed with the bench.
+
+Not here: what results are judged by (`tools.bringup.checks`), measurements (`tools.bench`), what a rung tests
+(`rungs`, `rungs_queues`, `rungs_compute`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from drivers.amd import cwsr_sizes, render, topology
+from drivers.amd.aql_ring import AqlRing
+from drivers.amd.context import Context, Event
+from drivers.amd.device import AmdDevice
+from drivers.amd.events import Events
+from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
+from drivers.amd.memory import Memories, Memory
+from drivers.amd.process import Process
+from drivers.amd.queues import Doorbells, Facts, HwQueue, Packets
+from drivers.amd.ring import AmdRing
+from drivers.amd.targets import Generation, Target, by_version
+from hcq.device import Device
+from tools.bringup.checks import Checks, RungError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from drivers.amd.context import Geometry
+    from drivers.amd.device import AnyRing
+    from drivers.amd.layouts.drm import drm_amdgpu_info_device
+    from drivers.amd.quirks import Quirks
+    from drivers.amd.topology import Gpu
+    from drivers.kernel import Kernel
+
+_NAP_S = 50e-6
+
+
+@dataclass
+class Bench(Checks):
+    """What a rung runs on: everything up to a queue, made on first use, closed with the stack.
+
+    On the scripted kernel stores, waits and copies are carried out and kernels are not: rungs without kernels
+    raise `RungError` themselves, those with kernels use `check`.
+    """
+
+    kernel: Kernel
+    choices: Quirks
+    index: int = 0
+    kernels: Path | None = None
+    boost: bool = False
+    """Ignored: no call of KFD sets clocks."""
+    stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    rings: list[AnyRing] = field(default_factory=list["AnyRing"])
+    """The rings, slots and devices that were made, for dumps of their contents."""
+    slots: list[Memory] = field(default_factory=list[Memory])
+    devices: list[AmdDevice] = field(default_factory=list[AmdDevice])
+
+    @staticmethod
+    def demand(fine: bool, text: str) -> None:  # noqa: FBT001 - an assertion's condition
+        """Raise unless `fine`, in a dry run, too."""
+        if not fine:
+            raise RungError(text)
+
+    @cached_property
+    def process(self) -> Process:
+        """This process as KFD's client."""
+        process = Process(self.kernel)
+        self.stack.callback(process.close)
+        return process
+
+    @cached_property
+    def gpus(self) -> list[Gpu]:
+        """The GPUs of the topology."""
+        return topology.read(self.kernel)
+
+    @property
+    def gpu(self) -> Gpu:
+        """The GPU of the bench."""
+        if self.index >= len(self.gpus):
+            raise RungError(f"the topology lists {len(self.gpus)} GPUs, number {self.index} was requested")
+        return self.gpus[self.index]
+
+    @cached_property
+    def target(self) -> Target:
+        """Its target; raises `UnsupportedError` for one that is not driven."""
+        return by_version(self.gpu.version).open_or_refuse()
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """How many of everything it has."""
+        return self.gpu.geometry()
+
+    @cached_property
+    def drm_fd(self) -> int:
+        """Its render node, to which the process is tied."""
+        fd = self.process.acquire(self.gpu)
+        self.process.check_space(self.gpu)
+        return fd
+
+    @cached_property
+    def no_exceptions(self) -> str:
+        """Why queues report no exceptions; empty: they do."""
+        self.process.acquire(self.gpu)
+        self.process.enable_runtime(self.gpus)
+        return self.process.no_exceptions or ""
+
+    @cached_property
+    def render(self) -> drm_amdgpu_info_device:
+        """What the render node says of the GPU."""
+        return render.ask(self.kernel, self.drm_fd)
+
+    @cached_property
+    def memories(self) -> Memories:
+        """Memory of the GPU."""
+        memories = Memories(
+            self.process.kfd,
+            self.process.space,
+            gpu_id=self.gpu.gpu_id,
+            drm_fd=self.drm_fd,
+            name=self.gpu.name,
+            visible_bytes=self.gpu.visible_bytes,
+            apu=bool(self.render.ids_flags & IDS_FLAGS_FUSION),
+        )
+        self.stack.callback(memories.close)
+        return memories
+
+    @cached_property
+    def events(self) -> Events:
+        """The events of one device."""
+        events = Events(self.process, self.memories)
+        self.stack.callback(events.close)
+        return events
+
+    @cached_property
+    def doorbells(self) -> Doorbells:
+        """The doorbells of the process."""
+        doorbells = Doorbells(self.process.kfd)
+        self.stack.callback(doorbells.close)
+        return doorbells
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What queues need to know."""
+        return Facts(
+            gpu_id=self.gpu.gpu_id,
+            target=self.target,
+            geometry=self.geometry,
+            areas=cwsr_sizes.of(self.gpu, self.target, self.geometry, self.process.kfd),
+            mes=self.target.generation >= Generation.GFX11,
+            event=self.events.signal,
+            choices=self.choices,
+        )
+
+    @property
+    def compute_packets(self) -> Packets:
+        """What compute queues of this GPU run, with these choices."""
+        aql = self.geometry.xccs > 1 or (self.target.compute_aql and self.choices.single_xcc == "aql")
+        return Packets.AQL if aql else Packets.PM4
+
+    @property
+    def context(self) -> Context:
+        """What encoders need to know."""
+        event = Event(slot_va=self.events.slot_va, number=self.events.signal)
+        return Context(target=self.target, geometry=self.geometry, choices=self.choices, event=event)
+
+    def ring(self, packets: Packets) -> AnyRing:
+        """Make a queue with a ring."""
+        self.process.acquire(self.gpu)
+        self.process.enable_runtime(self.gpus)  # before the first queue
+        queue = HwQueue(
+            self.process.kfd,
+            self.memories,
+            self.doorbells,
+            self.facts,
+            packets,
+            label=f"ladder {packets.name}",
+        )
+        fence = self.kernel.fence
+        ring: AnyRing
+        try:
+            if packets is Packets.AQL:
+                ring = AqlRing(queue, self.memories, refresh=tuple, fault=lambda: None, fence=fence)
+            else:
+                ring = AmdRing(queue, refresh=tuple, fault=lambda: None, fence=fence)
+        except BaseException:
+            queue.close()
+            raise
+        self.stack.callback(ring.close)
+        self.rings.append(ring)
+        return ring
+
+    def slot(self) -> tuple[Memory, memoryview]:
+        """Return a page of system memory for signals, and its u64 words."""
+        memory = self.memories.system(4096, label="slot")
+        assert memory.view is not None, "system memory is mapped"
+        self.slots.append(memory)
+        return memory, memory.view.cast("Q")
+
+    def reach(self, ring: AnyRing, words: memoryview, value: int, what: str) -> float:
+        """Wait until the first word is `value`; return the microseconds, or raise with all that is known."""
+        start, limit_s = time.perf_counter(), self.signal_s * self.patience
+        while words[0] != value:
+            if time.perf_counter() - start > limit_s:
+                raise RungError(
+                    f"{what}: the slot holds {words[0]:#x}, {value:#x} was expected after {limit_s} s; "
+                    f"{ring.stuck() or 'the ring was read'}; exceptions {ring.queue.exceptions[0]:#x}, "
+                    f"given up: {ring.queue.inactive[0]:#x}; reported: {self.events.look()}"
+                )
+            time.sleep(_NAP_S)
+        return (time.perf_counter() - start) * 1e6
+
+    def device(self) -> Device:
+        """Open the whole driver, and the model above it."""
+        driver = AmdDevice(
+            self.process,
+            self.gpu,
+            driver="amd",
+            index=self.index,
+            choices=self.choices,
+            others=self.gpus,
+        )
+        self.devices.append(driver)
+        device = Device(driver)
+        self.stack.callback(device.close)
+        return device

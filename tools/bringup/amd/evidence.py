@@ -1,0 +1,109 @@
+"""Evidence of a rung of the AMD ladder: a kernel call as text, and rings decoded where a rung failed.
+
+Not here: keeping calls (`tools.bringup.evidence`), the rungs (`rungs`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd import decode
+from drivers.amd.layouts.kfd import Call as KfdCall
+from drivers.amd.layouts.kfd import Request
+from drivers.amd.queues import Packets
+from drivers.kernel import PAGE
+from tools.bringup.evidence import hexed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from drivers.amd.device import AnyRing
+    from drivers.amd.targets import Target
+    from drivers.kernel import Call
+    from tools.bringup.amd.bench import Bench
+
+_WORDS: Final = 64
+"""Words shown before a ring's write pointer."""
+_AQL_WORDS: Final = 16
+_POINTER_BYTES: Final = 128
+"""Bytes shown of a pointer page: both pointers of every kind of queue."""
+
+
+def line(call: Call) -> str:
+    """Return a call with its name, its result and the bytes that went in and came back, in hex."""
+    if call.name != "ioctl":
+        return str(call)[:300]
+    fd, request, after = call.arguments
+    if not isinstance(request, int) or not isinstance(after, bytes):
+        return str(call)[:300]
+    result = f"{call.result:#x}" if isinstance(call.result, int) else repr(call.result)
+    return (
+        f"ioctl({fd}, {request:#x} {_name(request)}) = {result}  <{call.duration_ns / 1000:.1f} us> "
+        f"in {hexed(call.before)} out {hexed(after)}"
+    )
+
+
+def _name(request: int) -> str:
+    """Return what an ioctl is: a call of /dev/kfd, or one of the render node."""
+    word = Request.from_int(request)
+    if word.check():
+        return "drm"
+    known = word.NR in KfdCall._value2member_map_
+    return KfdCall(word.NR).name if known else f"kfd {word.NR}"
+
+
+def memory(bench: Bench) -> dict[str, str]:
+    """Return what lies in the rings, pointer pages and slots of a rung; it raises for nothing."""
+    found: dict[str, str] = {}
+    rings = [(ring, bench.target) for ring in bench.rings] if bench.rings else []
+    rings += [(ring, device.target) for device in bench.devices for ring in device.rings()]
+    for ring, target in rings:
+        label = ring.queue.label
+        try:
+            found |= {f"{label}: {what}": text for what, text in _ring(ring, target).items()}
+        except Exception as error:  # noqa: BLE001 - evidence must not hide what it is of
+            found[label] = f"could not be read: {error!r}"
+    for i, slot in enumerate(bench.slots):
+        if slot.view is not None:
+            found[f"slot {i} at {slot.va:#x}"] = bytes(slot.view[:64]).hex()
+    return found
+
+
+def _ring(ring: AnyRing, target: Target) -> dict[str, str]:
+    queue, pointers = ring.queue, ring.queue.pointers.view
+    assert pointers is not None, "pointer pages are mapped"
+    out = {
+        "queue": f"id {queue.number}, {queue.packets.name}, ring {queue.ring.va:#x}+{queue.ring.size:#x}",
+        "progress": ring.stuck() or "the ring was read",
+        "exceptions": f"{queue.exceptions[0]:#x}, given up: {queue.inactive[0]:#x}",
+        "pointer page": bytes(pointers[: min(_POINTER_BYTES, PAGE)]).hex(),
+    }
+    words = last_words(ring)
+    out["words before the write pointer"] = " ".join(f"{word:08x}" for word in words)
+    out["decoded"] = "\n".join(text_of(queue.packets, words, target))
+    return out
+
+
+def last_words(ring: AnyRing) -> list[int]:
+    """Return the words of a ring before its write pointer, the oldest first; whole packets of an AQL ring."""
+    view = ring.queue.ring.view
+    assert view is not None, "rings are mapped"
+    words = view.cast("I")
+    unit = _AQL_WORDS if ring.queue.packets is Packets.AQL else 1
+    end = ring.taken * unit
+    count = min(end, _WORDS)
+    return [words[(end - count + i) % len(words)] for i in range(count)]
+
+
+def text_of(packets: Packets, words: Sequence[int], target: Target) -> list[str]:
+    """Return words as packets: of the longest end of them that is a stream, whose start may be cut off."""
+    for start in range(len(words)):
+        try:
+            if packets is Packets.AQL:
+                return decode.aql_text(words[start:], target.generation)
+            if packets is Packets.SDMA:
+                return decode.sdma_text(words[start:], target.sdma)
+            return decode.pm4_text(words[start:], target.generation)
+        except ValueError:
+            continue
+    return []

@@ -1,0 +1,236 @@
+"""The upper rungs of the AMD ladder: kernels, through the whole driver and the model above it.
+
+Rung 23, the deliberate fault, comes last of all.
+
+Not here: the lower rungs (`rungs`, `rungs_queues`), the order of all (`table`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from drivers.amd.device import AmdDevice
+from drivers.amd.encode_sdma import SdmaEncoder
+from drivers.amd.layouts import sdma
+from drivers.amd.quirks import describe
+from drivers.amd.refusals import BringUpError
+from hcq.driver import BufferSpec, Place, QueueKind
+from hcq.errors import DeviceFault, HcqError, SignalTimeout, UnsupportedError
+from tools.bringup.amd.kernels import LDS_SIZES, PICKED, THREADS, TOKEN, image
+from tools.bringup.checks import RungError
+
+if TYPE_CHECKING:
+    from hcq.device import Device
+    from hcq.memory import Buffer
+    from hcq.program import Program
+    from tools.bringup.amd.bench import Bench
+    from tools.bringup.checks import Facts
+
+_HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+_NOWHERE = 0x5EAD_0000_0000
+"""An address that no memory is given: below those that this process maps, above its heap."""
+
+
+def _load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> Program:
+    return device.load(image(name, device.info.arch, shared_bytes=shared_bytes, folder=bench.kernels))
+
+
+def _launch(
+    bench: Bench, device: Device, program: Program, *values: Any, groups: int = 1, threads: int = 1
+) -> float:
+    """Launch and wait; return the microseconds until the host saw it."""
+    queue = device.compute
+    start = time.perf_counter()
+    commands = queue.record().exec(
+        program, program.args(*values), groups=(groups, 1, 1), threads=(threads, 1, 1)
+    )
+    queue.submit(commands).wait(timeout_s=bench.work_s)
+    return (time.perf_counter() - start) * 1e6
+
+
+def _check(bench: Bench, buffer: Buffer, want: list[int], what: str) -> None:
+    """Raise unless a kernel stored `want`; the error says whether the words came late or never."""
+
+    def read() -> list[int]:
+        return list(struct.unpack(f"<{len(want)}I", bytes(buffer.host()[: 4 * len(want)])))
+
+    late = bench.arrival(read, want)
+    if late is None:
+        seen = read()
+        first = next((i for i, word in enumerate(want) if seen[i] != word), 0)
+        bench.check(fine=False, text=f"{what}: element {first} is {seen[first]:#x}, not {want[first]:#x}")
+    elif late:
+        text = f"{what}: came {1e6 * late:.0f} us after the release, which must write caches back"
+        bench.check(fine=False, text=text)
+
+
+def store(bench: Bench) -> Facts:
+    """18: one thread stores a token, to host and to video memory."""
+    device = bench.device()
+    out, video, copied = device.alloc(4096, _HOST), device.alloc(4096), device.alloc(4096, _HOST)
+    program, queue = _load(bench, device, "store"), device.copies[0]
+    took: list[float] = []
+
+    def launch(number: int) -> None:
+        out.host()[:4] = bytes(4)
+        took.append(_launch(bench, device, program, out))
+        _check(bench, out, [TOKEN], f"host memory after launch {number}")
+
+    launch(0)
+    _launch(bench, device, program, video)
+    queue.submit(queue.record().copy(copied, video)).wait(timeout_s=bench.work_s)
+    _check(bench, copied, [TOKEN], "video memory")
+    return {"first_us": took[0], "repeats": bench.repeat("a token", launch), "best_us": min(took)}
+
+
+def grid(bench: Bench) -> Facts:
+    """19: ids of threads and groups, arguments, a table in constant memory, branches, over many groups."""
+    device = bench.device()
+    groups, add = 1000, 5
+    out = device.alloc(4 * groups * THREADS, _HOST)
+    _launch(bench, device, _load(bench, device, "grid"), out, add, groups=groups, threads=THREADS)
+    picked = [PICKED[t % 4](t) + 1000 * (t % 4 + 1) + add for t in range(THREADS)]
+    want = [i + picked[i % THREADS] & 0xFFFF_FFFF for i in range(groups * THREADS)]
+    _check(bench, out, want, "grid")
+    return {"elements": len(want)}
+
+
+def shared(bench: Bench) -> Facts:
+    """20: LDS and a barrier: 4 KiB up to all that a group has."""
+    device = bench.device()
+    out = device.alloc(4096, _HOST)
+    sizes = [size for size in LDS_SIZES if size <= device.info.limits["max_shared_bytes"]]
+    for size in sizes:
+        out.host()[:1024] = bytes(1024)
+        _launch(bench, device, _load(bench, device, "shared", shared_bytes=size), out, threads=256)
+        _check(bench, out, list(range(255, -1, -1)), f"{size} bytes of LDS")
+    return {"sizes": sizes}
+
+
+def local(bench: Bench) -> Facts:
+    """21: scratch: an array of 4 KiB a thread, indexed at run time, on many groups."""
+    device = bench.device()
+    out = device.alloc(4096, _HOST)
+    _launch(bench, device, _load(bench, device, "local"), out, 7, groups=256, threads=256)
+    # Element (i * step) & 1023 was written last by i itself: an odd step visits each once.
+    _check(bench, out, [2 * i for i in range(256)], "scratch")
+    return {"bytes_per_thread": 4096}
+
+
+def exchange(bench: Bench) -> Facts:
+    """22: launches that wait for copies and copies that wait for launches, queue by queue."""
+    device = bench.device()
+    rounds = 20 if bench.dry else 500
+    counter, copied = device.alloc(4096), device.alloc(4096)
+    out = device.alloc(4096, _HOST)
+    program = _load(bench, device, "count")
+    compute, copy = device.compute, device.copies[0]
+    point = copy.submit(copy.record().fill(copied, 0))
+    start = time.perf_counter()
+    for _ in range(rounds):
+        commands = compute.record().exec(
+            program, program.args(counter, copied), groups=(1, 1, 1), threads=(1, 1, 1)
+        )
+        point = compute.submit(commands, after=[point])
+        point = copy.submit(copy.record().copy(copied, counter), after=[point])
+    point.wait(timeout_s=bench.work_s)
+    took = (time.perf_counter() - start) * 1e6
+    copy.submit(copy.record().copy(out, copied)).wait(timeout_s=bench.work_s)
+    _check(bench, out, [rounds], f"{rounds} rounds")
+    return {"rounds": rounds, "us_per_round": round(took / rounds, 2)}
+
+
+def two_processes(bench: Bench) -> Facts:
+    """24: bandwidth of an elementwise kernel, and two processes at once."""
+    facts: Facts = {"gb_per_s": _stream(bench)}
+    if not bench.dry:
+        facts["two processes"] = _two_at_once(bench)
+    return facts
+
+
+def _stream(bench: Bench) -> float:
+    size = 1 << 20 if bench.dry or bench.emulate is not None else 1 << 30
+    device = bench.device()
+    first, second = device.alloc(size), device.alloc(size)
+    program = _load(bench, device, "stream")
+    groups = size // (256 * 16)
+    best = min(_launch(bench, device, program, first, second, groups=groups, threads=256) for _ in range(10))
+    return round(2 * size / best / 1e3, 1)
+
+
+def _two_at_once(bench: Bench) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        both = []
+        for _ in range(2):
+            process = subprocess.Popen(
+                store_again(bench), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            )
+            stack.callback(process.kill)  # does nothing to one that has ended
+            both.append(process)
+        said = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
+    codes = [process.returncode for process in both]
+    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(said)[-1000:]}")
+    return codes
+
+
+def store_again(bench: Bench) -> list[str]:
+    """Return the command of rung 18 in a process of its own, with the device, choices and kernels of this."""
+    command = [sys.executable, "-m", "tools.bringup", "--child", "18", "--device", f"amd:{bench.index}"]
+    command += ["--choices", describe(bench.choices)]
+    command += ["--emulate", bench.emulate] if bench.emulate is not None else []
+    return command + (["--kernels", str(bench.kernels)] if bench.kernels is not None else [])
+
+
+def fault(bench: Bench) -> Facts:
+    """23: a store to nowhere is reported with its address, and what `recover` does then.
+
+    Linux keeps a process off the GPU after a page fault until it ends: that `recover` says so is no failure.
+    In a dry run the copy engine stores, because kernels do not run there.
+    """
+    device = bench.device()
+    driver = device.driver
+    assert isinstance(driver, AmdDevice), "it was made so"
+    kept = device.alloc(4096, _HOST)
+    kept.host()[:4] = b"kept"
+    start = time.perf_counter()
+    try:
+        if bench.dry:
+            _store_by_copy_engine(bench, device, driver)
+        else:
+            _launch(bench, device, _load(bench, device, "wild"), kept, _NOWHERE)
+    except DeviceFault as error:
+        report = error.report
+    except SignalTimeout as error:
+        raise RungError(f"no fault was noticed in {bench.work_s} s: {error}") from error
+    else:
+        raise RungError("a store to an address that nothing is mapped at went through")
+    facts: Facts = {"noticed_ms": (time.perf_counter() - start) * 1e3, "report": str(report)}
+    bench.demand(report.va == _NOWHERE, f"the store went to {_NOWHERE:#x}, the report says {report.va}")
+    try:
+        driver.recover()
+        facts["recovered"] = "queues were made anew, memory was kept"
+    except (BringUpError, UnsupportedError) as error:
+        facts["recovered"] = f"not in this process: {error}"
+    bench.demand(bytes(kept.host()[:4]) == b"kept", "memory did not outlive the fault")
+    return facts
+
+
+def _store_by_copy_engine(bench: Bench, device: Device, driver: AmdDevice) -> None:
+    words = SdmaEncoder(bench.context).fence(_NOWHERE, 1)
+    queue = device.copies[0]
+    ring = driver.ring(QueueKind.COPY, 0)
+    ring.send((*words, *(sdma.NOP_WORD,) * (-len(words) % sdma.ALIGN_WORDS)))
+    queue.submit(queue.record()).wait(timeout_s=bench.work_s)
+
+
+def fresh_after_fault(bench: Bench) -> Facts:
+    """After 23: a new process works."""
+    try:
+        return store(bench)
+    except HcqError as error:
+        raise RungError(f"after the fault a new process does not work: {error}") from error

@@ -1,0 +1,200 @@
+"""The middle rungs of the AMD ladder: a copy queue and a compute queue, each up to its first signals.
+
+Rungs 12 to 14 and 16, 17 send packets of their own through the driver's rings; rung 15 is the whole driver.
+
+Not here: what needs no queue (`rungs`), kernels (`rungs_compute`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from drivers.amd import encode_aql, packets
+from drivers.amd.encode_sdma import SdmaEncoder
+from drivers.amd.layouts import sdma
+from drivers.amd.layouts.events import WaitResult, kfd_event_data
+from drivers.amd.queues import Packets
+from hcq.driver import BufferSpec, Place
+from tools.bringup.checks import SIGNAL_S
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from drivers.amd.device import AnyRing
+    from hcq.device import Device
+    from tools.bringup.amd.bench import Bench
+    from tools.bringup.checks import Facts
+
+_HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
+_LOW = 0xFFFF_FFFF
+
+
+def _padded(words: Sequence[int]) -> tuple[int, ...]:
+    return (*words, *(sdma.NOP_WORD,) * (-len(words) % sdma.ALIGN_WORDS))
+
+
+def _told(ring: AnyRing) -> Facts:
+    queue = ring.queue
+    return {
+        "id": queue.number,
+        "ring": f"{queue.ring.va:#x}+{queue.ring.size:#x}",
+        "pointers": f"{queue.write_va:#x}, {queue.read_va:#x}",
+        "end of pipe": hex(queue.eop.va) if queue.eop else "none",
+        "context save": f"{queue.area.va:#x}+{queue.area.size:#x}" if queue.area else "none",
+    }
+
+
+def copy_queue(bench: Bench) -> Facts:
+    """12: an SDMA queue and its doorbell."""
+    return _told(bench.ring(Packets.SDMA))
+
+
+def copy_fence(bench: Bench) -> Facts:
+    """13: the copy engine stores 32 bits; a poll in front of it holds it back until the host stores."""
+    ring, encoder = bench.ring(Packets.SDMA), SdmaEncoder(bench.context)
+    memory, words = bench.slot()
+    ring.send(_padded(encoder.fence(memory.va, 0x1234_5678)))
+    facts: Facts = {"us": bench.reach(ring, words, 0x1234_5678, "fence"), "read": ring.read()}
+
+    def again(number: int) -> None:
+        ring.send(_padded(encoder.fence(memory.va, number)))
+        bench.reach(ring, words, number, "fence")
+
+    facts["repeats"] = bench.repeat("fence", again)
+    gate, gates = bench.slot()
+    ring.send(_padded((*encoder.poll(gate.va, 5), *encoder.fence(memory.va, 0x55))))
+    time.sleep(0.01)
+    bench.demand(words[0] != 0x55, "a poll for 5 went on at 0")
+    gates[0] = 5
+    bench.events.look()
+    facts["gate us"] = bench.reach(ring, words, 0x55, "the fence behind a poll")
+    return facts
+
+
+def copy_interrupt(bench: Bench) -> Facts:
+    """14: the copy engine's time, and its interrupt: WAIT_EVENTS sees the event that it raised."""
+    ring, encoder = bench.ring(Packets.SDMA), SdmaEncoder(bench.context)
+    memory, words = bench.slot()
+    stamp = memory.va + 64
+    event = bench.events.signal
+    ring.send(
+        _padded(
+            (
+                *sdma.Timestamp.pack(ADDRESS_LO=stamp & _LOW, ADDRESS_HI=stamp >> 32),
+                *encoder.fence(memory.va, 1),
+                *encoder.fence(bench.events.slot_va, event),
+                *sdma.Trap.pack(INT_CONTEXT=event),
+            )
+        )
+    )
+    took = bench.reach(ring, words, 1, "the fence behind a timestamp")
+    bench.demand(words[8] > 0, "the engine wrote no time")
+    return {"us": took, "ticks": words[8], "interrupt_us": _awaken(bench), **_beside(bench, words[8])}
+
+
+def _awaken(bench: Bench) -> float:
+    """Sleep until the event of the device is raised; return the microseconds, or raise."""
+    start = time.perf_counter()
+    data = bytearray(kfd_event_data.pack(event_id=bench.events.signal))
+    result = bench.process.kfd.wait_events(data, int(1000 * SIGNAL_S * bench.patience))
+    bench.demand(result is WaitResult.COMPLETE, f"no interrupt: the wait ended with {result!r}")
+    return (time.perf_counter() - start) * 1e6
+
+
+def _beside(bench: Bench, ticks: int) -> Facts:
+    """Return an engine's time beside the counter that the kernel reads: both are the same clock."""
+    now = bench.process.kfd.clock_counters(bench.gpu.gpu_id).gpu_clock_counter
+    hz = bench.render.gpu_counter_freq * 1000
+    bench.check(0 <= now - ticks < 10 * hz, f"the engine says {ticks}, the kernel {now}: another clock")
+    return {"kernel's counter": now}
+
+
+def copies(bench: Bench) -> Facts:
+    """15: copies each way, a fill, the time of a copy and the bandwidth, through the whole driver."""
+    device = bench.device()
+    queue = device.copies[0]
+    video = [device.alloc(2 << 20) for _ in range(2)]
+    source, target = (device.alloc(64 << 10, _HOST) for _ in range(2))
+
+    def again(_number: int) -> None:
+        data = os.urandom(4096)
+        source.host()[:4096] = data
+        commands = queue.record().copy(video[0], source, 4096).barrier()
+        commands.copy(video[1], video[0], 4096).barrier().copy(target, video[1], 4096)
+        queue.submit(commands).wait(timeout_s=bench.work_s)
+        wrong = sum(a != b for a, b in zip(data, bytes(target.host()[:4096]), strict=True))
+        bench.demand(not wrong, f"host - video - video - host changed {wrong} of 4096 bytes")
+
+    repeats = bench.repeat("copies", again)
+    commands = queue.record().fill(video[0], 0xA5A5_0102, 8192).barrier().copy(target, video[0], 8192)
+    queue.submit(commands).wait(timeout_s=bench.work_s)
+    filled = set(target.host()[:8192].cast("I"))
+    bench.demand(filled == {0xA5A5_0102}, f"a fill left {[hex(v) for v in sorted(filled)[:4]]}")
+    return {"repeats": repeats, "gb_per_s": dict(_bandwidth(bench, device))}
+
+
+def _bandwidth(bench: Bench, device: Device) -> Iterator[tuple[str, float]]:
+    size = 4 << 20 if bench.dry or bench.emulate is not None else 256 << 20
+    queue = device.copies[0]
+    first, second = device.alloc(size), device.alloc(size)
+    host = device.alloc(size >> 2, _HOST)
+    for name, dst, src, count in (
+        ("video to video", second, first, size),
+        ("host to video", first, host, size >> 2),
+        ("video to host", host, first, size >> 2),
+    ):
+        best = 0.0
+        for _ in range(5):
+            start = time.perf_counter()
+            queue.submit(queue.record().copy(dst, src, count)).wait(timeout_s=10 * bench.work_s)
+            best = max(best, count / (time.perf_counter() - start) / 1e9)
+        yield name, round(best, 1)
+
+
+def compute_queue(bench: Bench) -> Facts:
+    """16: a compute queue: PM4, or AQL where several XCCs share the work."""
+    return {"packets": bench.compute_packets.name, **_told(bench.ring(bench.compute_packets))}
+
+
+def _as_ring_takes(bench: Bench, words: Sequence[int]) -> Sequence[int]:
+    """Return PM4 words as they are, or behind an AQL packet of which the first XCC runs them."""
+    if bench.compute_packets is Packets.PM4:
+        return words
+    several = bench.geometry.xccs > 1
+    return encode_aql.in_buffer([*(packets.on_first_xcc(len(words)) if several else ()), *words])
+
+
+def compute_signal(bench: Bench) -> Facts:
+    """17: the compute queue stores 64 bits and the time, waits for memory, and interrupts."""
+    ring, make = bench.ring(bench.compute_packets), packets.Pm4Words(bench.target, bench.choices)
+    memory, words = bench.slot()
+
+    def send(*groups: Sequence[int]) -> None:
+        ring.send(_as_ring_takes(bench, [word for group in groups for word in group]))
+
+    send(make.signal(memory.va, 0x99))
+    facts: Facts = {"us": bench.reach(ring, words, 0x99, "release")}
+
+    def again(number: int) -> None:
+        send(make.signal(memory.va, number))
+        bench.reach(ring, words, number, "release")
+
+    facts["repeats"] = bench.repeat("release", again)
+    send(
+        make.timestamp(memory.va + 64),
+        make.signal(memory.va, 0x100),
+        make.interrupt(bench.events.slot_va, bench.events.signal),
+    )
+    facts["stamp us"] = bench.reach(ring, words, 0x100, "the release behind a timestamp")
+    bench.demand(words[8] > 0, "the queue wrote no time")
+    facts |= {"ticks": words[8], "interrupt_us": _awaken(bench), **_beside(bench, words[8])}
+    gate, gates = bench.slot()
+    send(make.wait(gate.va, 5), make.signal(memory.va, 0x101))
+    time.sleep(0.01)
+    bench.demand(words[0] != 0x101, "a wait for 5 went on at 0")
+    gates[0] = 5
+    bench.events.look()
+    facts["gate us"] = bench.reach(ring, words, 0x101, "the release behind a wait")
+    return facts

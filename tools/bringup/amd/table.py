@@ -1,0 +1,140 @@
+"""AMD's ladder: its rungs in the order they run, and what the shared part must know of the vendor.
+
+Not here: what a rung tests (`rungs`, `rungs_queues`, `rungs_compute`), how a ladder is climbed
+(`tools.bringup.ladder`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from drivers.amd.quirks import ALTERNATIVES, Quirks, changes, describe, parse
+from drivers.kernel import LinuxKernel
+from hcq.errors import UsageError
+from hcq.registry import drivers
+from tools.bringup.amd import rungs as low
+from tools.bringup.amd import rungs_compute as high
+from tools.bringup.amd import rungs_queues as middle
+from tools.bringup.amd.bench import Bench
+from tools.bringup.amd.evidence import line, memory
+from tools.bringup.amd.expected import EXPECTED
+from tools.bringup.rung import Rung
+from tools.bringup.vendor import Given, Vendor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from drivers.kernel import Kernel
+
+_EMULATED = "amd-emu"
+_LOAD_S = 30.0
+"""Limit of rungs that compile kernels first, from a cold disk; what they wait for ends sooner."""
+_RELEASE = ("release_event", "release_policy", "ace_offload", "order")
+_LAUNCH = ("priv", "trap_present", "acquire", "aql_overlap", *_RELEASE)
+RUNGS: tuple[Rung, ...] = (
+    Rung(0, "environment", low.environment),
+    Rung(1, "/dev/kfd opens", low.nodes, limit_s=30),
+    Rung(2, "interface version", low.version, needs=(1,)),
+    Rung(3, "topology and target", low.topology),
+    Rung(4, "render node", low.render_node, needs=(2, 3)),
+    Rung(5, "address space", low.address_space, needs=(4,), limit_s=30),
+    Rung(6, "exceptions of queues", low.runtime, needs=(5,)),
+    Rung(7, "clock", low.clock, needs=(5,)),
+    Rung(8, "video memory", low.video_memory, needs=(5,)),
+    Rung(9, "system memory", low.system_memory, needs=(5,)),
+    Rung(10, "memory of this process", low.user_pointer, needs=(5,)),
+    Rung(11, "events", low.events, needs=(9,)),
+    Rung(12, "copy queue", middle.copy_queue, needs=(8, 9, 11)),
+    Rung(13, "fence and poll", middle.copy_fence, ("fence_mtype",), (12,)),
+    Rung(14, "time and interrupt of a copy", middle.copy_interrupt, ("fence_mtype",), (13,)),
+    Rung(
+        15, "copies and bandwidth", middle.copies, ("copy_pieces", "copy_order", "copy_stamp"), (10, 13), 30
+    ),
+    Rung(16, "compute queue", middle.compute_queue, ("single_xcc", "aql_eop"), (8, 9, 11)),
+    Rung(17, "release, time, wait, interrupt", middle.compute_signal, ("single_xcc", *_RELEASE), (16,)),
+    Rung(18, "a kernel stores a token", high.store, (*_LAUNCH, "single_xcc"), (15, 17), _LOAD_S),
+    Rung(19, "grid, arguments, constants", high.grid, ("priv", "acquire"), (18,), _LOAD_S),
+    Rung(20, "LDS and a barrier", high.shared, needs=(18,), limit_s=_LOAD_S),
+    Rung(21, "scratch", high.local, needs=(18,), limit_s=_LOAD_S),
+    Rung(22, "copies and kernels in turn", high.exchange, (*_LAUNCH, "copy_order"), (18,), _LOAD_S),
+    Rung(24, "bandwidth, two processes", high.two_processes, needs=(18,), limit_s=60),
+    Rung(23, "a fault on purpose", high.fault, needs=(18,), limit_s=_LOAD_S),
+    Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
+)
+"""In the order they run: the fault comes last, and after it only the proof that it did no harm."""
+
+
+def _emulator() -> Any:
+    """Return the driver of emulated AMD GPUs."""
+    found = next((entry for entry in drivers() if entry.name == _EMULATED and entry.present()), None)
+    if found is None:
+        raise UsageError(f"{_EMULATED} is not part of this installation\nhint: --dry runs a scripted kernel")
+    return found.driver()
+
+
+def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
+    """Return Linux, the scripted kernel, or an emulated GPU."""
+    if emulate is not None:
+        kernel: Kernel = _emulator().make_kernel(emulate or None)
+        return kernel
+    if dry:
+        from tools.amd.scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
+
+        return ScriptedKernel()
+    return LinuxKernel()
+
+
+def _check_variant(variant: str) -> None:
+    """Raise `UsageError` for an emulated GPU that there is not."""
+    _emulator().make_kernel(variant or None)
+
+
+def _bench(kernel: Kernel, choices: Quirks, given: Given) -> Bench:
+    return Bench(
+        kernel,
+        choices,
+        index=given.index,
+        dry=given.dry,
+        kernels=given.kernels,
+        emulate=given.emulate,
+        boost=given.boost,
+    )
+
+
+def _no_presets(_facts: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, object]], ...]:
+    """Return none: no two drivers differ in more than single values."""
+    return ()
+
+
+def _changed(choices: Quirks, values: Mapping[str, Any]) -> Quirks:
+    return replace(choices, **values)
+
+
+def _prepare(folder: Path) -> list[Path]:
+    from tools.bringup.amd.kernels import prepare  # noqa: PLC0415 - needs the compiler
+
+    return prepare(folder)
+
+
+AMD: Vendor[Quirks] = Vendor(
+    name="amd",
+    rungs=RUNGS,
+    alternatives=ALTERNATIVES,
+    expected=EXPECTED,
+    parse=parse,
+    describe=describe,
+    changes=changes,
+    changed=_changed,
+    presets=_no_presets,
+    # Not the render node: a process that holds KFD keeps the GPUs up.
+    held=lambda _: ("/dev/kfd",),
+    log_words=("amdgpu", "kfd"),
+    check_variant=_check_variant,
+    make_kernel=_make_kernel,
+    bench=_bench,
+    line=line,
+    memory=memory,
+    prepare=_prepare,
+)

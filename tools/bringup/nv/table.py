@@ -1,0 +1,160 @@
+"""NVIDIA's ladder: its rungs in the order they run, and what the shared part must know of the vendor.
+
+Not here: what a rung tests (`rungs`, `rungs_compute`), how a ladder is climbed (`tools.bringup.ladder`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from drivers.kernel import LinuxKernel
+from drivers.nv import check_variant
+from drivers.nv.presets import PRESETS, fitting
+from drivers.nv.quirks import ALTERNATIVES, Quirks, changes, describe, parse
+from tools.bringup.nv import rungs as low
+from tools.bringup.nv import rungs_compute as high
+from tools.bringup.nv.bench import Bench
+from tools.bringup.nv.evidence import line, memory
+from tools.bringup.nv.expected import EXPECTED
+from tools.bringup.rung import Rung
+from tools.bringup.vendor import Given, Vendor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from drivers.kernel import Kernel
+
+_LOAD_S = 30.0
+"""Limit of rungs that may load the assembler first, from a cold disk; what they wait for ends sooner."""
+_VIDEO = ("pitch_kind", "persistent_vidmem", "huge_pages", "small_pages")
+_CHANNEL = ("channel_class", "object_buffer", "notifier", "ring", "vaspace")
+_COPY_CHANNEL = ("register_copy_channels", "copy_engine", "small_pages", *_CHANNEL)
+_HOST_RELEASE = (
+    "doorbell_bar1",
+    "doorbell_class",
+    "push_in_vram",
+    "host_memory",
+    "gp_level",
+    "copy_engine",
+    *_CHANNEL,
+)
+_COMPUTE_CHANNEL = (
+    "context_share",
+    "graphics_copy",
+    "subcontext",
+    "gr_parameters",
+    "context_window",
+    *_CHANNEL,
+)
+_LAUNCH = (
+    "full_descriptor",
+    "carveout",
+    "qmd_type",
+    "group_id",
+    "sampler_via_header",
+    "pcas",
+    "qmd_version_method",
+    "context_share",
+    "subcontext",
+    "arguments_in_vram",
+    "graphics_copy",
+    "windows",
+    "host_memory",
+    "vaspace",
+)
+_LAUNCHES = ("full_descriptor", "pcas", "arguments_in_vram")
+RUNGS: tuple[Rung, ...] = (
+    Rung(0, "environment", low.environment),
+    Rung(1, "nodes open", low.nodes, limit_s=30),
+    Rung(2, "driver version", low.version),
+    Rung(3, "client and cards", low.client, needs=(2,)),
+    Rung(4, "device and subdevice", low.objects, needs=(3,), limit_s=30),
+    Rung(5, "classes and units", low.classes, ("plausible",), (4,)),
+    Rung(6, "doorbell page", low.doorbell, ("doorbell_bar1", "doorbell_class", "doorbell_owner"), (5,)),
+    Rung(7, "video memory", low.video_memory, _VIDEO, (5,)),
+    Rung(8, "system memory", low.system_memory, ("system_cached",), (5,)),
+    Rung(9, "address space", low.unified_memory, ("vaspace", "vaspace_faulting"), (5,)),
+    Rung(10, "mappings", low.mapping, ("small_pages", "huge_pages", "vaspace"), (9,)),
+    Rung(11, "copy channel", low.copy_channel, _COPY_CHANNEL, (9,)),
+    Rung(12, "host release", low.host_release, _HOST_RELEASE, (11,)),
+    Rung(13, "64-bit release with the time", low.host_release_time, ("channel_class",), (11,)),
+    Rung(14, "copy engine release", low.engine_release, ("copy_engine", "host_memory"), (11,)),
+    Rung(15, "copies and bandwidth", low.copies, ("copy_engine", "huge_pages", "host_memory"), (14,), 30),
+    Rung(16, "compute channel", low.compute_channel, _COMPUTE_CHANNEL, (9,)),
+    Rung(17, "report semaphore", low.report_semaphore, ("graphics_copy", "subcontext", "windows"), (16,)),
+    Rung(18, "a kernel stores a token", high.store, _LAUNCH, (14, 16), _LOAD_S),
+    Rung(19, "grid, parameters, constants", high.grid, _LAUNCHES, (18,), _LOAD_S),
+    Rung(20, "shared memory", high.shared, ("carveout", "windows"), (18,), _LOAD_S),
+    Rung(21, "local memory", high.local, ("stack", "all_sms", "windows"), (18,), _LOAD_S),
+    Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_LAUNCHES), (18,), _LOAD_S),
+    Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
+    Rung(23, "a fault on purpose", high.fault, needs=(18,), limit_s=_LOAD_S),
+    Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
+)
+"""In the order they run: the fault comes last, and after it only the proof that it did no harm."""
+
+
+def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
+    """Return Linux, the scripted driver, or an emulated GPU."""
+    if emulate is not None:
+        # An emulated GPU computes, so results are checked as on a real one.
+        from drivers.nv import EMULATED  # noqa: PLC0415 - only for emulated runs
+
+        return EMULATED.make_kernel(emulate or None)
+    if dry:
+        from tools.nv.scripted import ScriptedKernel  # noqa: PLC0415 - only for dry runs
+
+        return ScriptedKernel()
+    return LinuxKernel()
+
+
+def _bench(kernel: Kernel, choices: Quirks, given: Given) -> Bench:
+    return Bench(
+        kernel,
+        choices,
+        index=given.index,
+        dry=given.dry,
+        kernels=given.kernels,
+        emulate=given.emulate,
+        boost=given.boost,
+    )
+
+
+def _presets(facts: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the presets of the compute class that a rung reported; all where none did."""
+    told = facts.get("compute class")
+    for name in fitting(int(told, 16) if told else None):
+        yield name, dict(PRESETS[name].values)
+
+
+def _changed(choices: Quirks, values: Mapping[str, Any]) -> Quirks:
+    return replace(choices, **values)
+
+
+def _prepare(folder: Path) -> list[Path]:
+    from tools.bringup.nv.kernels import prepare  # noqa: PLC0415 - needs the assembler
+
+    return prepare(folder)
+
+
+NV: Vendor[Quirks] = Vendor(
+    name="nv",
+    rungs=RUNGS,
+    alternatives=ALTERNATIVES,
+    expected=EXPECTED,
+    parse=parse,
+    describe=describe,
+    changes=changes,
+    changed=_changed,
+    presets=_presets,
+    held=lambda index: ("/dev/nvidiactl", low.gpu_node(index)),
+    log_words=("nvrm", "nvidia"),
+    check_variant=check_variant,
+    make_kernel=_make_kernel,
+    bench=_bench,
+    line=line,
+    memory=memory,
+    prepare=_prepare,
+)
