@@ -53,12 +53,12 @@ class Shape:
 _BYTES = {"f16": 2, "bf16": 2, "i8": 1, "u8": 1, "fp8": 1, "bf8": 1, "f32": 4}
 
 
-def _gfx11(a: str, d: str, lanes: int) -> Shape:
+def _gfx11(a: str, b: str, d: str, lanes: int) -> Shape:
     a_registers = 16 * _BYTES[a] // 4
     parts = 4 // _BYTES[a]
     rows = lanes // 16
     return Shape(
-        m=16, n=16, k=16, a_type=a, b_type=a, d_type=d, a_registers=a_registers, d_registers=16 // rows, copies=rows,
+        m=16, n=16, k=16, a_type=a, b_type=b, d_type=d, a_registers=a_registers, d_registers=16 // rows, copies=rows,
         a_place=lambda i, k: (k // parts, k % parts, i), d_place=lambda i, j: (i // rows, 0, 16 * i % lanes + j),
     )  # fmt: skip
 
@@ -118,8 +118,6 @@ def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (
     prefix = "16x16x16_"
     head, _, tail = stem.removeprefix("v_wmma_").partition(f"_{prefix}")
     if tail == "iu8":
-        if signs[0] != signs[1] and family == "gfx11":
-            return None
         kinds = ["i8" if s else "u8" for s in signs]
     elif tail in ("f16", "bf16") and head in ("f32", tail):
         kinds = [tail, tail]
@@ -128,7 +126,7 @@ def shape_of(stem: str, family: str, lanes: int, *, signs: tuple[bool, bool] = (
     else:
         return None
     if family == "gfx11":
-        return _gfx11(kinds[0], head, lanes)
+        return _gfx11(kinds[0], kinds[1], head, lanes)
     wide = lanes == 64 and (tail not in ("f16", "bf16") or head != "f32")
     return None if wide else _gfx12(kinds[0], kinds[1], head, lanes)
 
