@@ -88,5 +88,9 @@ class Machines:
         if variant.checked:
             settings = replace(settings, checks=Sanitizers.all())
         return open_machine(
-            *variant.targets, linux=variant.linux, engines=self._engines(settings), seed=config().seed
+            *variant.targets,
+            linux=variant.linux,
+            engines=self._engines(settings),
+            seed=config().seed,
+            tracks=settings.checks.uninitialised,
         )

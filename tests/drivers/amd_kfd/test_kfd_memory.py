@@ -129,6 +129,26 @@ def test_memory_is_reached_after_map_on_that_gpu_alone(machine: Callable[..., Ca
     spaces[0].read(memory.va, 4, "a test")
 
 
+@pytest.mark.parametrize(("flags", "known"), [(VRAM, False), (SYSTEM, True)])
+def test_video_memory_that_was_never_written_is_known(
+    machine: Callable[..., Caller], flags: int, *, known: bool
+) -> None:
+    caller = machine(tracks=True)
+    memory, space = caller.memory(PAGE, flags), caller.gpus[0].space
+    assert space is not None
+    assert space.states(memory.va, 4) == (b"\1" if known else b"\0") * 4
+    space.write(memory.va + 2, b"x", "a test")
+    assert space.states(memory.va, 4)[2] == 1
+
+
+def test_what_the_cpu_maps_counts_as_written(machine: Callable[..., Caller]) -> None:
+    caller = machine(tracks=True)
+    memory, space = caller.memory(PAGE, VISIBLE), caller.gpus[0].space
+    assert space is not None
+    caller.see(memory)
+    assert space.states(memory.va, 4) == b"\1" * 4
+
+
 def test_map_checks_its_array(caller: Caller) -> None:
     memory, layout = caller.memory(PAGE, to=()), kfd.kfd_ioctl_map_memory_to_gpu_args
     wanted, ids = ERRNOS["MAP_MEMORY_TO_GPU"], caller.ids((0,))

@@ -113,6 +113,8 @@ def _pages(
             if size > _left(gpu):
                 refuse(errno.ENOMEM, f"{size} bytes of video memory, {_left(gpu)} are left of {gpu.name}")
             backing = Backing.new(process.linux, size, "VRAM", lambda: _return_vram(gpu, size))
+            if process.tracks:
+                backing.track()
             gpu.vram_used += size
         case _:
             if process.host_used + size > process.host_bytes:

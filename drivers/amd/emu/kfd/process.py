@@ -80,6 +80,8 @@ class Process:
     user: UserMemory
     host_bytes: int
     """System memory that may be allocated."""
+    tracks: bool = False
+    """Whether reads of video memory that was never written are found."""
     pid: int = field(default_factory=os.getpid)
     events: Events = field(default_factory=Events)
     host_used: int = 0

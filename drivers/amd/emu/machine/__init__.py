@@ -24,14 +24,15 @@ def open_machine(
     first_minor: int = 128,
     masked: Sequence[int] = (),
     peers: bool = True,
+    tracks: bool = False,
 ) -> EmulatedKernel:
     """Return the kernel of a machine with emulated GPUs, one a name: "gfx1100", "gfx1201", "gfx942".
 
     `linux` is the kernel's version ("6.1", "6.12", which is the strictest, "6.12.107"). `engines` execute the
     queues; without them a doorbell is reported as unsupported. `seed` decides every order that hardware
     leaves open, `first_minor` is the number of the first render node, `masked` are indices of GPUs that the
-    device cgroup hides, `peers` says whether GPUs reach each other's video memory. Unknown names are
-    `UnsupportedError`.
+    device cgroup hides, `peers` says whether GPUs reach each other's video memory, `tracks` whether reads of
+    video memory that was never written are found. Unknown names are `UnsupportedError`.
 
     The kernel's `reports` are what the machine objected to, `machine.refusals` why calls were refused,
     `machine.leaks` what a process left behind.
@@ -49,5 +50,6 @@ def open_machine(
         first_minor=first_minor,
         masked=masked,
         peers=peers,
+        tracks=tracks,
     )
     return EmulatedKernel(machine)

@@ -61,8 +61,12 @@ class Machine:
         first_minor: int = _FIRST_MINOR,
         masked: Sequence[int] = (),
         peers: bool = True,
+        tracks: bool = False,
     ) -> None:
-        """`masked` are indices of GPUs that the device cgroup hides; `peers` is peer-to-peer access."""
+        """`masked` are indices of GPUs that the device cgroup hides; `peers` is peer-to-peer access.
+
+        With `tracks` reads of video memory that was never written are found.
+        """
         self.lock = TurnLock()
         self.rng = random.Random(seed)  # noqa: S311 - an order, not a secret
         self.linux = LinuxKernel()
@@ -72,7 +76,7 @@ class Machine:
             Gpu(profile, at, minor=first_minor + at, masked=at in masked, peers=peers)
             for at, profile in enumerate(profiles)
         ]
-        self.process = Process(self.gpus, kernel, self, self.linux, self.user, _HOST_BYTES)
+        self.process = Process(self.gpus, kernel, self, self.linux, self.user, _HOST_BYTES, tracks)
         self.host_bytes = _HOST_BYTES
         self.reports: list[Report] = []
         self._told = 0
