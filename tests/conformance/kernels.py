@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hcq import ArgKind, ArgSlot, KernelImage
-from tests.conformance import kernels_host, kernels_nv
+from tests.conformance import kernels_amd, kernels_host, kernels_nv
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,11 @@ SIGNATURES: dict[str, tuple[ArgSlot, ...]] = {
 }
 """All data is u32."""
 
-CODE: dict[str, Callable[[str, str], bytes]] = {"host": kernels_host.code, "nv": kernels_nv.code}
+CODE: dict[str, Callable[[str, str], bytes]] = {
+    "host": kernels_host.code,
+    "nv": kernels_nv.code,
+    "amd": kernels_amd.code,
+}
 """Family -> maker of code."""
 
 
