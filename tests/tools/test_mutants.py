@@ -13,11 +13,14 @@ from drivers.nv.layouts.gpfifo import MethodHeader, SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod
 from hcq.errors import HcqError
 from tools.mutants.__main__ import rows_of, sample, score, text
-from tools.mutants.contents import CODE, SEMAPHORE
-from tools.mutants.corpus import judge, run, without_one, written
-from tools.mutants.sites import DELETE, Mutant, changed, segment, variants
+from tools.mutants.corpus import judge
+from tools.mutants.devices import Target
+from tools.mutants.nv.contents import CODE, SEMAPHORE
+from tools.mutants.nv.kernels import Case, written
+from tools.mutants.nv.packets import segment
+from tools.mutants.sites import DELETE, Mutant, changed, variants
 from tools.mutants.verdicts import SEEDS, Outcome, Verdict, overall
-from tools.mutants.walk import Target, judge_all, listed
+from tools.mutants.walk import judge_all, listed
 
 ACQUIRE = [
     int(MethodHeader(ADDRESS=HostMethod.SEM_ADDR_LO, SUBCHANNEL=Subchannel.COMPUTE, COUNT=2,
@@ -149,9 +152,10 @@ def test_memory_behind_launches_and_semaphores_is_mutated(found: list[Mutant]) -
     ],
 )
 def test_every_barrier_of_a_kernel_is_left_out_once(text: str, count: int) -> None:
-    left = [rest for _, rest in without_one(text)]
+    case = Case(name="some", text=text, entry="some", grid=(1, 1, 1), block=(1, 1, 1), sizes=())
+    left = [rest for _, rest in case.without_one()]
     assert len(left) == count
-    assert all(len(rest) < len(text) for rest in left)
+    assert all(len(rest.text) < len(text) for rest in left)
 
 
 @pytest.mark.slow
@@ -202,17 +206,18 @@ def test_wait_between_a_copy_and_a_kernel_that_is_missing_or_ends_early_is_a_rac
 @pytest.mark.slow
 def test_sanitizers_notice_every_barrier_that_a_reduction_lacks() -> None:
     case = next(one for one in written() if one.name == "bench reduce")
-    _, expected = run(case, case.text, 1)
-    verdicts = [judge(case, rest, expected).outcome for _, rest in without_one(case.text)]
+    _, expected = case.run(1)
+    verdicts = [judge(rest, expected).outcome for _, rest in case.without_one()]
     assert verdicts == [Outcome.REPORTED] * 2
 
 
 ALIKE = """
 from tools.mutants.__main__ import sample
+from tools.mutants.devices import Target
 from tools.mutants.judge import Judge
-from tools.mutants.walk import PATIENT_S, Target, judge_all
+from tools.mutants.walk import PATIENT_S, judge_all
 
-judge = Judge(seeds=(1,), timeout_s=PATIENT_S)
+judge = Judge(Target(), seeds=(1,), timeout_s=PATIENT_S)
 chosen = sample(judge.mutants, 6, 11, None)
 forked = judge_all(Target(), chosen, jobs=2, seeds=(1,))
 assert [one.outcome for one in forked] == [judge.fresh(one, 1).outcome for one in chosen]

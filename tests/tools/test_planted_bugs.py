@@ -6,38 +6,44 @@ All of them by `python -m tools.mutants.planted`.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from hcq.errors import UsageError
-from tools.mutants.planted.catalog import BUGS, Bug
+from tools.mutants.planted.catalogs import CATALOGS
 from tools.mutants.planted.run import ROOT, judge, patched, unchanged
 
+if TYPE_CHECKING:
+    from tools.mutants.planted.bug import Bug, Catalog
+
+BUGS = [(catalog, bug) for catalog in CATALOGS.values() for bug in catalog.bugs]
+DEVICES = [(one, device) for one in CATALOGS.values() for device in sorted(set(map(one.device_of, one.bugs)))]
 SOME = ("barrier that emits nothing", "constant bank not invalidated", "token without its enable bit")
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=[bug.name for bug in BUGS])
-def test_a_bug_changes_one_place_of_the_driver(bug: Bug) -> None:
-    source = (ROOT / "drivers" / "nv" / bug.file).read_text()
+@pytest.mark.parametrize(("catalog", "bug"), BUGS, ids=[bug.name for _, bug in BUGS])
+def test_a_bug_changes_one_place_of_the_driver(catalog: Catalog, bug: Bug) -> None:
+    source = (ROOT / "drivers" / catalog.folder / bug.file).read_text()
     assert patched(bug, source) != source
     assert re.compile(bug.names)
 
 
 def test_a_bug_whose_source_text_is_absent_is_refused() -> None:
     with pytest.raises(UsageError, match="occurs 0 times"):
-        patched(BUGS[0], "")
+        patched(BUGS[0][1], "")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", sorted({bug.device for bug in BUGS}))
-def test_the_driver_passes_as_it_is(device: str) -> None:
-    seen = unchanged(device)
+@pytest.mark.parametrize(("catalog", "device"), DEVICES, ids=[device for _, device in DEVICES])
+def test_the_driver_passes_as_it_is(catalog: Catalog, device: str) -> None:
+    seen = unchanged(catalog, device)
     assert seen.outcome == "passed", seen
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOME)
 def test_a_bug_is_named_to_the_user(name: str) -> None:
-    (bug,) = [bug for bug in BUGS if bug.name == name]
-    verdict = judge(bug)
+    ((catalog, bug),) = [(catalog, bug) for catalog, bug in BUGS if bug.name == name]
+    verdict = judge(catalog, bug)
     assert verdict.word == "named", verdict

@@ -1,4 +1,4 @@
-"""`python -m tools.mutants --sample 200 --seed 1 [--kind stream] [--profile sm_90] [--json FILE]`.
+"""`python -m tools.mutants --sample 200 --seed 1 [--kind stream] [--device nv-emu] [--json FILE]`.
 
 Prints the score and the survivors, one a line; exits non-zero below `--minimum`. Mutants run in child
 processes with a time limit each: one that hangs or kills its process is a survivor, and the run continues.
@@ -17,10 +17,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tools.mutants.devices import DEVICES, Target
 from tools.mutants.judge import TIMEOUT_S, Judge
 from tools.mutants.sites import KINDS
 from tools.mutants.verdicts import CAUGHT, Outcome
-from tools.mutants.walk import Target, judge_all, listed, walk
+from tools.mutants.walk import judge_all, listed, walk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,8 +90,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--sample", type=int, default=200, help="mutants; 0 runs all")
     parser.add_argument("--seed", type=int, default=1, help="of the sample")
     parser.add_argument("--kind", choices=KINDS)
-    parser.add_argument("--profile", choices=("sm_80", "sm_90", "sm_120"), default="sm_90")
-    parser.add_argument("--driver", choices=("570", "580", "590", "595"), default="580")
+    parser.add_argument("--device", choices=tuple(DEVICES), default=next(iter(DEVICES)))
+    parser.add_argument("--profile", default="", help="emulated GPU; default: the first")
+    parser.add_argument("--driver", default="", help="version of the kernel's driver; default: the first")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--minimum", type=float, default=0.95)
     parser.add_argument("--json", type=Path)
@@ -98,12 +100,17 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--walk", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    target = Target(profile=given.profile, driver=given.driver)
+    emulated = DEVICES[given.device]
+    for name, choices in (("profile", emulated.profiles), ("driver", emulated.drivers)):
+        if getattr(given, name) not in {"", *choices}:
+            known = ", ".join(choices)
+            parser.error(f"argument --{name}: invalid choice: {getattr(given, name)!r} (choose from {known})")
+    target = Target(device=given.device, profile=given.profile, driver=given.driver)
     if given.walk is not None:
         walk(target, given.walk, json.load(sys.stdin), jobs=given.jobs, timeout_s=given.timeout)
         return 0
     if given.list:
-        json.dump([asdict(one) for one in Judge(given.profile, given.driver, seeds=(1,)).mutants], sys.stdout)
+        json.dump([asdict(one) for one in Judge(target, seeds=(1,)).mutants], sys.stdout)
         return 0
     mutants = listed(target)
     count = given.sample or len(KINDS) * len(mutants)

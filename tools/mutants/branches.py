@@ -25,12 +25,11 @@ from tools.mutants.verdicts import Outcome, Verdict
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
+    from tools.mutants.emulated import Machine
     from tools.mutants.sites import Mutant, Place
 
 LIMIT_S: Final = 120.0
 """For one mutant under one seed."""
-_LOOK_S: Final = 0.001
 _READ: Final = 1 << 16
 
 
@@ -48,7 +47,7 @@ class Branches:
 
     def __init__(
         self,
-        machine: EmulatedKernel,
+        machine: Machine,
         wanted: Mapping[Place, Sequence[tuple[int, Mutant]]],
         *,
         jobs: int,
@@ -71,30 +70,22 @@ class Branches:
         todo = self._wanted.get(place) if not self.child else None
         if not todo:
             return None
-        scheduler = self._machine.machine.scheduler
-        self._stand_still()
+        self._machine.stand_still()  # a child has no other threads
         memory = Snapshot()
         for number, mutant in todo:
             while len(self._running) >= self._jobs:
                 self._reap()
             if self._fork(number):
                 memory.own()
-                scheduler.resume()
+                self._machine.resume()
                 return mutant
-        scheduler.resume()
+        self._machine.resume()
         return None
 
     def wait(self) -> None:
         """Wait until all children are done."""
         while self._running:
             self._reap()
-
-    def _stand_still(self) -> None:
-        """End what runs on other threads: a child has none of them."""
-        machine = self._machine.machine
-        machine.scheduler.close()
-        while any(one.away for channel in machine.channels for one in channel.run.inflight):
-            time.sleep(_LOOK_S)
 
     def _fork(self, number: int) -> bool:
         """Start a child; returns whether this is it."""

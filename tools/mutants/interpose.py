@@ -1,6 +1,6 @@
 """A kernel between driver and emulated machine: it records every possible mutant, or applies one.
 
-Not here: which mutants exist (`bells`, `calls`), running the program (`scenario`).
+Not here: which mutants exist (`calls`, a vendor's `Submission`), running the program (`scenario`).
 """
 
 from __future__ import annotations
@@ -9,32 +9,29 @@ import os
 from typing import TYPE_CHECKING
 
 from drivers.kernel import PROT_READ, PROT_WRITE
-from drivers.nv.layouts.gpfifo import UsermodeRegister
 from tools.mutants import sites
-from tools.mutants.bells import Bells
 from tools.mutants.calls import Calls, shared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivers.kernel import Mapping, Mmio
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
-    from tools.mutants.bells import Store
+    from tools.mutants.emulated import Machine, Store
     from tools.mutants.sites import Event, Mutant, Place
 
 
 class Interposer:
-    """A `drivers.kernel.Kernel` over an emulated one.
+    """A `drivers.kernel.Kernel` over that of an emulated machine.
 
     `choose` is called at every place and returns the mutant to be made there, or None. Without it nothing is
     changed, and `found` is filled with all mutants there are.
     """
 
-    def __init__(self, inner: EmulatedKernel, choose: Callable[[Place], Mutant | None] | None = None) -> None:
-        self._inner = inner
+    def __init__(self, machine: Machine, choose: Callable[[Place], Mutant | None] | None = None) -> None:
+        self._machine = machine
+        self._inner = machine.kernel
         self._choose = choose
-        self._calls = Calls(inner)
-        self._bells = Bells(inner.machine)
+        self._calls = Calls(machine)
         self._numbers: dict[Event, int] = {"ioctl": -1, "map": -1, "fence": -1, "bell": -1}
         self.found: list[Mutant] = []
 
@@ -78,14 +75,14 @@ class Interposer:
         return self._inner.mmap(size, **given)
 
     def mmio(self, fd: int, size: int, offset: int) -> Mmio:
-        """Pass on, changed by the mutant if it is its place; stores to the doorbell are observed."""
+        """Pass on, changed by the mutant if it is its place; stores are observed."""
         given = {"size": size, "fd": fd, "offset": offset}
         index, mutant = self._next("map")
         if self._choose is None:
             self.found += self._calls.of_mapping(index, "mmio", given)
         if mutant is not None:
             given = self._calls.mapping(mutant, given)
-        return _Registers(self._inner.mmio(**given), self)
+        return _Registers(self._inner.mmio(**given), offset, self)
 
     def fence(self) -> None:
         """Pass on, or leave it out."""
@@ -95,17 +92,15 @@ class Interposer:
         if mutant is None:
             self._inner.fence()
 
-    def bell(self, token: int) -> Store:
-        """See a doorbell before the machine does; return what is to be stored."""
-        if token not in self._inner.machine.tokens:
-            return int(UsermodeRegister.NOTIFY_CHANNEL_PENDING), token
-        run, slots = self._bells.entries(token)
+    def stored(self, page: int, offset: int, value: int, bits: int) -> Store:
+        """See a store to registers before the machine does; return what is to be stored."""
+        submission = self._machine.rung(page, offset, value, bits)
+        if submission is None:
+            return offset, value
         index, mutant = self._next("bell")
         if self._choose is None:
-            self.found += self._bells.found(index, token, run, slots)
-        if mutant is not None:
-            return self._bells.make(mutant, token, run, slots)
-        return int(UsermodeRegister.NOTIFY_CHANNEL_PENDING), token
+            self.found += submission.mutants(index)
+        return submission.store if mutant is None else submission.make(mutant)
 
     # ---- passed on as they are
 
@@ -151,14 +146,19 @@ class Interposer:
 
 
 class _Registers:
-    def __init__(self, inner: Mmio, interposer: Interposer) -> None:
-        self._inner, self._interposer = inner, interposer
-        self.read32, self.read64, self.write64 = inner.read32, inner.read64, inner.write64
+    """Registers whose stores are observed; `page` is the offset of their mapping, as the driver gave it."""
+
+    def __init__(self, inner: Mmio, page: int, interposer: Interposer) -> None:
+        self._inner, self._page, self._interposer = inner, page, interposer
+        self.read32, self.read64 = inner.read32, inner.read64
         self.close = inner.close
 
     def write32(self, offset: int, value: int) -> None:
-        store: Store = offset, value
-        if offset == UsermodeRegister.NOTIFY_CHANNEL_PENDING:
-            store = self._interposer.bell(value)
+        store = self._interposer.stored(self._page, offset, value, 32)
         if store is not None:
             self._inner.write32(*store)
+
+    def write64(self, offset: int, value: int) -> None:
+        store = self._interposer.stored(self._page, offset, value, 64)
+        if store is not None:
+            self._inner.write64(*store)

@@ -8,73 +8,62 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from drivers.emu.simt.library import Sanitizers
-from drivers.nv.driver import NvDriver
-from drivers.nv.emu.machine import open_machine
-from drivers.nv.emu.machine.reports import Kind
+from drivers.emu.machine_report import Kind
 from hcq.errors import DeviceFault, HcqError, SignalTimeout
+from tools.mutants.devices import DEVICES
 from tools.mutants.interpose import Interposer
-from tools.mutants.scenario import Scenario, images
+from tools.mutants.scenario import Scenario
 from tools.mutants.verdicts import Outcome, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from drivers.nv.emu.machine.kernel import EmulatedKernel
-    from drivers.nv.emu.machine.reports import Report
-    from hcq.program import KernelImage
+    from drivers.emu.machine_report import Report
+    from tools.mutants.devices import Target
+    from tools.mutants.emulated import Machine
     from tools.mutants.sites import Mutant, Place
 
 TIMEOUT_S: Final = 2.0
 _UNCHANGED_S: Final = 60.0
 """For the unchanged driver, whose kernels may have to be translated first."""
-_ARCH: Final = {"sm_90": "sm_90a", "sm_120": "sm_120a"}
-"""Profile -> the architecture that its kernels are assembled for, where it differs."""
 
 
 class Judge:
-    """Holds the results of the unchanged driver on the machines of one profile and driver branch."""
+    """Holds the results of the unchanged driver on the machines of one target."""
 
-    def __init__(
-        self,
-        profile: str = "sm_90",
-        driver: str = "580",
-        *,
-        seeds: Sequence[int],
-        timeout_s: float = TIMEOUT_S,
-    ) -> None:
+    def __init__(self, target: Target, *, seeds: Sequence[int], timeout_s: float = TIMEOUT_S) -> None:
         """Run the unchanged driver under `seeds`: it must do and give the same under each, unreported."""
-        self.profile = profile
-        self.driver = driver
+        self._emulated = DEVICES[target.device]
+        self._profile = target.profile or self._emulated.profiles[0]
+        self._driver = target.driver or self._emulated.drivers[0]
         self._timeout_s = timeout_s
         self._limit_s = _UNCHANGED_S
-        self._images: dict[str, KernelImage] = images(_ARCH.get(profile, profile))
+        self._kernels = self._emulated.kernels(self._profile)
         self.mutants: list[Mutant] = []
         self.expected: list[bytes] = []
         for seed in seeds:
             self._baseline(seed)
 
-    def machine(self, seed: int) -> EmulatedKernel:
+    def machine(self, seed: int) -> Machine:
         """Return a fresh machine with all sanitizers on."""
-        return open_machine(self.profile, driver=self.driver, seed=seed, checks=Sanitizers.all())
+        return self._emulated.open(self._profile, self._driver, seed)
 
     def _baseline(self, seed: int) -> None:
         machine = self.machine(seed)
         interposer = Interposer(machine)
-        seen = self._play(interposer)
+        seen = self._play(machine, interposer)
         if not self.expected:
             self.expected, self.mutants = seen, interposer.found
         places = [str(mutant) for mutant in self.mutants] == [str(mutant) for mutant in interposer.found]
-        if machine.machine.fatal or seen != self.expected or not places:
+        if machine.fatal or seen != self.expected or not places:
             raise HcqError(
-                f"the unchanged driver under seed {seed}: reports {machine.machine.fatal[:1]}, same results: "
+                f"the unchanged driver under seed {seed}: reports {machine.fatal[:1]}, same results: "
                 f"{seen == self.expected}, same submissions: {places}; mutants need a driver that passes"
             )
-        machine.shut()
+        machine.close()
 
-    def _play(self, interposer: Interposer) -> list[bytes]:
-        driver = NvDriver("nv-emu", lambda _: interposer)
-        scenario = Scenario(driver, self._images, limit_s=lambda: self._limit_s)
+    def _play(self, machine: Machine, interposer: Interposer) -> list[bytes]:
+        scenario = Scenario(machine.driver(interposer), self._kernels, limit_s=lambda: self._limit_s)
         try:
             seen = scenario.play()
         except DeviceFault:
@@ -100,38 +89,33 @@ class Judge:
             self._limit_s = self._timeout_s
         return mutant
 
-    def run(self, machine: EmulatedKernel, interposer: Interposer) -> Verdict:
+    def run(self, machine: Machine, interposer: Interposer) -> Verdict:
         """Run the scenario and return the outcome; nothing is closed when it raised."""
         try:
-            seen = self._play(interposer)
+            seen = self._play(machine, interposer)
         except HcqError as error:
             return _raised(error, machine)
         except Exception as error:  # noqa: BLE001 - any error of another kind is a verdict on the driver
             return Verdict(Outcome.UNTYPED, f"{type(error).__name__}: {error}")
-        if machine.machine.fatal:
-            return _reported(machine.machine.fatal)
+        if machine.fatal:
+            return _reported(machine.fatal)
         return Verdict(Outcome.EQUIVALENT if seen == self.expected else Outcome.WRONG)
 
 
-def _raised(error: HcqError, machine: EmulatedKernel) -> Verdict:
+def _raised(error: HcqError, machine: Machine) -> Verdict:
     text = str(error).split("\n", 1)[0]
-    fatal = machine.machine.fatal
+    fatal = machine.fatal
     if fatal:
         return _reported(fatal)
     if isinstance(error, DeviceFault):
         return Verdict(Outcome.REPORTED, text)
     if not isinstance(error, SignalTimeout):
         return Verdict(Outcome.REFUSED, f"{type(error).__name__}: {text}")
-    return Verdict(Outcome.SLOW if _at_work(error, machine) else Outcome.TIMEOUT, text)
+    late = error.point.passed() or machine.busy
+    return Verdict(Outcome.SLOW if late else Outcome.TIMEOUT, text)
 
 
 def _reported(fatal: Sequence[Report]) -> Verdict:
     """Return the verdict of the machine's reports: a defect of its own is none on the driver."""
     first = fatal[0]
     return Verdict(Outcome.UNTYPED if first.kind is Kind.DEFECT else Outcome.REPORTED, str(first))
-
-
-def _at_work(error: SignalTimeout, machine: EmulatedKernel) -> bool:
-    """Return whether the machine would have come to what was waited for, had it been given more time."""
-    runs = [channel.run for channel in machine.machine.channels]
-    return error.point.passed() or any(run.busy and not run.stuck for run in runs)

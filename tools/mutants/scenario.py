@@ -1,8 +1,7 @@
 """The program under which mutants of the driver run: launch, fill, copy, waits, a graph of ten kernels.
 
 `Scenario.play` returns the device's description and the bytes of every buffer, so that two runs can be
-compared. Not here: the change (`interpose`), the verdict (`judge`). Next: `tools.bringup.nv.kernels`, the
-kernels.
+compared. Not here: the change (`interpose`), the verdict (`judge`), the kernels (a vendor's folder).
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from typing import TYPE_CHECKING, Final
 from hcq.device import Device
 from hcq.driver import BufferSpec, Place
 from hcq.graph import Graph
-from tools.bringup.nv.kernels import image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from drivers.nv.driver import NvDriver
+    from hcq.driver import Driver
     from hcq.memory import Buffer
     from hcq.program import KernelImage
 
@@ -30,20 +28,11 @@ _HELD_S: Final = 0.01
 """How long work that ought to wait is given to start without."""
 
 
-def images(arch: str) -> dict[str, KernelImage]:
-    """Return the kernels."""
-    return {
-        "grid": image("grid", arch),
-        "count": image("count", arch),
-        "shared": image("shared", arch, shared_bytes=4096),
-    }
-
-
 class Scenario:
     """One run; `play` returns everything that can be seen of it. No wait lasts longer than `limit_s()`."""
 
     def __init__(
-        self, driver: NvDriver, kernels: Mapping[str, KernelImage], *, limit_s: Callable[[], float]
+        self, driver: Driver, kernels: Mapping[str, KernelImage], *, limit_s: Callable[[], float]
     ) -> None:
         self.device = Device(driver.open(0, None))
         self._limit_s = limit_s

@@ -1,18 +1,16 @@
 """What can be changed in what a driver submits: places, found by the layouts, and the changes made there.
 
-Nothing here is chosen by hand: every field of every header, method, ring entry and launch descriptor, and
-every member of every ioctl's structures, is a site.
+Nothing here is chosen by hand: every field of a layout (`fields`) and every member of a structure
+(`structure`) is a site.
 
-Next: `bells`, `calls` and `contents`, which use these changes.
+Not here: which layouts a stream, a descriptor or an ioctl has (a vendor's folder: `tools.mutants.nv`).
+Next: `calls`, ioctls and mappings.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
-
-from drivers.nv.layouts import compute, dma, host
-from drivers.nv.layouts.gpfifo import HOST_METHODS_END, GpfifoEntry, Method, MethodHeader, SecOp, Subchannel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -26,7 +24,7 @@ Space = Literal[
     "bell",
     "store",
     "fence",
-    "qmd",
+    "descriptor",
     "memory",
     "ioctl",
     "params",
@@ -47,7 +45,7 @@ _EVENTS: Final[Mapping[Space, Event]] = {
 """Space -> the event, where it is not the doorbell."""
 _KINDS: Final[Mapping[Space, Kind]] = {
     "ioctl": "ioctl", "params": "ioctl", "call": "ioctl", "outer": "ioctl", "map": "ioctl",
-    "qmd": "launch", "memory": "memory",
+    "descriptor": "launch", "memory": "memory",
 }  # fmt: skip
 """Space -> the kind, where it is not the stream."""
 
@@ -63,7 +61,7 @@ class Mutant:
     index: int
     """Number of the doorbell, of the ioctl, of the mapping, of the fence."""
     entry: int
-    """Ring entry of that doorbell."""
+    """Ring entry of that doorbell, or packet of its ring."""
     at: int
     """Word of the segment, byte of the structure, number of the argument."""
     runs: Runs
@@ -71,7 +69,7 @@ class Mutant:
     operation: str
     label: str
     part: int = -1
-    """Of memory: a constant bank, or what `contents` numbers behind them."""
+    """Of memory: what the vendor numbers; of params: the block of the ioctl."""
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Mutant:
@@ -151,63 +149,6 @@ def fields(  # noqa: PLR0917 - the same
             yield from variants(space, index, entry, at, runs, raw, label)
 
 
-def _methods(subchannel: int, address: int, *, wide: bool) -> Mapping[int, Method]:
-    if address < HOST_METHODS_END:
-        return host.METHODS if wide else host.METHODS_AMPERE
-    if subchannel == Subchannel.COMPUTE:
-        return compute.METHODS if wide else compute.METHODS_AMPERE
-    return dma.METHODS if wide else dma.METHODS_AMPERE
-
-
-def packets(words: Sequence[int]) -> Iterator[tuple[int, int, MethodHeader]]:
-    """Yield the position, the length in words and the header of every packet."""
-    at = 0
-    while at < len(words):
-        head = MethodHeader.from_int(words[at])
-        size = 1 if head.OPCODE == SecOp.IMMEDIATE else 1 + head.COUNT
-        yield at, size, head
-        at += size
-
-
-def methods(words: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the position, subchannel, address and value of every method that a segment calls with data."""
-    for at, size, head in packets(words):
-        for i in range(1, size):
-            yield at + i, head.SUBCHANNEL, _address(head, i - 1), words[at + i]
-
-
-def _address(head: MethodHeader, index: int) -> int:
-    step = {SecOp.INCREMENTING: index, SecOp.INCREMENT_ONCE: min(index, 1)}.get(head.OPCODE, 0)
-    return head.ADDRESS + 4 * step
-
-
-def _method(head: MethodHeader, index: int, *, wide: bool) -> Method:
-    address = _address(head, index)
-    return _methods(head.SUBCHANNEL, address, wide=wide)[address]
-
-
-def segment(words: Sequence[int], index: int, entry: int, *, wide: bool) -> Iterator[Mutant]:
-    """Yield the mutants of a segment: each packet deleted, each field of header and data changed."""
-    for at, size, head in packets(words):
-        name = _method(head, 0, wide=wide).name
-        where = f"{Subchannel(head.SUBCHANNEL).name.lower()} word {at} {name}"
-        yield Mutant("packet", index, entry, at, ((0, 32 * size),), DELETE, where)
-        yield from fields(MethodHeader, "word", index, entry, at, words[at], f"{where} header")
-        for i in range(1, size):
-            method, raw = _method(head, i - 1, wide=wide), words[at + i]
-            name = f"{Subchannel(head.SUBCHANNEL).name.lower()} word {at + i} {method.name}"
-            if method.data is not None:
-                yield from fields(method.data, "word", index, entry, at + i, raw, name)
-            else:
-                yield from variants("word", index, entry, at + i, ((0, 32),), raw, name)
-
-
-def ring_entry(raw: int, index: int, entry: int) -> Iterator[Mutant]:
-    """Yield the mutants of a ring entry."""
-    yield Mutant("entry", index, entry, 0, ((0, 64),), DELETE, f"entry {entry}")
-    yield from fields(GpfifoEntry, "entry", index, entry, 0, raw, f"entry {entry}")
-
-
 def members(
     layout: type[Struct], block: bytes, base: int = 0, name: str = ""
 ) -> Iterator[tuple[str, int, int]]:
@@ -226,9 +167,9 @@ def members(
 
 
 def structure(
-    layout: type[Struct], space: Space, block: bytes, index: int, prefix: str = ""
+    layout: type[Struct], space: Space, block: bytes, index: int, prefix: str = "", *, part: int = -1
 ) -> Iterator[Mutant]:
     """Yield the mutants of a structure of an ioctl."""
     for label, at, size in members(layout, block):
         raw = int.from_bytes(block[at : at + size], "little")
-        yield from variants(space, index, 0, at, ((0, 8 * size),), raw, prefix + label)
+        yield from variants(space, index, 0, at, ((0, 8 * size),), raw, prefix + label, part=part)

@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,20 +24,13 @@ from tools.mutants.verdicts import SEEDS, Outcome, Verdict, overall
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from tools.mutants.devices import Target
     from tools.mutants.sites import Place
 
 PATIENT_S: Final = 30.0
 """How long waits last where a mutant was slow or hung at first."""
 _TOLD: Final = 2000
 """Characters of a failed walk's output that its error shows."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """What is driven: a profile of the emulated GPU and a driver branch."""
-
-    profile: str = "sm_90"
-    driver: str = "580"
 
 
 def judge_all(
@@ -82,8 +75,8 @@ def listed(target: Target) -> list[Mutant]:
 
 
 def _command(target: Target, words: str) -> list[str]:
-    words += f" --profile {target.profile} --driver {target.driver}"
-    return [sys.executable, "-m", "tools.mutants", *words.split()]
+    device = (f"--device={target.device}", f"--profile={target.profile}", f"--driver={target.driver}")
+    return [sys.executable, "-m", "tools.mutants", *words.split(), *device]
 
 
 def _some(mutants: Sequence[Mutant], numbers: Iterable[int]) -> dict[int, Mutant]:
@@ -115,7 +108,7 @@ def _walk(
 def walk(target: Target, seed: int, told: Mapping[str, Any], *, jobs: int, timeout_s: float) -> None:
     """Check the mutants of `_walk` under one seed; each verdict is a line of standard output."""
     keep_devices_over_forks()
-    judge = Judge(target.profile, target.driver, seeds=(1,), timeout_s=timeout_s)
+    judge = Judge(target, seeds=(1,), timeout_s=timeout_s)
     wanted: dict[Place, list[tuple[int, Mutant]]] = defaultdict(list)
     known = set(judge.mutants)
     for number, one in told.items():
@@ -139,4 +132,4 @@ def walk(target: Target, seed: int, told: Mapping[str, Any], *, jobs: int, timeo
     branches.wait()
     if verdict.outcome is not Outcome.EQUIVALENT:
         raise HcqError(f"the unchanged driver under seed {seed}: {verdict.outcome} {verdict.detail}")
-    machine.shut()
+    machine.close()

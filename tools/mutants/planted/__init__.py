@@ -1,8 +1,8 @@
-"""Bring-up bugs planted in the source of the NVIDIA driver, which the emulated GPU must name.
+"""Bring-up bugs planted in a driver's source, which its emulated GPU must name.
 
-These are edits of source lines, each a mistake that a driver's author makes: they were chosen from the
-driver's sources and public bug trackers, without reading the emulator.
+These are edits of source lines, each a mistake that a driver's author makes. A vendor's catalogue and its
+program are in its folder (`tools.mutants.nv.planted`); `catalogs` lists them.
 
-Not here: mutants of words and calls (the rest of `tools.mutants`). Next: `catalog`, the bugs; `program`, what
-each must survive; `run`, one bug in a child process.
+Not here: mutants of words and calls (the rest of `tools.mutants`). Next: `bug`, what a catalogue is made of;
+`run`, one bug in a child process.
 """

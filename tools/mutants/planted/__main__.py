@@ -1,10 +1,10 @@
-"""`python -m tools.mutants.planted [--only TEXT] [--device NAME] [--json FILE] [--minimum SHARE]`.
+"""`python -m tools.mutants.planted [--driver nv] [--only TEXT] [--device NAME] [--json FILE]`.
 
-Plants each bug of the catalogue in a copy of the driver, runs the program on it in a child process and prints
-one line: `named`, or what was seen instead. Exits non-zero when a smaller share than `--minimum` is named, or
-when the unchanged driver does not pass.
+Plants each bug of a driver's catalogue in a copy of the driver, runs the program on it in a child process and
+prints one line: `named`, or what was seen instead. Exits non-zero when a smaller share than `--minimum` is
+named, or when the unchanged driver does not pass.
 
-Next: `catalog`, the bugs; `run`, one of them.
+Next: `catalogs`, the bugs; `run`, one of them.
 """
 
 from __future__ import annotations
@@ -14,31 +14,33 @@ import json
 import sys
 from pathlib import Path
 
-from tools.mutants.planted.catalog import BUGS
+from tools.mutants.planted.catalogs import CATALOGS
 from tools.mutants.planted.run import judge, unchanged
 
 
 def main() -> int:
     """Parse the command line, run, print."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutants.planted", description=__doc__)
+    parser.add_argument("--driver", choices=tuple(CATALOGS), default=next(iter(CATALOGS)))
     parser.add_argument("--only", default="", metavar="TEXT", help="only bugs whose name holds TEXT")
     parser.add_argument("--device", metavar="NAME", help="on this device instead of each bug's own")
     parser.add_argument("--minimum", type=float, default=0.96, metavar="SHARE", help="(default 0.96)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every verdict with its message")
     options = parser.parse_args()
-    chosen = [bug for bug in BUGS if options.only in bug.name]
+    catalog = CATALOGS[options.driver]
+    chosen = [bug for bug in catalog.bugs if options.only in bug.name]
     if not chosen:
         parser.error(
-            f"no bug's name holds {options.only!r}; there are: {'; '.join(bug.name for bug in BUGS)}"
+            f"no bug's name holds {options.only!r}; there are: {'; '.join(bug.name for bug in catalog.bugs)}"
         )
-    for device in sorted({options.device or bug.device for bug in chosen}):
-        seen = unchanged(device)
+    for device in sorted({options.device or catalog.device_of(bug) for bug in chosen}):
+        seen = unchanged(catalog, device)
         if seen.outcome != "passed":
             sys.stderr.write(f"the unchanged driver on {device}: {seen.outcome} {seen.text}\n")
             return 2
     verdicts = []
     for number, bug in enumerate(chosen, 1):
-        verdict = judge(bug, device=options.device)
+        verdict = judge(catalog, bug, device=options.device)
         verdicts.append(verdict)
         first = next((line for line in verdict.text.splitlines() if line.strip()), "")
         sys.stdout.write(f"{verdict.word:8} {bug.name}: {verdict.type} {first[:160]}\n")

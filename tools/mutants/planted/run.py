@@ -1,6 +1,6 @@
 """Plant a bug in a copy of the driver and run the program on it in a child process.
 
-Not here: the bugs (`catalog`), the program (`program`).
+Not here: the bugs and their program (`catalogs`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
-    from tools.mutants.planted.catalog import Bug
+    from tools.mutants.planted.bug import Bug, Catalog
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 _LIMIT_S: Final = 900.0
@@ -43,35 +43,34 @@ def patched(bug: Bug, source: str) -> str:
     count = source.count(bug.old)
     if count != 1:
         raise UsageError(
-            f"planted bug {bug.name!r}: its text occurs {count} times in drivers/nv/{bug.file}, wanted once\n"
+            f"planted bug {bug.name!r}: its text occurs {count} times in its file {bug.file}, wanted once\n"
             "hint: the driver has changed; write the bug's `old` and `new` anew"
         )
     return source.replace(bug.old, bug.new)
 
 
-def unchanged(device: str) -> Verdict:
+def unchanged(catalog: Catalog, device: str) -> Verdict:
     """Run the driver as it is."""
-    return _run(ROOT, device)
+    return _run(catalog, ROOT, device)
 
 
-def judge(bug: Bug, *, device: str | None = None) -> Verdict:
-    """Run one bug on its device, or on `device`."""
+def judge(catalog: Catalog, bug: Bug, *, device: str | None = None) -> Verdict:
+    """Run one bug of a catalogue on its device, or on `device`."""
     with tempfile.TemporaryDirectory() as folder:
         drivers = Path(folder) / "drivers"
         shutil.copytree(ROOT / "drivers", drivers, ignore=shutil.ignore_patterns("__pycache__"))
-        file = drivers / "nv" / bug.file
+        file = drivers / catalog.folder / bug.file
         file.write_text(patched(bug, file.read_text()))
-        seen = _run(Path(folder), device or bug.device)
+        seen = _run(catalog, Path(folder), device or catalog.device_of(bug))
     named = seen.outcome == "error" and re.search(bug.names, seen.text, re.IGNORECASE)
     return Verdict(seen.outcome, seen.type, seen.text, "named" if named else seen.outcome)
 
 
-def _run(first: Path, device: str) -> Verdict:
+def _run(catalog: Catalog, first: Path, device: str) -> Verdict:
     path = os.pathsep.join((str(first), str(ROOT)))
-    program = Path(__file__).with_name("program.py")
     try:
         done = subprocess.run(
-            [sys.executable, str(program), device],
+            [sys.executable, str(catalog.program), device],
             env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"},
             capture_output=True,
             text=True,

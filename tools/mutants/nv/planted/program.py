@@ -4,7 +4,7 @@ Uses each part of the driver once: memory, code, arguments, launches of every sh
 copies, fills, waits between queues, timestamps, a graph, a ring that wraps, teardown. Prints one JSON object:
 `passed`, or the error that ended it. Wrong bytes without an error are `wrong`.
 
-Next: `run`, which starts it with a planted bug.
+Not here: starting it with a planted bug (`tools.mutants.planted.run`).
 """
 
 from __future__ import annotations

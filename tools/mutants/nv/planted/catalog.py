@@ -1,36 +1,22 @@
-"""The planted bugs: which text of the driver becomes which, and the pattern that a report must match.
+"""The bugs planted in the NVIDIA driver: which text becomes which, and what pattern a report must match.
 
 `old` occurs exactly once in its file; a test holds the catalogue to that. `names` is a regular expression,
 searched without regard to case in the message to the user: it describes the mistake itself (the fence, the
 register count, the descriptor's field), never for a fault alone.
 
-Not here: applying an edit (`run`), the program (`program`).
+They were chosen from the driver's sources and public bug trackers, without reading the emulator.
+
+Not here: applying an edit (`tools.mutants.planted.run`), the program (`program`).
 """
 
 # ruff: noqa: E501 - lines of the driver's source stand here as they are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bug:
-    """One edit of the driver's source."""
-
-    name: str
-    file: str
-    """Path below `drivers/nv`."""
-    old: str
-    new: str
-    device: str = "nv-emu:checked"
-    names: str
-    seen: str
-    """Where drivers went wrong in this way, or what in the driver invites it."""
-    known: bool = False
-    """It was among the bugs that taught the emulator: no evidence of what it finds of new ones."""
-
+from tools.mutants.planted.bug import Bug, Catalog
 
 BUGS: Final[tuple[Bug, ...]] = (
     Bug(
@@ -327,3 +313,10 @@ BUGS: Final[tuple[Bug, ...]] = (
     ),
 )
 """In the order of the driver's own path: submission, order, copies, launches, memory, teardown."""
+
+CATALOG: Final = Catalog(
+    folder="nv",
+    device="nv-emu:checked",
+    program=Path(__file__).with_name("program.py"),
+    bugs=BUGS,
+)

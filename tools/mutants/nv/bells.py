@@ -1,6 +1,6 @@
 """Mutants of a doorbell: ring entries, packets, words, launch descriptors, memory behind them, the stores.
 
-Not here: memory behind a submission (`contents`), ioctls (`calls`), the changes of a number (`sites`).
+Not here: memory behind a submission (`contents`), the changes of a number (`tools.mutants.sites`).
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from drivers.nv.layouts.gpfifo import (
     UsermodeRegister,
 )
 from drivers.nv.layouts.qmd import QMDS
-from tools.mutants import contents, sites
-from tools.mutants.contents import WHAT, Contents, launches
+from tools.mutants import sites
+from tools.mutants.nv import contents, packets
+from tools.mutants.nv.contents import WHAT, Contents, launches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from drivers.nv.emu.engines.channel import ChannelRun
     from drivers.nv.emu.machine.machine import Machine
+    from tools.mutants.emulated import Store
     from tools.mutants.sites import Mutant, Runs
-
-Store = tuple[int, int] | None
-"""Offset and value that go to the doorbell page; None omits the doorbell."""
 
 _PUT: Final = HopperAControlGPFifo.offset_of("GPPut")
 _NOP: Final = int(GpfifoControl(OPCODE=GpfifoOpcode.NOP))
 _WORD: Final[Runs] = ((0, 32),)
+_REGISTER: Final = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
 _TOKEN, _OFFSET, _GPPUT = range(3)
 
 
@@ -42,43 +42,59 @@ class Bells:
         self._puts: dict[int, int] = {}
         self._contents = Contents()
 
-    def entries(self, token: int) -> tuple[ChannelRun, list[int]]:
-        """Return the channel that a token rings, and the addresses of its new ring entries."""
-        run = self._machine.tokens[token].run
+    def rung(self, offset: int, value: int) -> Rung | None:
+        """Return what a 32-bit store to the doorbell page submits; None when it is no channel's doorbell."""
+        if offset != _REGISTER or value not in self._machine.tokens:
+            return None
+        run = self._machine.tokens[value].run
         put = _put(run)
         slots = []
-        at = self._puts.get(token, 0)
+        at = self._puts.get(value, 0)
         while at != put:
             slots.append(run.setup.ring_va + at * GpfifoEntry.SIZE)
             at = (at + 1) % run.setup.entries
-        self._puts[token] = put
-        return run, slots
+        self._puts[value] = put
+        return Rung(value, run, slots, self._contents)
 
-    def found(self, index: int, token: int, run: ChannelRun, slots: Sequence[int]) -> Iterator[Mutant]:
-        """Yield the mutants of a doorbell and of all that it submits."""
-        profile = self._machine.profile
+
+class Rung:
+    """A doorbell that is to be rung: a `tools.mutants.emulated.Submission`."""
+
+    def __init__(self, token: int, run: ChannelRun, slots: Sequence[int], memory: Contents) -> None:
+        self._token, self._run, self._slots = token, run, slots
+        self._contents = memory
+        self._profile = run.machine.profile
+        self._layout = QMDS[self._profile.generation.qmd]
+
+    @property
+    def store(self) -> Store:
+        """The store as the driver makes it."""
+        return _REGISTER, self._token
+
+    def mutants(self, index: int) -> Iterator[Mutant]:
+        """Yield the mutants of the doorbell and of all that it submits."""
+        run = self._run
         yield sites.Mutant("bell", index, 0, 0, (), sites.DELETE, f"doorbell of {run.name}")
-        register = UsermodeRegister.NOTIFY_CHANNEL_PENDING
         for at, raw, label in (
-            (_TOKEN, token, "token"),
-            (_OFFSET, register, "offset"),
+            (_TOKEN, self._token, "token"),
+            (_OFFSET, _REGISTER, "offset"),
             (_GPPUT, _put(run), "GPPut"),
         ):
             yield from sites.variants("store", index, 0, at, _WORD, raw, f"doorbell {label}")
-        for entry, slot in enumerate(slots):
+        for entry, slot in enumerate(self._slots):
             raw = run.space.word(slot, 64, WHAT)
-            yield from sites.ring_entry(raw, index, entry)
+            yield from packets.ring_entry(raw, index, entry)
             words = _words(run, GpfifoEntry.from_int(raw))
-            yield from sites.segment(words, index, entry, wide=profile.wide)
+            yield from packets.segment(words, index, entry, wide=self._profile.wide)
+            layout = self._layout
             for at, va in launches(words):
-                layout = QMDS[profile.generation.qmd]
                 number = int.from_bytes(run.space.read(va, layout.SIZE, WHAT), "little")
-                yield from sites.fields(layout, "qmd", index, entry, at, number, layout.__name__)
+                yield from sites.fields(layout, "descriptor", index, entry, at, number, layout.__name__)
             yield from self._contents.find(run, words, index, entry)
 
-    def make(self, mutant: Mutant, token: int, run: ChannelRun, slots: Sequence[int]) -> Store:
+    def make(self, mutant: Mutant) -> Store:
         """Make a mutant; return what is to be stored to the doorbell page."""
-        offset = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
+        token, offset, run = self._token, _REGISTER, self._run
         if mutant.space == "bell":
             return None
         if mutant.space == "store":
@@ -89,7 +105,7 @@ class Bells:
             else:
                 _set_put(run, sites.changed(_put(run), mutant.runs, mutant.operation))
         else:
-            self._submission(mutant, run, slots[mutant.entry])
+            self._submission(mutant, run, self._slots[mutant.entry])
         return offset, token
 
     def _submission(self, mutant: Mutant, run: ChannelRun, slot: int) -> None:
@@ -108,9 +124,9 @@ class Bells:
         elif mutant.space == "word":
             word = sites.changed(words[mutant.at], mutant.runs, mutant.operation)
             _write_words(run, entry.ADDRESS + 4 * mutant.at, [word])
-        elif mutant.space == "qmd":
+        elif mutant.space == "descriptor":
             va = dict(launches(words))[mutant.at]
-            size = QMDS[self._machine.profile.generation.qmd].SIZE
+            size = self._layout.SIZE
             number = int.from_bytes(run.space.read(va, size, WHAT), "little")
             number = sites.changed(number, mutant.runs, mutant.operation)
             run.space.write(va, number.to_bytes(size, "little"), WHAT)

@@ -20,6 +20,7 @@ from drivers.nv.layouts.dma import DmaMethod
 from drivers.nv.layouts.gpfifo import SecOp, Subchannel
 from drivers.nv.layouts.host import HostMethod
 from tools.mutants import sites
+from tools.mutants.nv import packets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +95,7 @@ def change(run: ChannelRun, words: Sequence[int], mutant: Mutant) -> None:
 
 def launches(words: Sequence[int]) -> Iterator[tuple[int, int]]:
     """Yield the word and the address of every launch descriptor that a segment sends."""
-    for at, _, head in sites.packets(words):
+    for at, _, head in packets.packets(words):
         if head.ADDRESS == ComputeMethod.SEND_PCAS_A and head.OPCODE != SecOp.IMMEDIATE:
             yield at + 1, words[at + 1] << 8
 
@@ -109,7 +110,7 @@ def _regions(run: ChannelRun, words: Sequence[int]) -> Iterator[_Region]:
             yield _Region(at, bank.index, bank.va, bank.size, f"{kernel.name} bank {bank.index}")
         yield _Region(at, CODE, one.program, len(kernel.code), f"{kernel.name} code")
     halves: dict[tuple[int, int], int] = {}
-    for at, subchannel, address, value in sites.methods(words):
+    for at, subchannel, address, value in packets.methods(words):
         where = subchannel if (subchannel, address) in _PAIRS else -1
         halves[where if address < HostMethod.SEM_ADDR_LO else subchannel, address] = value
         pair = _PAIRS.get((where, address))

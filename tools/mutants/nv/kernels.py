@@ -1,0 +1,151 @@
+"""Kernels that lose their barriers: those that the compiler makes of tensor programs, and PTX by hand.
+
+The corpus: softmax, sum, maximum and variance compiled for sm_90a, the kernels of the bring-up ladder and of
+the emulator's benchmark, two by hand.
+
+Not here: judging them (`tools.mutants.corpus`). Next: `handmade`, two of the kernels.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from compiler.compile import compile_kernel
+from compiler.schedule.scheduler import schedule
+from drivers.emu.memory import AddressSpace
+from drivers.emu.simt.engine import Settings
+from drivers.emu.simt.launch import Options
+from drivers.emu.simt.library import Sanitizers
+from drivers.nv.emu.engines.cubins import Cubin
+from drivers.nv.emu.ptx import module as ptx
+from frontend import Tensor
+from frontend.expr import uops
+from hcq.config import config
+from tools.bench import emu as bench
+from tools.bringup.nv import kernels
+from tools.mutants.nv.handmade import LAST_BLOCK, PIPELINE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ARCH: Final = "sm_90a"
+_BARRIER: Final = re.compile(
+    r"(?:@!?%\w+\s+)?\b(?:bar|barrier|fence|membar|mbarrier|cp\.async\.(?:commit|wait)\w*)\b[\w.:]*[^;{}]*;"
+)
+_LIMIT_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A kernel, how it is launched, and its buffers: bytes of those it writes, seeds of those it reads."""
+
+    name: str
+    text: str
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    sizes: tuple[tuple[int, bool], ...]
+    """(floats, whether it is filled) of each pointer."""
+    words: tuple[int, ...] = ()
+    """What follows the pointers."""
+    shared: int = 0
+
+    def without_one(self) -> Iterator[tuple[str, Case]]:
+        """Yield (what was left out, the kernel without it) for every barrier of the kernel."""
+        text = self.text
+        for number, found in enumerate(_BARRIER.finditer(text)):
+            line = text.count("\n", 0, found.start()) + 1
+            label = f"{number} of line {line}: {' '.join(found.group().split())}"
+            yield label, replace(self, text=text[: found.start()] + text[found.end() :])
+
+    def run(self, seed: int) -> tuple[str, bytes]:
+        """Launch it under one order; return what was reported, if anything, and the bytes of its buffers."""
+        space, params = AddressSpace(), b""
+        chosen = np.random.default_rng(7)
+        arrays = []
+        for floats, filled in self.sizes:
+            array = chosen.random(floats, "f4") if filled else np.zeros(floats, "f4")
+            arrays.append(array)
+            space.map(array.ctypes.data, array.nbytes, label=f"buffer {len(arrays)}")
+            params += array.ctypes.data.to_bytes(8, "little")
+        params += b"".join(word.to_bytes(4, "little") for word in self.words)
+        order = random.Random(seed)  # noqa: S311 - an order, not a secret
+        options = Options(
+            warp_order=order.randrange(1 << 30), group_seed=order.randrange(1, 1 << 30), timeout_s=_LIMIT_S
+        )
+        settings = Settings(cache=config().cache, checks=Sanitizers.all())
+        module = ptx.load_ptx(self.text, arch=ARCH, settings=settings)
+        kernel = module.kernel(self.entry, module.place(space))
+        done = ptx.launch(
+            kernel,
+            self.grid,
+            self.block,
+            params[: kernel.param_bytes],
+            self.shared,
+            memory=space,
+            options=options,
+        )
+        reports = [done.fault] if done.fault is not None else [*done.findings]
+        return str(reports[0]) if reports else "", b"".join(array.tobytes() for array in arrays)
+
+
+def corpus() -> Iterator[Case]:
+    """Yield all of them."""
+    yield from compiled()
+    yield from written()
+
+
+def compiled() -> Iterator[Case]:
+    """Yield the kernels of tensor programs."""
+    programs: dict[str, Callable[[Tensor], Tensor]] = {
+        "softmax": lambda x: x.softmax(-1),
+        "sum": lambda x: x.sum(),
+        "max": lambda x: x.amax(-1),
+        "variance": lambda x: ((x - x.mean(-1, keepdim=True)) ** 2).mean(-1),
+    }
+    for name, program in programs.items():
+        result = program(Tensor(np.zeros((4, 2048), "f4")))
+        graph = uops([(result.expr, tuple(range(len(result.leaves))))])
+        for number, item in enumerate(schedule(graph)):
+            kernel = compile_kernel(item.ast, ARCH)
+            sizes = tuple(
+                (int(np.prod(buffer.shape)), arg.access == "r")
+                for buffer, arg in zip(item.bufs, kernel.image.args, strict=True)
+            )
+            yield Case(
+                name=f"{name} {number}",
+                text=Cubin.parse(kernel.image.code).ptx,
+                entry=kernel.image.name,
+                grid=kernel.groups,
+                block=kernel.threads,
+                sizes=sizes,
+            )
+
+
+def written() -> Iterator[Case]:
+    """Yield the kernels written as PTX."""
+    yield Case(
+        name="ladder shared", text=kernels.ptx("shared", ARCH), entry="shared", grid=(1, 1, 1),
+        block=(256, 1, 1), sizes=((256, False),), words=(2048,), shared=4096,
+    )  # fmt: skip
+    yield Case(
+        name="bench reduce", text=bench.REDUCE, entry="reduce", grid=(4, 1, 1), block=(256, 1, 1),
+        sizes=((4, False), (4096, True)),
+    )  # fmt: skip
+    yield Case(
+        name="bench matmul", text=bench.matmul(), entry="matmul", grid=(2, 2, 1), block=(16, 16, 1),
+        sizes=((128 * 128, False), (128 * 128, True), (128 * 128, True)), words=(128,),
+    )  # fmt: skip
+    yield Case(
+        name="copy pipeline", text=PIPELINE, entry="pipeline", grid=(2, 1, 1), block=(64, 1, 1),
+        sizes=((128, False), (1024, True)),
+    )  # fmt: skip
+    yield Case(
+        name="last block", text=LAST_BLOCK, entry="last", grid=(8, 1, 1), block=(64, 1, 1),
+        sizes=((1, False), (8, False), (1, False), (512, True)),
+    )  # fmt: skip

@@ -1,0 +1,5 @@
+"""Bugs planted in the source of the NVIDIA driver.
+
+Not here: planting them (`tools.mutants.planted`). Next: `catalog`, the bugs; `program`, what each must be
+named in.
+"""
