@@ -1,0 +1,361 @@
+"""An AQL compute queue: packets that launch kernels on all XCCs, barriers, and PM4 that every XCC executes.
+
+Packets without a barrier bit begin while those before them run. Not here: PM4 (`pm4`), launches (`kernels`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.engines.dispatch import Launch, check_block
+from drivers.amd.emu.engines.errors import check, dispatch_fault, packet_fault, unsupported
+from drivers.amd.emu.engines.flights import Sort, once
+from drivers.amd.emu.engines.packets import decode, length, stores, wide
+from drivers.amd.emu.engines.pm4 import Pm4
+from drivers.amd.emu.engines.waits import Wait
+from drivers.amd.emu.machine.reports import QueueFault
+from drivers.amd.layouts.aql import (
+    KERNARG_ALIGN,
+    PACKET_WORDS,
+    PACKETS,
+    READ_DISPATCH_ID_FIELD_BASE,
+    VENDOR_PACKETS,
+    BarrierAnd,
+    BarrierOr,
+    BarrierValue,
+    BarrierValueCondition,
+    FenceScope,
+    Inactive,
+    KernelDispatch,
+    Pm4Ib,
+    Queue,
+    QueueProperties,
+    Signal,
+    Type,
+)
+from drivers.amd.layouts.code import DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Preload, Properties
+from drivers.amd.layouts.events import END_OF_PIPE_CONTEXT_BITS, QueueException
+from drivers.amd.layouts.pm4 import Function, IndirectBuffer
+from drivers.amd.layouts.registers import RSRC1, RSRC2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from drivers.amd.emu.engines.bus import Bus
+    from drivers.amd.emu.engines.flights import Flight, Flights
+    from drivers.amd.emu.engines.kernels import Kernels
+    from drivers.amd.emu.engines.ring import Ring
+    from drivers.amd.emu.engines.waits import Promise
+    from hcq.layout import BitStruct
+
+_HEADER: Final = 0xFFFF
+_CONDITIONS: Final = {
+    BarrierValueCondition.EQ: Function.EQ,
+    BarrierValueCondition.NE: Function.NE,
+    BarrierValueCondition.LT: Function.LT,
+    BarrierValueCondition.GTE: Function.GE,
+}
+INACTIVE: Final = {
+    QueueException.PACKET_DISPATCH_DIM_INVALID: Inactive.DIMENSIONS,
+    QueueException.PACKET_DISPATCH_GROUP_SEGMENT_SIZE_INVALID: Inactive.GROUP_SEGMENT,
+    QueueException.PACKET_DISPATCH_CODE_INVALID: Inactive.CODE,
+    QueueException.PACKET_DISPATCH_WORK_GROUP_SIZE_INVALID: Inactive.WORKGROUP,
+    QueueException.PACKET_DISPATCH_REGISTER_INVALID: Inactive.VGPRS,
+    QueueException.PACKET_VENDOR_UNSUPPORTED: Inactive.VENDOR_PACKET,
+    QueueException.PACKET_UNSUPPORTED: Inactive.FORMAT,
+    QueueException.PACKET_RESERVED: Inactive.FORMAT,
+    QueueException.WAVE_ILLEGAL_INSTRUCTION: Inactive.ILLEGAL_INSTRUCTION,
+    QueueException.WAVE_TRAP: Inactive.TRAP,
+}
+"""Exception -> the number that the firmware stores to queue_inactive_signal."""
+
+
+class Aql:
+    """The engine of one queue."""
+
+    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, ring: Ring) -> None:
+        self._bus, self._flights, self._kernels, self._ring = bus, flights, kernels, ring
+        xccs = bus.gpu.profile.xccs
+        self._cores = [Pm4(bus, flights, kernels, xcc=n, xccs=xccs) for n in range(xccs)]
+        self._running: tuple[BitStruct, str] | None = None
+        """The packet whose PM4 the cores execute."""
+        self._waits: list[Wait] = []
+        """What a barrier packet waits for."""
+        self._any = False
+        """Whether one of them is enough."""
+        self._barrier: BitStruct | None = None
+        self._at = ""
+
+    @property
+    def at(self) -> str:
+        """Which packet is being executed."""
+        inner = next((core.at for core in self._cores if core.active), "")
+        return f"{inner} of {self._at}" if inner else self._at
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is left to do."""
+        return bool(self._ring.left or self._running or self._barrier)
+
+    def waits(self) -> list[Wait]:
+        """Return what it waits for."""
+        return self._waits or [core.waiting for core in self._cores if core.waiting is not None]
+
+    def can_advance(self) -> bool:
+        """Return whether `advance` can do something."""
+        if self._barrier is not None:
+            return self._open()
+        if self._running is not None:
+            active = [core for core in self._cores if core.active]
+            return not active or any(core.can_advance() for core in active)
+        if not self._ring.left:
+            return False
+        head = self._ring.peek() & _HEADER
+        if head & 0xFF == Type.INVALID:
+            return False
+        return not head >> 8 & 1 or not self._flights.all
+
+    def advance(self) -> None:
+        """Do one thing: a packet, or a step of an XCC."""
+        try:
+            self._advance()
+        except QueueFault as fault:
+            self._give_up(fault)
+            raise
+
+    def _advance(self) -> None:
+        if self._barrier is not None:
+            packet, self._barrier, self._waits = self._barrier, None, []
+            self._complete(packet, ())
+        elif self._running is not None:
+            ready = [core for core in self._cores if core.active and core.can_advance()]
+            if ready:
+                self._bus.machine.rng.choice(ready).advance()
+            if not any(core.active for core in self._cores):
+                packet, self._running = self._running[0], None
+                self._complete(packet, self._flights.of())
+        else:
+            self._fetch()
+
+    def _give_up(self, fault: QueueFault) -> None:
+        """Store why to the queue's inactive signal, as firmware does."""
+        signal = self._queue().queue_inactive_signal
+        if signal:
+            value = int(INACTIVE.get(fault.exception, Inactive.FORMAT))
+            self._bus.store(signal + Signal.offset_of("value"), value, 8, "queue_inactive_signal")
+
+    def _queue(self) -> Queue:
+        """Return amd_queue_t, which firmware finds from the read pointer."""
+        va = self._queue_va()
+        return Queue.from_bytes(self._bus.read(va, Queue.SIZE, "amd_queue_t"))
+
+    def _queue_va(self) -> int:
+        return self._bus.queue.rptr_va - READ_DISPATCH_ID_FIELD_BASE
+
+    # ---- packets
+
+    def _fetch(self) -> None:
+        place = self._ring.fetched % self._ring.words
+        va = self._bus.queue.ring_va + 4 * place
+        words = self._ring.take(PACKET_WORDS, checked=self._ring.ahead()[0] & 0xFF != Type.INVALID)
+        kind = words[0] & 0xFF
+        self._at = f"packet {place // PACKET_WORDS}"
+        layout = PACKETS.get(kind)
+        if kind == Type.VENDOR_SPECIFIC:
+            layout = VENDOR_PACKETS.get(words[0] >> 16)
+            if layout is None:
+                raise packet_fault(
+                    f"vendor packet of format {words[0] >> 16}", QueueException.PACKET_VENDOR_UNSUPPORTED
+                )
+        if layout is None:
+            named = Type(kind).name if kind in set(Type) else f"{kind:#x}"
+            raise packet_fault(f"packet of type {named}", QueueException.PACKET_UNSUPPORTED)
+        packet = layout.from_words(words)
+        self._at = f"{layout.__name__} in packet {place // PACKET_WORDS}"
+        check(packet, layout.__name__)
+        for scope in ("ACQUIRE_SCOPE", "RELEASE_SCOPE"):
+            if getattr(packet, scope) is FenceScope.NONE:
+                self._bus.lint(f"{layout.__name__} with {scope} NONE: caches are left as they are")
+        self._execute(packet, words, va)
+        self._bus.store(va, words[0] & ~_HEADER | Type.INVALID, 4, "the header of a packet that was taken")
+
+    def _execute(self, packet: BitStruct, words: list[int], va: int) -> None:
+        if isinstance(packet, KernelDispatch):
+            self._dispatch(packet, va)
+        elif isinstance(packet, Pm4Ib):
+            self._buffer(packet, words)
+        elif isinstance(packet, BarrierAnd):
+            value = Signal.offset_of("value")
+            self._waits = [
+                Wait(type(packet).__name__, signal + value, 0, Function.EQ, 64)
+                for signal in packet.DEP_SIGNAL
+                if signal
+            ]
+            self._any, self._barrier = isinstance(packet, BarrierOr), packet
+        elif isinstance(packet, BarrierValue):
+            va = packet.SIGNAL + Signal.offset_of("value")
+            function = _CONDITIONS[packet.CONDITION]
+            self._waits = [Wait("BARRIER_VALUE", va, packet.VALUE, function, 64, packet.MASK)]
+            self._any, self._barrier = False, packet
+        else:
+            raise unsupported(f"{self._at} is not emulated")
+
+    def _open(self) -> bool:
+        done = (one.satisfied(self._bus.load(one.va, 8, one.name)) for one in self._waits)
+        return not self._waits or (any(done) if self._any else all(done))
+
+    def _buffer(self, packet: Pm4Ib, words: list[int]) -> None:
+        inner = words[1 : 1 + IndirectBuffer.WORDS]
+        if length(inner[0]) != IndirectBuffer.WORDS:
+            raise packet_fault(
+                f"a PM4_IB packet whose dword 1 is {inner[0]:#010x}, no INDIRECT_BUFFER",
+                QueueException.PACKET_VENDOR_UNSUPPORTED,
+            )
+        ib = decode(inner, self._cores[0].generation)
+        if not isinstance(ib, IndirectBuffer) or not ib.VALID or ib.CHAIN or ib.VMID:
+            raise packet_fault(
+                f"a PM4_IB packet with {ib!r}: INDIRECT_BUFFER with VALID alone",
+                QueueException.PACKET_VENDOR_UNSUPPORTED,
+            )
+        for core in self._cores:
+            core.run_buffer(wide(ib.ADDRESS_LO, ib.ADDRESS_HI), ib.IB_SIZE)
+        self._running = (packet, self._at)
+
+    def _dispatch(self, packet: KernelDispatch, va: int) -> None:
+        started = self._bus.clock()
+        launch = self._launch(packet, va)
+        flight = self._flights.begin(Sort.KERNEL, self._at, self._kernels.begin(self._bus, launch))
+        self._complete(packet, (flight,), started)
+
+    def _complete(self, packet: BitStruct, after: Iterable[Flight], started: int = 0) -> None:
+        """Tell the completion signal, behind flights."""
+        signal = int(getattr(packet, "COMPLETION_SIGNAL", 0))
+        if signal:
+            act = once(lambda: self._completed(signal, started or self._bus.clock()))
+            self._flights.begin(Sort.RELEASE, self._at, act, after)
+
+    def _completed(self, signal: int, started: int) -> None:
+        what = "a completion signal"
+        if signal % Signal.SIZE:
+            raise packet_fault(f"{what} at {signal:#x} is not aligned to {Signal.SIZE} bytes")
+        known = Signal.from_bytes(self._bus.read(signal, Signal.SIZE, what))
+        properties = QueueProperties.from_int(self._queue().queue_properties)
+        if properties.ENABLE_PROFILING:
+            self._bus.store(signal + Signal.offset_of("start_ts"), started, 8, what)
+            self._bus.store(signal + Signal.offset_of("end_ts"), self._bus.clock(), 8, what)
+        self._bus.store(signal + Signal.offset_of("value"), known.value - 1, 8, what)
+        if known.event_mailbox_ptr:
+            self._bus.store(known.event_mailbox_ptr, known.event_id, 8, what)
+            self._bus.interrupt(known.event_id, END_OF_PIPE_CONTEXT_BITS)
+
+    def _launch(self, packet: KernelDispatch, va: int) -> Launch:
+        """Return what a kernel-dispatch packet and the kernel's descriptor describe."""
+        bus, target = self._bus, self._bus.gpu.profile.target
+        where, what = packet.KERNEL_OBJECT, "the fetch of a kernel descriptor"
+        if where % DESCRIPTOR_ALIGN or not where:
+            raise dispatch_fault(
+                f"kernel_object {where:#x} is not aligned to {DESCRIPTOR_ALIGN} bytes",
+                QueueException.PACKET_DISPATCH_CODE_INVALID,
+            )
+        descriptor = Descriptor.from_bytes(bus.read(where, Descriptor.SIZE, what))
+        if descriptor.check():
+            raise dispatch_fault(
+                f"the descriptor at {where:#x}: {'; '.join(map(str, descriptor.check()))}",
+                QueueException.PACKET_DISPATCH_CODE_INVALID,
+            )
+        groups, block = _dimensions(packet)
+        if descriptor.group_segment_fixed_size > packet.GROUP_SEGMENT_SIZE:
+            raise dispatch_fault(
+                f"group_segment_size {packet.GROUP_SEGMENT_SIZE}, the kernel has "
+                f"{descriptor.group_segment_fixed_size}",
+                QueueException.PACKET_DISPATCH_GROUP_SEGMENT_SIZE_INVALID,
+            )
+        if descriptor.private_segment_fixed_size > packet.PRIVATE_SEGMENT_SIZE:
+            raise dispatch_fault(
+                f"private_segment_size {packet.PRIVATE_SEGMENT_SIZE}, the kernel has "
+                f"{descriptor.private_segment_fixed_size}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        generation = int(target.generation)
+        properties = Properties.from_int(descriptor.kernel_code_properties)
+        rsrc2 = RSRC2[generation].from_int(descriptor.compute_pgm_rsrc2)
+        granule = target.lds_granule
+        return Launch(
+            code=where + descriptor.kernel_code_entry_byte_offset,
+            rsrc1=RSRC1[generation].from_int(descriptor.compute_pgm_rsrc1),
+            rsrc2=rsrc2,
+            rsrc3=descriptor.compute_pgm_rsrc3,
+            user_data=self._user_data(packet, va, descriptor, properties, rsrc2.USER_SGPR),
+            groups=groups,
+            block=block,
+            lanes=32 if properties.WAVEFRONT_SIZE32 else 64,
+            lds_bytes=-(-packet.GROUP_SEGMENT_SIZE // granule) * granule,
+            scratch_bytes=self._scratch(packet) if rsrc2.SCRATCH_EN else 0,
+        )
+
+    def _scratch(self, packet: KernelDispatch) -> int:
+        queue = self._queue()
+        if queue.scratch_wave64_lane_byte_size < packet.PRIVATE_SEGMENT_SIZE:
+            raise dispatch_fault(
+                f"private_segment_size {packet.PRIVATE_SEGMENT_SIZE}, the queue has "
+                f"{queue.scratch_wave64_lane_byte_size} bytes of scratch a lane",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        self._bus.read(queue.scratch_backing_memory_location, 4, "scratch")
+        return packet.PRIVATE_SEGMENT_SIZE
+
+    def _user_data(
+        self, packet: KernelDispatch, va: int, descriptor: Descriptor, properties: Properties, count: int
+    ) -> tuple[int | None, ...]:
+        queue = self._queue()
+        place = queue.scratch_backing_memory_location
+        values = {
+            "PRIVATE_SEGMENT_BUFFER": queue.scratch_resource_descriptor,
+            "DISPATCH_PTR": _halves(va),
+            "QUEUE_PTR": _halves(self._queue_va()),
+            "KERNARG_SEGMENT_PTR": _halves(packet.KERNARG_ADDRESS),
+            "DISPATCH_ID": _halves(self._ring.fetched // PACKET_WORDS - 1),
+            "FLAT_SCRATCH_INIT": _halves(place),
+            "PRIVATE_SEGMENT_SIZE": (packet.PRIVATE_SEGMENT_SIZE,),
+        }
+        if properties.KERNARG_SEGMENT_PTR:
+            self._bus.aligned(packet.KERNARG_ADDRESS, KERNARG_ALIGN, "kernarg_address")
+        preload = Preload.from_int(descriptor.kernarg_preload)
+        out: list[int | None] = []
+        for name, _ in USER_SGPRS:
+            if name == "PRIVATE_SEGMENT_SIZE" and preload.LENGTH:
+                at = packet.KERNARG_ADDRESS + 4 * preload.OFFSET
+                out += self._bus.words(at, preload.LENGTH, "preloaded kernel arguments")
+            if getattr(properties, name):
+                out += values[name]
+        return tuple((out + [None] * count)[:count])
+
+    def ahead(self) -> Iterator[Promise]:
+        """Yield the stores of the packets that it has not reached."""
+        for core in self._cores:
+            yield from core.ahead()
+        words = self._ring.ahead()
+        for at in range(0, len(words), PACKET_WORDS):
+            if words[at] == Type.VENDOR_SPECIFIC | 1 << 16 | words[at] & 0xFF00:
+                yield from stores(self._bus, words[at + 1 : at + 1 + IndirectBuffer.WORDS], 9)
+
+
+def _halves(value: int) -> tuple[int, int]:
+    return value & 0xFFFF_FFFF, value >> 32
+
+
+def _dimensions(packet: KernelDispatch) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    block = (packet.WORKGROUP_SIZE_X, packet.WORKGROUP_SIZE_Y, packet.WORKGROUP_SIZE_Z)
+    grid = (packet.GRID_SIZE_X, packet.GRID_SIZE_Y, packet.GRID_SIZE_Z)
+    if not 1 <= packet.DIMENSIONS <= 3 or any(
+        value != 1 for value in (*block[packet.DIMENSIONS :], *grid[packet.DIMENSIONS :])
+    ):
+        raise dispatch_fault(
+            f"{packet.DIMENSIONS} dimensions, a grid of {grid} work-items in workgroups of {block}: those "
+            "beyond are 1",
+            QueueException.PACKET_DISPATCH_DIM_INVALID,
+        )
+    check_block(block, grid)
+    if any(count % size for count, size in zip(grid, block, strict=True)):
+        raise unsupported(f"a grid of {grid} work-items in workgroups of {block}: partial workgroups")
+    return (grid[0] // block[0], grid[1] // block[1], grid[2] // block[2]), block

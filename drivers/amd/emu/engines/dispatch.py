@@ -1,0 +1,186 @@
+"""One launch as hardware sees it: code, registers, dimensions, and what of it cannot be.
+
+Not here: what the kernel's descriptor demands (`kernels`), the packets of AQL queues (`aql`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.engines.errors import dispatch_fault, unsupported
+from drivers.amd.layouts.events import QueueException
+from drivers.amd.layouts.registers import (
+    NUM_THREAD,
+    PROGRAM_SHIFT,
+    RSRC1,
+    RSRC2,
+    TMPRING,
+    USER_DATA_COUNT,
+    Initiator,
+    Rsrc1,
+    Rsrc2,
+    ShRegister,
+    register,
+)
+from drivers.amd.targets import Scratch
+from drivers.emu.vaspace import Access
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from drivers.amd.emu.engines.bus import Bus
+    from drivers.amd.layouts.pm4 import DispatchDirect
+
+Dim3 = tuple[int, int, int]
+MAX_THREADS: Final = 1024
+_POISON: Final = 0xCCCC_CCCC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What starts a grid."""
+
+    code: int
+    rsrc1: Rsrc1
+    rsrc2: Rsrc2
+    rsrc3: int
+    user_data: tuple[int | None, ...]
+    """The user SGPRs, None for those that nothing was written to since the last launch."""
+    groups: Dim3
+    block: Dim3
+    lanes: int
+    lds_bytes: int
+    """LDS of a workgroup."""
+    scratch_bytes: int
+    """Scratch of a lane."""
+
+    def sgprs(self) -> tuple[int, ...]:
+        """Return the user SGPRs of a wave, poison where nothing was written."""
+        return tuple(_POISON if value is None else value for value in self.user_data)
+
+
+def _written(registers: Mapping[int, int], place: int) -> int:
+    if place not in registers:
+        name = ShRegister(place).name if place in set(ShRegister) else f"register {place:#x}"
+        raise dispatch_fault(
+            f"DISPATCH_DIRECT before {name} was ever written on this queue",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    return registers[place]
+
+
+def check_block(block: Dim3, groups: Dim3) -> None:
+    """Raise for a grid or workgroup that cannot be."""
+    if not all(groups):
+        raise dispatch_fault(f"a grid of {groups} workgroups", QueueException.PACKET_DISPATCH_DIM_INVALID)
+    threads = block[0] * block[1] * block[2]
+    if not 1 <= threads <= MAX_THREADS:
+        raise dispatch_fault(
+            f"a workgroup of {block} work-items has {threads}, 1 to {MAX_THREADS} are possible",
+            QueueException.PACKET_DISPATCH_WORK_GROUP_SIZE_INVALID,
+        )
+
+
+def from_registers(bus: Bus, registers: Mapping[int, int], packet: DispatchDirect) -> Launch:
+    """Return what the registers of a compute queue and a DISPATCH_DIRECT describe."""
+    generation = int(bus.gpu.profile.target.generation)
+    initiator = Initiator.from_int(packet.INITIATOR)
+    _check_initiator(initiator, generation)
+
+    def get(place: int) -> int:
+        return _written(registers, place)
+
+    block = _block([get(ShRegister.COMPUTE_NUM_THREAD_X + axis) for axis in range(3)], generation)
+    groups = (packet.DIM_X, packet.DIM_Y, packet.DIM_Z)
+    if initiator.USE_THREAD_DIMENSIONS:
+        if any(count % size for count, size in zip(groups, block, strict=True)):
+            raise unsupported(f"a grid of {groups} work-items in workgroups of {block}: partial workgroups")
+        groups = (groups[0] // block[0], groups[1] // block[1], groups[2] // block[2])
+    check_block(block, groups)
+    for first in (ShRegister.COMPUTE_START_X, ShRegister.COMPUTE_RESTART_X):
+        values = [get(first + axis) for axis in range(3)]
+        if any(values) and not (initiator.FORCE_START_AT_000 and first == ShRegister.COMPUTE_START_X):
+            raise unsupported(f"{first.name} to Z are {values}: grids that do not start at 0")
+    get(ShRegister.COMPUTE_RESOURCE_LIMITS)
+    rsrc1 = RSRC1[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC1))
+    rsrc2 = RSRC2[generation].from_int(get(ShRegister.COMPUTE_PGM_RSRC2))
+    lanes = 32 if initiator.CS_W32_EN else 64
+    return Launch(
+        code=(get(ShRegister.COMPUTE_PGM_HI) << 32 | get(ShRegister.COMPUTE_PGM_LO)) << PROGRAM_SHIFT,
+        rsrc1=rsrc1,
+        rsrc2=rsrc2,
+        rsrc3=get(register(generation, "COMPUTE_PGM_RSRC3")),
+        user_data=tuple(
+            registers.get(ShRegister.COMPUTE_USER_DATA_0 + n) if n < USER_DATA_COUNT else None
+            for n in range(rsrc2.USER_SGPR)
+        ),
+        groups=groups,
+        block=block,
+        lanes=lanes,
+        lds_bytes=rsrc2.LDS_SIZE * bus.gpu.profile.target.lds_granule,
+        scratch_bytes=_scratch(bus, registers, lanes) if rsrc2.SCRATCH_EN else 0,
+    )
+
+
+def _check_initiator(initiator: Initiator, generation: int) -> None:
+    found = initiator.check()
+    if found:
+        raise dispatch_fault(
+            f"DISPATCH_INITIATOR: {'; '.join(map(str, found))}",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    if not initiator.COMPUTE_SHADER_EN:
+        raise dispatch_fault(
+            "DISPATCH_INITIATOR without COMPUTE_SHADER_EN starts nothing",
+            QueueException.PACKET_DISPATCH_CODE_INVALID,
+        )
+    if initiator.CS_W32_EN and generation < 10:
+        raise dispatch_fault(
+            f"CS_W32_EN: gfx{generation} has waves of 64 lanes alone",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    rare = {
+        "ORDERED_APPEND_ENBL", "ORDERED_APPEND_MODE", "TUNNEL_ENABLE", "RESTORE", "AMP_SHADER_EN",
+        "PARTIAL_TG_EN", "PING_PONG_EN", "INTERLEAVE_2D_EN",
+    }  # fmt: skip
+    for name in sorted(rare):
+        if getattr(initiator, name):
+            raise unsupported(f"DISPATCH_INITIATOR with {name} is not emulated")
+
+
+def _block(values: list[int], generation: int) -> Dim3:
+    axes = []
+    for value in values:
+        fields = NUM_THREAD[generation].from_int(value)
+        if fields.check():
+            raise dispatch_fault(
+                f"COMPUTE_NUM_THREAD {value:#x}: {'; '.join(map(str, fields.check()))}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        axes.append(int(NUM_THREAD[generation].FIELDS["FULL"].extract(value)))
+    return axes[0], axes[1], axes[2]
+
+
+def _scratch(bus: Bus, registers: Mapping[int, int], lanes: int) -> int:
+    """Return the scratch bytes of a lane, whose memory is checked."""
+    target = bus.gpu.profile.target
+    if target.scratch is not Scratch.ARCHITECTED:
+        raise unsupported(f"scratch of {target.name}, which has a descriptor in user SGPRs")
+    size = TMPRING[int(target.generation)].from_int(_written(registers, ShRegister.COMPUTE_TMPRING_SIZE))
+    low, high = (
+        _written(registers, place)
+        for place in (
+            ShRegister.COMPUTE_DISPATCH_SCRATCH_BASE_LO,
+            ShRegister.COMPUTE_DISPATCH_SCRATCH_BASE_HI,
+        )
+    )
+    if not size.WAVES or not size.WAVESIZE:
+        raise dispatch_fault(
+            f"SCRATCH_EN with TMPRING_SIZE {int(size):#x}", QueueException.PACKET_DISPATCH_REGISTER_INVALID
+        )
+    waves = size.WAVES * (bus.gpu.profile.engines if target.scratch_waves_per_engine else 1)
+    bytes_of_wave = size.WAVESIZE * target.scratch_unit
+    base = (high << 32 | low) << PROGRAM_SHIFT
+    bus.space.reach(base, waves * bytes_of_wave, Access.WRITE, f"scratch of {waves} waves")
+    return int(bytes_of_wave // lanes)

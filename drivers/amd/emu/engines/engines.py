@@ -1,0 +1,54 @@
+"""The engines of the emulated AMD GPUs: what executes each kind of queue, and which queues wait in vain.
+
+Not here: which queue runs when (`drivers.emu.scheduler`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.engines.aql import Aql
+from drivers.amd.emu.engines.kernels import Kernels
+from drivers.amd.emu.engines.pm4_queue import Pm4Queue
+from drivers.amd.emu.engines.run import Run
+from drivers.amd.emu.engines.sdma import Sdma
+from drivers.amd.layouts.kfd import QueueType
+from drivers.emu.simt.engine import Settings
+from drivers.emu.waits import find_deadlock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from drivers.amd.emu.engines.bus import Bus
+    from drivers.amd.emu.engines.flights import Flights
+    from drivers.amd.emu.engines.machine import Machine
+    from drivers.amd.emu.engines.ring import Ring
+    from drivers.amd.emu.engines.run import Engine
+    from drivers.amd.emu.kfd.queues import QueueObject
+    from drivers.amd.emu.machine.runs import QueueRun
+
+_MAKERS: Final[Mapping[QueueType, Callable[[Bus, Flights, Kernels, Ring], Engine]]] = {
+    QueueType.COMPUTE: Pm4Queue,
+    QueueType.COMPUTE_AQL: Aql,
+    QueueType.SDMA: Sdma,
+    QueueType.SDMA_XGMI: Sdma,
+    QueueType.SDMA_BY_ENG_ID: Sdma,
+}
+
+
+class AmdEngines:
+    """Makes and judges runs (`drivers.amd.emu.machine.runs.Engines`)."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        """`settings` are those of the SIMT engine that runs kernels."""
+        self.kernels = Kernels(settings or Settings())
+
+    def make(self, machine: Machine, queue: QueueObject) -> Run:
+        """Return what executes a new queue."""
+        return Run(machine, queue, self.kernels, _MAKERS[queue.kind])
+
+    def hopeless(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
+        """Return which runs wait for each other, and why; changes nothing."""
+        runs = [run for run in stuck if isinstance(run, Run)]
+        found = find_deadlock(runs, lambda run: run.ahead()) or {}
+        return dict(found.items())

@@ -1,0 +1,323 @@
+"""Kernels as the GPU finds them: machine code at an address, translated once, run in slices.
+
+An instruction cache is modelled: code that changed where a kernel ran before is an error until an acquire
+invalidates the cache. Where a kernel descriptor lies beside the code (as in every loaded code object), the
+launch is held to it. Not here: decoding and meaning of instructions (`drivers.amd.emu.isa`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
+from drivers.amd.emu.engines.faults import kernel_fault
+from drivers.amd.emu.isa.instruction import IsaError
+from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
+from drivers.amd.emu.isa.opcodes import target as isa_target
+from drivers.amd.emu.isa.operands import Reg
+from drivers.amd.emu.isa.translate import Entry, read_kernel, translate
+from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Properties
+from drivers.amd.layouts.events import QueueException
+from drivers.amd.layouts.registers import RSRC3
+from drivers.emu.backing import HeldPages
+from drivers.emu.simt.engine import Program, Settings, engine
+from drivers.emu.simt.launch import Options, Work
+from drivers.emu.simt.slices import SlicedLaunch
+from drivers.emu.vaspace import Access
+from hcq.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.amd.emu.engines.bus import Bus
+    from drivers.amd.emu.engines.dispatch import Launch
+    from drivers.amd.emu.isa.instruction import Instruction
+    from drivers.emu.memory import Mapping
+    from hcq.layout import BitStruct
+
+_TIMEOUT_S: Final = 60.0
+_TURNS: Final = 1024
+_PATIENCE_S: Final = 0.02
+_MOST_CODE: Final = 16 << 20
+_NARROW_SHAPES: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
+"""Accesses that an engine for waves of 64 lanes is compiled with beforehand."""
+_OWN_OF_DRIVER: Final = {
+    "RSRC1": ("PRIV",), "RSRC2": ("LDS_SIZE", "TRAP_PRESENT", "SCRATCH_EN"), "RSRC3": (),
+}  # fmt: skip
+"""Fields that a launch may set otherwise than the descriptor."""
+
+
+@dataclass(slots=True)
+class Code:
+    """Machine code as the instruction cache holds it."""
+
+    name: str
+    raw: bytes
+    registers: int
+    """Vector registers that the instructions name."""
+    program: Program
+    descriptor: Descriptor | None
+    """What lies beside it; None where no descriptor points to it."""
+    found: str
+    """Where the descriptor lies, for reports."""
+
+
+class Kernels:
+    """Code of the GPUs of one machine, by address space and address."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.timeout_s = _TIMEOUT_S
+        """A kernel that takes longer hangs."""
+        self._cached: dict[tuple[object, ...], Code] = {}
+        """What the instruction caches hold."""
+        self._programs: dict[tuple[object, ...], tuple[Program, int]] = {}
+
+    def invalidate(self, space: int) -> None:
+        """Drop what the instruction caches of a GPU hold."""
+        for key in [key for key in self._cached if key[0] == space]:
+            del self._cached[key]
+
+    def begin(self, bus: Bus, launch: Launch) -> Iterator[SlicedLaunch]:
+        """Check a launch, and return its steps; nothing runs yet."""
+        code = self._find(bus, launch)
+        kernarg = check(bus, launch, code)
+        try:
+            return self._steps(bus, launch, code, kernarg)
+        except UsageError as error:
+            raise dispatch_fault(
+                f"{code.name} cannot be launched: {error}", QueueException.PACKET_DISPATCH_CODE_INVALID
+            ) from error
+
+    def _find(self, bus: Bus, launch: Launch) -> Code:
+        entry = _entry(launch)
+        key = (bus.space.number, launch.code, launch.lanes, entry)
+        known = self._cached.get(key)
+        what = "an instruction fetch"
+        if known is not None:
+            if bus.space.fetch(launch.code, len(known.raw), what) == known.raw:
+                return known
+            raise stale_fault(
+                f"the code at {launch.code:#x} changed since a kernel ran there, and no acquire with GLI_INV "
+                "invalidated the instruction cache"
+            )
+        if launch.code % CODE_ALIGN:
+            raise dispatch_fault(
+                f"code at {launch.code:#x} is not aligned to {CODE_ALIGN} bytes",
+                QueueException.PACKET_DISPATCH_CODE_INVALID,
+            )
+        bus.space.executable(launch.code, 4, what)
+        mapping = bus.space.map.find(launch.code)
+        assert mapping is not None
+        raw = bus.read(launch.code, min(mapping.end - launch.code, _MOST_CODE), what)
+        made = self._cached[key] = self._read(bus, launch, raw, mapping)
+        return made
+
+    def _read(self, bus: Bus, launch: Launch, raw: bytes, mapping: Mapping) -> Code:
+        target = isa_target(bus.gpu.profile.name)
+        try:
+            instructions = read_kernel(raw, target, lanes=launch.lanes, kernel=f"code at {launch.code:#x}")
+            raw = raw[: max(one.next for one in instructions)]
+            program, registers = self._program(bus, launch, raw, instructions)
+        except IsaError as error:
+            raise unsupported(str(error)) from error
+        name = program.translation.name
+        at = _descriptor_of(bus, launch, mapping)
+        descriptor = None
+        if at is None:
+            bus.lint(f"no kernel descriptor points to the code at {launch.code:#x}: the launch is unchecked")
+        else:
+            descriptor = Descriptor.from_bytes(bus.read(at, Descriptor.SIZE, "a kernel descriptor"))
+        return Code(name, raw, registers, program, descriptor, f"{at or 0:#x}")
+
+    def _program(
+        self, bus: Bus, launch: Launch, raw: bytes, instructions: list[Instruction]
+    ) -> tuple[Program, int]:
+        digest = hashlib.blake2b(raw, digest_size=8).hexdigest()
+        entry, profile = _entry(launch), bus.gpu.profile.name
+        key = (profile, launch.lanes, entry, digest)
+        if key not in self._programs:
+            shapes = _NARROW_SHAPES if launch.lanes == 64 else self._settings.shapes
+            made = engine(replace(self._settings, lanes=launch.lanes, shapes=shapes))
+            translation = translate(made.library, f"code_{digest}", raw, isa_target(profile), entry)
+            self._programs[key] = Program(made, translation), _vector_registers(instructions)
+        return self._programs[key]
+
+    def _steps(
+        self, bus: Bus, launch: Launch, code: Code, kernarg: tuple[int, bytes] | None
+    ) -> Iterator[SlicedLaunch]:
+        rng = bus.machine.rng
+        options = Options(
+            group_seed=rng.randrange(1, 1 << 30),
+            warp_order=rng.randrange(1 << 30),
+            timeout_s=self.timeout_s,
+            shared_window=SHARED_WINDOW,
+            local_window=PRIVATE_WINDOW,
+        )
+        scratch = launch.scratch_bytes
+        if code.descriptor is not None:
+            scratch = min(scratch, code.descriptor.private_segment_fixed_size)
+        work = Work(
+            grid=launch.groups,
+            block=launch.block,
+            params=struct.pack(f"<{len(launch.user_data)}I", *launch.sgprs()),
+            shared_bytes=launch.lds_bytes,
+            local_bytes=scratch,
+        )
+        return _run(bus, launch, code, kernarg, work, options)
+
+
+def _run(  # noqa: PLR0917 - a launch has that many parts
+    bus: Bus, launch: Launch, code: Code, kernarg: tuple[int, bytes] | None, work: Work, options: Options
+) -> Iterator[SlicedLaunch]:
+    pages = HeldPages(bus.machine.lock)
+    sliced = SlicedLaunch(code.program, work, bus.space.map, options, on_end=pages.drop)
+    with closing(sliced):
+        while not sliced.advance(turns=_TURNS, patience_s=_PATIENCE_S):
+            if sliced.away:
+                pages.hold(bus.space)
+            yield sliced
+        result = sliced.result()
+    bus.machine.launches[code.name] += 1
+    if result.fault is not None:
+        raise kernel_fault(result.fault, launch.code)
+    for finding in result.findings:
+        raise dispatch_fault(str(finding), QueueException.WAVE_ABORT)
+    if kernarg is not None and bus.read(kernarg[0], len(kernarg[1]), "kernel arguments") != kernarg[1]:
+        raise changed_fault(f"the kernel arguments at {kernarg[0]:#x} changed while their grid was running")
+
+
+def _entry(launch: Launch) -> Entry:
+    two = launch.rsrc2
+    return Entry(
+        user_sgprs=two.USER_SGPR,
+        group_ids=(two.TGID_X_EN, two.TGID_Y_EN, two.TGID_Z_EN),
+        group_info=two.TG_SIZE_EN,
+        modes=int(launch.rsrc1) >> 12 & 0xFF,
+    )
+
+
+def _vector_registers(instructions: list[Instruction]) -> int:
+    most = 0
+    for one in instructions:
+        for part in (one, one.second):
+            for operand in () if part is None else part.operands:
+                if isinstance(operand, Reg) and operand.file == "v":
+                    most = max(most, operand.index + operand.count)
+    return most
+
+
+def _descriptor_of(bus: Bus, launch: Launch, mapping: Mapping) -> int | None:
+    """Return where a descriptor lies that points to the code, and whose registers are the launch's."""
+    if mapping.size > _MOST_CODE:
+        return None
+    raw = bus.read(mapping.va, mapping.size // 8 * 8, "a search for kernel descriptors")
+    first = -mapping.va % DESCRIPTOR_ALIGN
+    offsets = np.frombuffer(raw, "<i8")[(first + 16) // 8 :: DESCRIPTOR_ALIGN // 8]
+    wanted = launch.code - (mapping.va + first + DESCRIPTOR_ALIGN * np.arange(len(offsets)))
+    found = []
+    for index in np.flatnonzero(offsets == wanted):
+        at = first + DESCRIPTOR_ALIGN * int(index)
+        if at + Descriptor.SIZE > len(raw):
+            continue
+        descriptor = Descriptor.from_bytes(raw, at)
+        if not descriptor.check() and descriptor.kernel_code_entry_byte_offset:
+            found.append((descriptor.compute_pgm_rsrc1 != int(launch.rsrc1), mapping.va + at))
+    return min(found)[1] if found else None
+
+
+def _without(layout: type[BitStruct], value: int, names: tuple[str, ...]) -> int:
+    for name in names:
+        if name in layout.FIELDS:
+            value &= ~layout.FIELDS[name].mask()
+    return value
+
+
+def check(bus: Bus, launch: Launch, code: Code) -> tuple[int, bytes] | None:
+    """Hold a launch to the kernel's descriptor; returns where its arguments lie, and their bytes."""
+    target = bus.gpu.profile.target
+    granule = target.vgpr_granule[launch.lanes == 64]
+    allocated = (launch.rsrc1.VGPRS + 1) * granule
+    if code.registers > allocated or allocated > target.vgprs:
+        raise dispatch_fault(
+            f"the code names {code.registers} vector registers, RSRC1 gives it {allocated} of {target.vgprs}",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    if launch.lds_bytes > target.lds_bytes:
+        raise dispatch_fault(
+            f"{launch.lds_bytes} bytes of LDS, {target.name} has {target.lds_bytes}",
+            QueueException.PACKET_DISPATCH_GROUP_SEGMENT_SIZE_INVALID,
+        )
+    descriptor = code.descriptor
+    if descriptor is None:
+        return None
+    _check_registers(bus, launch, code, descriptor)
+    properties = Properties.from_int(descriptor.kernel_code_properties)
+    if (launch.lanes == 32) != properties.WAVEFRONT_SIZE32:
+        raise dispatch_fault(
+            f"the kernel is compiled for waves of {32 if properties.WAVEFRONT_SIZE32 else 64} lanes, the "
+            f"launch has {launch.lanes}",
+            QueueException.PACKET_DISPATCH_CODE_INVALID,
+        )
+    if launch.lds_bytes < descriptor.group_segment_fixed_size:
+        raise dispatch_fault(
+            f"{launch.lds_bytes} bytes of LDS, the kernel has {descriptor.group_segment_fixed_size}",
+            QueueException.PACKET_DISPATCH_GROUP_SEGMENT_SIZE_INVALID,
+        )
+    if launch.scratch_bytes < descriptor.private_segment_fixed_size:
+        raise dispatch_fault(
+            f"{launch.scratch_bytes} bytes of scratch a lane, the kernel has "
+            f"{descriptor.private_segment_fixed_size}",
+            QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+        )
+    return _arguments(bus, launch, descriptor, properties)
+
+
+def _check_registers(bus: Bus, launch: Launch, code: Code, descriptor: Descriptor) -> None:
+    generation = int(bus.gpu.profile.target.generation)
+    pairs = (
+        ("RSRC1", type(launch.rsrc1), int(launch.rsrc1), descriptor.compute_pgm_rsrc1),
+        ("RSRC2", type(launch.rsrc2), int(launch.rsrc2), descriptor.compute_pgm_rsrc2),
+        ("RSRC3", RSRC3[generation], launch.rsrc3, descriptor.compute_pgm_rsrc3),
+    )
+    for name, layout, given, wanted in pairs:
+        own = _OWN_OF_DRIVER[name]
+        if _without(layout, given, own) != _without(layout, wanted, own):
+            raise dispatch_fault(
+                f"{name} is {given:#010x}, the descriptor at {code.found} of the code has {wanted:#010x}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+
+
+def _arguments(
+    bus: Bus, launch: Launch, descriptor: Descriptor, properties: Properties
+) -> tuple[int, bytes] | None:
+    """Return the address and bytes of the arguments.
+
+    User SGPRs that the kernel wants and that were not written raise.
+    """
+    at, found = 0, None
+    for name, count in USER_SGPRS:
+        if not getattr(properties, name):
+            continue
+        values = launch.user_data[at : at + count]
+        if None in values or len(values) < count:
+            raise dispatch_fault(
+                f"the kernel wants {name} in user SGPRs {at} to {at + count - 1}, which were not written "
+                "since the last launch",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        if name == "KERNARG_SEGMENT_PTR":
+            found = (values[1] or 0) << 32 | (values[0] or 0)
+        at += count
+    if found is None or not descriptor.kernarg_size:
+        return None
+    bus.aligned(found, 16, "the address of kernel arguments")
+    bus.space.reach(found, descriptor.kernarg_size, Access.READ, "the kernel's arguments")
+    return found, bus.read(found, descriptor.kernarg_size, "the kernel's arguments")

@@ -1,0 +1,47 @@
+"""What engines need of the machine around them.
+
+Not here: the machine (`drivers.amd.emu.machine`), what it needs of engines
+(`drivers.amd.emu.machine.runs`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import random
+    from collections import Counter
+    from contextlib import AbstractContextManager
+
+    from drivers.amd.emu.kfd.gpu import Gpu
+
+
+class Machine(Protocol):
+    """Emulated GPUs in one machine; engines call it with its lock held."""
+
+    @property
+    def rng(self) -> random.Random:
+        """Decides every order that hardware leaves open."""
+        ...
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Guards the state."""
+        ...
+
+    @property
+    def launches(self) -> Counter[str]:
+        """Kernel -> dispatches run."""
+        ...
+
+    def lint(self, message: str) -> None:
+        """Report once what works, and is a sign of a mistake all the same."""
+        ...
+
+    def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
+        """Raise an interrupt that carries the low `bits` of an event's number."""
+        ...
+
+    def clock(self, gpu: Gpu) -> int:
+        """Return a GPU's counter, in its ticks."""
+        ...

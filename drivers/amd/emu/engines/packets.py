@@ -1,0 +1,105 @@
+"""PM4 packets as the command processor takes them: lengths, fields, and the stores ahead in a stream.
+
+Not here: what packets do (`pm4`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.engines.errors import check, packet_fault
+from drivers.amd.emu.engines.waits import Promise
+from drivers.amd.layouts.events import QueueException
+from drivers.amd.layouts.pm4 import (
+    NOP_COUNT_ONE_DWORD,
+    TYPE_2_FILLER,
+    TYPE_3,
+    WITH_DATA,
+    DataSel,
+    Header,
+    IndirectBuffer,
+    Opcode,
+    ReleaseMem,
+    WriteData,
+    WriteDst,
+    packets,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from drivers.amd.emu.engines.bus import Bus
+    from hcq.layout import BitStruct
+
+_SHADER_TYPE: Final = Header.FIELDS["SHADER_TYPE"].mask()
+REGISTER_WRITES: Final = frozenset({Opcode.SET_SH_REG, Opcode.SET_UCONFIG_REG})
+
+
+def wide(low: int, high: int) -> int:
+    """Return the number of two dwords."""
+    return high << 32 | low
+
+
+def length(head: int) -> int:
+    """Return the dwords of the packet that a header begins."""
+    if head == TYPE_2_FILLER:
+        return 1
+    fields = Header.from_int(head)
+    if fields.TYPE != TYPE_3:
+        raise packet_fault(
+            f"header {head:#010x} is of type {fields.TYPE}: compute queues take packets of type 3",
+            QueueException.PACKET_RESERVED,
+        )
+    if head & 0xFF00 == Opcode.NOP << 8 and fields.COUNT == NOP_COUNT_ONE_DWORD:
+        return 1
+    return fields.COUNT + 2
+
+
+def opcode(head: int, generation: int) -> Opcode:
+    """Return what a header asks for; what compute queues do not take raises."""
+    number = head >> 8 & 0xFF
+    known = {Opcode.NOP, Opcode.SET_UCONFIG_REG, *packets(generation)}
+    if number not in known:
+        named = Opcode(number).name if number in set(Opcode) else f"{number:#x}"
+        raise packet_fault(f"packet {named} (header {head:#010x}) is not supported on this queue")
+    return Opcode(number)
+
+
+def decode(words: Sequence[int], generation: int) -> BitStruct:
+    """Return the fields of a packet, checked; of a packet with data those in front of it."""
+    code = opcode(words[0], generation)
+    layout = packets(generation)[code]
+    data = code in WITH_DATA
+    if len(words) <= layout.WORDS if data else len(words) != layout.WORDS:
+        wanted = f"{layout.WORDS + 1} or more" if data else f"{layout.WORDS}"
+        raise packet_fault(f"{code.name} has {len(words)} dwords, gfx{generation} has {wanted}")
+    packet = layout.from_words([words[0] & ~_SHADER_TYPE, *words[1 : layout.WORDS]])
+    check(packet, code.name)
+    return packet
+
+
+def stores(bus: Bus, words: Sequence[int], generation: int, depth: int = 0) -> Iterator[Promise]:
+    """Yield the 32-bit stores that a stream would do; ends at what cannot be read."""
+    at = 0
+    while at < len(words):
+        size = length(words[at])
+        part = words[at : at + size]
+        if size > 1 and len(part) == size:
+            code = opcode(part[0], generation)
+            if code not in (Opcode.NOP, Opcode.SET_UCONFIG_REG):
+                yield from _store(bus, decode(part, generation), part, generation, depth)
+        at += size
+
+
+def _store(
+    bus: Bus, packet: BitStruct, words: Sequence[int], generation: int, depth: int
+) -> Iterator[Promise]:
+    if isinstance(packet, ReleaseMem) and packet.DATA_SEL in (DataSel.LOW_32, DataSel.FULL_64):
+        yield Promise(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.DATA_LO)
+    elif isinstance(packet, WriteData) and packet.DST_SEL != WriteDst.REGISTER:
+        for at, word in enumerate(words[WriteData.WORDS :]):
+            yield Promise(wide(packet.ADDRESS_LO, packet.ADDRESS_HI) + 4 * at, word)
+    elif isinstance(packet, IndirectBuffer) and depth < 2:
+        va, count = wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.IB_SIZE
+        if bus.space.mapped(va, 4 * count) == 4 * count:
+            yield from stores(bus, bus.words(va, count, "a look ahead"), generation, depth + 1)

@@ -1,0 +1,401 @@
+"""PM4: the command processor of one XCC. It executes packets of a ring or of indirect buffers.
+
+A release, and a kernel, are put in flight: the packets behind them go on. A flush waits for kernels, a
+release for everything before it. Registers keep their values from packet to packet; they begin unknown.
+
+Not here: rings (`ring`), decoding (`packets`), launches (`dispatch`, `kernels`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.engines import atomics
+from drivers.amd.emu.engines.dispatch import from_registers
+from drivers.amd.emu.engines.errors import changed_fault, packet_fault, unsupported
+from drivers.amd.emu.engines.flights import Sort, once
+from drivers.amd.emu.engines.packets import decode, length, opcode, stores, wide
+from drivers.amd.emu.engines.waits import Wait
+from drivers.amd.layouts.events import END_OF_PIPE_CONTEXT_BITS, QueueException
+from drivers.amd.layouts.pm4 import (
+    IB_ALIGN,
+    RELEASE_ALIGN_64,
+    AcquireMem,
+    AcquireMemGfx9,
+    AtomicCommand,
+    AtomicMem,
+    CopyData,
+    CopySrc,
+    DataSel,
+    DispatchDirect,
+    DmaData,
+    DmaSrc,
+    Event,
+    EventIndex,
+    EventWrite,
+    Function,
+    GcrCntl,
+    IndirectBuffer,
+    IntSel,
+    MemSpace,
+    Opcode,
+    PredExec,
+    ReleaseMem,
+    ReleaseMemGfx10,
+    SetShReg,
+    WaitOperation,
+    WaitRegMem,
+    WriteData,
+    WriteDst,
+)
+from drivers.amd.layouts.registers import SH_BASE, SH_END, ShRegister, register_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from drivers.amd.emu.engines.bus import Bus
+    from drivers.amd.emu.engines.flights import Flights
+    from drivers.amd.emu.engines.kernels import Kernels
+    from drivers.amd.emu.engines.waits import Promise
+
+GRBM_GFX_INDEX: Final = 0x200
+"""The one UCONFIG register that a compute queue writes: which shader engines later "
+"register writes are for."""
+_DEPTH: Final = 2
+"""Indirect buffers within each other."""
+_DATA_BYTES: Final = {
+    DataSel.LOW_32: 4,
+    DataSel.FULL_64: 8,
+    DataSel.GPU_CLOCK: 8,
+    DataSel.SYSTEM_CLOCK: 8,
+    DataSel.ATOMIC_ADD_32: 4,
+}
+_EVENTS: Final = {
+    Event.CACHE_FLUSH_AND_INV_TS: EventIndex.END_OF_PIPE,
+    Event.BOTTOM_OF_PIPE_TS: EventIndex.END_OF_PIPE,
+    Event.CS_DONE: EventIndex.SHADER_DONE,
+}
+
+
+@dataclass(slots=True)
+class Frame:
+    """Words being executed: a packet of the ring, or an indirect buffer."""
+
+    words: list[int]
+    name: str
+    va: int = 0
+    """Where an indirect buffer lies; 0 for the ring's."""
+    at: int = 0
+
+
+class Pm4:
+    """One command processor."""
+
+    def __init__(self, bus: Bus, flights: Flights, kernels: Kernels, *, xcc: int = 0, xccs: int = 1) -> None:
+        self._bus, self._flights, self._kernels = bus, flights, kernels
+        self.target = bus.gpu.profile.target
+        self.generation = int(self.target.generation)
+        self._xcc, self._xccs = xcc, xccs
+        """Its number, and how many execute the same packets."""
+        self.registers: dict[int, int] = {}
+        """Place -> value of the SH registers that were written."""
+        self._names = register_names(self.generation)
+        self.frames: list[Frame] = []
+        self.waiting: Wait | None = None
+        self._draining: frozenset[Sort] = frozenset()
+        self.at = ""
+
+    @property
+    def active(self) -> bool:
+        """Whether it has words left, or stands at a packet."""
+        return bool(self.frames or self.waiting or self._draining)
+
+    def can_advance(self) -> bool:
+        """Return whether `advance` can do something."""
+        if self._draining:
+            return not self._flights.any(self._draining)
+        if self.waiting is not None:
+            wait = self.waiting
+            return wait.satisfied(self._bus.load(wait.va, wait.bits // 8, wait.name))
+        return bool(self.frames)
+
+    def advance(self) -> None:
+        """Do one thing: end a wait, or execute a packet."""
+        if self._draining:
+            self._draining = frozenset()
+        elif self.waiting is not None:
+            self.waiting = None
+        else:
+            self._packet()
+        while self.frames and not self._draining and self.waiting is None and self._ended(self.frames[-1]):
+            self.frames.pop()
+
+    def run(self, words: list[int], name: str, va: int = 0) -> None:
+        """Take words to execute; `va` is where an indirect buffer lies."""
+        self.frames.append(Frame(words, name, va))
+
+    def run_buffer(self, va: int, count: int) -> None:
+        """Take an indirect buffer."""
+        if not count:
+            raise packet_fault(f"the indirect buffer at {va:#x} is empty")
+        self._bus.aligned(va, IB_ALIGN, "INDIRECT_BUFFER")
+        if len([frame for frame in self.frames if frame.va]) >= _DEPTH:
+            raise packet_fault(f"indirect buffers are nested more than {_DEPTH} deep")
+        what = f"the fetch of an indirect buffer of {count} dwords"
+        self.run(self._bus.words(va, count, what), f"the indirect buffer at {va:#x}", va)
+
+    def ahead(self) -> Iterator[Promise]:
+        """Yield the stores of the packets that it has not reached."""
+        for frame in reversed(self.frames):
+            yield from stores(self._bus, frame.words[frame.at :], self.generation)
+
+    def _ended(self, frame: Frame) -> bool:
+        if frame.at < len(frame.words):
+            return False
+        if frame.va and self._bus.words(frame.va, len(frame.words), frame.name) != frame.words:
+            raise changed_fault(f"{frame.name} changed while it was being executed")
+        return True
+
+    def _packet(self) -> None:
+        frame = self.frames[-1]
+        head, left = frame.words[frame.at], len(frame.words) - frame.at
+        size = length(head)
+        if size > left:
+            raise packet_fault(
+                f"the packet {head:#010x} at dword {frame.at} of {frame.name} has {size} dwords, "
+                f"{left} are left"
+            )
+        words = frame.words[frame.at : frame.at + size]
+        if size == 1:
+            frame.at += size
+            return
+        code = opcode(head, self.generation)
+        self.at = f"{code.name} at dword {frame.at} of {frame.name}"
+        frame.at += size
+        if code is Opcode.SET_UCONFIG_REG:
+            self._uconfig(words)
+        elif code is not Opcode.NOP:
+            self._execute(decode(words, self.generation), words)
+
+    def _execute(self, packet: object, words: list[int]) -> None:
+        match packet:
+            case SetShReg():
+                self._set_registers(packet, words[SetShReg.WORDS :])
+            case AcquireMem() | AcquireMemGfx9():
+                self._acquire(packet)
+            case ReleaseMem():
+                self._release(packet)
+            case WaitRegMem():
+                self._wait(packet)
+            case EventWrite():
+                self._event(packet)
+            case PredExec():
+                self._predicate(packet)
+            case IndirectBuffer():
+                self._indirect(packet)
+            case DispatchDirect():
+                self._dispatch(packet)
+            case WriteData():
+                self._write(packet, words[WriteData.WORDS :])
+            case CopyData():
+                self._copy(packet)
+            case DmaData():
+                self._dma(packet)
+            case AtomicMem():
+                self._atomic(packet)
+            case _:
+                raise unsupported(f"{self.at} is not emulated")
+
+    # ---- registers
+
+    def _set_registers(self, packet: SetShReg, values: list[int]) -> None:
+        if packet.VMID_SHIFT or packet.INDEX:
+            raise packet_fault(
+                f"SET_SH_REG with VMID_SHIFT {packet.VMID_SHIFT}, INDEX {packet.INDEX}: both are 0"
+            )
+        first = packet.REG_OFFSET
+        if first + len(values) > SH_END - SH_BASE:
+            raise packet_fault(
+                f"SET_SH_REG writes {len(values)} registers from {first:#x}, SH registers end at "
+                f"{SH_END - SH_BASE:#x}",
+                QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+            )
+        for place, value in enumerate(values, first):
+            if place == ShRegister.COMPUTE_VMID:
+                raise packet_fault(
+                    "SET_SH_REG writes COMPUTE_VMID, which is the kernel driver's",
+                    QueueException.PACKET_DISPATCH_REGISTER_INVALID,
+                )
+            if place not in self._names:
+                self._bus.lint(f"SET_SH_REG writes register {place:#x}, which gfx{self.generation} has not")
+            self.registers[place] = value
+
+    def _uconfig(self, words: list[int]) -> None:
+        if len(words) != 3 or words[1] != GRBM_GFX_INDEX:
+            raise packet_fault(f"SET_UCONFIG_REG of {words[1]:#x}: compute queues write GRBM_GFX_INDEX alone")
+
+    # ---- caches and order
+
+    def _acquire(self, packet: AcquireMem | AcquireMemGfx9) -> None:
+        if isinstance(packet, AcquireMemGfx9):
+            instructions = packet.SH_ICACHE
+        else:
+            caches = GcrCntl.from_int(packet.GCR_CNTL)
+            instructions = bool(caches.GLI_INV)
+            if self.generation == 12 and (caches.GLM_WB or caches.GLM_INV or caches.GL1_INV):
+                self._bus.lint("ACQUIRE_MEM names GLM or GL1, which gfx12 ignores")
+        if instructions:
+            self._kernels.invalidate(self._bus.space.number)
+
+    def _release(self, packet: ReleaseMem) -> None:
+        index = _EVENTS.get(packet.EVENT_TYPE)
+        if index is None or index != packet.EVENT_INDEX:
+            raise packet_fault(
+                f"RELEASE_MEM with event {packet.EVENT_TYPE:#x}, index {packet.EVENT_INDEX}: an end of "
+                "pipe has "
+                f"{Event.CACHE_FLUSH_AND_INV_TS:#x} or {Event.BOTTOM_OF_PIPE_TS:#x} with 5, CS_DONE 6"
+            )
+        if not self._bus.queue.eop_va and self._xccs == 1:
+            raise packet_fault("RELEASE_MEM on a queue that was created without an end-of-pipe buffer")
+        if (
+            isinstance(packet, ReleaseMemGfx10)
+            and self.generation < 12
+            and packet.GLM_WB
+            and not packet.GLM_INV
+        ):
+            raise packet_fault("RELEASE_MEM has GLM_WB without GLM_INV")
+        va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+        if packet.DATA_SEL is not DataSel.NONE:
+            size = _DATA_BYTES[packet.DATA_SEL]
+            self._bus.aligned(va, RELEASE_ALIGN_64 if size == 8 else size, "RELEASE_MEM")
+        if packet.INT_SEL not in (IntSel.NONE, IntSel.DATA_AFTER_WRITE) and not packet.INT_CTXID:
+            self._bus.lint("RELEASE_MEM interrupts with context 0, which names no event")
+        before = [one for one in self._flights.of() if one.sort is not Sort.COPY]
+        self._flights.begin(Sort.RELEASE, self.at, once(lambda: self._released(packet, va)), before)
+
+    def _released(self, packet: ReleaseMem, va: int) -> None:
+        what, data = "RELEASE_MEM", wide(packet.DATA_LO, packet.DATA_HI)
+        if packet.DATA_SEL in (DataSel.GPU_CLOCK, DataSel.SYSTEM_CLOCK):
+            data = self._bus.clock()
+        if packet.DATA_SEL is DataSel.ATOMIC_ADD_32:
+            self._bus.store(va, self._bus.load(va, 4, what) + packet.DATA_LO, 4, what)
+        elif packet.DATA_SEL is not DataSel.NONE:
+            self._bus.store(va, data, _DATA_BYTES[packet.DATA_SEL], what)
+        if packet.INT_SEL not in (IntSel.NONE, IntSel.DATA_AFTER_WRITE):
+            self._bus.interrupt(packet.INT_CTXID, END_OF_PIPE_CONTEXT_BITS)
+
+    def _wait(self, packet: WaitRegMem) -> None:
+        if packet.ENGINE:
+            raise packet_fault("WAIT_REG_MEM names an engine, which compute queues have not")
+        if packet.MEM_SPACE is MemSpace.REGISTER:
+            raise packet_fault(
+                f"WAIT_REG_MEM of registers {packet.ADDRESS_LO:#x} and {packet.ADDRESS_HI:#x}: no "
+                "register is "
+                "emulated that user queues wait for"
+            )
+        if packet.OPERATION is WaitOperation.WRITE_WAIT_WRITE:
+            raise packet_fault("WAIT_REG_MEM with WRITE_WAIT_WRITE of memory: it is for registers")
+        va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+        self._bus.aligned(va, 4, "WAIT_REG_MEM")
+        if packet.FUNCTION is not Function.ALWAYS:
+            self.waiting = Wait("WAIT_REG_MEM", va, packet.REFERENCE, packet.FUNCTION, mask=packet.MASK)
+
+    def _event(self, packet: EventWrite) -> None:
+        if (packet.EVENT_TYPE, packet.EVENT_INDEX) != (Event.CS_PARTIAL_FLUSH, EventIndex.CS_PARTIAL_FLUSH):
+            raise packet_fault(
+                f"EVENT_WRITE of event {packet.EVENT_TYPE:#x} with index {packet.EVENT_INDEX}: compute "
+                "queues take "
+                "CS_PARTIAL_FLUSH with index 4"
+            )
+        self._draining = frozenset({Sort.KERNEL})
+
+    def _predicate(self, packet: PredExec) -> None:
+        frame = self.frames[-1]
+        if not frame.va:
+            raise packet_fault("PRED_EXEC in the ring: it is honoured in indirect buffers alone")
+        if len(frame.words) - frame.at < packet.EXEC_COUNT:
+            raise packet_fault(
+                f"PRED_EXEC of {packet.EXEC_COUNT} dwords, {len(frame.words) - frame.at} are left in "
+                f"{frame.name}"
+            )
+        if not packet.DEVICE_SELECT >> self._xcc & 1:
+            frame.at += packet.EXEC_COUNT
+
+    def _indirect(self, packet: IndirectBuffer) -> None:
+        if not packet.VALID or packet.VMID:
+            raise packet_fault(
+                f"INDIRECT_BUFFER with VALID {packet.VALID:d}, VMID {packet.VMID}: 1 and 0 are legal"
+            )
+        if packet.CHAIN:
+            if not self.frames[-1].va:
+                raise packet_fault("INDIRECT_BUFFER with CHAIN in the ring: a ring is not left")
+            self.frames[-1].at = len(self.frames[-1].words)
+            self._ended(self.frames.pop())
+        self.run_buffer(wide(packet.ADDRESS_LO, packet.ADDRESS_HI), packet.IB_SIZE)
+
+    # ---- work
+
+    def _dispatch(self, packet: DispatchDirect) -> None:
+        if self._xccs > 1:
+            raise unsupported(
+                f"DISPATCH_DIRECT on a queue of {self._xccs} XCCs, each of which would run the grid: "
+                "AQL queues "
+                "take kernel-dispatch packets"
+            )
+        launch = from_registers(self._bus, self.registers, packet)
+        steps = self._kernels.begin(self._bus, launch)
+        self._flights.begin(Sort.KERNEL, self.at, steps)
+        for place in range(ShRegister.COMPUTE_USER_DATA_0, ShRegister.COMPUTE_USER_DATA_15 + 1):
+            self.registers.pop(place, None)  # the next launch sets its own
+
+    def _write(self, packet: WriteData, data: list[int]) -> None:
+        if packet.DST_SEL not in (WriteDst.L2, WriteDst.MEMORY):
+            raise packet_fault(f"WRITE_DATA to {packet.DST_SEL!r}: user queues write memory")
+        va = wide(packet.ADDRESS_LO, packet.ADDRESS_HI)
+        if packet.ADDR_INCR_DISABLE:
+            data = data[-1:]
+        self._bus.store_words(va, data, "WRITE_DATA")
+
+    def _copy(self, packet: CopyData) -> None:
+        size = 8 if packet.COUNT_SEL else 4
+        source, target = wide(packet.SRC_LO, packet.SRC_HI), wide(packet.DST_LO, packet.DST_HI)
+        if packet.SRC_SEL in (CopySrc.MEMORY, CopySrc.L2):
+            value = self._bus.load(source, size, "COPY_DATA")
+        elif packet.SRC_SEL in (CopySrc.GPU_CLOCK, CopySrc.SYSTEM_CLOCK):
+            value = self._bus.clock()
+        elif packet.SRC_SEL is CopySrc.IMMEDIATE:
+            value = source
+        else:
+            raise packet_fault(
+                f"COPY_DATA from {packet.SRC_SEL!r}: user queues copy memory, immediates and clocks"
+            )
+        if packet.DST_SEL not in (WriteDst.L2, WriteDst.MEMORY):
+            raise packet_fault(f"COPY_DATA to {packet.DST_SEL!r}: user queues write memory")
+        self._bus.store(target, value, size, "COPY_DATA")
+
+    def _dma(self, packet: DmaData) -> None:
+        if packet.SAS or packet.DAS or packet.SAIC or packet.DAIC:
+            raise packet_fault("DMA_DATA of registers, or with an address that stays: not for user queues")
+        source, target = wide(packet.SRC_LO, packet.SRC_HI), wide(packet.DST_LO, packet.DST_HI)
+        count = packet.BYTE_COUNT
+
+        def move() -> None:
+            if packet.SRC_SEL is not DmaSrc.DATA:
+                self._bus.copy(source, target, count, "DMA_DATA")
+                return
+            if target % 4 or count % 4:
+                raise packet_fault(f"DMA_DATA fills {count} bytes at {target:#x}: dwords are filled")
+            self._bus.fill(target, packet.SRC_LO.to_bytes(4, "little"), count // 4, "DMA_DATA")
+
+        before = self._flights.of(Sort.COPY) if packet.RAW_WAIT or packet.CP_SYNC else ()
+        self._flights.begin(Sort.COPY, self.at, once(move), before)
+        if packet.CP_SYNC:
+            self._draining = frozenset({Sort.COPY})
+
+    def _atomic(self, packet: AtomicMem) -> None:
+        va, operand = wide(packet.ADDRESS_LO, packet.ADDRESS_HI), wide(packet.SRC_LO, packet.SRC_HI)
+        expected = wide(packet.CMP_LO, packet.CMP_HI)
+        if packet.COMMAND is AtomicCommand.LOOP:
+            raise unsupported("ATOMIC_MEM that loops until its compare holds is not emulated")
+        atomics.run(self._bus, packet.ATOMIC, va, operand, expected, "ATOMIC_MEM")

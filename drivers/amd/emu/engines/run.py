@@ -1,0 +1,168 @@
+"""One queue being executed: doorbell, ring, its engine, and work in flight.
+
+Not here: what packets do (`pm4_queue`, `aql`, `sdma`), the order of the queues (`drivers.emu.scheduler`).
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final, Protocol
+
+from drivers.amd.emu.engines.bus import Bus
+from drivers.amd.emu.engines.flights import Flight, Flights
+from drivers.amd.emu.engines.ring import Ring
+from drivers.emu.operation import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from drivers.amd.emu.engines.kernels import Kernels
+    from drivers.amd.emu.engines.machine import Machine
+    from drivers.amd.emu.engines.waits import Promise, Wait
+    from drivers.amd.emu.kfd.buffers import Buffer
+    from drivers.amd.emu.kfd.queues import QueueObject
+    from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
+
+_FINISH_CHANCE: Final = 0.125
+"""How likely a step finishes work in flight although packets are left: small, so that work overlaps."""
+
+
+class Engine(Protocol):
+    """What executes the packets of one kind of queue."""
+
+    @property
+    def at(self) -> str:
+        """Which packet is being executed."""
+        ...
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is left to do."""
+        ...
+
+    def waits(self) -> list[Wait]:
+        """Return what it waits for."""
+        ...
+
+    def can_advance(self) -> bool:
+        """Return whether `advance` can do something."""
+        ...
+
+    def advance(self) -> None:
+        """Do one thing: end a wait, or execute a packet."""
+        ...
+
+    def ahead(self) -> Iterator[Promise]:
+        """Yield the stores of the packets that it has not reached."""
+        ...
+
+
+class Run:
+    """The state of a queue (`drivers.amd.emu.machine.runs.QueueRun`)."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        queue: QueueObject,
+        kernels: Kernels,
+        make: Callable[[Bus, Flights, Kernels, Ring], Engine],
+    ) -> None:
+        self.queue = queue
+        self.yielded = False
+        self._bus = Bus(machine, queue)
+        self._make, self._kernels = make, kernels
+        self._flights = Flights()
+        self._ring = Ring(self._bus)
+        self._engine = make(self._bus, self._flights, kernels, self._ring)
+        self._acting: Flight | None = None
+        self._dead = False
+        self._rng = random.Random(machine.rng.getrandbits(64))  # noqa: S311 - an order, not a secret
+
+    @property
+    def name(self) -> str:
+        """Return what reports call it."""
+        return self.queue.name
+
+    @property
+    def at(self) -> str:
+        """Which packet is being executed; empty where none is."""
+        if self._acting is not None:
+            return self._acting.at
+        return self._engine.at if self.busy or self._dead else ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether work is left."""
+        return not self._dead and bool(self._engine.active or self._flights.all)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it can do nothing but wait for memory to change."""
+        return not self._flights.all and bool(self._engine.waits()) and not self._engine.can_advance()
+
+    @property
+    def computing(self) -> bool:
+        """Whether nothing is left to do but to run kernels on."""
+        ready = self._flights.ready()
+        return bool(ready) and all(one.slice is not None for one in ready) and not self._engine.can_advance()
+
+    @property
+    def waiting(self) -> Wait | None:
+        """The wait that it stands at."""
+        return next(iter(self._engine.waits()), None)
+
+    def ahead(self) -> Iterator[Promise]:
+        """Yield the stores of the packets that it has not reached."""
+        yield from self._engine.ahead()
+
+    def step(self) -> Outcome:
+        """Execute one operation in flight, or one packet."""
+        if self._dead:
+            return Outcome.IDLE
+        self.yielded = False
+        ready = [one for one in self._flights.ready() if not one.away]
+        can = self._engine.can_advance()
+        if ready and (not can or self._rng.random() < _FINISH_CHANCE):
+            return self._advance(self._rng.choice(ready))
+        if not can:
+            self._ring.tell(lazily=False)
+            return Outcome.BLOCKED if self.busy else Outcome.IDLE
+        self._engine.advance()
+        self._ring.tell(lazily=self._engine.active)
+        if not self._engine.waits():
+            self._ring.maybe_remap()
+        return Outcome.PROGRESS
+
+    def _advance(self, flight: Flight) -> Outcome:
+        self._acting = flight
+        over = self._flights.advance(flight)
+        self._acting = None  # stays where a step raised: the report names it
+        return Outcome.PROGRESS if over else Outcome.SLICE
+
+    def rung(self, value: int) -> None:
+        """Take a store to the queue's doorbell."""
+        if not self._dead:
+            self._ring.rung(value)
+
+    def changed(self) -> None:
+        """Take note that the queue has another ring, or is active again."""
+        if self._dead or not self.queue.active:
+            return
+        if self._ring.words != self.queue.ring_bytes // 4:
+            self._ring = Ring(self._bus)
+            self._engine = self._make(self._bus, self._flights, self._kernels, self._ring)
+        self._ring.remap()
+
+    def memory_gone(self, buffer: Buffer) -> None:
+        """Take note that a buffer is about to leave the address space; work in flight holds its pages."""
+
+    def stopped(self, error: QueueFault | MemoryFault) -> None:
+        """Give up all work: the queue never runs again."""
+        del error
+        self._dead = True
+        self._flights.abandon()
+
+    def close(self) -> None:
+        """Release what it holds."""
+        self._dead = True
+        self._flights.abandon()

@@ -1,0 +1,60 @@
+"""What a queue waits for, and what packets ahead of it would store: parts of the search for deadlocks.
+
+Compares are unsigned and masked. Not here: the search (`drivers.emu.waits`).
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.layouts.pm4 import Function
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+COMPARES: Final[Mapping[int, Callable[[int, int], bool]]] = {
+    Function.ALWAYS: lambda _value, _reference: True,
+    Function.LT: operator.lt,
+    Function.LE: operator.le,
+    Function.EQ: operator.eq,
+    Function.NE: operator.ne,
+    Function.GE: operator.ge,
+    Function.GT: operator.gt,
+}
+"""PM4 and SDMA number their compares alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A wait for a word of memory."""
+
+    name: str
+    va: int
+    payload: int
+    function: int
+    bits: int = 32
+    mask: int = (1 << 64) - 1
+
+    @property
+    def equality(self) -> bool:
+        """Whether the payload alone ends it."""
+        whole = (1 << self.bits) - 1
+        return self.function == Function.EQ and self.mask & whole == whole
+
+    def satisfied(self, value: int) -> bool:
+        """Return whether a value of the word ends it."""
+        return COMPARES[self.function](value & self.mask, self.payload)
+
+    def __str__(self) -> str:
+        how = Function(self.function).name
+        return f"{self.name} for {self.bits} bits at {self.va:#x} {how} {self.payload:#x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """A store that a queue has not reached yet."""
+
+    va: int
+    payload: int
