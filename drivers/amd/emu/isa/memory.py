@@ -1,9 +1,10 @@
-"""Loads, stores and atomic operations: scalar memory, LDS, flat, global, scratch and buffers.
+"""Loads and stores: flat, global, scratch, LDS.
 
 Memory answers at once; whether code waits for it where it must is judged apart (`waits`). An access wider
 than a dword need be aligned to a dword only.
 
-Not here: operands (`memory_operands`), address checks (`drivers.emu.simt.access`).
+Not here: atomic operations (`memory_atomics`), scalar loads (`scalar_memory`), `buffers`, operands
+(`memory_operands`), address checks (`drivers.emu.simt.access`).
 """
 
 # ruff: noqa: E501, PLR0917 - an access has that many parts; tables of operations read best one a line
@@ -14,8 +15,8 @@ import re
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.meanings import MEANINGS
-from drivers.amd.emu.isa.operands import Operand, Reg, Word
-from drivers.emu.simt import access, atomics
+from drivers.amd.emu.isa.operands import Operand, Reg
+from drivers.emu.simt import access
 from drivers.emu.simt.addresses import STRONG, address_type
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.vector import Code, Value
@@ -31,13 +32,14 @@ _AGENT = 2
 # ---- addresses
 
 
-def _how(t: Translator) -> int:
+def how(t: Translator) -> int:
+    """Return how far an access is seen: STRONG beyond the compute unit, else 0."""
     i = t.instruction
     wide = i.get("glc") or i.get("dlc") or i.get("sc0") or i.get("sc1") or i.get("scope") >= _AGENT
     return STRONG if wide else 0
 
 
-def _flat_address(t: Translator, at: int) -> tuple[str, Value]:
+def flat_address(t: Translator, at: int) -> tuple[str, Value]:
     """Return the space and the addresses of a FLAT instruction whose address operand is number `at`."""
     c, i = t.c, t.instruction
     space = _SPACES[t.stem.split("_", 1)[0]]
@@ -60,7 +62,8 @@ def _base(t: Translator) -> Operand | None:
     return last if isinstance(last, Reg) and last.file == "s" else None
 
 
-def _local_address(t: Translator, operand: Operand, offset: int) -> Value:
+def local_address(t: Translator, operand: Operand, offset: int) -> Value:
+    """Return addresses in LDS."""
     address = t.raw(operand)
     return t.c.op("add", address, offset) if offset else address
 
@@ -133,13 +136,15 @@ def store_dwords(
         t.c.call(helper, "void", t.wf.warp, address, *values, mask, i32(t.site()))
 
 
-def _registers(t: Translator, operand: Operand, count: int) -> list[Value]:
+def registers(t: Translator, operand: Operand, count: int) -> list[Value]:
+    """Return the data of an access, a register each."""
     if not isinstance(operand, Reg):
         raise t.error(f"{operand} holds no data")
     return [t.vgpr(operand.index + n, operand.file) for n in range(count)]
 
 
-def _set_registers(t: Translator, operand: Operand, values: list[Value]) -> None:
+def set_registers(t: Translator, operand: Operand, values: list[Value]) -> None:
+    """Write what was loaded, a register each."""
     if not isinstance(operand, Reg):
         raise t.error(f"{operand} takes no data")
     for n, value in enumerate(values):
@@ -149,13 +154,13 @@ def _set_registers(t: Translator, operand: Operand, values: list[Value]) -> None
 # ---- what is loaded and stored
 
 
-def _load(
+def load(
     t: Translator, what: str, destination: Operand, space: str, address: Value, mask: Value, how: int
 ) -> None:
     """Load as a suffix says: b32 to b128; u8, i8, u16, i16; d16_*, d16_hi_* into a half."""
     c = t.c
     if what in ("b32", "b64", "b96", "b128"):
-        _set_registers(t, destination, load_dwords(t, space, address, int(what[1:]) // 32, mask, how))
+        set_registers(t, destination, load_dwords(t, space, address, int(what[1:]) // 32, mask, how))
         return
     match = re.fullmatch(r"(d16_hi_|d16_)?([uib])(8|16)(_d16_hi|_d16)?", what)
     if match is None or not isinstance(destination, Reg):
@@ -175,17 +180,18 @@ def _load(
     t.set_vgpr(destination.index, both, destination.file)
 
 
-def _store(
+def store(
     t: Translator, what: str, source: Operand, space: str, address: Value, mask: Value, how: int
 ) -> None:
+    """Store as a suffix says: b8 to b128; d16_hi_* from the upper half."""
     c = t.c
     if what in ("b32", "b64", "b96", "b128"):
-        store_dwords(t, space, address, _registers(t, source, int(what[1:]) // 32), mask, how)
+        store_dwords(t, space, address, registers(t, source, int(what[1:]) // 32), mask, how)
         return
     match = re.fullmatch(r"(d16_hi_)?b(8|16)(_d16_hi)?", what)
     if match is None:
         raise t.error("this access is not supported")
-    (value,) = _registers(t, source, 1)
+    (value,) = registers(t, source, 1)
     if match[1] or match[3]:
         value = c.op("lshr", value, 16)
     t.wf.store(space, address, c.resize(value, int(match[2])), mask, t.site(), how=how)
@@ -196,11 +202,11 @@ def _flat_access(t: Translator) -> None:
     if t.instruction.get("lds"):
         raise t.error("loads into LDS are not supported")
     first, second = t.instruction.operands[:2]
-    space, address = _flat_address(t, 1 if verb == "load" else 0)
+    space, address = flat_address(t, 1 if verb == "load" else 0)
     if verb == "load":
-        _load(t, what, first, space, address, t.active, _how(t))
+        load(t, what, first, space, address, t.active, how(t))
     else:
-        _store(t, what, second, space, address, t.active, _how(t))
+        store(t, what, second, space, address, t.active, how(t))
 
 
 for _segment in _SPACES:
@@ -234,11 +240,11 @@ def _local_access(t: Translator) -> None:
     if i.get("gds"):
         raise t.error("global data share does not exist")
     first, second = i.operands[:2]
-    address = _local_address(t, second if verb == "load" else first, i.get("offset"))
+    address = local_address(t, second if verb == "load" else first, i.get("offset"))
     if verb == "load":
-        _load(t, what, first, "shared", address, t.active, 0)
+        load(t, what, first, "shared", address, t.active, 0)
     else:
-        _store(t, what, second, "shared", address, t.active, 0)
+        store(t, what, second, "shared", address, t.active, 0)
 
 
 for _what in (
@@ -274,171 +280,15 @@ def _local_pair(t: Translator) -> None:
     base = t.raw(i.operands[1] if loads else i.operands[0])
     places = [c.op("add", base, i.get(f"offset{k}") * step) for k in range(2)]
     if not loads:
-        data = [_registers(t, operand, count) for operand in i.operands[1:3]]
+        data = [registers(t, operand, count) for operand in i.operands[1:3]]
         for place, values in zip(places, data, strict=True):
             store_dwords(t, "shared", place, values, t.active)
         return
     found = [value for place in places for value in load_dwords(t, "shared", place, count, t.active)]
-    _set_registers(t, i.operands[0], found)
+    set_registers(t, i.operands[0], found)
 
 
 for _bits in ("32", "64"):
     for _verb in ("load", "store"):
         for _stride in ("", "_stride64"):
             MEANINGS[f"ds_{_verb}_2addr{_stride}_b{_bits}"] = _local_pair
-
-
-# ---- atomic operations
-
-_OPERATIONS = {
-    "add_u": "add", "and_b": "and", "or_b": "or", "xor_b": "xor", "swap_b": "exch", "storexchg_b": "exch", "min_i": "smin",
-    "max_i": "smax", "min_u": "umin", "max_u": "umax", "inc_u": "inc", "dec_u": "dec", "add_f": "fadd", "min_f": "fmin",
-    "max_f": "fmax", "cmpswap_b": "cas", "cmpstore_b": "cas", "sub_u": "sub", "pk_add_f": "fadd", "pk_add_bf": "fadd",
-    "min_num_f": "fmin", "max_num_f": "fmax",
-}  # fmt: skip
-
-
-def _whole(t: Translator, registers: list[Value]) -> Value:
-    if len(registers) == 1:
-        return registers[0]
-    low, high = (t.c.resize(r, 64) for r in registers)
-    return t.c.op("or", low, t.c.op("shl", high, 32))
-
-
-def _apply_atomic(
-    t: Translator, name: str, space: str, address: Value, values: list[Value], returns: Operand | None
-) -> None:
-    c = t.c
-    match = re.fullmatch(r"(\w+?_b?[ufib])(16|32|64)", name)
-    assert match is not None, name
-    operation, bits = _OPERATIONS[match[1]], max(int(match[2]), 32)
-    format_ = ""
-    if operation[0] == "f" and operation in ("fadd", "fmin", "fmax"):
-        small = "bf16" if "bf" in match[1] else f"f{match[2]}"
-        format_ = small + ("x2" if match[2] == "16" else "")
-    if operation == "sub":
-        operation, values = "add", [c.op("sub", c.zero(values[0].type), values[0])]
-    helper = atomics.atomic(t.lib, space, operation, bits, format_)
-    old = c.call(helper, t.v(f"i{bits}"), t.wf.warp, address, *values, t.active, i32(t.site()))
-    if returns is None:
-        return
-    parts = [old] if bits == 32 else [c.resize(old, 32), c.resize(c.op("lshr", old, 32), 32)]
-    _set_registers(t, returns, parts)
-
-
-def _flat_atomic(t: Translator) -> None:
-    i = t.instruction
-    name = t.stem.split("_atomic_")[1]
-    returns = bool(i.get("glc") or i.get("sc0") or i.get("th") & 1)
-    at = 1 if returns else 0
-    space, address = _flat_address(t, at)
-    count = max(int(re.findall(r"\d+$", name)[0]), 32) // 32
-    data = i.operands[at + 1]
-    if "cmpswap" in name:
-        registers = _registers(t, data, 2 * count)
-        values = [_whole(t, registers[count:]), _whole(t, registers[:count])]
-    else:
-        values = [_whole(t, _registers(t, data, count))]
-    _apply_atomic(t, name, space, address, values, i.operands[0] if returns else None)
-
-
-def _local_atomic(t: Translator) -> None:
-    i = t.instruction
-    if i.get("gds"):
-        raise t.error("global data share does not exist")
-    returns = "_rtn_" in t.stem
-    name = t.stem.removeprefix("ds_").replace("_rtn", "")
-    count = max(int(re.findall(r"\d+$", name)[0]), 32) // 32
-    at = 1 if returns else 0
-    address = _local_address(t, i.operands[at], i.get("offset"))
-    values = [_whole(t, _registers(t, operand, count)) for operand in i.operands[at + 1 :]]
-    if "cmpstore" in name and t.target.family != "gfx9":
-        values.reverse()  # gfx9 has what is compared first, later targets what is stored
-    _apply_atomic(t, name, "shared", address, values, i.operands[0] if returns else None)
-
-
-for _operation in _OPERATIONS:
-    for _bits in ("16",) if _operation.startswith("pk") else ("32", "64"):
-        for _segment in ("global", "flat"):
-            MEANINGS[f"{_segment}_atomic_{_operation}{_bits}"] = _flat_atomic
-        _stem, _, _kind = _operation.rpartition("_")
-        MEANINGS[f"ds_{_operation}{_bits}"] = _local_atomic
-        MEANINGS[f"ds_{_stem}_rtn_{_kind}{_bits}"] = _local_atomic
-
-
-# ---- scalar memory
-
-
-def _scalar_load(t: Translator) -> None:
-    """Load dwords into consecutive scalar registers; the address's two lowest bits do not count."""
-    c, i = t.c, t.instruction
-    d, base, *more = i.operands
-    count = int(t.stem.rsplit("b", 1)[1]) // 32
-    if t.stem.startswith("s_buffer_"):
-        raise t.error("scalar loads through buffer descriptors are not supported")
-    if not isinstance(d, Reg):
-        raise t.error("no register to load")
-    address = t.scalar(base, 64)
-    for operand in more:
-        if not isinstance(operand, Word):
-            address = c.op("add", address, c.resize(t.scalar(operand), 64))
-    if i.get("offset"):
-        address = c.op("add", address, i.get("offset"))
-    address = c.op("and", address, -4)
-    steps = c.ints(t.v("i64"), [4 * lane for lane in range(t.lanes)])
-    places = c.op("add", c.splat(address, t.lanes), steps)
-    found = t.wf.load("global", 32, places, c.const(t.lib.mask, (1 << count) - 1), t.site())
-    for n in range(count):
-        t.set_sgpr(d.index + n, c.extract(found, n))
-
-
-for _size in (32, 64, 96, 128, 256, 512):
-    MEANINGS[f"s_load_b{_size}"] = _scalar_load
-    MEANINGS[f"s_buffer_load_b{_size}"] = _scalar_load
-
-
-# ---- buffers
-
-
-def _buffer_place(t: Translator, data: int) -> tuple[Value, Value]:
-    """Return addresses and which lanes' accesses lie within the buffer (raw buffers: stride 0, no swizzle)."""
-    c, i = t.c, t.instruction
-    _, vector, resource, base = i.operands
-    if i.get("idxen") or i.get("lds") or i.get("tfe") or not isinstance(resource, Reg):
-        raise t.error("only raw buffers are supported: no index, LDS or TFE")
-    low, high, records = (t.sgpr(resource.index + k) for k in range(3))
-    start = c.op("or", c.resize(low, 64), c.op("shl", c.resize(c.op("and", high, 0xFFFF), 64), 32))
-    offset = t.raw(vector) if isinstance(vector, Reg) else c.zero(t.v("i32"))
-    wide = c.op("add", c.resize(offset, 64), i.get("offset"))
-    inside = c.icmp("ule", c.op("add", wide, data), c.splat(c.resize(records, 64), t.lanes))
-    first = c.op("add", start, c.resize(t.scalar(base), 64))
-    return c.op("add", wide, c.splat(first, t.lanes)), inside
-
-
-_SIZES = {"b32": 4, "b64": 8, "b96": 12, "b128": 16, "u8": 1, "i8": 1, "u16": 2, "i16": 2, "b8": 1, "b16": 2}
-
-
-def _buffer_access(t: Translator) -> None:
-    """Lanes outside the buffer load zero and store nothing."""
-    c = t.c
-    verb, what = t.stem.split("_", 2)[1:]
-    address, inside = _buffer_place(t, _SIZES[what])
-    mask = c.op("and", t.active, c.mask_bits(inside))
-    data = t.instruction.operands[0]
-    if verb == "store":
-        _store(t, what, data, "global", address, mask, _how(t))
-        return
-    if not isinstance(data, Reg):
-        raise t.error("no register to load")
-    for n in range(max(_SIZES[what] // 4, 1)):
-        t.set_vgpr(data.index + n, c.zero(t.v("i32")), data.file)
-    keep = [t.vgpr(data.index + n, data.file) for n in range(max(_SIZES[what] // 4, 1))]
-    _load(t, what, data, "global", address, mask, _how(t))
-    for n, zero in enumerate(keep):
-        t.set_vgpr(data.index + n, c.select(inside, t.vgpr(data.index + n, data.file), zero), data.file)
-
-
-for _what in ("b32", "b64", "b96", "b128", "u8", "i8", "u16", "i16"):
-    MEANINGS[f"buffer_load_{_what}"] = _buffer_access
-for _what in ("b32", "b64", "b96", "b128", "b8", "b16"):
-    MEANINGS[f"buffer_store_{_what}"] = _buffer_access

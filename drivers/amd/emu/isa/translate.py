@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa import (
+    buffers,
     compares,
     conversions,
+    division,
+    dots,
+    lane_masks,
     lanes,
     matrix,
     memory,
+    memory_atomics,
+    packed,
     program,
+    scalar_memory,
     scalars,
     vector_floats,
     vector_integers,
@@ -39,7 +46,24 @@ if TYPE_CHECKING:
     from drivers.emu.simt.library import Library
     from drivers.emu.simt.vector import Value
 
-_REGISTERED = (compares, conversions, lanes, matrix, memory, program, scalars, vector_floats, vector_integers)
+_REGISTERED = (
+    buffers,
+    compares,
+    conversions,
+    division,
+    dots,
+    lane_masks,
+    lanes,
+    matrix,
+    memory,
+    memory_atomics,
+    packed,
+    program,
+    scalar_memory,
+    scalars,
+    vector_floats,
+    vector_integers,
+)
 _VECTORS, _SCALARS = 512, 128
 _BARRIERS = {"s_barrier", "s_barrier_wait"}
 _BRANCHES = {
@@ -266,8 +290,8 @@ def _one(t: Translator) -> None:
     stem = t.stem.replace("v_dual_", "v_")
     if t.instruction.get("dpp") or t.instruction.get("dpp8"):
         lanes.apply_dpp(t)
-    if stem in vector_floats.PACKED:
-        vector_floats.run_packed(t)
+    if stem in packed.PACKED:
+        packed.run_packed(t)
         return
     act = MEANINGS.get(stem)
     if act is not None:
@@ -282,5 +306,5 @@ def _one(t: Translator) -> None:
 def supported(instruction: Instruction, target: Target) -> bool:
     """Return whether an instruction's operation has a meaning here."""
     stem = canonical(instruction.stem, target.family).replace("v_dual_", "v_")
-    known = stem in MEANINGS or stem in LANEWISE or stem in vector_floats.PACKED
+    known = stem in MEANINGS or stem in LANEWISE or stem in packed.PACKED
     return known or stem in _BRANCHES or stem in _BARRIERS or stem in ("s_endpgm", "s_trap")

@@ -1,0 +1,97 @@
+"""Atomic operations on memory and LDS.
+
+Not here: addresses (`memory`), the operations themselves (`drivers.emu.simt.atomics`). Next: `meanings`, how an
+operation is defined.
+"""
+
+# ruff: noqa: E501, PLR0917 - tables of operations read best one a line
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from drivers.amd.emu.isa.meanings import MEANINGS
+from drivers.amd.emu.isa.memory import flat_address, local_address, registers, set_registers
+from drivers.emu.simt import atomics
+from drivers.emu.simt.findings import i32
+
+if TYPE_CHECKING:
+    from drivers.amd.emu.isa.operands import Operand
+    from drivers.amd.emu.isa.values import Translator
+    from drivers.emu.simt.vector import Value
+
+_OPERATIONS = {
+    "add_u": "add", "and_b": "and", "or_b": "or", "xor_b": "xor", "swap_b": "exch", "storexchg_b": "exch", "min_i": "smin",
+    "max_i": "smax", "min_u": "umin", "max_u": "umax", "inc_u": "inc", "dec_u": "dec", "add_f": "fadd", "min_f": "fmin",
+    "max_f": "fmax", "cmpswap_b": "cas", "cmpstore_b": "cas", "sub_u": "sub", "pk_add_f": "fadd", "pk_add_bf": "fadd",
+    "min_num_f": "fmin", "max_num_f": "fmax",
+}  # fmt: skip
+
+
+def _whole(t: Translator, registers: list[Value]) -> Value:
+    if len(registers) == 1:
+        return registers[0]
+    low, high = (t.c.resize(r, 64) for r in registers)
+    return t.c.op("or", low, t.c.op("shl", high, 32))
+
+
+def _apply_atomic(
+    t: Translator, name: str, space: str, address: Value, values: list[Value], returns: Operand | None
+) -> None:
+    c = t.c
+    match = re.fullmatch(r"(\w+?_b?[ufib])(16|32|64)", name)
+    assert match is not None, name
+    operation, bits = _OPERATIONS[match[1]], max(int(match[2]), 32)
+    format_ = ""
+    if operation[0] == "f" and operation in ("fadd", "fmin", "fmax"):
+        small = "bf16" if "bf" in match[1] else f"f{match[2]}"
+        format_ = small + ("x2" if match[2] == "16" else "")
+    if operation == "sub":
+        operation, values = "add", [c.op("sub", c.zero(values[0].type), values[0])]
+    helper = atomics.atomic(t.lib, space, operation, bits, format_)
+    old = c.call(helper, t.v(f"i{bits}"), t.wf.warp, address, *values, t.active, i32(t.site()))
+    if returns is None:
+        return
+    parts = [old] if bits == 32 else [c.resize(old, 32), c.resize(c.op("lshr", old, 32), 32)]
+    set_registers(t, returns, parts)
+
+
+def _flat_atomic(t: Translator) -> None:
+    i = t.instruction
+    name = t.stem.split("_atomic_")[1]
+    returns = bool(i.get("glc") or i.get("sc0") or i.get("th") & 1)
+    at = 1 if returns else 0
+    space, address = flat_address(t, at)
+    count = max(int(re.findall(r"\d+$", name)[0]), 32) // 32
+    data = i.operands[at + 1]
+    if "cmpswap" in name:
+        both = registers(t, data, 2 * count)
+        values = [_whole(t, both[count:]), _whole(t, both[:count])]
+    else:
+        values = [_whole(t, registers(t, data, count))]
+    _apply_atomic(t, name, space, address, values, i.operands[0] if returns else None)
+
+
+def _local_atomic(t: Translator) -> None:
+    i = t.instruction
+    if i.get("gds"):
+        raise t.error("global data share does not exist")
+    returns = "_rtn_" in t.stem
+    name = t.stem.removeprefix("ds_").replace("_rtn", "")
+    count = max(int(re.findall(r"\d+$", name)[0]), 32) // 32
+    at = 1 if returns else 0
+    address = local_address(t, i.operands[at], i.get("offset"))
+    values = [_whole(t, registers(t, operand, count)) for operand in i.operands[at + 1 :]]
+    if "cmpstore" in name and t.target.family != "gfx9":
+        values.reverse()  # gfx9 has what is compared first, later targets what is stored
+    _apply_atomic(t, name, "shared", address, values, i.operands[0] if returns else None)
+
+
+for _operation in _OPERATIONS:
+    for _bits in ("16",) if _operation.startswith("pk") else ("32", "64"):
+        for _segment in ("global", "flat"):
+            MEANINGS[f"{_segment}_atomic_{_operation}{_bits}"] = _flat_atomic
+        _stem, _, _kind = _operation.rpartition("_")
+        MEANINGS[f"ds_{_operation}{_bits}"] = _local_atomic
+        MEANINGS[f"ds_{_stem}_rtn_{_kind}{_bits}"] = _local_atomic

@@ -1,0 +1,162 @@
+"""Operations on both halves of a register, on pairs of registers, and on a mix of halves and floats.
+
+Not here: the arithmetic of a lane (`vector_floats`). Next: `meanings`, how an operation is defined.
+"""
+
+# ruff: noqa: E501 - tables of operations read best one a line
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drivers.amd.emu.isa.meanings import meaning
+from drivers.amd.emu.isa.operands import Reg
+from drivers.amd.emu.isa.vector_floats import fused, least, most
+from drivers.emu.simt import numeric
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from drivers.amd.emu.isa.values import Translator
+    from drivers.emu.simt.vector import Value
+
+
+def _packed_float(stem: str, count: int, compute: Callable[..., Value]) -> None:
+    PACKED[f"v_pk_{stem}_f16"] = (compute, "f16", count)
+
+
+PACKED: dict[str, tuple[Callable[..., Value], str, int]] = {}
+"""Operations on both halves of a register: what to compute, the type of a half, how many sources."""
+for _stem, _ir in (("add", "fadd"), ("mul", "fmul")):
+    _packed_float(_stem, 2, lambda t, a, b, _ir=_ir: t.c.op(_ir, a, b))
+_packed_float("fma", 3, fused)
+_packed_float("min", 2, least)
+_packed_float("max", 2, most)
+for _sign, _of in (("i", "s"), ("u", "u")):
+    for _stem, _ir in (("min", f"{_of}min"), ("max", f"{_of}max")):
+        PACKED[f"v_pk_{_stem}_{_sign}16"] = (
+            lambda t, a, b, _ir=_ir: t.c.intrinsic(_ir, a, b),
+            f"{_sign}16",
+            2,
+        )
+    for _stem in ("add", "sub"):
+        PACKED[f"v_pk_{_stem}_{_sign}16"] = (
+            lambda t, a, b, _s=_stem, _o=_of: t.c.intrinsic(f"{_o}{_s}.sat", a, b) if t.instruction.get("clamp") else t.c.op(_s, a, b),
+            f"{_sign}16", 2,
+        )  # fmt: skip
+    PACKED[f"v_pk_mad_{_sign}16"] = (
+        lambda t, a, b, d: t.c.op("add", t.c.op("mul", a, b), d),
+        f"{_sign}16",
+        3,
+    )
+PACKED["v_pk_mul_lo_u16"] = (lambda t, a, b: t.c.op("mul", a, b), "u16", 2)
+for _stem, _ir, _type in (("lshlrev", "shl", "b16"), ("lshrrev", "lshr", "b16"), ("ashrrev", "ashr", "i16")):
+    PACKED[f"v_pk_{_stem}_{_type}"] = (
+        lambda t, a, b, _ir=_ir: t.c.op(_ir, b, t.c.op("and", a, 15)),
+        _type,
+        2,
+    )
+
+
+def run_packed(t: Translator) -> None:
+    """Write the code of an operation on halves: op_sel says which half of a source goes where."""
+    c, i = t.c, t.instruction
+    compute, type_, count = PACKED[t.stem]
+    d, *rest = i.operands
+    if len(rest) != count:
+        raise t.error(f"{len(rest)} sources where {count} are known")
+    halves = []
+    for place, signs in ((0, "neg"), (1, "neg_hi")):
+        select = i.get("op_sel" if place == 0 else "op_sel_hi")
+        values = []
+        for number, operand in enumerate(rest):
+            whole = t.raw(operand)
+            half = c.resize(c.op("lshr", whole, 16) if select >> number & 1 else whole, 16)
+            if type_[0] == "f":
+                half = c.as_float(half)
+            if i.get(signs) >> number & 1:
+                if type_[0] != "f":
+                    raise t.error("sign of an integer operand")
+                half = c.let(half.type, f"fneg {half}")
+            values.append(half)
+        value = compute(t, *values)
+        if type_[0] == "f":
+            if i.get("clamp"):
+                value = most(t, least(t, value, c.fconst(value.type, 1.0)), c.fconst(value.type, 0.0))
+            value = c.as_int(value)
+        halves.append(c.resize(value, 32))
+    t.write(d, c.op("or", halves[0], c.op("shl", halves[1], 16)))
+
+
+@meaning("v_pk_fma_f32", "v_pk_mul_f32", "v_pk_add_f32", "v_pk_mov_b32")
+def _packed_pairs(t: Translator) -> None:
+    """gfx9: the same operation on two registers."""
+    c, i = t.c, t.instruction
+    d, *rest = i.operands
+    if not isinstance(d, Reg) or i.get("clamp"):
+        raise t.error("clamp of a packed pair is not supported")
+    results = []
+    for place, signs in ((0, "neg"), (1, "neg_hi")):
+        select = i.get("op_sel" if place == 0 else "op_sel_hi")
+        values = []
+        for number, operand in enumerate(rest):
+            whole = t.raw(operand, 64) if isinstance(operand, Reg) else c.resize(t.raw(operand), 64)
+            if not isinstance(operand, Reg):
+                whole = c.op("or", whole, c.op("shl", whole, 32))
+            part = c.resize(c.op("lshr", whole, 32) if select >> number & 1 else whole, 32)
+            if t.stem.endswith("f32"):
+                part = c.as_float(part)
+                if i.get(signs) >> number & 1:
+                    part = c.let(part.type, f"fneg {part}")
+            values.append(part)
+        if t.stem == "v_pk_mov_b32":
+            value = values[place]
+        elif "fma" in t.stem:
+            value = c.intrinsic("fma", *values)
+        else:
+            value = c.op("fmul" if "mul" in t.stem else "fadd", *values)
+        results.append(c.as_int(value) if t.stem.endswith("f32") else value)
+    t.write(d, c.op("or", c.resize(results[0], 64), c.op("shl", c.resize(results[1], 64), 32)))
+
+
+@meaning("v_fma_mix_f32", "v_fma_mixlo_f16", "v_fma_mixhi_f16")
+def _mix(t: Translator) -> None:
+    """Multiply and add; each source is an f32 or a half that is widened, the result an f32 or one half."""
+    c, i = t.c, t.instruction
+    d, *rest = i.operands
+    values = []
+    for number, operand in enumerate(rest):
+        small = i.get("op_sel_hi") >> number & 1
+        whole = t.raw(operand, 32)
+        if small:
+            from_half = t.raw(operand, 16) if not isinstance(operand, Reg) else c.resize(
+                c.op("lshr", whole, 16) if i.get("op_sel") >> number & 1 else whole, 16
+            )  # fmt: skip
+            value = c.cast("fpext", c.as_float(from_half), "float")
+        else:
+            value = c.as_float(whole)
+        if i.get("abs") >> number & 1:
+            value = c.intrinsic("fabs", value)
+        if i.get("neg") >> number & 1:
+            value = c.let(value.type, f"fneg {value}")
+        values.append(value)
+    if t.stem == "v_fma_mix_f32":
+        t.finish(d, c.intrinsic("fma", *values))
+        return
+    wide = numeric.odd_float(
+        c,
+        numeric.odd_sum(
+            c,
+            c.op("fmul", *(c.cast("fpext", v, "double") for v in values[:2])),
+            c.cast("fpext", values[2], "double"),
+        ),
+    )
+    value = c.cast("fptrunc", wide, "half")
+    if i.get("clamp"):
+        value = most(t, least(t, value, c.fconst(value.type, 1.0)), c.fconst(value.type, 0.0))
+    bits = c.resize(c.as_int(value), 32)
+    old = t.raw(d)
+    if t.stem.endswith("hi_f16"):
+        t.write(d, c.op("or", c.op("and", old, 0xFFFF), c.op("shl", bits, 16)))
+    else:
+        t.write(d, c.op("or", c.op("and", old, 0xFFFF_0000), bits))
