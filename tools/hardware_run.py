@@ -1,17 +1,19 @@
-"""A complete run of tests and measurements on a real NVIDIA GPU, in one command, under ten minutes.
+"""A complete run of tests and measurements on a real GPU, in one command, under ten minutes.
 
     python -m tools.hardware_run --out report                on a machine with a GPU
+    python -m tools.hardware_run --out report --device amd:1   another GPU than the first
     python -m tools.hardware_run --out report --wheels DIR   install missing packages from DIR
     python -m tools.hardware_run --out report --dry          walk every stage without a GPU
     python -m tools.hardware_run --out more --only ladder --choices stack=low     part of it, another time
 
 Stages: the wheels, the machine, its packages, the ladder up to its fault, conformance, the quick tests of
-tensors on the device, microbenchmarks, the same through CUDA by PyTorch, the other values of what is in
-doubt, and last the fault on purpose. Each is a child process with a time limit of its own; a stage that
-fails, dies or hangs does not keep the others from running. Two files come out, both whole at any moment:
-report.json, which docs/hardware/README.md explains, and evidence.tar.gz, with every output and every kernel
-call. The choices that the ladder found to work are what the later stages open the device with. No clocks are
-changed. Exit status: 0 when every stage passed, 1 when one did not.
+tensors on the device, microbenchmarks, the same through CUDA or HIP by PyTorch, the other values of what is
+in doubt, and last the fault on purpose. The GPU is an AMD one where there is /dev/kfd and no /dev/nvidiactl.
+Each stage is a child process with a time limit of its own; one that fails, dies or hangs does not keep the
+others from running. Two files come out, both whole at any moment: report.json, which docs/hardware/README.md
+explains, and evidence.tar.gz, with every output and every kernel call. The choices that the ladder found to
+work are what the later stages open the device with. No clocks are changed. Exit status: 0 when every stage
+passed, 1 when one did not.
 
 Not here: how a stage runs (`tools.hardware.stage`), the rungs of the ladder (`tools.bringup`).
 """
@@ -29,12 +31,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tools.bringup.rung import LAUNCH
 from tools.hardware.stage import REPOSITORY, Run, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 TOTAL_S: Final = 570.0
+VENDORS: Final = ("nv", "amd")
 NAMES: Final = (
     "wheels", "box", "packages", "ladder", "conformance", "operations", "benchmarks", "cuda", "variants",
     "fault", "after",
@@ -42,8 +46,6 @@ NAMES: Final = (
 _NEEDED: Final = ("cffi", "numpy", "elftools", "llvmlite", "pytest", "hypothesis")
 _FAULT_S: Final = 60
 _AFTER_S: Final = 20
-_LAUNCH: Final = 18
-"""The rung that a kernel runs at."""
 
 
 def wheels(run: Run) -> None:
@@ -95,7 +97,7 @@ def packages(run: Run) -> None:
         "    try: return str(getattr(importlib.import_module(n), '__version__', 'there'))\n"
         "    except Exception as e: return f'absent: {e}'\n"
         f"seen = {{n: look(n) for n in {_NEEDED!r}}}\n"
-        "wanted = ('torch', 'nvidia', 'cuda', 'triton', 'pip')\n"
+        "wanted = ('torch', 'nvidia', 'cuda', 'triton', 'pytorch', 'rocm', 'hip', 'amd', 'pip')\n"
         "seen |= {d.name: d.version for d in m.distributions() if (d.name or '').startswith(wanted)}\n"
         "from compiler.targets.nvptx.assembler import available\n"
         "seen['assembler'] = available() or 'absent'\n"
@@ -124,7 +126,8 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     # It ends by itself before it is ended, its last child included.
     budget = min(limit_s * run.patience, run.left_s() - 5 - run.reserve_s) - 20
     command = [sys.executable, "-m", "tools.bringup", "--from", str(first), "--to", str(last)]
-    command += ["--device", str(run.options.device), "--choices", run.choices, "--variants", variants]
+    command += ["--device", f"{run.options.vendor}:{run.options.device}"]
+    command += ["--choices", run.choices, "--variants", variants]
     command += ["--report", str(out), "--traces", str(run.logs / name), "--budget", f"{max(budget, 0):.0f}"]
     command += ["--dry"] * run.options.dry
     command += ["--kernels", str(Path(run.options.kernels).resolve())] if run.options.kernels else []
@@ -142,7 +145,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
     }
     run.choices = report["working"]
     run.write()
-    return any(r["rung"] == _LAUNCH and r["passed"] for r in rungs)
+    return any(r["rung"] == LAUNCH and r["passed"] for r in rungs)
 
 
 def failures(report: Path) -> str:
@@ -207,15 +210,26 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
 
 
 def benchmarks(run: Run, limit_s: float) -> None:
-    """Run the microbenchmarks; in a dry run, those that need no GPU."""
-    cases = ["nv", "--device", "cpu"]
+    """Run the microbenchmarks, the vendor's scripted ones included; in a dry run nothing but these."""
+    cases = [run.options.vendor, "--device", "cpu"]
     if not run.options.dry:
-        cases = ["nv", "submit", "replay", "gap", "signal", "copy", "eager", "jit", "--device", run.device]
+        cases = [
+            run.options.vendor,
+            "submit",
+            "replay",
+            "gap",
+            "signal",
+            "copy",
+            "eager",
+            "jit",
+            "--device",
+            run.device,
+        ]
     _measure(run, "benchmarks", cases, limit_s)
 
 
 def beside_cuda(run: Run, limit_s: float) -> None:
-    """Measure the same through CUDA by PyTorch; a dry run only shows that it can be loaded."""
+    """Measure the same through CUDA or HIP by PyTorch; a dry run only shows that it can be loaded."""
     if run.options.dry:
         code = "from tools.bench.cuda import CASES; print(*CASES)"
         run.run(Stage("cuda", [sys.executable, "-c", code], limit_s))
@@ -246,8 +260,8 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "--work", default=str(REPOSITORY / ".hardware"), metavar="DIR", help="where all else is written"
     )
     parser.add_argument("--wheels", metavar="DIR", help="wheels to install before anything else")
-    parser.add_argument("--kernels", metavar="DIR", help="kernels that `bringup_nv --prepare` assembled")
-    parser.add_argument("--device", type=int, default=0, metavar="N")
+    parser.add_argument("--kernels", metavar="DIR", help="kernels that `tools.bringup --prepare` built")
+    parser.add_argument("--device", default="", metavar="N", help="which GPU: N, nv:N, amd:N")
     parser.add_argument(
         "--choices", default="default", metavar="TEXT", help="doubtful values: stack=low+pcas=3"
     )
@@ -263,7 +277,16 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     strangers = {name for name in options.only.split(",") if name}.difference(NAMES)
     if strangers:
         parser.error(f"--only: no stage is called {', '.join(sorted(strangers))}")
+    named = re.fullmatch(rf"(?:({'|'.join(VENDORS)})(?::|$))?(\d*)", options.device)
+    if named is None:
+        parser.error(f"--device takes N, nv:N or amd:N, not {options.device!r}")
+    options.vendor, options.device = named[1] or detected(Path("/dev")), int(named[2] or 0)
     return options
+
+
+def detected(dev: Path) -> str:
+    """Return the vendor of this machine's GPU by its nodes in `dev`: AMD's where only its node is there."""
+    return "amd" if (dev / "kfd").exists() and not (dev / "nvidiactl").exists() else "nv"
 
 
 def climb(run: Run) -> None:
@@ -295,25 +318,49 @@ def missing(run: Run) -> str:
     if run.options.dry or told is None:
         return ""
     nodes = [str(node).split(" ", 1)[0] for node in told.get("nodes after", told.get("nodes", []))]
+    lacks, cure = (_amd_lacks if run.options.vendor == "amd" else _nv_lacks)(nodes, told)
+    if not lacks:
+        return ""
+    return (
+        f"this machine lacks: {'; '.join(lacks)}\nhint: {cure}; "
+        "`python -m tools.hardware_run --dry` walks every stage without one\n"
+    )
+
+
+def _nv_lacks(nodes: Sequence[str], told: Mapping[str, object]) -> tuple[list[str], str]:
+    """Return what an NVIDIA machine lacks, and the cure."""
     lacks = [
         (not any(node == "/dev/nvidiactl" for node in nodes), "the control node /dev/nvidiactl"),
         (not any(re.fullmatch(r"/dev/nvidia\d+", node) for node in nodes), "the node of a GPU, /dev/nvidiaN"),
         (not any(node == "/dev/nvidia-uvm" for node in nodes), "the node /dev/nvidia-uvm"),
         (not _driver(told), "the kernel driver (no version under /proc/driver/nvidia, no module)"),
     ]
-    absent = [what for lack, what in lacks if lack]
-    if not absent:
-        return ""
-    return (
-        f"this machine lacks: {'; '.join(absent)}\n"
-        "hint: load the modules (modprobe nvidia nvidia-uvm), or give the container the GPU (--gpus all); "
-        "`python -m tools.hardware_run --dry` walks every stage without one\n"
+    cure = "load the modules (modprobe nvidia nvidia-uvm), or give the container the GPU (--gpus all)"
+    return [what for lack, what in lacks if lack], cure
+
+
+def _amd_lacks(nodes: Sequence[str], told: Mapping[str, object]) -> tuple[list[str], str]:
+    """Return what an AMD machine lacks, and the cure."""
+    files = told.get("files")
+    gpus = isinstance(files, dict) and any("/kfd/topology/nodes/" in path for path in files)
+    lacks = [
+        ("/dev/kfd" not in nodes, "the node /dev/kfd"),
+        (not any(node.startswith("/dev/dri/renderD") for node in nodes), "a render node, /dev/dri/renderDN"),
+        (not gpus, "KFD's topology (nothing under /sys/class/kfd)"),
+    ]
+    cure = (
+        "load the module (modprobe amdgpu, of a kernel with CONFIG_HSA_AMD), or give the container the GPU "
+        "(--device /dev/kfd --device /dev/dri --group-add render)"
     )
+    return [what for lack, what in lacks if lack], cure
 
 
 def _driver(told: Mapping[str, object]) -> bool:
     """Return whether the kernel driver is visible; a sandbox shows its nodes only."""
-    return bool(told.get("files")) or bool(told.get("nodes")) or "NVRM" in str(told.get("kernel log", ""))
+    files, nodes = (str(told.get(name, "")) for name in ("files", "nodes"))
+    return (
+        "/proc/driver/nvidia" in files or "/dev/nvidia" in nodes or "NVRM" in str(told.get("kernel log", ""))
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

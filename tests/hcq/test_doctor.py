@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from drivers.amd import AmdDriver
 from drivers.kernel import fail
 from drivers.nv import NvDriver
 from drivers.nv.refusals import unknown_branch
@@ -20,6 +21,8 @@ from hcq.config import Config, variables
 from hcq.doctor import examine
 from hcq.driver import DeviceInfo
 from hcq.errors import UnsupportedError
+from tools.amd.script import Script
+from tools.amd.scripted import ScriptedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,6 +138,39 @@ def test_a_node_that_cannot_be_opened_has_a_cure(number: int, cure: str):
     assert errno.errorcode[number] in found.missing
     assert "/dev/nvidiactl" in found.missing
     assert cure in found.cure
+
+
+KFD, RENDER = "/dev/kfd", "/dev/dri/renderD128"
+
+
+@pytest.mark.parametrize(
+    ("script", "missing", "cure"),
+    [
+        ({"missing": {KFD: errno.ENOENT}}, (KFD, "ENOENT"), "modprobe amdgpu"),
+        ({"missing": {KFD: errno.EACCES}}, (KFD, "EACCES"), "usermod -aG render"),
+        ({"missing": {KFD: errno.EPERM}}, (KFD, "EPERM"), "--group-add render"),
+        ({"missing": {RENDER: errno.EACCES}}, (RENDER, "EACCES"), "usermod -aG render"),
+        ({"gpus": ("gfx1030",)}, ("gfx1030", "compile target only"), "driven are gfx942"),
+        ({"gpus": ("gfx1300",)}, ("gfx_target_version 130000",), "driven are gfx942"),
+        ({"version": (1, 6)}, ("version 1.6",), "Linux 6.1"),
+        ({"gpus": ()}, ("the kernel's topology lists no GPU",), "vfio-pci"),
+    ],
+)
+def test_an_amd_gpu_that_cannot_be_opened_has_a_cure(
+    script: dict[str, Any], missing: tuple[str, ...], cure: str
+):
+    kernel = ScriptedKernel(Script(**script))
+    (found,) = look(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
+    assert (found.name, found.present) == ("amd", False)
+    assert all(word in found.missing for word in missing), found.missing
+    assert cure in found.cure
+
+
+def test_each_amd_gpu_that_can_be_opened_is_listed_with_its_target():
+    kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx90a", "gfx942")))
+    found = look(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
+    assert [(device.name, device.arch) for device in found] == [("amd:0", "gfx1100"), ("amd:2", "gfx942")]
+    assert "304 compute units" in found[1].description
 
 
 def test_an_unknown_branch_of_the_kernel_driver_is_missing_its_branch():

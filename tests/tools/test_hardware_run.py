@@ -33,7 +33,7 @@ def made(tmp_path: Path) -> Callable[..., Run]:
 
     def make(*arguments: str) -> Run:
         folders = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work")]
-        return Run(hardware_run.parse(["--dry", *folders, *arguments]))
+        return Run(hardware_run.parse(["--dry", "--device", "nv", *folders, *arguments]))
 
     return make
 
@@ -329,6 +329,57 @@ def test_a_host_without_a_gpu_gets_a_list_of_what_is_missing(
     said = hardware_run.missing(run)
     assert all(word in said for word in words), said
     assert ("/dev/nvidiactl" in said) is not bool(told["nodes"])
+
+
+AMD_FILES = {"/sys/class/kfd/kfd/topology/nodes/1/properties": "gfx_target_version 110000\n"}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "files", "words"),
+    [
+        ([], {}, ("/dev/kfd", "renderD", "topology", "modprobe amdgpu", "--group-add render", "--dry")),
+        (["/dev/kfd crw 0:109"], AMD_FILES, ("a render node",)),
+        (["/dev/kfd crw 0:109", "/dev/dri/renderD128 crw 0:109"], AMD_FILES, ()),
+    ],
+)
+def test_an_amd_host_gets_its_own_list_of_what_is_missing(
+    made: Callable[..., Run], nodes: list[str], files: dict[str, str], words: tuple[str, ...]
+):
+    run = made("--device", "amd")
+    run.options.dry = False
+    run.stages.append(Stage("box", [], 1, facts={"nodes": nodes, "files": files}))
+    said = hardware_run.missing(run)
+    assert bool(said) is bool(words)
+    assert all(word in said for word in words), said
+    assert "nvidia" not in said
+
+
+def test_the_vendor_is_that_of_the_nodes_or_the_one_that_is_named(tmp_path: Path, made: Callable[..., Run]):
+    assert hardware_run.detected(tmp_path) == "nv"
+    (tmp_path / "kfd").touch()
+    assert hardware_run.detected(tmp_path) == "amd"
+    (tmp_path / "nvidiactl").touch()
+    assert hardware_run.detected(tmp_path) == "nv"
+    assert made("--device", "amd:2").device == "amd:2"
+    assert made("--device", "amd", "--choices", "order=release").device == "amd:order=release:0"
+    assert made("--device", "nv:1").device == "nv:1"
+    with pytest.raises(SystemExit):
+        made("--device", "intel:0")
+
+
+def test_stages_of_an_amd_run_name_its_device(made: Callable[..., Run], monkeypatch: pytest.MonkeyPatch):
+    run = made("--device", "amd:1")
+    commands: dict[str, str] = {}
+
+    def note(stage: Stage, explain: object = None) -> Stage:
+        commands[stage.name] = " ".join(stage.command)
+        return stage
+
+    monkeypatch.setattr(run, "run", note)
+    hardware_run.climb(run)
+    assert "--device amd:1" in commands["ladder"]
+    assert "tools.bench amd " in commands["benchmarks"]
+    assert "nv" not in commands["ladder"].split()
 
 
 def test_a_host_with_a_gpu_lacks_nothing(made: Callable[..., Run]):

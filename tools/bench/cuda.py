@@ -1,8 +1,9 @@
-"""The same figures through CUDA, by PyTorch: what the cases of `queues` are put beside on an NVIDIA GPU.
+"""The same figures through CUDA or HIP, by PyTorch: what the cases of `queues` are put beside on a GPU.
 
 The case "cuda" of tools.bench, in a process of its own: `python -m tools.bench cuda --device cpu`. Needs a
-PyTorch built for CUDA and a GPU that it sees; `--all` leaves it out. An operation on one element stands for
-the empty kernel: its cost to the host includes PyTorch's dispatch, which a CUDA graph's replay does not.
+PyTorch built for CUDA, or for ROCm, whose HIP it names "cuda", and a GPU that it sees; `--all` leaves it out.
+An operation on one element stands for the empty kernel: its cost to the host includes PyTorch's dispatch,
+which a graph's replay does not.
 
 Not here: the rows (`rows`).
 """
@@ -28,7 +29,8 @@ def _torch() -> Any:  # PyTorch is no dependency: its types are not here
         ) from error
     if not torch.cuda.is_available():
         raise UnsupportedError(
-            f"PyTorch {torch.__version__} sees no CUDA device\nhint: see nvidia-smi and torch.version.cuda"
+            f"PyTorch {torch.__version__} sees no CUDA or HIP device\n"
+            "hint: see nvidia-smi and torch.version.cuda, or rocminfo and torch.version.hip"
         )
     return torch
 

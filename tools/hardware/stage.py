@@ -80,8 +80,8 @@ class Run:
     @property
     def device(self) -> str:
         """The device that the stages open."""
-        number = self.options.device
-        return f"nv:{number}" if self.choices == "default" else f"nv:{self.choices}:{number}"
+        name, number = self.options.vendor, self.options.device
+        return f"{name}:{number}" if self.choices == "default" else f"{name}:{self.choices}:{number}"
 
     def left_s(self) -> float:
         """Return the seconds that are left."""
