@@ -15,8 +15,8 @@ from drivers.amd.emu.isa.instruction import Instruction
 from drivers.amd.emu.isa.operands import NULL, Operand, Reg, Word, inline, number
 
 if TYPE_CHECKING:
-    from drivers.amd.emu.isa.decode import Reading
     from drivers.amd.emu.isa.opcodes import Opcode, Slot
+    from drivers.amd.emu.isa.reading import Reading
 
 _SCOPES = ("SCOPE_CU", "SCOPE_SE", "SCOPE_DEV", "SCOPE_SYS")
 _LOAD_HINTS = (
