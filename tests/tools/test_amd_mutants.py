@@ -1,0 +1,115 @@
+"""Mutants of AMD's streams: every bit of the golden streams belongs to a field that is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from drivers.amd.decode import pm4_packets, sdma_packets
+from drivers.amd.encode_aql import call_of, inline_words, units
+from drivers.amd.layouts import aql, pm4
+from hcq.driver import QueueKind
+from tests.drivers.amd.golden import GOLDEN
+from tests.drivers.amd.rig import opened, read
+from tools.mutants.amd.packets import Aql, Pm4, Sdma, change
+from tools.mutants.sites import DELETE, OPERATIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.drivers.amd.rig import Rig, Ring
+    from tools.mutants.amd.packets import Stream
+
+WAIT = [pm4.header(pm4.Opcode.WAIT_REG_MEM, 7), 0x13, 0x1000, 0x2, 5, 0xFFFF_FFFF, 4]
+
+
+def streams_of(rig: Rig, ring: Ring, index: int) -> Iterator[tuple[Stream, list[int]]]:
+    """Yield the words of a submission, and of what it calls, with their language."""
+    words, calls = ring.streams[index]
+    generation = int(rig.target.generation)
+    if ring.kind is QueueKind.COPY:
+        yield Sdma(rig.target.sdma), words
+        for packet in sdma_packets(words, rig.target.sdma):
+            if packet.name == "INDIRECT":
+                value: Any = packet.value
+                yield Sdma(rig.target.sdma), read(value.BASE_LO | value.BASE_HI << 32, value.IB_SIZE)
+    elif rig.aql:
+        parts = [words, *(read(va, aql.PACKET_WORDS * count) for va, count in (call_of(e) for _, e in calls))]
+        for part in parts:
+            at = 0
+            while at < len(part):
+                inline = inline_words(part, at)
+                yield Aql(), part[at : at + aql.PACKET_WORDS]
+                at += aql.PACKET_WORDS
+                if inline:
+                    yield Pm4(generation), part[at : at + inline]
+                    at += units(inline)
+    else:
+        yield Pm4(generation), words
+        for packet in pm4_packets(words, generation):
+            if packet.name == "INDIRECT_BUFFER":
+                value: Any = packet.value
+                yield Pm4(generation), read(value.ADDRESS_LO | value.ADDRESS_HI << 32, value.IB_SIZE)
+
+
+def packets(stream: Stream, words: list[int]) -> list[tuple[int, int]]:
+    """Return (first word, words) of every packet but NOPs."""
+    if isinstance(stream, Aql):
+        return [(at, aql.PACKET_WORDS) for at in range(0, len(words), aql.PACKET_WORDS)]
+    if isinstance(stream, Sdma):
+        found = sdma_packets(words, stream.version)
+    else:
+        assert isinstance(stream, Pm4)
+        found = pm4_packets(words, stream.generation)
+    return [(one.at, one.end - one.at) for one in found if one.name != "NOP"]
+
+
+@pytest.mark.parametrize("name", sorted(GOLDEN))
+def test_every_set_bit_and_every_packet_of_a_golden_stream_is_mutated(name: str) -> None:
+    arch, run = GOLDEN[name]
+    with opened(arch, event=True) as (rig, device):
+        run(rig, device)
+        found = [one for ring, index in rig.log for one in streams_of(rig, ring, index)]
+    assert found
+    for stream, words in found:
+        mutants = list(stream.mutants(words, 0))
+        deleted = [(one.at, one.runs[0][1] // 32) for one in mutants if one.operation == DELETE]
+        assert deleted == packets(stream, words)
+        covered = 0
+        for one in mutants:
+            if one.operation != DELETE:
+                covered |= sum((1 << width) - 1 << lo + 32 * one.at for lo, width in one.runs)
+        for at, count in deleted:
+            for word in range(at, at + count):
+                assert not words[word] & ~(covered >> 32 * word), f"word {word}: {words[word]:#x}"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_change_of_a_wait_changes_its_field_alone(operation: str) -> None:
+    stream = Pm4(11)
+    wanted = {"zero": 0, "ones": 0xFFFF_FFFF, "plus": 6, "minus": 4}[operation]
+    (mutant,) = [
+        one
+        for one in stream.mutants(WAIT, 0)
+        if (one.label, one.operation) == ("word 0 WAIT_REG_MEM.REFERENCE", operation)
+    ]
+    assert change(stream, WAIT, mutant) == [*WAIT[:4], wanted, *WAIT[5:]]
+
+
+@pytest.mark.parametrize("stream", [Pm4(11), Sdma((6, 0, 0)), Aql()])
+def test_packet_left_out_becomes_as_many_words_without_effect(stream: Stream) -> None:
+    nops = stream.nops(16)
+    assert len(nops) == 16
+    if isinstance(stream, Aql):
+        assert nops == [int(aql.Type.BARRIER_AND), *[0] * 15]
+    else:
+        assert packets(stream, nops) == []
+
+
+def test_left_out_wait_of_a_stream_leaves_the_rest_in_its_place() -> None:
+    stream = Pm4(11)
+    second = [one for one in stream.mutants(WAIT * 3, 0) if one.operation == DELETE][1]
+    changed = change(stream, WAIT * 3, second)
+    assert (changed[:7], changed[14:]) == (WAIT, WAIT)
+    assert packets(stream, changed) == [(0, 7), (14, 7)]
