@@ -14,7 +14,7 @@ import pytest
 from drivers.amd.emu.isa import objects
 from drivers.amd.emu.isa.instruction import IsaError
 from drivers.amd.emu.isa.opcodes import target
-from drivers.amd.emu.isa.translate import Entry, translate
+from drivers.amd.emu.isa.translate import Entry, read_kernel, translate
 from drivers.emu.simt.engine import engine
 from drivers.emu.simt.launch import Options
 from hcq.errors import UnsupportedError
@@ -75,6 +75,50 @@ def test_a_wave_is_told_of_its_workgroup_behind_the_ids() -> None:
     wanted = np.full((2, 3, 32), 3, "u4")
     wanted[:, 0] |= 1 << 31
     assert np.array_equal(out, wanted.ravel())
+
+
+def test_a_kernel_reads_data_behind_its_code() -> None:
+    """s_getpc_b64 s[2:3]; s_load_b32 s4, s[2:3], 0x28; wait; each lane stores it; the data are 0x2c bytes from the start."""
+    words = "BE824700 F4000101 F8000028 BF890000 7E020204 30000082 DC6A0000 00000100 BFB00000 BF800000 BF800000 12345678"
+    bench = Bench("gfx1100")
+    code = bench.new(np.array([int(w, 16) for w in words.split()]), "u4")
+    kernel = objects.KernelCode(
+        name="k", code=code.tobytes(), target=target("gfx1100"), lanes=32, entry=Entry(user_sgprs=2, code_address=True),
+        shared_bytes=0, scratch_bytes=0, kernarg_bytes=0, kernarg_at=0,
+    )  # fmt: skip
+    out = bench.new(np.zeros(32), "u4")
+    done = objects.run(
+        objects.program(kernel, bench.settings), kernel, (1, 1, 1), (32, 1, 1), out.ctypes.data, bench.memory, QUICK,
+        code=code.ctypes.data,
+    )  # fmt: skip
+    assert done.fault is None, done.fault
+    assert np.array_equal(out, np.full(32, 0x12345678))
+
+
+def test_the_scalar_reciprocal_of_gfx12() -> None:
+    code = """target triple = "amdgcn-amd-amdhsa"
+declare float @llvm.amdgcn.rcp.f32(float)
+declare half @llvm.amdgcn.sqrt.f16(half)
+define amdgpu_kernel void @k(ptr addrspace(1) %o, float %a, float %b) {
+  %r = call float @llvm.amdgcn.rcp.f32(float %a)
+  %h = fptrunc float %b to half
+  %s = call half @llvm.amdgcn.sqrt.f16(half %h)
+  %t = fpext half %s to float
+  %q = getelementptr float, ptr addrspace(1) %o, i32 1
+  store float %r, ptr addrspace(1) %o
+  store float %t, ptr addrspace(1) %q
+  ret void
+}
+"""
+    bench = Bench("gfx1201")
+    _, kernel = bench.kernel(code)
+    names = {i.name for i in read_kernel(kernel.code, kernel.target, lanes=32, kernel="k")}
+    assert {"v_s_rcp_f32", "v_s_sqrt_f16"} <= names
+    out = bench.new(np.zeros(2), "f4")
+    values = np.array([-8.0, 2.25], "f4").view("u4").tolist()
+    done = bench.run(code, 1, 32, out, *values, options=QUICK)
+    assert done.fault is None, done.fault
+    assert out.tolist() == [-0.125, 1.5]
 
 
 def test_a_float_mode_that_is_not_followed_is_refused() -> None:

@@ -106,13 +106,17 @@ def run(  # noqa: PLR0917 - a launch has that many parts
     options: Options | None = None,
     *,
     shared_bytes: int = 0,
+    code: int = 0,
 ) -> LaunchResult:
     """Run a kernel with its arguments at a device address. It may ask for no other user register than their pointer.
 
-    `shared_bytes` is LDS of the launch, behind the kernel's own.
+    `shared_bytes` is LDS of the launch, behind the kernel's own; `code` is the device address of the kernel's code,
+    for one that asks for it.
     """
     params = b"\xcc" * (4 * kernel.kernarg_at) + struct.pack("<Q", kernarg)
     params = params.ljust(4 * kernel.entry.user_sgprs, b"\xcc")
+    if kernel.entry.code_address:
+        params += struct.pack("<Q", code)
     work = Work(
         grid=grid,
         block=block,

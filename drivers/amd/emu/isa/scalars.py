@@ -289,8 +289,11 @@ def _test_bit(t: Translator) -> None:
 
 @meaning("s_getpc_b64")
 def _program_counter(t: Translator) -> None:
-    """The address of the next instruction; code that reads it addresses data behind itself."""
-    raise t.error("the address of code is not known to the translation")
+    """The address of the next instruction; code that reads it addresses data near itself."""
+    if t.code_at is None:
+        raise t.error("the address of code is not known to the translation")
+    start = t.c.load("i64", t.c.gep(t.wf.of_thread("params"), t.code_at), align=4)
+    t.set_scalar(t.instruction.operands[0], t.c.op("add", start, t.instruction.next))
 
 
 # ---- floating point of gfx12's scalar unit

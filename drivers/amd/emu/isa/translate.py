@@ -94,6 +94,9 @@ class Entry:
     """Whether a wave is told of its workgroup: how many waves it has, and whether this is the first."""
     modes: int = KEEP_ALL
     """Rounding and subnormals, FLOAT_MODE of COMPUTE_PGM_RSRC1 (bits 19:12)."""
+    code_address: bool = False
+    """Whether the parameters end with the address of the code, 8 bytes behind the registers; without it a
+    kernel that asks for its own address (`s_getpc_b64`) is refused."""
 
 
 def read_kernel(code: bytes, target: Target, *, lanes: int, kernel: str) -> list[Instruction]:
@@ -172,7 +175,8 @@ def translate(lib: Library, name: str, code: bytes, target: Target, entry: Entry
     wf = WaveFunction(
         lib, re.sub(r"[^\w.$-]", "_", name), made, registers, lambda _: _begin(holder[0], entry), spins=spins
     )
-    holder.append(Translator(wf, target, name))
+    code_at = 4 * entry.user_sgprs if entry.code_address else None
+    holder.append(Translator(wf, target, name, code_at=code_at))
     return wf.translate()
 
 

@@ -34,10 +34,12 @@ _KNOWN_TTMPS = (7, 8, 9)
 class Translator:
     """Reads and writes the guest's registers for one instruction after another."""
 
-    def __init__(self, wf: WaveFunction, target: Target, kernel: str) -> None:
+    def __init__(self, wf: WaveFunction, target: Target, kernel: str, *, code_at: int | None = None) -> None:
         self.wf = wf
         self.target = target
         self.kernel = kernel
+        self.code_at = code_at
+        """Where the launch's parameters hold the address of the kernel's code, or None."""
         self.instruction: Instruction
         self.unmasked = False
         """Whether every lane of the wave that exists executes the instruction."""

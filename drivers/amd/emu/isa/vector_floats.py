@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from drivers.amd.emu.isa.meanings import LANEWISE, Lanewise, lanewise
+from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, Lanewise, lanewise
 from drivers.emu.simt import numeric
 from drivers.emu.simt.ir_types import bits_of, like
 
@@ -154,6 +154,23 @@ _approximate("exp", exp2)
 _approximate("log", log2)
 _approximate("sin", lambda t, a: _turn(t, a, cosine=False))
 _approximate("cos", lambda t, a: _turn(t, a, cosine=True))
+
+
+def _for_all(t: Translator) -> None:
+    """gfx12: the same of one scalar value, whatever lanes execute."""
+    c, i = t.c, t.instruction
+    if i.get("clamp") or i.get("omod"):
+        raise t.error("output modifier of a scalar result")
+    d, x = i.operands
+    entry = LANEWISE[t.stem.replace("v_s_", "v_")]
+    result = c.as_int(entry.compute(t, t.source(x, entry.result)))
+    t.set_scalar(d, c.resize(c.extract(result, 0), 32))
+
+
+for _name in ("exp", "log", "rcp", "rsq", "sqrt"):
+    for _type in ("f16", "f32"):
+        MEANINGS[f"v_s_{_name}_{_type}"] = _for_all
+        INEXACT.add(f"v_s_{_name}_{_type}")
 
 
 # ---- parts of a number
