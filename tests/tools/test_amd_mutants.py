@@ -1,4 +1,4 @@
-"""Mutants of AMD's streams: every bit of the golden streams belongs to a field that is changed."""
+"""Mutants of AMD's streams and ioctls: what the driver sends belongs to fields that are changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from drivers.amd.encode_aql import call_of, inline_words, units
 from drivers.amd.layouts import aql, pm4
 from hcq.driver import QueueKind
 from tests.drivers.amd.golden import GOLDEN
+from tests.drivers.amd.opened import opened as opened_driver
 from tests.drivers.amd.rig import opened, read
+from tools.amd.script import Script
+from tools.amd.scripted import ScriptedKernel
+from tools.mutants.amd import structures
 from tools.mutants.amd.packets import Aql, Pm4, Sdma, change
 from tools.mutants.sites import DELETE, OPERATIONS
 
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 
     from tests.drivers.amd.rig import Rig, Ring
     from tools.mutants.amd.packets import Stream
+    from tools.mutants.emulated import Call
 
 WAIT = [pm4.header(pm4.Opcode.WAIT_REG_MEM, 7), 0x13, 0x1000, 0x2, 5, 0xFFFF_FFFF, 4]
 
@@ -113,3 +118,40 @@ def test_left_out_wait_of_a_stream_leaves_the_rest_in_its_place() -> None:
     changed = change(stream, WAIT * 3, second)
     assert (changed[:7], changed[14:]) == (WAIT, WAIT)
     assert packets(stream, changed) == [(0, 7), (14, 7)]
+
+
+class Listening(ScriptedKernel):
+    """Describes every ioctl before it is answered."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        super().__init__(script)
+        self.described: list[tuple[Call, bytes, list[bytes]]] = []
+
+    def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
+        """Describe, and pass on."""
+        assert isinstance(argument, bytearray)
+        call = structures.call(request, argument)
+        self.described.append((call, bytes(argument), [bytes(block.view) for block in call.blocks]))
+        return super().ioctl(fd, request, argument)
+
+
+@pytest.mark.parametrize("version", [(1, 11), (1, 17)])
+def test_every_ioctl_of_the_driver_has_a_structure_of_its_size(version: tuple[int, int]) -> None:
+    kernel = Listening(Script(version=version))
+    device = opened_driver(kernel)
+    device.ring(QueueKind.COMPUTE, 0)
+    device.close()
+    for call, argument, _ in kernel.described:
+        assert call.layout is not None, call.name
+        assert len(argument) == call.layout.SIZE, call.name
+    names = {call.name for call, _, _ in kernel.described}
+    assert names >= {"GET_VERSION", "ACQUIRE_VM", "CREATE_QUEUE", "MAP_MEMORY_TO_GPU", "AMDGPU_INFO DEV_INFO"}
+
+
+def test_gpus_that_memory_is_mapped_to_are_fields() -> None:
+    kernel = Listening()
+    opened_driver(kernel).close()
+    maps = [blocks for call, _, blocks in kernel.described if call.name == "MAP_MEMORY_TO_GPU"]
+    assert maps
+    gpu = kernel.script.gpu_id(0).to_bytes(4, "little")
+    assert all(blocks == [gpu] for blocks in maps)

@@ -1,4 +1,4 @@
-"""AMD's part of the mutants: the packets of its streams.
+"""AMD's part of the mutants: the packets of its streams, the structures of its ioctls.
 
-Not here: running and judging mutants (`tools.mutants`). Next: `packets`.
+Not here: running and judging mutants (`tools.mutants`). Next: `packets`, `structures`.
 """
