@@ -29,6 +29,7 @@ from drivers.amd.emu.isa import (
 )
 from drivers.amd.emu.isa.decode import one
 from drivers.amd.emu.isa.full_lanes import everywhere
+from drivers.amd.emu.isa.instruction import IsaError
 from drivers.amd.emu.isa.meanings import LANEWISE, MEANINGS, run_lanewise
 from drivers.amd.emu.isa.names import canonical
 from drivers.amd.emu.isa.operands import EXEC, TTMP, VCC
@@ -37,7 +38,6 @@ from drivers.amd.emu.isa.values import Translator
 from drivers.emu.report import ReportKind
 from drivers.emu.simt.findings import i32
 from drivers.emu.simt.wave_function import WaveBlock, WaveFunction
-from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.instruction import Instruction
@@ -153,10 +153,8 @@ def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[
 def translate(lib: Library, name: str, code: bytes, target: Target, entry: Entry) -> Translation:
     """Write the wave function of a kernel; raises IsaError for an instruction that is not supported."""
     if entry.modes != KEEP_ALL:
-        raise UnsupportedError(
-            f"kernel {name} asks for float mode {entry.modes:#x}: only {KEEP_ALL:#x} is supported, which "
-            "rounds to nearest and keeps subnormals; compile it so"
-        )
+        why = f"only {KEEP_ALL:#x} is supported, which rounds to nearest and keeps subnormals; compile it so"
+        raise IsaError(why, text=f"float mode {entry.modes:#x}", address=0, kernel=name)
     instructions = read_kernel(code, target, lanes=lib.lanes, kernel=name)
     blocks = cut(instructions)
     registers = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1", "signalled": "i1"}
