@@ -31,7 +31,7 @@ _IN_FLIGHT = 3
 
 
 class FinishedGpu:
-    """An open device; only `finish` answers the doorbell of its first queue."""
+    """An open device without a GPU: `finish` completes what was submitted to its first queue."""
 
     def __init__(self) -> None:
         self._kernel = ScriptedKernel()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hcq.program import Program
-    from tools.nv.scripted_bell import Bell
+    from tools.nv.scripted_bell import Doorbell
 
 _HOST: Final = re.compile(r"0x[1-9a-f][0-9a-f]{10,11}\b")
 """Addresses of this process; those that the driver chooses have ten digits."""
@@ -191,7 +191,7 @@ def _doorbell(kernel: ScriptedKernel, bell: list[tuple[str, list[int]]], names: 
 
 
 def _play(
-    act: Callable[[Device, Program, Bell], None],
+    act: Callable[[Device, Program, Doorbell], None],
     script: Script | None = None,
     *,
     cold: bool = False,
@@ -214,7 +214,7 @@ def _play(
 def launch(script: Script | None = None, *, cold: bool = False, stack: int = 0) -> str:
     """One launch."""
 
-    def act(device: Device, program: Program, bell: Bell) -> None:
+    def act(device: Device, program: Program, bell: Doorbell) -> None:
         del bell
         out, x = device.alloc(4096), device.alloc(4096)
         queue = device.compute
@@ -229,7 +229,7 @@ def launch(script: Script | None = None, *, cold: bool = False, stack: int = 0) 
 def copy() -> str:
     """One copy and one fill."""
 
-    def act(device: Device, program: Program, bell: Bell) -> None:
+    def act(device: Device, program: Program, bell: Doorbell) -> None:
         del program, bell
         out, x = device.alloc(4096), device.alloc(4096)
         queue = device.copies[0]
@@ -241,17 +241,17 @@ def copy() -> str:
 def cross_queue() -> str:
     """A kernel that waits for a slow copy, a copy that waits for the kernel; both take the time."""
 
-    def act(device: Device, program: Program, bell: Bell) -> None:
+    def act(device: Device, program: Program, bell: Doorbell) -> None:
         out, x = device.alloc(4096), device.alloc(4096)
         compute, copies = device.compute, device.copies[0]
-        bell.deaf = True
+        bell.stalled = True
         first = copies.submit(copies.record().copy(x, out))
         commands = compute.record()
         with commands.span("kernel"):
             commands.exec(program, program.args(out, x, 7), groups=(4, 1, 1), threads=(64, 1, 1))
         second = compute.submit(commands, after=[first])
         last = copies.submit(copies.record().copy(x, out), after=[second])
-        bell.answer()
+        bell.resume()
         last.wait(timeout_s=5)
 
     return _play(act)
@@ -260,7 +260,7 @@ def cross_queue() -> str:
 def graph() -> str:
     """A graph of ten kernels in a chain, replayed twice."""
 
-    def act(device: Device, program: Program, bell: Bell) -> None:
+    def act(device: Device, program: Program, bell: Doorbell) -> None:
         del bell
         buffers = [device.alloc(4096) for _ in range(2)]
         graph = Graph()

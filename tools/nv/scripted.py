@@ -28,7 +28,7 @@ from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
 from hcq.errors import DriverError, OutOfMemoryError
 from tools.nv.script import Answers, RefusedError, Script
-from tools.nv.scripted_bell import Bell, Registers
+from tools.nv.scripted_bell import Doorbell, Registers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,7 +64,7 @@ class ScriptedKernel:
         self._next_fd = itertools.count(100)
         self._views: dict[int, int] = {}
         """Memory object -> where this process maps it."""
-        self.bell = Bell(self.script, self._objects, self._tokens, self._shown, self._views)
+        self.bell = Doorbell(self.script, self._objects, self._tokens, self._shown, self._views)
         self._structs = STRUCTS[branch_of(self.script.version) or 580]
 
     # --- bookkeeping

@@ -1,7 +1,9 @@
-"""The doorbell of the scripted kernel: it executes semaphore releases, and nothing else.
+"""The doorbell of the scripted kernel: decodes what is submitted, and executes its semaphore releases only.
 
-Each submission is decoded and kept as lines, which tests and golden files read. Not here: calls and mappings
-(`scripted`).
+No kernel runs and no copy moves data. Each submission is kept as decoded lines, which tests and golden files
+read.
+
+Not here: ioctls and mappings (`scripted`). Next: `drivers.nv.decode`, the decoder.
 """
 
 # ruff: noqa: D102 - the methods of `Registers` are those of `drivers.kernel.Mmio`
@@ -23,11 +25,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TIME_NS = 0x1234_5678_0000
-_BELL = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
+_DOORBELL = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
 
 
-class Bell:
-    """What ringing for a channel sets off.
+class Doorbell:
+    """Executes the releases of a channel when its token is written to the doorbell.
 
     `objects` and `tokens` are the kernel's objects by handle and its channels by token; `shown` maps a device
     address to its size and the host address behind it, `views` a memory object to where this process maps it.
@@ -43,22 +45,22 @@ class Bell:
     ) -> None:
         self._script, self._objects, self._tokens, self._shown = script, objects, tokens, shown
         self._views = views
-        self._gots: dict[int, int] = {}
+        self._gets: dict[int, int] = {}
         self.streams: list[list[str]] = []
-        """Decoded words of each ringing, the newest last."""
+        """The decoded words of each doorbell write, the newest last."""
         self.watch: Callable[[list[tuple[str, list[int]]]], None] | None = None
-        """Called at each ringing: (engine, nothing), then ("", words) of each segment."""
-        self.deaf = False
-        """Nothing is done: the GPU hangs, or takes its time until `answer`."""
-        self._missed: dict[int, None] = {}
-        """Tokens that were rung while deaf, in order."""
+        """Called at each doorbell write: ("engine N", []), then ("", words) of each GPFIFO entry."""
+        self.stalled = False
+        """Whether nothing is executed, as by a GPU that hangs or is busy; `resume` ends it."""
+        self._unserved: dict[int, None] = {}
+        """Tokens written while stalled or ignored, in order."""
         self.ignored: set[int] = set()
-        """Tokens for which nothing is done: who measures what a submission costs plays the GPU."""
+        """Tokens for which nothing is executed: benchmarks write the results themselves."""
 
     def ring(self, token: int) -> None:
-        """Carry out the releases of what was put into a channel's ring."""
-        if self.deaf or token in self.ignored:
-            self._missed[token] = None
+        """Execute the releases in a channel's new GPFIFO entries, and advance GPGet."""
+        if self.stalled or token in self.ignored:
+            self._unserved[token] = None
             return
         handle = self._tokens[token]
         class_, _, channel = self._objects[handle]
@@ -66,28 +68,28 @@ class Bell:
         userd = self._views[channel["hUserdMemory"][0]] + channel["userdOffset"][0]
         put = view_at(userd + HopperAControlGPFifo.offset_of("GPPut"), 4).cast("I")[0]
         words = view_at(ring, 8 * entries).cast("Q")
-        got = self._gots.get(handle, 0)
+        get = self._gets.get(handle, 0)
         lines: list[str] = []
         raw: list[tuple[str, list[int]]] = [(f"engine {channel['engineType']}", [])]
-        while got != put:
-            segment = GpfifoEntry.from_int(words[got])
+        while get != put:
+            segment = GpfifoEntry.from_int(words[get])
             data = view_at(segment.ADDRESS, 4 * segment.LENGTH).cast("I").tolist()
             lines.append(f"entry {segment.LENGTH} words")
             raw.append(("", data))
             lines += self._run(data, wide_host=class_ >= WIDE_CHANNEL)
-            got = (got + 1) % entries
-        self._gots[handle] = got
+            get = (get + 1) % entries
+        self._gets[handle] = get
         if class_ < SILENT_CHANNEL:
-            view_at(userd + HopperAControlGPFifo.offset_of("GPGet"), 4).cast("I")[0] = got
+            view_at(userd + HopperAControlGPFifo.offset_of("GPGet"), 4).cast("I")[0] = get
         self.streams.append(lines)
         if self.watch is not None:
             self.watch(raw)
 
-    def answer(self) -> None:
-        """Execute doorbells again, and those that arrived meanwhile."""
-        self.deaf = False
-        missed, self._missed = self._missed, {}
-        for token in missed:
+    def resume(self) -> None:
+        """End a stall, and execute what was submitted meanwhile."""
+        self.stalled = False
+        unserved, self._unserved = self._unserved, {}
+        for token in unserved:
             self.ring(token)
 
     def _run(self, words: list[int], *, wide_host: bool) -> list[str]:
@@ -109,7 +111,7 @@ class Bell:
         return lines
 
     def host(self, va: int) -> int:
-        """Return the host address behind a device address."""
+        """Return the host address that a device address is mapped to; `RefusedError` where there is none."""
         for base, (length, where) in self._shown.items():
             if base <= va < base + length:
                 return va + where - base
@@ -131,10 +133,10 @@ class Bell:
 
 
 class Registers:
-    """The register page: the clock, and the doorbell. Through BAR1 it takes stores only (`readable`)."""
+    """The usermode register page: clock and doorbell; not `readable` where it is mapped through BAR1."""
 
-    def __init__(self, bell: Bell, calls: list[str], *, readable: bool) -> None:
-        self._bell, self._calls, self._readable = bell, calls, readable
+    def __init__(self, doorbell: Doorbell, calls: list[str], *, readable: bool) -> None:
+        self._doorbell, self._calls, self._readable = doorbell, calls, readable
         self._ticks = 0
 
     def read32(self, offset: int) -> int:
@@ -148,9 +150,9 @@ class Registers:
         raise RefusedError(f"read64 {offset:#x}")
 
     def write32(self, offset: int, value: int) -> None:
-        if offset != _BELL:
+        if offset != _DOORBELL:
             raise RefusedError(f"write32 {offset:#x} {value:#x}")
-        self._bell.ring(value)
+        self._doorbell.ring(value)
 
     def write64(self, offset: int, value: int) -> None:
         raise RefusedError(f"write64 {offset:#x} {value:#x}")

@@ -153,7 +153,7 @@ def test_a_stream_larger_than_the_ring_is_refused():
 def test_a_ring_without_a_free_entry_waits_until_the_device_faults():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        kernel.bell.deaf = True
+        kernel.bell.stalled = True
         setup = ring.sequence
         for _ in range(ENTRIES - 1):
             ring.send(())
@@ -179,7 +179,7 @@ def test_entries_that_were_fetched_are_written_again():
 def test_a_full_ring_waits_until_the_device_faults():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        kernel.bell.deaf = True
+        kernel.bell.stalled = True
         filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
         ring.send(filler)
         ring.send(filler)
@@ -187,7 +187,7 @@ def test_a_full_ring_waits_until_the_device_faults():
         kernel.post_error(32)
         with pytest.raises(DeviceFault, match="host error"):
             ring.send(filler)
-        kernel.bell.deaf = False
+        kernel.bell.stalled = False
 
 
 def test_unknown_methods_and_headers_are_not_decoded():
