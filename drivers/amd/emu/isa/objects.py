@@ -1,21 +1,26 @@
-"""Kernels of AMDGPU code objects, as the engine runs them: code, initial registers of a wave, memory.
+"""Runs kernels of AMDGPU code objects on the SIMT engine, without a queue: load, translate, launch.
 
-For tools and tests. The emulated GPU reads the same out of registers, packets and memory.
+    kernel = kernels(code_object, "gfx1100")["vadd"]
+    result = run(program(kernel, settings), kernel, grid, block, kernarg_va, memory)
 
-Not here: the ELF file (`drivers.elf`), the instructions (`decode`).
+For tools and tests. The emulated GPU takes the same facts from registers, packets and memory instead.
+
+Not here: the ELF file (`drivers.elf`), the instructions (`decode`), their translation (`translate`).
 """
 
 # ruff: noqa: E501 - summaries and tables that name their parameters read best on one line
 
 from __future__ import annotations
 
+import itertools
 import struct
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.opcodes import Target, target
 from drivers.amd.emu.isa.translate import Entry, translate
-from drivers.amd.layouts.code import Descriptor
+from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, USER_SGPRS, Descriptor, Properties
+from drivers.amd.layouts.registers import RSRC2
 from drivers.elf import Elf
 from drivers.emu.simt.engine import Program, Settings, engine
 from drivers.emu.simt.launch import Dim3, LaunchResult, Options, Work, launch
@@ -25,13 +30,11 @@ if TYPE_CHECKING:
     from drivers.emu.memory import AddressSpace
 
 SHARED_WINDOW, PRIVATE_WINDOW = 1 << 48, 2 << 48
-"""Where flat addresses of LDS and of scratch begin."""
-_WAVE32 = 1 << 10
-_BEFORE_KERNARG = ((1 << 0, 4), (1 << 1, 2), (1 << 2, 2))
-"""User registers in front of the arguments' pointer: a descriptor's property, how many."""
-_KERNARG_POINTER = 1 << 3
+"""First flat addresses of the LDS and scratch apertures."""
 _NARROW_SHAPES = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
-"""Accesses that machine code makes: what an engine for waves of 64 lanes is compiled with beforehand."""
+"""(bits, elements) of the accesses that an engine for waves of 64 lanes is compiled with beforehand."""
+_UNSET = b"\xcc"
+"""Fills user SGPRs that a launch does not set, so that a kernel that reads one fails visibly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +45,27 @@ class KernelCode:
     code: bytes
     target: Target
     lanes: int
+    """Lanes of a wave: 32 or 64."""
     entry: Entry
     shared_bytes: int
     scratch_bytes: int
-    """Scratch memory a lane."""
+    """Scratch memory of one lane."""
     kernarg_bytes: int
     kernarg_at: int
-    """The first of the two user registers that hold the arguments' address."""
+    """Number of the first of the two user SGPRs that hold the address of the arguments."""
 
 
 def kernels(data: bytes, processor: str) -> dict[str, KernelCode]:
-    """Return the kernels of an object or code object by name."""
+    """Return the kernels of a relocatable object or a code object by name, for a processor such as "gfx1100".
+
+    Raises `UsageError` for a kernel descriptor without code.
+    """
     elf, known = Elf(data), target(processor)
     found = {}
     for symbol in elf.symbols:
-        if not symbol.name.endswith(".kd"):
+        if not symbol.name.endswith(DESCRIPTOR_SUFFIX):
             continue
-        name = symbol.name.removesuffix(".kd")
+        name = symbol.name.removesuffix(DESCRIPTOR_SUFFIX)
         code = elf.symbol(name)
         if code is None:
             raise UsageError(f"{symbol.name} has no code named {name}")
@@ -74,23 +81,25 @@ def _offset(elf: Elf, section: int, value: int) -> int:
 
 
 def _kernel(name: str, code: bytes, known: Target, descriptor: Descriptor) -> KernelCode:
-    registers, properties = descriptor.compute_pgm_rsrc2, descriptor.kernel_code_properties
+    resources = RSRC2[int(known.family.removeprefix("gfx"))].from_int(descriptor.compute_pgm_rsrc2)
+    properties = Properties.from_int(descriptor.kernel_code_properties)
     entry = Entry(
-        user_sgprs=registers >> 1 & 31,
-        group_ids=(bool(registers >> 7 & 1), bool(registers >> 8 & 1), bool(registers >> 9 & 1)),
-        group_info=bool(registers >> 10 & 1),
+        user_sgprs=resources.USER_SGPR,
+        group_ids=(resources.TGID_X_EN, resources.TGID_Y_EN, resources.TGID_Z_EN),
+        group_info=resources.TG_SIZE_EN,
         modes=descriptor.compute_pgm_rsrc1 >> 12 & 0xFF,
     )
+    before = itertools.takewhile(lambda row: row[0] != "KERNARG_SEGMENT_PTR", USER_SGPRS)
     return KernelCode(
-        name=name, code=code, target=known, lanes=32 if properties & _WAVE32 else 64, entry=entry,
+        name=name, code=code, target=known, lanes=32 if properties.WAVEFRONT_SIZE32 else 64, entry=entry,
         shared_bytes=descriptor.group_segment_fixed_size, scratch_bytes=descriptor.private_segment_fixed_size,
         kernarg_bytes=descriptor.kernarg_size,
-        kernarg_at=sum(count for bit, count in _BEFORE_KERNARG if properties & bit),
+        kernarg_at=sum(count for name, count in before if getattr(properties, name)),
     )  # fmt: skip
 
 
 def program(kernel: KernelCode, settings: Settings) -> Program:
-    """Translate a kernel for an engine of its width of wave."""
+    """Translate a kernel for an engine with its number of lanes; `IsaError` for code that is not understood."""
     shapes = _NARROW_SHAPES if kernel.lanes == 64 else settings.shapes
     made = engine(replace(settings, lanes=kernel.lanes, shapes=shapes))
     return Program(made, translate(made.library, kernel.name, kernel.code, kernel.target, kernel.entry))
@@ -108,13 +117,15 @@ def run(  # noqa: PLR0917 - a launch has that many parts
     shared_bytes: int = 0,
     code: int = 0,
 ) -> LaunchResult:
-    """Run a kernel with its arguments at a device address. It may ask for no other user register than their pointer.
+    """Run a kernel over `grid` workgroups of `block` threads, and wait; faults and findings are in the result.
 
-    `shared_bytes` is LDS of the launch, behind the kernel's own; `code` is the device address of the kernel's code,
-    for one that asks for it.
+    `kernarg` is the device address of the arguments, which `memory` maps. It is the only user SGPR pair that
+    is set: a kernel that needs others (dispatch pointer, queue pointer) reads a fixed pattern there.
+    `shared_bytes` is LDS of the launch, behind the kernel's own; `code` is the device address of the
+    kernel's code, for one that asks for it.
     """
-    params = b"\xcc" * (4 * kernel.kernarg_at) + struct.pack("<Q", kernarg)
-    params = params.ljust(4 * kernel.entry.user_sgprs, b"\xcc")
+    params = _UNSET * (4 * kernel.kernarg_at) + struct.pack("<Q", kernarg)
+    params = params.ljust(4 * kernel.entry.user_sgprs, _UNSET)
     if kernel.entry.code_address:
         params += struct.pack("<Q", code)
     work = Work(
