@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from compiler.schedule.item import BufRef
 
 
-class _Under(threading.local):
-    """What a thread is in the middle of."""
+class _CaptureOfThread(threading.local):
+    """The capture that each thread records, if any."""
 
     now: Any = None
     """The capture under way (`frontend.capture.Capture`), or None."""
 
 
-CAPTURE: Final = _Under()
-"""Each thread's own: other threads compute as ever, once the one that captures lets them."""
+CAPTURE: Final = _CaptureOfThread()
+"""Per thread: launches of other threads are not recorded; they run when the capturing one releases `LOCK`."""
 _MANY: Final[dict[Any, Plan]] = {}
 """Plans of several outputs, by structure."""
 NODE_LIMIT: Final = 200_000
@@ -330,10 +330,10 @@ def _runner(plan: Plan, leaf_count: int, nbytes: int) -> Callable[[Leaves], Leav
                 stats.kernels += count
                 stats.launches += 1
         leaf = Leaf(out)
-        seen = CAPTURE.now
-        if seen is not None:
-            seen.record(plan, [leaf.buffer for leaf in leaves], [out])
-            seen.made(leaf)
+        capture = CAPTURE.now
+        if capture is not None:
+            capture.record(plan, [leaf.buffer for leaf in leaves], [out])
+            capture.made(leaf)
         return (leaf,)
 
     return run

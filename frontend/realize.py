@@ -1,17 +1,15 @@
-"""Computing pending tensors: one by its expression's plan, several by one of their own, assignment in place.
+"""Realization: computes pending tensors, one by the plan of its expression or a group by a joint plan.
 
-Plans are made in `frontend.plan`.
+Assignment is copy-on-write. A tensor with a pending `assign` stores into the buffer that it had
+(`Rebound.home`). A leaf is one version of a buffer's contents: the tensors being realized get the leaf of the
+new version. If the leaf of the old version is still alive, some other tensor aliases those contents; they are
+copied to new memory first, which that leaf then refers to (`frontend.storage.keep`). References are not
+counted: one that is kept too long costs a copy, never a wrong value.
 
-Assignment: a tensor with a pending `assign` stores into the buffer it had (`Rebound.home`). Copy-on-write: if
-tensors other than those being realized still alias the old contents, these are copied to new memory first,
-and their leaf is given the copy. A leaf is one version of a buffer's contents: the tensors being realized go
-on to the leaf of the next version; an old leaf that is still alive is aliased (`frontend.storage.keep`).
-Nothing counts references: a reference too many costs a copy, never a wrong value.
+Threads: building expressions takes no lock. Whatever makes plans, launches, differentiates or changes a
+tensor's value holds `LOCK`; a capture holds it throughout. Waiting for results is done without it.
 
-Threads: building expressions takes no lock. Whatever makes plans, launches, differentiates, or gives a tensor
-another value holds `LOCK`, a capture from its first to its last line; waiting for results is done without it.
-
-Not here: assigning (`assignment`), captured functions (`captured`).
+Not here: making plans (`plan`), assigning (`assignment`), captured functions (`captured`).
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 
 PENDING: Final[dict[int, tuple[int, Any]]] = {}
-"""Tensors with a pending assign by id: the thread that assigned, and a weak reference."""
+"""id of a tensor with a pending assign -> the thread that assigned, and a weak reference to the tensor."""
 
 
 def pending() -> list[TensorBase]:
@@ -56,13 +54,13 @@ def realize_one(t: TensorBase) -> None:
         return
     with LOCK:
         e = t.expr
-        if e.op is PARAM:  # by another thread, meanwhile
+        if e.op is PARAM:  # another thread realized it meanwhile
             return
         if t.recipe.__class__ is Rebound and t.recipe.home is not None:
             realize_many((t,))
             return
         if t.epoch != EPOCH[0]:
-            check_concrete(t)  # a stand-in is of no epoch
+            check_concrete(t)  # a stand-in has epoch 0, which is never current
             refresh(t)
             e = t.expr
             if e.op is PARAM:
@@ -71,7 +69,7 @@ def realize_one(t: TensorBase) -> None:
         if run is None:
             check_concrete(t)
             run = build_run(e)
-        old = t.leaves  # kept alive between the two lines, so that no other thread sees only the first
+        old = t.leaves  # kept alive until both are set: freeing them may run other code in between
         t.leaves = new = run(old)
         t.expr = e.leaf
         if t.recipe.__class__ is Rebound:
@@ -86,7 +84,7 @@ def realize_one(t: TensorBase) -> None:
 
 
 def check_concrete(t: TensorBase) -> None:
-    """Refuse to realize a stand-in inside a traced method."""
+    """Raise `UsageError` for a stand-in, the argument of a method while it is traced: it has no value."""
     if any(leaf.__class__ is not Leaf for leaf in t.leaves):
         raise UsageError(
             "a value was read inside a traced method or a gradient rule, whose result "
@@ -139,12 +137,12 @@ def _realize_group(group: list[TensorBase], device: OpenDevice) -> None:
     if plan.limits is not None:
         verify(plan, tuple(index))
     memory = [owner.buffer for owner in index]
-    index.clear()  # it means the old contents of what is written
+    index.clear()  # a leaf kept alive here would count as an alias of the old contents
     _launch(plan, group, memory)
 
 
 def _separate_homes(group: list[TensorBase], device: OpenDevice) -> None:
-    """Give a tensor memory of its own where its buffer went, or goes now, to another tensor's value."""
+    """Give a tensor a new buffer where its own holds, or now receives, another tensor's value."""
     seen: set[Home] = set()
     for t in group:
         recipe = t.recipe
@@ -156,43 +154,43 @@ def _separate_homes(group: list[TensorBase], device: OpenDevice) -> None:
 
 
 def _launch(plan: Plan, group: list[TensorBase], memory: list[hcq.Buffer]) -> None:
-    """Run a plan of several outputs on the memory of its leaves and homes; give the tensors their leaves.
+    """Run a plan of several outputs on the memory of its leaves and homes; give the tensors their new leaves.
 
-    They have them before the launch is submitted: what then still refers to the old contents of a buffer that
-    is written is not part of the group, and is given a copy.
+    The tensors get them before the launch is submitted. An old leaf that is still alive then belongs to a
+    tensor outside the group, and gets a copy of the old contents.
     """
     device = plan.device
     outs = {n: device.alloc(nbytes) for n, nbytes in plan.outputs}
     for t in group:
         if t.recipe.__class__ is not Rebound:
-            t.recipe = None  # with it, its parents
+            t.recipe = None  # a recipe keeps the tensor's parents alive
     swap = _Swap(group, outs)
-    seen = CAPTURE.now
+    capture = CAPTURE.now
     ring, taken = device.queue.ring, -1
     try:
-        swap.take_over()
+        swap.apply()
         for home, old in zip(swap.homes, swap.replaced, strict=True):
             copied = keep(old, device)
-            if copied is not None and home is not None and seen is not None:
-                seen.copied(copied, home.buffer)
+            if copied is not None and home is not None and capture is not None:
+                capture.copied(copied, home.buffer)
         taken = ring.taken
         plan.replay([*[memory[i] for i in plan.inputs], *[outs[n] for n in plan.stored]])
     except BaseException as error:
-        # An interrupt may come when the launch is on its way: undone then, it would be done twice.
+        # After an interrupt the launch may be submitted already: undone, it would be computed twice.
         if isinstance(error, HcqError) or taken in {-1, ring.taken}:
             swap.undo(error)
         raise
     finally:
         UNDERWAY.difference_update(swap.new)
-    if seen is not None:
-        seen.record(plan, memory, list(outs.values()))
+    if capture is not None:
+        capture.record(plan, memory, list(outs.values()))
     used = False
     for t, home, leaf in zip(group, swap.homes, swap.new, strict=True):
-        if seen is not None:
+        if capture is not None:
             if home is None:
-                seen.made(leaf)
+                capture.made(leaf)
             else:
-                seen.assigned(t, leaf)
+                capture.assigned(t, leaf)
         used = used or t.used
     if used:
         EPOCH[0] += 1
@@ -207,7 +205,7 @@ class _Swap:
         self.group = group
         self.homes = [_home(t) for t in group]
         self.replaced = [None if home is None else home.current for home in self.homes]
-        """The versions that are written over, weakly."""
+        """Weak references to the leaves whose contents are overwritten."""
         self.new: list[Leaf] = []
         self._outs = outs
         written: dict[Leaf | None, Home] = {home.leaf(): home for home in self.homes if home is not None}
@@ -215,9 +213,9 @@ class _Swap:
             (t.expr, [written.get(leaf, leaf) for leaf in t.leaves], t.recipe, PENDING.get(id(t)))
             for t in group
         ]
-        """Expressions, leaves (those of contents that are written over by their home), recipes, pending."""
+        """Expression, leaves, recipe and pending entry of each; a home replaces an overwritten leaf."""
 
-    def take_over(self) -> None:
+    def apply(self) -> None:
         """Give each tensor the leaf of its new value."""
         for i, (t, home) in enumerate(zip(self.group, self.homes, strict=True)):
             leaf = Leaf(self._outs[i]) if home is None else home.advance()
@@ -231,10 +229,7 @@ class _Swap:
             follow(t)
 
     def undo(self, error: BaseException) -> None:
-        """Give the tensors what they had before.
-
-        What other threads built from the new values meanwhile raises that they were not computed.
-        """
+        """Restore the tensors; what other threads built from the new leaves meanwhile raises `UsageError`."""
         reason = partial(UsageError, f"this was to be computed by a launch that failed: {error!r}")
         current: dict[Home, Leaf] = {}
         for home, before in zip(self.homes, self.replaced, strict=True):

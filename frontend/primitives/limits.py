@@ -1,11 +1,13 @@
-"""LIMIT: integers of which each must lie in a range, or not be 0, and what checks that.
+"""LIMIT: bounds checks of integer tensors - indices that must lie in a range, divisors that must not be 0.
 
-LIMIT src=(x) arg=Limit is x itself; the compiler never sees it (`frontend.expr`), so it costs nothing. What
-the host knows is refused at once: constants, and what `Leaf.known` says of data that came from lists and
-arrays. What only the device knows is checked where validation is on (`HCQ_VALIDATE=1`): before a launch,
-every LIMIT behind it is computed and looked at. Without validation an index outside reads 0 and is written
-nowhere, and an integer divided by 0 gives 0. A replay of a captured function checks what comes from its
-arguments, and from tensors outside that it does not assign to; what it computes inside, its capture only.
+LIMIT src=(x) arg=Limit or Divisor has the value of x, and is removed before compilation (`frontend.expr`), so
+it costs nothing. Values that the host knows are checked at once: constants, and the extremes of data from
+lists and arrays (`Leaf.known`). Values that only the device knows are checked under validation
+(`HCQ_VALIDATE=1`): before a launch, every LIMIT that it depends on is computed and read back. Without
+validation an index outside reads 0 and writes nothing, and an integer divided by 0 gives 0.
+
+A replay of a captured function checks what depends only on its arguments and on outside tensors that it does
+not assign to; values computed from anything else were checked once, at the capture.
 
 Not here: which methods set limits (`frontend.ops.indexing`, `frontend.ops.division`).
 """
@@ -39,14 +41,14 @@ class Limit:
     low: int
     high: int
     besides: int | None = None
-    """A value outside the range that is valid, too."""
+    """One value outside the range that is valid, too: the class that a loss ignores."""
 
     def takes(self, value: int) -> bool:
-        """Whether an element may have a value."""
+        """Whether the value is valid for an element."""
         return self.low <= value < self.high or value == self.besides
 
     def error(self, value: int) -> UsageError:
-        """Return what is raised for an element."""
+        """Return the exception for an element with this value."""
         return UsageIndexError(f"{self.what}: index {value} is outside the {self.high} elements there")
 
 
@@ -57,11 +59,11 @@ class Divisor:
     what: str
 
     def takes(self, value: int) -> bool:
-        """Whether an element may have a value."""
+        """Whether the value is valid for an element."""
         return value != 0
 
     def error(self, value: int) -> UsageError:
-        """Return what is raised for an element."""
+        """Return the exception for an element with this value."""
         return UsageZeroDivisionError(
             f"{self.what}: an integer divisor is {value}\n"
             "hint: floats give inf or nan; or replace it with where()"
@@ -69,11 +71,12 @@ class Divisor:
 
 
 Demand = Limit | Divisor
+"""What is required of each element: the argument of a LIMIT."""
 
 
 # -- values known on the host ---------------------------------------------------------------------------
 def limited(x: T, demand: Demand) -> T:
-    """Return x with a limit on each element; for use inside traced methods."""
+    """Return x with a limit on each element, for use inside traced methods; raise for an invalid constant."""
     value = constant_of(x.expr)
     if value is None:
         return apply(LIMIT, demand, x)
@@ -83,7 +86,10 @@ def limited(x: T, demand: Demand) -> T:
 
 
 def refuse_known(x: Any, demand: Demand) -> None:
-    """Raise when an element that the host knows without a wait is outside the limit."""
+    """Raise when a value that the host knows, without waiting for the device, breaks the limit.
+
+    Looks through operations that keep the set of values (`_SAME_VALUES`, widening casts).
+    """
     e = x.expr
     leaves = x.leaves
     while e.op in _SAME_VALUES or (
@@ -106,7 +112,7 @@ def _holds(wide: DType, dtype: DType) -> bool:
 
 # -- values known on the device -------------------------------------------------------------------------
 class Checks:
-    """All limits behind one launch."""
+    """The LIMITs that one launch depends on: (LIMIT expression, numbers of its leaves among the launch's)."""
 
     __slots__ = ("nodes",)
 
@@ -114,12 +120,16 @@ class Checks:
         self.nodes = nodes
 
     def over(self, known: Collection[int]) -> Checks | None:
-        """Return the checks that need these leaves alone, by number; None where there are none."""
+        """Return the checks that depend on no leaf but these, given by number; None where there are none."""
         found = [node for node in self.nodes if all(i in known for i in node[1])]
         return Checks(found) if found else None
 
     def verify(self, leaves: Leaves, value: Callable[[Expr, Leaves], memoryview]) -> None:
-        """Compute every limited tensor over real leaves; raise for the first element that is refused."""
+        """Compute every limited tensor over real leaves, and wait; raise for the first invalid element.
+
+        `value` computes an expression over leaves and returns its bytes. Raises `UsageIndexError` or
+        `UsageZeroDivisionError`.
+        """
         for e, numbers in self.nodes:
             outside, order = _outside(e)
             own = tuple([leaves[i] for i in numbers])
@@ -131,7 +141,7 @@ class Checks:
 
 
 def limits_of(parts: Sequence[tuple[Expr, tuple[int, ...]]]) -> Checks | None:
-    """Return the checks of some expressions over joint leaves; None where nothing is limited."""
+    """Return the checks that expressions over joint leaves depend on; None where nothing is limited."""
     seen: set[tuple[Expr, tuple[int, ...]]] = set()
     found: list[tuple[Expr, tuple[int, ...]]] = []
     stack = list(parts)
@@ -148,7 +158,7 @@ def limits_of(parts: Sequence[tuple[Expr, tuple[int, ...]]]) -> Checks | None:
 
 
 def _outside(e: Expr) -> Part:
-    """Return whether some element of a LIMIT's source is refused, over numbers of the LIMIT's leaves."""
+    """Return the expression "some element of a LIMIT is invalid", over numbers of the LIMIT's leaves."""
     x = inside((e, tuple(range(e.n))))
     shape, dtype, demand = e.shape, e.dtype, e.arg
 

@@ -1,6 +1,6 @@
-"""Submit templates: ring words made once, with the waits, a jump to prebuilt words, and the final signal.
+"""Submit templates: the ring words of a submission, encoded once, in which only signal values change.
 
-Only the signal values change from one submission to the next; they are filled in.
+The words are waits, a jump to prebuilt words where there are any, and the write of the queue's timeline.
 
 Not here: the prebuilt words (`slot`). Next: `hcq.queue`, which sends them.
 """
@@ -29,17 +29,20 @@ ARENA_BYTES = 1 << 12
 
 
 class EncodingQueue(Protocol):
-    """The queue that words are encoded for, as far as encoding needs it: a `Queue`."""
+    """What encoding needs of the queue that words are for; `hcq.queue.Queue` implements it."""
 
     timeline: Timeline
 
     def encode(self, commands: Sequence[Command], pushbuffer: PushBuffer) -> None:
-        """Append the words of commands. The lock is held by the caller."""
+        """Append the words of commands to `pushbuffer`. The caller holds the queue's lock."""
         ...
 
 
 class Arena:
-    """Argument memory of prebuilt words: grows by buffers, gives nothing back before its owner goes."""
+    """Argument memory of prebuilt words, in buffers of `device`: a bump allocator that never frees.
+
+    The buffers live as long as the arena: prebuilt words hold their addresses.
+    """
 
     __slots__ = ("_device", "_label", "buffers")
 
@@ -49,7 +52,10 @@ class Arena:
         self.buffers: list[Buffer] = []
 
     def room(self, pushbuffer: PushBuffer, size: int) -> None:
-        """Give `pushbuffer` a new buffer, each twice the one before."""
+        """Point `pushbuffer` at a new buffer of at least `size` bytes, and twice the size of the one before.
+
+        What the older buffers hold stays valid. Raises what `Device.alloc` raises.
+        """
         least = 2 * self.buffers[-1].size if self.buffers else ARENA_BYTES
         buffer = self._device.alloc(max(size, least), ARGUMENTS, label=f"arguments of {self._label}")
         self.buffers.append(buffer)
@@ -58,9 +64,11 @@ class Arena:
 
 
 class SubmitTemplate:
-    """The ring words of one submission: waits, the jump to a body if there is one, the timeline's value.
+    """The ring words of one submission: waits, the jump to `body` if there is one, the timeline's value.
 
-    Good as long as `signals` are the ones meant: timelines change slots.
+    Valid while `signals` are still the signals of the waits and of the queue's timeline; a timeline that
+    moves to another slot makes its templates stale, and the caller encodes a new one. `scratch` is only used
+    while encoding. Raises `UsageError` when an encoder puts a signal's value anywhere but into the words.
     """
 
     __slots__ = ("_places", "pushbuffer", "signals", "single")
@@ -84,12 +92,12 @@ class SubmitTemplate:
         self.pushbuffer.words = words = array("I" if scratch.word_bits == 32 else "Q", words)
         self.pushbuffer.calls = calls
         self.signals = (*waits, own)
-        """What the words wait for and, last, what they set."""
+        """The signals that the words wait for and, last, the one that they set."""
         number = {param: i for i, param in enumerate((*before, done))}
         self._places: list[tuple[int, int, int, int, int]] = []
-        """(word, bits that stay, which number, shift, lowest bit) of all that changes with each sending.
+        """(word index, its constant bits, index of the value, right shift, lowest bit) of each open field.
 
-        Slot values have 31 bits: pieces above are always 0.
+        Slot values have 31 bits: fields of bits 32 and above are always 0.
         """
         for patch in patches:
             if patch.target != "words":
@@ -99,12 +107,12 @@ class SubmitTemplate:
                 place = (index, words[index], number[patch.expr.param], patch.expr.shift, patch.lo)
                 self._places.append(place)
         self.single = -1
-        """The word that is the own value and nothing else, when that is all there is to fill in."""
+        """Index of the word to fill in when there is just one and it is the whole timeline value, else -1."""
         if len(self._places) == 1 and self._places[0][1:] == (0, 0, 0, 0):
             self.single = self._places[0][0]
 
     def fill(self, values: Sequence[int]) -> None:
-        """Write slot values, the own one last, into the words."""
+        """Write slot values, one for each of `signals` and in their order, into the words."""
         words = self.pushbuffer.words
         if self.single >= 0:
             words[self.single] = values[-1]
@@ -118,7 +126,7 @@ class SubmitTemplate:
 def encoded(
     queue: EncodingQueue, commands: Sequence[Command], scratch: PushBuffer
 ) -> tuple[Sequence[int], list[Patch], list[tuple[int, int]]]:
-    """Encode into a scratch push buffer; return its words, patches and calls."""
-    scratch.clear()  # at the start: what an interrupt left there is of no use
+    """Encode into a scratch push buffer; return copies of its words, patches and calls."""
+    scratch.clear()  # before, not after: an interrupted encoding leaves words there
     queue.encode(commands, scratch)
     return scratch.words[:], scratch.patches[:], scratch.calls[:]

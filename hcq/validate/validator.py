@@ -2,8 +2,8 @@
 
 Opt-in (`HCQ_VALIDATE=1`, `hcq.open(..., validate=True)`). It checks that buffers and programs are open, that
 copies and launches stay inside their buffers and the device's limits, that kernels which conflict have a
-Barrier between them (`hcq.validate.hazards`), and that queues which share memory are ordered by points. Waits
-of the host end with an error when nothing can come any more that meets them (`hcq.validate.waits`).
+Barrier between them (`hcq.validate.hazards`), and that queues which share memory are ordered by points. A
+wait of the host raises when nothing can meet it any more (`hcq.validate.waits`).
 
 With a seed it also reorders the kernels between two Barriers, so that tests expose missing barriers: they may
 overlap and finish in any order on real hardware.
@@ -154,7 +154,7 @@ class Validator:
         self._block(wait, f"the host waits for {wait}, and nothing can raise it")
 
     def stalled(self, queue: Line, words: int) -> None:
-        """Note that this thread waits for room in a ring; raise `UsageError` when none can come."""
+        """Note that this thread waits for room in a ring; raise `UsageError` when none can become free."""
         if not self.check:
             return
         self._block(RoomWait(queue, words), f"{queue.label} has no room for a submission, and none can come")
@@ -164,8 +164,8 @@ class Validator:
         with _SHARED.lock:
             graph = _SHARED.waits
             graph.block(wait)
-            outcome = graph.play()
-            if not graph.ends(outcome, wait) and not graph.may_come(outcome):
+            outcome = graph.simulate()
+            if not graph.ends(outcome, wait) and not graph.may_progress(outcome):
                 raise UsageError(
                     f"{what}: all that could end this wait is waiting itself{_lines(graph.text(outcome))}"
                 )
@@ -194,7 +194,7 @@ class Validator:
     def wait_graph(self) -> list[str]:
         """Return, as text, which queues cannot continue, and why."""
         with _SHARED.lock:
-            return _SHARED.waits.text(_SHARED.waits.play())
+            return _SHARED.waits.text(_SHARED.waits.simulate())
 
     def refused(self, queue: Line) -> None:
         """Drop the submission that was checked last on this queue: it was not sent."""

@@ -1,13 +1,13 @@
-"""Which waits can still be met: the submissions in flight are played forward, as far as signals let them.
+"""Deadlock detection: simulates the submissions in flight, and finds the waits that nothing can end.
 
-A wait may be submitted before its signal is recorded: who raises it may come later. It is a deadlock only
-when nothing can come any more, which is when everything that could submit or raise a signal waits itself:
+A wait may be submitted before the submission that raises its signal, so an unmet wait alone is no error. It
+is a deadlock when everything that could raise a signal or submit is itself blocked:
 
-- every queue of a validated device is empty, or stands before a wait that this play does not meet;
-- every thread of the process waits, in `Signal.wait` or for room in a ring, for what the play does not give,
-  and without a timeout: after one it goes on. Threads of drivers, named "hcq ...", are not counted; any other
-  that lives may come;
-- no queue of an open device without validation has work in flight: what that raises is not known here.
+- every queue of a validated device is empty, or blocked at a wait that the simulation does not meet;
+- every thread of the process is blocked, in `Signal.wait` or for room in a ring, on something the simulation
+  does not provide, and without a timeout. Threads of drivers, named "hcq ...", are not counted; any other
+  live thread may still submit;
+- no queue of an open device without validation has work in flight: which signals that raises is not known.
 
 So a program with an idle thread of its own is never refused; its waits end by their timeouts (ADR 0013).
 
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from hcq.validate.watch import Line
 
 ANY = 1 << 65
-"""More than any slot holds."""
-DRIVERS_OWN = "hcq "
-"""How the names of drivers' threads begin."""
+"""Stands for an unknown value of a slot: it meets every wait."""
+DRIVER_THREAD = "hcq "
+"""Prefix of the names of drivers' threads."""
 
 
 class HostWait(NamedTuple):
-    """A thread that waits for a signal's slot."""
+    """A thread that waits until a signal's slot holds at least `value`."""
 
     signal: Signal
     value: int
@@ -52,7 +52,7 @@ class RoomWait(NamedTuple):
 
     queue: Line
     words: int
-    """Of what it submits."""
+    """Ring words of the submission that does not fit."""
 
     def __str__(self) -> str:
         return f"room in the ring of {self.queue.label}"
@@ -72,10 +72,12 @@ class Pending:
 
 @dataclass(slots=True)
 class Outcome:
-    """How far the queues come."""
+    """How far the simulation got."""
 
     reached: dict[Signal, int] = field(default_factory=dict)
+    """Slot values that were raised."""
     blocked: dict[Line, tuple[Pending, Signal, int]] = field(default_factory=dict)
+    """Queue -> the submission that it is blocked in, and the signal and slot value that this waits for."""
 
 
 class WaitGraph:
@@ -93,7 +95,7 @@ class WaitGraph:
         self._pending.append(Pending(draft.queue, draft.label, events, point, words))
 
     def recovered(self, queues: Sequence[Line]) -> None:
-        """Drop what was in flight in these queues: it is done, or lost."""
+        """Drop what was in flight in these queues: after a recovery it is done, or lost."""
         self._pending = [one for one in self._pending if one.queue not in queues]
 
     def block(self, wait: HostWait | RoomWait) -> None:
@@ -104,25 +106,25 @@ class WaitGraph:
         """Note that this thread waits no more."""
         self._hosts.pop(threading.get_ident(), None)
 
-    def play(self) -> Outcome:
-        """Play everything in flight forward."""
+    def simulate(self) -> Outcome:
+        """Run every queue's waits and sets in order until no queue can advance."""
         out = Outcome()
         lines: dict[Line, list[tuple[Pending, tuple[bool, Signal, int]]]] = {}
         for pending in self._pending:
             lines.setdefault(pending.queue, []).extend((pending, event) for event in pending.events)
         at = dict.fromkeys(lines, 0)
-        moved = True
-        while moved:
-            moved = False
+        advanced = True
+        while advanced:
+            advanced = False
             for queue, line in lines.items():
                 while at[queue] < len(line):
                     _, (waits, signal, value) = line[at[queue]]
-                    if waits and _value(out, signal) < value:
+                    if waits and _slot_value(out, signal) < value:
                         break
                     if not waits:
-                        out.reached[signal] = max(_value(out, signal), value)
+                        out.reached[signal] = max(_slot_value(out, signal), value)
                     at[queue] += 1
-                    moved = True
+                    advanced = True
         for queue, line in lines.items():
             if at[queue] < len(line):
                 pending, (_, signal, value) = line[at[queue]]
@@ -130,22 +132,22 @@ class WaitGraph:
         return out
 
     def ends(self, out: Outcome, wait: HostWait | RoomWait) -> bool:
-        """Return whether a thread's wait ends by what is in flight; True also where that is not known."""
+        """Return whether work in flight ends a thread's wait; True also where that is not known."""
         if isinstance(wait, HostWait):
-            return _value(out, wait.signal) >= wait.value
+            return _slot_value(out, wait.signal) >= wait.value
         queue = wait.queue
         if queue not in out.blocked:
             return True
         line = [one for one in self._pending if one.queue is queue]
         behind = line[line.index(out.blocked[queue][0]) + 1 :]
-        # At rest before the wait, the ring holds the wait itself and the end of its submission as well.
+        # A queue blocked at a wait still holds, in its ring, that wait and the end of its submission.
         least = 1 + queue.ending_words + sum(one.words for one in behind)
         return least + wait.words <= queue.ring.words and len(behind) + 2 <= queue.ring.submissions
 
-    def may_come(self, out: Outcome) -> bool:
-        """Return whether a thread, or a queue that is not watched, may still submit or raise a signal."""
+    def may_progress(self, out: Outcome) -> bool:
+        """Return whether a thread, or a queue that is not validated, may still submit or raise a signal."""
         for thread in threading.enumerate():
-            if not thread.name.startswith(DRIVERS_OWN):
+            if not thread.name.startswith(DRIVER_THREAD):
                 wait = self._hosts.get(thread.ident or 0)
                 if wait is None or self.ends(out, wait):
                     return True
@@ -157,7 +159,7 @@ class WaitGraph:
         )
 
     def text(self, outcome: Outcome) -> list[str]:
-        """Return the wait graph as text: a line a queue that cannot continue, a line a thread that waits."""
+        """Return the wait graph as text: one line for each blocked queue, one for each thread that waits."""
         lines = [
             f"{queue.label}: {pending.label or 'a submission'} waits for {HostWait(signal, value)}; "
             f"{self._raiser(outcome, signal, value)}"
@@ -182,8 +184,8 @@ class WaitGraph:
         return "nothing submitted raises it" + (", the host may" if signal.host_set else "")
 
 
-def _value(out: Outcome, signal: Signal) -> int:
-    """Return what a signal's slot comes to hold."""
+def _slot_value(out: Outcome, signal: Signal) -> int:
+    """Return what a signal's slot holds after the simulation."""
     if getattr(signal.device, "watch", None) is None:
-        return ANY  # of a device without validation: what raises it is not known
+        return ANY  # a device without validation: what raises its signals is not known
     return max(out.reached.get(signal, 0), signal.value - signal.base)
