@@ -3,8 +3,6 @@
 Not here: running a program (`launch`), LLVM (`jit`), the helpers (`library`).
 """
 
-
-
 from __future__ import annotations
 
 import ctypes

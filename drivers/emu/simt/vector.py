@@ -6,8 +6,6 @@ return a value. It optimises nothing: LLVM does. Constants are folded nowhere bu
 Not here: compiling the text (`jit`), names of types (`ir_types`). Next: `warp_function`, the largest user.
 """
 
-
-
 from __future__ import annotations
 
 import struct

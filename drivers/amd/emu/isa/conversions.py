@@ -1,6 +1,8 @@
-"""Conversions between integers and floating point, and between widths of either.
+"""Vector conversions (v_cvt_*): between integers and floating point, and between widths of either.
 
-Next: `meanings`, how an operation is defined; `drivers.emu.simt.numeric`, the rounding.
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of vector instructions.
+
+Not here: conversions of the scalar unit (`scalars`), arithmetic (`vector_floats`, `vector_integers`). Next: `meanings`, how an operation is defined; `drivers.emu.simt.numeric`, the rounding.
 """
 
 # ruff: noqa: E501 - tables of operations read best one a line
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
 
 
 def _to_integer(name: str, source: str, to: str, rounding: str = "") -> None:
-    """Truncate, or round first; out of range saturates and a NaN is zero."""
+    """Register a conversion that truncates, or applies `rounding` first; it saturates, and a NaN becomes 0.
+
+    `rounding` is "" or "floor", LLVM's intrinsic, or "nearest": floor(a + 0.5), as the ISA defines it.
+    """
 
     def compute(t: Translator, a: Value) -> Value:
         c = t.c
         if rounding:
-            if rounding == "nearest":  # floor(a + 0.5)
+            if rounding == "nearest":
                 a = c.intrinsic("floor", c.op("fadd", a, c.fconst(a.type, 0.5)))
             else:
                 a = c.intrinsic(rounding, a)
@@ -83,6 +88,7 @@ def _pk_rtz(t: Translator, a: Value, b: Value) -> Value:
 
 
 def _half_toward_zero(t: Translator, a: Value) -> Value:
+    """Return the bits of f32 `a` as f16, rounded towards zero; every NaN becomes the canonical one."""
     c = t.c
     nan = c.fcmp("uno", a, a)
     safe = c.select(nan, c.fconst(a.type, 0.0), a)
@@ -90,6 +96,7 @@ def _half_toward_zero(t: Translator, a: Value) -> Value:
 
 
 def _normalised() -> None:
+    """Register v_cvt_pk_norm: two floats, clamped to [-1, 1] or [0, 1], scaled to 16-bit integers and packed."""
     for sign, scale in (("i", 32767.0), ("u", 65535.0)):
         for source in ("f32", "f16"):
 

@@ -1,6 +1,10 @@
-"""Operations of the scalar unit.
+"""Operations of the scalar unit (SALU), written as LLVM IR: moves, logic, arithmetic, bit fields, floats.
 
-Not here: the vector unit (`vector_floats`, `vector_integers`). Next: `meanings`, how an operation is defined.
+Sources: RDNA3, RDNA4 and CDNA3 ISA documents, chapter of scalar ALU instructions. Comments and docstrings state
+what SCC, the scalar condition code, becomes; `t` is the translator, `t.c` its code emitter.
+
+Not here: scalar comparisons (`compares`), scalar loads (`memory`), branches and waits (`translate`, `program`),
+the vector unit (`vector_floats`, `vector_integers`). Next: `meanings`, how an operation is defined.
 """
 
 # ruff: noqa: ARG005, E501 - every computation takes the translator; tables of operations read best one a line
@@ -28,8 +32,8 @@ def _sources(t: Translator, bits: int) -> list[Value]:
     return [t.scalar(o, bits) for o in t.instruction.operands[1:]]
 
 
-def _logic(name: str, bits: int, compute: Compute) -> None:
-    """SCC tells whether the result is not zero."""
+def _register_logic(name: str, bits: int, compute: Compute) -> None:
+    """Register an operation that sets SCC to (result != 0)."""
 
     def act(t: Translator) -> None:
         value = compute(t, *_sources(t, bits))
@@ -53,9 +57,9 @@ _LOGIC: dict[str, Compute] = {
 }
 for _name, _compute in _LOGIC.items():
     for _bits in (32, 64):
-        _logic(_name, _bits, _compute)
+        _register_logic(_name, _bits, _compute)
 for _bits in (32, 64):
-    _logic("not", _bits, lambda t, a: t.c.not_(a))
+    _register_logic("not", _bits, lambda t, a: t.c.not_(a))
 
 
 def _exec_operation(t: Translator) -> None:
@@ -79,8 +83,8 @@ for _name in _LOGIC:
         MEANINGS[f"s_{_name}_wrexec_b{_bits}"] = _exec_operation
 
 
-def _plain(name: str, bits: int, compute: Compute, *, to: int = 0, flag: bool = False) -> None:
-    """Compute without SCC, or with SCC where the result is not zero."""
+def _register(name: str, bits: int, compute: Compute, *, to: int = 0, flag: bool = False) -> None:
+    """Register an operation that leaves SCC, or with `flag` sets it to (result != 0); `to` is the result's bits."""
 
     def act(t: Translator) -> None:
         value = compute(t, *_sources(t, bits))
@@ -94,39 +98,39 @@ def _plain(name: str, bits: int, compute: Compute, *, to: int = 0, flag: bool = 
 
 
 for _bits in (32, 64):
-    _plain(f"mov_b{_bits}", _bits, lambda t, a: a)
-    _plain(f"brev_b{_bits}", _bits, lambda t, a: t.c.intrinsic("bitreverse", a))
-    _plain(f"bcnt1_i32_b{_bits}", _bits, lambda t, a: t.c.intrinsic("ctpop", a), to=32, flag=True)
-    _plain(f"bcnt0_i32_b{_bits}", _bits, lambda t, a: t.c.intrinsic("ctpop", t.c.not_(a)), to=32, flag=True)
-_plain("mul_i32", 32, lambda t, a, b: t.c.op("mul", a, b))
-_plain("mul_u64", 64, lambda t, a, b: t.c.op("mul", a, b))
-_plain("add_nc_u64", 64, lambda t, a, b: t.c.op("add", a, b))
-_plain("sub_nc_u64", 64, lambda t, a, b: t.c.op("sub", a, b))
-_plain("sext_i32_i8", 32, lambda t, a: t.c.resize(t.c.resize(a, 8), 32, signed=True))
-_plain("sext_i32_i16", 32, lambda t, a: t.c.resize(t.c.resize(a, 16), 32, signed=True))
-_plain("abs_i32", 32, lambda t, a: t.c.intrinsic("abs", a, extra=[_FALSE]), flag=True)
-_plain(
+    _register(f"mov_b{_bits}", _bits, lambda t, a: a)
+    _register(f"brev_b{_bits}", _bits, lambda t, a: t.c.intrinsic("bitreverse", a))
+    _register(f"bcnt1_i32_b{_bits}", _bits, lambda t, a: t.c.intrinsic("ctpop", a), to=32, flag=True)
+    _register(f"bcnt0_i32_b{_bits}", _bits, lambda t, a: t.c.intrinsic("ctpop", t.c.not_(a)), to=32, flag=True)
+_register("mul_i32", 32, lambda t, a, b: t.c.op("mul", a, b))
+_register("mul_u64", 64, lambda t, a, b: t.c.op("mul", a, b))
+_register("add_nc_u64", 64, lambda t, a, b: t.c.op("add", a, b))
+_register("sub_nc_u64", 64, lambda t, a, b: t.c.op("sub", a, b))
+_register("sext_i32_i8", 32, lambda t, a: t.c.resize(t.c.resize(a, 8), 32, signed=True))
+_register("sext_i32_i16", 32, lambda t, a: t.c.resize(t.c.resize(a, 16), 32, signed=True))
+_register("abs_i32", 32, lambda t, a: t.c.intrinsic("abs", a, extra=[_FALSE]), flag=True)
+_register(
     "absdiff_i32", 32, lambda t, a, b: t.c.intrinsic("abs", t.c.op("sub", a, b), extra=[_FALSE]), flag=True
 )
-_plain("pack_ll_b32_b16", 32, lambda t, a, b: t.c.op("or", t.c.op("and", a, 0xFFFF), t.c.op("shl", b, 16)))
-_plain(
+_register("pack_ll_b32_b16", 32, lambda t, a, b: t.c.op("or", t.c.op("and", a, 0xFFFF), t.c.op("shl", b, 16)))
+_register(
     "pack_lh_b32_b16",
     32,
     lambda t, a, b: t.c.op("or", t.c.op("and", a, 0xFFFF), t.c.op("and", b, 0xFFFF_0000)),
 )
-_plain(
+_register(
     "pack_hh_b32_b16", 32, lambda t, a, b: t.c.op("or", t.c.op("lshr", a, 16), t.c.op("and", b, 0xFFFF_0000))
 )
-_plain("pack_hl_b32_b16", 32, lambda t, a, b: t.c.op("or", t.c.op("lshr", a, 16), t.c.op("shl", b, 16)))
+_register("pack_hl_b32_b16", 32, lambda t, a, b: t.c.op("or", t.c.op("lshr", a, 16), t.c.op("shl", b, 16)))
 for _sign in "iu":
-    _plain(
+    _register(
         f"mul_hi_{_sign}32", 32,
         lambda t, a, b, _s=_sign == "i": t.c.resize(t.c.op("lshr", t.c.op("mul", t.c.resize(a, 64, signed=_s), t.c.resize(b, 64, signed=_s)), 32), 32),
     )  # fmt: skip
 
 
-def _count(name: str, bits: int, function: str) -> None:
-    """Count zeros; all ones where there is no one."""
+def _register_count(name: str, bits: int, function: str) -> None:
+    """Register a count of zero bits; -1 for a source of 0. SCC stays."""
 
     def act(t: Translator) -> None:
         c = t.c
@@ -138,12 +142,13 @@ def _count(name: str, bits: int, function: str) -> None:
 
 
 for _bits in (32, 64):
-    _count(f"ctz_i32_b{_bits}", _bits, "cttz")
-    _count(f"clz_i32_u{_bits}", _bits, "ctlz")
+    _register_count(f"ctz_i32_b{_bits}", _bits, "cttz")
+    _register_count(f"clz_i32_u{_bits}", _bits, "ctlz")
 
 
 @meaning("s_cls_i32")
-def _cls(t: Translator) -> None:
+def _count_sign_bits(t: Translator) -> None:
+    """Count leading bits equal to the sign bit; -1 for 0 and -1."""
     c = t.c
     (a,) = _sources(t, 32)
     flipped = c.op("xor", a, c.op("ashr", a, 31))
@@ -152,7 +157,7 @@ def _cls(t: Translator) -> None:
 
 
 @meaning("s_add_u32", "s_sub_u32", "s_addc_u32", "s_subb_u32")
-def _carrying(t: Translator) -> None:
+def _add_with_carry(t: Translator) -> None:
     """SCC is the carry or borrow."""
     c = t.c
     a, b = (c.resize(v, 64) for v in _sources(t, 32))
@@ -165,7 +170,7 @@ def _carrying(t: Translator) -> None:
 
 
 @meaning("s_add_i32", "s_sub_i32")
-def _signed(t: Translator) -> None:
+def _add_signed(t: Translator) -> None:
     """SCC is signed overflow."""
     c = t.c
     a, b = _sources(t, 32)
@@ -213,9 +218,10 @@ _shifts()
 
 
 def _shift_add(t: Translator) -> None:
+    """(first << k) + second, k the digit in the name; SCC is whether the sum exceeds 32 bits."""
     c = t.c
     a, b = (c.resize(v, 64) for v in _sources(t, 32))
-    total = c.op("add", c.op("shl", a, int(t.stem[6])), b)
+    total = c.op("add", c.op("shl", a, int(t.stem[len("s_lshl")])), b)
     t.set_scalar(t.instruction.operands[0], c.resize(total, 32))
     t.set_scc(c.icmp("ne", c.op("lshr", total, 32), 0))
 
@@ -225,8 +231,8 @@ for _k in "1234":
 
 
 @meaning("s_min_i32", "s_min_u32", "s_max_i32", "s_max_u32")
-def _extreme(t: Translator) -> None:
-    """SCC tells whether the first source was chosen."""
+def _minmax(t: Translator) -> None:
+    """SCC is whether the first source was chosen."""
     c = t.c
     a, b = _sources(t, 32)
     sign = "s" if t.stem.endswith("i32") else "u"
@@ -236,7 +242,8 @@ def _extreme(t: Translator) -> None:
 
 
 @meaning("s_cselect_b32", "s_cselect_b64", "s_cmov_b32", "s_cmov_b64")
-def _choose(t: Translator) -> None:
+def _select(t: Translator) -> None:
+    """s_cselect takes the second source where SCC is 0; s_cmov keeps the destination."""
     bits = int(t.stem[-2:])
     d, *rest = t.instruction.operands
     values = [t.scalar(o, bits) for o in rest] + ([t.scalar(d, bits)] if len(rest) == 1 else [])
@@ -244,7 +251,7 @@ def _choose(t: Translator) -> None:
 
 
 @meaning("s_bfe_u32", "s_bfe_i32", "s_bfe_u64", "s_bfe_i64")
-def _extract(t: Translator) -> None:
+def _bit_field_extract(t: Translator) -> None:
     """Take bits [offset, offset + width); the second source has the offset in its low and the width in bits 22:16."""
     c, bits = t.c, int(t.stem[-2:])
     d, x, y = t.instruction.operands
@@ -262,7 +269,8 @@ def _extract(t: Translator) -> None:
 
 
 @meaning("s_bfm_b32", "s_bfm_b64")
-def _mask(t: Translator) -> None:
+def _bit_field_mask(t: Translator) -> None:
+    """((1 << first) - 1) << second; both sources modulo the width. SCC stays."""
     c, bits = t.c, int(t.stem[-2:])
     width, offset = (c.resize(c.op("and", t.scalar(o), bits - 1), bits) for o in t.instruction.operands[1:])
     ones = c.op("sub", c.op("shl", c.const(f"i{bits}", 1), width), 1)
@@ -296,12 +304,14 @@ def _program_counter(t: Translator) -> None:
     t.set_scalar(t.instruction.operands[0], t.c.op("add", start, t.instruction.next))
 
 
-# ---- floating point of gfx12's scalar unit
+# ---- floating point (gfx11.5 and gfx12)
 
 
-def _float(
+def _register_float(
     name: str, sources: tuple[str, ...], to: str, compute: Compute, *, accumulates: bool = False
 ) -> None:
+    """Register an operation on sources of these types; with `accumulates` the destination is the last one."""
+
     def act(t: Translator) -> None:
         d, *rest = t.instruction.operands
         if accumulates and len(rest) < len(sources):
@@ -321,8 +331,8 @@ def _float(
 
 for _type in ("f16", "f32"):
     for _name, _op in (("add", "fadd"), ("sub", "fsub"), ("mul", "fmul")):
-        _float(f"{_name}_{_type}", (_type, _type), _type, lambda t, a, b, _op=_op: t.c.op(_op, a, b))
-    _float(
+        _register_float(f"{_name}_{_type}", (_type, _type), _type, lambda t, a, b, _op=_op: t.c.op(_op, a, b))
+    _register_float(
         f"fmac_{_type}",
         (_type,) * 3,
         _type,
@@ -335,18 +345,18 @@ for _type in ("f16", "f32"):
         ("min_num", "minimumnum"),
         ("max_num", "maximumnum"),
     ):
-        _float(f"{_name}_{_type}", (_type, _type), _type, lambda t, a, b, _op=_op: t.c.intrinsic(_op, a, b))
+        _register_float(f"{_name}_{_type}", (_type, _type), _type, lambda t, a, b, _op=_op: t.c.intrinsic(_op, a, b))
     for _name, _op in (("ceil", "ceil"), ("floor", "floor"), ("trunc", "trunc"), ("rndne", "roundeven")):
-        _float(f"{_name}_{_type}", (_type,), _type, lambda t, a, _op=_op: t.c.intrinsic(_op, a))
-_float("fmaak_f32", ("f32",) * 3, "f32", lambda t, a, b, k: t.c.intrinsic("fma", a, b, k))
-_float("fmamk_f32", ("f32",) * 3, "f32", lambda t, a, k, b: t.c.intrinsic("fma", a, k, b))
-_float("cvt_f32_i32", ("i32",), "f32", lambda t, a: t.c.cast("sitofp", a, "float"))
-_float("cvt_f32_u32", ("u32",), "f32", lambda t, a: t.c.cast("uitofp", a, "float"))
-_float("cvt_i32_f32", ("f32",), "i32", lambda t, a: t.c.call("llvm.fptosi.sat.i32.f32", "i32", a))
-_float("cvt_u32_f32", ("f32",), "u32", lambda t, a: t.c.call("llvm.fptoui.sat.i32.f32", "i32", a))
-_float("cvt_f32_f16", ("f16",), "f32", lambda t, a: t.c.cast("fpext", a, "float"))
-_float("cvt_f16_f32", ("f32",), "f16", lambda t, a: t.c.cast("fptrunc", a, "half"))
-_float(
+        _register_float(f"{_name}_{_type}", (_type,), _type, lambda t, a, _op=_op: t.c.intrinsic(_op, a))
+_register_float("fmaak_f32", ("f32",) * 3, "f32", lambda t, a, b, k: t.c.intrinsic("fma", a, b, k))
+_register_float("fmamk_f32", ("f32",) * 3, "f32", lambda t, a, k, b: t.c.intrinsic("fma", a, k, b))
+_register_float("cvt_f32_i32", ("i32",), "f32", lambda t, a: t.c.cast("sitofp", a, "float"))
+_register_float("cvt_f32_u32", ("u32",), "f32", lambda t, a: t.c.cast("uitofp", a, "float"))
+_register_float("cvt_i32_f32", ("f32",), "i32", lambda t, a: t.c.call("llvm.fptosi.sat.i32.f32", "i32", a))
+_register_float("cvt_u32_f32", ("f32",), "u32", lambda t, a: t.c.call("llvm.fptoui.sat.i32.f32", "i32", a))
+_register_float("cvt_f32_f16", ("f16",), "f32", lambda t, a: t.c.cast("fpext", a, "float"))
+_register_float("cvt_f16_f32", ("f32",), "f16", lambda t, a: t.c.cast("fptrunc", a, "half"))
+_register_float(
     "cvt_hi_f32_f16",
     ("b32",),
     "f32",

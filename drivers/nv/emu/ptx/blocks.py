@@ -1,7 +1,7 @@
 """Basic blocks of a flat kernel, and what each instruction reads and writes.
 
-Lanes that an operation across the warp names must meet before it. So a block begins at the first such
-operation (`gathers`): lanes wait there for those that are still elsewhere.
+The lanes in the mask of a warp-wide operation (shfl.sync, vote.sync, ...) must converge before it executes.
+So a block begins at such an operation (`BasicBlock.gathers`), and lanes wait there for the rest of its mask.
 
 Not here: inlining (`flat`), the translation of a block (`translate`), the order of blocks
 (`drivers.emu.simt.schedule`).
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
     from drivers.nv.emu.ptx.flat import Flat
 
-NO_RESULT = {
+NO_RESULT = {  # opcodes whose first operand is a source, too
     "st", "red", "bar", "barrier", "bra", "brx", "ret", "exit", "trap", "brkpt", "membar", "fence", "call", "prefetch", "prefetchu",
-    "nanosleep", "pmevent", "stmatrix", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "elect_none",
+    "nanosleep", "pmevent", "stmatrix", "discard", "applypriority", "griddepcontrol", "setmaxnreg", "cp",
 }  # fmt: skip
 ENDS = {"bra", "brx", "ret", "exit", "trap"}
 
 
-def operands_of(operand: Operand) -> Iterator[Reg]:
+def registers_of(operand: Operand) -> Iterator[Reg]:
     """Yield the registers in an operand."""
     match operand:
         case Reg():
@@ -49,10 +49,10 @@ def operands_of(operand: Operand) -> Iterator[Reg]:
             yield base
         case Vec(items) | Args(items):
             for item in items:
-                yield from operands_of(item)
+                yield from registers_of(item)
         case Pair(first, second):
-            yield from operands_of(first)
-            yield from operands_of(second)
+            yield from registers_of(first)
+            yield from registers_of(second)
         case Not(reg):
             yield reg
         case _:
@@ -61,16 +61,10 @@ def operands_of(operand: Operand) -> Iterator[Reg]:
 
 def writes(instruction: Instruction) -> list[Reg]:
     """Return the registers an instruction writes."""
-    if instruction.opcode in NO_RESULT or not instruction.operands or not _has_result(instruction):
+    if instruction.opcode in NO_RESULT or not instruction.operands:
         return []
     first = instruction.operands[0]
-    return [] if isinstance(first, Mem) else list(operands_of(first))
-
-
-def _has_result(instruction: Instruction) -> bool:
-    if instruction.opcode == "cp":
-        return False
-    return instruction.opcode not in ("barrier", "bar")
+    return [] if isinstance(first, Mem) else list(registers_of(first))
 
 
 def reads(instruction: Instruction) -> list[Reg]:
@@ -78,7 +72,7 @@ def reads(instruction: Instruction) -> list[Reg]:
     operands = instruction.operands
     found = [instruction.guard] if instruction.guard else []
     for operand in operands[1:] if writes(instruction) else operands:
-        found += operands_of(operand)
+        found += registers_of(operand)
     return found
 
 
@@ -91,7 +85,7 @@ class BasicBlock:
     successors: tuple[int, ...] = ()
     sleeps: bool = False
     gathers: Instruction | None = None
-    """The operation across the warp whose lanes must be together here."""
+    """The warp-wide operation at the head of the block, for whose lanes it waits; None where it waits for none."""
 
 
 def sleeps(instruction: Instruction) -> bool:
@@ -108,7 +102,10 @@ def sleeps(instruction: Instruction) -> bool:
 
 
 def blocks(flat: Flat) -> list[BasicBlock]:
-    """Cut a kernel into basic blocks; the first is where it begins, an empty last one leaves the kernel."""
+    """Cut a kernel into basic blocks, the entry first; an empty last block exits.
+
+    Raises `PtxError` for a branch to a label that does not exist.
+    """
     found = [BasicBlock([])]
     for statement in _unguarded(flat.statements):
         if isinstance(statement, Label):
@@ -119,7 +116,7 @@ def blocks(flat: Flat) -> list[BasicBlock]:
         result = _barrier_result(statement) if sleeps(statement) else None
         if result is not None:
             statement = replace(statement, operands=statement.operands[1:])  # noqa: PLW2901 - split in two
-        if warp_mask(statement) is not None and not _together(found[-1], statement):
+        if warp_mask(statement) is not None and not _converged(found[-1], statement):
             if found[-1].instructions:
                 found.append(BasicBlock([]))
             found[-1].gathers = statement
@@ -136,19 +133,19 @@ def blocks(flat: Flat) -> list[BasicBlock]:
 
 
 def warp_mask(instruction: Instruction) -> Operand | None:
-    """Return the operand that names the lanes of an operation across the warp, if the instruction is one."""
+    """Return the member mask of a warp-wide operation; None for any other instruction."""
     opcode, words = instruction.opcode, instruction.modifiers
     named = "sync" in words and (opcode in ("shfl", "vote", "match", "redux", "elect") or "warp" in words)
     return instruction.operands[-1] if named and instruction.operands else None
 
 
 def _unguarded(statements: list[Instruction | Label]) -> Iterator[Instruction | Label]:
-    """Turn a predicate of an operation across the warp, or of a barrier, into a branch around it.
+    """Turn the predicate of a warp-wide operation or a barrier into a branch around it.
 
-    Lanes wait for those that do it only.
+    Lanes whose predicate is false must not take part, and a block converges for unpredicated operations only.
     """
     for number, statement in enumerate(statements):
-        if isinstance(statement, Label) or statement.guard is None or not _meets(statement):
+        if isinstance(statement, Label) or statement.guard is None or not _converges(statement):
             yield statement
             continue
         behind = f"behind@{number}"
@@ -159,12 +156,12 @@ def _unguarded(statements: list[Instruction | Label]) -> Iterator[Instruction | 
         yield Label(behind, statement.line)
 
 
-def _meets(instruction: Instruction) -> bool:
+def _converges(instruction: Instruction) -> bool:
     return warp_mask(instruction) is not None or sleeps(instruction)
 
 
-def _together(block: BasicBlock, instruction: Instruction) -> bool:
-    """Whether the lanes that an instruction names have met at the head of its block already."""
+def _converged(block: BasicBlock, instruction: Instruction) -> bool:
+    """Whether the lanes of an instruction's mask have converged at the head of its block already."""
     mask = warp_mask(instruction)
     if block.gathers is None or warp_mask(block.gathers) != mask:
         return False
@@ -172,7 +169,7 @@ def _together(block: BasicBlock, instruction: Instruction) -> bool:
 
 
 def _barrier_result(statement: Instruction) -> Instruction | None:
-    """The vote of bar.red is read when the barrier has opened: an instruction of its own, behind it."""
+    """Return the instruction that reads the vote of a bar.red after the barrier; None for other barriers."""
     if "red" not in statement.modifiers:
         return None
     return replace(statement, opcode="barrier_result", operands=statement.operands[:2])
@@ -191,14 +188,14 @@ def _successors(
 
     if last is None or last.opcode not in ENDS:
         return following
-    goes_on = following if last.guard else ()
+    fall_through = following if last.guard else ()
     target = last.operands[-1] if last.operands else None
     if last.opcode == "bra":
         if not isinstance(target, Sym):
             raise PtxError(last.line, f"branch to {target}")
-        return (*goes_on, at(target.name, last.line))
+        return (*fall_through, at(target.name, last.line))
     if last.opcode == "brx":
         if not isinstance(target, Sym) or target.name not in flat.targets:
             raise PtxError(last.line, "brx.idx needs a .branchtargets list")
-        return (*goes_on, *(at(label, last.line) for label in flat.targets[target.name]))
-    return goes_on
+        return (*fall_through, *(at(label, last.line) for label in flat.targets[target.name]))
+    return fall_through

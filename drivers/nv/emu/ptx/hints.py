@@ -1,12 +1,10 @@
 """Advice to the caches: prefetch, priorities, policies, discard. Source: PTX ISA 9.7.9.13 to 9.7.9.17.
 
-What only advises changes nothing, but must be well formed. A prefetch of an address that is not there is no
-error, as on hardware; the rest must name memory.
+A hint changes no value, but its form is checked. A prefetch of an unmapped address is no error, as on
+hardware; every other hint must name mapped memory. `discard` overwrites the line with a fixed pattern.
 
 Not here: fences (`memory`). Next: `core`, how an instruction is defined.
 """
-
-
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ _LINE = 128
 """Bytes that priorities and discard work on."""
 _PRIMARY = ("L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged")
 _SECONDARY = ("L2::evict_first", "L2::evict_unchanged")
-_LOST = 0xA5A5_A5A5_A5A5_A5A5
-"""What discarded memory holds: a kernel may not rely on what was there."""
+_DISCARDED = 0xA5A5_A5A5_A5A5_A5A5
+"""Pattern that `discard` leaves, so that a kernel that reads the old contents fails visibly."""
 
 
 @meaning("prefetch", "prefetchu")
@@ -47,7 +45,7 @@ def _prefetch(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 
 def _line(t: Translator, m: Modifiers, items: tuple[Operand, ...], access: int) -> tuple[str, Value]:
-    """Check a line of global memory that an instruction names; returns its space and address."""
+    """Check the 128-byte line of global memory of an instruction; return its state space and address."""
     address, size = items
     if not isinstance(size, Imm) or size.value != _LINE:
         raise t.error(f"the size must be {_LINE}")
@@ -67,12 +65,12 @@ def _applypriority(t: Translator, i: Instruction, m: Modifiers) -> None:
 
 @meaning("discard")
 def _discard(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """What the line held is lost."""
+    """Overwrite the line: its contents are undefined afterwards."""
     space, where = _line(t, m, operands(t, i, 2), WRITE)
     m.need("L2")
-    lost, site = t.c.const(t.v("i64"), _LOST), t.site()
+    pattern, site = t.c.const(t.v("i64"), _DISCARDED), t.site()
     for at in range(0, _LINE, 32):
-        t.wf.store(space, t.c.op("add", where, at) if at else where, [lost] * 4, site)
+        t.wf.store(space, t.c.op("add", where, at) if at else where, [pattern] * 4, site)
 
 
 @meaning("createpolicy")

@@ -6,8 +6,6 @@ is done at once: the mbarrier completes in the same step.
 Not here: the mbarrier (`mbarrier`), bulk copies (`bulk`).
 """
 
-
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -3,8 +3,6 @@
 Next: `syntax`, the caller.
 """
 
-
-
 from __future__ import annotations
 
 from dataclasses import dataclass, field

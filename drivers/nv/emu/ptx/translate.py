@@ -1,6 +1,7 @@
-"""A flat kernel to a warp function: blocks, liveness of registers, control flow, barriers.
+"""Translation of a flat PTX kernel to a warp function: blocks, register liveness, control flow, barriers.
 
 Not here: single instructions (`core` and its users), the function's frame (`drivers.emu.simt.warp_function`).
+Next: `blocks`, which cuts a kernel into the basic blocks translated here.
 """
 
 # ruff: noqa: ARG005, E501 - summaries and tables that name their parameters read best on one line
@@ -64,7 +65,10 @@ _WAITING_WORDS = {"volatile", "acquire", "relaxed", "mmio", "try_wait", "test_wa
 
 
 def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
-    """Write the warp function of a kernel."""
+    """Return the warp function of a kernel, as LLVM IR; `arch` is the target's SM number, 80 for sm_80.
+
+    Raises `PtxError`, with the line, for an instruction or modifier that is not supported.
+    """
     cut = blocks(flat)
     registers = {name: TYPES[type_] for name, type_ in flat.registers.items()} | {CARRY: 1}
     lazy = _lazy_nans(flat)
@@ -87,7 +91,7 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
 
 
 def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
-    """Return where the memory of a warp for asynchronous copies lies, by name, and how much that is."""
+    """Return the offsets of each kind of asynchronous copy in a warp's reserved memory, and its total bytes."""
     found: dict[str, int] = {}
     at = 0
     for name, uses, size in (
@@ -133,7 +137,7 @@ def _uses_and_defs(block: BasicBlock) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def _lazy_nans(flat: Flat) -> frozenset[str]:
-    """Return the registers that only ever hold floating-point results, whose NaNs can be made canonical where they are used."""
+    """Return the registers that hold floating-point results only: their NaNs can be made canonical at each use."""
     sources: dict[str, list[Operand | None]] = {}
     for statement in flat.statements:
         if not isinstance(statement, Instruction):
@@ -300,7 +304,7 @@ def _vote_at_barrier(t: Translator, which: Value, vote: Value) -> None:
 
 @meaning("barrier_result")
 def _barrier_result(t: Translator, i: Instruction, m: Modifiers) -> None:
-    """Read the vote of a barrier that has opened; `ptx_blocks.blocks` puts this behind bar.red."""
+    """Read the vote of a barrier that has opened; `blocks.blocks` puts this after bar.red."""
     c = t.c
     how = m.need("popc", "and", "or")
     m.rest.clear()

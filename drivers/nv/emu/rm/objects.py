@@ -1,6 +1,9 @@
-"""The objects of the resource manager: a tree under each client, every node with a handle and a class.
+"""Objects of the emulated resource manager (RM): a tree under each client; a node has a handle and a class.
 
-Not here: the rules for parents and parameters (`alloc`).
+Data only, with lookup and insertion.
+
+Not here: which class goes under which parent, and its parameters (`alloc`); freeing
+(`drivers.nv.emu.machine.machine`).
 """
 
 from __future__ import annotations
@@ -21,20 +24,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class RmObject:
-    """A node of the tree."""
+    """A node of the tree: RM's class number `cls`, and a handle that is unique in the client."""
 
     handle: int
     cls: int
     parent: RmObject | None = None
     children: list[RmObject] = field(default_factory=list, repr=False)
     needs: tuple[RmObject, ...] = field(default=(), repr=False)
-    """What else it cannot be without: it is freed before any of these."""
+    """Objects besides the parent that it depends on: it is freed before any of them."""
     users: list[RmObject] = field(default_factory=list, repr=False)
-    """Whose `needs` it is among."""
+    """Objects that depend on it: the inverse of `needs`."""
 
     @property
     def client(self) -> Client:
-        """The root that it is under."""
+        """The client at the root of its tree."""
         top: RmObject = self
         while top.parent is not None:
             top = top.parent
@@ -43,15 +46,15 @@ class RmObject:
 
     @property
     def live(self) -> bool:
-        """Whether it was not freed."""
+        """Whether it has not been freed."""
         return self.client.objects.get(self.handle) is self
 
     def under(self, top: RmObject) -> bool:
-        """Return whether it is `top` or somewhere below it."""
+        """Return whether it is `top` or a descendant of it."""
         return self is top or (self.parent is not None and self.parent.under(top))
 
     def walk(self) -> Iterator[RmObject]:
-        """Yield everything under this object and then itself: the order of freeing."""
+        """Yield the descendants, newest first, then the object itself: the order of freeing."""
         for child in reversed(tuple(self.children)):
             yield from child.walk()
         yield self
@@ -62,7 +65,7 @@ class RmObject:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Client(RmObject):
-    """A root; owns the handles of its objects."""
+    """A root client of the descriptor `ctl_fd` (/dev/nvidiactl); owns the handles of its objects."""
 
     ctl_fd: int
     objects: dict[int, RmObject] = field(default_factory=dict, repr=False)
@@ -73,7 +76,7 @@ class Device(RmObject):
     """The GPU as a client sees it."""
 
     space: VaSpace | None = None
-    """The address space of the resource manager's own choice, once something used it."""
+    """The default address space; None until something uses it."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -87,14 +90,14 @@ class Subdevice(RmObject):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Usermode(RmObject):
-    """The doorbell page."""
+    """The usermode register page, which holds the doorbell; `bar1` where it is mapped through BAR1."""
 
     bar1: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class VaSpaceObject(RmObject):
-    """An address space; mapped into by UVM once registered."""
+    """An address space; UVM maps into it once it is registered."""
 
     space: VaSpace
     externally_owned: bool
@@ -115,7 +118,7 @@ class VirtualMemory(RmObject):
     def unmap(self, va: int, why: str) -> None:
         """Remove one mapping."""
         del self.mapped[va]
-        if va in self.space.backings:  # else it went with its space
+        if va in self.space.backings:  # else it was removed with its address space
             self.space.remove(va, why)
 
 
@@ -135,10 +138,10 @@ class ChannelGroup(RmObject):
     vaspace: VaSpaceObject | None
     next_subcontext: int = 1
     dead: bool = False
-    """An error stopped it: it is freed and made anew, nothing revives it (nv.md 6.4)."""
+    """Whether an error stopped it. It is never reset, only freed and allocated anew (nv.md 6.4)."""
 
     def alive(self) -> ChannelGroup:
-        """Return the group, or refuse because it is dead."""
+        """Return the group itself; raise `Refused` (INVALID_STATE) when it is dead."""
         if self.dead:
             raise Refused(NvStatus.INVALID_STATE, f"{self} was stopped by an error: free it and make another")
         return self
@@ -146,7 +149,7 @@ class ChannelGroup(RmObject):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Ctxshare(RmObject):
-    """A subcontext of a group."""
+    """A subcontext of a channel group, with its own address space."""
 
     vaspace: VaSpaceObject
     subcontext: int
@@ -154,21 +157,21 @@ class Ctxshare(RmObject):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Channel(RmObject):
-    """A ring and its state; `run` executes it."""
+    """A channel: a GPFIFO ring and its state, which `run` executes."""
 
     run: ChannelRun
     group: ChannelGroup
     registered: bool = False
-    """With UVM: its context buffers are mapped."""
+    """Whether UVM registered it and mapped its context buffers."""
     scheduled: bool = False
     owned_by_uvm: bool = True
-    """Whether its address space is one in which UVM maps, its context buffers too."""
+    """Whether UVM owns its address space, so that its context buffers need registration."""
     disabled: bool = False
-    """By FIFO_DISABLE_CHANNELS: work waits until it is enabled."""
+    """Whether FIFO_DISABLE_CHANNELS stopped it; its work waits until it is enabled."""
 
     @property
     def runs(self) -> bool:
-        """Whether it may run."""
+        """Whether it executes work: scheduled and not disabled."""
         return self.scheduled and not self.disabled
 
     def has(self, cls: int) -> bool:
@@ -185,7 +188,7 @@ class EngineObject(RmObject):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Debugger(RmObject):
-    """The window to the error state of the SMs."""
+    """A debugger session (GT200_DEBUGGER), through which SM exceptions are read."""
 
     target: EngineObject
     exception_mask: int = 0
@@ -194,7 +197,7 @@ class Debugger(RmObject):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Event(RmObject):
-    """Wakes a descriptor when the subdevice notifies."""
+    """An event: makes the descriptor `fd` readable when the subdevice raises notification `index`."""
 
     subdevice: Subdevice
     index: int
@@ -205,7 +208,7 @@ T = TypeVar("T", bound=RmObject)
 
 
 def find(client: Client, handle: int, kind: type[T], what: str) -> T:
-    """Return the client's object of that handle and kind, or refuse."""
+    """Return the client's object of that handle; raise `Refused` unless there is one, of class `kind`."""
     found = client.objects.get(handle)
     if found is None:
         raise Refused(NvStatus.INVALID_OBJECT_HANDLE, f"{what}: there is no object {handle:#x}")
@@ -215,7 +218,7 @@ def find(client: Client, handle: int, kind: type[T], what: str) -> T:
 
 
 def insert(client: Client, new: RmObject, parent: RmObject) -> None:
-    """Hang a new object into the tree."""
+    """Add an object to the tree under `parent`, to the client's handles, and to the users of its `needs`."""
     new.parent = parent
     parent.children.append(new)
     for one in new.needs:
