@@ -19,10 +19,7 @@ class Dialect:
     """The LLVM IR text that is specific to one target."""
 
     entry: Callable[[str, int, int], str]
-    """(kernel name.
-
-    Pointer arguments, integer arguments) -> the function's head up to and with `{` and `entry:`.
-    """
+    """(kernel name, pointer arguments, integer arguments) -> the function's head, with `{` and `entry:`."""
     pointer: Callable[[int, str], list[str]]
     """(argument number, register) -> instructions that put the pointer there."""
     variable: Callable[[int, int, str], list[str]]
@@ -33,19 +30,22 @@ class Dialect:
     """(axis, register) -> the thread's number in its workgroup as i64."""
     barrier: str = ""
     exchange: Callable[[str, str, int, int], list[str]] | None = None
-    """(register, word, distance, threads) -> instructions that get the other thread's word."""
+    """(result register, value register, distance, threads) -> instructions that read another thread's value.
+
+    The other thread's number is this one's XOR `distance`; None on a target without shuffles.
+    """
     shared_space: int = 0
-    """LLVM's address space of workgroup memory; 0 is a target without."""
+    """LLVM's address space of shared memory; 0 on a target that has none."""
     spaces: Mapping[str, int] = field(default_factory=dict[str, int])
     """LLVM's address space of the pointers to each kind of memory: argument, scratch, shared, table.
 
     A kind that is not listed has generic pointers (address space 0)."""
     expansions: Mapping[tuple[str, str], Callable[[], Expansion]] = field(default_factory=dict)
-    """(LLVM's instruction or intrinsic, dtype) -> what stands for it where it would become a call."""
+    """(LLVM's instruction or intrinsic, dtype) -> the expansion used where LLVM would call a library."""
     footer: str = ""
-    """Text after the function.
+    """Attributes and metadata, the text after the function; it must define #0, and !0 = !{i32 1}.
 
-    Attributes and metadata, which must define #0 and !0 = !{i32 1}; THREADS stands for the threads of a
-    workgroup, ABSENT for the attributes that `absent` gives."""
+    The renderer replaces THREADS by the workgroup's number of threads, ABSENT by those of `absent`.
+    """
     absent: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Function -> attribute of kernels that do not call it."""
+    """Function name -> attribute that a kernel gets when it does not call that function."""

@@ -1,11 +1,15 @@
-"""Views without copies: which element of a base buffer each element of a view shows.
+"""Views without copies: the map from the elements of a view to the elements of its base buffer.
 
-A `ShapeTracker` is a recorded chain of movement operations over a contiguous base; it keeps the very nodes
-that tensor graphs use, so its rules and its messages are theirs, and its arithmetic is the scheduler's. A
-`View` is the special case of one offset and one stride per axis.
+A `ShapeTracker` records a chain of movement operations over a contiguous base, as nodes of the tensor graph
+(`compiler.ir.graph`): it validates as tensors do, raises the same errors, and computes indices as the
+scheduler does. A `View` is the special case of one offset and one stride per axis.
 
-Both are public, `compiler.ShapeTracker` and `compiler.View`, for programs that plan views of buffers of their
-own. No product module imports them: tensors keep expressions, and kernels have indices.
+Both are public, `compiler.ShapeTracker` and `compiler.View`, for programs that plan views of their own
+buffers:
+
+    view = ShapeTracker.from_shape((3, 4)).permute((1, 0)).view   # View(shape=(4, 3), strides=(1, 4))
+
+No other module of the project uses them.
 
 Not here: views of tensors, whose writes reach their base (`frontend.views`); indices inside kernels
 (`movement`).
@@ -34,9 +38,10 @@ Strides = tuple[int | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One offset and one stride per axis, in elements.
+    """One offset and one stride per axis, in elements of the base.
 
-    Outside `mask`, a (begin, end) per axis, elements read as 0.
+    `mask` is None, or a (begin, end) per axis: elements outside read as 0. A stride may be negative; it is 0
+    on axes that repeat one element.
     """
 
     shape: Shape
@@ -62,7 +67,10 @@ class View:
         return self.mask is None and self == View.from_shape(self.shape)
 
     def expr_idxs(self, index: Sequence[UOp] | None = None) -> tuple[UOp, UOp]:
-        """Return the base element, and the mask, of an index; by default of ranges idx0, idx1, ..."""
+        """Return (base element, mask) of an index, as expressions; by default of ranges idx0, idx1, ...
+
+        `index` has one expression for each axis. The mask is the constant true where there is none.
+        """
         at = _ranges(self.shape) if index is None else tuple(index)
         masks = []
         for i, (begin, end) in zip(at, self.mask or (), strict=self.mask is not None):
@@ -76,10 +84,15 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ShapeTracker:
-    """Movement over a contiguous base buffer; every method returns a new one and copies nothing."""
+    """A chain of movement operations over a contiguous base buffer.
+
+    Immutable: each movement method returns a new one and copies nothing. Axes
+    count from 0; negative ones are refused. A method raises `UsageError` when its argument does not fit the
+    shape.
+    """
 
     node: UOp
-    """The chain of movement; its innermost source stands for the base."""
+    """The outermost movement node; the innermost source is the base."""
 
     @classmethod
     def from_shape(cls, shape: Sequence[int]) -> ShapeTracker:
@@ -106,27 +119,27 @@ class ShapeTracker:
 
     # -- movement ----------------------------------------------------------------------------------
     def reshape(self, shape: Sequence[int]) -> ShapeTracker:
-        """Show the same elements, in row-major order, in another shape."""
+        """Give the same elements, in row-major order, another shape of the same size."""
         return ShapeTracker(graph.reshape(self.node, shape))
 
     def permute(self, order: Sequence[int]) -> ShapeTracker:
-        """Reorder the axes."""
+        """Reorder the axes: axis i of the result is axis order[i]; `order` names every axis once."""
         return ShapeTracker(graph.permute(self.node, order))
 
     def expand(self, shape: Sequence[int]) -> ShapeTracker:
-        """Repeat axes of size 1."""
+        """Repeat axes of size 1 to the sizes in `shape`; its rank and its other sizes are the view's."""
         return ShapeTracker(graph.expand(self.node, shape))
 
     def pad(self, padding: Sequence[tuple[int, int]]) -> ShapeTracker:
-        """Put zeros around."""
+        """Add zeros: (before, after) for each axis, neither negative."""
         return ShapeTracker(graph.pad(self.node, padding))
 
     def shrink(self, bounds: Sequence[tuple[int, int]]) -> ShapeTracker:
-        """Keep begin <= i < end of each axis."""
+        """Keep begin <= i < end of each axis; one (begin, end) for each."""
         return ShapeTracker(graph.shrink(self.node, bounds))
 
     def flip(self, axes: Sequence[int]) -> ShapeTracker:
-        """Reverse axes."""
+        """Reverse the order of elements along these axes, each named once."""
         return ShapeTracker(graph.flip(self.node, axes))
 
     def stride(self, steps: Sequence[int]) -> ShapeTracker:
@@ -144,12 +157,17 @@ class ShapeTracker:
     def window(
         self, axes: Sequence[int], sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
     ) -> ShapeTracker:
-        """Append one axis of sliding windows per entry."""
+        """Append an axis of sliding windows for each entry of `axes`.
+
+        Element w of window o is element o * stride + w * dilation of the axis. The four arguments have one
+        length; sizes, strides and dilations are at least 1. The axis itself shrinks to the number of windows
+        that fit.
+        """
         return ShapeTracker(graph.window(self.node, axes, sizes, strides, dilations))
 
-    # -- what it shows -----------------------------------------------------------------------------
+    # -- indices and strides -----------------------------------------------------------------------------
     def expr_idxs(self, index: Sequence[UOp] | None = None) -> tuple[UOp, UOp]:
-        """Return the base element, and the mask, of an index; by default of ranges idx0, idx1, ...
+        """Return (base element, mask) of an index, as expressions; by default of ranges idx0, idx1, ...
 
         Where the mask is false the element reads as 0, and the base element is undefined.
         """
@@ -179,7 +197,7 @@ class ShapeTracker:
         )
 
     def real_strides(self) -> Strides:
-        """Return the step in the base, in elements, along each axis; None where there is no single one."""
+        """Return the stride in the base, in elements, of each axis; None where it is not constant."""
         index, _ = self.expr_idxs()
         terms, _ = symbolic.terms_of(index)
         inside = symbolic.atoms_of([s for atom in terms for s in atom.src])
@@ -187,7 +205,7 @@ class ShapeTracker:
 
     @property
     def view(self) -> View | None:
-        """The same as one View; None if one offset, a stride per axis and a box cannot express it."""
+        """The equivalent `View`; None where one offset, one stride per axis and a box cannot express it."""
         strides = self.real_strides()
         index, mask = self.expr_idxs()
         terms, offset = symbolic.terms_of(index)
@@ -206,7 +224,7 @@ class ShapeTracker:
 
 
 def base_view(node: UOp) -> tuple[UOp, ShapeTracker] | None:
-    """Return base and view when a graph is only movement of a PARAM, which needs no kernel."""
+    """Return (PARAM, view) of a graph that only moves a PARAM, and so needs no kernel; None for any other."""
     tracker = ShapeTracker(node)
     return (tracker.base, tracker) if tracker.base.op is Ops.PARAM else None
 
@@ -216,7 +234,7 @@ def _ranges(shape: Shape) -> Index:
 
 
 def _box(mask: UOp, ranges: Index, shape: Shape) -> tuple[tuple[int, int], ...] | None:
-    """Return the box that a mask describes, or None when it is no box."""
+    """Return a (begin, end) per axis, outside which the mask is false; None when the mask is no such box."""
     box = [[0, n] for n in shape]
     if mask is symbolic.FALSE:
         return tuple([(0, 0) for _ in shape])

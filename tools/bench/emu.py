@@ -1,8 +1,9 @@
 """Speed of the emulated NVIDIA GPU, and the cost of each sanitizer: `python -m tools.bench emu`.
 
-Targets after translation: vector add of 1M floats 3 ms, shared-memory reduction 5 ms, tiled matmul of 256 8
-ms, divergent Collatz of 256K 40 ms; a small kernel never seen before 60 ms from its text to its result.
-Results are checked.
+Four kernels in PTX, launched on the engine without driver or queue; their results are checked. Targets once
+translated: vector add of 1M floats 3 ms, shared-memory reduction of 1M floats 5 ms, tiled
+matmul of 256 x 256 8 ms, divergent Collatz of 256K threads 40 ms. Target of a small kernel that was never
+translated: 60 ms from its text to its result.
 
 Not here: the driver on the emulated GPU (`nv`). Next: `rows`, how a figure is taken.
 """
@@ -16,7 +17,7 @@ import statistics
 import struct
 import time
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
     from drivers.nv.emu.ptx.module import Kernel
     from tools.bench.rows import Bench
+
+Tier = Literal["quick", "optimised"]
+TIERS: tuple[Tier, ...] = ("quick", "optimised")
+"""Translations of the engine: one that is made fast, one that runs fast."""
 
 _HEAD = """.version 7.8
 .target sm_80
@@ -88,7 +93,7 @@ END: ret; }
 
 
 def matmul() -> str:
-    """A matmul with tiles of 64 x 64 x 16 in shared memory, 16 x 16 threads, 4 x 4 results a thread."""
+    """Return the PTX of a float32 matmul with tiles of 64 x 64 x 16 in shared memory, 16 x 16 threads, 4 x 4 results a thread."""
     lines = [
         "mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ctaid.y;",
         "ld.param.u32 %r4, [n]; mad.lo.u32 %r5, %r1, 16, %r0; shl.b32 %r6, %r3, 6; shl.b32 %r7, %r2, 6;",
@@ -128,9 +133,10 @@ class Prepared:
     """A kernel with its memory, ready to launch, and a check of its result."""
 
     name: str
-    run: Callable[[str], float]
-    """Launch on a tier; gives milliseconds."""
+    run: Callable[[Tier], float]
+    """Launch on a tier and wait; returns milliseconds, raises `HcqError` for a fault."""
     check: Callable[[], bool]
+    """Whether the buffers hold the right result."""
 
 
 def _pack(*values: Any) -> bytes:
@@ -144,7 +150,7 @@ def _pack(*values: Any) -> bytes:
 
 
 def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
-    """Return the four kernels with their data, translated with some sanitizers or none."""
+    """Return the four kernels with their data in mapped memory, translated with these sanitizers (default none)."""
     memory, settings = AddressSpace(), Settings(cache=config().cache, checks=checks or Sanitizers())
     rng = np.random.default_rng(1)
 
@@ -153,14 +159,13 @@ def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
         memory.map(array.ctypes.data, array.nbytes)
         return array
 
-    def made(  # noqa: PLR0917 - a row of a table
+    def prepared(  # noqa: PLR0917 - a row of a table
         name: str, text: str, grid: Any, block: Any, params: bytes, check: Callable[[], bool]
     ) -> Prepared:
         kernel = load_ptx(text, arch="sm_80", settings=settings).kernel(name)
 
-        def run(tier: str) -> float:
-            options = Options(tier="optimised" if tier == "optimised" else "quick")
-            result = launch(kernel, grid, block, params, memory=memory, options=options)
+        def run(tier: Tier) -> float:
+            result = launch(kernel, grid, block, params, memory=memory, options=Options(tier=tier))
             if result.fault is not None:
                 raise HcqError(str(result.fault))
             return 1e3 * result.seconds
@@ -172,17 +177,17 @@ def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
     left, right, product = new((side, side)), new((side, side)), new((side, side), fill=False)
     steps = new(m, "u4", fill=False)
     return [
-        made("vadd", VADD, (n // 256, 1, 1), (256, 1, 1), _pack(c, a, b, n), lambda: bool((c == a + b).all())),
-        made("reduce", REDUCE, (n // 1024, 1, 1), (256, 1, 1), _pack(sums, a),
+        prepared("vadd", VADD, (n // 256, 1, 1), (256, 1, 1), _pack(c, a, b, n), lambda: bool((c == a + b).all())),
+        prepared("reduce", REDUCE, (n // 1024, 1, 1), (256, 1, 1), _pack(sums, a),
              lambda: bool(np.allclose(sums, a.reshape(-1, 1024).sum(1), rtol=1e-5))),
-        made("matmul", matmul(), (4, 4, 1), (16, 16, 1), _pack(product, left, right, side),
+        prepared("matmul", matmul(), (4, 4, 1), (16, 16, 1), _pack(product, left, right, side),
              lambda: bool(np.allclose(product, left @ right, rtol=1e-4))),
-        made("collatz", COLLATZ, (m // 256, 1, 1), (256, 1, 1), _pack(steps, m), lambda: steps[26] == 111),
+        prepared("collatz", COLLATZ, (m // 256, 1, 1), (256, 1, 1), _pack(steps, m), lambda: steps[26] == 111),
     ]  # fmt: skip
 
 
 def cold() -> float:
-    """Milliseconds from the text of a small kernel that is in no cache to its result."""
+    """Return milliseconds from the PTX of a small kernel that is in no cache to its result."""
     settings = Settings()
     engine(settings)
     out = np.zeros(64, "u4")
@@ -203,14 +208,14 @@ def sanitized() -> dict[str, Sanitizers]:
 
 
 def emu(bench: Bench) -> None:
-    """Put every figure into rows of tools.bench."""
+    """Add a row for each kernel and tier, the cold kernel, and each kernel under each sanitizer."""
     samples = 2 if bench.quick else 20
     plain = prepare()
     for one in plain:
-        for tier in ("quick", "optimised"):
+        for tier in TIERS:
             one.run(tier)
             bench.add(f"{one.name}, {tier}", [one.run(tier) for _ in range(samples)], unit="ms")
-        _must_be_right(one)
+        _require_right_result(one)
     bench.add("small kernel, cold", [cold() for _ in range(samples)], unit="ms")
     for name, checks in sanitized().items():
         for one, other in zip(plain, prepare(checks), strict=True):
@@ -218,15 +223,15 @@ def emu(bench: Bench) -> None:
 
 
 def _slowdown(bench: Bench, name: str, plain: Prepared, checked: Prepared) -> None:
-    """Run a kernel with and without a sanitizer in turn; the row is how many times longer the first takes."""
+    """Run a kernel with and without a sanitizer in turn; add a row of the ratio of their times."""
     checked.run("optimised")
     pairs = [(checked.run("optimised"), plain.run("optimised")) for _ in range(2 if bench.quick else 7)]
     bench.add(f"{plain.name}, {name.replace('_', ' ')}", [a / b for a, b in pairs], unit="x",
               note=f"{statistics.median(a for a, _ in pairs):.1f} ms")  # fmt: skip
-    _must_be_right(checked)
+    _require_right_result(checked)
 
 
-def _must_be_right(kernel: Prepared) -> None:
+def _require_right_result(kernel: Prepared) -> None:
     if not kernel.check():
         raise HcqError(f"the emulated {kernel.name} gives a wrong result")
 

@@ -1,6 +1,11 @@
-"""Lines of tensor programs that write in place.
+"""Random statements that write a tensor in place, for the tensor fuzzer.
 
-Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
+Each function appends at most one statement to the program that a `Maker` builds, or none where no tensor
+fits. `Maker.write` takes it as two format strings, for tensors and for NumPy: {0} is the target, {1} the
+first operand.
+
+Not here: a whole program and `Maker` (`tensor_programs`), other kinds of statements (`tensor_kinds` lists
+them).
 """
 
 from __future__ import annotations
@@ -14,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def write(m: Maker) -> None:
-    """Assign the whole, add to it, or write a part."""
+    """Assign a whole tensor, update it by `+=`, `-=` or `*=`, or write a number to a part."""
     a = m.pick()
     if a is None or not m.writable(a):
         return
     x = m.env[a]
-    like = [
+    others = [  # same dtype and shape, in other memory
         n
         for n in m.alias
         if n not in m.frozen
@@ -28,11 +33,11 @@ def write(m: Maker) -> None:
         and m.alias[n] != m.alias[a]
     ]
     draw = m.r.random()
-    if draw < 0.4 and like:
-        b = m.r.choice(like)
+    if draw < 0.4 and others:
+        b = m.r.choice(others)
         m.write(a, (b,), "{0}.assign({1})", "{0}[...] = {1}")
-    elif draw < 0.7 and like and x.dtype.kind != "b":
-        b = m.r.choice(like)
+    elif draw < 0.7 and others and x.dtype.kind != "b":
+        b = m.r.choice(others)
         op = m.r.choice(("+", "-", "*"))
         m.write(a, (b,), f"{{0}} {op}= {{1}}", f"np.copyto({{0}}, {{0}} {op} {{1}})" if not m.views else "")
     elif x.ndim and x.dtype.kind != "b":
@@ -41,7 +46,7 @@ def write(m: Maker) -> None:
 
 
 def write_at_variable(m: Maker) -> None:
-    """Write a place given by a variable."""
+    """Write one element of a vector, at an index that is a `Variable`."""
     a = m.pick("iuf", rank=1, nonempty=True)
     if a is not None and m.writable(a):
         k = m.bound(len(m.env[a]) - 1)

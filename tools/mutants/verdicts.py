@@ -1,4 +1,7 @@
-"""Classes of outcomes of a mutant, and which of them count as noticed.
+"""Classes of outcomes of a mutant, and which of them count as caught.
+
+A mutant is the driver, or a kernel, with one word or call changed. It runs under several seeds, which choose
+the emulated machine's order of execution; each run has a verdict, and `overall` combines them.
 
 Not here: running a mutant (`judge`, `branches`). Next: docs/reliability.md, the table of classes.
 """
@@ -12,57 +15,59 @@ from typing import Final
 
 
 class Outcome(enum.StrEnum):
-    """What became of a mutant."""
+    """The class of a run, or of all runs, of one mutant."""
 
     REFUSED = enum.auto()
     """The driver raised a typed error."""
     REPORTED = enum.auto()
-    """The machine reported, or the device faulted."""
+    """The emulated machine reported an error, or the device faulted."""
     TIMEOUT = enum.auto()
     """A wait timed out on an idle machine, and the error names it; counts as reported."""
     EQUIVALENT = enum.auto()
-    """The same bytes under every seed, and no report."""
+    """No report, and the results of the unchanged program under every seed: there was nothing to catch."""
     WRONG = enum.auto()
-    """Survived: other bytes under every seed tried, and no report."""
+    """Survived: no report, and wrong results under every seed tried."""
     SEEDED = enum.auto()
-    """Survived: other bytes under some seeds alone, and no report."""
+    """Survived: no report, and wrong results under some seeds only."""
     UNTYPED = enum.auto()
     """Survived: an error that is not the project's own."""
     HUNG = enum.auto()
     """Survived: ran past its time, or took the process down."""
     SLOW = enum.auto()
-    """No verdict: a wait timed out on a machine that was still at work."""
+    """No verdict: a wait timed out while the machine was still making progress."""
 
 
 CAUGHT: Final = frozenset({Outcome.REFUSED, Outcome.REPORTED, Outcome.TIMEOUT, Outcome.EQUIVALENT})
+"""Outcomes that are no finding; all others survived, or have no verdict."""
 QUIET: Final = frozenset({Outcome.EQUIVALENT, Outcome.WRONG})
-"""One seed gave only other bytes: the others are run, too."""
+"""Outcomes of one seed without a report or error: the other seeds are run, too."""
 SEEDS: Final = tuple(range(1, 9))
+"""The seeds of each mutant, in the order in which they are tried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An outcome and the words that came with it."""
+    """An outcome, and the text of the error or report that decided it."""
 
     outcome: Outcome
     detail: str = ""
 
     @classmethod
     def from_json(cls, line: bytes | str) -> Verdict:
-        """Return the verdict that was written."""
-        told = json.loads(line)
-        return cls(Outcome(told["outcome"]), told["detail"])
+        """Return the verdict that a child process wrote as a JSON object."""
+        fields = json.loads(line)
+        return cls(Outcome(fields["outcome"]), fields["detail"])
 
 
 def overall(seen: dict[int, Verdict]) -> Verdict | None:
-    """Return what the verdicts by seed come to, or None while other seeds must run.
+    """Return the verdict over the seeds run so far, by seed; None while more seeds must run.
 
-    One loud seed is enough; other bytes under the first two are enough; equivalent is what is the same under
-    all.
+    One report or error decides; so do wrong results under the first two seeds. A mutant is EQUIVALENT only
+    when every seed gave the right results, and SEEDED when some did.
     """
-    loud = next((one for one in seen.values() if one.outcome not in QUIET), None)
-    if loud is not None:
-        return loud
+    decisive = next((one for one in seen.values() if one.outcome not in QUIET), None)
+    if decisive is not None:
+        return decisive
     wrong = [seed for seed, one in seen.items() if one.outcome is Outcome.WRONG]
     if set(SEEDS[:2]) <= set(wrong):
         return Verdict(Outcome.WRONG)

@@ -1,9 +1,11 @@
-"""The lower rungs of the NVIDIA bring-up ladder (nv.md 8): up to the first semaphores of both engines.
+"""Rungs 0 to 17 of the NVIDIA bring-up ladder: device nodes, memory, channels, semaphores and copies.
 
-Each rung is a function that tests one property on a `Bench` and returns what it saw; it raises when the
-result is wrong. From rung 12 on the GPU copies or releases.
+Each rung is a function that tests one property on a `Bench` and returns what it saw, by name; it raises when
+the result is wrong. The number in its docstring is its place on the ladder. Up to rung 11 only the CPU acts;
+from rung 12 on the GPU executes push buffers.
 
-Not here: kernels (`rungs_compute`).
+Not here: kernels (`rungs_compute`), the driver's parts (`bench`), the order of all rungs
+(`tools.bringup.command`). Facts: docs/facts/nv.md, section 8.
 """
 
 from __future__ import annotations
@@ -33,17 +35,17 @@ if TYPE_CHECKING:
     from tools.bringup.nv.bench import Bench
 
 
-# --- 0 to 5: what there is
+# --- 0 to 5: enumeration
 
 
 def gpu_node(index: int) -> str:
-    """Return the node of GPU `index` among those that are there."""
-    there = sorted(int(path.name[6:]) for path in Path("/dev").glob("nvidia[0-9]*"))
-    return f"/dev/nvidia{there[index] if index < len(there) else index}"
+    """Return the path of the `index`th GPU node in /dev; /dev/nvidia`index` where there are fewer."""
+    minors = sorted(int(path.name[6:]) for path in Path("/dev").glob("nvidia[0-9]*"))
+    return f"/dev/nvidia{minors[index] if index < len(minors) else index}"
 
 
 def environment(bench: Bench) -> Facts:
-    """0: user, nodes, kernel."""
+    """0: user, kernel, device nodes and sandbox of this process."""
     del bench
     proc = Path("/proc/driver/nvidia")
     facts: Facts = {
@@ -63,7 +65,7 @@ def environment(bench: Bench) -> Facts:
 
 
 def nodes(bench: Bench) -> Facts:
-    """1: the nodes open."""
+    """1: the device nodes can be opened; UVM's twice, as the driver does."""
     opened = {}
     for path in ("/dev/nvidiactl", gpu_node(bench.index), UVM_NODE, UVM_NODE):
         start = time.perf_counter()
@@ -74,7 +76,7 @@ def nodes(bench: Bench) -> Facts:
 
 
 def version(bench: Bench) -> Facts:
-    """2: the driver's version, and whether it is known."""
+    """2: the kernel driver's version and its branch."""
     fd = open_node(bench.kernel, "/dev/nvidiactl")
     bench.stack.callback(bench.kernel.close, fd)
     text = driver_version(bench.kernel, fd)
@@ -83,19 +85,19 @@ def version(bench: Bench) -> Facts:
 
 
 def client(bench: Bench) -> Facts:
-    """3: root client, card list."""
+    """3: a root client, and the GPU's identity."""
     card = bench.card
     info: Any = bench.rm.query(bench.rm.root, Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2, gpuId=card.gpu_id)
     return {"root": hex(bench.rm.root), "card": str(card), "id_info": repr(info)}
 
 
 def objects(bench: Bench) -> Facts:
-    """4: device and subdevice."""
+    """4: device and subdevice objects."""
     return {"handles": str(bench.handles)}
 
 
 def classes(bench: Bench) -> Facts:
-    """5: classes, architecture, units."""
+    """5: classes, architecture, copy engines."""
     listed = topology.class_list(bench.rm, bench.handles.device)
     arch = bench.rm.query(bench.handles.subdevice, Control.NV2080_CTRL_CMD_MC_GET_ARCH_INFO)
     separate, shared = topology.copy_engines(bench.rm, bench.handles.subdevice)
@@ -104,7 +106,7 @@ def classes(bench: Bench) -> Facts:
         "arch": repr(arch),
         "gpu": str(bench.gpu),
         "compute class": f"{bench.gpu.compute_class:x}",
-        "copy engines": f"off the graphics run list {separate}, on it {shared}",
+        "copy engines": f"own run list {separate}, graphics run list {shared}",
     }
 
 
@@ -116,12 +118,13 @@ def doorbell(bench: Bench) -> Facts:
     first = bench.doorbell.time_ns()
     time.sleep(0.01)
     second = bench.doorbell.time_ns()
-    bench.check(second > first, f"the clock stands: {first:#x}, {second:#x}")
+    bench.check(second > first, f"the clock does not advance: {first:#x}, {second:#x}")
     bench.check(first >> 32 != 0xFFFF_FFFF, "the page reads all ones: a bad mapping")
     return {"first": first, "moved_ns": second - first, "class": hex(bench.gpu.usermode_class)}
 
 
 def _pattern(bench: Bench, memory: Memory, what: str) -> None:
+    """Write a pattern and read it back through the CPU mapping."""
     assert memory.view is not None, "it was requested as visible"
     data = bytes(range(256)) * 16
     memory.view[: len(data)] = data
@@ -131,14 +134,14 @@ def _pattern(bench: Bench, memory: Memory, what: str) -> None:
 
 
 def video_memory(bench: Bench) -> Facts:
-    """7: 2 MiB of video memory, seen by the CPU."""
+    """7: 2 MiB of video memory, mapped for the CPU."""
     memory = bench.unmapped.vram(2 << 20, label="ladder", host_visible=True)
     _pattern(bench, memory, "video memory")
     return {"va": hex(memory.va)}
 
 
 def system_memory(bench: Bench) -> Facts:
-    """8: system memory by RM, and an OS descriptor."""
+    """8: system memory that RM allocates, and pages of this process as an OS descriptor."""
     memories = bench.unmapped
     memory = memories.notifier(64 << 10)
     bench.stack.callback(memories.free, memory)
@@ -154,7 +157,7 @@ def unified_memory(bench: Bench) -> Facts:
 
 
 def mapping(bench: Bench) -> Facts:
-    """10: both kinds of memory mapped at one address on both sides; large and shown memory, too."""
+    """10: video memory, large and small, and pages of this process mapped at their own address."""
     memories = bench.context.memories
     facts: Facts = {"vram": hex(memories.vram(64 << 20, label="ladder").va)}
     facts["small vram"] = hex(memories.vram(8192, label="ladder").va)
@@ -170,7 +173,7 @@ def mapping(bench: Bench) -> Facts:
 
 
 def copy_channel(bench: Bench) -> Facts:
-    """11: a copy channel of its own group."""
+    """11: a copy channel in a channel group of its own."""
     context = bench.context
     channel = Channel(context, ChannelKind.COPY, context.gpu.copy_engines[0], label="ladder copy")
     bench.stack.callback(channel.close)
@@ -178,7 +181,7 @@ def copy_channel(bench: Bench) -> Facts:
 
 
 def host_release(bench: Bench) -> Facts:
-    """12: the host alone releases a semaphore; no engine is involved."""
+    """12: the channel's host engine releases a semaphore; neither copy nor compute engine is involved."""
     ring = bench.ring(ChannelKind.COPY)
     memory, words = bench.slot()
     ring.send(push.semaphore(Subchannel.COPY, memory.va, 0x1234_5678, push.RELEASE))
@@ -204,7 +207,7 @@ def host_release(bench: Bench) -> Facts:
 
 
 def host_release_time(bench: Bench) -> Facts:
-    """13: the same with 64 bits and the time."""
+    """13: the host engine releases a 64-bit semaphore with a timestamp."""
     ring = bench.ring(ChannelKind.COPY)
     memory, words = bench.slot()
     value = 0x1_0000_0002
@@ -215,7 +218,7 @@ def host_release_time(bench: Bench) -> Facts:
 
 
 def engine_release(bench: Bench) -> Facts:
-    """14: the copy engine releases a semaphore, one word and four."""
+    """14: the copy engine releases a semaphore, of one word and of four words."""
     ring = bench.ring(ChannelKind.COPY, push.copy_setup(bench.gpu))
     memory, words = bench.slot()
     ring.send(push.copy_signal(memory.va, 0x77))
@@ -235,7 +238,7 @@ def engine_release(bench: Bench) -> Facts:
 
 
 class Copier:
-    """A copy channel and a slot, for rungs that move data."""
+    """A copy channel with a semaphore of its own, for rungs that move data."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -244,28 +247,28 @@ class Copier:
         self._value = 0
 
     def run(self, words: push.Words, what: str) -> float:
-        """Send words and wait until they are done; return the microseconds."""
+        """Submit words and wait for their completion; return the microseconds from submission to release."""
         self._value += 1
         self.ring.send((*words, *push.copy_signal(self._slot.va, self._value)))
         return self._bench.reach(self.ring, self._words, self._value, what)
 
 
 def copies(bench: Bench) -> Facts:
-    """15: copies each way, a fill, and the bandwidth of 256 MiB."""
+    """15: copies in each direction, a fill, and the bandwidth of 256 MiB (64 MiB to and from the host)."""
     memories, copier = bench.context.memories, Copier(bench)
     video = [memories.vram(2 << 20, label=f"video {i}") for i in range(2)]
     source, target = (memories.host(64 << 10, label=label) for label in ("source", "target"))
     assert source.view is not None, "host memory has a view"
     assert target.view is not None, "host memory has a view"
-    there, back = source.view, target.view
+    sent, received = source.view, target.view
 
     def again(_number: int) -> None:
         data = os.urandom(4096)
-        there[:4096] = data
+        sent[:4096] = data
         copier.run(push.copy(video[0].va, source.va, 4096), "host to video")
         copier.run(push.copy(video[1].va, video[0].va, 4096), "video to video")
         copier.run(push.copy(target.va, video[1].va, 4096), "video to host")
-        wrong = sum(a != b for a, b in zip(data, bytes(back[:4096]), strict=True))
+        wrong = sum(a != b for a, b in zip(data, bytes(received[:4096]), strict=True))
         bench.check(not wrong, f"host - video - video - host changed {wrong} of 4096 bytes")
 
     repeats = bench.repeat("copies", again)
@@ -276,11 +279,12 @@ def copies(bench: Bench) -> Facts:
     return {
         "repeats": repeats,
         "gb_per_s": dict(_bandwidth(bench, copier)),
-        "clocks": "as they are; without a boost two thirds of the speed are no defect (`docs/sources.md`)",
+        "clocks": "not boosted: two thirds of the peak bandwidth is normal (`docs/sources.md`)",
     }
 
 
 def _bandwidth(bench: Bench, copier: Copier) -> Iterator[tuple[str, float]]:
+    """Yield each direction and its GB/s, the best of five; on an emulated GPU of 4 MiB only."""
     size = 4 << 20 if bench.dry or bench.emulate is not None else 256 << 20
     bench.signal_s = 10 * SIGNAL_S
     memories = bench.context.memories
@@ -300,7 +304,7 @@ def _bandwidth(bench: Bench, copier: Copier) -> Iterator[tuple[str, float]]:
 
 
 def compute_channel(bench: Bench) -> Facts:
-    """16: a graphics channel group with a compute channel."""
+    """16: a compute channel, in a channel group on the graphics engine."""
     context = bench.context
     channel = Channel(context, ChannelKind.COMPUTE, EngineType.GR0, label="ladder compute")
     bench.stack.callback(channel.close)
@@ -318,7 +322,7 @@ def compute_channel(bench: Bench) -> Facts:
 
 
 def report_semaphore(bench: Bench) -> Facts:
-    """17: the compute class releases a semaphore with the time."""
+    """17: the compute class releases a semaphore with a timestamp, and copies on the same channel."""
     gpu = bench.gpu
     ring = bench.ring(ChannelKind.COMPUTE, push.compute_setup(gpu, bench.choices, copies=False))
     memory, words = bench.slot()
