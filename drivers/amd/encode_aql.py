@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from drivers.amd.encode import Pm4Encoder, add
 from drivers.amd.layouts import pm4
-from drivers.amd.layouts.aql import PACKET_WORDS, FenceScope, Header, Pm4Ib, Type
+from drivers.amd.layouts.aql import PACKET_WORDS, FenceScope, Header, Pm4Ib
 from hcq.commands import (
     Barrier,
     Copy,
@@ -46,12 +46,11 @@ _ROOM: Final = 20
 """So many may be there before another command, the longest of which has 43."""
 _PIECES: Final = 4
 """Packets of a copy in one buffer."""
-_CALL_SHIFT: Final = 48
-_TYPE: Final = Header.FIELDS["TYPE"].mask()
-_VENDOR: Final = int(Type.VENDOR_SPECIFIC)
+CALL_SHIFT: Final = 48
+"""Where in an entry of `PushBuffer.calls` the number of packets stands, above their address."""
 _ADDRESS: Final = Pm4Ib.sites("IB_ADDRESS_LO")[0].word
-_SIZE: Final = Pm4Ib.sites("IB_SIZE")[0].word
-_SIZE_MASK: Final = (1 << Pm4Ib.FIELDS["IB_SIZE"].width) - 1
+SIZE: Final = Pm4Ib.sites("IB_SIZE")[0].word
+SIZE_MASK: Final = (1 << Pm4Ib.FIELDS["IB_SIZE"].width) - 1
 _BARRIER: Final = Header.FIELDS["BARRIER"].mask()
 _BUFFER: Final = Pm4Ib.pack(
     BARRIER=True,
@@ -64,18 +63,29 @@ _BUFFER: Final = Pm4Ib.pack(
     IB_VALID=True,
 )
 """A vendor packet whose PM4 words follow in the stream."""
+INLINE: Final = _BUFFER[0]
+"""The first word of such a packet: no other kind of packet begins with it."""
 
 
 def call_of(entry: int) -> tuple[int, int]:
     """Return (device address, number) of the packets that an entry of `PushBuffer.calls` copies."""
-    return entry & (1 << _CALL_SHIFT) - 1, entry >> _CALL_SHIFT
+    return entry & (1 << CALL_SHIFT) - 1, entry >> CALL_SHIFT
 
 
 def inline_words(words: Sequence[int], at: int) -> int:
     """Return how many PM4 words follow the packet at `at` in the stream; 0 for a packet that stands alone."""
-    if words[at] & _TYPE != Type.VENDOR_SPECIFIC or words[at + _ADDRESS] or words[at + _ADDRESS + 1]:
+    if words[at] != INLINE or words[at + _ADDRESS] or words[at + _ADDRESS + 1]:
         return 0
-    return words[at + _SIZE] & _SIZE_MASK
+    return words[at + SIZE] & SIZE_MASK
+
+
+def packets_of(words: Sequence[int]) -> int:
+    """Return how many packets a stream has: inline PM4 words are none."""
+    at = count = 0
+    while at < len(words):
+        at += PACKET_WORDS + units(inline_words(words, at))
+        count += 1
+    return count
 
 
 def units(count: int) -> int:
@@ -88,7 +98,7 @@ def in_buffer(inline: Sequence[int]) -> list[int]:
     count = len(inline)
     assert count <= MAX_INLINE, count
     words = [*_BUFFER, *inline, *(0,) * (-count % PACKET_WORDS)]
-    words[_SIZE] |= count
+    words[SIZE] |= count
     return words
 
 
@@ -148,7 +158,7 @@ class AqlEncoder:
         """End the PM4 words of the open packet."""
         count = len(words) - self._open - PACKET_WORDS
         assert count <= MAX_INLINE, count
-        words[self._open + _SIZE] |= count
+        words[self._open + SIZE] |= count
         words += (0,) * (-count % PACKET_WORDS)
         self._open = -1
 
@@ -203,18 +213,18 @@ class AqlEncoder:
             self._close(out.words)
         at, va = len(out.words), command.buffer.va
         for start, count in resolve(command.buffer.host().cast("I"), va, command.words):
-            out.calls.append((at, count << _CALL_SHIFT | va + 4 * start))
+            out.calls.append((at, count << CALL_SHIFT | va + 4 * start))
         self._ordered = True
 
 
 def resolve(words: memoryview, va: int, count: int) -> Iterator[tuple[int, int]]:
-    """Give vendor packets in memory at `va` the address of the PM4 words behind them.
+    """Give vendor packets in memory at `va` the address of the PM4 words behind them; they may have it.
 
     Yield (first word, number) of the runs of packets between those.
     """
     start = at = 0
     while at < count:
-        inline = inline_words(words, at)
+        inline = words[at + SIZE] & SIZE_MASK if words[at] == INLINE else 0
         at += PACKET_WORDS
         if inline:
             place = va + 4 * at

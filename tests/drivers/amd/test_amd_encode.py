@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from drivers.amd import decode, encode, encode_aql, encode_sdma, quirks
 from drivers.amd.encode import Pm4Encoder
 from drivers.amd.layouts import aql, code, pm4, sdma
 from drivers.kernel import view_at
-from hcq.commands import Command, Copy, Exec
+from hcq.commands import Command, Copy, Exec, SetSignal, Timestamp
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import UnsupportedError, UsageError
 from hcq.graph import Graph
@@ -382,6 +383,18 @@ def test_pm4_in_prebuilt_words_of_a_shared_queue_runs_where_it_lies():
             assert stamp.ticks == TIME
             assert rig.compute.waits[-1] == (gate.va, number)
             assert [read(seen.kernarg, 5)[4] for seen in rig.compute.launches[-3:]] == [number, number, 3]
+
+
+def test_prebuilt_words_may_be_resolved_again():
+    """A graph encodes the call of its words anew when a timeline moves to another slot."""
+    with opened("gfx942") as (_, device):
+        commands = [Timestamp(device.stamp()), SetSignal(device.signal(), 1), Timestamp(device.stamp())]
+        out = encoded(encode_aql.AqlEncoder(Rig("gfx942").context()), *commands)
+        memory = memoryview(array("I", out.words))
+        first = list(encode_aql.resolve(memory, 0x7000_0000_0000, len(memory)))
+        words = memory.tolist()
+        assert list(encode_aql.resolve(memory, 0x7000_0000_0000, len(memory))) == first
+        assert memory.tolist() == words
 
 
 def test_kernels_of_a_shared_queue_overlap_when_they_may():
