@@ -31,6 +31,15 @@ def test_case_prints_a_row_a_figure(case: str, tmp_path: Path, capsys: pytest.Ca
         assert row["commit"]
 
 
+def test_queue_cases_run_on_scripted_amd_queues(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["amd-queues", "--device", "cpu", "--quick"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = {f"{target}, scripted" for target in ("gfx1100", "gfx942")}
+    for case in ("submit", "replay", "signal", "copy"):
+        assert {one["device"] for one in rows if one["bench"] == case} == kinds
+    assert not [one for one in rows if "device's clock" in one["case"]]
+
+
 def row(median: float, p25: float = 1.0, p75: float = 1.0, unit: str = "us") -> Row:
     return Row(
         bench="b", case="c", unit=unit, median=median, p25=p25, p75=p75, count=3, device="cpu:0", commit="abc"

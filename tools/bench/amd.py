@@ -1,8 +1,9 @@
 """What launches and replays cost the host on the AMD driver: Python alone, against the scripted kernel.
 
 The case "amd" of tools.bench: PM4 queues, AQL queues, and NVIDIA's driver beside them. Its GPUs do what they
-are told in no time and outside the measured span: each submission finds the one before it done. No hardware
-is touched, whatever `--device` says.
+are told in no time and outside the measured span: each submission finds the one before it done. The case
+"amd-queues": the queue cases, PM4 beside AQL, where the scripted kernel decodes and runs each packet inside
+the measured span, in Python; copies are SDMA copies. No hardware is touched, whatever `--device` says.
 
 Not here: NVIDIA's own case (`nv`). Next: `tools.amd.scripted`, the scripted kernel.
 """
@@ -21,6 +22,7 @@ from hcq.graph import Graph
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tools.amd.script import Script
 from tools.amd.scripted import ScriptedKernel
+from tools.bench import queues
 from tools.bench.nv import KERNELS, FinishedGpu
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 TARGETS = ("gfx1100", "gfx942")
 """One with PM4 queues and one with AQL queues."""
+QUEUE_CASES = ("submit", "replay", "signal", "copy")
 _SHAPE = {"groups": (4, 1, 1), "threads": (128, 1, 1)}
 _IN_FLIGHT = 3
 """Sets of inputs that replays with changed inputs go round."""
@@ -143,4 +146,21 @@ def amd(bench: Bench) -> None:
                 bench.measure(case, run, before=gpu.finish, samples=2000, device=f"{name}, scripted")
 
 
-CASES = {"amd": amd}
+def _scripted(target: str) -> Device:
+    """Return an open device whose queues run all packets but kernels."""
+    kernel = ScriptedKernel(Script(gpus=(target,)))
+    return Device(AmdDriver("amd", lambda _: kernel, lasting=False).open(0, None))
+
+
+def amd_queues(bench: Bench) -> None:
+    """Launches, replays, signals, waits across queues and SDMA copies, on PM4 queues and on AQL queues."""
+    for target in TARGETS:
+        device = _scripted(target)
+        try:
+            for name in QUEUE_CASES:
+                queues.CASES[name](bench.beside(device, name=name, label=f"{target}, scripted"))
+        finally:
+            device.close()
+
+
+CASES = {"amd": amd, "amd-queues": amd_queues}

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 _HOST_EMPTY = "define void @empty(i64 %args, i64 %x, i64 %y, i64 %z) { ret void }"
 
+_AMD_EMPTY = """
+define amdgpu_kernel void @empty(ptr addrspace(1) %first) #0 { ret void }
+attributes #0 = { "amdgpu-no-dispatch-ptr" "amdgpu-no-implicitarg-ptr" "amdgpu-no-queue-ptr"
+  "amdgpu-no-dispatch-id" "amdgpu-no-workitem-id-x" "amdgpu-no-workitem-id-y" "amdgpu-no-workitem-id-z" }
+"""
+
 _PTX_EMPTY = """.version 8.7
 .target {arch}
 .address_size 64
@@ -28,6 +34,10 @@ def empty(info: DeviceInfo) -> KernelImage:
         from compiler.targets.nvptx.assembler import assemble  # noqa: PLC0415 - needs the [nv] extra
 
         code = assemble(_PTX_EMPTY.format(arch=info.arch), info.arch)
+    elif info.arch.startswith("gfx"):
+        from compiler.llvm import Machine, emit_object  # noqa: PLC0415 - LLVM's AMD target, 40 ms
+
+        code = emit_object(_AMD_EMPTY, Machine("amdgcn-amd-amdhsa", info.arch))
     elif info.word_bits == 64:
         code = _host_object(_HOST_EMPTY)
     else:

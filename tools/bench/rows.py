@@ -99,14 +99,33 @@ class Bench:
         commit: str,
         report: Callable[[Row], None],
         most_s: float = MOST_S,
+        label: str = "",
+        scripted: bool = False,
     ) -> None:
         self.device = device
+        self.scripted = scripted
+        """A script in Python runs the packets: slowly, and its clock means nothing."""
+        self.label = label or f"{device.info.driver}:{device.info.index} {device.info.name}"
+        """What rows call the device."""
         self.quick = quick
         self.name = name
         self.rows: list[Row] = []
         self._commit = commit
         self._report = report
         self._most_s = most_s
+
+    def beside(self, device: hcq.Device, *, name: str, label: str) -> Bench:
+        """Return a bench of case `name` on a scripted device, which reports its rows where this one does."""
+        return Bench(
+            device,
+            quick=self.quick,
+            name=name,
+            commit=self._commit,
+            report=self._report,
+            most_s=self._most_s,
+            label=label,
+            scripted=True,
+        )
 
     def measure(
         self,
@@ -173,7 +192,7 @@ class Bench:
             p25=low,
             p75=high,
             count=len(taken),
-            device=device or f"{self.device.info.driver}:{self.device.info.index} {self.device.info.name}",
+            device=device or self.label,
             commit=self._commit,
             note=note,
         )
