@@ -17,7 +17,6 @@ import numpy as np
 
 from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
 from drivers.amd.emu.engines.faults import kernel_fault
-from drivers.amd.emu.isa.instruction import IsaError
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from drivers.amd.emu.isa.opcodes import target as isa_target
 from drivers.amd.emu.isa.operands import Reg
@@ -30,7 +29,7 @@ from drivers.emu.simt.engine import Program, Settings, engine
 from drivers.emu.simt.launch import Options, Work
 from drivers.emu.simt.slices import SlicedLaunch
 from drivers.emu.vaspace import Access
-from hcq.errors import UsageError
+from hcq.errors import UnsupportedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +124,7 @@ class Kernels:
             instructions = read_kernel(raw, target, lanes=launch.lanes, kernel=f"code at {launch.code:#x}")
             raw = raw[: max(one.next for one in instructions)]
             program, registers = self._program(bus, launch, raw, instructions)
-        except IsaError as error:
+        except UnsupportedError as error:
             raise unsupported(str(error)) from error
         name = program.translation.name
         at = _descriptor_of(bus, launch, mapping)

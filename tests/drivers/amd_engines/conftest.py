@@ -1,0 +1,155 @@
+"""A small machine around the engines: memory of one GPU, queues in it, and what they told the host.
+
+Packets are written by hand, from the fact sheet's numbers, not with the layouts that the engines read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from drivers.amd.emu.engines.engines import AmdEngines
+from drivers.amd.emu.kfd.buffers import Buffer
+from drivers.amd.emu.kfd.gpu import Gpu, GpuSpace
+from drivers.amd.emu.kfd.profiles import find_gpu
+from drivers.amd.emu.kfd.queues import QueueObject
+from drivers.amd.layouts.kfd import MemFlags, QueueType
+from drivers.emu.backing import Backing
+from drivers.emu.operation import Outcome
+from drivers.emu.simt.engine import Settings
+from drivers.kernel import LinuxKernel
+from hcq.config import config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from drivers.amd.emu.engines.run import Run
+
+RING, POINTERS, EOP, DATA, BUFFERS = 0x10_0000, 0x20_0000, 0x30_0000, 0x40_0000, 0x50_0000
+READ_ONLY: Final = 0x60_0000
+RING_BYTES: Final = 4096
+_STEPS: Final = 20_000
+
+
+class Bench:
+    """The machine (`drivers.amd.emu.engines.machine.Machine`) and one queue on it."""
+
+    def __init__(self, kind: QueueType, name: str = "gfx1100", seed: int = 0, *, eop: int = EOP) -> None:
+        self.rng = random.Random(seed)
+        self.lock = contextlib.nullcontext()
+        self.launches: Counter[str] = Counter()
+        self.lints: list[str] = []
+        self.interrupts: list[tuple[int, int]] = []
+        self.ticks = 1000
+        self._linux = LinuxKernel()
+        self.gpu = Gpu(find_gpu(name), 0, minor=128)
+        self.gpu.space = self.space = GpuSpace()
+        self._backings: list[Backing] = []
+        for va, size, writable in (
+            (RING, RING_BYTES, True), (POINTERS, 4096, True), (EOP, 4096, True), (DATA, 1 << 16, True),
+            (BUFFERS, 1 << 16, True), (READ_ONLY, 4096, False),
+        ):  # fmt: skip
+            self.map(va, size, writable=writable)
+        self.queue = QueueObject(
+            number=1, gpu=self.gpu, kind=kind, ring_va=RING, ring_bytes=RING_BYTES, wptr_va=POINTERS + 56,
+            rptr_va=POINTERS + 128, percentage=100, priority=7, eop_va=eop, eop_bytes=4096 if eop else 0,
+        )  # fmt: skip
+        self.engines = AmdEngines(Settings(cache=config().cache))
+        self.run: Run = self.engines.make(self, self.queue)
+        self.unit = {QueueType.SDMA: 1, QueueType.COMPUTE_AQL: 64}.get(kind, 4)
+        self.written = 0
+        """Bytes written to the ring so far."""
+
+    def map(self, va: int, size: int, *, writable: bool = True) -> None:
+        """Map memory, executable."""
+        flags = MemFlags.GTT | MemFlags.EXECUTABLE | (MemFlags.WRITABLE if writable else MemFlags(0))
+        backing = Backing.new(self._linux, size, "memory")
+        self._backings.append(backing)
+        self.space.attach(Buffer(len(self._backings), self.gpu, va, size, flags, MemFlags.GTT, backing))
+
+    # ---- the machine
+
+    def lint(self, message: str) -> None:
+        self.lints.append(message)
+
+    def interrupt(self, gpu: Gpu, context: int, bits: int) -> None:
+        assert gpu is self.gpu
+        self.interrupts.append((context, bits))
+
+    def clock(self, gpu: Gpu) -> int:
+        assert gpu is self.gpu
+        self.ticks += 1
+        return self.ticks
+
+    # ---- memory
+
+    def put(self, va: int, *words: int) -> None:
+        self.space.map.write(va, struct.pack(f"<{len(words)}I", *words))
+
+    def get(self, va: int, count: int = 1) -> list[int]:
+        return list(struct.unpack(f"<{count}I", self.space.map.read(va, 4 * count)))
+
+    def get64(self, va: int) -> int:
+        return int(struct.unpack("<Q", self.space.map.read(va, 8))[0])
+
+    def put64(self, va: int, value: int) -> None:
+        self.space.map.write(va, struct.pack("<Q", value))
+
+    # ---- the queue
+
+    def write(self, *words: int) -> None:
+        """Write dwords to the ring, without telling the GPU."""
+        for word in words:
+            self.put(RING + self.written % RING_BYTES, word)
+            self.written += 4
+
+    def ring(self) -> None:
+        """Store the write pointer and ring the doorbell."""
+        value = self.written // self.unit
+        self.put64(self.queue.wptr_va, value)
+        self.run.rung(value - (self.unit == 64))
+
+    def step(self) -> Outcome:
+        return self.run.step()
+
+    def repeat(self, steps: int) -> None:
+        """Do so many steps, whatever they come to."""
+        for _ in range(steps):
+            self.step()
+
+    def finish(self) -> None:
+        """Run until the queue can do no more."""
+        for _ in range(_STEPS):
+            if self.step() in (Outcome.IDLE, Outcome.BLOCKED) and not self.run.computing:
+                return
+        raise AssertionError(f"the queue is still at {self.run.at}")
+
+    def do(self, *words: int) -> None:
+        """Submit words and run them."""
+        self.write(*words)
+        self.ring()
+        self.finish()
+
+    def close(self) -> None:
+        self.run.close()
+        self.space.clear("the test is over")
+        for backing in self._backings:
+            backing.drop()
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    """Return a maker of benches."""
+    with contextlib.ExitStack() as opened:
+
+        def make(kind: QueueType = QueueType.COMPUTE, name: str = "gfx1100", **kw: int) -> Bench:
+            made = Bench(kind, name, **kw)
+            opened.callback(made.close)
+            return made
+
+        yield make

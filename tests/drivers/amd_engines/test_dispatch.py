@@ -1,0 +1,177 @@
+"""Launches through registers: what is run, and which registers do not fit the kernel (facts: P8)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
+from drivers.amd.layouts.events import QueueException
+from tests.drivers.amd_engines.conftest import DATA
+from tests.drivers.amd_engines.loaded import (
+    CODE,
+    GROUPS,
+    KERNARG,
+    SUMS,
+    WANTED,
+    Loaded,
+    load,
+    sums,
+)
+from tests.drivers.amd_engines.test_pm4 import release
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.drivers.amd_engines.conftest import Bench
+
+FLUSH = (0xC0004600, 0x407)
+LDS_AT = 15
+CODES = QueueException
+
+
+def registers(place: int, *values: int) -> tuple[int, ...]:
+    return (0xC0007600 | len(values) << 16, place, *values)
+
+
+def launch(kernel: Loaded, **changed: Any) -> tuple[int, ...]:
+    """Return the packets of a launch (facts 4.4)."""
+    values: dict[str, Any] = {
+        "code": CODE, "rsrc1": kernel.rsrc1, "rsrc2": kernel.rsrc2 | 2 << LDS_AT, "rsrc3": kernel.rsrc3,
+        "threads": (256, 1, 1), "groups": (GROUPS, 1, 1), "initiator": 0x8005,
+        "user": (KERNARG & 0xFFFF_FFFF, KERNARG >> 32), "limits": (0,), "start": (0, 0, 0),
+    } | changed  # fmt: skip
+    return (
+        *registers(0x20C, values["code"] >> 8, 0),
+        *registers(0x212, values["rsrc1"], values["rsrc2"]),
+        *registers(0x228, values["rsrc3"]),
+        *registers(0x218, 0),
+        *registers(0x21B, 0, 0, 0),
+        *(registers(0x240, *values["user"]) if values["user"] else ()),
+        *(registers(0x215, *values["limits"]) if values["limits"] else ()),
+        *registers(0x204, *values["start"], *values["threads"], 0, 0),
+        0xC0031500, *values["groups"], values["initiator"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["gfx1100", "gfx1201"])
+def test_a_kernel_runs_and_the_release_comes_behind_it(bench: Callable[..., Bench], name: str) -> None:
+    b = bench(name=name)
+    b.do(*launch(load(b, name)), *release(DATA, 1))
+    assert sums(b) == WANTED
+    assert b.get(DATA) == [1]
+    assert list(b.launches.values()) == [1]
+    assert b.lints == []
+
+
+def test_a_release_is_not_written_before_the_kernel_is_over(bench: Callable[..., Bench]) -> None:
+    for seed in range(6):
+        b = bench(seed=seed)
+        b.write(*launch(load(b)), *release(DATA, 1))
+        b.ring()
+        while b.get(DATA) == [0]:
+            b.step()
+        assert sums(b) == WANTED
+
+
+def test_packets_behind_a_launch_do_not_wait_for_it_without_a_flush(bench: Callable[..., Bench]) -> None:
+    write = (0xC0033700, 5 << 8, DATA, 0, 1)
+    early = set()
+    for flush in ((), FLUSH):
+        for seed in range(12):
+            b = bench(seed=seed)
+            b.write(*launch(load(b)), *flush, *write)
+            b.ring()
+            while b.get(DATA) == [0]:
+                b.step()
+            early.add((bool(flush), sums(b) == WANTED))
+            b.finish()
+    assert early >= {(False, False), (True, True)}
+    assert (True, False) not in early
+
+
+@pytest.mark.parametrize(
+    ("changed", "code", "text"),
+    [
+        ({"groups": (0, 1, 1)}, CODES.PACKET_DISPATCH_DIM_INVALID, "workgroups"),
+        ({"threads": (1025, 1, 1)}, CODES.PACKET_DISPATCH_WORK_GROUP_SIZE_INVALID, "1025"),
+        ({"threads": (0, 1, 1)}, CODES.PACKET_DISPATCH_WORK_GROUP_SIZE_INVALID, "has 0"),
+        ({"initiator": 5}, CODES.PACKET_DISPATCH_CODE_INVALID, "32 lanes"),
+        ({"user": ()}, CODES.PACKET_DISPATCH_REGISTER_INVALID, "KERNARG_SEGMENT_PTR"),
+        ({"user": (KERNARG + 8, 0)}, CODES.PACKET_UNSUPPORTED, "aligned to 16"),
+        ({"limits": ()}, CODES.PACKET_DISPATCH_REGISTER_INVALID, "RESOURCE_LIMITS"),
+        ({"start": (1, 0, 0)}, CODES.PACKET_UNSUPPORTED, "START_X|start at 0"),
+    ],
+)
+def test_a_bad_launch_stops_the_queue_with_its_code(
+    bench: Callable[..., Bench], changed: dict[str, Any], code: QueueException, text: str
+) -> None:
+    b = bench()
+    kernel = load(b)
+    if "start" in changed:
+        changed = changed | {"initiator": 0x8001}
+    with pytest.raises(QueueFault, match=text) as caught:
+        b.do(*launch(kernel, **changed))
+    assert caught.value.exception is code
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("rsrc1", 1 << 17), ("rsrc2", 1 << 8), ("rsrc3", 1 << 4), ("rsrc1", 1)]
+)
+def test_resource_words_are_those_of_the_descriptor(
+    bench: Callable[..., Bench], name: str, value: int
+) -> None:
+    b = bench()
+    kernel = load(b)
+    given = getattr(kernel, name) | (2 << LDS_AT if name == "rsrc2" else 0)
+    with pytest.raises(QueueFault, match=rf"{name.upper()} is|float mode"):
+        b.do(*launch(kernel, **{name: given ^ value}))
+
+
+def test_too_little_lds_is_refused(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    kernel = load(b)
+    with pytest.raises(QueueFault, match="512 bytes of LDS, the kernel has 1024"):
+        b.do(*launch(kernel, rsrc2=kernel.rsrc2 | 1 << LDS_AT))
+
+
+def test_arguments_that_are_not_mapped_are_a_memory_fault(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    with pytest.raises(MemoryFault, match="arguments"):
+        b.do(*launch(load(b), user=(0x7000_0000, 0)))
+
+
+def test_user_registers_are_not_kept_from_launch_to_launch(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    kernel = load(b)
+    b.do(*launch(kernel))
+    with pytest.raises(QueueFault, match="were not written since the last launch"):
+        b.do(*launch(kernel, user=()))
+
+
+def test_code_that_changed_wants_the_instruction_cache_invalidated(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    kernel = load(b)
+    b.do(*launch(kernel))
+    b.put(CODE, 0xBFB00000)  # s_endpgm
+    with pytest.raises(QueueFault, match="GLI_INV"):
+        b.do(*launch(kernel))
+
+
+def test_code_that_changed_runs_behind_an_acquire(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    kernel = load(b)
+    b.do(*launch(kernel))
+    b.put(CODE, 0xBFB00000)
+    b.put(SUMS, 0, 0, 0, 0)
+    b.do(0xC0065800, 0, 0xFFFFFFFF, 0xFF, 0, 0, 10, 1, *launch(kernel))
+    assert sums(b) == [0.0] * GROUPS
+
+
+def test_a_wild_access_of_a_kernel_is_a_memory_fault(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    kernel = load(b)
+    with pytest.raises(MemoryFault) as caught:
+        b.do(*launch(kernel, groups=(4096, 1, 1)))
+    assert f"pc {CODE:#x}"[:8] in str(caught.value)
