@@ -85,6 +85,7 @@ DRIVERS = (
     DriverEntry("amd", "drivers.amd", "DRIVER", hardware=True),
     DriverEntry("cpu", "drivers.cpu", "DRIVER", hardware=False),
     DriverEntry("nv-emu", "drivers.nv", "EMULATED", hardware=False, tools=(_ASSEMBLER,)),
+    DriverEntry("amd-emu", "drivers.amd", "EMULATED", hardware=False),
 )
 
 GROUP = "hcq.drivers"

@@ -4,14 +4,31 @@ From below: `layouts` (every number) - `kfd` (the calls, their errors with cures
 there are) - `memory`, `process` - `queues`, `ring`, `aql_ring` - `events` - `encode`, `program` - `faults` -
 `device`, `driver`. `quirks` holds what public sources leave in doubt.
 
-Not here: kernels (`compiler.targets.amdgcn`). Next: `device`, where the parts meet; `layouts`, every number.
+Not here: the emulated GPUs (`drivers.amd.emu`).
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from drivers.amd.driver import AmdDriver
+from drivers.amd.emu.driver import Machines
+
+if TYPE_CHECKING:
+    from drivers.amd.emu.machine.runs import Engines
+    from drivers.emu.simt.engine import Settings
+
+
+def _engines(settings: Settings) -> Engines:
+    """Return what executes the queues of an emulated machine."""
+    from drivers.amd.emu.engines.engines import AmdEngines  # noqa: PLC0415 - heavy, not part of real hardware
+
+    return AmdEngines(settings)
+
 
 DRIVER = AmdDriver()
 """The real hardware of this machine."""
+EMULATED = AmdDriver("amd-emu", Machines(_engines), lasting=False)
+"""GPUs emulated below the ioctl: "amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942+6.12.107"."""
 
-__all__ = ["DRIVER", "AmdDriver"]
+__all__ = ["DRIVER", "EMULATED", "AmdDriver"]
