@@ -7,11 +7,11 @@
     python -m tools.bringup --emulate sm_80    on an emulated GPU
     python -m tools.bringup --dry              against a scripted driver: no GPU, nothing is computed
 
-Each rung runs in a child process with a time limit, while this process keeps the GPU's node open, which keeps
-the GPU up. A rung that fails leaves out only those that need it. Where public sources leave a value in doubt,
-the other values are tried as well, and those that work are reported; when only another one works, the rungs
-above use it (`ladder`). No clocks are changed unless --boost is given. The last rung causes a fault on
-purpose. Exit status: 0 when every rung passed, 1 when one failed, 2 for wrong arguments.
+Each rung runs in a child process with a time limit, while this process keeps the node of an NVIDIA GPU open,
+which keeps the GPU up. A rung that fails leaves out only those that need it. Where public sources leave a
+value in doubt, the other values are tried as well, and those that work are reported; when only another one
+works, the rungs above use it (`ladder`). No clocks are changed unless --boost is given. The last rung causes
+a fault on purpose. Exit status: 0 when every rung passed, 1 when one failed, 2 for wrong arguments.
 
 Not here: the rungs (`tools.bringup.nv`, `tools.bringup.amd`), their evidence (`evidence`).
 """

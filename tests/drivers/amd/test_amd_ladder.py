@@ -177,3 +177,11 @@ def test_every_kernel_is_built_for_every_driven_target(arch: str):
     for name in KERNELS:
         size = LDS_SIZES[0] if name == "shared" else 0
         assert image(name, arch, shared_bytes=size).code.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize(("gpu", "apu"), [("gfx1100", False), ("gfx1103", True)])
+def test_the_render_node_says_whether_it_is_an_apu(gpu: str, apu: bool):  # noqa: FBT001 - a parameter
+    facts = climb(BY_NUMBER[4], ScriptedKernel(Script(gpus=(gpu,))))
+    assert facts["apu"] is apu
+    small = climb(BY_NUMBER[8], ScriptedKernel(Script(gpus=(gpu,), large_bar=apu)))
+    assert str(small["visible"]).startswith("0x" if apu else "none")

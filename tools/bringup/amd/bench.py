@@ -115,6 +115,11 @@ class Bench(Checks):
         """What the render node says of the GPU."""
         return render.ask(self.kernel, self.drm_fd)
 
+    @property
+    def apu(self) -> bool:
+        """Whether the GPU is part of an APU, as the render node says: a gfx942 is one or is none."""
+        return bool(self.render.ids_flags & IDS_FLAGS_FUSION)
+
     @cached_property
     def memories(self) -> Memories:
         """Memory of the GPU."""
@@ -125,7 +130,7 @@ class Bench(Checks):
             drm_fd=self.drm_fd,
             name=self.gpu.name,
             visible_bytes=self.gpu.visible_bytes,
-            apu=bool(self.render.ids_flags & IDS_FLAGS_FUSION),
+            apu=self.apu,
         )
         self.stack.callback(memories.close)
         return memories

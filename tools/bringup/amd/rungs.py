@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from drivers.amd import cwsr_sizes
 from drivers.amd.kfd import Kfd, open_node
-from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.layouts.events import WaitResult, kfd_event_data
 from drivers.amd.layouts.kfd import GPUVM_RESERVED_TOP, LDS_APERTURE, SCRATCH_APERTURE, USER_ADDRESS_BITS
 from drivers.amd.layouts.topology import KFD_NODE, RENDER_NODE
@@ -100,11 +99,12 @@ def render_node(bench: Bench) -> Facts:
     fd = open_node(bench.kernel, path)
     bench.stack.callback(bench.kernel.close, fd)
     info = bench.render
-    apu = bool(info.ids_flags & IDS_FLAGS_FUSION)
-    bench.demand(
-        apu == bench.target.apu, f"{bench.target.name}: the node says {'APU' if apu else 'card'}, we do not"
-    )
-    return {"node": path, "counter_khz": info.gpu_counter_freq, "apu": apu}
+    return {
+        "node": path,
+        "counter_khz": info.gpu_counter_freq,
+        "apu": bench.apu,
+        "apu by its target": bench.target.apu,
+    }
 
 
 def address_space(bench: Bench) -> Facts:
@@ -162,7 +162,7 @@ def video_memory(bench: Bench) -> Facts:
         "large": hex(memories.vram(_LARGE, label="ladder").va),
         "available": bench.process.kfd.available(bench.gpu.gpu_id),
     }
-    if bench.gpu.visible_bytes or bench.target.apu:
+    if bench.gpu.visible_bytes or bench.apu:
         seen = memories.vram(2 << 20, label="ladder", host_visible=True)
         _pattern(bench, seen, "video memory")
         facts["visible"] = hex(seen.va)

@@ -128,8 +128,8 @@ AMD: Vendor[Quirks] = Vendor(
     changes=changes,
     changed=_changed,
     presets=_no_presets,
-    # Not the render node: a process that holds KFD keeps the GPUs up.
-    held=lambda _: ("/dev/kfd",),
+    # amdgpu loses nothing of an idle GPU, and wakes it at the next call: nobody need hold it.
+    held=lambda _: (),
     log_words=("amdgpu", "kfd"),
     check_variant=_check_variant,
     make_kernel=_make_kernel,
