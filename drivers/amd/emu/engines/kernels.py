@@ -165,7 +165,7 @@ class Kernels:
         work = Work(
             grid=launch.groups,
             block=launch.block,
-            params=struct.pack(f"<{len(launch.user_data)}I", *launch.sgprs()),
+            params=struct.pack(f"<{len(launch.user_data)}IQ", *launch.sgprs(), launch.code),
             shared_bytes=launch.lds_bytes,
             local_bytes=scratch,
         )
@@ -199,6 +199,7 @@ def _entry(launch: Launch) -> Entry:
         group_ids=(two.TGID_X_EN, two.TGID_Y_EN, two.TGID_Z_EN),
         group_info=two.TG_SIZE_EN,
         modes=int(launch.rsrc1) >> 12 & 0xFF,
+        code_address=True,
     )
 
 
