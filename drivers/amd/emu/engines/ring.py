@@ -132,6 +132,10 @@ class Ring:
         """Return the dwords that may be taken, as they were when they became valid."""
         return tuple(self._covered)
 
+    def head(self) -> int:
+        """Return the next dword that may be taken, as it was when it became valid."""
+        return self._covered[0]
+
     def peek(self, index: int = 0) -> int:
         """Return a dword ahead, as memory has it now."""
         return self._memory(self.fetched + index, 1)[0]
