@@ -24,8 +24,8 @@ from drivers.amd.layouts.kfd import Call, Request, RuntimeMode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from drivers.amd.emu.kfd.asked import OpenFiles
     from drivers.amd.emu.kfd.files import OpenFile
-    from drivers.amd.emu.machine.kernel import EmulatedKernel
     from hcq.layout import Struct
 
 _HIGHEST_1_11: Final = Call.AVAILABLE_MEMORY
@@ -38,7 +38,7 @@ _OLD_APERTURES: Final = 7
 _KNOWN_MODES: Final = int(RuntimeMode.ENABLE | RuntimeMode.TTMP_SAVE)
 
 
-def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray) -> None:
+def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> None:
     """Run one ioctl of /dev/kfd; `block` is the caller's structure, changed in place."""
     number, size = request & 0xFF, request >> 16 & 0x3FFF
     process = kernel.process

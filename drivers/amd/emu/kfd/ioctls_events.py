@@ -89,7 +89,7 @@ def wait(ask: Asked) -> None:
     user, size = ask.process.user, kfd_event_data.SIZE
     if args.num_events > _MOST_EVENTS:
         refuse(errno.ENOMEM, f"{args.num_events} events in one wait")
-    with ask.kernel.machine.lock:
+    with ask.kernel.lock:
         raw = user.read(args.events_ptr, size * args.num_events)
     data = [kfd_event_data.from_bytes(raw, at * size) for at in range(args.num_events)]
     aged = ask.process.kernel.has("event_age")
@@ -98,7 +98,7 @@ def wait(ask: Asked) -> None:
         for one in data
     ]
     result, fired = ask.process.events.wait(wanted, every=bool(args.wait_for_all), timeout_ms=args.timeout)
-    with ask.kernel.machine.lock:
+    with ask.kernel.lock:
         for at, found in enumerate(fired):
             if found is not None:
                 user.write(args.events_ptr + at * size, _payload(*found))

@@ -15,9 +15,9 @@ from drivers.amd.layouts.kfd import GPUVM_BASE, GPUVM_RESERVED_TOP
 from drivers.emu.backing import PAGE
 
 if TYPE_CHECKING:
+    from drivers.amd.emu.kfd.asked import OpenFiles
     from drivers.amd.emu.kfd.files import OpenFile
     from drivers.amd.emu.kfd.gpu import Gpu
-    from drivers.amd.emu.machine.kernel import EmulatedKernel
 
 _DRM_TYPE = 0x64
 _NAMES = {
@@ -27,7 +27,7 @@ _NAMES = {
 }
 
 
-def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray) -> None:
+def ioctl(kernel: OpenFiles, file: OpenFile, request: int, block: bytearray) -> None:
     """Run one ioctl of a render node."""
     if request != drm.DRM_IOCTL_AMDGPU_INFO:
         known = _NAMES.get(request)
@@ -44,7 +44,7 @@ def ioctl(kernel: EmulatedKernel, file: OpenFile, request: int, block: bytearray
     kernel.process.user.write(args.return_pointer, answer[: args.return_size])
 
 
-def _answer(kernel: EmulatedKernel, gpu: Gpu, query: int) -> bytes:
+def _answer(kernel: OpenFiles, gpu: Gpu, query: int) -> bytes:
     match query:
         case drm.InfoQuery.DEV_INFO:
             return _device(gpu)

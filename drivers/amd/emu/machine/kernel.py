@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from drivers.amd.emu.kfd.gpu import Gpu
     from drivers.amd.emu.machine.machine import Machine
     from drivers.amd.emu.machine.reports import Report
+    from drivers.emu.turnlock import TurnLock
     from drivers.kernel import Mmio
 
 _FIRST_FD: Final = 1 << 20
@@ -51,6 +52,11 @@ class EmulatedKernel:
         self._next = _FIRST_FD
         self._sysfs = Sysfs(machine.gpus, machine.kernel_profile, machine.host_bytes)
         self._render = {RENDER_NODE.format(minor=gpu.minor): gpu for gpu in machine.gpus}
+
+    @property
+    def lock(self) -> TurnLock:
+        """What guards the machine."""
+        return self.machine.lock
 
     @property
     def reports(self) -> list[Report]:
