@@ -157,7 +157,7 @@ class Aql:
     def _fetch(self) -> None:
         place = self._ring.fetched % self._ring.words
         va = self._bus.queue.ring_va + 4 * place
-        words = self._ring.take(PACKET_WORDS, checked=self._ring.head() & 0xFF != Type.INVALID)
+        words = self._ring.take(PACKET_WORDS, checked=self._ring.head(1)[0] & 0xFF != Type.INVALID)
         kind = words[0] & 0xFF
         self._at = f"packet {place // PACKET_WORDS}"
         layout = PACKETS.get(kind)

@@ -150,16 +150,16 @@ def _check_initiator(initiator: Initiator, generation: int) -> None:
 
 
 def _block(values: list[int], generation: int) -> Dim3:
-    axes = []
+    layout = NUM_THREAD[generation]
+    known = sum(field.mask() for field in layout.FIELDS.values())
     for value in values:
-        fields = NUM_THREAD[generation].from_int(value)
-        if fields.check():
+        if value & ~known:
             raise dispatch_fault(
-                f"COMPUTE_NUM_THREAD {value:#x}: {'; '.join(map(str, fields.check()))}",
+                f"COMPUTE_NUM_THREAD {value:#x} has bits that no field declares",
                 QueueException.PACKET_DISPATCH_REGISTER_INVALID,
             )
-        axes.append(int(NUM_THREAD[generation].FIELDS["FULL"].extract(value)))
-    return axes[0], axes[1], axes[2]
+    x, y, z = (layout.FIELDS["FULL"].extract(value) for value in values)
+    return x, y, z
 
 
 def _scratch(bus: Bus, registers: Mapping[int, int], lanes: int) -> int:

@@ -85,7 +85,7 @@ class Flights:
         """Do the next step of one; returns whether it is over."""
         flight.slice = next(flight.steps, None)
         if flight.slice is None:
-            flight.over = True
+            flight.over, flight.after = True, ()  # not held: each would hold all before it
             self.all.remove(flight)
         return flight.over
 

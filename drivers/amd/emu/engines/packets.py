@@ -5,6 +5,7 @@ Not here: what packets do (`pm4`).
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.errors import check, packet_fault
@@ -73,7 +74,13 @@ def decode(words: Sequence[int], generation: int) -> BitStruct:
     if len(words) <= layout.WORDS if data else len(words) != layout.WORDS:
         wanted = f"{layout.WORDS + 1} or more" if data else f"{layout.WORDS}"
         raise packet_fault(f"{code.name} has {len(words)} dwords, gfx{generation} has {wanted}")
-    packet = layout.from_words([words[0] & ~_SHADER_TYPE, *words[1 : layout.WORDS]])
+    return _checked(code, generation, (words[0] & ~_SHADER_TYPE, *words[1 : layout.WORDS]))
+
+
+@functools.lru_cache(maxsize=4096)
+def _checked(code: Opcode, generation: int, words: tuple[int, ...]) -> BitStruct:
+    """Return a packet; most streams repeat most of theirs, so they are kept."""
+    packet = packets(generation)[code].from_words(words)
     check(packet, code.name)
     return packet
 

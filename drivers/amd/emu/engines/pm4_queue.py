@@ -54,10 +54,11 @@ class Pm4Queue:
 
     def _fetch(self) -> None:
         place = self._ring.fetched % self._ring.words
-        size = length(self._ring.head())
+        head = self._ring.head(1)[0]
+        size = length(head)
         if size > self._ring.left:
             raise packet_fault(
-                f"the packet {self._ring.head():#010x} at dword {place} of the ring has {size} dwords, "
+                f"the packet {head:#010x} at dword {place} of the ring has {size} dwords, "
                 f"{self._ring.left} are left"
             )
         if self._ring.straddles(size):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.errors import changed_fault, host_fault
@@ -132,9 +133,9 @@ class Ring:
         """Return the dwords that may be taken, as they were when they became valid."""
         return tuple(self._covered)
 
-    def head(self) -> int:
-        """Return the next dword that may be taken, as it was when it became valid."""
-        return self._covered[0]
+    def head(self, count: int) -> tuple[int, ...]:
+        """Return the first of them, `count` at most."""
+        return tuple(islice(self._covered, count))
 
     def peek(self, index: int = 0) -> int:
         """Return a dword ahead, as memory has it now."""

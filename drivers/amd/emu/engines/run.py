@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _FINISH_CHANCE: Final = 0.125
 """How likely a step finishes work in flight although packets are left: small, so that work overlaps."""
+_MOST_FLIGHTS: Final = 32
+"""Work in flight beyond which no packet is taken: hardware holds a bounded number, too."""
 
 
 class Engine(Protocol):
@@ -122,7 +124,8 @@ class Run:
         self.yielded = False
         ready = [one for one in self._flights.ready() if not one.away]
         can = self._engine.can_advance()
-        if ready and (not can or self._rng.random() < _FINISH_CHANCE):
+        full = len(self._flights.all) >= _MOST_FLIGHTS
+        if ready and (not can or full or self._rng.random() < _FINISH_CHANCE):
             return self._advance(self._rng.choice(ready))
         if not can:
             self._ring.tell(lazily=False)

@@ -114,9 +114,9 @@ class Sdma:
                 raise changed_fault(f"{frame.name} changed while it was being executed")
 
     def _fetch(self) -> None:
-        ahead = self._ring.ahead()
+        ahead = self._ring.head(WriteUntiled.WORDS)
         place = self._ring.fetched % self._ring.words
-        size = self._length(ahead, 0, "the ring")
+        size = self._length(ahead, 0, "the ring", self._ring.left)
         if self._ring.straddles(size):
             raise packet_fault(
                 f"{_name(ahead[0])} of {size} dwords at dword {place} of the ring goes beyond its end: "
@@ -130,8 +130,8 @@ class Sdma:
         self.at = f"{_name(ahead[0])} at dword {place} of the ring"
         self._execute(self._ring.take(size))
 
-    def _length(self, words: Sequence[int], at: int, where: str) -> int:
-        head = words[at]
+    def _length(self, words: Sequence[int], at: int, where: str, left: int | None = None) -> int:
+        head, left = words[at], len(words) - at if left is None else left
         op = head & 0xFF
         layout = self._layouts.get(op)
         if layout is None:
@@ -142,10 +142,10 @@ class Sdma:
         size = layout.WORDS
         if op == Op.NOP:
             size += Nop.FIELDS["COUNT"].extract(head)
-        elif op == Op.WRITE and len(words) - at >= size:
+        elif op == Op.WRITE and left >= size:
             size += WriteUntiled.FIELDS["COUNT_MINUS_ONE"].extract(words[at + 3] << 96) + 1
-        if len(words) - at < size:
-            raise packet_fault(f"{_name(head)} has {size} dwords, {len(words) - at} are left in {where}")
+        if left < size:
+            raise packet_fault(f"{_name(head)} has {size} dwords, {left} are left in {where}")
         return size
 
     def _execute(self, words: list[int]) -> None:
