@@ -189,6 +189,41 @@ def test_integers_agree_with_the_host(anywhere: Bench, bits: int) -> None:
     assert np.array_equal(out, np.where(w > y, w, y) + x)
 
 
+FIELDS = [(shift, bits, extend) for shift in (0, 3) for bits in (8, 16) for extend in ("sext", "zext")]
+
+
+def _fields(width: int) -> str:
+    """Return a kernel that stores FIELDS of each of four numbers as i64; every lane computes the same."""
+    lines = []
+    for n in range(4):
+        lines.append(f"  %a{n} = getelementptr i{width}, ptr addrspace(1) %a, i64 {n}")
+        lines.append(f"  %v{n} = load i{width}, ptr addrspace(1) %a{n}")
+        for k, (shift, bits, extend) in enumerate(FIELDS):
+            name = f"{n}.{k}"
+            lines.append(f"  %s{name} = lshr i{width} %v{n}, {shift}")
+            lines.append(f"  %t{name} = trunc i{width} %s{name} to i{bits}")
+            lines.append(f"  %e{name} = {extend} i{bits} %t{name} to i64")
+            lines.append(f"  %o{name} = getelementptr i64, ptr addrspace(1) %o, i64 {n * len(FIELDS) + k}")
+            lines.append(f"  store i64 %e{name}, ptr addrspace(1) %o{name}")
+    text = "\n".join(lines)
+    return f"{ir.HEAD}define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a) {{\n{text}\n  ret void\n}}\n"
+
+
+@pytest.mark.parametrize("width", [32, 64])
+def test_fields_of_uniform_integers_keep_their_sign(anywhere: Bench, width: int) -> None:
+    """What all lanes share is computed by the scalar unit."""
+    values = anywhere.new(np.array([0x7FFF, 0x8000, 0xC07F80, 0xFFFFFFF8]), f"u{width // 8}")
+    out = anywhere.new(np.zeros(4 * len(FIELDS)), "i8")
+    done = anywhere.run(_fields(width), 1, 64, out, values, options=QUICK)
+    assert done.fault is None, done.fault
+    wanted = []
+    for value in values.tolist():
+        for shift, bits, extend in FIELDS:
+            field = (value >> shift) & ((1 << bits) - 1)
+            wanted.append(field - (1 << bits) if extend == "sext" and field >> (bits - 1) else field)
+    assert out.tolist() == wanted
+
+
 def test_conversions_agree_with_the_host(anywhere: Bench) -> None:
     code = """  %i1 = fptosi float %x to i32
   %f1 = sitofp i32 %i1 to double

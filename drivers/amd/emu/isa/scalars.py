@@ -259,10 +259,9 @@ def _bit_field_extract(t: Translator) -> None:
     offset = c.resize(c.op("and", how, bits - 1), bits)
     width = c.resize(c.op("and", c.op("lshr", how, 16), 127), bits)
     width = c.intrinsic("umin", width, c.const(a.type, bits))
-    shifted = c.op("ashr" if "_i" in t.stem[6:] else "lshr", a, offset)
+    shift = "ashr" if "_i" in t.stem else "lshr"
     rest = c.op("and", c.op("sub", c.const(a.type, bits), width), bits - 1)
-    kind = "ashr" if "_i" in t.stem[6:] else "lshr"
-    value = c.op(kind, c.op("shl", shifted, rest), rest)
+    value = c.op(shift, c.op("shl", c.op(shift, a, offset), rest), rest)
     value = c.select(c.icmp("eq", width, 0), c.const(a.type, 0), value)
     t.set_scalar(d, value)
     t.set_scc(c.icmp("ne", value, 0))
