@@ -65,10 +65,16 @@ class Finding:
 
 
 @cache
-def _with_ends(code: CodeType) -> frozenset[int]:
-    """Return the offsets at which the exit of a `with` block begins without an exception."""
-    found = set()
+def _without_cleanup(code: CodeType) -> frozenset[int]:
+    """Return the offsets of lines at which a tracer's exception skips clean-up that a signal's does not.
+
+    They are where the exit of a `with` block begins without an exception, and from Python 3.12 on the steps
+    of loops: in a comprehension, which is inlined there, an exception of the tracer leaves a `with` around it
+    unexited; one of a signal handler does not.
+    """
     instructions = list(dis.get_instructions(code))
+    steps = ("FOR_ITER", "JUMP_BACKWARD") if sys.version_info >= (3, 12) else ()
+    found = {one.offset for one in instructions if one.opname in steps}
     for i in range(len(instructions)):
         j = i
         while j < len(instructions) and instructions[j].opname in _EXIT_BEGINS:
@@ -113,7 +119,7 @@ class Tracer:
         return None
 
     def _line(self, frame: FrameType, event: str, _arg: object) -> Any:
-        if event == "line" and frame.f_lasti not in _with_ends(frame.f_code):
+        if event == "line" and frame.f_lasti not in _without_cleanup(frame.f_code):
             self._count(frame)
         return self._line
 
