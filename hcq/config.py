@@ -38,6 +38,13 @@ def _number(name: str, text: str) -> int:
     return number
 
 
+def _ring(name: str, text: str) -> int:
+    number = _number(name, text)
+    if number and (number.bit_count() != 1 or not 1 << 14 <= number <= 1 << 26):
+        raise UsageError(f"{name} must be 0 or a power of two from 16384 to 67108864, it is {text!r}")
+    return number
+
+
 def _text(_name: str, text: str) -> str:
     return text
 
@@ -92,6 +99,12 @@ class Config:
         "HCQ_PLAN_BYTES",
         "most bytes of the plans that tensors keep; beyond, the oldest are dropped",
         _number,
+    )
+    ring_bytes: int = _setting(
+        0,
+        "HCQ_RING_BYTES",
+        "bytes of each queue's ring of arguments, and on a GPU of its ring of commands; 0: the usual size",
+        _ring,
     )
     workers: int | None = _setting(
         None,

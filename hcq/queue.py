@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 
 from hcq.commandbuffer import CommandBuffer
 from hcq.commands import Command, Indirect, Timestamp, Wait
+from hcq.config import config
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from hcq.faults.messages import room_text
-from hcq.kernarg_ring import ARGUMENTS, ArgumentRing
+from hcq.kernarg_ring import ARGUMENTS, RING_BYTES, ArgumentRing
 from hcq.locks import unless_taken
 from hcq.params import check_reach, look_up, piece, reaches, resolve
 from hcq.profile import timed
@@ -92,7 +93,9 @@ class Queue:
         """(point, what must stay alive, end of its arguments) of every submission not known to be done."""
         self.ring = device.driver.ring(kind, index)
         self._encoder = device.driver.encoder(kind, index)
-        self._arguments = ArgumentRing(device, self.retire_oldest, label=self.label)
+        self._arguments = ArgumentRing(
+            device, self.retire_oldest, label=self.label, size=config().ring_bytes or RING_BYTES
+        )
         self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
         self._arguments.start(self._pushbuffer)
         self._patience = -1, 0.0

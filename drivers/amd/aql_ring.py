@@ -84,7 +84,7 @@ class AqlRing:
         self._views: dict[int, memoryview] = {}
         """Entry of `PushBuffer.calls` -> its packets."""
         self.words = self._size // 2 * _UNIT
-        self.submissions = self._size // 2
+        self.submissions = self._size
         self.closed = False
         self.attach()
 

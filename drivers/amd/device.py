@@ -27,7 +27,7 @@ from drivers.amd.layouts.drm import IDS_FLAGS_FUSION
 from drivers.amd.layouts.events import kfd_hsa_hw_exception_data, kfd_hsa_memory_exception_data
 from drivers.amd.memory import Memories, Memory
 from drivers.amd.program import AmdProgram
-from drivers.amd.queues import Doorbells, Facts, HwQueue, Packets
+from drivers.amd.queues import RING_BYTES, Doorbells, Facts, HwQueue, Packets
 from drivers.amd.quirks import DEFAULT, Quirks
 from drivers.amd.refusals import BringUpError
 from drivers.amd.ring import AmdRing
@@ -97,12 +97,14 @@ class AmdDevice:
         driver: str,
         index: int,
         choices: Quirks = DEFAULT,
+        ring_bytes: int = 0,
         others: Sequence[Gpu] = (),
         released: Callable[[], None] = lambda: None,
         prove_s: float = PROVE_S,
     ) -> None:
         self.process, self.gpu, self.choices = process, gpu, choices
         self._prove_s = prove_s
+        self._ring_bytes = ring_bytes
         self._lock = threading.RLock()
         self._fault: FaultReport | None = None
         self._hopeless = False
@@ -299,7 +301,13 @@ class AmdDevice:
 
     def _queue(self, packets: Packets, label: str) -> HwQueue:
         return HwQueue(
-            self.process.kfd, self.memories, self._doorbells, self._queue_facts, packets, label=label
+            self.process.kfd,
+            self.memories,
+            self._doorbells,
+            self._queue_facts,
+            packets,
+            label=label,
+            ring_bytes=self._ring_bytes or RING_BYTES[packets],
         )
 
     def _new_code(self, kind: QueueKind, index: int) -> Sequence[int]:

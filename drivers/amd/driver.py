@@ -14,6 +14,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
+from hcq.config import config
 from hcq.errors import HcqError
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ class AmdDriver:
                 driver=self._name,
                 index=index,
                 choices=choices,
+                ring_bytes=config().ring_bytes,
                 others=gpus,
                 released=released,
             )

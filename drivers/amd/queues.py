@@ -101,6 +101,7 @@ class HwQueue:
         packets: Packets,
         *,
         label: str,
+        ring_bytes: int | None = None,
     ) -> None:
         self.packets = packets
         self.label = label
@@ -114,7 +115,7 @@ class HwQueue:
                 stack.callback(memories.free, memory)
                 return memory
 
-            self.ring = system(RING_BYTES[packets], "ring", zeroed=False)
+            self.ring = system(ring_bytes or RING_BYTES[packets], "ring", zeroed=False)
             self.pointers = system(PAGE, "pointer page")
             self.area = self.eop = None
             if packets is not Packets.SDMA:

@@ -82,11 +82,15 @@ class Context:
 class Channel:
     """A scheduled channel. Owns its objects; `close` gives them back."""
 
-    def __init__(self, context: Context, kind: ChannelKind, engine: int, *, label: str) -> None:
+    def __init__(
+        self, context: Context, kind: ChannelKind, engine: int, *, label: str, entries: int = ENTRIES
+    ) -> None:
         self.kind = kind
         self.engine = engine
         self.label = label
         self._context = context
+        self.entry_count = entries
+        """How many entries the ring has."""
         self._undo = contextlib.ExitStack()
         self._fence = context.rm.kernel.fence
         self.diagnostics = context.rm.kernel.diagnostics
@@ -115,7 +119,7 @@ class Channel:
         assert view is not None, "the ring is always mapped"
         assert user is not None, "the user area is always mapped"
         assert errors is not None, "the notifier is always mapped"
-        entries = ENTRIES * GpfifoEntry.SIZE
+        entries = self.entry_count * GpfifoEntry.SIZE
         view[:entries] = bytes(entries)
         userd = user[self.userd_offset : self.userd_offset + USERD_BYTES]
         userd[:] = bytes(USERD_BYTES)
@@ -129,7 +133,7 @@ class Channel:
     def _ring_memory(self, memories: Memories, stack: contextlib.ExitStack) -> tuple[Memory, Memory, int]:
         """Return the memory of ring entries, that of the user area, and where in it that lies."""
         label, where = f"ring of {self.label}", self._context.choices.ring
-        behind = ENTRIES * GpfifoEntry.SIZE
+        behind = self.entry_count * GpfifoEntry.SIZE
         if where == "video":
             memory = memories.vram(RING_BYTES, label=label, host_visible=True, contiguous=True)
         elif where == "system":
@@ -173,7 +177,7 @@ class Channel:
                 hObjectError=self.notifier.handle if choices.notifier else 0,
                 hObjectBuffer=self.memory.handle if choices.object_buffer else 0,
                 gpFifoOffset=self.memory.va,
-                gpFifoEntries=ENTRIES,
+                gpFifoEntries=self.entry_count,
                 hContextShare=share,
                 hUserdMemory=(self.userd_memory.handle,),
                 userdOffset=(self.userd_offset,),

@@ -28,7 +28,7 @@ from drivers.nv.layouts.rm_classes import EngineType
 from drivers.nv.memory import Memories, Memory
 from drivers.nv.program import NvProgram
 from drivers.nv.quirks import DEFAULT, Quirks
-from drivers.nv.ring import NvRing
+from drivers.nv.ring import PUSH_BYTES, PUSH_BYTES_PER_ENTRY, NvRing
 from drivers.nv.rm import Rm
 from drivers.nv.slm import LocalMemory
 from drivers.nv.space import open_space
@@ -78,9 +78,17 @@ class NvDevice:
     """See `hcq.driver.DriverDevice`. `recover` gives a faulted device new channels; its memory stays."""
 
     def __init__(
-        self, kernel: Kernel, card: Card, *, driver: str, index: int, choices: Quirks = DEFAULT
+        self,
+        kernel: Kernel,
+        card: Card,
+        *,
+        driver: str,
+        index: int,
+        choices: Quirks = DEFAULT,
+        ring_bytes: int = 0,
     ) -> None:
         self.choices = choices
+        self._push_bytes = ring_bytes or PUSH_BYTES
         self._lock = threading.RLock()
         self._notifiers = threading.Lock()
         """Held while error notifiers are read without `_lock`, and while they are given back; taken last."""
@@ -213,7 +221,12 @@ class NvDevice:
         channel = self._new_channel(kind, index, label)
         try:
             return NvRing(
-                channel, self.memories, setup=self._setup(channel), refresh=self._refresh, fault=self.fault
+                channel,
+                self.memories,
+                setup=self._setup(channel),
+                refresh=self._refresh,
+                fault=self.fault,
+                push_bytes=self._push_bytes,
             )
         except BaseException:
             channel.close()
@@ -222,7 +235,11 @@ class NvDevice:
     def _new_channel(self, kind: ChannelKind, index: int, label: str) -> Channel:
         engines = self.gpu.copy_engines
         engine = EngineType.GR0 if kind is ChannelKind.COMPUTE else engines[index % len(engines)]
-        return Channel(self._context, kind, engine, label=label)
+        return self._channel(kind, engine, label)
+
+    def _channel(self, kind: ChannelKind, engine: int, label: str) -> Channel:
+        entries = self._push_bytes // PUSH_BYTES_PER_ENTRY
+        return Channel(self._context, kind, engine, label=label, entries=entries)
 
     def _setup(self, channel: Channel) -> push.Words:
         if channel.kind is ChannelKind.COPY:
@@ -362,7 +379,7 @@ class NvDevice:
                     ring.retire()
             for ring in self.rings():
                 old = ring.channel
-                ring.attach(Channel(self._context, old.kind, old.engine, label=old.label))
+                ring.attach(self._channel(old.kind, old.engine, old.label))
             self._launched.clear()
             self._fault = None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from hcq.config import config
 from hcq.errors import HcqError, UsageError
 
 if TYPE_CHECKING:
@@ -94,7 +95,14 @@ class NvDriver:
             cards = rm.cards()
         if not 0 <= index < len(cards):
             raise UsageError(self._absent(index, len(cards)))
-        return NvDevice(kernel, cards[index], driver=self._name, index=index, choices=choices)
+        return NvDevice(
+            kernel,
+            cards[index],
+            driver=self._name,
+            index=index,
+            choices=choices,
+            ring_bytes=config().ring_bytes,
+        )
 
     def _absent(self, index: int, count: int) -> str:
         known = {0: "no GPU", 1: "one GPU, number 0"}.get(count, f"{count} GPUs, numbers 0 to {count - 1}")

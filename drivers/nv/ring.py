@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hcq.pushbuffer import PushBuffer
 
 PUSH_BYTES: Final = 1 << 20
+PUSH_BYTES_PER_ENTRY: Final = PUSH_BYTES // ENTRIES
 _PUSH_START: Final = 4096
 """The first page of the push memory holds the progress slot."""
 _NAP_S: Final = 20e-6
@@ -53,6 +54,7 @@ class NvRing:
         setup: push.Words,
         refresh: Callable[[NvRing], push.Words],
         fault: Callable[[], FaultReport | None],
+        push_bytes: int = PUSH_BYTES,
     ) -> None:
         self._memories = memories
         self._setup = setup
@@ -60,7 +62,7 @@ class NvRing:
         self._fault = fault
         self.stalled: Callable[[int], None] = _nothing
         """See `hcq.driver.Ring`; `words` and `submissions`, too."""
-        self.memory: Memory = memories.push(_PUSH_START + PUSH_BYTES, label=f"push buffer of {channel.label}")
+        self.memory: Memory = memories.push(_PUSH_START + push_bytes, label=f"push buffer of {channel.label}")
         view = self.memory.view
         assert view is not None, "host memory has a view"
         self._progress = view[:8].cast("Q")
@@ -69,7 +71,8 @@ class NvRing:
         self._entry = self.memory.va + _PUSH_START + channel.entry_level
         """The ring entry of no words: the address, which stands in it as it is, and its LEVEL."""
         self.words = self._capacity - _TAIL_WORDS
-        self.submissions = ENTRIES - 1
+        self._size = channel.entry_count
+        self.submissions = self._size - 1
         self.closed = False
         try:
             self.attach(channel)
@@ -94,7 +97,7 @@ class NvRing:
         """Words ever written, and words known to be fetched."""
         self._put = self._taken = 0
         """Entries ever written, and entries known to be fetched."""
-        self._head_limit, self._put_limit = self._capacity, ENTRIES - 1
+        self._head_limit, self._put_limit = self._capacity, self._size - 1
         """How far both may go before one must look again: to what is not fetched, or to the buffer's end."""
         self._in_flight: deque[tuple[int, int, int]] = deque()
         self.code_epoch = self.local_epoch = 0
@@ -127,24 +130,24 @@ class NvRing:
             words = array("I", words)
         self._number[0] = self.sequence = sequence = self.sequence + 1
         self._words[at : at + count] = words + self._release
-        entries, entry0, start = self._entries, self._entry, 0
+        entries, entry0, size, start = self._entries, self._entry, self._size, 0
         for position, entry in calls:
             if position > start:
-                entries[put % ENTRIES] = entry0 + 4 * (at + start) + (position - start) * _ONE_WORD
+                entries[put % size] = entry0 + 4 * (at + start) + (position - start) * _ONE_WORD
                 put += 1
-            entries[put % ENTRIES] = entry
+            entries[put % size] = entry
             put, start = put + 1, position
-        entries[put % ENTRIES] = entry0 + 4 * (at + start) + (count - start) * _ONE_WORD
+        entries[put % size] = entry0 + 4 * (at + start) + (count - start) * _ONE_WORD
         self._head, self._put = head, put + 1
         self._in_flight.append((sequence, head, put + 1))
-        self.channel.ring((put + 1) % ENTRIES)
+        self.channel.ring((put + 1) % size)
 
     def _make_room(self, count: int, entries: int) -> None:
         """Wait until `count` words, which do not wrap, and `entries` ring entries are free."""
-        if count > self._capacity or entries >= ENTRIES:
+        if count > self._capacity or entries >= self._size:
             raise UsageError(
                 f"{count} words and {entries} entries at once are larger than the ring: "
-                f"{self._capacity} words, {ENTRIES} entries; submit it in parts"
+                f"{self._capacity} words, {self._size} entries; submit it in parts"
             )
         end = self._head - self._head % self._capacity + self._capacity
         if self._head + count > end:
@@ -152,7 +155,7 @@ class NvRing:
         while True:
             self.reclaim()
             self._head_limit = min(end, self._tail + self._capacity)
-            self._put_limit = self._taken + ENTRIES - 1
+            self._put_limit = self._taken + self._size - 1
             if self._head + count <= self._head_limit and self._put + entries <= self._put_limit:
                 return
             report = self._fault()
@@ -197,7 +200,7 @@ class NvRing:
             return ""
         got = self.channel.got()
         text = f"{self.channel.label}: fetched {reached} of {self.sequence} submissions, "
-        text += f"put index {self._put % ENTRIES}"
+        text += f"put index {self._put % self._size}"
         return text + (f", fetched up to {got}" if got is not None else "")
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import hcq
-from hcq.config import config
+from hcq.config import config, override
 from tests.conformance.kernels import image
 
 if TYPE_CHECKING:
@@ -102,6 +102,15 @@ def lab(name: str) -> Iterator[Lab]:
 def bare(name: str) -> Iterator[Lab]:
     """A device without the validation layer."""
     lab = Lab(opened(name, validate=False))
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def narrow(name: str) -> Iterator[Lab]:
+    """A device without the validation layer whose rings are as small as they get: a test can fill them."""
+    with override(ring_bytes=1 << 14):
+        lab = Lab(opened(name, validate=False))
     yield lab
     lab.close()
 

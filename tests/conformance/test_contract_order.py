@@ -203,18 +203,18 @@ def test_wait_may_be_submitted_before_its_signal_is_recorded(lab: Lab) -> None:
     point.wait(timeout_s=HANG_S)
 
 
-def test_full_ring_ends_a_submission_by_its_timeout_and_names_what_it_waits_for(bare: Lab) -> None:
-    gate = bare.device.signal(host_set=True, label="gate")
-    bare.queue.submit(bare.queue.record().wait(gate, 1))
+def test_full_ring_ends_a_submission_by_its_timeout_and_names_what_it_waits_for(narrow: Lab) -> None:
+    gate = narrow.device.signal(host_set=True, label="gate")
+    narrow.queue.submit(narrow.queue.record().wait(gate, 1))
 
     def fill() -> None:
-        for _ in range(bare.queue.ring.submissions):
-            bare.queue.submit(bare.queue.record(), timeout_s=0.02)
+        for _ in range(narrow.queue.ring.submissions):
+            narrow.queue.submit(narrow.queue.record(), timeout_s=0.02)
 
     with pytest.raises(hcq.SignalTimeout, match=r"(?s)no room.*waits for gate >= 1, now 0"):
         fill()
     gate.value = 1
-    bare.queue.submit(bare.queue.record(), timeout_s=HANG_S).wait(timeout_s=HANG_S)
+    narrow.queue.submit(narrow.queue.record(), timeout_s=HANG_S).wait(timeout_s=HANG_S)
 
 
 def test_timeout_reports_what_blocks_the_queue(bare: Lab) -> None:

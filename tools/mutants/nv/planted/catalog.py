@@ -66,7 +66,7 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="put index not taken modulo the ring",
         file="ring.py",
-        old="self.channel.ring((put + 1) % ENTRIES)",
+        old="self.channel.ring((put + 1) % size)",
         new="self.channel.ring(put + 1)",
         names=r"put|entries",
         seen="works for the first 4,096 submissions",
@@ -74,8 +74,8 @@ BUGS: Final[tuple[Bug, ...]] = (
     Bug(
         name="segment one word short",
         file="ring.py",
-        old="entries[put % ENTRIES] = entry0 + 4 * (at + start) + (count - start) * _ONE_WORD",
-        new="entries[put % ENTRIES] = entry0 + 4 * (at + start) + (count - start - 1) * _ONE_WORD",
+        old="entries[put % size] = entry0 + 4 * (at + start) + (count - start) * _ONE_WORD",
+        new="entries[put % size] = entry0 + 4 * (at + start) + (count - start - 1) * _ONE_WORD",
         names=r"method|header|segment|truncat|data word|words",
         seen="length fields that count from zero in other engines",
     ),
