@@ -47,24 +47,11 @@ attributes #0 = { "amdgpu-no-dispatch-ptr" "amdgpu-no-implicitarg-ptr" "amdgpu-n
 """
 
 
-class _Deaf(ScriptedKernel):
-    """The scripted kernel, which runs nothing of the queues whose doorbells it was told to ignore."""
-
-    def __init__(self, script: Script) -> None:
-        super().__init__(script)
-        self.ignored: set[int] = set()
-
-    def ring(self, gpu_id: int, offset: int, value: int) -> None:
-        """Take a doorbell."""
-        if offset not in self.ignored:
-            super().ring(gpu_id, offset, value)
-
-
 class FinishedAmd:
-    """An open device; nobody answers the doorbell of its first compute queue but `finish`."""
+    """An open device whose first compute queue executes nothing; `finish` writes the results of its work."""
 
     def __init__(self, target: str) -> None:
-        self._kernel = _Deaf(Script(gpus=(target,)))
+        self._kernel = ScriptedKernel(Script(gpus=(target,)))
         driver = AmdDriver("amd", lambda _: self._kernel, lasting=False).open(0, None)
         self.device = Device(driver)
         code = emit_object(_TEXT, Machine("amdgcn-amd-amdhsa", target))
@@ -78,7 +65,7 @@ class FinishedAmd:
         )
         self._ring = driver.ring(QueueKind.COMPUTE, 0)
         self.device.compute.submit(self.device.compute.record()).wait()
-        self._kernel.ignored |= {
+        self._kernel.hardware.ignored |= {
             queue.doorbell
             for queue in self._kernel.queues.values()
             if queue.ring[0] == self._ring.queue.ring.va

@@ -39,7 +39,7 @@ class FinishedGpu:
         self.device = Device(driver)
         self.program = self.device.load(sample("sm_90a", 90))
         self._ring = driver.ring(QueueKind.COMPUTE, 0)
-        self._kernel.bell.ignored.add(self._ring.channel.token)
+        self._kernel.doorbell.ignored.add(self._ring.channel.token)
         self._last: Point | None = None
 
     def __enter__(self) -> Self:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hcq.program import Program
-    from tools.nv.scripted_bell import Doorbell
+    from tools.nv.scripted_doorbell import Doorbell
 
 _HOST: Final = re.compile(r"0x[1-9a-f][0-9a-f]{10,11}\b")
 """Addresses of this process; those that the driver chooses have ten digits."""
@@ -150,7 +150,7 @@ def stream_text(kernel: ScriptedKernel, words: list[int], names: Names) -> Itera
             other = writes[index + 1]
             upper, lower = (write, other) if _PAIRS[write.name] else (other, write)
             va = upper.data << 32 | lower.data
-            host = kernel.bell.host(va)
+            host = kernel.doorbell.host(va)
             shown = f"{va:#x}" if not host >> 40 else names.of(host) + ", by its alias" * (host != va)
             yield f"  {str(write).split(' ', 1)[0]:8} {write.name}, {other.name} = {shown}"
             skip = True
@@ -206,8 +206,8 @@ def _play(
             device.compute.submit(device.compute.record().barrier()).wait(timeout_s=5)
         names = Names()
         lines: list[str] = []
-        kernel.bell.watch = lambda bell: lines.extend(_doorbell(kernel, bell, names))
-        act(device, program, kernel.bell)
+        kernel.doorbell.watch = lambda bell: lines.extend(_doorbell(kernel, bell, names))
+        act(device, program, kernel.doorbell)
     return "\n".join(lines) + "\n"
 
 
@@ -283,7 +283,7 @@ def bringup(script: Script | None = None) -> str:
     """The calls of opening a device, making a ring of each kind, and closing; the words sent to each ring."""
     kernel = ScriptedKernel(script)
     names = Names()
-    kernel.bell.watch = lambda bell: kernel.calls.extend(_doorbell(kernel, bell, names))
+    kernel.doorbell.watch = lambda bell: kernel.calls.extend(_doorbell(kernel, bell, names))
     from hcq.driver import QueueKind  # noqa: PLC0415 - only here
 
     with closing(NvDriver("nv", lambda _: kernel).open(0, None)) as device:

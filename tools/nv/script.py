@@ -1,4 +1,4 @@
-"""The script of the scripted kernel: which driver and GPU it plays, and the replies to their controls.
+"""The script of the scripted NVIDIA kernel: the driver version, the GPU, and the replies to controls.
 
 Not here: the calls themselves and their checks (`scripted`).
 """
@@ -19,52 +19,56 @@ if TYPE_CHECKING:
 HOPPER = 0xCBC0
 
 
-class RefusedError(AssertionError):
-    """The driver made a call that is not in the script."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """What the played driver and GPU are."""
+    """The driver version and the GPU that the scripted kernel represents."""
 
     version: str = "580.159.03"
     compute_class: int = HOPPER
     gpus: int = 1
     sms: int = 132
     graphics_copy: bool = True
-    """A copy object may be allocated beside the compute object."""
+    """Whether a copy object may be allocated on the compute channel."""
     dma_moves: int = 0
-    """Bytes by which RM_MAP_MEMORY_DMA maps beside the requested address."""
+    """Bytes between the requested address and the one that RM_MAP_MEMORY_DMA returns."""
     proc_version: bool = False
-    """/proc/driver/nvidia/version is there; sandboxes hide it."""
+    """Whether /proc/driver/nvidia/version exists; sandboxes hide it."""
     mig: bool = False
+    """Whether the GPU is partitioned (MIG): its class list has no compute class."""
     gr: dict[GrInfo, int] = field(default_factory=dict)
-    """Numbers of the graphics engine that replace the real ones."""
+    """Values of GR_GET_INFO that replace the default ones."""
     missing: tuple[str, ...] = ()
-    """Nodes that cannot be opened, with `missing_errno`."""
+    """Device nodes whose opening fails with `missing_errno`."""
     missing_errno: int = errno.ENOENT
     refuse: dict[str, int] = field(default_factory=dict)
-    """Name of a class, control or UVM command -> status it gets."""
-    answers: dict[Control, Callable[[], dict[str, Any] | None]] = field(default_factory=dict)
-    """Controls that are answered otherwise: the fields of the reply, or None for one that is filtered."""
+    """Name of a class, control or UVM command -> the status that the call returns."""
+    replies: dict[Control, Callable[[], dict[str, Any] | None]] = field(default_factory=dict)
+    """Control -> a function that returns the fields of its reply, or None where a sandbox filters the
+    control."""
 
     @property
     def generation(self) -> Generation:
-        """The row of the GPU."""
+        """The table row of the GPU's generation."""
         return GENERATIONS[self.compute_class]
 
 
-class Answers:
-    """What the controls of the script answer."""
+class ControlReplies:
+    """The replies to RM controls.
 
-    def __init__(self, script: Script, objects: dict[int, Any], tokens: dict[int, int]) -> None:
-        self._script, self._objects, self._tokens = script, objects, tokens
+    `tokens` receives the work submit token of each channel that asks for one.
+    """
+
+    def __init__(self, script: Script, tokens: dict[int, int]) -> None:
+        self._script, self._tokens = script, tokens
 
     def reply(self, command: Control, target: int, asked: Any) -> dict[str, Any] | None:
-        """Return the fields of the reply, or None for a control that a sandbox filters."""
+        """Return the fields of the reply to a control of object `target`, or None if a sandbox filters it.
+
+        `asked` is the decoded parameter block. Lists that it points to are written in place.
+        """
         row = self._script.generation
-        if command in self._script.answers:
-            return self._script.answers[command]()
+        if command in self._script.replies:
+            return self._script.replies[command]()
         if command == Control.NV0080_CTRL_CMD_GPU_GET_CLASSLIST:
             classes = [
                 *row.gpfifo,
@@ -91,9 +95,9 @@ class Answers:
             token = 0x10000 * (1 + len(self._tokens)) | 0x10 + len(self._tokens)
             self._tokens[token] = target
             return {"workSubmitToken": token}
-        return self._plain(command)
+        return self._fixed(command)
 
-    def _plain(self, command: Control) -> dict[str, Any] | None:
+    def _fixed(self, command: Control) -> dict[str, Any] | None:
         name = f"Scripted {self._script.generation.name}"
         fixed: dict[int, dict[str, Any]] = {
             Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2: {"deviceInstance": 0, "subDeviceInstance": 0},
@@ -124,12 +128,12 @@ class Answers:
         return self._script.gr.get(index, fixed[index])
 
     def _fb(self, index: FbInfo) -> int:
-        gib = 141 << 20
+        kib = 141 << 20  # 141 GiB in KiB, the unit of FB_GET_INFO
         return {
-            FbInfo.TOTAL_RAM_SIZE: gib,
-            FbInfo.RAM_SIZE: gib,
-            FbInfo.HEAP_SIZE: gib,
-            FbInfo.HEAP_FREE: gib,
+            FbInfo.TOTAL_RAM_SIZE: kib,
+            FbInfo.RAM_SIZE: kib,
+            FbInfo.HEAP_SIZE: kib,
+            FbInfo.HEAP_FREE: kib,
         }.get(index, 0)
 
 

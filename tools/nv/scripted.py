@@ -1,11 +1,11 @@
-"""A kernel that plays the NVIDIA driver from a script: it answers what a bring-up asks and refuses the rest.
+"""A scripted kernel under the NVIDIA driver: it checks and answers RM and UVM calls, and computes nothing.
 
-No emulation: nothing is computed, copied or launched. The doorbell only executes semaphore releases
-(`scripted_bell`), so that waits end. The replies stand in a `Script` (`script`). Every call is recorded as a
-decoded line, every object, descriptor and mapping is counted, and the n-th call can be made to fail. For
-tests, golden streams and dry runs of the hardware tools.
+The doorbell executes semaphore releases only (`scripted_doorbell`), so that waits end. The replies to
+controls come from a `Script` (`script`). Every call is recorded as a decoded line; every object, descriptor
+and mapping is counted; the n-th call can be made to fail (`tools.scripted.host`). For tests, golden streams
+and dry runs of the hardware tools.
 
-Next: `scripted_bell`, `script`.
+Not here: an emulated GPU (`drivers.nv.emu`). Next: `scripted_doorbell`, `script`.
 """
 
 # ruff: noqa: D102 - methods are those of `drivers.kernel.Kernel` and `Mmio`
@@ -16,44 +16,42 @@ import errno
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from drivers.kernel import LinuxKernel, Mapping, view_at
+from drivers.kernel import Mapping, view_at
 from drivers.nv.decode import fields_text
 from drivers.nv.layouts import rm as rm_layouts
 from drivers.nv.layouts.branches import STRUCTS, branch_of
 from drivers.nv.layouts.controls import CONTROL_STRUCTS, Control
 from drivers.nv.layouts.families import CLASS_NAMES, USERMODE_WITH_PARAMS
+from drivers.nv.layouts.fault import NOTIFIER_POSTED, NvNotification
 from drivers.nv.layouts.rm import Escape, Request
 from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass, VaspaceFlags
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
 from hcq.errors import DriverError, OutOfMemoryError
-from tools.nv.script import Answers, RefusedError, Script
-from tools.nv.scripted_bell import Doorbell, Registers
+from tools.nv.script import ControlReplies, Script
+from tools.nv.scripted_doorbell import Doorbell, Registers
+from tools.scripted.host import HostCalls, RefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from hcq.layout import Struct
 
-_GIVING_BACK = ("RM_FREE", "RM_UNMAP_MEMORY_DMA", "UVM_FREE", "UVM_UNREGISTER")
+_CTL, _UVM = "/dev/nvidiactl", "/dev/nvidia-uvm"
+_RELEASING = ("RM_FREE", "RM_UNMAP_MEMORY_DMA", "UVM_FREE", "UVM_UNREGISTER")
+"""Calls that release something; after a failure it is released together with the descriptor."""
 
 
-class ScriptedKernel:
-    """See the module. `fail_at` makes that call (counted from 0) fail."""
+class ScriptedKernel(HostCalls):
+    """The NVIDIA kernel driver, scripted; `fail_at` is the number of the call that fails, counted from 0."""
 
     def __init__(self, script: Script | None = None, *, fail_at: int | None = None) -> None:
+        super().__init__(fail_at=fail_at)
         self.script = script or Script()
-        self.calls: list[str] = []
-        self.fail_at = fail_at
-        self.failed = ""
-        self.count = 0
-        self._linux = LinuxKernel()
-        self._fds: dict[int, str] = {}
         self._contexts: dict[int, int] = {}
-        """Descriptor -> the object that its one mapping is to show."""
+        """Descriptor -> the object that its one mapping will show."""
         self._objects: dict[int, tuple[int, int, dict[str, Any]]] = {}
+        """Handle -> class, parent and allocation parameters."""
         self._ranges: dict[int, int] = {}
-        self._maps: dict[int, int] = {}
+        """Device address -> bytes of each external range of UVM."""
         self._uvm: set[str] = set()
         self._dma: dict[int, int] = {}
         """Device address -> the memory that RM_MAP_MEMORY_DMA mapped there."""
@@ -61,65 +59,40 @@ class ScriptedKernel:
         """Device address -> size and the host address behind it."""
         self._roots = itertools.count(0xC1D0_0001)
         self._tokens: dict[int, int] = {}
-        self._next_fd = itertools.count(100)
+        """Work submit token -> channel."""
         self._views: dict[int, int] = {}
         """Memory object -> where this process maps it."""
-        self.bell = Doorbell(self.script, self._objects, self._tokens, self._shown, self._views)
+        self.doorbell = Doorbell(self.script, self._objects, self._tokens, self._shown, self._views)
         self._structs = STRUCTS[branch_of(self.script.version) or 580]
 
-    # --- bookkeeping
-
     def leaks(self) -> list[str]:
-        """Return what is still held: descriptors, objects, ranges, mappings."""
-        held = [f"fd {fd} of {path}" for fd, path in self._fds.items()]
+        """Return a line for each descriptor, object, range and mapping that is still held."""
+        held = super().leaks()
         held += [f"object {h:#x} of class {c:#x}" for h, (c, _, _) in self._objects.items()]
         held += [f"range {va:#x}+{size:#x}" for va, size in self._ranges.items()]
-        held += [f"mapping {va:#x}+{size:#x}" for va, size in self._maps.items()]
         held += [f"mapping for the GPU {va:#x} of {memory:#x}" for va, memory in self._dma.items()]
         return held + [f"uvm registration {name}" for name in sorted(self._uvm)]
 
-    def _due(self, what: str) -> bool:
-        """Count a call that may fail; return whether it is the one that must."""
-        self.count += 1
-        if self.fail_at is not None and self.count - 1 == self.fail_at:
-            self.failed = what
-            return True
-        return False
+    # --- files and mappings
 
-    # --- files
-
-    def open(self, path: str, flags: int = 2) -> int:
-        del flags
-        known = path in {"/dev/nvidiactl", "/dev/nvidia-uvm"} or (
+    def open_errno(self, path: str) -> int:
+        known = path in {_CTL, _UVM} or (
             path.startswith("/dev/nvidia") and path.removeprefix("/dev/nvidia").isdigit()
         )
         if not known:
             raise RefusedError(f"open {path}")
-        if path in self.script.missing:
-            number = self.script.missing_errno
-            raise DriverError("open", number, errno.errorcode[number], arguments=path)
-        if self._due(f"open {path}"):
-            raise DriverError("open", errno.EIO, "EIO", arguments=path)
-        fd = next(self._next_fd)
-        self._fds[fd] = path
-        self.calls.append(f"open {path}")
-        return fd
+        return self.script.missing_errno if path in self.script.missing else 0
 
-    def close(self, fd: int) -> None:
-        path = self._fds.pop(fd)
+    def closed(self, fd: int, path: str) -> None:
         self._contexts.pop(fd, None)
-        self.calls.append(f"close {path}")
-        # What could not be given back goes with its descriptor, as in the real driver.
-        if path not in self._fds.values() and self.failed.startswith(_GIVING_BACK):
-            if path == "/dev/nvidia-uvm":
+        # As in the real driver, what a failed call did not release goes with the last descriptor.
+        if not self.is_open(path) and self.failed.startswith(_RELEASING):
+            if path == _UVM:
                 self._ranges.clear()
                 self._uvm.clear()
-            elif path == "/dev/nvidiactl":
+            elif path == _CTL:
                 self._objects.clear()
                 self._dma.clear()
-
-    def read(self, fd: int, size: int) -> bytes:
-        raise RefusedError(f"read {fd} {size}")
 
     def read_file(self, path: str) -> bytes:
         if path == "/proc/driver/nvidia/version" and self.script.proc_version:
@@ -129,66 +102,29 @@ class ScriptedKernel:
     def list_dir(self, path: str) -> list[str]:
         raise RefusedError(f"listdir {path}")
 
-    # --- memory
-
-    def mmap(
-        self,
-        size: int,
-        *,
-        fd: int = -1,
-        offset: int = 0,
-        va: int = 0,
-        prot: int = 3,
-        flags: int | None = None,
-    ) -> Mapping:
+    def map_file(self, fd: int, size: int, *, offset: int, va: int, prot: int, flags: int | None) -> Mapping:
         if offset:
             raise RefusedError(f"mmap at offset {offset:#x}")
-        if self._due(f"mmap {size:#x}"):
-            raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments=f"{size:#x} bytes")
-        if fd >= 0:
-            self.calls.append(f"mmap {self._fds[fd]} {size:#x} at {va:#x}")
-            self._views[self._contexts[fd]] = va
-            anonymous = 0x20 | (flags or 1)
-            return self._linux.mmap(size, va=va, prot=prot, flags=anonymous)
-        mapping = self._linux.mmap(size, va=va, prot=prot, flags=flags)
-        self._maps[mapping.va] = size
-        self.calls.append(f"mmap memory {size:#x} at {va:#x} prot {prot}")
-        return mapping
-
-    def munmap(self, va: int, size: int) -> None:
-        self._linux.munmap(va, size)
-        if self._maps.pop(va, None) != size:
-            raise RefusedError(f"munmap {va:#x} {size:#x}, which is not mapped so")
-        self.calls.append(f"munmap {va:#x} {size:#x}")
-
-    def mprotect(self, va: int, size: int, prot: int) -> None:
-        raise RefusedError(f"mprotect {va:#x} {size:#x} {prot}")
-
-    def madvise(self, va: int, size: int, advice: int) -> None:
-        raise RefusedError(f"madvise {va:#x} {size:#x} {advice}")
+        self.calls.append(f"mmap {self._fds[fd]} {size:#x} at {va:#x}")
+        self._views[self._contexts[fd]] = va
+        return self.anonymous(size, va=va, prot=prot, flags=flags)
 
     def mmio(self, fd: int, size: int, offset: int) -> Registers:
-        if self._due("mmio"):
+        if self.must_fail("mmio"):
             raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments="registers")
         self.calls.append(f"mmio {self._fds[fd]} {size:#x} at {offset:#x}")
         _, _, values = self._objects[self._contexts[fd]]
-        return Registers(self.bell, self.calls, readable=not values.get("bBar1Mapping"))
-
-    def poll(self, fds: Sequence[int], timeout_s: float) -> list[int]:
-        raise RefusedError(f"poll {fds} {timeout_s}")
+        return Registers(self.doorbell, self.calls, readable=not values.get("bBar1Mapping"))
 
     def fence(self) -> None:
-        pass
-
-    def diagnostics(self) -> tuple[str, ...]:
-        return ()
+        """Do nothing: no other processor reads the stores."""
 
     # --- ioctls
 
     def ioctl(self, fd: int, request: int, argument: bytearray | int) -> int:
         if not isinstance(argument, bytearray):
             raise RefusedError(f"ioctl {request:#x} with a number")
-        if self._fds[fd] == "/dev/nvidia-uvm":
+        if self._fds[fd] == _UVM:
             return self._uvm_call(request, argument)
         word = Request.from_int(request)
         number = Escape(word.NR)
@@ -199,7 +135,7 @@ class ScriptedKernel:
 
     def _reply(self, layout: type[Struct], block: bytearray, what: str, **fields: Any) -> None:
         status = self.script.refuse.get(what, 0)
-        if self._due(what):
+        if self.must_fail(what):
             status = NvStatus.INVALID_ARGUMENT
         if status:
             fields = {"status": status}
@@ -211,13 +147,13 @@ class ScriptedKernel:
 
     def _nv_esc_check_version_str(self, _fd: int, block: bytearray) -> None:
         layout = rm_layouts.nv_ioctl_rm_api_version_t
-        if self._due("CHECK_VERSION_STR"):
+        if self.must_fail("CHECK_VERSION_STR"):
             raise DriverError("ioctl", errno.EINVAL, "EINVAL")
         layout.store(block, reply=rm_layouts.VERSION_RECOGNISED, versionString=self.script.version)
         self.calls.append(f"CHECK_VERSION_STR -> {self.script.version}")
 
     def _nv_esc_card_info(self, _fd: int, block: bytearray) -> None:
-        if self._due("CARD_INFO"):
+        if self.must_fail("CARD_INFO"):
             raise DriverError("ioctl", errno.EINVAL, "EINVAL")
         layout = rm_layouts.nv_ioctl_card_info_t
         for i in range(self.script.gpus):
@@ -228,9 +164,9 @@ class ScriptedKernel:
         self.calls.append(f"CARD_INFO -> {self.script.gpus} GPUs")
 
     def _nv_esc_register_fd(self, fd: int, block: bytearray) -> None:
-        if self._due("REGISTER_FD"):
+        if self.must_fail("REGISTER_FD"):
             raise DriverError("ioctl", errno.EINVAL, "EINVAL")
-        if "nvidiactl" in self._fds[fd] or self._fds.get(int.from_bytes(block, "little")) != "/dev/nvidiactl":
+        if "nvidiactl" in self._fds[fd] or self._fds.get(int.from_bytes(block, "little")) != _CTL:
             raise RefusedError("REGISTER_FD belongs on the GPU's node, with the control node's descriptor")
         self.calls.append(f"REGISTER_FD {self._fds[fd]}")
 
@@ -313,7 +249,7 @@ class ScriptedKernel:
         memory = self._objects.get(call.params.hMemory)
         if memory is None:
             raise RefusedError(f"RM_MAP_MEMORY of {call.params.hMemory:#x}, which does not exist")
-        on_ctl = self._fds[call.fd] == "/dev/nvidiactl"
+        on_ctl = self._fds[call.fd] == _CTL
         if on_ctl != (memory[0] == RmClass.NV01_MEMORY_SYSTEM):
             raise RefusedError(f"RM_MAP_MEMORY of {_name_of(memory[0])} through {self._fds[call.fd]}")
         self.calls.append(
@@ -364,12 +300,12 @@ class ScriptedKernel:
         inner = view_at(call.params, call.paramsSize)
         asked = shape.from_bytes(inner)
         short = command.name.replace("_CTRL_CMD_", " ").replace("_CTRL_", " ")
-        answers = Answers(self.script, self._objects, self._tokens)
+        replies = ControlReplies(self.script, self._tokens)
         self.calls.append(f"RM_CONTROL {short} object={call.hObject:#x} {_no_pointers(fields_text(asked))}")
         if self.script.mig and command == Control.NV2080_CTRL_CMD_GR_GET_INFO:
             layout.store(block, status=NvStatus.NOT_SUPPORTED)
             return
-        reply = answers.reply(command, call.hObject, asked)
+        reply = replies.reply(command, call.hObject, asked)
         if reply is None:
             layout.store(block, status=NvStatus.NOT_SUPPORTED)
             return
@@ -385,7 +321,9 @@ class ScriptedKernel:
         asked: Any = shape.from_bytes(block)
         self.calls.append(f"{command.name} {fields_text(asked)}".rstrip())
         status = (
-            NvStatus.INVALID_ARGUMENT if self._due(command.name) else self.script.refuse.get(command.name, 0)
+            NvStatus.INVALID_ARGUMENT
+            if self.must_fail(command.name)
+            else self.script.refuse.get(command.name, 0)
         )
         if not status:
             status = self._uvm_state(command, asked)
@@ -400,7 +338,7 @@ class ScriptedKernel:
             self._ranges[asked.base] = asked.length
         elif command is UvmCommand.UVM_FREE:
             if asked.base not in self._ranges:
-                raise RefusedError(f"{name} of {asked.base:#x}, which is no range")
+                raise RefusedError(f"{name} of {asked.base:#x}, which is not a range")
             del self._ranges[asked.base]
             self._shown.pop(asked.base, None)
         elif command is UvmCommand.UVM_MAP_EXTERNAL_ALLOCATION:
@@ -418,9 +356,7 @@ class ScriptedKernel:
         return f"{name} {asked.hChannel:#x}" if name == "CHANNEL" else name
 
     def post_error(self, code: int) -> None:
-        """Post a robust-channel error to every channel's notifier."""
-        from drivers.nv.layouts.fault import NOTIFIER_POSTED, NvNotification  # noqa: PLC0415 - only here
-
+        """Write a robust-channel error (`code`) to the error notifier of every channel."""
         for class_, _, values in list(self._objects.values()):
             if class_ in self.script.generation.gpfifo and values["hObjectError"]:
                 va = self._notifier_va(values["hObjectError"])
@@ -444,5 +380,5 @@ def _name_of(class_: int) -> str:
 
 
 def _no_pointers(text: str) -> str:
-    """Host addresses differ from run to run; a golden line does not."""
+    """Remove the fields that hold host addresses, which differ between runs, from a golden line."""
     return " ".join(part for part in text.split(" ") if not part.startswith(("grInfoList=", "classList=")))

@@ -136,7 +136,7 @@ def test_submissions_go_on_behind_the_end_of_a_ring(gpu: str):
             engine = kernel.queues[ring.queue.number]
             # As if all but the last units of the ring had been written and read.
             unit = aql.PACKET_WORDS if isinstance(ring, AqlRing) else 1
-            ring._put = engine.done = engine._rung = (len(engine._words) - 48) // unit
+            ring._put = engine.done = engine._written = (len(engine._words) - 48) // unit
             ring._limit = 0
             engine._publish()
             for i in range(6):

@@ -101,8 +101,8 @@ def test_a_forked_child_starts_anew():
     with contextlib.closing(driver.open(0, None)):
         pass
     driver._owner -= 1  # as if this were the child
-    kernel._acquired.clear()
-    kernel._page_given = kernel._runtime = False
+    kernel.gpus.acquired.clear()
+    kernel.event_table.page_given = kernel.runtime_enabled = False
     with contextlib.closing(driver.open(0, None)):
         assert kernel.calls.count("open /dev/kfd") == 2
         assert kernel.calls.count("close /dev/kfd") == 1

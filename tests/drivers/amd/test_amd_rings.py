@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.amd.device import AmdDevice
-    from tools.amd.scripted_bell import Engine
+    from tools.amd.scripted_engine import Engine
 
 NOP = pm4.NOP_ONE_DWORD
 
@@ -52,7 +52,7 @@ class Rig:
 
     def age(self, units: int) -> None:
         """Go on as if so many words, or packets, had been written and read."""
-        self.ring._put = self.engine.done = self.engine._rung = units
+        self.ring._put = self.engine.done = self.engine._written = units
         self.ring._limit = 0  # look first
         self.engine._publish()
 
@@ -271,7 +271,7 @@ def test_a_block_outlives_its_packet_in_the_ring(shared: Rig):
 
 def test_the_doorbell_of_an_aql_queue_is_the_last_packet(shared: Rig):
     rung: list[int] = []
-    shared.engine.rung = rung.append  # type: ignore[method-assign]  # the scripted queue is the test's own
+    shared.engine.announce = rung.append  # type: ignore[method-assign]  # the scripted queue is the test's own
     shared.ring.send(vendor(1) + vendor(1) + vendor(1))
     assert (shared.ring.queue.write_pointer[0], rung) == (3, [2])
 

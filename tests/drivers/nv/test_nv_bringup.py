@@ -368,7 +368,7 @@ LIES = {
 @pytest.mark.parametrize("lie", LIES)
 def test_a_gpu_with_implausible_facts_is_refused_with_those_facts(lie: str):
     command, reply, told = LIES[lie]
-    kernel = ScriptedKernel(Script(answers={command: lambda: reply}))
+    kernel = ScriptedKernel(Script(replies={command: lambda: reply}))
     with pytest.raises(BringUpError, match=rf"(?s)driver 580.159.03 .*{told}.*hint: "):
         opened(kernel)
     assert kernel.leaks() == []
@@ -400,7 +400,7 @@ def test_an_implausible_gpu_opens_when_forced():
 
 def test_sms_are_counted_by_masks_where_the_order_is_refused():
     script = Script(
-        answers={
+        replies={
             Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER: lambda: None,
             Control.NV2080_CTRL_CMD_GR_GET_GPC_MASK: lambda: {"gpcMask": 0b1011},
             Control.NV2080_CTRL_CMD_GR_GET_TPC_MASK: lambda: {"tpcMask": 0x1FF},

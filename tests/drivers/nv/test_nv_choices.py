@@ -192,7 +192,7 @@ def test_a_fetched_index_of_zero_is_not_assumed(told: int) -> None:
     kernel = ScriptedKernel()
     with contextlib.closing(opened(kernel, "default")) as made:
         ring = made.ring(QueueKind.COPY, 0)
-        kernel.bell.stalled = True
+        kernel.doorbell.stalled = True
         ring.send((0x2000_0000,))
         ring.channel.userd[34] = told
         assert ring.channel.got() == (told or None)

@@ -8,8 +8,9 @@ import pytest
 
 from drivers.nv.driver import NvDriver
 from drivers.nv.quirks import parse
-from tools.nv.script import RefusedError, Script
+from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
+from tools.scripted.host import RefusedError
 
 HOPPER, BLACKWELL, AMPERE = 0xCBC0, 0xCEC0, 0xC6C0
 
@@ -60,5 +61,5 @@ def test_classes_before_hopper_take_no_parameters_and_have_one_page():
 
 
 def test_the_scripted_kernel_refuses_reads_of_the_doorbell_page():
-    with opened(ScriptedKernel()) as device, pytest.raises(RefusedError, match="takes stores only"):
+    with opened(ScriptedKernel()) as device, pytest.raises(RefusedError, match="write-only page"):
         device._doorbell.registers.read32(0x80)

@@ -66,7 +66,7 @@ def test_a_posted_error_becomes_a_fault_report(code: int, kind: object, word: st
 
 def test_the_report_names_kernel_address_and_nearest_allocation():
     replies: list[dict[str, object]] = []
-    kernel = ScriptedKernel(Script(answers={READ_ERRORS: lambda: replies.pop(0)}))
+    kernel = ScriptedKernel(Script(replies={READ_ERRORS: lambda: replies.pop(0)}))
     with device(kernel) as made:
         program = made.load(sample("sm_90a", 90))
         near = made.alloc(1 << 21, BufferSpec())
@@ -106,7 +106,7 @@ PTX = """.version 8.0
 def faulting_at(image: KernelImage, offset: int) -> FaultReport:
     """Return what a GPU reports whose SM stopped at a byte of an image's code."""
     replies: list[dict[str, object]] = [{}, {}]
-    kernel = ScriptedKernel(Script(answers={READ_ERRORS: lambda: replies.pop(0)}))
+    kernel = ScriptedKernel(Script(replies={READ_ERRORS: lambda: replies.pop(0)}))
     with device(kernel) as made:
         program = made.load(image)
         pc = program.memory.va + program.kernel.code + offset
@@ -142,7 +142,7 @@ def test_an_image_without_lines_has_a_report_without_one():
 
 def test_the_report_has_the_mmu_word_and_the_last_encoded_kernels():
     mmu = NV83DE_MMU_FAULT_INFO(valid=True, faultInfo=0x2A)
-    kernel = ScriptedKernel(Script(answers={READ_ERRORS: lambda: {"mmuFault": mmu}}))
+    kernel = ScriptedKernel(Script(replies={READ_ERRORS: lambda: {"mmuFault": mmu}}))
     with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
         program = made.load(sample("sm_90a", 90))
         out, x = made.alloc(64), made.alloc(64)
@@ -179,7 +179,7 @@ def test_recovery_gives_new_channels_and_keeps_memory():
 def test_waiting_on_a_faulted_device_raises_the_report():
     kernel = ScriptedKernel()
     with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
-        kernel.bell.stalled = True
+        kernel.doorbell.stalled = True
         point = made.compute.submit(made.compute.record().barrier())
         kernel.post_error(109)
         with pytest.raises(DeviceFault, match="context switch timeout"):
@@ -189,14 +189,14 @@ def test_waiting_on_a_faulted_device_raises_the_report():
 def test_a_queue_that_reports_more_than_was_submitted_faults():
     kernel = ScriptedKernel()
     with contextlib.closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as made:
-        kernel.bell.stalled = True
+        kernel.doorbell.stalled = True
         point = made.compute.submit(made.compute.record().barrier())
         view_at(point.signal.va, 8).cast("Q")[0] = 0xFFFF_FFFF_0000_0001
         with pytest.raises(
             DeviceFault, match=r"compute 0 of nv:0 holds \d{20}, but the last value submitted is 1\b"
         ):
             point.wait(timeout_s=100)
-        kernel.bell.stalled = False
+        kernel.doorbell.stalled = False
         made.recover()
         made.compute.submit(made.compute.record().barrier()).wait(timeout_s=100)
     assert kernel.leaks() == []
@@ -207,7 +207,7 @@ def test_a_ring_that_reports_more_than_was_sent_faults_and_frees_no_space(by: in
     kernel = ScriptedKernel()
     with device(kernel) as made:
         ring = made.ring(QueueKind.COMPUTE, 0)
-        kernel.bell.stalled = True
+        kernel.doorbell.stalled = True
         ring.send(())
         held = ring.memory.view[:8].cast("Q")
         held[0] = ring.sequence + by
@@ -220,7 +220,7 @@ def test_a_ring_that_reports_more_than_was_sent_faults_and_frees_no_space(by: in
         assert report.kind is FaultKind.QUEUE_ERROR
         assert report.queue == "nv:0 compute 0"
         assert f"holds {ring.sequence + by:#x}, but {ring.sequence} submissions were sent" in report.message
-        kernel.bell.stalled = False
+        kernel.doorbell.stalled = False
         made.recover()
         assert made.fault() is None
         ring.send(())
@@ -244,9 +244,9 @@ def test_a_ring_that_is_stuck_is_taken_off_the_run_list_before_it_is_freed():
     kernel = ScriptedKernel()
     with device(kernel) as made:
         ring = made.ring(QueueKind.COMPUTE, 0)
-        kernel.bell.stalled = True
+        kernel.doorbell.stalled = True
         ring.send(())
         before = len(kernel.calls)
         ring.close()
         assert any("PREEMPT" in call for call in kernel.calls[before:])
-        kernel.bell.stalled = False
+        kernel.doorbell.stalled = False

@@ -258,7 +258,7 @@ def test_no_stage_starts_without_time_left(climb: Callable[..., tuple[Ladder, To
 
 def test_a_failed_rung_records_its_calls_and_rings(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     kernel = ScriptedKernel(Script(refuse={"NV2080_CTRL_CMD_PERF_BOOST": 0x56}))
-    kernel.bell.stalled = True
+    kernel.doorbell.stalled = True
     trace = tmp_path / "trace.txt"
     assert command.run_child(command.parse(["--child", "12", "--dry", "--trace", str(trace)]), kernel) == 1
     told = json.loads(capsys.readouterr().out)

@@ -75,9 +75,9 @@ def test_open_grid_and_pointer_land_in_descriptor_and_bank():
         graph.add(made.compute, commands)
         executable = graph.compile()
         for groups in (77, 5):
-            kernel.bell.streams.clear()
+            kernel.doorbell.streams.clear()
             executable.submit({size: groups, source: x}).wait(timeout_s=100)
-            line = next(line for bell in kernel.bell.streams for line in bell if "SEND_PCAS_A" in line)
+            line = next(line for bell in kernel.doorbell.streams for line in bell if "SEND_PCAS_A" in line)
             layout = QMDS["V04"]
             descriptor = layout.from_bytes(view_at(int(line.rsplit("=", 1)[1], 16), layout.SIZE))
             assert (groups, 5) == (descriptor.GRID_WIDTH, descriptor.GRID_HEIGHT)
@@ -137,7 +137,7 @@ def test_a_ring_wraps_and_keeps_what_was_not_fetched():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
         seen: list[int] = []
-        kernel.bell.watch = lambda bell: seen.extend(len(words) for _, words in bell[1:])
+        kernel.doorbell.watch = lambda bell: seen.extend(len(words) for _, words in bell[1:])
         filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
         for _ in range(7):
             ring.send(filler)
@@ -153,7 +153,7 @@ def test_a_stream_larger_than_the_ring_is_refused():
 def test_a_ring_without_a_free_entry_waits_until_the_device_faults():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        kernel.bell.stalled = True
+        kernel.doorbell.stalled = True
         setup = ring.sequence
         for _ in range(ENTRIES - 1):
             ring.send(())
@@ -166,7 +166,7 @@ def test_a_ring_without_a_free_entry_waits_until_the_device_faults():
 def test_entries_that_were_fetched_are_written_again():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        kernel.bell.ignored.add(ring.channel.token)
+        kernel.doorbell.ignored.add(ring.channel.token)
         progress = view_at(ring.memory.va, 8).cast("Q")
         for _ in range(3):
             for _ in range(ENTRIES // 2):
@@ -179,7 +179,7 @@ def test_entries_that_were_fetched_are_written_again():
 def test_a_full_ring_waits_until_the_device_faults():
     with device() as (kernel, made):
         ring = made.driver.ring(QueueKind.COPY, 0)
-        kernel.bell.stalled = True
+        kernel.doorbell.stalled = True
         filler = (push.header(push.COPY, 0x100, 0),) * (PUSH_BYTES // 4 // 3)
         ring.send(filler)
         ring.send(filler)
@@ -187,7 +187,7 @@ def test_a_full_ring_waits_until_the_device_faults():
         kernel.post_error(32)
         with pytest.raises(DeviceFault, match="host error"):
             ring.send(filler)
-        kernel.bell.stalled = False
+        kernel.doorbell.stalled = False
 
 
 def test_unknown_methods_and_headers_are_not_decoded():
@@ -199,9 +199,9 @@ def test_unknown_methods_and_headers_are_not_decoded():
 
 def test_host_semaphores_before_hopper_carry_8_upper_bits():
     with device(compute_class=0xC6C0) as (kernel, made):
-        kernel.bell.streams.clear()
+        kernel.doorbell.streams.clear()
         made.compute.submit(made.compute.record().barrier()).wait(timeout_s=100)
-        upper = [line for bell in kernel.bell.streams for line in bell if "SEM_ADDR_HI" in line]
+        upper = [line for bell in kernel.doorbell.streams for line in bell if "SEM_ADDR_HI" in line]
         assert upper
         assert all(int(line.rsplit("=", 1)[1], 0) < 256 for line in upper)
 

@@ -1,9 +1,9 @@
-"""What scripted queues do when a doorbell rings: stores, waits, copies, fills. Kernels do not run.
+"""The engine of a scripted AMD queue: it executes stores, waits, copies and fills, and runs no kernels.
 
-Packets are read in the layouts of the driver's folder; one that has no layout, or bits that it does not
-declare, is an assertion.
+Packets are decoded with the driver's layouts. A packet without a layout, or with bits that its layout does
+not declare, fails an assertion.
 
-Next: `scripted`, the kernel around it.
+Not here: when engines run (`scripted_queues`). Next: `drivers.amd.layouts`, the packets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from drivers.kernel import view_at
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tools.amd.scripted import Buffer, ScriptedKernel
+    from tools.amd.scripted_memory import Buffer
+    from tools.amd.scripted_queues import QueueTable
 
 _LOW = 0xFFFF_FFFF
 _COMPARE: dict[int, Callable[[int, int], bool]] = {
@@ -31,19 +32,23 @@ _COMPARE: dict[int, Callable[[int, int], bool]] = {
     pm4.Function.GE: operator.ge,
     pm4.Function.GT: operator.gt,
 }
-"""Both engines number them alike."""
+"""The functions of WAIT_REG_MEM; POLL_REGMEM of SDMA numbers them alike."""
 
 
 class Stalled(Exception):  # noqa: N818 - no error
-    """A packet waits for memory."""
+    """A packet waits for a memory value, or accessed memory that is not mapped."""
 
 
 class Engine:
-    """One queue on the hardware."""
+    """One hardware queue: PM4, AQL or SDMA.
+
+    `ring` is address and bytes, `doorbell` the byte offset in the GPU's doorbell page, `used` the buffers
+    that the queue holds, `evicted` whether a fault took it off the hardware.
+    """
 
     def __init__(
         self,
-        kernel: ScriptedKernel,
+        table: QueueTable,
         *,
         number: int,
         gpu_id: int,
@@ -56,7 +61,7 @@ class Engine:
         used: list[Buffer],
         evicted: bool,
     ) -> None:
-        self.kernel, self.number, self.gpu_id, self.kind = kernel, number, gpu_id, kind
+        self._table, self.number, self.gpu_id, self.kind = table, number, gpu_id, kind
         self.ring, self.doorbell, self.used, self.evicted = ring, doorbell, used, evicted
         self.active = True
         row = TARGETS[target.partition("-")[0]]
@@ -65,40 +70,43 @@ class Engine:
         self._words = view_at(*ring).cast("I")
         self._write = view_at(write_va, 8).cast("Q")
         self._read = view_at(read_va, 8).cast("Q")
-        self._rung = 0
+        self._written = 0
         self.done = 0
-        """Units done: words, or packets of an AQL queue."""
+        """Number of executed words, or packets of an AQL queue."""
         self.launches: list[Any] = []
-        """Dispatch packets, in order."""
+        """The dispatch packets, in order."""
         self.packets: list[Any] = []
-        """All packets, decoded."""
+        """All executed packets, decoded, in order."""
 
-    def rung(self, value: int) -> None:
-        """Take a doorbell's value, by the rules of the queue's kind."""
+    def announce(self, value: int) -> None:
+        """Check a doorbell value by the rules of the queue's kind.
+
+        `run` then executes up to the write pointer.
+        """
         written = self._write[0]
         behind = 1 if self.kind is QueueType.COMPUTE_AQL else 0
         assert value == written - behind, f"doorbell {value:#x}, write pointer {written:#x}"
         units = written >> 2 if self.kind is QueueType.SDMA else written
-        assert units >= self._rung, "the write pointer went back"
+        assert units >= self._written, "the write pointer decreased"
         size = len(self._words) // (aql.PACKET_WORDS if behind else 1)
         assert units - self.done <= size - (0 if behind else 1), "the ring overflows"
-        self._rung = units
+        self._written = units
 
     def run(self) -> None:
-        """Run packets until the doorbell's value is reached. Raises `Stalled`."""
-        while self.active and not self.evicted and self.done < self._rung:
+        """Execute packets up to the last doorbell value. Raises `Stalled` at one that must wait."""
+        while self.active and not self.evicted and self.done < self._written:
             if self.kind is QueueType.COMPUTE_AQL:
                 self._aql_packet()
             else:
                 at = self.done % len(self._words)
                 step = self._pm4_packet if self.kind is QueueType.COMPUTE else self._sdma_packet
-                limit = min(len(self._words) - at, self._rung - self.done)
+                limit = min(len(self._words) - at, self._written - self.done)
                 self.done += step(self._words[at : at + limit])
             self._publish()
 
     def _publish(self) -> None:
         if self.kind is QueueType.COMPUTE:
-            self._read[0] = self.done % len(self._words) | 0xDEAD << 32  # the upper half means nothing
+            self._read[0] = self.done % len(self._words) | 0xDEAD << 32  # the upper half is undefined
         elif self.kind is QueueType.SDMA:
             self._read[0] = self.done << 2
         else:
@@ -107,8 +115,8 @@ class Engine:
     # --- memory
 
     def _memory(self, va: int, size: int, *, write: bool = False) -> memoryview:
-        if not self.kernel.holds(self.gpu_id, va, size):
-            self.kernel.page_fault(self.gpu_id, va, write=write)
+        if not self._table.memory.holds(self.gpu_id, va, size):
+            self._table.page_fault(self.gpu_id, va, write=write)
             raise Stalled
         return view_at(va, size)
 
@@ -134,13 +142,13 @@ class Engine:
     # --- PM4
 
     def _stream(self, words: memoryview) -> None:
-        """Run packets of an indirect buffer; one that waits is begun anew later."""
+        """Execute an indirect buffer; after a wait it starts again from its first packet."""
         at = 0
         while at < len(words):
             at += self._pm4_packet(words[at:])
 
     def _pm4_packet(self, words: memoryview) -> int:
-        """Run one packet; return its words."""
+        """Execute one packet; return its length in words."""
         if words[0] == pm4.NOP_ONE_DWORD:
             return 1
         head = pm4.Header.from_int(words[0])
@@ -180,15 +188,15 @@ class Engine:
         elif sel == pm4.DataSel.FULL_64:
             self._store(va, packet.DATA_HI << 32 | packet.DATA_LO, 8)
         elif sel == pm4.DataSel.GPU_CLOCK:
-            self._store(va, next(self.kernel.ticks), 8)
+            self._store(va, next(self._table.ticks), 8)
         if packet.INT_SEL in (pm4.IntSel.INTERRUPT, pm4.IntSel.INTERRUPT_AFTER_WRITE):
-            self.kernel.interrupt(packet.INT_CTXID)
+            self._table.events.interrupt(packet.INT_CTXID)
 
     def _copy_data(self, packet: Any) -> None:
         size = 8 if packet.COUNT_SEL else 4
         src, dst = packet.SRC_HI << 32 | packet.SRC_LO, packet.DST_HI << 32 | packet.DST_LO
         if packet.SRC_SEL == pm4.CopySrc.GPU_CLOCK:
-            self._store(dst, next(self.kernel.ticks), size)
+            self._store(dst, next(self._table.ticks), size)
         elif packet.SRC_SEL == pm4.CopySrc.IMMEDIATE:
             self._store(dst, src, size)
         else:
@@ -204,7 +212,7 @@ class Engine:
     # --- SDMA
 
     def _sdma_packet(self, words: memoryview) -> int:
-        """Run one packet; return its words."""
+        """Execute one packet; return its length in words."""
         if words[0] == sdma.NOP_WORD:
             return 1
         op = sdma.Head.from_int(words[0] & 0xFFFF).OP
@@ -218,19 +226,19 @@ class Engine:
         elif op == sdma.Op.FENCE:
             self._store(_address(packet), packet.DATA, 4)
         elif op == sdma.Op.POLL_REGMEM:
-            assert packet.MEM_POLL, "only memory is polled here"
-            assert packet.RETRY == sdma.POLL_FOREVER, "a poll that ends"
+            assert packet.MEM_POLL, "only memory is polled"
+            assert packet.RETRY == sdma.POLL_FOREVER, "a poll with a retry limit"
             self._wait(packet.FUNCTION, _address(packet), packet.REFERENCE, packet.MASK)
         elif op == sdma.Op.TRAP:
-            self.kernel.interrupt(packet.INT_CONTEXT)
+            self._table.events.interrupt(packet.INT_CONTEXT)
         elif op == sdma.Op.COPY:
             size = packet.COUNT_MINUS_ONE + 1
             self._move(packet.DST_HI << 32 | packet.DST_LO, packet.SRC_HI << 32 | packet.SRC_LO, size)
         elif op == sdma.Op.CONST_FILL:
-            assert packet.FILL_SIZE == sdma.FILL_SIZE_DWORD, "a fill that is not of dwords"
+            assert packet.FILL_SIZE == sdma.FILL_SIZE_DWORD, "a fill by other units than dwords"
             self._fill(packet.DST_HI << 32 | packet.DST_LO, packet.DATA, packet.COUNT + 4)
         elif op == sdma.Op.TIMESTAMP:
-            self._store(_address(packet), next(self.kernel.ticks), 8)
+            self._store(_address(packet), next(self._table.ticks), 8)
         elif op == sdma.Op.INDIRECT:
             inner = self._memory(packet.BASE_HI << 32 | packet.BASE_LO, 4 * packet.IB_SIZE).cast("I")
             at = 0

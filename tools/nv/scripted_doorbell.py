@@ -1,7 +1,6 @@
-"""The doorbell of the scripted kernel: decodes what is submitted, and executes its semaphore releases only.
+"""The doorbell of the scripted NVIDIA kernel: it decodes submissions and executes their semaphore releases.
 
-No kernel runs and no copy moves data. Each submission is kept as decoded lines, which tests and golden files
-read.
+No kernel runs and no copy moves data. Each submission is kept as decoded lines for tests and golden files.
 
 Not here: ioctls and mappings (`scripted`). Next: `drivers.nv.decode`, the decoder.
 """
@@ -19,10 +18,12 @@ from drivers.nv.layouts.dma import DataTransferType, DmaMethod, DmaSemaphoreType
 from drivers.nv.layouts.families import SILENT_CHANNEL, WIDE_CHANNEL
 from drivers.nv.layouts.gpfifo import GpfifoEntry, HopperAControlGPFifo, Subchannel, UsermodeRegister
 from drivers.nv.layouts.host import HostMethod, SemOperation
-from tools.nv.script import RefusedError, Script
+from tools.scripted.host import RefusedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tools.nv.script import Script
 
 _TIME_NS = 0x1234_5678_0000
 _DOORBELL = int(UsermodeRegister.NOTIFY_CHANNEL_PENDING)
@@ -51,11 +52,11 @@ class Doorbell:
         self.watch: Callable[[list[tuple[str, list[int]]]], None] | None = None
         """Called at each doorbell write: ("engine N", []), then ("", words) of each GPFIFO entry."""
         self.stalled = False
-        """Whether nothing is executed, as by a GPU that hangs or is busy; `resume` ends it."""
+        """Whether the GPU executes nothing, as when it hangs or is busy; `resume` ends the stall."""
         self._unserved: dict[int, None] = {}
         """Tokens written while stalled or ignored, in order."""
         self.ignored: set[int] = set()
-        """Tokens for which nothing is executed: benchmarks write the results themselves."""
+        """Tokens of channels that execute nothing: benchmarks write the results themselves."""
 
     def ring(self, token: int) -> None:
         """Execute the releases in a channel's new GPFIFO entries, and advance GPGet."""
@@ -86,7 +87,7 @@ class Doorbell:
             self.watch(raw)
 
     def resume(self) -> None:
-        """End a stall, and execute what was submitted meanwhile."""
+        """End a stall, and execute the submissions made during it."""
         self.stalled = False
         unserved, self._unserved = self._unserved, {}
         for token in unserved:
@@ -111,7 +112,7 @@ class Doorbell:
         return lines
 
     def host(self, va: int) -> int:
-        """Return the host address that a device address is mapped to; `RefusedError` where there is none."""
+        """Return the host address behind a device address; `RefusedError` if nothing is mapped there."""
         for base, (length, where) in self._shown.items():
             if base <= va < base + length:
                 return va + where - base
@@ -133,7 +134,7 @@ class Doorbell:
 
 
 class Registers:
-    """The usermode register page: clock and doorbell; not `readable` where it is mapped through BAR1."""
+    """The usermode register page: clock and doorbell. A page mapped through BAR1 is not `readable`."""
 
     def __init__(self, doorbell: Doorbell, calls: list[str], *, readable: bool) -> None:
         self._doorbell, self._calls, self._readable = doorbell, calls, readable
@@ -141,7 +142,7 @@ class Registers:
 
     def read32(self, offset: int) -> int:
         if not self._readable:
-            raise RefusedError(f"read32 {offset:#x} of a page that takes stores only")
+            raise RefusedError(f"read32 {offset:#x} of a write-only page")
         self._ticks += 32
         time = _TIME_NS + self._ticks
         return time >> 32 if offset == UsermodeRegister.TIME_1 else time & 0xFFFF_FFFF
