@@ -15,6 +15,7 @@ from drivers.emu.simt import access, dispatch, jit
 from drivers.emu.simt.library import Library, Sanitizers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from drivers.emu.simt.blocks import Translation
@@ -35,6 +36,8 @@ class Settings:
     """Folder for compiled code; None keeps nothing."""
     shapes: tuple[tuple[int, int], ...] = access.SHAPES
     """Accesses (bits, how many) that are compiled beforehand; kernels bring the code of others along."""
+    brings: tuple[Callable[[Library], object], ...] = ()
+    """Write helpers of a front end into the core library."""
 
 
 class Engine:
@@ -53,6 +56,8 @@ class Engine:
         library = Library(self.settings.lanes, jit.host(self.settings.vector_bits), self.settings.checks)
         access.define_core(library, self.settings.shapes)
         dispatch.run(library)
+        for define in self.settings.brings:
+            define(library)
         return library
 
     def link(self, translation: Translation, *, optimise: bool) -> jit.Loaded:

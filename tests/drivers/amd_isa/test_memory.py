@@ -101,3 +101,49 @@ def test_atomic_operations_give_old_values_back(processor: str, bits: int) -> No
         }[name]
         assert np.array_equal(cells, wanted), name
         assert np.array_equal(out, old), name
+
+
+def _unaligned(space: str, type_: str) -> str:
+    """Return a kernel that moves one element a lane between odd addresses, by global memory, LDS or scratch."""
+    step = {"i16": 3, "i32": 5, "i64": 9, "<4 x i32>": 17}[type_]
+    memory = {
+        "global": "  %l = getelementptr i8, ptr addrspace(1) %o, i32 %at\n",
+        "lds": "  %l = getelementptr [4480 x i8], ptr addrspace(3) @lds, i32 0, i32 %at\n",
+        "scratch": "  %room = alloca [64 x i8], addrspace(5)\n"
+        "  %own = and i32 %i, 3\n  %l = getelementptr i8, ptr addrspace(5) %room, i32 %own\n",
+    }[space]
+    number = {"global": 1, "lds": 3, "scratch": 5}[space]
+    back = f"""  %y = load volatile {type_}, ptr addrspace({number}) %l, align 1
+  %po = getelementptr i8, ptr addrspace(1) %o, i32 %at
+  store {type_} %y, ptr addrspace(1) %po, align 1
+"""
+    return (
+        ir.HEAD
+        + f"""@lds = internal addrspace(3) global [4480 x i8] poison, align 16
+define amdgpu_kernel void @k(ptr addrspace(1) %o, ptr addrspace(1) %a) {ir.BOUNDS} {{
+{ir.INDEX}
+  %from = mul i32 %i, {step}
+  %at = add i32 %from, 1
+  %pa = getelementptr i8, ptr addrspace(1) %a, i32 %at
+  %x = load {type_}, ptr addrspace(1) %pa, align 1
+{memory}  store volatile {type_} %x, ptr addrspace({number}) %l, align 1
+{back if space != "global" else ""}  ret void
+}}
+"""
+    )
+
+
+@pytest.mark.parametrize("processor", TARGETS)
+@pytest.mark.parametrize("space", ["global", "lds", "scratch"])
+def test_accesses_may_have_any_alignment(processor: str, space: str) -> None:
+    bench = Bench(processor)
+    rng = np.random.default_rng(3)
+    for type_, size in (("i16", 2), ("i32", 4), ("i64", 8), ("<4 x i32>", 16)):
+        step = size + 1
+        values = bench.new(rng.integers(0, 255, 256 * step + 1), "u1")
+        out = bench.new(np.zeros(256 * step + 1), "u1")
+        done = bench.run(_unaligned(space, type_), 1, 256, out, values, options=QUICK)
+        assert done.fault is None, (type_, done.fault)
+        wanted = values.copy()
+        wanted[0::step] = 0
+        assert np.array_equal(out, wanted), type_

@@ -1,7 +1,8 @@
 """Loads and stores: flat, global, scratch, LDS.
 
-Memory answers at once; whether code waits for it where it must is judged apart (`waits`). An access wider
-than a dword need be aligned to a dword only.
+Memory answers at once; whether code waits for it where it must is judged apart (`waits`). Accesses may have
+any alignment, atomic operations and scalar loads excepted: Linux sets SH_MEM_CONFIG.ALIGNMENT_MODE to UNALIGNED,
+as code objects of HSA have it (LLVM's `unaligned-access-mode`).
 
 Not here: atomic operations (`memory_atomics`), scalar loads (`scalar_memory`), `buffers`, operands
 (`memory_operands`), address checks (`drivers.emu.simt.access`).
@@ -19,10 +20,12 @@ from drivers.amd.emu.isa.operands import Operand, Reg
 from drivers.emu.simt import access
 from drivers.emu.simt.addresses import STRONG, address_type
 from drivers.emu.simt.findings import i32
+from drivers.emu.simt.ir_types import bits_of
 from drivers.emu.simt.vector import Code, Value
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.values import Translator
+    from drivers.emu.simt.library import Library
 
 _SPACES = {"global": "global", "scratch": "local", "flat": "generic"}
 _AGENT = 2
@@ -71,38 +74,88 @@ def local_address(t: Translator, operand: Operand, offset: int) -> Value:
 # ---- vectors of dwords
 
 
-def _wide(t: Translator, space: str, count: int, *, stores: bool, how: int) -> str:
-    """Return a helper that loads or stores several dwords a lane: at once where all are aligned, else one by one."""
-    one = t.v("i32")
-    result = "void" if stores else "{ " + ", ".join([one] * count) + " }"
-    site_type = {"mask": t.lib.mask, "site": "i32"}
-    name = f"amd.{'store' if stores else 'load'}.{space}.{count}.{how}"
-    parameters = {"warp": "ptr", "addresses": address_type(t.lib, space)}
+def _access(lib: Library, space: str, bits: int, count: int, *, stores: bool, how: int) -> str:
+    """Return a helper that loads or stores `count` integers of `bits` a lane: at once where all lanes are aligned.
+
+    Else dword by dword, and dwords and halves that are not aligned themselves byte by byte.
+    """
+    plain = access.store if stores else access.load
+    how = how if lib.checks.any else 0
+    if bits == 8:
+        return plain(lib, space, bits, count, how)
+    one = lib.v(f"i{bits}")
+    result = "void" if stores else _result(lib, bits, count)
+    parameters = {"warp": "ptr", "addresses": address_type(lib, space)}
     if stores:
         parameters |= {f"value{k}": one for k in range(count)}
+    pieces = (8, bits // 8) if count == 1 else (bits, count)
 
     def body(k: Code, warp: Value, addresses: Value, *rest: Value) -> None:
         values, (mask, site) = rest[:-2], rest[-2:]
-        odd = k.mask_bits(k.icmp("ne", k.op("and", addresses, 4 * count - 1), 0))
-        k.branch(k.icmp("eq", k.op("and", odd, mask), 0), "aligned", "apart")
+        odd = k.mask_bits(k.icmp("ne", k.op("and", addresses, bits // 8 * count - 1), 0))
+        aligned = k.icmp("eq", k.op("and", odd, mask), 0)
+        k.emit(f"br {aligned}, label %aligned, label %apart, !prof !0")
         k.label("aligned")
-        if stores:
-            k.call(access.store(t.lib, space, 32, count, how), "void", warp, addresses, *values, mask, site)
-            k.ret()
-        else:
-            k.ret(k.call(access.load(t.lib, space, 32, count, how), result, warp, addresses, mask, site))
-        k.label("apart")
-        whole = Value(result, "poison")
-        for n in range(count):
-            at = k.op("add", addresses, 4 * n) if n else addresses
-            if stores:
-                k.call(access.store(t.lib, space, 32, 1, how), "void", warp, at, values[n], mask, site)
-            else:
-                found = k.call(access.load(t.lib, space, 32, 1, how), one, warp, at, mask, site)
-                whole = k.let(result, f"insertvalue {whole}, {found}, {n}")
+        whole = k.call(plain(lib, space, bits, count, how), result, warp, addresses, *values, mask, site)
         k.ret(None if stores else whole)
+        k.label("apart")
+        single = _access(lib, space, pieces[0], 1, stores=stores, how=how)
+        places = [k.op("add", addresses, n * pieces[0] // 8) if n else addresses for n in range(pieces[1])]
+        if stores:
+            parts = values if count > 1 else [
+                k.resize(k.op("lshr", values[0], 8 * n), 8) for n in range(pieces[1])
+            ]  # fmt: skip
+            for place, part in zip(places, parts, strict=True):
+                k.call(single, "void", warp, place, part, mask, site)
+            k.ret()
+            return
+        found = [k.call(single, lib.v(f"i{pieces[0]}"), warp, place, mask, site) for place in places]
+        k.ret(_bundle(k, result, found) if count > 1 else _joined(k, bits, found))
 
-    return t.lib.define(name, result, parameters | site_type, body)
+    hot = count == 1 and space == "global"
+    name = f"amd.{'store' if stores else 'load'}.{space}.{bits}x{count}.{how}"
+    parameters |= {"mask": lib.mask, "site": "i32"}
+    return lib.define(name, result, parameters, body, core=True, hot=hot)
+
+
+def _result(lib: Library, bits: int, count: int) -> str:
+    one = lib.v(f"i{bits}")
+    return one if count == 1 else "{ " + ", ".join([one] * count) + " }"
+
+
+def _bundle(c: Code, type_: str, values: list[Value]) -> Value:
+    whole = Value(type_, "poison")
+    for n, value in enumerate(values):
+        whole = c.let(type_, f"insertvalue {whole}, {value}, {n}")
+    return whole
+
+
+def _joined(c: Code, bits: int, parts: list[Value]) -> Value:
+    """Join bytes, the lowest first."""
+    whole = c.resize(parts[0], bits)
+    for n, part in enumerate(parts[1:], 1):
+        whole = c.op("or", whole, c.op("shl", c.resize(part, bits), 8 * n))
+    return whole
+
+
+def define_core(lib: Library) -> None:
+    """Write the accesses that kernels commonly use."""
+    for space in ("global", "shared", "local"):
+        for bits, count in ((16, 1), (32, 1), (32, 2), (32, 4)):
+            for stores in (False, True):
+                _access(lib, space, bits, count, stores=stores, how=0)
+
+
+def _load(t: Translator, space: str, bits: int, address: Value, mask: Value, how: int) -> Value:
+    """Return one integer a lane."""
+    helper = _access(t.lib, space, bits, 1, stores=False, how=how)
+    return t.c.call(helper, t.v(f"i{bits}"), t.wf.warp, address, mask, i32(t.site()))
+
+
+def _store(t: Translator, space: str, address: Value, value: Value, mask: Value, how: int) -> None:
+    """Store one integer a lane."""
+    helper = _access(t.lib, space, bits_of(value.type), 1, stores=True, how=how)
+    t.c.call(helper, "void", t.wf.warp, address, value, mask, i32(t.site()))
 
 
 def load_dwords(
@@ -110,16 +163,14 @@ def load_dwords(
 ) -> list[Value]:
     """Return `count` dwords a lane."""
     if count == 1:
-        return [t.wf.load(space, 32, address, mask, t.site(), how=how)]
+        return [_load(t, space, 32, address, mask, how)]
     if count == 3:
         last = t.c.op("add", address, 8)
         return load_dwords(t, space, address, 2, mask, how) + load_dwords(t, space, last, 1, mask, how)
-    one = t.v("i32")
-    result = "{ " + ", ".join([one] * count) + " }"
-    whole = t.c.call(
-        _wide(t, space, count, stores=False, how=how), result, t.wf.warp, address, mask, i32(t.site())
-    )
-    return [t.c.let(one, f"extractvalue {whole}, {n}") for n in range(count)]
+    result = _result(t.lib, 32, count)
+    helper = _access(t.lib, space, 32, count, stores=False, how=how)
+    whole = t.c.call(helper, result, t.wf.warp, address, mask, i32(t.site()))
+    return [t.c.let(t.v("i32"), f"extractvalue {whole}, {n}") for n in range(count)]
 
 
 def store_dwords(
@@ -127,12 +178,12 @@ def store_dwords(
 ) -> None:
     """Store dwords, one after another, a lane."""
     if len(values) == 1:
-        t.wf.store(space, address, values[0], mask, t.site(), how=how)
+        _store(t, space, address, values[0], mask, how)
     elif len(values) == 3:
         store_dwords(t, space, address, values[:2], mask, how)
         store_dwords(t, space, t.c.op("add", address, 8), values[2:], mask, how)
     else:
-        helper = _wide(t, space, len(values), stores=True, how=how)
+        helper = _access(t.lib, space, 32, len(values), stores=True, how=how)
         t.c.call(helper, "void", t.wf.warp, address, *values, mask, i32(t.site()))
 
 
@@ -166,7 +217,7 @@ def load(
     if match is None or not isinstance(destination, Reg):
         raise t.error("this access is not supported")
     bits = int(match[3])
-    value = t.wf.load(space, bits, address, mask, t.site(), how=how)
+    value = _load(t, space, bits, address, mask, how)
     half = (match[1] or match[4] or "").strip("_")
     if not half:
         t.set_vgpr(destination.index, c.resize(value, 32, signed=match[2] == "i"), destination.file)
@@ -194,7 +245,7 @@ def store(
     (value,) = registers(t, source, 1)
     if match[1] or match[3]:
         value = c.op("lshr", value, 16)
-    t.wf.store(space, address, c.resize(value, int(match[2])), mask, t.site(), how=how)
+    _store(t, space, address, c.resize(value, int(match[2])), mask, how)
 
 
 def _flat_access(t: Translator) -> None:

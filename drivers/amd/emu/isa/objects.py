@@ -18,21 +18,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.isa.opcodes import Target, target
+from drivers.amd.emu.isa.programs import engine_of
 from drivers.amd.emu.isa.translate import Entry, translate
 from drivers.amd.layouts.code import DESCRIPTOR_SUFFIX, USER_SGPRS, Descriptor, Properties
 from drivers.amd.layouts.registers import RSRC2
 from drivers.elf import Elf
-from drivers.emu.simt.engine import Program, Settings, engine
+from drivers.emu.simt.engine import Program
 from drivers.emu.simt.launch import Dim3, LaunchResult, Options, Work, launch
 from hcq.errors import UsageError
 
 if TYPE_CHECKING:
     from drivers.emu.memory import AddressSpace
+    from drivers.emu.simt.engine import Settings
 
 SHARED_WINDOW, PRIVATE_WINDOW = 1 << 48, 2 << 48
 """First flat addresses of the LDS and scratch apertures."""
-_NARROW_SHAPES = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
-"""(bits, elements) of the accesses that an engine for waves of 64 lanes is compiled with beforehand."""
 _UNSET = b"\xcc"
 """Fills user SGPRs that a launch does not set, so that a kernel that reads one fails visibly."""
 
@@ -100,8 +100,7 @@ def _kernel(name: str, code: bytes, known: Target, descriptor: Descriptor) -> Ke
 
 def program(kernel: KernelCode, settings: Settings) -> Program:
     """Translate a kernel for an engine with its number of lanes; `IsaError` for code that is not understood."""
-    shapes = _NARROW_SHAPES if kernel.lanes == 64 else settings.shapes
-    made = engine(replace(settings, lanes=kernel.lanes, shapes=shapes))
+    made = engine_of(settings, kernel.lanes)
     return Program(made, translate(made.library, kernel.name, kernel.code, kernel.target, kernel.entry))
 
 

@@ -1,0 +1,69 @@
+"""Translated kernels, kept for the process: machines come and go, and their kernels' code stays the same.
+
+Not here: where code lies on a GPU (`drivers.amd.emu.engines.kernels`), its translation (`translate`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from drivers.amd.emu.isa import memory
+from drivers.amd.emu.isa.opcodes import target
+from drivers.amd.emu.isa.operands import Reg
+from drivers.amd.emu.isa.translate import read_kernel, translate
+from drivers.emu.simt.engine import Engine, Program, Settings, engine
+
+if TYPE_CHECKING:
+    from drivers.amd.emu.isa.instruction import Instruction
+    from drivers.amd.emu.isa.translate import Entry
+
+_NARROW_SHAPES: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
+"""(bits, elements) of the accesses that an engine for waves of 64 lanes is compiled with beforehand."""
+_KEPT: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """A kernel's code, and what a launch of it needs to know."""
+
+    program: Program
+    registers: int
+    """Vector registers that the instructions name."""
+
+
+def engine_of(settings: Settings, lanes: int) -> Engine:
+    """Return the engine of some settings for waves of 32 or 64 lanes, made once a process."""
+    shapes = _NARROW_SHAPES if lanes == 64 else settings.shapes
+    return engine(replace(settings, lanes=lanes, shapes=shapes, brings=(memory.define_core,)))
+
+
+def extent(code: bytes, processor: str, lanes: int, kernel: str) -> int:
+    """Return the bytes of `code` that a kernel at its start may reach.
+
+    Raises `IsaError`, in which `kernel` names it.
+    """
+    return max(one.next for one in read_kernel(code, target(processor), lanes=lanes, kernel=kernel))
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def translated(settings: Settings, processor: str, lanes: int, entry: Entry, code: bytes) -> Translated:
+    """Return the program of a kernel's code, translated once a process; raises `IsaError`."""
+    known = target(processor)
+    name = f"code_{hashlib.blake2b(code, digest_size=8).hexdigest()}"
+    made = engine_of(settings, lanes)
+    instructions = read_kernel(code, known, lanes=lanes, kernel=name)
+    translation = translate(made.library, name, code, known, entry)
+    return Translated(Program(made, translation), _registers(instructions))
+
+
+def _registers(instructions: list[Instruction]) -> int:
+    most = 0
+    for one in instructions:
+        for part in (one, one.second):
+            for operand in () if part is None else part.operands:
+                if isinstance(operand, Reg) and operand.file == "v":
+                    most = max(most, operand.index + operand.count)
+    return most
