@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from drivers.amd.emu.isa import programs
 from drivers.amd.emu.machine.reports import MemoryFault, QueueFault
 from drivers.amd.layouts.events import QueueException
 from tests.drivers.amd_engines.conftest import DATA
 from tests.drivers.amd_engines.loaded import (
     CODE,
+    DESCRIPTOR,
     GROUPS,
     KERNARG,
     SUMS,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tests.drivers.amd_engines.conftest import Bench
 
 FLUSH = (0xC0004600, 0x407)
+ACQUIRE = (0xC0065800, 0, 0xFFFFFFFF, 0xFF, 0, 0, 10, 1)
 LDS_AT = 15
 CODES = QueueException
 
@@ -165,8 +168,25 @@ def test_code_that_changed_runs_behind_an_acquire(bench: Callable[..., Bench]) -
     b.do(*launch(kernel))
     b.put(CODE, 0xBFB00000)
     b.put(SUMS, 0, 0, 0, 0)
-    b.do(0xC0065800, 0, 0xFFFFFFFF, 0xFF, 0, 0, 10, 1, *launch(kernel))
+    b.do(*ACQUIRE, *launch(kernel))
     assert sums(b) == [0.0] * GROUPS
+
+
+def test_a_descriptor_that_changed_is_read_behind_an_acquire(bench: Callable[..., Bench]) -> None:
+    b = bench()
+    kernel = load(b)
+    b.do(*launch(kernel), *ACQUIRE, *launch(kernel))
+    b.put(DESCRIPTOR, 1 << 15)  # GROUP_SEGMENT_FIXED_SIZE
+    with pytest.raises(QueueFault, match="bytes of LDS, the kernel has 32768"):
+        b.do(*ACQUIRE, *launch(kernel))
+
+
+def test_code_is_translated_once_for_all_machines(bench: Callable[..., Bench]) -> None:
+    before = programs.translated.cache_info().misses
+    for _ in range(2):
+        b = bench()
+        b.do(*launch(load(b)))
+    assert programs.translated.cache_info().misses <= before + 1
 
 
 def test_a_wild_access_of_a_kernel_is_a_memory_fault(bench: Callable[..., Bench]) -> None:

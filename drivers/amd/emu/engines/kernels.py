@@ -7,10 +7,9 @@ launch is held to it. Not here: decoding and meaning of instructions (`drivers.a
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -18,14 +17,12 @@ import numpy as np
 from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
 from drivers.amd.emu.engines.faults import kernel_fault
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
-from drivers.amd.emu.isa.opcodes import target as isa_target
-from drivers.amd.emu.isa.operands import Reg
-from drivers.amd.emu.isa.translate import Entry, read_kernel, translate
+from drivers.amd.emu.isa.programs import extent, translated
+from drivers.amd.emu.isa.translate import Entry
 from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Properties
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import RSRC3
 from drivers.emu.backing import HeldPages
-from drivers.emu.simt.engine import Program, Settings, engine
 from drivers.emu.simt.launch import Options, Work
 from drivers.emu.simt.slices import SlicedLaunch
 from drivers.emu.vaspace import Access
@@ -36,16 +33,14 @@ if TYPE_CHECKING:
 
     from drivers.amd.emu.engines.bus import Bus
     from drivers.amd.emu.engines.dispatch import Launch
-    from drivers.amd.emu.isa.instruction import Instruction
     from drivers.emu.memory import Mapping
+    from drivers.emu.simt.engine import Program, Settings
     from hcq.layout import BitStruct
 
 _TIMEOUT_S: Final = 60.0
 _TURNS: Final = 1024
 _PATIENCE_S: Final = 0.02
 _MOST_CODE: Final = 16 << 20
-_NARROW_SHAPES: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
-"""Accesses that an engine for waves of 64 lanes is compiled with beforehand."""
 _OWN_OF_DRIVER: Final = {
     "RSRC1": ("PRIV",), "RSRC2": ("LDS_SIZE", "TRAP_PRESENT", "SCRATCH_EN"), "RSRC3": (),
 }  # fmt: skip
@@ -65,6 +60,8 @@ class Code:
     """What lies beside it; None where no descriptor points to it."""
     found: str
     """Where the descriptor lies, for reports."""
+    place: tuple[int, bytes] | None
+    """The descriptor's address and bytes."""
 
 
 class Kernels:
@@ -76,7 +73,8 @@ class Kernels:
         """A kernel that takes longer hangs."""
         self._cached: dict[tuple[object, ...], Code] = {}
         """What the instruction caches hold."""
-        self._programs: dict[tuple[object, ...], tuple[Program, int]] = {}
+        self._read_before: dict[tuple[object, ...], Code] = {}
+        """What was last found at an address: much of it is still the same when a cache was invalidated."""
 
     def invalidate(self, space: int) -> None:
         """Drop what the instruction caches of a GPU hold."""
@@ -114,39 +112,29 @@ class Kernels:
         bus.space.executable(launch.code, 4, what)
         mapping = bus.space.map.find(launch.code)
         assert mapping is not None
-        raw = bus.read(launch.code, min(mapping.end - launch.code, _MOST_CODE), what)
-        made = self._cached[key] = self._read(bus, launch, raw, mapping)
-        return made
+        before = self._read_before.get(key)
+        if before is None or not _same(bus, launch, before, mapping):
+            before = self._read_before[key] = self._read(bus, launch, mapping)
+        self._cached[key] = before
+        return before
 
-    def _read(self, bus: Bus, launch: Launch, raw: bytes, mapping: Mapping) -> Code:
-        target = isa_target(bus.gpu.profile.name)
+    def _read(self, bus: Bus, launch: Launch, mapping: Mapping) -> Code:
+        raw = bus.read(launch.code, min(mapping.end - launch.code, _MOST_CODE), "an instruction fetch")
+        processor = bus.gpu.profile.name
         try:
-            instructions = read_kernel(raw, target, lanes=launch.lanes, kernel=f"code at {launch.code:#x}")
-            raw = raw[: max(one.next for one in instructions)]
-            program, registers = self._program(bus, launch, raw, instructions)
+            raw = raw[: extent(raw, processor, launch.lanes, f"code at {launch.code:#x}")]
+            made = translated(self._settings, processor, launch.lanes, _entry(launch), raw)
         except UnsupportedError as error:
             raise unsupported(str(error)) from error
-        name = program.translation.name
+        name = made.program.translation.name
         at = _descriptor_of(bus, launch, mapping)
-        descriptor = None
+        descriptor, place = None, None
         if at is None:
             bus.lint(f"no kernel descriptor points to the code at {launch.code:#x}: the launch is unchecked")
         else:
-            descriptor = Descriptor.from_bytes(bus.read(at, Descriptor.SIZE, "a kernel descriptor"))
-        return Code(name, raw, registers, program, descriptor, f"{at or 0:#x}")
-
-    def _program(
-        self, bus: Bus, launch: Launch, raw: bytes, instructions: list[Instruction]
-    ) -> tuple[Program, int]:
-        digest = hashlib.blake2b(raw, digest_size=8).hexdigest()
-        entry, profile = _entry(launch), bus.gpu.profile.name
-        key = (profile, launch.lanes, entry, digest)
-        if key not in self._programs:
-            shapes = _NARROW_SHAPES if launch.lanes == 64 else self._settings.shapes
-            made = engine(replace(self._settings, lanes=launch.lanes, shapes=shapes))
-            translation = translate(made.library, f"code_{digest}", raw, isa_target(profile), entry)
-            self._programs[key] = Program(made, translation), _vector_registers(instructions)
-        return self._programs[key]
+            place = (at, bus.read(at, Descriptor.SIZE, "a kernel descriptor"))
+            descriptor = Descriptor.from_bytes(place[1])
+        return Code(name, raw, made.registers, made.program, descriptor, f"{at or 0:#x}", place)
 
     def _steps(
         self, bus: Bus, launch: Launch, code: Code, kernarg: tuple[int, bytes] | None
@@ -203,14 +191,16 @@ def _entry(launch: Launch) -> Entry:
     )
 
 
-def _vector_registers(instructions: list[Instruction]) -> int:
-    most = 0
-    for one in instructions:
-        for part in (one, one.second):
-            for operand in () if part is None else part.operands:
-                if isinstance(operand, Reg) and operand.file == "v":
-                    most = max(most, operand.index + operand.count)
-    return most
+def _same(bus: Bus, launch: Launch, before: Code, mapping: Mapping) -> bool:
+    """Return whether code and descriptor lie where they lay, byte for byte."""
+    if before.place is None or launch.code + len(before.raw) > mapping.end:
+        return False
+    at, descriptor = before.place
+    return (
+        mapping.va <= at <= mapping.end - len(descriptor)
+        and bus.read(launch.code, len(before.raw), "an instruction fetch") == before.raw
+        and bus.read(at, len(descriptor), "a kernel descriptor") == descriptor
+    )
 
 
 def _descriptor_of(bus: Bus, launch: Launch, mapping: Mapping) -> int | None:
