@@ -130,7 +130,7 @@ class OpenDevice:
         they raise it from then on, until they are assigned to. Captured functions still work.
         """
         with LOCK:
-            self.hcq.look()
+            self.hcq.poll_driver()
             reason = self.hcq.refusal
             for buffer in self.hcq.recover():
                 if buffer not in self._scratches:

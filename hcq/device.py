@@ -1,9 +1,9 @@
-"""Open devices: they allocate memory, own queues, load programs, and notice when the hardware faults.
+"""Open devices: they allocate memory, own queues, load programs and detect faults.
 
-Every `hcq.open` gives a device of its own, also for the same name: nothing is shared between two of them but
-the hardware. All methods may be called from any thread. A device that is dropped without `close` is reported
-(`ResourceWarning`); devices still open when the interpreter ends are closed quietly. A forked child cannot
-use its parent's devices.
+Every `hcq.open` returns a new device, also for the same name; two of them share only the hardware. All
+methods may be called from any thread. Dropping an open device without `close` emits a `ResourceWarning`;
+devices that are open when the interpreter ends are closed without one. A forked child cannot use the devices
+of its parent.
 
 Longer than other files: every method acts on the state of one open device, under its locks.
 
@@ -15,32 +15,32 @@ from __future__ import annotations
 
 import gc
 import itertools
-import sys
 import threading
 import warnings
 import weakref
-from collections import deque
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
-from hcq.errors import DeviceFault, OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
+from hcq.callsite import user_line
+from hcq.errors import DeviceFault, SignalTimeout, UnsupportedError, UsageError
 from hcq.faults.messages import (
+    detect_overrun,
     graph_text,
-    impossible,
     nearest_pages,
-    overshot,
+    overrun_report,
     stuck_text,
     timeout_text,
     with_kernel,
 )
 from hcq.hardware import BufferSpec, QueueKind
+from hcq.heap import Heap
 from hcq.hostpool import SIGNALS, STAMPS
-from hcq.memory import Buffer, Heap
+from hcq.memory import Buffer
 from hcq.process import OPEN, remember, traced
 from hcq.profile import SpanLog
-from hcq.program import Program
+from hcq.program import DeferredUnloads, Program
 from hcq.queue import Queue
 from hcq.signal import LOST, Point, Signal, Stamp
 from hcq.uncopied import refuse_copy
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from hcq.driver import DriverDevice
     from hcq.errors import FaultReport
     from hcq.hardware import Allocation, DeviceInfo
-    from hcq.memory import Block, Home, Pool
+    from hcq.heap import Block, FreeList, Pool
     from hcq.profile import Clock, Span
     from hcq.program import DriverProgram, KernelImage
     from hcq.signal import Refusal
@@ -59,28 +59,28 @@ if TYPE_CHECKING:
 
 DEFAULT = BufferSpec()
 CLOSE_S = 10.0
-"""How long `close` waits for work in flight before it stops the queues."""
+"""Seconds that `close` waits for work in flight before it stops the queues."""
 _EPOCHS = itertools.count()
 
 
 class Replayable(Protocol):
-    """A compiled graph, as far as its devices need it: an `Executable`."""
+    """What a device needs of a compiled graph; implemented by `hcq.replay.executable.Executable`."""
 
     def forget(self) -> None:
-        """Drop the references to buffers of idle copies: memory is short."""
+        """Drop the references of idle replay slots to buffers, because memory is short."""
         ...
 
     def recovered(self) -> None:
-        """Drop lost replays: a device recovered from a fault."""
+        """Drop the replays that a fault ended, after the device has recovered."""
         ...
 
 
 class Device:
     """An open device; made by `hcq.open`, or by `hcq.registry.wrap` around a driver's device.
 
-    It owns its queues (`compute`, `copies`), memory, signals and programs. A context manager: leaving the
-    block calls `close`. All methods may be called from any thread. After a fault every method but `recover`
-    and `close` raises the same `DeviceFault`.
+    It owns its queues (`compute`, `computes`, `copies`), memory, signals and programs. As a context manager
+    it calls `close` at the end of the block. All methods may be called from any thread. After a fault every
+    method except `recover` and `close` raises the same `DeviceFault`.
 
         with hcq.open("cpu") as device:
             print(device.info.arch, len(device.copies))
@@ -91,12 +91,12 @@ class Device:
     ) -> None:
         self.closed = False
         self._closing = 0
-        """The thread that closes it."""
+        """Identity of the thread that closes the device; 0: none."""
         self._stopped = False
-        """Whether `close` got to its end."""
+        """Whether `close` has completed."""
         self._report: FaultReport | None = None
         self._raw: FaultReport | None = None
-        """The last fault from the driver: a thread that polled before a recovery may still report it."""
+        """The last report from the driver, to ignore one that a thread polled before a recovery."""
         self._recovery = threading.Lock()
         self.driver = driver
         self.info: DeviceInfo = driver.info
@@ -104,21 +104,20 @@ class Device:
         self.watch = watch
         """The validation layer, or None."""
         self.trace = trace
-        """The file that the spans of all submissions are written to at close; empty: none."""
+        """The file that receives the spans of all submissions when the device closes; empty: none."""
         self.profile = profile
         """Whether each kernel, copy and fill has a span of its own."""
         self.close_epoch = next(_EPOCHS) << 32
-        """Grows whenever a buffer or a program is closed: what was checked before may have to be checked
-        again."""
+        """Grows whenever a buffer or program is closed; a check made under an older value is repeated."""
         self.refusal: Refusal | None = None
         self.reasons: weakref.WeakKeyDictionary[Buffer, Refusal] = weakref.WeakKeyDictionary()
-        """What makes the error of buffers that were closed for a reason."""
+        """Error factory of each buffer that was closed with `reason=`."""
         self._lock = threading.RLock()
         self.heap = Heap(driver, reclaim=self._reclaim, deferred=self._deferred)
         self._executables: weakref.WeakSet[Replayable] = weakref.WeakSet()
-        self._dead_programs: deque[tuple[list[Point], DriverProgram]] = deque()
+        self._unloads = DeferredUnloads(driver.unload)
         self.leftovers = False
-        """Whether memory or programs wait to be freed: see `free_leftovers`."""
+        """Whether memory or programs wait to be freed by `free_leftovers`."""
         self.span_log = SpanLog(keep=bool(trace))
         with ExitStack() as undo:
             undo.callback(setattr, self, "_stopped", True)
@@ -149,18 +148,18 @@ class Device:
         return self.computes[0]
 
     def alloc(self, size: int, spec: BufferSpec = DEFAULT, *, label: str = "") -> Buffer:
-        """Return a buffer of `size` bytes that nothing uses; its contents are undefined.
+        """Return a new buffer of `size` bytes with undefined contents.
 
-        `spec` is the kind of memory: by default device memory, aligned to 256 bytes, which the host may not
-        see. `label` names the buffer in errors. The caller owns it: it is freed with its last reference, or
-        by `Buffer.close`.
+        `spec` is the kind of memory; by default device memory aligned to 256 bytes, which need not be visible
+        to the host. `label` names the buffer in errors. The caller owns the buffer: its memory is freed with
+        the last reference, or by `Buffer.close`.
 
-        Sizes are rounded up and taken from pools, so most calls do not reach the driver. Any thread may call.
+        Most calls reuse memory of the device's pools and do not reach the driver. Any thread may call.
 
-        Raises `UsageError` for a size below 1, an alignment that is no power of two up to 2 MiB, and a closed
-        device; `UnsupportedError` for memory that the device does not have; `DeviceFault` after a fault;
-        `OutOfMemoryError` once pools were emptied and work in flight was waited for: nothing leaks, and the
-        next call may succeed.
+        Raises `UsageError` for a size below 1, an alignment that is not a power of two up to 2 MiB, and a
+        closed device; `UnsupportedError` for a kind of memory that the device does not have; `DeviceFault`
+        after a fault; `OutOfMemoryError` when memory is still short after unused pool memory was returned and
+        work in flight was waited for. Nothing is allocated then, and a later call may succeed.
 
             host = device.alloc(4096, hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent=True))
         """
@@ -168,22 +167,14 @@ class Device:
             raise self.refusal()
         pool = self._default_pool if spec is DEFAULT else self.heap.pool(spec)
         if self.watch is not None:
-            return self._watched(self.watch, pool, size, label)
-        block, home = pool.take(size)
-        return Buffer(self, block, home, size, spec, label)
+            return self._validated(self.watch, pool, size, label)
+        block, free_list = pool.take(size)
+        return Buffer(self, block, free_list, size, spec, label)
 
-    def _watched(self, watch: Watch, pool: Pool, size: int, label: str) -> Buffer:
-        """Return a buffer registered with the validation layer, with a guard zone where it fits."""
-        guard = watch.guard_bytes if isinstance(size, int) and size > 0 else 0
-        try:
-            block, free = pool.take(size + guard if guard else size)
-        except OutOfMemoryError:
-            if not guard:
-                raise
-            guard = 0  # what fits without validation fits with it
-            block, free = pool.take(size)
-        home = watch.guards.plant(block, free, size, label) if guard else free
-        buffer = Buffer(self, block, home, size, pool.spec, label)
+    def _validated(self, watch: Watch, pool: Pool, size: int, label: str) -> Buffer:
+        """Return a buffer that the validation layer knows."""
+        block, free_list = watch.take(pool, size, label)
+        buffer = Buffer(self, block, free_list, size, pool.spec, label)
         watch.allocated(buffer)
         return buffer
 
@@ -191,7 +182,11 @@ class Device:
         self.leftovers = True
 
     def _reclaim(self, attempt: int) -> bool:
-        """Free memory for an allocation that failed, harder each time; False when nothing is left to try."""
+        """Free memory after a failed allocation; False when nothing is left to free.
+
+        Attempt 0 retires completed work, 1 also drops the bindings of idle executables, later ones each wait
+        for one submission.
+        """
         if attempt == 1:
             self.forget_bindings()
             gc.collect()
@@ -205,43 +200,42 @@ class Device:
         return True
 
     def forget_bindings(self) -> None:
-        """Drop the references of idle executables to buffers: memory is short."""
+        """Drop the references of idle executables to buffers, because memory is short."""
         for executable in self.executables():
             executable.forget()
 
     def sweep(self) -> None:
-        """Retire submissions that are done and free what was closed while they ran."""
+        """Retire completed submissions, and free what was closed while they ran."""
         for queue in self.queues:
             queue.sweep()
         self.free_leftovers()
 
     def free_leftovers(self) -> None:
-        """Free memory and programs that were closed while in use and no longer are."""
+        """Free closed memory and programs that no work in flight uses any more."""
         self.leftovers = False
         try:
             self.heap.sweep()
             with self._lock:
-                for _ in range(len(self._dead_programs)):  # one at a time: finalisers add to it
-                    points, loaded = self._dead_programs.popleft()
-                    if all(point.over() for point in points):
-                        self.driver.unload(loaded)
-                    else:
-                        self._dead_programs.append((points, loaded))
-                        self.leftovers = True
+                remaining = self._unloads.sweep()
+            if remaining:
+                self.leftovers = True
         except BaseException:
             self.leftovers = True
             raise
 
     def _in_flight(self, devices: Iterable[Device] = ()) -> list[Point]:
-        """Return the last points of all queues, of this device and others, that still run."""
+        """Return the last point of each queue, of this device and `devices`, that has work in flight."""
         lines = [queue.timeline for device in (self, *devices) for queue in device.queues]
-        newest = [Point(line.signal, line.value) for line in lines]  # interrupted ones may be on their way
+        newest = [Point(line.signal, line.value) for line in lines]  # includes interrupted submissions
         return [point for point in newest if not point.passed()]
 
     def retire_block(
-        self, block: Block | None, home: Home, peers: Iterable[Device], after: Point | None
+        self, block: Block | None, free_list: FreeList, peers: Iterable[Device], after: Point | None
     ) -> None:
-        """Return the memory of a closed buffer to its pool when all work in flight is done."""
+        """Return the memory of a closed buffer to its pool once the work now in flight is done.
+
+        `peers` are other devices that can access it; `after` must be reached too. `block` None: a view.
+        """
         for device in (self, *peers):
             device.close_epoch += 1
         if block is None or self.closed:
@@ -249,61 +243,62 @@ class Device:
         points = self._in_flight(peers)
         if after is not None:
             points.append(after)
-        self.heap.defer_free(points, block, home)
+        self.heap.defer_free(points, block, free_list)
         if self.watch is not None:
-            self.watch.tell()
+            self.watch.raise_overruns()
 
     def map_peer(self, allocation: Allocation, owner: Device) -> None:
-        """Make another device's memory visible here; called by `Buffer.map_to`."""
+        """Map another device's memory into this device; `Buffer.map_to` calls it.
+
+        Raises `UnsupportedError` when the devices cannot share memory.
+        """
         if self.refusal is not None:
             raise self.refusal()
         with self._lock:
             self.driver.map_peer(allocation, owner.driver)
 
-    def nearest(self, va: int, *, told: str = "") -> str:
-        """Return, as text, what lies nearest to an address; `told` is the driver's text about pages."""
+    def nearest(self, va: int, *, pages: str = "") -> str:
+        """Return a text that names the allocation nearest to `va`; `pages` is the driver's own text."""
         known = self.watch.nearest(va) if self.watch is not None else ""
-        return "; ".join(filter(None, (known, told))) or nearest_pages(self, va)
+        return "; ".join(filter(None, (known, pages))) or nearest_pages(self, va)
 
     def caller(self) -> str:
-        """Return the user's file and line when validation is on, else nothing."""
-        if self.watch is None:
-            return ""
-        frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hcq."):
-            frame = frame.f_back
-        return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        """Return "file:line" of the caller outside hcq when validation is on, else an empty text."""
+        return "" if self.watch is None else user_line()
 
     def signal(self, value: int = 0, *, host_set: bool = False, label: str = "") -> Signal:
-        """Return a new signal that holds `value`.
+        """Return a new signal with the value `value`.
 
-        `host_set` allows the host to raise it, not only queues. `label` names it in errors. It is freed with
-        its last reference. Raises `UsageError` for a closed device, `OutOfMemoryError` without memory for its
-        slot.
+        `host_set` allows the host to set it; otherwise only queues do. `label` names it in errors. It is
+        freed with its last reference. Raises `UsageError` for a closed device, `DeviceFault` after a fault,
+        `OutOfMemoryError` when there is no memory for its slot.
         """
         if self.refusal is not None:
             raise self.refusal()
         return Signal(self, value, host_set=host_set, label=label)
 
     def stamp(self) -> Stamp:
-        """Return a record that `CommandBuffer.timestamp` writes the device's time to.
+        """Return a new time record, for `CommandBuffer.timestamp`.
 
-        It reads 0 until then and is freed with its last reference.
+        Its `ticks` are 0 until the command has run. It is freed with its last reference.
         """
         return Stamp()
 
     def clock(self) -> Clock:
-        """Return the relation of the device's clock to the host's CLOCK_MONOTONIC, measured now."""
+        """Return the relation of the device clock to the host's CLOCK_MONOTONIC, measured now.
+
+        Raises `UsageError` for a closed device, `DeviceFault` after a fault.
+        """
         if self.refusal is not None:
             raise self.refusal()
         return self.driver.clock()
 
     def load(self, image: KernelImage) -> Program:
-        """Upload a kernel and return the program; it may be launched on every queue of this device.
+        """Upload a kernel and return the program, which every compute queue of this device can launch.
 
-        The device keeps the code until the program is closed, or dropped, and no launch is in flight. Raises
-        `UnsupportedError` for another architecture, `UsageError` for a broken image, `OutOfMemoryError`
-        without memory for the code.
+        The code stays loaded until the program is closed or dropped and no launch of it is in flight. Raises
+        `UnsupportedError` for another architecture, `UsageError` for a malformed image or a closed device,
+        `OutOfMemoryError` when there is no memory for the code, `DeviceFault` after a fault.
         """
         if self.refusal is not None:
             raise self.refusal()
@@ -317,32 +312,33 @@ class Device:
             return Program(self, image, self.driver.load(image))
 
     def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
-        """Unload a program when all that runs now is done; from a finaliser, at the next `sweep`."""
+        """Unload a program: with `wait` once the work now in flight is done, else at the next `sweep`."""
         self.close_epoch += wait
         if not self.closed:
-            self._dead_programs.append((self._in_flight() if wait else [], loaded))
+            self._unloads.add(self._in_flight() if wait else [], loaded)
             self.leftovers = True
             if wait:
                 self.sweep()
 
     def spans(self) -> list[Span]:
-        """Return the spans that were completed since the last call, in order of their start.
+        """Return the spans that completed since the last call, ordered by start time.
 
-        Those of command buffers recorded with `span`; with a trace those of whole submissions; with `profile`
-        those of each kernel, copy and fill.
+        There are spans for `CommandBuffer.span`; with a trace also for whole submissions; with `profile` also
+        for each kernel, copy and fill. Raises as `clock` does.
         """
         self.span_log.read(self.clock())
         return self.span_log.take()
 
     def keep(self, executable: Replayable) -> None:
-        """Register an executable, which drops references to buffers when memory is short."""
+        """Register an executable, to be called when memory is short and after a recovery."""
         self._executables.add(executable)
 
     def sync(self, *, timeout_s: float | None = None) -> None:
-        """Wait until everything submitted so far to any queue is done.
+        """Wait until all submissions so far, to every queue, are complete.
 
-        Raises `SignalTimeout` after `timeout_s` seconds (None: no limit), `DeviceFault` after a fault, and
-        with validation `UsageError` for an overrun buffer.
+        `timeout_s` applies to each queue, in seconds; None: no limit. Raises `SignalTimeout` after it,
+        `DeviceFault` after a fault, `UsageError` for a closed device and, with validation, for an overrun
+        buffer.
         """
         if self.refusal is not None:
             raise self.refusal()
@@ -350,56 +346,56 @@ class Device:
             queue.sync(timeout_s=timeout_s)
         self.sweep()
         if self.watch is not None:
-            self.watch.look()
+            self.watch.check_overruns()
 
     def wait_slot(self, va: int, value: int, timeout_s: float) -> bool:
-        """Sleep until a signal slot is >= `value` or the time is over; see `DriverDevice.wait`."""
+        """Sleep until the slot at `va` is >= `value`, or `timeout_s` seconds; see `DriverDevice.wait`."""
         if self.refusal is not None:
             raise self.refusal()
         return self.driver.wait(va, value, timeout_s)
 
-    def woke(self) -> None:
-        """Record, for the validation layer, that this thread waits no more."""
+    def wait_ended(self) -> None:
+        """Record for the validation layer that this thread has stopped waiting."""
         if self.watch is not None:
-            self.watch.woke()
+            self.watch.wait_ended()
 
-    def saw(self, signal: Signal, value: int) -> None:
-        """Record, for the validation layer, that the host read a signal's slot at `value`."""
+    def host_observed(self, signal: Signal, value: int) -> None:
+        """Record for the validation layer that the host observed the slot of `signal` at `value`."""
         if self.watch is not None:
-            self.watch.saw(signal, value)
+            self.watch.host_observed(signal, value)
             if not self._closing:
-                self.watch.tell()
+                self.watch.raise_overruns()
 
     def raise_overrun(self, signal: Signal) -> None:
-        """Raise: a timeline of this device holds a value above the last one submitted.
+        """Mark the device as faulted and raise: `signal`, a timeline, exceeds the last submitted value.
 
-        The device has faulted, and none of its points counts as reached by such a value.
+        No point counts as reached by such a value.
         """
         if signal in LOST:
             _, lost = LOST[signal]
             raise lost()
-        report = impossible(self.name, signal)
+        report = overrun_report(self.name, signal)
         self.faulted(report)
         raise self.refusal() if self.refusal is not None else DeviceFault(report)
 
     def poll_faults(self, signal: Signal | None = None, value: int = 0, *, timed: bool = True) -> None:
-        """Raise when this device, or one that its queues wait for, is faulted or closed.
+        """Raise when this device, or a device that its queues wait for, is faulted or closed.
 
-        With validation on also when nothing can raise the slot of `signal` to `value`, unless the wait is
-        `timed`: its thread continues after the timeout and may raise it.
+        With validation also raises `UsageError` when nothing can raise the slot of `signal` to `value`,
+        except for a `timed` wait: its thread continues after the timeout, and may raise the signal.
         """
         self._poll_awaited()
         if signal is not None:
             self.poll_lost(signal, value)
             if self.watch is not None and (self._closing or not timed):
                 try:
-                    self.watch.waiting(signal, value)
+                    self.watch.check_wait(signal, value)
                 except UsageError:
-                    self.poll_lost(signal, value)  # a recovery meanwhile is why nothing can raise it
+                    self.poll_lost(signal, value)  # a concurrent recovery may be the reason: raise that
                     raise
 
     def poll_room(self, queue: Queue, words: int, *, timed: bool) -> None:
-        """Raise when the ring of `queue`, which is full, can never take so many words; see `poll_faults`."""
+        """Raise when the full ring of `queue` can never have space for `words` words; see `poll_faults`."""
         if self._closing:
             raise UsageError(f"{self.name} is closed")
         self._poll_awaited()
@@ -409,10 +405,10 @@ class Device:
             if (reason := waits_on_lost(queue)) is not None:
                 raise reason()
         if self.watch is not None and not timed:
-            self.watch.stalled(queue, words)
+            self.watch.check_room(queue, words)
 
     def _poll_awaited(self) -> None:
-        """Raise when this device, or one that its queues wait for, is faulted or closed."""
+        """Raise when this device, or a device that its queues wait for, is faulted or closed."""
         from hcq.faults.inflight import awaited  # noqa: PLC0415 - only when a wait takes long
 
         seen: set[Device] = set()
@@ -422,31 +418,31 @@ class Device:
             if device in seen:
                 continue
             seen.add(device)
-            device.look()
+            device.poll_driver()
             if device.refusal is not None:
                 raise device.refusal()
             todo += {owner for owner in awaited(device.queues) if isinstance(owner, Device)} - seen
 
     def poll_lost(self, signal: Signal, value: int) -> None:
-        """Raise when the slot of `signal` was to reach `value` by lost work, or behind such work."""
+        """Raise when only lost work, or work behind it, would raise the slot of `signal` to `value`."""
         if LOST:
             from hcq.faults.recovery import check  # noqa: PLC0415 - only after a fault
 
             check(signal, value)
 
-    def look(self) -> None:
-        """Poll for faults: of the driver, and of timelines above their last submitted value."""
-        if self.refusal is None and (report := self.driver.fault() or overshot(self)) is not None:
+    def poll_driver(self) -> None:
+        """Query the driver for a fault, and check that no timeline exceeds its last submitted value."""
+        if self.refusal is None and (report := self.driver.fault() or detect_overrun(self)) is not None:
             self.faulted(report)
 
     def faulted(self, report: FaultReport) -> None:
-        """Make a fault sticky: every later call raises the same report, until `recover`."""
+        """Make a fault sticky: every later call raises `DeviceFault` with this report, until `recover`."""
         with self._lock:
             if self.refusal is not None or report is self._raw:
                 return
             self._raw = report
             if report.va is not None:
-                report = replace(report, nearest=self.nearest(report.va, told=report.nearest))
+                report = replace(report, nearest=self.nearest(report.va, pages=report.nearest))
             stuck = stuck_text(self) if not report.stuck_at else report.stuck_at + graph_text(self)
             report = replace(report, stuck_at=stuck)
             if not report.arguments:
@@ -456,20 +452,21 @@ class Device:
             self.refuse(partial(DeviceFault, report))
 
     def recover(self) -> tuple[Buffer, ...]:
-        """Recover from a fault: every queue gets a new ring.
+        """Recover from a fault: every queue gets a new, empty ring.
 
-        Buffers keep their contents and addresses, programs stay loaded, graphs can be replayed. What is in
-        flight, in any queue, is lost: a wait for its points raises the `DeviceFault` that ended it, also in a
-        queue of another device, which must then recover as well. References that lost work held are dropped.
+        Buffers keep their contents and addresses, programs stay loaded, graphs can be replayed. Work in
+        flight is lost in every queue: waits for its points raise the `DeviceFault` that ended it. A queue of
+        another device that waits for such a point can never continue; that device must recover as well.
+        References held by lost work are dropped.
 
-        Returns the buffers that lost work would have written: their contents are undefined.
+        Returns the buffers that lost work would have written; their contents are undefined.
 
-        Raises `UsageError` for a device without a fault, `UnsupportedError` where the driver cannot do it;
-        after any error the device is still faulted.
+        Raises `UsageError` for a device without a fault or a closed one, `UnsupportedError` when the driver
+        cannot recover. After any error the device is still faulted.
         """
         from hcq.faults.recovery import recover  # noqa: PLC0415 - only after a fault
 
-        if self.closed and self.refusal is not None:  # before the lock: after a fork no thread releases it
+        if self.closed and self.refusal is not None:  # before the lock: in a forked child nobody releases it
             raise self.refusal()
         with self._recovery:
             if self._closing:
@@ -477,7 +474,7 @@ class Device:
             return recover(self)
 
     def resume(self) -> None:
-        """Accept calls again: the device recovered."""
+        """Accept calls again after a recovery."""
         with self._lock:
             self._report = None
             self.span_log.drop_lost()
@@ -485,7 +482,7 @@ class Device:
         self.sweep()
 
     def executables(self) -> tuple[Replayable, ...]:
-        """Return the executables that run here."""
+        """Return the executables that use this device."""
         return tuple(self._executables)
 
     def refuse(self, refusal: Refusal | None) -> None:
@@ -495,32 +492,32 @@ class Device:
             queue.refusal = refusal
 
     def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
-        """Return the text of `SignalTimeout` for a wait that timed out."""
+        """Return the message of `SignalTimeout` for a wait that lasted `waited_s` seconds."""
         return timeout_text(self, signal, value, waited_s)
 
     def close(self, *, timeout_s: float = CLOSE_S) -> None:
-        """Wait for work in flight, then release everything; idempotent.
+        """Wait for work in flight, then release all resources. Idempotent.
 
-        Work that is not done after `timeout_s` seconds is stopped, and a `ResourceWarning` names it.
-        Raises `UsageError`, once everything is released, when validation found an overrun buffer.
+        Each queue is waited for at most `timeout_s` seconds; then it is stopped, and a `ResourceWarning`
+        names the work. Raises `UsageError` when validation found an overrun buffer; all is released by then.
         """
         if self._shut(timeout_s) and self.watch is not None and self._report is None:
-            self.watch.tell()
+            self.watch.raise_overruns()
 
     def _shut(self, timeout_s: float) -> bool:
-        """Close; return whether this call did it."""
+        """Close the device; return whether this call closed it."""
         if self._stopped:
             return False
         me = threading.get_ident()
         try:
-            with self._recovery, self._lock:  # a recovery under way finishes first
+            with self._recovery, self._lock:  # a concurrent recovery finishes first
                 if self._closing not in {0, me} or self._stopped:
                     return False
                 self._closing = me
             stuck = self._close(timeout_s)
         except BaseException:
             if self._closing == me:
-                self._closing = 0  # interrupted: another close continues from here
+                self._closing = 0  # interrupted: a later close continues
             raise
         if stuck:
             text = f"{self.name} was closed while work was in flight: {stuck}"
@@ -528,16 +525,16 @@ class Device:
         return True
 
     def _close(self, timeout_s: float) -> str:
-        """Refuse, drain, stop; return what the queues were stuck on."""
+        """Refuse new submissions, drain and stop the queues; return what they were stuck on as text."""
         refusal = partial(UsageError, f"{self.name} is closed")
         stuck = ""
         if not self.closed:
             for queue in self.queues:
-                with queue.lock:  # a submission in progress finishes first
+                with queue.lock:  # a concurrent submission finishes first
                     queue.refusal = queue.refusal or refusal
             stuck = self._drain(timeout_s)
             if self.watch is not None and not stuck and self._report is None:
-                self.watch.guards.look()
+                self.watch.guards.check_all()
             self.closed = True
         self.refuse(refusal)
         self._stop()
@@ -545,9 +542,9 @@ class Device:
         return stuck
 
     def _drain(self, timeout_s: float) -> str:
-        """Wait for the queues; return what they were stuck on. A faulted device is not waited for.
+        """Wait for the queues of a device without a fault, and write the trace.
 
-        Write the trace, of a device that is stuck or faulted too: what it had done is wanted then most.
+        Returns what the queues were stuck on, as text; empty when they completed.
         """
         stuck = self._stuck(timeout_s)
         if self.trace:
@@ -564,31 +561,27 @@ class Device:
                 queue.end().wait(timeout_s=timeout_s)
         except DeviceFault as error:
             return "" if error.report is self._report else str(error)
-        except (SignalTimeout, UsageError) as error:  # UsageError: nothing can end the wait any more
+        except (SignalTimeout, UsageError) as error:  # UsageError: a deadlock
             return str(error)
         return ""
 
     def _stop(self) -> None:
         OPEN.discard(self)
         if self.watch is not None:
-            self.watch.ended(self.queues)
-            self.watch.guards.end()
+            self.watch.drop_in_flight(self.queues)
+            self.watch.guards.close()
         with ExitStack() as undo:  # in reverse: rings first, the device last
             undo.callback(self.driver.close)
             undo.callback(SIGNALS.detach, self.driver)
             undo.callback(STAMPS.detach, self.driver)
             undo.callback(self.heap.close)
-            undo.callback(self._unload_dead)
+            undo.callback(self._unloads.close)
             for queue in self.queues:
                 undo.callback(queue.forget)
                 undo.callback(queue.ring.close)
 
-    def _unload_dead(self) -> None:
-        while self._dead_programs:
-            self.driver.unload(self._dead_programs.popleft()[1])
-
     def orphan(self, parent: int) -> None:
-        """Refuse everything in a forked child: the threads, and the hardware, stayed with the parent."""
+        """Make every call in a forked child raise: the threads and the hardware belong to the parent."""
         self.closed = self._stopped = True
         text = (
             f"{self.name} was opened by process {parent} and cannot be used in its fork\n"

@@ -47,14 +47,16 @@ Timed = tuple[str, "Stamp", "Stamp"]
 """A name, and the time records before and after what it names."""
 
 
-def timed(commands: Sequence[Command]) -> tuple[list[Command], list[Timed]]:
-    """Return commands with a time record around each that is `timed`, and what was so timed.
+def timed(commands: Sequence[Command], *, each: bool, whole: str = "") -> tuple[list[Command], list[Timed]]:
+    """Return the commands with time records among them, and the spans that the records measure.
 
-    Each record is written when all before it is done, so commands that could overlap run one after another.
+    `each`: records around every command that its class declares `timed`; such commands then run one after
+    another, as a record is written when all commands before it are done. `whole`: the name of a span around
+    all commands; empty: none.
     """
     out: list[Command] = []
     spans: list[Timed] = []
-    for command in commands:
+    for command in commands if each else ():
         name = command.span_name()
         if not name:
             out.append(command)
@@ -62,10 +64,16 @@ def timed(commands: Sequence[Command]) -> tuple[list[Command], list[Timed]]:
         begin, end = Stamp(), Stamp()
         out += (Timestamp(begin), command, Timestamp(end))
         spans.append((name, begin, end))
+    if not each:
+        out += commands
+    if whole:
+        begin, end = Stamp(), Stamp()
+        spans.append((whole, begin, end))
+        out = [Timestamp(begin), *out, Timestamp(end)]
     return out, spans
 
 
-class Clocked(Protocol):
+class ClockedDevice(Protocol):
     """A device whose clock can be read."""
 
     def clock(self) -> Clock:
@@ -73,13 +81,13 @@ class Clocked(Protocol):
         ...
 
 
-class Line(Protocol):
+class TimedQueue(Protocol):
     """The queue that spans ran on, as far as they need it."""
 
     label: str
 
     @property
-    def device(self) -> Clocked:
+    def device(self) -> ClockedDevice:
         """The device of the queue."""
         ...
 
@@ -95,14 +103,14 @@ class SpanLog:
     """
 
     def __init__(self, *, keep: bool) -> None:
-        self.pending: list[tuple[Line, list[Timed]]] = []
+        self.pending: list[tuple[TimedQueue, list[Timed]]] = []
         """Never another list: submissions add to this one."""
         self._most = PENDING
         self._keep = keep
         self._done: list[Span] = []
         self._kept: list[Span] = []
 
-    def expect(self, queue: Line, spans: list[Timed]) -> None:
+    def expect(self, queue: TimedQueue, spans: list[Timed]) -> None:
         """Read these time records once they are written."""
         self.pending.append((queue, spans))
         if len(self.pending) >= self._most:

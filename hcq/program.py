@@ -6,6 +6,7 @@ Not here: making images (`compiler.compile`, docs/kernel-by-hand.md), packing ar
 from __future__ import annotations
 
 import enum
+from collections import deque
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -17,8 +18,10 @@ from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
     from array import array
+    from collections.abc import Callable
 
     from hcq.params import Word
+    from hcq.signal import Point
 
 Dim3 = tuple[int, int, int]
 _OFFSET = attrgetter("offset")
@@ -39,6 +42,38 @@ class Loader(Owner, Protocol):
     def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
         """Unload a program when all that runs now is done; from a finaliser, at the next `sweep`."""
         ...
+
+
+class DeferredUnloads:
+    """Loaded programs that were closed or dropped: each is unloaded once its launches are done.
+
+    The owner holds its lock around `sweep` and `close`; `add` may be called from a finaliser.
+    """
+
+    def __init__(self, unload: Callable[[DriverProgram], None]) -> None:
+        self._unload = unload
+        self._waiting: deque[tuple[list[Point], DriverProgram]] = deque()
+
+    def add(self, points: list[Point], loaded: DriverProgram) -> None:
+        """Unload a program at a later `sweep`, when all points are reached or lost."""
+        self._waiting.append((points, loaded))
+
+    def sweep(self) -> bool:
+        """Unload the programs whose launches are done; return whether others remain."""
+        remaining = False
+        for _ in range(len(self._waiting)):  # finalisers append meanwhile
+            points, loaded = self._waiting.popleft()
+            if all(point.over() for point in points):
+                self._unload(loaded)
+            else:
+                self._waiting.append((points, loaded))
+                remaining = True
+        return remaining
+
+    def close(self) -> None:
+        """Unload all; the device runs nothing any more."""
+        while self._waiting:
+            self._unload(self._waiting.popleft()[1])
 
 
 class ArgKind(enum.Enum):

@@ -1,8 +1,9 @@
-"""Queues: one hardware ring each, and the timeline that counts its submissions.
+"""Queues: each has one hardware ring, and a timeline that counts its submissions.
 
-A submission starts after the effects of the queue's previous one are visible; across queues only `after=`
-orders. What is in flight keeps its commands, and through them its buffers, programs and signals, alive. Every
-method may be called from any thread: one lock per queue is held while a submission is encoded and sent.
+A submission starts after the effects of the queue's previous one are visible. Between queues only `after=`
+and recorded waits give order. A submission in flight keeps its commands alive, and through them its buffers,
+programs and signals. Every method may be called from any thread; one lock per queue is held while a
+submission is encoded and sent.
 
 Not here: recording (`commands`), graphs and replays (`graph`), what happens after a fault
 (`hcq.faults.recovery`).
@@ -19,7 +20,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from hcq.commandbuffer import CommandBuffer
-from hcq.commands import Command, Indirect, Timestamp, Wait
+from hcq.commands import Command, Indirect, Wait
 from hcq.config import config
 from hcq.errors import OutOfMemoryError, SignalTimeout, UnsupportedError, UsageError
 from hcq.faults.messages import room_text
@@ -28,8 +29,8 @@ from hcq.locks import unless_taken
 from hcq.params import check_reach, look_up, piece, reaches, resolve
 from hcq.profile import timed
 from hcq.pushbuffer import PushBuffer
-from hcq.replay.template import Arena, SubmitTemplate
-from hcq.signal import LOST, POLL_S, SLOT_VALUES, Point, Stamp, Timeline
+from hcq.replay.template import ArgumentArena, SubmitTemplate
+from hcq.signal import LOST, POLL_S, SLOT_VALUES, Point, Timeline
 from hcq.uncopied import refuse_copy
 
 if TYPE_CHECKING:
@@ -43,14 +44,21 @@ if TYPE_CHECKING:
     from hcq.validate.watch import Watch
 
 _NOTHING_SENT = (UsageError, UnsupportedError, OutOfMemoryError, SignalTimeout)
-"""Errors after which a ring has not taken the words."""
+"""Errors after which no word of the submission is in the ring."""
 _NUMBERS = itertools.count()
 _ENDING_WORDS = 64
-"""More than any encoder takes to set a signal: words that are left for what ends a submission."""
+"""Ring words reserved for the end of a submission: more than any encoder needs to set a signal."""
 
 
 class Queue:
-    """One ring of a device. Made with its device."""
+    """An ordered sequence of submissions to one hardware ring. Made by its `Device`, and closed with it.
+
+    `kind` says which commands it runs; `label`, such as "compute 0 of cpu:0", names it in errors.
+
+        queue = device.compute
+        point = queue.submit(queue.record(label="upload").copy(target, source))
+        point.wait(timeout_s=5)
+    """
 
     __slots__ = (
         "__weakref__",
@@ -58,9 +66,9 @@ class Queue:
         "_encoder",
         "_ending",
         "_inflight",
-        "_most",
-        "_patience",
+        "_max_words",
         "_pushbuffer",
+        "_room_timeout",
         "_stall",
         "device",
         "index",
@@ -79,18 +87,18 @@ class Queue:
         self.kind = kind
         self.index = index
         self.number = next(_NUMBERS)
-        """Distinguishes it from all other queues of this process, also those that are gone."""
+        """Unique among all queues that this process ever had."""
         self.label = f"{kind.value} {index} of {device.name}"
         self.lock = threading.RLock()
         """Held while a submission is encoded and sent."""
         self.refusal: Refusal | None = None
-        """Makes the error that every submission raises: the device is closed, faulted or was left behind by a
-        fork."""
+        """Error factory for every submission when the device is closed, faulted or belongs to a parent
+        process; else None."""
         self.watch = watch
-        """Sees every submission before it is encoded; None in normal use."""
+        """The validation layer, which checks every submission before it is encoded; None when it is off."""
         self.timeline = Timeline(device, label=self.label)
         self._inflight: deque[tuple[Point, Sequence[object], int]] = deque()
-        """(point, what must stay alive, end of its arguments) of every submission not known to be done."""
+        """(point, objects kept alive, end of its arguments) of every submission not known to be complete."""
         self.ring = device.driver.ring(kind, index)
         self._encoder = device.driver.encoder(kind, index)
         self._arguments = ArgumentRing(
@@ -98,18 +106,18 @@ class Queue:
         )
         self._pushbuffer = PushBuffer(device.info.word_bits, self._arguments)
         self._arguments.start(self._pushbuffer)
-        self._patience = -1, 0.0
-        """A value of the timeline, and how many seconds its submission may wait for room."""
+        self._room_timeout = -1, 0.0
+        """(timeline value, seconds that its submission may wait for space in the ring)."""
         self._stall = -1, 0.0, 0.0
-        """Which value of the timeline waits for room, since when, and when to look next at why."""
-        self.ring.stalled = _weakly(self)
-        self._most = self.ring.words - _ENDING_WORDS
-        """Words of commands that a submission may have in the ring."""
+        """(timeline value that waits for space, when it began to, when to check next why), in seconds."""
+        self.ring.stalled = _stall_callback(self)
+        self._max_words = self.ring.words - _ENDING_WORDS
+        """The most command words of a submission that go into the ring itself; longer ones go beside it."""
         self._ending: SubmitTemplate | None = None
-        """What ends a direct submission; None before the first one."""
+        """The prebuilt end of a direct submission; None before the first one."""
 
     def record(self, *, label: str = "") -> CommandBuffer:
-        """Return an empty command buffer for this kind of queue."""
+        """Return an empty command buffer for this kind of queue; `label` names it in errors and traces."""
         return CommandBuffer(self.kind, self.device, label)
 
     def submit(
@@ -120,39 +128,43 @@ class Queue:
         values: Mapping[Param, Value] | None = None,
         timeout_s: float | None = None,
     ) -> Point:
-        """Encode the commands, ring the doorbell, and return the point that is reached when they are done.
+        """Encode the commands, write the doorbell, and return the point that is reached when they are done.
 
         Arguments:
         - `commands`: recorded for this kind of queue. It may be submitted again, also while it runs.
         - `after`: points that must be reached before the first command starts, of queues of any open device.
           A point whose work is not submitted yet is allowed: the queue waits for it.
         - `values`: a Buffer or a number for each Param left open; values of other Params are ignored.
-        - `timeout_s`: how long to wait while the ring has no room. None: as long as work in flight
-          progresses.
+        - `timeout_s`: seconds to wait at most while the ring has no space. None: no limit; the wait still
+          ends when the device faults or is closed.
 
         Order: a submission starts after the effects of this queue's previous one are visible. Inside it,
         kernels between two barriers may overlap and finish in any order; all other commands run in the order
-        recorded. Nothing orders two queues, of one device or of two, but `after=` and recorded waits. The
-        host's writes to host-visible memory before the call are seen by the commands; their writes are seen
-        by the host once the returned point was waited for.
+        recorded. Between queues, of one device or of several, only `after=` and recorded waits give order.
+        The commands see what the host wrote to host-visible memory before the call. The host sees what they
+        wrote once it has waited for the returned point.
 
         Ownership: the queue keeps the commands, and with them their buffers, programs and signals, alive
         until the point is reached or lost to a fault. Closing a buffer meanwhile defers its free.
 
-        Threads: any thread may submit. Submissions to one queue are in the order in which the calls take its
-        lock. The call returns once the words are in the ring; it does not wait for the work.
+        Threads: any thread may submit. Submissions to one queue are ordered as the calls acquire its lock.
+        The call returns once the words are in the ring; it does not wait for the work.
 
-        Raises, before anything is sent: `UsageError` for another kind of queue, a closed buffer, program or
-        device, memory that the device cannot see, a Param without a value or with one that does not fit, and
-        with validation for a hazard or a wait that nothing can end; `UnsupportedError` for a command that the
-        device has no words for; `OutOfMemoryError` for argument memory; `DeviceFault` if the device has
-        faulted, or a point of `after` was lost to a fault; `SignalTimeout` if the ring had no room in time.
-        After any of these the queue can be used as before, except after `DeviceFault` (`Device.recover`).
+        Raises, and then has sent nothing:
+        - `UsageError` for commands of another kind of queue; a closed buffer, program or device; memory that
+          the device cannot access; `after` that is no sequence of points; a Param without a value, or with
+          one that does not fit. With validation also for a hazard, a launch outside the device's limits, an
+          overrun buffer, and a wait for ring space that nothing can end.
+        - `UnsupportedError` for a command that the device's encoder does not support.
+        - `OutOfMemoryError` when there is no memory for arguments or for a large submission's words.
+        - `DeviceFault` when the device has faulted, or a point of `after` was lost to a fault.
+        - `SignalTimeout` when the ring had no space within `timeout_s` seconds.
+        The queue can be used afterwards; after a `DeviceFault` only once `Device.recover` has succeeded.
 
             point = queue.submit(queue.record().copy(target, source), after=[uploaded])
             point.wait()
         """
-        if self.refusal is not None:  # before the lock too: after a fork no thread releases it
+        if self.refusal is not None:  # before the lock: in a forked child nobody releases it
             raise self.refusal()
         if commands.kind is not self.kind:
             raise UsageError(
@@ -168,11 +180,11 @@ class Queue:
             if commands.spans or device.trace or device.profile:
                 todo = self._timed(commands, todo)
             if self.watch is not None:
-                todo = self.watch.submission(self, commands.label, todo, values)
+                todo = self.watch.check_submission(self, commands.label, todo, values)
             return self._send(todo, values, todo, timeout_s)
 
     def _waits(self, after: Sequence[Point]) -> list[Wait]:
-        """Return waits for the points that are not reached; those of this very queue are in order anyway."""
+        """Return a Wait for each point that is not reached, except those of this queue, which is in order."""
         waits = []
         if isinstance(after, Point):
             raise UsageError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
@@ -196,64 +208,64 @@ class Queue:
         kept: Sequence[object],
         timeout_s: float | None = None,
     ) -> Point:
-        """Encode and send `todo` and the timeline's next value. The lock is held."""
+        """Encode and send commands, followed by the timeline's next value. The caller holds the lock."""
         pushbuffer, arguments = self._pushbuffer, self._arguments
-        pushbuffer.clear()  # at the start: what an interrupt left there is of no use
+        pushbuffer.clear()  # first: an interrupted submission may have left words
         if arguments.extra:
             arguments.finish(pushbuffer)
         point = self.timeline.next()
         if timeout_s is not None:
-            self._patience = point.value, timeout_s
+            self._room_timeout = point.value, timeout_s
         try:
             self._encoder.encode(todo, pushbuffer)
             if pushbuffer.patches:
-                kept = [*kept, *self._apply(pushbuffer, values)]
-            if len(pushbuffer.words) > self._most:
-                kept = [*kept, self._moved(pushbuffer)]
-            pushbuffer.words += self._raising(point)
+                kept = [*kept, *self._apply_params(pushbuffer, values)]
+            if len(pushbuffer.words) > self._max_words:
+                kept = [*kept, self._move_to_memory(pushbuffer)]
+            pushbuffer.words += self._ending_of(point)
             if arguments.extra:
                 kept = [*kept, *arguments.finish(pushbuffer)]
         except _NOTHING_SENT:
             self.timeline.undo(point)
             arguments.finish(pushbuffer)
-            self._refused()
+            self._not_sent()
             raise
         self.submit_template(pushbuffer, point, kept)
         return point
 
-    def _refused(self) -> None:
-        self._patience = -1, 0.0  # the value is issued again
+    def _not_sent(self) -> None:
+        self._room_timeout = -1, 0.0  # the next submission gets the same value
         if self.watch is not None:
-            self.watch.refused(self)
+            self.watch.not_sent(self)
 
     def _stalled(self, words: int) -> None:
-        """Look, while a submission waits for room: raise when none can come, or the time is over."""
+        """Check a submission that waits for ring space: raise when it timed out, or can never get space."""
         now = time.monotonic()
         value = self.timeline.value
         if self._stall[0] != value:
             self._stall = value, now, now
-        _, start, look = self._stall
-        patience = self._limit()
-        if patience is not None and now - start >= patience:
+        _, start, next_check = self._stall
+        timeout_s = self._limit()
+        if timeout_s is not None and now - start >= timeout_s:
             raise self._timeout(now - start)
-        if now < look:
+        if now < next_check:
             return
         self._stall = value, start, now + POLL_S
-        self.device.poll_room(self, words, timed=patience is not None)
+        self.device.poll_room(self, words, timed=timeout_s is not None)
 
     def _limit(self) -> float | None:
-        """Return how many seconds the running submission may wait for room; None: as long as it takes."""
-        value, seconds = self._patience
+        """Return how many seconds the current submission may wait for ring space; None: no limit."""
+        value, seconds = self._room_timeout
         return seconds if value == self.timeline.value else None
 
     def _timeout(self, waited_s: float) -> SignalTimeout:
-        """Return the error of a submission for which there was no room in time."""
+        """Return the error of a submission for which the ring had no space in time."""
         point = self._inflight[0][0]
         text = f"{self.label} had no room for a submission for {waited_s:.1f} s"
         return SignalTimeout(text + room_text(self), point=point, seen=point.signal.value, waited_s=waited_s)
 
-    def _moved(self, pushbuffer: PushBuffer) -> Buffer:
-        """Move more words than the ring takes to memory of their own, and call that; return it."""
+    def _move_to_memory(self, pushbuffer: PushBuffer) -> Buffer:
+        """Move the words to a new buffer, and replace them by a call of it; return the buffer."""
         bits = pushbuffer.word_bits
         words = array("I" if bits == 32 else "Q", pushbuffer.words)
         data = words.tobytes()
@@ -264,17 +276,17 @@ class Queue:
         self._encoder.encode([Indirect(buffer, len(words))], pushbuffer)
         return buffer
 
-    def _raising(self, point: Point) -> Sequence[int]:
-        """Return the words that raise a point when everything before is done."""
+    def _ending_of(self, point: Point) -> Sequence[int]:
+        """Return the words that raise a point when all commands before them are done."""
         signal, ending = point.signal, self._ending
         if ending is None or ending.signals[0] is not signal:
-            scratch = PushBuffer(self._pushbuffer.word_bits, Arena(self.device, self.label))
+            scratch = PushBuffer(self._pushbuffer.word_bits, ArgumentArena(self.device, self.label))
             ending = self._ending = SubmitTemplate(self, scratch)
         ending.fill((point.value - signal.base,))
         return ending.pushbuffer.words
 
-    def _apply(self, pushbuffer: PushBuffer, values: Mapping[Param, Value] | None) -> list[object]:
-        """Write the values of Params into a push buffer; return the values, which must stay alive."""
+    def _apply_params(self, pushbuffer: PushBuffer, values: Mapping[Param, Value] | None) -> list[object]:
+        """Write the values of Params into a push buffer; return the values, to be kept while in flight."""
         given = []
         for patch, reach in zip(pushbuffer.patches, reaches(pushbuffer.patches), strict=True):
             value = look_up(patch.expr.param, values)
@@ -289,28 +301,24 @@ class Queue:
         return list(given)
 
     def _timed(self, commands: CommandBuffer, todo: list[Command]) -> list[Command]:
-        """Add the time records of a trace, and have the device read all spans once they ran."""
-        spans = list(commands.spans)
-        if self.device.profile:
-            todo, more = timed(todo)
-            spans += more
-        if self.device.trace:
-            begin, end = Stamp(), Stamp()
-            spans.append((commands.label or f"{len(commands)} commands", begin, end))
-            todo = [Timestamp(begin), *todo, Timestamp(end)]
-        self.device.span_log.expect(self, spans)
+        """Add the time records of trace and profile, and register all spans of the submission."""
+        device = self.device
+        whole = (commands.label or f"{len(commands)} commands") if device.trace else ""
+        todo, spans = timed(todo, each=device.profile, whole=whole)
+        device.span_log.expect(self, [*commands.spans, *spans])
         return todo
 
     def submit_template(
         self, pushbuffer: PushBuffer, point: Point, kept: Sequence[object], timeout_s: float | None = None
     ) -> None:
-        """Ring words that raise `point`, the timeline's newest. The lock is held.
+        """Send words that raise `point`, the newest of the timeline. The caller holds the lock.
 
-        Interrupted, the words may be on their way: what they use is kept, and the value is not used again.
+        `kept` stays alive until the point is reached. After an interrupt the words may have been sent: `kept`
+        is still held then, and the value is not issued again. Raises as `submit` does.
         """
         self._sweep()
         if timeout_s is not None:
-            self._patience = point.value, timeout_s
+            self._room_timeout = point.value, timeout_s
         inflight = self._inflight
         inflight.append((point, kept, self._pushbuffer.at))
         try:
@@ -318,7 +326,7 @@ class Queue:
         except _NOTHING_SENT:
             inflight.pop()
             self.timeline.undo(point)
-            self._refused()
+            self._not_sent()
             raise
         if self.watch is not None:
             self.watch.sent(self, point, len(pushbuffer.words))
@@ -326,28 +334,28 @@ class Queue:
 
     @property
     def ending_words(self) -> int:
-        """How many words end a direct submission."""
+        """Number of words that end a direct submission."""
         return 0 if self._ending is None else len(self._ending.pushbuffer.words)
 
     def encode(self, commands: Sequence[Command], pushbuffer: PushBuffer) -> None:
-        """Append the words of commands to a push buffer of the caller's. The lock is held by the caller."""
+        """Append the words of commands to `pushbuffer`. The caller holds the lock."""
         self._encoder.encode(commands, pushbuffer)
 
     def send(self, commands: list[Command], values: Mapping[Param, Value] | None = None) -> Point:
-        """Submit commands without validation. The lock is held."""
+        """Submit commands without validation. The caller holds the lock."""
         return self._send(commands, values, commands)
 
-    def hold(self, points: Sequence[Point], timeout_s: float | None = None) -> None:
-        """Make later submissions of this queue wait for points that are not reached. The lock is held."""
+    def wait_for(self, points: Sequence[Point], timeout_s: float | None = None) -> None:
+        """Make later submissions of this queue wait for points. The caller holds the lock."""
         waits = self._waits(points)
         if waits:
             todo: list[Command] = list(waits)
             if self.watch is not None:
-                self.watch.submission(self, "wait", todo, None)
+                self.watch.check_submission(self, "wait", todo, None)
             self._send(todo, None, todo, timeout_s)
 
     def _sweep(self) -> None:
-        """Retire what is done: drop its references and its argument memory. The lock is held."""
+        """Retire completed submissions: drop references and argument memory. The caller holds the lock."""
         inflight = self._inflight
         while inflight and inflight[0][0].passed():
             _, _, self._arguments.tail = inflight.popleft()
@@ -355,23 +363,26 @@ class Queue:
             self.device.free_leftovers()
 
     def sweep(self) -> None:
-        """Retire what is done, unless another thread holds the queue just now."""
+        """Retire completed submissions, unless another thread holds the queue's lock."""
         unless_taken((self.lock,), self._sweep)
 
     def retire_oldest(self) -> bool:
-        """Wait for the oldest submission in flight, retire it; False when there is none. The lock is held."""
+        """Wait for the oldest submission in flight and retire it; return False when there is none.
+
+        The caller holds the lock. Raises as `Signal.wait` does.
+        """
         self._sweep()
         if not self._inflight:
             return False
         point = self._inflight[0][0]
         if point.value > self.timeline.last.value:
-            return False  # all that is in flight was interrupted and may never have been sent
+            return False  # all in flight were interrupted and may never have been sent
         point.wait(timeout_s=self._limit())
         self._sweep()
         return True
 
     def oldest(self) -> Point | None:
-        """Return the point of the oldest submission known to be in flight."""
+        """Return the point of the oldest submission in flight; None when none is known to be."""
         try:
             point = self._inflight[0][0]
         except IndexError:
@@ -379,10 +390,10 @@ class Queue:
         return point if point.value <= self.timeline.last.value else None
 
     def end(self) -> Point:
-        """Return the point at which everything submitted so far is done, interrupted submissions too."""
+        """Return the point at which all submissions so far are complete, interrupted ones included."""
         timeline = self.timeline
         last = timeline.last
-        if timeline.value != last.value:  # one was interrupted, or another thread sends one just now
+        if timeline.value != last.value:  # one was interrupted, or another thread is sending one
             with self.lock:
                 if timeline.value != timeline.last.value:
                     self._send([], None, ())
@@ -390,23 +401,26 @@ class Queue:
         return last
 
     def cover(self, point: Point) -> None:
-        """Make sure that a point of this queue is reached although its submission was interrupted.
+        """Ensure that a point of this queue will be reached even if its submission was interrupted.
 
-        The lock is held.
+        The caller holds the lock.
         """
         if point.value > self.timeline.last.value:
             self._send([], None, ())
 
     def inflight(self) -> list[tuple[Point, Sequence[object]]]:
-        """Return what is not known to be done: points and the objects they keep."""
+        """Return (point, objects kept alive) of every submission not known to be complete."""
         return [(point, kept) for point, kept, _ in tuple(self._inflight)]
 
     def forget(self) -> None:
-        """Drop work in flight: the device was stopped and accesses no memory any more."""
+        """Drop the records of work in flight. The device must be stopped: it accesses no memory any more."""
         self._inflight.clear()
 
     def restart(self, reason: Refusal) -> list[Sequence[object]]:
-        """Continue with an empty ring: work in flight is lost. Return what it keeps. The lock is held."""
+        """Continue with an empty ring; return the objects kept by work in flight, which is lost.
+
+        `reason` makes the error of waits for lost points. The caller holds the lock.
+        """
         lost = [(point, kept) for point, kept, _ in self._inflight if not point.passed()]
         for point, _ in lost:
             LOST[point.signal] = (SLOT_VALUES, reason)
@@ -417,7 +431,7 @@ class Queue:
         return [kept for _, kept in lost]
 
     def sync(self, *, timeout_s: float | None = None) -> None:
-        """Wait until everything submitted so far is done."""
+        """Wait until all submissions so far are complete. Raises as `Signal.wait` does."""
         if self.refusal is not None:
             raise self.refusal()
         self.end().wait(timeout_s=timeout_s)
@@ -429,13 +443,13 @@ class Queue:
         return f"<Queue {self.label}>"
 
 
-def _weakly(queue: Queue) -> Callable[[int], None]:
-    """Return what a ring calls when it has no room: drivers outlive devices that were dropped."""
+def _stall_callback(queue: Queue) -> Callable[[int], None]:
+    """Return the callback of a ring without space. It refers weakly: a driver may outlive its device."""
     ref = weakref.ref(queue)
 
     def stalled(words: int) -> None:
         found = ref()
         if found is not None:
-            found._stalled(words)  # noqa: SLF001 - of this module
+            found._stalled(words)  # noqa: SLF001 - of this class
 
     return stalled

@@ -49,11 +49,11 @@ class Waiter(Protocol):
         """Raise when a wait for `signal` cannot end: its device, or one waited for, faulted or is closed."""
         ...
 
-    def woke(self) -> None:
+    def wait_ended(self) -> None:
         """Record, for the validation layer, that this thread sleeps no more in `wait`."""
         ...
 
-    def saw(self, signal: Signal, value: int) -> None:
+    def host_observed(self, signal: Signal, value: int) -> None:
         """Record, for the validation layer, that the host read the slot at `value`."""
         ...
 
@@ -143,7 +143,7 @@ class Signal:
         if words[index] < target:
             self._sleep(value, target, timeout_s)
         self.check_overrun()
-        self.device.saw(self, target)
+        self.device.host_observed(self, target)
 
     def _sleep(self, value: int, target: int, timeout_s: float | None) -> None:
         words, index = self._words, self._index
@@ -161,7 +161,7 @@ class Signal:
                     raise SignalTimeout(text, point=Point(self, value), seen=seen, waited_s=waited)
                 left = max(0.0, min(POLL_S, timeout_s - waited))
         finally:
-            self.device.woke()
+            self.device.wait_ended()
 
     def check_overrun(self) -> None:
         """Raise `DeviceFault` if the slot exceeds the last issued value."""
@@ -202,7 +202,7 @@ class Point:
         if not self.passed():
             self.signal.check_overrun()
             return False
-        self.signal.device.saw(self.signal, self.value - self.signal.base)
+        self.signal.device.host_observed(self.signal, self.value - self.signal.base)
         return True
 
     def passed(self) -> bool:

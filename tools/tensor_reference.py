@@ -25,7 +25,7 @@ Values and gradients at kinks, ties, zeros and infinities are PyTorch's unless a
 Slices and what only moves elements are views: a write to one changes the tensor that it was taken from
 ([ADR 12](../adr/0012-views-share-elements-writes-copy-by-versions.md) lists what is a view and what is not).
 Reading a value (`item`, `numpy`, ...) keeps its history for `backward`; `realize()` ends it
-([ADR 14](../adr/0014-a-look-at-a-value-keeps-its-gradient.md)).
+([ADR 14](../adr/0014-reading-a-value-keeps-its-gradient.md)).
 Written by `python -m tools.reference`.
 """
 NAMES = """## Other names of arguments

@@ -24,7 +24,7 @@ class Recorded(Protocol):
     commands: list[Command]
 
 
-class Line(Protocol):
+class BusyQueue(Protocol):
     """A queue with work in flight: a `Queue`."""
 
     def inflight(self) -> Sequence[tuple[Point, Sequence[object]]]:
@@ -55,7 +55,7 @@ def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:
             yield from (one for one in kept if isinstance(one, Command))
 
 
-def awaited(queues: Iterable[Line]) -> Iterator[object]:
+def awaited(queues: Iterable[BusyQueue]) -> Iterator[object]:
     """Yield the owners of the signals that the work in flight in some queues still waits for."""
     for command in commands_of(kept for queue in queues for _, kept in queue.inflight()):
         if isinstance(command, Wait) and isinstance(command.value, int):

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from hcq.signal import Signal
 
 SUSPECTS_SHOWN = 8
+"""The most kernels that a report names when it cannot tell which one faulted."""
 
 
 def with_kernel(report: FaultReport, inflight: Sequence[Sequence[object]]) -> FaultReport:
-    """Return the report with the kernel's arguments as buffers, and its name when only one can be meant.
+    """Return the report with the faulting kernel's name and arguments, if they can be determined.
 
-    `inflight` is what each submission in flight keeps, the oldest first.
+    `inflight` holds the objects that each submission in flight keeps, the oldest first.
     """
     launches = [command for command in commands_of(inflight) if isinstance(command, Exec)]
     if report.kernel is not None:
@@ -40,38 +41,38 @@ def with_kernel(report: FaultReport, inflight: Sequence[Sequence[object]]) -> Fa
     return report
 
 
-def impossible(device: str, signal: Signal) -> FaultReport:
-    """Return the report of a queue's signal that holds a value above the last one submitted."""
+def overrun_report(device: str, signal: Signal) -> FaultReport:
+    """Return the fault report of a queue's signal that exceeds the last submitted value."""
     return FaultReport(
         device=device,
         kind=FaultKind.QUEUE_ERROR,
         message=(
             f"the signal of {signal.label or hex(signal.va)} holds {signal.value}, but the last value "
-            f"submitted is {signal.issued}: the word that ends a submission was sent wrong, or something "
-            f"wrote over the slot at {signal.va:#x}; waits may have passed too early"
+            f"submitted is {signal.issued}: the last word of a submission was wrong, or something overwrote "
+            f"the slot at {signal.va:#x}; waits may have ended too early"
         ),
         queue=signal.label or None,
     )
 
 
-def overshot(device: Device) -> FaultReport | None:
-    """Return the report of a queue whose signal holds a value above the last one submitted, if any does."""
+def detect_overrun(device: Device) -> FaultReport | None:
+    """Return the fault report of a queue whose signal exceeds the last submitted value; None: no queue."""
     for queue in device.queues:
         signal = queue.timeline.signal
-        if signal.value > signal.issued:  # in this order: work may end meanwhile
-            return impossible(device.name, signal)
+        if signal.value > signal.issued:  # read in this order: work may complete meanwhile
+            return overrun_report(device.name, signal)
     return None
 
 
 def stuck_text(device: Device) -> str:
-    """Return what each queue of a device does, and waits for, as text; empty when all are idle."""
+    """Return the current operation and wait of each queue of a device as text; empty when all are idle."""
     lines = [(queue.label, stuck_in(queue)) for queue in device.queues]
     return "; ".join(f"{label}: {text}" for label, text in lines if text) + graph_text(device)
 
 
 def timeout_text(device: Device, signal: Signal, value: int, waited_s: float) -> str:
-    """Return the text of a timeout: the awaited value, the value seen, and what blocks each queue."""
-    text = f"{called(signal)} stuck at {signal.value} of {value} after {waited_s:.1f} s"
+    """Return the message of a timeout: the awaited value, the value seen, and what blocks each queue."""
+    text = f"{signal_name(signal)} stuck at {signal.value} of {value} after {waited_s:.1f} s"
     busy = False
     for queue in device.queues:
         doing = stuck_in(queue)
@@ -84,25 +85,25 @@ def timeout_text(device: Device, signal: Signal, value: int, waited_s: float) ->
 
 
 def room_text(queue: Queue) -> str:
-    """Return what blocks a queue whose ring is full, as text."""
-    doing, count = stuck_in(queue), len(queue.inflight()) - 1  # not the one that waits for room
+    """Return a text that says what blocks a queue whose ring is full."""
+    doing, count = stuck_in(queue), len(queue.inflight()) - 1  # without the one that waits
     many = "1 submission is" if count == 1 else f"{count} submissions are"
     text = f"; {many} in flight" + (f": {doing}" if doing else "")
-    return text + graph_text(queue.device) + "\nhint: raise what it waits for, or submit after that"
+    return text + graph_text(queue.device) + "\nhint: raise the signal that it waits for, or submit later"
 
 
 def stuck_in(queue: Queue) -> str:
-    """Return what a queue does as text, with labels of signals; empty when it is idle."""
+    """Return the current operation of a queue as text, with signals by label; empty when it is idle."""
     text = queue.ring.stuck()
     for wait in waits_of(queue):
-        text = text.replace(f"the signal at {wait.signal.va:#x}", called(wait.signal))
+        text = text.replace(f"the signal at {wait.signal.va:#x}", signal_name(wait.signal))
     return text
 
 
 def graph_text(device: Device) -> str:
-    """Return a line for each queue that stands before a wait that is not met.
+    """Return one line of text for each queue that is blocked at a wait.
 
-    Of this device, and of those whose signals it waits for; with validation, of all.
+    Without validation only for this device and those whose signals it waits for, with validation for all.
     """
     if device.watch is not None and device.watch.check:
         lines = device.watch.wait_graph()
@@ -115,7 +116,7 @@ def graph_text(device: Device) -> str:
 
 
 def waits_of(queue: Queue) -> list[Wait]:
-    """Return the waits in flight in a queue that are not met, in order."""
+    """Return the unsatisfied waits in flight in a queue, in order."""
     commands = commands_of(kept for point, kept in queue.inflight() if not point.passed())
     waits = [one for one in commands if isinstance(one, Wait) and isinstance(one.value, int)]
     return [one for one in waits if one.signal.value - one.signal.base < _slot_value(one)]
@@ -126,29 +127,29 @@ def _slot_value(command: Wait | SetSignal) -> int:
 
 
 def _wait_line(queue: Queue, queues: Sequence[Queue]) -> str:
-    """Return the wait that blocks a queue, and what would satisfy it, as text."""
+    """Return a text with the wait that blocks a queue and the work that would satisfy it; empty: no wait."""
     waits = waits_of(queue)
     if not waits:
         return ""
     signal, value = waits[0].signal, _slot_value(waits[0])
-    text = f"{queue.label} waits for {called(signal)} >= {value + signal.base}, now {signal.value}; "
+    text = f"{queue.label} waits for {signal_name(signal)} >= {value + signal.base}, now {signal.value}; "
     for other in queues:
         raised = [point.value - point.signal.base for point, _ in other.inflight() if point.signal is signal]
         commands = commands_of(kept for _, kept in other.inflight())
         sets = [one for one in commands if isinstance(one, SetSignal) and one.signal is signal]
         raised += [_slot_value(one) for one in sets]
         if any(one >= value for one in raised):
-            return text + f"raised by {other.label}" + (", which waits itself" if waits_of(other) else "")
+            return text + f"raised by {other.label}" + (", which is waiting too" if waits_of(other) else "")
     return text + "nothing submitted raises it" + (", the host may" if signal.host_set else "")
 
 
-def called(signal: Signal) -> str:
-    """Return what to call a signal."""
+def signal_name(signal: Signal) -> str:
+    """Return the label of a signal, or its address as text."""
     return signal.label or f"the signal at {signal.va:#x}"
 
 
 def nearest_pages(device: Device, va: int) -> str:
-    """Return which of the driver's pages are nearest to an address, as text."""
+    """Return a text that names the driver pages nearest to `va`; empty when there are none."""
     best: tuple[int, str] | None = None
     for start, size in device.heap.pages():
         away = max(start - va, va - (start + size) + 1, 0)

@@ -47,7 +47,7 @@ def recover(device: Device) -> tuple[Buffer, ...]:
         if isinstance(command, SetSignal):
             _lose(command, reason)
     if device.watch is not None:
-        device.watch.ended(device.queues)
+        device.watch.drop_in_flight(device.queues)
     for executable in device.executables():
         executable.recovered()
     device.resume()
@@ -56,7 +56,7 @@ def recover(device: Device) -> tuple[Buffer, ...]:
 
 def _reason(device: Device) -> Refusal:
     """Return the error factory of lost work. Raises `UsageError` for a device that has no fault."""
-    device.look()
+    device.poll_driver()
     if device.refusal is not None:
         return device.refusal
     for queue in device.queues:

@@ -13,7 +13,8 @@ Not here: the layouts, which stand with their drivers (`drivers.nv.layouts`). Ne
 from __future__ import annotations
 
 from hcq.layout.base import MISSING, Site, Violation
-from hcq.layout.bitstruct import BitStruct, Field, bits, const, optional, removed, reserved, split
+from hcq.layout.bitfield import Field, bits, const, optional, removed, reserved, split
+from hcq.layout.bitstruct import BitStruct
 from hcq.layout.bytestruct import Member, Struct, blob, chars, i8, i16, i32, i64, nested, u8, u16, u32, u64
 
 __all__ = [

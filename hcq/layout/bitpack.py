@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hcq.layout.base import MISSING, padded
-from hcq.layout.bitstruct import Field, pieces, refuse
+from hcq.layout.bitfield import pieces, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hcq.layout.bitfield import Field
     from hcq.layout.bitstruct import BitStruct
 
 
@@ -30,13 +31,13 @@ def compile_pack(layout: type[BitStruct]) -> Callable[..., tuple[int, ...]]:
 
 def pack_source(layout: type[BitStruct]) -> tuple[str, dict[str, Any]]:
     """Return the text of `pack` and the names it uses."""
-    scope: dict[str, Any] = {"_layout": layout, "_refuse": refuse, "_padded": padded}
+    scope: dict[str, Any] = {"_layout": layout.__name__, "_refuse": refuse, "_padded": padded}
     parameters: list[str] = []
     checks: list[str] = []
     words: list[list[str]] = [[] for _ in range(layout.WORDS)]
     base = [0] * layout.WORDS
     for field in layout.FIXED.values():
-        for site in pieces(layout, field, 0):
+        for site in pieces(field, 0, layout.WORD_BITS):
             base[site.word] |= ((field.default >> site.shift) & ((1 << site.width) - 1)) << site.lo
     for name, field in layout.FIELDS.items():
         scope[f"_f_{name}"], scope[f"_d_{name}"] = field, field.default
@@ -48,7 +49,7 @@ def pack_source(layout: type[BitStruct]) -> tuple[str, dict[str, Any]]:
             )
         for i, variable in enumerate(variables):
             checks += _checks(field, variable)
-            for site in pieces(layout, field, i):
+            for site in pieces(field, i, layout.WORD_BITS):
                 words[site.word].append(_term(field, variable, site.shift, site.width, site.lo))
     body = ", ".join(
         " | ".join([*terms, str(constant)] if constant or len(terms) < 2 else terms)

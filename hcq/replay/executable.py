@@ -305,7 +305,7 @@ class Executable:
             if queue in tails:
                 queue.cover(tails[queue])
             others = [tail for other, tail in tails.items() if (queue, other) in self._conflicts]
-            queue.hold([*after, *others], timeout_s)
+            queue.wait_for([*after, *others], timeout_s)
         values = dict(zip(self.params, given, strict=True))
         points: list[Point] = []
         for segment in self.segments:
@@ -324,7 +324,9 @@ class Executable:
         queue = segment.queue
         if queue.watch is not None:
             todo: list[Command] = [Wait(p.signal, p.value - p.signal.base) for p in waits]
-            queue.watch.submission(queue, segment.label or self.label, [*todo, *segment.commands], values)
+            queue.watch.check_submission(
+                queue, segment.label or self.label, [*todo, *segment.commands], values
+            )
         if queue.device.profile:
             return self._send_timed(slot, segment, waits, values)
         begin, end = Stamp(), Stamp()
@@ -350,11 +352,8 @@ class Executable:
     ) -> Point:
         """Encode a segment anew, with records of its own around each kernel: a replay reuses none."""
         queue = segment.queue
-        todo, spans = timed(segment.commands)
-        begin, end = Stamp(), Stamp()
-        if queue.device.trace:
-            spans.append((segment.label or self.label or "replay", begin, end))
-            todo = [Timestamp(begin), *todo, Timestamp(end)]
+        whole = (segment.label or self.label or "replay") if queue.device.trace else ""
+        todo, spans = timed(segment.commands, each=True, whole=whole)
         point = queue.send([*[Wait(p.signal, p.value - p.signal.base) for p in waits], *todo], values)
         self._tails[queue] = point
         slot.points = [self._tails[queue] for queue in self.queues if queue in self._tails]

@@ -14,7 +14,7 @@ from hcq.faults.inflight import Kept
 from hcq.kernarg_ring import ARGUMENTS
 from hcq.pushbuffer import PushBuffer
 from hcq.replay.relocations import Placed, elements
-from hcq.replay.template import Arena, SubmitTemplate, encoded
+from hcq.replay.template import ArgumentArena, SubmitTemplate, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ class ReplaySlot:
         self, label: str, devices: Sequence[Device], segments: list[Segment], params: tuple[Param, ...]
     ) -> None:
         label = label or "a graph"
-        arenas = {device: Arena(device, label) for device in devices}
+        arenas = {device: ArgumentArena(device, label) for device in devices}
         self.scratch = {d: PushBuffer(d.info.word_bits, arena) for d, arena in arenas.items()}
         self.bodies: list[Indirect | None] = []
         self.patches: list[tuple[Segment, Patch]] = []

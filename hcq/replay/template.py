@@ -38,7 +38,7 @@ class EncodingQueue(Protocol):
         ...
 
 
-class Arena:
+class ArgumentArena:
     """Argument memory of prebuilt words, in buffers of `device`: a bump allocator that never frees.
 
     The buffers live as long as the arena: prebuilt words hold their addresses.

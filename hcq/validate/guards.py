@@ -1,9 +1,9 @@
-"""Guard zones: a pattern behind every buffer of a validated device, which shows that a kernel overran it.
+"""Guard zones: a pattern behind every buffer of a validated device. A changed pattern proves an overrun.
 
-A zone lies in the block that was taken for the buffer, which is that much larger. It is read when a
-submission that named the buffer is found done, at `Device.sync`, before the block is taken again, and when
-the device is closed. A damaged pattern is written anew, so each overrun is reported once. Memory that the
-host cannot see has no zone.
+The zone is the end of the buffer's block, which is taken that much larger. The pattern is checked when a
+submission that named the buffer has completed, at `Device.sync`, before the block is reused, and when the
+device is closed. A damaged pattern is restored, so that each overrun is reported once. Memory that the host
+cannot access has no zone.
 
 Not here: bounds that commands and kernels declare (`validator`).
 """
@@ -23,48 +23,48 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from hcq.commands import Command
-    from hcq.memory import Block, Home
+    from hcq.heap import Block, FreeList
     from hcq.params import Param, Value
     from hcq.signal import Point
-    from hcq.validate.watch import Line
+    from hcq.validate.watch import ValidatedQueue
 
 GUARD_BYTES: Final = 64
 _PATTERN: Final = bytes((151 * k + 0xA5) & 0xFF for k in range(GUARD_BYTES))
 _SUSPECTS_KEPT: Final = 64
-"""How many of its newest launches a zone records."""
+"""The most launches that a zone remembers; the newest stay."""
 
 
 class Zone:
-    """The guard of one buffer; its block returns to the free list through a last check of the pattern."""
+    """The guard zone of one buffer. It is the `FreeList` of the block: it checks, then returns the block."""
 
-    __slots__ = ("_bytes", "_gone", "_guards", "_home", "_text", "suspects", "va")
+    __slots__ = ("_bytes", "_free_list", "_guards", "_returned", "_text", "suspects", "va")
 
-    def __init__(self, guards: Guards, view: memoryview, home: Home, va: int, text: str) -> None:
+    def __init__(self, guards: Guards, view: memoryview, free_list: FreeList, va: int, text: str) -> None:
         self._guards = guards
         self._bytes = view
-        self._home = home
+        self._free_list = free_list
         self._text = text
-        self._gone = False
-        """Whether the block went back: the bytes may be another buffer's."""
+        self._returned = False
+        """Whether the block was returned, so that the bytes may belong to another buffer."""
         self.va = va
         self.suspects: deque[tuple[Point, str]] = deque(maxlen=_SUSPECTS_KEPT)
-        """Kernels that had the buffer as an argument and may have run since the last check."""
+        """(point, name) of kernels with the buffer as an argument that may have run since the last check."""
         view[:] = _PATTERN
 
     def append(self, block: Block, /) -> None:
-        """Look once more, then let the block be taken again: nothing uses it."""
-        self.look(last=True)
-        self._home.append(block)
+        """Check the zone a last time, then return the block to its free list."""
+        self.check(last=True)
+        self._free_list.append(block)
 
-    def look(self, *, last: bool = False) -> None:
-        """Note it with the device when the pattern is damaged, and write it anew. Raises nothing."""
-        with self._guards.lock:  # held for this alone: finalisers come here, too
-            if self._gone or self._guards.ended:
+    def check(self, *, last: bool = False) -> None:
+        """Record an overrun if the pattern is damaged, and restore it. Raises nothing."""
+        with self._guards.lock:  # a leaf lock: finalisers call this too
+            if self._returned or self._guards.closed:
                 return
             seen = self._bytes.tobytes()
             if seen != _PATTERN:
                 self._bytes[:] = _PATTERN
-            self._gone = last
+            self._returned = last
         if last:
             self._guards.zones.pop(self.va, None)
         if seen == _PATTERN:
@@ -74,9 +74,9 @@ class Zone:
             self._guards.damages.append(self._damage(seen))
 
     def renew(self) -> None:
-        """Write the pattern anew."""
+        """Restore the pattern."""
         with self._guards.lock:
-            if not (self._gone or self._guards.ended):
+            if not (self._returned or self._guards.closed):
                 self._bytes[:] = _PATTERN
 
     def _damage(self, seen: bytes) -> str:
@@ -86,44 +86,44 @@ class Zone:
         return (
             f"overrun: {self._text} was written past the end: byte {wrong[0]} behind it is the first of "
             f"{len(wrong)} that changed, of a guard zone of {GUARD_BYTES}\n"
-            f"hint: {f'kernels with it as an argument since the last check: {names}' if names else _NOBODY}"
+            f"hint: {f'kernels that had it as an argument: {names}' if names else _NO_KERNEL}"
         )
 
 
-_NOBODY: Final = "no kernel had it as an argument since the last check: one overran a neighbouring buffer"
+_NO_KERNEL: Final = "no kernel had it as an argument since the last check; one overran a neighbouring buffer"
 
 
 class Guards:
-    """The guard zones of one device, and the latest users of the guarded buffers."""
+    """The guard zones of one device, and the submissions that may damage them."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         """Held while the bytes of a zone are read or written."""
-        self.ended = False
-        """Whether the memory is gone, or goes."""
+        self.closed = False
+        """Whether the memory was, or is being, returned to the driver."""
         self.zones: dict[int, Zone] = {}
-        """By the address of their buffers."""
+        """Zones by the address of their buffer."""
         self.damages: deque[str] = deque()
-        """What was found and not reported yet."""
-        self._named: dict[Line, tuple[list[Zone], list[tuple[Zone, str]]]] = {}
-        self._running: dict[Line, deque[tuple[Point, list[Zone]]]] = {}
-        """What submissions not known to be done may damage, oldest first."""
+        """Texts of overruns that no error has reported yet."""
+        self._checked: dict[ValidatedQueue, tuple[list[Zone], list[tuple[Zone, str]]]] = {}
+        self._running: dict[ValidatedQueue, deque[tuple[Point, list[Zone]]]] = {}
+        """The zones that submissions in flight may damage, the oldest submission first."""
         self._retiring = threading.Lock()
 
-    def plant(self, block: Block, home: Home, size: int, label: str) -> Home:
-        """Write the pattern behind the first `size` bytes of a block; return where the block goes back to."""
+    def add_zone(self, block: Block, free_list: FreeList, size: int, label: str) -> FreeList:
+        """Make a zone behind the first `size` bytes of a block; return the list that the block returns to."""
         allocation = block.chunk.allocation
         if allocation.host is None:
-            return home
+            return free_list
         start = block.offset + size
         name = f"Buffer {label!r}" if label else "Buffer"
         text = f"<{name} of {size} bytes at {block.va:#x}>"
-        zone = Zone(self, allocation.host[start : start + GUARD_BYTES], home, block.va, text)
+        zone = Zone(self, allocation.host[start : start + GUARD_BYTES], free_list, block.va, text)
         self.zones[block.va] = zone
         return zone
 
-    def judged(self, queue: Line, todo: Iterable[Command], values: Mapping[Param, Value]) -> None:
-        """Record the buffers of a submission, to check their zones when it is done."""
+    def record(self, queue: ValidatedQueue, todo: Iterable[Command], values: Mapping[Param, Value]) -> None:
+        """Remember the buffers that a submission names, to check their zones when it is complete."""
         named = [value for value in values.values() if isinstance(value, Buffer)]
         suspects: list[tuple[Zone, str]] = []
         for command in todo:
@@ -136,24 +136,24 @@ class Guards:
                 ]
                 suspects += [(zone, command.program.name) for zone in _zones(given)]
         zones = list(dict.fromkeys(_zones(named)))
-        self._named[queue] = zones, suspects
+        self._checked[queue] = zones, suspects
 
-    def refused(self, queue: Line) -> None:
-        """Drop the submission that was checked last on this queue: it was not sent."""
-        self._named.pop(queue, None)
+    def not_sent(self, queue: ValidatedQueue) -> None:
+        """Drop the submission checked last on this queue, which was not sent."""
+        self._checked.pop(queue, None)
 
-    def sent(self, queue: Line, point: Point) -> None:
-        """Enter the submission that was checked last on this queue; it ends at `point`."""
-        zones, suspects = self._named.pop(queue, ((), ()))
+    def sent(self, queue: ValidatedQueue, point: Point) -> None:
+        """Record that the submission checked last on this queue was sent; it ends at `point`."""
+        zones, suspects = self._checked.pop(queue, ((), ()))
         for zone, name in suspects:
             zone.suspects.append((point, name))
         if zones:
             self._running.setdefault(queue, deque()).append((point, list(zones)))
 
-    def retire(self) -> None:
-        """Look behind the buffers of submissions that are done. Raises nothing."""
+    def check_finished(self) -> None:
+        """Check the zones of completed submissions. Raises nothing."""
         if not self._running or not self._retiring.acquire(blocking=False):
-            return  # another thread looks just now
+            return  # another thread is checking
         try:
             done: dict[Zone, None] = {}
             for running in tuple(self._running.values()):
@@ -162,35 +162,35 @@ class Guards:
         finally:
             self._retiring.release()
         for zone in done:
-            zone.look()
+            zone.check()
 
-    def look(self) -> None:
-        """Look behind all buffers. Raises nothing."""
+    def check_all(self) -> None:
+        """Check all zones. Raises nothing."""
         for zone in tuple(self.zones.values()):
-            zone.look()
+            zone.check()
 
-    def tell(self) -> None:
-        """Raise `UsageError` with what was found since the last time, if anything."""
-        told: list[str] = []
+    def raise_overruns(self) -> None:
+        """Raise `UsageError` if overruns were found that no error has reported yet."""
+        texts: list[str] = []
         while self.damages:
             with suppress(IndexError):  # another thread reported it
-                told.append(self.damages.popleft())
-        if told:
-            raise UsageError("\n".join(told))
+                texts.append(self.damages.popleft())
+        if texts:
+            raise UsageError("\n".join(texts))
 
-    def recovered(self) -> None:
-        """Go on after a fault, which was reported: what lost work may have damaged counts no more."""
-        self._named.clear()
+    def renew(self) -> None:
+        """Restore all patterns after a fault: damage by lost work is not reported."""
+        self._checked.clear()
         self._running.clear()
         for zone in tuple(self.zones.values()):
             zone.suspects.clear()
             zone.renew()
 
-    def end(self) -> None:
-        """Look no more: the memory goes back to the driver."""
+    def close(self) -> None:
+        """Stop checking: the memory returns to the driver."""
         with self.lock:
-            self.ended = True
-        self._named.clear()
+            self.closed = True
+        self._checked.clear()
         self._running.clear()
         self.zones.clear()
 
@@ -203,7 +203,7 @@ class Guarded(Protocol):
 
 
 def _zones(buffers: Iterable[object]) -> list[Zone]:
-    """Return the zones of buffers, views by what they are views of; also those of other devices."""
+    """Return the zones of buffers, or of their roots, also of other devices."""
     found: list[Zone] = []
     for buffer in buffers:
         if isinstance(buffer, Buffer):

@@ -23,7 +23,10 @@ class Intervals:
         self._notes: list[str] = []
 
     def add(self, begin: int, end: int, note: str) -> None:
-        """Add bytes [begin, end); `note` replaces those of the ranges that it joins."""
+        """Add bytes [begin, end) with a note.
+
+        Ranges that it overlaps or touches are merged and get the note.
+        """
         if begin >= end:
             return
         first, last = bisect_left(self._ends, begin), bisect_right(self._begins, end)
@@ -34,7 +37,7 @@ class Intervals:
         self._notes[first:last] = [note]
 
     def find(self, begin: int, end: int) -> str | None:
-        """Return the note of a range that meets bytes [begin, end), or None."""
+        """Return the note of a range that overlaps bytes [begin, end), or None."""
         i = bisect_right(self._ends, begin)
         return self._notes[i] if i < len(self._ends) and self._begins[i] < end else None
 

@@ -1,12 +1,12 @@
-"""The validation layer: sees every submission before it is encoded, refuses what could go wrong one day.
+"""The validation layer: it checks every submission before encoding, and raises `UsageError` for a wrong one.
 
-Opt-in (`HCQ_VALIDATE=1`, `hcq.open(..., validate=True)`). It checks that buffers and programs are open, that
-copies and launches stay inside their buffers and the device's limits, that kernels which conflict have a
-Barrier between them (`hcq.validate.hazards`), and that queues which share memory are ordered by points. A
-wait of the host raises when nothing can meet it any more (`hcq.validate.waits`).
+It is off by default (`HCQ_VALIDATE=1`, `hcq.open(..., validate=True)`). It checks that buffers and programs
+are open, that copies and launches stay inside their buffers and the device's limits, that conflicting kernels
+have a Barrier between them (`accesses`), and that queues which share memory are ordered by points
+(`hazards`). A wait of the host raises when nothing can end it any more (`waits`).
 
-With a seed it also reorders the kernels between two Barriers, so that tests expose missing barriers: they may
-overlap and finish in any order on real hardware.
+With a seed it also shuffles the kernels between two Barriers. Hardware may run them in any order, so this
+makes tests expose missing barriers.
 
 Next: `watch`, the protocol between devices and this layer.
 """
@@ -20,27 +20,31 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING
 
+from hcq.callsite import user_line
 from hcq.commands import Exec, operands
-from hcq.errors import UsageError
+from hcq.errors import OutOfMemoryError, UsageError
 from hcq.process import in_children
+from hcq.validate.accesses import Access, accesses, number
 from hcq.validate.guards import GUARD_BYTES, Guards
-from hcq.validate.hazards import Access, Draft, Ledger, accesses, number
+from hcq.validate.hazards import Draft, Ledger
 from hcq.validate.waits import HostWait, RoomWait, WaitGraph
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hcq.commands import Command
+    from hcq.heap import Block, FreeList, Pool
     from hcq.memory import Buffer
     from hcq.params import Param, Value
     from hcq.signal import Point, Signal
-    from hcq.validate.watch import Line
+    from hcq.validate.watch import ValidatedQueue
 
 FREED_KEPT = 256
+"""Freed buffers that a device remembers for fault reports."""
 
 
 class _Shared:
-    """What the watches of all devices have in common: hazards and waits cross devices."""
+    """The state that the validators of all devices share, as hazards and waits cross devices."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -52,8 +56,8 @@ _SHARED = _Shared()
 
 
 def forget() -> None:
-    """Start anew in a forked child: who holds the lock may be a thread that is not here."""
-    _SHARED.__init__()  # type: ignore[misc]  # the same object again, empty
+    """Reset the shared state in a forked child, where the thread that holds the lock may not exist."""
+    _SHARED.__init__()  # type: ignore[misc]  # reset in place: others refer to it
 
 
 class Validator:
@@ -62,38 +66,42 @@ class Validator:
     def __init__(self, *, check: bool, seed: int) -> None:
         in_children(forget)
         self.check = check
-        self._random = random.Random(seed) if seed else None  # noqa: S311 - to be repeatable, not secret
-        self._drafts: dict[Line, Draft] = {}
+        self._random = random.Random(seed) if seed else None  # noqa: S311 - must be repeatable
+        self._drafts: dict[ValidatedQueue, Draft] = {}
         self._live: dict[weakref.ref[Buffer], tuple[int, int, str]] = {}
-        """(address, size, label) by buffer: an address may be reused before its last entry is dropped."""
+        """(address, bytes, label) by buffer; an address may be reused before its entry is removed."""
         self._freed: deque[tuple[int, int, str]] = deque(maxlen=FREED_KEPT)
         self.guards = Guards()
         """The guard zones behind the device's buffers."""
         self.guard_bytes = GUARD_BYTES if check else 0
         """Bytes that a buffer's block has beyond the requested size."""
 
-    def submission(
+    def check_submission(
         self,
-        queue: Line,
+        queue: ValidatedQueue,
         label: str,
         todo: list[Command],
         values: Mapping[Param, Value] | None,
     ) -> list[Command]:
-        """Refuse what is wrong with a submission; return its commands, reordered where they may be."""
+        """Return the commands of a submission, unordered kernels shuffled if there is a seed.
+
+        Raises `UsageError` for a closed or inaccessible object, a range outside its buffer, a launch outside
+        the limits, a hazard, and an overrun found since the last report.
+        """
         if self.check:
-            self.guards.retire()
-            self.tell()
+            self.guards.check_finished()
+            self.raise_overruns()
             values = values or {}
             with _SHARED.lock:
                 for command in todo:
                     self._lifetimes(queue, command)
                     self._limits(queue, command, values)
                 self._drafts[queue] = _SHARED.ledger.draft(queue, label, todo, values)
-            self.guards.judged(queue, todo, values)
+            self.guards.record(queue, todo, values)
         return self.reorder(todo)
 
-    def sent(self, queue: Line, point: Point, words: int) -> None:
-        """Enter the submission that was checked last on this queue: so many words, which end at `point`."""
+    def sent(self, queue: ValidatedQueue, point: Point, words: int) -> None:
+        """Record that the submission checked last on this queue was sent, as `words` ring words."""
         if not self.check:
             return
         self.guards.sent(queue, point)
@@ -101,19 +109,19 @@ class Validator:
             draft = self._drafts.pop(queue, None) or _SHARED.ledger.draft(queue, "", [], {})
             _SHARED.ledger.commit(draft, point.signal, point.value - point.signal.base)
             _SHARED.waits.commit(draft, point, words)
-            _SHARED.waits.unblock()  # it may have waited for room
+            _SHARED.waits.unblock()  # it may have waited for ring space
 
-    def ended(self, queues: Sequence[Line]) -> None:
-        """Drop what was in flight in the rings of a device: it recovered, or is closed."""
+    def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
+        """Drop the work in flight in these queues, whose device recovered or is closed."""
         with _SHARED.lock:
             for queue in queues:
                 self._drafts.pop(queue, None)
-            self.guards.recovered()
-            _SHARED.ledger.recovered(queues)
-            _SHARED.waits.recovered(queues)
+            self.guards.renew()
+            _SHARED.ledger.drop_in_flight(queues)
+            _SHARED.waits.drop_in_flight(queues)
 
     def reorder(self, commands: list[Command]) -> list[Command]:
-        """Return the commands with every run of neighbours that may overlap in another order."""
+        """Return the commands with each sequence of kernels without a barrier between them shuffled."""
         if self._random is None:
             return commands
         out: list[Command] = []
@@ -128,7 +136,7 @@ class Validator:
         self._random.shuffle(run)
         return out + run
 
-    def _lifetimes(self, queue: Line, command: Command) -> None:
+    def _lifetimes(self, queue: ValidatedQueue, command: Command) -> None:
         for buffer in operands(command):
             buffer.live()
             if not buffer.visible_to(queue.device):
@@ -136,31 +144,34 @@ class Validator:
         if isinstance(command, Exec) and command.program.closed:
             raise UsageError(f"{command.program!r} was launched after it was closed")
 
-    def _limits(self, queue: Line, command: Command, values: Mapping[Param, Value]) -> None:
+    def _limits(self, queue: ValidatedQueue, command: Command, values: Mapping[Param, Value]) -> None:
         if isinstance(command, Exec):
             _check_launch(queue, command, [number(word, values) for word in command.groups])
-        touched = list(accesses(command, values))  # refuses what lies outside its buffer
+        touched = list(accesses(command, values))  # raises for a range outside its buffer
         for i, access in enumerate(touched):
             _check_aligned(queue, access)
             if command.disjoint and any(access.overlaps(other) for other in touched[:i]):
                 begins = f"bytes {touched[0].begin} and {access.begin} on overlap"
                 raise UsageError(f"{access.what} within {access.root!r}: {begins}")
 
-    def waiting(self, signal: Signal, value: int) -> None:
-        """Note that this thread waits for a signal's slot; raise `UsageError` when nothing can raise it."""
+    def check_wait(self, signal: Signal, value: int) -> None:
+        """Record that this thread waits for a slot >= `value`. Raises `UsageError` for a deadlock."""
         if not self.check:
             return
         wait = HostWait(signal, value)
         self._block(wait, f"the host waits for {wait}, and nothing can raise it")
 
-    def stalled(self, queue: Line, words: int) -> None:
-        """Note that this thread waits for room in a ring; raise `UsageError` when none can become free."""
+    def check_room(self, queue: ValidatedQueue, words: int) -> None:
+        """Record that this thread waits for ring space of `words` words.
+
+        Raises `UsageError` for a deadlock.
+        """
         if not self.check:
             return
         self._block(RoomWait(queue, words), f"{queue.label} has no room for a submission, and none can come")
 
     def _block(self, wait: HostWait | RoomWait, what: str) -> None:
-        """Note a wait of this thread; raise `UsageError` with the wait graph when nothing can end it."""
+        """Record a wait of this thread. Raises `UsageError` with the wait graph when nothing can end it."""
         with _SHARED.lock:
             graph = _SHARED.waits
             graph.block(wait)
@@ -170,56 +181,71 @@ class Validator:
                     f"{what}: all that could end this wait is waiting itself{_lines(graph.text(outcome))}"
                 )
 
-    def woke(self) -> None:
-        """Note that this thread waits no more."""
+    def wait_ended(self) -> None:
+        """Record that this thread has stopped waiting."""
         if self.check:
             _SHARED.waits.unblock()
 
-    def saw(self, signal: Signal, value: int) -> None:
-        """Order what is submitted from now on after what raised `signal` to `value`: the host saw it."""
+    def host_observed(self, signal: Signal, value: int) -> None:
+        """Order later submissions after the work that raised the slot of `signal` to `value`."""
         if self.check:
             with _SHARED.lock:
-                _SHARED.ledger.host_saw(signal, value)
-            self.guards.retire()
+                _SHARED.ledger.host_observed(signal, value)
+            self.guards.check_finished()
 
-    def look(self) -> None:
-        """Raise `UsageError` when a buffer of the device was overrun."""
-        self.guards.look()
-        self.tell()
+    def check_overruns(self) -> None:
+        """Check all guard zones of the device. Raises `UsageError` if a buffer was overrun."""
+        self.guards.check_all()
+        self.raise_overruns()
 
-    def tell(self) -> None:
-        """Raise `UsageError` with the overruns that were found and not reported yet."""
-        self.guards.tell()
+    def raise_overruns(self) -> None:
+        """Raise `UsageError` if overruns were found that no error has reported yet."""
+        self.guards.raise_overruns()
 
     def wait_graph(self) -> list[str]:
-        """Return, as text, which queues cannot continue, and why."""
+        """Return one line of text for each queue that cannot continue, with the reason."""
         with _SHARED.lock:
             return _SHARED.waits.text(_SHARED.waits.simulate())
 
-    def refused(self, queue: Line) -> None:
-        """Drop the submission that was checked last on this queue: it was not sent."""
-        self.guards.refused(queue)
+    def not_sent(self, queue: ValidatedQueue) -> None:
+        """Drop the submission checked last on this queue, which was not sent."""
+        self.guards.not_sent(queue)
         with _SHARED.lock:
             self._drafts.pop(queue, None)
             _SHARED.waits.unblock()
 
+    def take(self, pool: Pool, size: int, label: str) -> tuple[Block, FreeList]:
+        """Take the block of a new buffer, with a guard zone when checking and when memory suffices.
+
+        Raises what `Pool.take` raises.
+        """
+        guard = self.guard_bytes if isinstance(size, int) and size > 0 else 0
+        try:
+            block, free_list = pool.take(size + guard if guard else size)
+        except OutOfMemoryError:
+            if not guard:
+                raise
+            guard = 0  # a program that fits in memory without validation must fit with it
+            block, free_list = pool.take(size)
+        return block, self.guards.add_zone(block, free_list, size, label) if guard else free_list
+
     def allocated(self, buffer: Buffer) -> None:
-        """Record a buffer, and where it is dropped, for fault reports."""
+        """Record a buffer for fault reports, and the line that drops it."""
         known = buffer.va, buffer.size, buffer.label
 
-        finalizing = sys.is_finalizing  # modules are empty when buffers go with the interpreter
+        finalizing = sys.is_finalizing  # a local: modules are empty when the interpreter ends
 
         def dropped(ref: weakref.ref[Buffer]) -> None:
             if finalizing():
                 return
             va, size, label = known
             self._live.pop(ref, None)
-            self._freed.append((va, size, f"{label!r}, dropped at {_user_line()}"))
+            self._freed.append((va, size, f"{label!r}, dropped at {user_line()}"))
 
         self._live[weakref.ref(buffer, dropped)] = known
 
     def nearest(self, va: int) -> str:
-        """Return which buffer, alive or freed, is nearest to an address, as text; alive ones first."""
+        """Return a text that names the buffer nearest to `va`; an open one before a freed one."""
         best: tuple[int, int, str] | None = None
         for rank, (start, size, text) in enumerate(self._ranges()):
             away = max(start - va, va - (start + size) + 1, 0)
@@ -245,15 +271,8 @@ def _lines(lines: Sequence[str]) -> str:
     return "".join(f"\n  {line}" for line in lines)
 
 
-def _user_line() -> str:
-    frame = sys._getframe(1)  # noqa: SLF001 - the documented way to a frame
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("hcq."):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def _check_aligned(queue: Line, access: Access) -> None:
-    """Refuse memory whose address, or size, is no multiple of its command's alignment."""
+def _check_aligned(queue: ValidatedQueue, access: Access) -> None:
+    """Raise `UsageError` if the address or size of an access is no multiple of its alignment."""
     begin, align = access.root.va + access.begin, access.align
     if begin % align or (access.end - access.begin) % align:
         raise UsageError(
@@ -262,8 +281,8 @@ def _check_aligned(queue: Line, access: Access) -> None:
         )
 
 
-def _check_launch(queue: Line, command: Exec, groups: list[int]) -> None:
-    """Refuse a launch that the kernel, or the device, is not made for."""
+def _check_launch(queue: ValidatedQueue, command: Exec, groups: list[int]) -> None:
+    """Raise `UsageError` for a launch outside the limits of the kernel or the device."""
     image, limits = command.program.image, queue.device.info.limits
     threads = command.threads[0] * command.threads[1] * command.threads[2]
     most = min(image.max_threads, limits.get("max_threads", image.max_threads))

@@ -1,15 +1,15 @@
-"""Deadlock detection: simulates the submissions in flight, and finds the waits that nothing can end.
+"""Deadlock detection: it simulates the submissions in flight, and finds waits that nothing can end.
 
-A wait may be submitted before the submission that raises its signal, so an unmet wait alone is no error. It
-is a deadlock when everything that could raise a signal or submit is itself blocked:
+A wait may be submitted before the submission that raises its signal, so an unsatisfied wait alone is no
+error. It is a deadlock when everything that could raise a signal or submit is blocked:
 
-- every queue of a validated device is empty, or blocked at a wait that the simulation does not meet;
-- every thread of the process is blocked, in `Signal.wait` or for room in a ring, on something the simulation
-  does not provide, and without a timeout. Threads of drivers, named "hcq ...", are not counted; any other
-  live thread may still submit;
-- no queue of an open device without validation has work in flight: which signals that raises is not known.
+- every queue of a validated device is empty, or blocked at a wait that the simulation does not satisfy;
+- every thread of the process is blocked without a timeout, in `Signal.wait` or for ring space, on something
+  that the simulation does not provide. Threads of drivers, named "hcq ...", are not counted; any other live
+  thread may still submit;
+- no queue of an open device without validation has work in flight, as the signals that it raises are unknown.
 
-So a program with an idle thread of its own is never refused; its waits end by their timeouts (ADR 0013).
+A program with an idle thread of its own is therefore never refused; its waits end by their timeouts (ADR 13).
 
 Not here: the text of the wait graph (`hcq.faults.messages`). Next: `validator`, the caller.
 """
@@ -20,7 +20,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from hcq.faults.messages import called
+from hcq.faults.messages import signal_name
 from hcq.process import open_devices
 from hcq.signal import LOST
 
@@ -29,30 +29,30 @@ if TYPE_CHECKING:
 
     from hcq.signal import Point, Signal
     from hcq.validate.hazards import Draft
-    from hcq.validate.watch import Line
+    from hcq.validate.watch import ValidatedQueue
 
 ANY = 1 << 65
-"""Stands for an unknown value of a slot: it meets every wait."""
+"""The assumed value of a slot whose value is unknown; it satisfies every wait."""
 DRIVER_THREAD = "hcq "
-"""Prefix of the names of drivers' threads."""
+"""Prefix of the thread names that drivers use."""
 
 
 class HostWait(NamedTuple):
-    """A thread that waits until a signal's slot holds at least `value`."""
+    """The wait of a thread until the slot of a signal is >= `value`."""
 
     signal: Signal
     value: int
 
     def __str__(self) -> str:
-        return f"{called(self.signal)} >= {self.value + self.signal.base}, now {self.signal.value}"
+        return f"{signal_name(self.signal)} >= {self.value + self.signal.base}, now {self.signal.value}"
 
 
 class RoomWait(NamedTuple):
-    """A thread that waits for room in a ring."""
+    """The wait of a thread for space in a ring."""
 
-    queue: Line
+    queue: ValidatedQueue
     words: int
-    """Ring words of the submission that does not fit."""
+    """Number of ring words of the submission that does not fit."""
 
     def __str__(self) -> str:
         return f"room in the ring of {self.queue.label}"
@@ -60,56 +60,58 @@ class RoomWait(NamedTuple):
 
 @dataclass(slots=True)
 class Pending:
-    """A submission in flight: its waits and sets, the point that ends it, and its words in the ring."""
+    """A submission in flight."""
 
-    queue: Line
+    queue: ValidatedQueue
     label: str
     events: list[tuple[bool, Signal, int]]
     """(whether it waits, signal, slot value) in order."""
     point: Point
+    """The point at its end."""
     words: int
+    """Number of words in the ring."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """How far the simulation got."""
+    """The state in which no simulated queue can advance."""
 
     reached: dict[Signal, int] = field(default_factory=dict)
-    """Slot values that were raised."""
-    blocked: dict[Line, tuple[Pending, Signal, int]] = field(default_factory=dict)
-    """Queue -> the submission that it is blocked in, and the signal and slot value that this waits for."""
+    """The slot values that signals reached."""
+    blocked: dict[ValidatedQueue, tuple[Pending, Signal, int]] = field(default_factory=dict)
+    """Queue -> (submission that blocks it, signal that this waits for, slot value)."""
 
 
 class WaitGraph:
-    """The waits and sets in flight on validated devices, and the threads that wait."""
+    """The waits and signal stores in flight on validated devices, and the threads that wait."""
 
     def __init__(self) -> None:
         self._pending: list[Pending] = []
         self._hosts: dict[int, HostWait | RoomWait] = {}
-        """What each waiting thread, by identity, waits for."""
+        """The wait of each blocked thread, by thread identity."""
 
     def commit(self, draft: Draft, point: Point, words: int) -> None:
-        """Enter a submission that was sent."""
+        """Enter a submission that was sent as `words` ring words and ends at `point`."""
         events = [*draft.events, (False, point.signal, point.value - point.signal.base)]
         self._pending = [one for one in self._pending if not one.point.passed()]
         self._pending.append(Pending(draft.queue, draft.label, events, point, words))
 
-    def recovered(self, queues: Sequence[Line]) -> None:
-        """Drop what was in flight in these queues: after a recovery it is done, or lost."""
+    def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
+        """Drop the work in flight in these queues, which is complete or lost."""
         self._pending = [one for one in self._pending if one.queue not in queues]
 
     def block(self, wait: HostWait | RoomWait) -> None:
-        """Note what this thread waits for."""
+        """Record the wait of this thread."""
         self._hosts[threading.get_ident()] = wait
 
     def unblock(self) -> None:
-        """Note that this thread waits no more."""
+        """Record that this thread has stopped waiting."""
         self._hosts.pop(threading.get_ident(), None)
 
     def simulate(self) -> Outcome:
-        """Run every queue's waits and sets in order until no queue can advance."""
+        """Execute the waits and stores of all queues until no queue can advance; return the state then."""
         out = Outcome()
-        lines: dict[Line, list[tuple[Pending, tuple[bool, Signal, int]]]] = {}
+        lines: dict[ValidatedQueue, list[tuple[Pending, tuple[bool, Signal, int]]]] = {}
         for pending in self._pending:
             lines.setdefault(pending.queue, []).extend((pending, event) for event in pending.events)
         at = dict.fromkeys(lines, 0)
@@ -132,7 +134,7 @@ class WaitGraph:
         return out
 
     def ends(self, out: Outcome, wait: HostWait | RoomWait) -> bool:
-        """Return whether work in flight ends a thread's wait; True also where that is not known."""
+        """Return whether the work in flight ends the wait of a thread; True if that is unknown."""
         if isinstance(wait, HostWait):
             return _slot_value(out, wait.signal) >= wait.value
         queue = wait.queue
@@ -140,12 +142,12 @@ class WaitGraph:
             return True
         line = [one for one in self._pending if one.queue is queue]
         behind = line[line.index(out.blocked[queue][0]) + 1 :]
-        # A queue blocked at a wait still holds, in its ring, that wait and the end of its submission.
+        # The ring of a queue blocked at a wait still holds that wait and the end of its submission.
         least = 1 + queue.ending_words + sum(one.words for one in behind)
         return least + wait.words <= queue.ring.words and len(behind) + 2 <= queue.ring.submissions
 
     def may_progress(self, out: Outcome) -> bool:
-        """Return whether a thread, or a queue that is not validated, may still submit or raise a signal."""
+        """Return whether some thread, or a queue without validation, may still submit or raise a signal."""
         for thread in threading.enumerate():
             if not thread.name.startswith(DRIVER_THREAD):
                 wait = self._hosts.get(thread.ident or 0)
@@ -159,7 +161,7 @@ class WaitGraph:
         )
 
     def text(self, outcome: Outcome) -> list[str]:
-        """Return the wait graph as text: one line for each blocked queue, one for each thread that waits."""
+        """Return the wait graph: one line of text for each blocked queue and each blocked thread."""
         lines = [
             f"{queue.label}: {pending.label or 'a submission'} waits for {HostWait(signal, value)}; "
             f"{self._raiser(outcome, signal, value)}"
@@ -178,14 +180,14 @@ class WaitGraph:
         for pending, _, _ in outcome.blocked.values():
             if any(not waits and one is signal and to >= value for waits, one, to in pending.events):
                 who = pending.label or "a submission"
-                return f"raised by {who} on {pending.queue.label}, which waits itself"
+                return f"raised by {who} on {pending.queue.label}, which is waiting too"
         if signal in LOST:
-            return f"what was to raise it is lost: {LOST[signal][1]()}"
+            return f"the work that would raise it is lost: {LOST[signal][1]()}"
         return "nothing submitted raises it" + (", the host may" if signal.host_set else "")
 
 
 def _slot_value(out: Outcome, signal: Signal) -> int:
-    """Return what a signal's slot holds after the simulation."""
+    """Return the value of a signal's slot after the simulation."""
     if getattr(signal.device, "watch", None) is None:
-        return ANY  # a device without validation: what raises its signals is not known
+        return ANY  # its device has no validation: the work that raises it is unknown
     return max(out.reached.get(signal, 0), signal.value - signal.base)

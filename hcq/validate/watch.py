@@ -1,7 +1,7 @@
-"""The seam between devices and the validation layer: what each needs of the other.
+"""The interfaces between devices and the validation layer.
 
-Devices and queues use a `Watch`; the layer uses queues as `Line`s. `hcq.validate.validator` implements the
-first, `hcq.queue` the second, and neither imports the other.
+Devices and queues call a `Watch`, which `hcq.validate.validator` implements. The layer reads queues through
+`ValidatedQueue`, which `hcq.queue` implements. Neither module imports the other.
 
 Next: `validator`, the implementation.
 """
@@ -16,100 +16,109 @@ if TYPE_CHECKING:
     from hcq.commands import Command
     from hcq.driver import Ring
     from hcq.hardware import DeviceInfo
+    from hcq.heap import Block, FreeList, Pool
     from hcq.memory import Buffer, Owner
     from hcq.params import Param, Value
     from hcq.signal import Point, Signal, Timeline
     from hcq.validate.guards import Guards
 
-    class DeviceOfLine(Owner, Protocol):
+    class ValidatedDevice(Owner, Protocol):
         """The device of a queue."""
 
         info: DeviceInfo
 
 
-class Line(Protocol):
-    """A queue, as far as validation needs it: a `Queue`."""
+class ValidatedQueue(Protocol):
+    """What validation needs of a queue; implemented by `hcq.queue.Queue`."""
 
     number: int
-    """Distinguishes it from all other queues of this process, also those that are gone."""
+    """Unique among all queues that this process ever had."""
     label: str
     ring: Ring
     timeline: Timeline
 
     @property
-    def device(self) -> DeviceOfLine:
+    def device(self) -> ValidatedDevice:
         """The device of the queue."""
         ...
 
     @property
     def ending_words(self) -> int:
-        """How many words end a direct submission."""
+        """Number of words that end a direct submission."""
         ...
 
 
 class Watch(Protocol):
-    """The validation layer of one device, as far as the device needs it: a `Validator`."""
+    """What a device needs of its validation layer; implemented by `hcq.validate.validator.Validator`."""
 
     check: bool
-    """Whether it checks; it may also reorder kernels only."""
+    """Whether it checks submissions; otherwise it only reorders kernels."""
     guards: Guards
-    guard_bytes: int
-    """Bytes that a buffer's block has beyond the requested size."""
 
-    def submission(
-        self, queue: Line, label: str, todo: list[Command], values: Mapping[Param, Value] | None
+    def check_submission(
+        self, queue: ValidatedQueue, label: str, todo: list[Command], values: Mapping[Param, Value] | None
     ) -> list[Command]:
-        """Refuse what is wrong with a submission; return its commands, reordered where they may be."""
+        """Return the commands of a submission, unordered kernels shuffled.
+
+        Raises `UsageError` if it is wrong.
+        """
         ...
 
     def reorder(self, commands: list[Command]) -> list[Command]:
-        """Return the commands with every run of neighbours that may overlap in another order."""
+        """Return the commands with each sequence of kernels without a barrier between them shuffled."""
         ...
 
-    def refused(self, queue: Line) -> None:
-        """Drop the submission that was checked last on this queue: it was not sent."""
+    def not_sent(self, queue: ValidatedQueue) -> None:
+        """Drop the submission checked last on this queue, which was not sent."""
         ...
 
-    def sent(self, queue: Line, point: Point, words: int) -> None:
-        """Enter the submission that was checked last on this queue: so many words, which end at `point`."""
+    def sent(self, queue: ValidatedQueue, point: Point, words: int) -> None:
+        """Record that the submission checked last on this queue was sent, as `words` ring words."""
         ...
 
-    def ended(self, queues: Sequence[Line]) -> None:
-        """Drop what was in flight in the rings of a device: it recovered, or is closed."""
+    def drop_in_flight(self, queues: Sequence[ValidatedQueue]) -> None:
+        """Drop the work in flight in these queues, whose device recovered or is closed."""
         ...
 
-    def waiting(self, signal: Signal, value: int) -> None:
-        """Note that this thread waits for a signal's slot; raise `UsageError` when nothing can raise it."""
+    def check_wait(self, signal: Signal, value: int) -> None:
+        """Record that this thread waits for a slot >= `value`. Raises `UsageError` for a deadlock."""
         ...
 
-    def stalled(self, queue: Line, words: int) -> None:
-        """Note that this thread waits for room in a ring; raise `UsageError` when none can come."""
+    def check_room(self, queue: ValidatedQueue, words: int) -> None:
+        """Record that this thread waits for ring space of `words` words.
+
+        Raises `UsageError` for a deadlock.
+        """
         ...
 
-    def woke(self) -> None:
-        """Note that this thread waits no more."""
+    def wait_ended(self) -> None:
+        """Record that this thread has stopped waiting."""
         ...
 
-    def saw(self, signal: Signal, value: int) -> None:
-        """Order what is submitted from now on after what raised `signal` to `value`: the host saw it."""
+    def host_observed(self, signal: Signal, value: int) -> None:
+        """Order later submissions after the work that raised the slot of `signal` to `value`."""
         ...
 
-    def look(self) -> None:
-        """Raise `UsageError` when a buffer of the device was overrun."""
+    def check_overruns(self) -> None:
+        """Check all guard zones of the device. Raises `UsageError` if a buffer was overrun."""
         ...
 
-    def tell(self) -> None:
-        """Raise `UsageError` with the overruns that were found and not reported yet."""
+    def raise_overruns(self) -> None:
+        """Raise `UsageError` if overruns were found that no error has reported yet."""
         ...
 
     def wait_graph(self) -> list[str]:
-        """Return, as text, which queues cannot continue, and why."""
+        """Return one line of text for each queue that cannot continue, with the reason."""
+        ...
+
+    def take(self, pool: Pool, size: int, label: str) -> tuple[Block, FreeList]:
+        """Take the block of a new buffer from a pool, with a guard zone where one fits."""
         ...
 
     def allocated(self, buffer: Buffer) -> None:
-        """Record a buffer, and where it is dropped, for fault reports."""
+        """Record a buffer for fault reports, and the line that drops it."""
         ...
 
     def nearest(self, va: int) -> str:
-        """Return, as text, which buffer, alive or freed, is nearest to an address; alive ones first."""
+        """Return a text that names the buffer nearest to `va`; an open one before a freed one."""
         ...

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hcq.driver import BufferSpec
 from hcq.errors import OutOfMemoryError, UsageError
-from hcq.memory import CHUNK_BYTES, LARGE_BYTES, size_class
+from hcq.heap import CHUNK_BYTES, LARGE_BYTES, size_class
 from hcq.registry import wrap
 from tests.hcq.fake import ADD, ONE, FakeDevice
 
@@ -108,18 +108,20 @@ def test_memory_of_a_closed_buffer_returns_only_when_work_in_flight_is_done(devi
     assert va in {device.alloc(256).va, *(buffer.va for buffer in [device.alloc(256) for _ in range(3)])}
 
 
-def test_a_block_closed_during_a_sweep_is_freed_by_the_next_sweep(
-    device: Device, fake: FakeDevice
-):
-    """A thread has read where to note it, and notes it when the other thread has looked there."""
+def test_a_block_closed_during_a_sweep_is_freed_by_the_next_sweep(device: Device, fake: FakeDevice):
+    """A thread has read where to note it, and appends it when the other thread has looked there."""
     point = device.compute.timeline.last
     buffer, program, stamp = device.alloc(64), device.load(ADD), device.stamp()
-    notes = device.heap.deferred_frees.append, device._dead_programs.append, device.span_log.pending.append
+    appends = (
+        device.heap.deferred_frees.append,
+        device._unloads._waiting.append,
+        device.span_log.pending.append,
+    )
     device.sweep()
     assert device.spans() == []
-    notes[0](([point], buffer._block, buffer._home))
-    notes[1](([point], program.loaded))
-    notes[2]((device.compute, [("span", stamp, stamp)]))
+    appends[0](([point], buffer._block, buffer._free_list))
+    appends[1](([point], program.loaded))
+    appends[2]((device.compute, [("span", stamp, stamp)]))
     device.sweep()
     assert device.alloc(64).va == buffer.va, "the block can be taken again"
     assert fake.unloaded == ["add"]

@@ -288,12 +288,12 @@ def test_a_wait_checked_during_recovery_gets_the_fault():
     fake = FakeDevice()
 
     class Slow(Validator):
-        def waiting(self, signal: Signal, value: int) -> None:
+        def check_wait(self, signal: Signal, value: int) -> None:
             if fake.report is None:
                 fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="hangs")
                 device.recover()
                 fake.report = FaultReport(device="fake:0", kind=FaultKind.HANG, message="the next")
-            super().waiting(signal, value)
+            super().check_wait(signal, value)
 
     device = Device(fake, watch=Slow(check=True, seed=0))
     fake.hold = True

@@ -125,17 +125,17 @@ def test_a_fault_ends_a_submission_that_waits_for_room(fake: FakeDevice):
 def test_a_submission_without_ring_space_continues_when_space_is_freed(fake: FakeDevice):
     with wrap(fake) as device:
         stuck(device, fake)
-        looked = threading.Event()
+        polled = threading.Event()
         real = device.poll_room
 
-        def looks(*args: object, timed: bool) -> None:
+        def poll_room(*args: object, timed: bool) -> None:
             real(*args, timed=timed)
-            looked.set()
+            polled.set()
 
-        device.poll_room = looks
+        device.poll_room = poll_room
 
         def make_room() -> None:
-            looked.wait()
+            polled.wait()
             opened(device)
             fake.full = False
 

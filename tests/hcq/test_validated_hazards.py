@@ -191,7 +191,7 @@ def test_hazards_go_by_the_declared_access(device: Device, abc: list[Buffer], sl
     for _ in range(2):
         commands.exec(program, program.args(a), groups=ONE, threads=ONE)
     if slot.access == "r":
-        device.watch.submission(device.compute, "", commands.commands, None)
+        device.watch.check_submission(device.compute, "", commands.commands, None)
     else:
         with pytest.raises(UsageError, match="missing barrier"):
-            device.watch.submission(device.compute, "", commands.commands, None)
+            device.watch.check_submission(device.compute, "", commands.commands, None)

@@ -122,21 +122,21 @@ def test_closing_reports_unmeetable_waits_at_once():
 
 
 def test_a_wait_that_another_thread_may_meet_is_allowed(device: Device):
-    ready, looked, copies = device.signal(), threading.Event(), device.copies[0]
+    ready, checked, copies = device.signal(), threading.Event(), device.copies[0]
 
     def later() -> None:
-        looked.wait()
+        checked.wait()
         copies.submit(copies.record().signal(ready, 1))
 
     thread = threading.Thread(target=later)
     thread.start()
-    real = device.watch.waiting
+    real = device.watch.check_wait
 
-    def looks(*args: object) -> None:
+    def check_wait(*args: object) -> None:
         real(*args)
-        looked.set()  # the wait was judged, and let go on, before anything raises it
+        checked.set()  # the wait was found legal before anything raised it
 
-    device.watch.waiting = looks
+    device.watch.check_wait = check_wait
     ready.wait(1)
     thread.join()
 
@@ -182,14 +182,14 @@ def test_a_wait_that_an_unvalidated_device_may_meet_is_allowed(device: Device):
     with wrap(fake) as other:
         gate, ready = other.signal(host_set=True), device.signal(label="ready")
         other.compute.submit(other.compute.record().wait(gate, 1).signal(ready, 1))
-        real = device.watch.waiting
+        real = device.watch.check_wait
 
-        def looks(*args: object) -> None:
+        def check_wait(*args: object) -> None:
             real(*args)
-            gate.value = 1  # the wait was judged, and let go on
+            gate.value = 1  # the wait was found legal
             fake.run()
 
-        device.watch.waiting = looks
+        device.watch.check_wait = check_wait
         ready.wait(1)
 
 

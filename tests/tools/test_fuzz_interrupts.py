@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hcq.memory import Heap
+from hcq.heap import Heap
 from hcq.validate.intervals import Intervals
 from tests.hcq.fake import FakeDevice
 from tools.fuzz.interrupt_probes import PROBES, free

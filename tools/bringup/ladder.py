@@ -206,7 +206,7 @@ class Ladder:
             beside.replace(path)
 
     def _keep_open(self, held: contextlib.ExitStack) -> None:
-        """Hold the GPU's node: without a holder the driver shuts the GPU down between children."""
+        """Hold the GPU's node: while nobody has it open the driver shuts the GPU down between children."""
         if self._arguments.dry or self._arguments.emulate is not None or NODES in self._failed:
             return
         kernel = LinuxKernel()

@@ -115,7 +115,7 @@ class Work:
         return self.grid[0] * self.grid[1] * self.grid[2]
 
 
-class Arena:
+class GroupMemory:
     """Memory for the resident workgroups of one host thread, kept between launches."""
 
     def __init__(self) -> None:
@@ -136,14 +136,14 @@ class Arena:
         self._slots = max(self._slots, slots)
 
 
-_arenas: queue.SimpleQueue[Arena] = queue.SimpleQueue()
+_idle_memories: queue.SimpleQueue[GroupMemory] = queue.SimpleQueue()
 
 
-def _take_arena() -> Arena:
+def _take_memory() -> GroupMemory:
     try:
-        return _arenas.get_nowait()
+        return _idle_memories.get_nowait()
     except queue.Empty:
-        return Arena()
+        return GroupMemory()
 
 
 _pool: list[ThreadPoolExecutor] = []
@@ -172,7 +172,7 @@ class Running:
     """What each host thread's instructions last found, one after another."""
     version: int = 0
     """Of the map of allocations that the records point to."""
-    arenas: list[Arena] = field(default_factory=list)
+    memories: list[GroupMemory] = field(default_factory=list)
 
     def stop(self) -> None:
         """Make every host thread return soon."""
@@ -200,9 +200,9 @@ class Running:
 
     def put_back(self) -> None:
         """Let other launches have the memory of the workgroups."""
-        for arena in self.arenas:
-            _arenas.put(arena)
-        self.arenas.clear()
+        for memory in self.memories:
+            _idle_memories.put(memory)
+        self.memories.clear()
 
 
 def launch(
@@ -326,14 +326,14 @@ def prepare(
     for shape_of, told in (("grid", work.told_grid or work.grid), ("block", work.told_block or work.block)):
         common |= {f"told_{shape_of}_{axis}": told[i] for i, axis in enumerate("xyz")}
     for _ in range(count):
-        arena = _take_arena()
-        arena.prepare(shape, slot_bytes, slots)
-        running.arenas.append(arena)
+        resident = _take_memory()
+        resident.prepare(shape, slot_bytes, slots)
+        running.memories.append(resident)
         sites = ctypes.create_string_buffer(max(len(program.translation.sites), 1) * SITE.size)
         sink, places = ctypes.create_string_buffer(64), (ctypes.c_uint32 * slots)()
         running.sites.append(sites)
         running.keep += [sink, places]
-        own = {"sites": _at(sites), "slots": arena.address, "sink": _at(sink), "queue": _at(places)}
+        own = {"sites": _at(sites), "slots": resident.address, "sink": _at(sink), "queue": _at(places)}
         running.threads.append(ctypes.create_string_buffer(bytes(THREAD.pack(**common, **own)), THREAD.size))
     return running
 

@@ -155,7 +155,7 @@ def test_a_recovered_device_runs_and_its_memory_stays():
         program = device.load(image("gfx1100"))
         driver = device.driver
         driver.ring(QueueKind.COMPUTE, 0).queue.exceptions[0] = 1  # type: ignore[attr-defined]  # of this driver
-        device.look()
+        device.poll_driver()
         with pytest.raises(DeviceFault, match="wave aborted"):
             device.sync()
         device.recover()

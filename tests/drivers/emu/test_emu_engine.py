@@ -16,7 +16,7 @@ from drivers.emu.memory import AddressSpace
 from drivers.emu.simt import access, dispatch, jit
 from drivers.emu.simt.blocks import Block
 from drivers.emu.simt.engine import Program, Settings, engine
-from drivers.emu.simt.launch import Arena, Options, Work, launch, prepare
+from drivers.emu.simt.launch import GroupMemory, Options, Work, launch, prepare
 from drivers.emu.simt.library import Library, Sanitizers
 from drivers.emu.simt.warp_function import WarpFunction
 from hcq.config import config
@@ -159,12 +159,12 @@ def test_a_helper_written_by_another_thread_is_returned_complete():
 
 
 def test_slots_that_a_smaller_launch_left_out_look_new():
-    arena = Arena()
-    arena.prepare(("wide",), 64, 4)
-    arena.memory[:256] = bytes([1]) * 256
-    arena.prepare(("narrow",), 32, 1)
-    arena.prepare(("narrow",), 32, 3)
-    heads = [bytes(arena.memory[at : at + 8]) for at in (0, 32, 64)]
+    memory = GroupMemory()
+    memory.prepare(("wide",), 64, 4)
+    memory.memory[:256] = bytes([1]) * 256
+    memory.prepare(("narrow",), 32, 1)
+    memory.prepare(("narrow",), 32, 3)
+    heads = [bytes(memory.memory[at : at + 8]) for at in (0, 32, 64)]
     assert heads == [bytes(8)] * 3
 
 

@@ -161,20 +161,25 @@ def translate(lib: Library, name: str, code: bytes, target: Target, entry: Entry
     registers |= {f"{file}{n}": lib.v("i32") for file in "va" for n in range(_VECTORS)}
     full = everywhere(blocks, lib.lanes)
     spins = any(_WAITING.match(canonical(i.stem, target.family)) for i in instructions)
-    holder: list[Translator] = []
+    translators: list[Translator] = []  # filled below: the blocks that it emits must exist first
     made = [
         WaveBlock(
             body[0].address,
-            lambda _, body=body: _emit(holder[0], body, full),  # type: ignore[misc]
+            lambda _, body=body: _emit(translators[0], body, full),  # type: ignore[misc]
             follow,
         )
         for body, follow in blocks
     ]
     wf = WaveFunction(
-        lib, re.sub(r"[^\w.$-]", "_", name), made, registers, lambda _: _begin(holder[0], entry), spins=spins
+        lib,
+        re.sub(r"[^\w.$-]", "_", name),
+        made,
+        registers,
+        lambda _: _begin(translators[0], entry),
+        spins=spins,
     )
     code_at = 4 * entry.user_sgprs if entry.code_address else None
-    holder.append(Translator(wf, target, name, code_at=code_at))
+    translators.append(Translator(wf, target, name, code_at=code_at))
     return wf.translate()
 
 

@@ -72,21 +72,21 @@ def translate(lib: Library, flat: Flat, *, arch: int) -> Translation:
     cut = blocks(flat)
     registers = {name: TYPES[type_] for name, type_ in flat.registers.items()} | {CARRY: 1}
     lazy = _lazy_nans(flat)
-    holder: list[Translator] = []
+    translators: list[Translator] = []  # filled below: the blocks that it emits must exist first
     made = []
     for number, block in enumerate(cut):
         uses, defs = _uses_and_defs(block)
         made.append(Block(
-            emit=lambda wf, block=block, number=number: _emit(holder[0], block, number),  # type: ignore[misc]
+            emit=lambda wf, block=block, number=number: _emit(translators[0], block, number),  # type: ignore[misc]
             successors=block.successors, uses=uses, defs=defs, sleeps=number + 1 if block.sleeps else None,
-            gathers=_gathering(holder, block.gathers),
+            gathers=_gathering(translators, block.gathers),
         ))  # fmt: skip
     spins = any(
         i.opcode in _WAITING or _WAITING_WORDS & set(i.modifiers) for block in cut for i in block.instructions
     )  # fmt: skip
     areas, reserve = _areas(cut)
     wf = WarpFunction(lib, re.sub(r"[^\w.$-]", "_", flat.name), made, registers, spins=spins, reserve=reserve)
-    holder.append(Translator(wf, flat, arch, lazy, areas))
+    translators.append(Translator(wf, flat, arch, lazy, areas))
     return wf.translate()
 
 
@@ -104,12 +104,12 @@ def _areas(cut: list[BasicBlock]) -> tuple[dict[str, int], int]:
     return found, at
 
 
-def _gathering(holder: list[Translator], instruction: Instruction | None) -> Gathering | None:
+def _gathering(translators: list[Translator], instruction: Instruction | None) -> Gathering | None:
     if instruction is None:
         return None
 
     def masks(_: WarpFunction) -> Value:
-        t = holder[0]
+        t = translators[0]
         t.begin_block()
         t.instruction = instruction
         mask = warp_mask(instruction)

@@ -1,0 +1,270 @@
+"""The caching allocator: it cuts small blocks from the driver's pages and reuses them by size class.
+
+A buffer's block is taken from a `Pool` and returned to that pool's free list. `Heap` has one pool for each
+kind of memory, and holds the blocks of closed buffers that work in flight may still touch.
+
+Not here: buffers (`memory`); the pages themselves (`hcq.driver.DriverDevice.alloc`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from hcq.errors import OutOfMemoryError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from hcq.hardware import Allocation, BufferSpec
+    from hcq.signal import Point
+
+CHUNK_BYTES = 2 << 20
+"""Size of the allocations that small blocks are cut from."""
+LARGE_BYTES = 1 << 20
+"""Blocks of at least this size have an allocation of their own."""
+_SIZES_KEPT = 4096
+"""Requested sizes whose free list is cached."""
+
+
+class PageSource(Protocol):
+    """The source of whole pages: a `DriverDevice`."""
+
+    def alloc(self, size: int, spec: BufferSpec) -> Allocation:
+        """Allocate at least `size` bytes (page-rounded), zeroed. Raises `OutOfMemoryError`."""
+        ...
+
+    def free(self, allocation: Allocation) -> None:
+        """Free an allocation that no work uses any more."""
+        ...
+
+
+class Block:
+    """A part of an allocation. It exists as long as its chunk, and serves one buffer at a time."""
+
+    __slots__ = ("chunk", "offset", "size", "va")
+
+    def __init__(self, chunk: Chunk, offset: int, size: int) -> None:
+        self.chunk = chunk
+        self.offset = offset
+        self.size = size
+        self.va = chunk.allocation.va + offset
+
+
+class FreeList(Protocol):
+    """Receives the blocks of freed buffers: a plain list, or a guard zone that is checked first."""
+
+    def append(self, block: Block, /) -> None:
+        """Return the block to the free list."""
+        ...
+
+
+class Chunk:
+    """One allocation of the driver, from which blocks are cut."""
+
+    __slots__ = ("allocation", "blocks", "peers", "used")
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.allocation = allocation
+        self.used = 0
+        """Bytes that blocks occupy, from the start of the allocation."""
+        self.blocks = 0
+        """Number of blocks cut."""
+        self.peers: frozenset[object] = frozenset()
+        """Other devices that can address it."""
+
+
+def size_class(size: int, align: int) -> int:
+    """Return `size` in bytes, rounded up to its size class.
+
+    There are four classes for each power of two; each is a multiple of 256 bytes and of `align`.
+    """
+    step = max(256, align, 1 << max((size - 1).bit_length() - 3, 0))
+    return (size + step - 1) // step * step
+
+
+class Pool:
+    """The blocks of one device and one kind of memory.
+
+    Thread-safe. Taking and returning a cached block use atomic list operations and no lock; cutting new
+    blocks and trimming hold the lock.
+    """
+
+    __slots__ = ("_by_size", "_chunk", "_chunks", "_free_lists", "_lock", "driver", "reclaim", "spec")
+
+    def __init__(
+        self,
+        driver: PageSource,
+        spec: BufferSpec,
+        lock: AbstractContextManager[bool],
+        reclaim: Callable[[int], bool],
+    ) -> None:
+        if spec.align < 1 or spec.align & (spec.align - 1) or spec.align > CHUNK_BYTES:
+            raise UsageError(f"alignment {spec.align}: wanted a power of two up to {CHUNK_BYTES}")
+        self.driver = driver
+        self.spec = spec
+        self.reclaim = reclaim
+        """Called with 0, 1, 2, ... after a failed allocation.
+
+        Frees memory; returns False when nothing is left to free.
+        """
+        self._lock = lock
+        self._free_lists: dict[int, list[Block]] = {}
+        """Free blocks by size class."""
+        self._by_size: dict[int, list[Block]] = {}
+        """The same lists by requested size."""
+        self._chunks: list[Chunk] = []
+        self._chunk: Chunk | None = None
+
+    def take(self, size: int) -> tuple[Block, list[Block]]:
+        """Return a block of at least `size` bytes, and the free list that it returns to.
+
+        Raises `UsageError` for a size that is not a positive int, `OutOfMemoryError` when `reclaim` cannot
+        free enough.
+        """
+        free_list = self._by_size.get(size)
+        if free_list is None:
+            free_list = self._free_list_of(size)
+        try:
+            return free_list.pop(), free_list
+        except IndexError:
+            return self._cut(size_class(size, self.spec.align)), free_list
+
+    def _free_list_of(self, size: int) -> list[Block]:
+        if not isinstance(size, int) or size <= 0:
+            raise UsageError(f"a buffer has at least one byte, {size!r} were asked for")
+        with self._lock:
+            if len(self._by_size) >= _SIZES_KEPT:
+                self._by_size.clear()
+            cls = size_class(size, self.spec.align)
+            free_list = self._free_lists.get(cls)
+            if free_list is None:
+                free_list = self._free_lists[cls] = []
+            self._by_size[size] = free_list
+            return free_list
+
+    def _cut(self, size: int) -> Block:
+        with self._lock:
+            if size >= LARGE_BYTES:
+                chunk = self._pages(size)
+                chunk.blocks, chunk.used = 1, size
+                return Block(chunk, 0, size)
+            chunk_ = self._chunk
+            align = max(256, self.spec.align)
+            if chunk_ is None or (chunk_.used + align - 1) // align * align + size > chunk_.allocation.size:
+                chunk_ = self._pages(CHUNK_BYTES)
+                self._chunk = chunk_
+            offset = (chunk_.used + align - 1) // align * align
+            chunk_.used, chunk_.blocks = offset + size, chunk_.blocks + 1
+            return Block(chunk_, offset, size)
+
+    def _pages(self, size: int) -> Chunk:
+        attempt = 0
+        while True:
+            try:
+                chunk = Chunk(self.driver.alloc(size, self.spec))
+            except OutOfMemoryError:
+                if not self.reclaim(attempt):
+                    raise
+                attempt += 1
+            else:
+                self._chunks.append(chunk)
+                return chunk
+
+    def trim(self) -> int:
+        """Return allocations without a used block to the driver; return the number of bytes freed."""
+        with self._lock:
+            taken: dict[int, tuple[list[Block], list[Block]]] = {}
+            free: dict[Chunk, int] = {}
+            for cls, free_list in self._free_lists.items():
+                blocks: list[Block] = []
+                while free_list:  # other threads may pop at the same time
+                    try:
+                        blocks.append(free_list.pop())
+                    except IndexError:
+                        break
+                taken[cls] = (free_list, blocks)
+                for block in blocks:
+                    free[block.chunk] = free.get(block.chunk, 0) + 1
+            gone = {chunk for chunk, count in free.items() if count == chunk.blocks}
+            for free_list, blocks in taken.values():
+                free_list.extend(block for block in reversed(blocks) if block.chunk not in gone)
+            if self._chunk in gone:
+                self._chunk = None
+            self._chunks = [chunk for chunk in self._chunks if chunk not in gone]
+            for chunk in gone:
+                self.driver.free(chunk.allocation)
+            return sum(chunk.allocation.size for chunk in gone)
+
+    def close(self) -> None:
+        """Return all memory to the driver, including that of open buffers.
+
+        The device must be idle and closed.
+        """
+        with self._lock:
+            self._chunk = None
+            for free_list in self._free_lists.values():
+                free_list.clear()
+            while self._chunks:
+                self.driver.free(self._chunks.pop().allocation)
+
+    def chunks(self) -> list[Allocation]:
+        """Return the driver allocations that the pool holds."""
+        return [chunk.allocation for chunk in self._chunks]
+
+
+class Heap:
+    """The pools of one device, one for each kind of memory, and the deferred frees. Thread-safe."""
+
+    def __init__(
+        self, driver: PageSource, *, reclaim: Callable[[int], bool], deferred: Callable[[], None]
+    ) -> None:
+        self._driver = driver
+        self._reclaim = reclaim
+        """See `Pool.reclaim`."""
+        self._deferred = deferred
+        """Called when a free was deferred, so that the owner calls `sweep` later."""
+        self._lock = threading.RLock()
+        self._pools: dict[BufferSpec, Pool] = {}
+        self.deferred_frees: deque[tuple[list[Point], Block, FreeList]] = deque()
+        """(points, block, its free list) of closed buffers that work in flight may still access."""
+
+    def pool(self, spec: BufferSpec) -> Pool:
+        """Return the pool of a kind of memory. Raises `UsageError` for an alignment that it cannot have."""
+        pool = self._pools.get(spec)
+        if pool is None:
+            with self._lock:
+                pool = self._pools.get(spec)
+                if pool is None:
+                    pool = self._pools[spec] = Pool(self._driver, spec, self._lock, self._reclaim)
+        return pool
+
+    def trim(self) -> None:
+        """Return every allocation without a used block to the driver."""
+        for pool in tuple(self._pools.values()):
+            pool.trim()
+
+    def defer_free(self, points: list[Point], block: Block, free_list: FreeList) -> None:
+        """Return a block to its free list: now if all points are reached or lost, else at a later `sweep`."""
+        if all(point.over() for point in points):
+            free_list.append(block)
+        else:
+            self.deferred_frees.append((points, block, free_list))
+            self._deferred()
+
+    def sweep(self) -> None:
+        """Return the blocks whose points are all reached or lost to their free lists."""
+        with self._lock:
+            for _ in range(len(self.deferred_frees)):  # other threads append meanwhile
+                self.defer_free(*self.deferred_frees.popleft())
+
+    def close(self) -> None:
+        """Return all memory to the driver; see `Pool.close`."""
+        for pool in self._pools.values():
+            pool.close()
+
+    def pages(self) -> list[tuple[int, int]]:
+        """Return (device address, bytes) of every driver allocation."""
+        return [(page.va, page.size) for pool in tuple(self._pools.values()) for page in pool.chunks()]

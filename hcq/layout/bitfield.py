@@ -1,0 +1,192 @@
+"""Fields of bit layouts, and the functions that declare them: `bits`, `optional`, `split`, `const`, ...
+
+Not here: the layouts that fields belong to (`bitstruct`); fields at byte offsets (`bytestruct`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hcq.errors import UsageError
+from hcq.layout.base import MISSING, Site, typed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One or more runs of bits that hold a number, or `count` such fields at a stride."""
+
+    name: str
+    word: int
+    runs: tuple[tuple[int, int], ...]
+    """(lowest bit, width) counted from bit 0 of the layout, the least significant run first."""
+    type: type[Any] = int
+    default: Any = MISSING
+    fixed: bool = False
+    shift: int = 0
+    """Low bits that the hardware drops: 8 for an address in units of 256 bytes."""
+    signed: bool = False
+    count: int = 1
+    stride: int = 0
+    """Bits from one place to the next, when `count` > 1."""
+    doc: str = ""
+
+    @property
+    def width(self) -> int:
+        """Bits of one place."""
+        return sum(width for _, width in self.runs)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The least and the greatest value, in the caller's units."""
+        if self.signed:
+            half = 1 << self.width - 1
+            return -half << self.shift, (half - 1) << self.shift
+        return 0, ((1 << self.width) - 1) << self.shift
+
+    def mask(self) -> int:
+        """All bits that the field covers, as a number."""
+        return sum(
+            ((1 << width) - 1) << (lo + i * self.stride) for lo, width in self.runs for i in range(self.count)
+        )
+
+    def insert(self, value: int, index: int = 0) -> int:
+        """Return the layout's bits for a checked `value` at place `index`."""
+        raw, left = 0, value >> self.shift
+        for lo, width in self.runs:
+            raw |= (left & ((1 << width) - 1)) << (lo + index * self.stride)
+            left >>= width
+        return raw
+
+    def extract(self, raw: int, index: int = 0) -> int:
+        """Return the value at place `index` of the layout's bits `raw`."""
+        value = at = 0
+        for lo, width in self.runs:
+            value |= ((raw >> (lo + index * self.stride)) & ((1 << width) - 1)) << at
+            at += width
+        if self.signed and value >> (at - 1):
+            value -= 1 << at
+        return value << self.shift
+
+    def decode(self, raw: int) -> Any:
+        """Return the typed value, or the tuple of them."""
+        if self.count == 1:
+            return typed(self.type, self.extract(raw))
+        return tuple(typed(self.type, self.extract(raw, i)) for i in range(self.count))
+
+    def places(self) -> str:
+        """Return the positions of the bits, for the reference."""
+        text = " and ".join(f"{lo + width - 1}:{lo}" if width > 1 else f"{lo}" for lo, width in self.runs)
+        return f"{text} (+{self.stride}·i, i < {self.count})" if self.count > 1 else text
+
+
+def bits(
+    hi: int,
+    lo: int | None = None,
+    *,
+    word: int = 0,
+    default: Any = MISSING,
+    shift: int = 0,
+    signed: bool = False,
+    count: int = 1,
+    stride: int = 0,
+    doc: str = "",
+) -> Any:
+    """Declare bits [hi:lo], both included, counted from bit 0 of word `word`; `hi` may lie in a later word.
+
+    Without `default` the field must be given. `count` and `stride` (bits) make it indexed: annotate it
+    `tuple[T, ...]`; fewer values than places may be given, the rest is 0.
+    """
+    low = hi if lo is None else lo
+    return Field(
+        "",
+        word,
+        ((low, hi - low + 1),),
+        default=default,
+        shift=shift,
+        signed=signed,
+        count=count,
+        stride=stride,
+        doc=doc,
+    )
+
+
+def optional(
+    hi: int,
+    lo: int | None = None,
+    *,
+    word: int = 0,
+    shift: int = 0,
+    signed: bool = False,
+    count: int = 1,
+    stride: int = 0,
+    doc: str = "",
+) -> Any:
+    """Declare bits that are 0 when not given; otherwise like `bits`."""
+    zero = () if count > 1 else 0
+    return bits(
+        hi, lo, word=word, default=zero, shift=shift, signed=signed, count=count, stride=stride, doc=doc
+    )
+
+
+def split(
+    *runs: tuple[int, int],
+    default: Any = MISSING,
+    shift: int = 0,
+    signed: bool = False,
+    count: int = 1,
+    stride: int = 0,
+    doc: str = "",
+) -> Any:
+    """Declare one number that lies in several runs (hi, lo) of bits, the least significant first."""
+    return Field(
+        "",
+        0,
+        tuple((lo, hi - lo + 1) for hi, lo in runs),
+        default=default,
+        shift=shift,
+        signed=signed,
+        count=count,
+        stride=stride,
+        doc=doc,
+    )
+
+
+def const(hi: int, lo: int, value: int, *, word: int = 0, doc: str = "") -> Any:
+    """Declare bits with one legal value; write it without an annotation."""
+    return Field("", word, ((lo, hi - lo + 1),), default=value, fixed=True, doc=doc)
+
+
+def reserved(hi: int, lo: int | None = None, *, word: int = 0) -> Any:
+    """Declare bits that must be zero; undeclared bits must be, too, but these are documented."""
+    return const(hi, hi if lo is None else lo, 0, word=word)
+
+
+def removed() -> Any:
+    """Drop the field that a base layout declares under this name; write it without an annotation."""
+    return REMOVED
+
+
+REMOVED = Field("", 0, ((0, 1),), fixed=True)
+
+
+def pieces(field: Field, index: int, word_bits: int) -> Iterator[Site]:
+    """Cut the runs of one place at word boundaries."""
+    at = field.shift
+    for lo, width in field.runs:
+        bit, left = lo + index * field.stride, width
+        while left:
+            word, low = divmod(bit, word_bits)
+            take = min(left, word_bits - low)
+            yield Site(word, low, take, at)
+            bit, left, at = bit + take, left - take, at + take
+
+
+def refuse(layout: str, field: Field, value: int) -> None:
+    """Raise the error for a value that does not fit."""
+    lowest, highest = field.bounds
+    wanted = f"{lowest:#x} to {highest:#x}" + (f" in steps of {1 << field.shift}" if field.shift else "")
+    raise UsageError(f"{layout}.{field.name} = {value:#x} does not fit {field.width} bits; wanted: {wanted}")
