@@ -103,7 +103,8 @@ def assemble(
 
     It takes one buffer of at least so many bytes for each of `params`.
     """
-    from hcq.graph import Graph  # noqa: PLC0415 - nothing of the queue layer before the first launch
+    from hcq.commands import Scope  # noqa: PLC0415 - nothing of the queue layer before the first launch
+    from hcq.graph import Graph  # noqa: PLC0415 - the same
 
     graph = Graph(label=label)
     memory: dict[Hashable, Any] = dict(fixed)
@@ -119,7 +120,7 @@ def assemble(
     commands = device.queue.record(label=label)
     for i, kernel in enumerate(kernels):
         if hazards.needs_barrier(kernel) and i:
-            commands.barrier()
+            commands.barrier(Scope.DEVICE)  # the end of the submission releases to the host and to others
         if kernel.program is None:
             commands.copy(memory[kernel.memory[0]], memory[kernel.memory[1]], kernel.sizes[0])
             continue

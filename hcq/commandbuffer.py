@@ -86,7 +86,9 @@ class CommandBuffer:
         """Make the effects of all earlier commands visible to all later ones.
 
         Kernels without a barrier between them may overlap and finish in any order. `scope` is who must see
-        the effects.
+        the effects: `Scope.DEVICE` suffices for commands of this device, and leaves its caches as they are.
+        `Scope.SYSTEM` is for a host or another device that looks at memory without waiting for a signal;
+        whoever waits for a point or a `signal` sees everything.
         """
         self.commands.append(Barrier(scope))
         return self

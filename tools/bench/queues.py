@@ -99,7 +99,7 @@ def gap(bench: Bench) -> None:
     start, end = device.stamp(), device.stamp()
     commands = queue.record().timestamp(start)
     for _ in range(KERNELS):
-        commands.exec(program, args, groups=ONE, threads=ONE).barrier()
+        commands.exec(program, args, groups=ONE, threads=ONE).barrier(hcq.Scope.DEVICE)
     graph = hcq.Graph()
     graph.add(queue, commands.timestamp(end))
     executable = graph.compile()

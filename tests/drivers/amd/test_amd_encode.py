@@ -12,7 +12,7 @@ from drivers.amd import decode, encode, encode_aql, encode_sdma, quirks
 from drivers.amd.encode import Pm4Encoder
 from drivers.amd.layouts import aql, code, pm4, sdma
 from drivers.kernel import view_at
-from hcq.commands import Command, Copy, Exec, SetSignal, Timestamp
+from hcq.commands import Barrier, Command, Copy, Exec, Scope, SetSignal, Timestamp
 from hcq.driver import BufferSpec, Place, QueueKind
 from hcq.errors import UnsupportedError, UsageError
 from hcq.graph import Graph
@@ -301,6 +301,18 @@ def inline_sizes(words: Sequence[int]) -> list[int]:
 
 
 # --- order
+
+
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1201"])
+def test_barriers_write_caches_back_for_others_alone(arch: str):
+    """Commands of the same device see its L2; signals write it back in any case."""
+    encoder = Pm4Encoder(Rig(arch).context())
+    written: list[int] = []
+    for scope in Scope:
+        names = [p.name for p in decode.pm4_packets(encoded(encoder, Barrier(scope)).words, 11)]
+        assert names[0] == "EVENT_WRITE"
+        written.append(names.count("ACQUIRE_MEM"))
+    assert dict(zip(Scope, written, strict=True)) == {Scope.QUEUE: 0, Scope.DEVICE: 0, Scope.SYSTEM: 1}
 
 
 @pytest.mark.parametrize("arch", ARCHS)
