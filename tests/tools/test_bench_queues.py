@@ -40,6 +40,15 @@ def test_queue_cases_run_on_scripted_amd_queues(capsys: pytest.CaptureFixture[st
     assert not [one for one in rows if "device's clock" in one["case"]]
 
 
+def test_launches_and_replays_say_their_part_of_nvidia_s_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["amd", "--device", "cpu", "--quick"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for case in {one["case"] for one in rows}:
+        notes = {one["device"].split(",")[0]: one["note"] for one in rows if one["case"] == case}
+        assert set(notes) == {"gfx1100", "gfx942", "nv"}
+        assert [name for name, note in notes.items() if " of nv" in note] == ["gfx1100", "gfx942"]
+
+
 def row(median: float, p25: float = 1.0, p75: float = 1.0, unit: str = "us") -> Row:
     return Row(
         bench="b", case="c", unit=unit, median=median, p25=p25, p75=p75, count=3, device="cpu:0", commit="abc"

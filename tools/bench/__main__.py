@@ -26,7 +26,7 @@ CASES = {
     **dict.fromkeys(("matmul", "conv", "elementwise"), "tools.bench.throughput"),
     "emu": "tools.bench.emu",
     "nv": "tools.bench.nv",
-    **dict.fromkeys(("amd", "amd-queues"), "tools.bench.amd"),
+    **dict.fromkeys(("amd", "amd-queues", "amd-emu"), "tools.bench.amd"),
     "cuda": "tools.bench.cuda",
 }
 """Case -> module that holds it in its `CASES`; imported on demand."""

@@ -1,9 +1,10 @@
 """What launches and replays cost the host on the AMD driver: Python alone, against the scripted kernel.
 
-The case "amd" of tools.bench: PM4 queues, AQL queues, and NVIDIA's driver beside them. Its GPUs do what they
-are told in no time and outside the measured span: each submission finds the one before it done. The case
+The case "amd" of tools.bench: PM4 queues, AQL queues, and NVIDIA's driver beside them. Its GPUs complete work
+at once and outside the measured span: each submission finds the one before it done. The case
 "amd-queues": the queue cases, PM4 beside AQL, where the scripted kernel decodes and runs each packet inside
-the measured span, in Python; copies are SDMA copies. No hardware is touched, whatever `--device` says.
+the measured span, in Python; copies are SDMA copies. The case "amd-emu": the queue cases on emulated GPUs.
+No hardware is touched, whatever `--device` says.
 
 Not here: NVIDIA's own case (`nv`). Next: `tools.amd.scripted`, the scripted kernel.
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
+import hcq
 from compiler.llvm import Machine, emit_object
 from drivers.amd.driver import AmdDriver
 from drivers.kernel import view_at
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 TARGETS = ("gfx1100", "gfx942")
 """One with PM4 queues and one with AQL queues."""
+EMULATED = ("amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942")
+"""The emulated GPUs: two with PM4 queues and one with AQL queues."""
 QUEUE_CASES = ("submit", "replay", "signal", "copy")
 _SHAPE = {"groups": (4, 1, 1), "threads": (128, 1, 1)}
 _IN_FLIGHT = 3
@@ -118,19 +122,23 @@ class FinishedAmd:
 
 
 def amd(bench: Bench) -> None:
-    """One launch; replays of 256 kernels, every input changed and nothing changed; NVIDIA's beside them."""
+    """One launch; replays of 256 kernels, every input changed and nothing changed; NVIDIA's beside them.
+
+    All devices are measured in turn, and each AMD row says its part of NVIDIA's time.
+    """
     with ExitStack() as stack:
-        gpus = {name: stack.enter_context(FinishedAmd(name)) for name in TARGETS}
+        gpus = {f"{name}, scripted": stack.enter_context(FinishedAmd(name)) for name in TARGETS}
         beside = stack.enter_context(FinishedGpu())
-        named: list[tuple[str, FinishedAmd | FinishedGpu]] = [*gpus.items(), ("nv", beside)]
-        for name, gpu in named:
-            cases = {
-                "record + args + encode + ring, one kernel": gpu.launcher(),
-                f"{KERNELS} kernels replayed, every input changed": gpu.replayer(changed=True),
-                f"{KERNELS} kernels replayed, nothing changed": gpu.replayer(changed=False),
-            }
-            for case, run in cases.items():
-                bench.measure(case, run, before=gpu.finish, samples=2000, device=f"{name}, scripted")
+        cases: dict[str, Callable[[FinishedAmd | FinishedGpu], Callable[[], None]]] = {
+            "record + args + encode + ring, one kernel": lambda gpu: gpu.launcher(),
+            f"{KERNELS} kernels replayed, every input changed": lambda gpu: gpu.replayer(changed=True),
+            f"{KERNELS} kernels replayed, nothing changed": lambda gpu: gpu.replayer(changed=False),
+        }
+        for case, make in cases.items():
+            runs = {name: (make(gpu), gpu.finish) for name, gpu in gpus.items()}
+            bench.interleaved(
+                case, runs, beside=(make(beside), beside.finish), name="nv, scripted", samples=2000
+            )
 
 
 def _scripted(target: str) -> Device:
@@ -139,15 +147,25 @@ def _scripted(target: str) -> Device:
     return Device(AmdDriver("amd", lambda _: kernel, lasting=False).open(0, None))
 
 
+def _queue_cases(bench: Bench, device: Device, label: str) -> None:
+    """Run the queue cases on a device that is closed afterwards."""
+    try:
+        for name in QUEUE_CASES:
+            queues.CASES[name](bench.beside(device, name=name, label=label))
+    finally:
+        device.close()
+
+
 def amd_queues(bench: Bench) -> None:
     """Launches, replays, signals, waits across queues and SDMA copies, on PM4 queues and on AQL queues."""
     for target in TARGETS:
-        device = _scripted(target)
-        try:
-            for name in QUEUE_CASES:
-                queues.CASES[name](bench.beside(device, name=name, label=f"{target}, scripted"))
-        finally:
-            device.close()
+        _queue_cases(bench, _scripted(target), f"{target}, scripted")
 
 
-CASES = {"amd": amd, "amd-queues": amd_queues}
+def amd_emulated(bench: Bench) -> None:
+    """The cases of `amd_queues` on emulated GPUs, which run packets and kernels on threads of their own."""
+    for name in EMULATED:
+        _queue_cases(bench, hcq.open(name, validate=False), name)
+
+
+CASES = {"amd": amd, "amd-queues": amd_queues, "amd-emu": amd_emulated}

@@ -11,12 +11,15 @@ import subprocess
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import hcq
+
+Run: TypeAlias = "tuple[Callable[[], object], Callable[[], object]]"
+"""What is timed, and what runs untimed ahead of each sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ class Bench:
     ) -> None:
         self.device = device
         self.scripted = scripted
-        """A script in Python runs the packets: slowly, and its clock means nothing."""
+        """A script or an emulator runs the packets: slowly, and its clock means nothing."""
         self.label = label or f"{device.info.driver}:{device.info.index} {device.info.name}"
         """What rows call the device."""
         self.quick = quick
@@ -115,7 +118,7 @@ class Bench:
         self._most_s = most_s
 
     def beside(self, device: hcq.Device, *, name: str, label: str) -> Bench:
-        """Return a bench of case `name` on a scripted device, which reports its rows where this one does."""
+        """Return a bench of case `name` on a scripted or emulated device; it reports where this does."""
         return Bench(
             device,
             quick=self.quick,
@@ -166,6 +169,30 @@ class Bench:
             run()
             taken.append((time.perf_counter() - start) * scale)
         return self.add(case, taken, unit=unit, note=note, device=device)
+
+    def interleaved(
+        self, case: str, runs: Mapping[str, Run], *, beside: Run, name: str, samples: int, unit: str = "us"
+    ) -> None:
+        """Time several runs in turn, `samples` rounds after a warm-up; a row each, `runs` by device.
+
+        Each round times each run once, so that load of the machine falls on all alike. The notes of `runs`
+        give their median as a part of that of `beside`, which runs on the device `name`.
+        """
+        everyone = {**runs, name: beside}
+        taken: dict[str, list[float]] = {device: [] for device in everyone}
+        scale = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}[unit]
+        warm = 1 if self.quick else max(3, samples // 10)
+        for turn in range(warm + (2 if self.quick else samples)):
+            for device, (run, before) in everyone.items():
+                before()
+                start = time.perf_counter()
+                run()
+                if turn >= warm:
+                    taken[device].append((time.perf_counter() - start) * scale)
+        base = statistics.median(taken[name])
+        for device, times in taken.items():
+            ratio = "" if device == name else f", {statistics.median(times) / base:.2f} of {name}"
+            self.add(case, times, unit=unit, note=device + ratio, device=device)
 
     def burst(
         self, case: str, run: Callable[[], object], *, before: Callable[[], object], unit: str = "us"
