@@ -8,20 +8,18 @@ words have run. But the packet behind a vendor packet has its barrier bit set, s
 when the words have run, on every XCC. There are twice as many blocks as packets: a block is written again
 only after the read index passed its packet by a whole ring.
 
-Not here: rings of other packets (`ring`).
+Not here: rings of other packets (`ring`), what all rings share (`hardware_ring`).
 """
 
 from __future__ import annotations
 
-import time
 from array import array
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from drivers.amd.encode_aql import CALL_SHIFT, INLINE, MAX_INLINE, SIZE, SIZE_MASK, call_of, packets_of
+from drivers.amd.encode_aql import INLINE, MAX_INLINE, SIZE, SIZE_MASK, call_of, packets_of
+from drivers.amd.hardware_ring import HardwareRing
 from drivers.amd.layouts import aql
-from drivers.amd.ring import nothing
 from drivers.kernel import view_at
-from hcq.errors import DeviceFault, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,17 +27,18 @@ if TYPE_CHECKING:
     from drivers.amd.memory import Memories, Memory
     from drivers.amd.queues import HwQueue
     from hcq.errors import FaultReport
-    from hcq.pushbuffer import PushBuffer
 
 Run: TypeAlias = "array[int] | memoryview"
 """Packets as words."""
-_NAP_S: Final = 20e-6
 _UNIT: Final = aql.PACKET_WORDS
 _BLOCK_BYTES: Final = 4 * MAX_INLINE
 """PM4 words of one vendor packet."""
 _BLOCKS: Final = 2
 """Blocks a packet of the ring."""
 _VIEWS_KEPT: Final = 1024
+"""Views of prebuilt packets, the oldest of which are dropped."""
+_NO_ROOM: Final = 1 << 62
+"""More packets than a ring has: of submissions that `send` does not write in one piece."""
 _INVALID: Final = int(aql.Header(TYPE=aql.Type.INVALID))
 _LOW: Final = 0xFFFF_FFFF
 _ADDRESS: Final = aql.Pm4Ib.sites("IB_ADDRESS_LO")[0].word
@@ -49,8 +48,10 @@ _SIZE_FROM_END: Final = SIZE - _UNIT
 """Where in packets that end with a vendor packet its address and the size of its words stand."""
 
 
-class AqlRing:
-    """One ring. Not thread-safe: the queue above holds its lock."""
+class AqlRing(HardwareRing):
+    """One ring of packets. Not thread-safe: the queue above holds its lock."""
+
+    unit = "packets"
 
     def __init__(
         self,
@@ -61,16 +62,10 @@ class AqlRing:
         fault: Callable[[], FaultReport | None],
         fence: Callable[[], None],
     ) -> None:
-        self.queue = queue
+        super().__init__(queue, refresh=refresh, fault=fault, fence=fence)
         self._memories = memories
-        self._refresh = refresh
-        self._fault = fault
-        self._fence = fence
-        self.stalled: Callable[[int], None] = nothing
-        """See `hcq.driver.Ring`; `words` and `submissions`, too."""
-        view = queue.ring.view
-        assert view is not None, "the ring is always mapped"
-        self._words = view.cast("I")
+        self._pairs = self._words.cast("B").cast("L")
+        """The ring as numbers of 64 bits: the address in a vendor packet is one."""
         self._end = len(self._words)
         self._size = self._end // _UNIT
         self._mask = self._size - 1
@@ -85,78 +80,95 @@ class AqlRing:
         """Entry of `PushBuffer.calls` -> its packets."""
         self.words = self._size // 2 * _UNIT
         self.submissions = self._size
-        self.closed = False
         self.attach()
 
     def attach(self) -> None:
         """Start on the queue, which was made anew and is empty."""
-        self._put = 0
-        """Packets ever written."""
+        super().attach()
         self._block = 0
         """Where the next block begins, in words."""
         self._limit = self._size
-        self.stale = True
-        """Set by the device: the next words must be preceded by those for new code."""
+        """How many packets may be written before the read index is asked: to what was read, or to the end."""
 
-    @property
-    def taken(self) -> int:
-        """Packets ever written; see `hcq.driver.Ring`."""
-        return self._put
+    def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
+        """Send units as they are, with prebuilt packets from memory between them; see `PushBuffer.calls`.
 
-    def submit(self, pushbuffer: PushBuffer) -> None:
-        """Make the packets of `pushbuffer` visible and ring the bell; see `hcq.driver.Ring`."""
-        if self.stale:
-            before = self._refresh()
-            if before:
-                self.send(before)
-            self.stale = False
-        self.send(pushbuffer.words, pushbuffer.calls)
-
-    def send(self, given: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
-        """Send units as they are, with prebuilt packets from memory between them; see `PushBuffer.calls`."""
-        words = given if isinstance(given, array) else array("I", given)
-        most = len(words) // _UNIT
-        for _, entry in calls:
-            most += entry >> CALL_SHIFT
-        if (self._put + most > self._limit or len(words) > self.words) and not self._make_way(words, calls):
+        Nearly all submissions are packets, or one call, before one vendor packet that signals: those are
+        written here. `_send_runs` writes all others.
+        """
+        if words.__class__ is not array:
+            words = array("I", words)
+        put = self._put
+        first = middle = (put & self._mask) * _UNIT
+        if calls:
+            position, entry = calls[0]
+            prebuilt = self._views.get(entry) or self._view(entry)
+            middle += len(prebuilt) if not position and words[0] == INLINE and len(calls) == 1 else _NO_ROOM
+            inline = _UNIT
+        else:
+            heads = words[::_UNIT]
+            heads.append(INLINE)  # ends the search
+            inline = heads.index(INLINE) * _UNIT + _UNIT
+        # `inline`: where the PM4 words behind the first vendor packet begin, `stop`: where that ends.
+        stop = middle + inline
+        count = len(words) - inline
+        after = put + (stop - first) // _UNIT
+        if after > self._limit or count < 0 or count - (words[inline + _SIZE_FROM_END] & SIZE_MASK) >= _UNIT:
+            self._send_runs(words, calls)
             return
-        runs: list[Run] = []
-        start = 0
-        for position, entry in calls:
-            if position > start:
-                self._resolve(words[start:position], runs)
-                start = position
-            runs.append(self._views.get(entry) or self._view(entry))
-        self._resolve(words[start:] if start else words, runs)
-        self._append(runs)
+        block = self._block
+        self._block = block + MAX_INLINE if block < self._last_block else 0
+        self._block_words[block : block + count] = words[inline:]
+        ring = self._words
+        ring[first] = _INVALID
+        if calls:
+            head = prebuilt[0]
+            ring[first + 1 : middle] = prebuilt[1:]
+            ring[middle:stop] = words[:inline]
+        else:
+            head = words[0]
+            ring[first + 1 : stop] = words[1:inline]
+        self._pairs[stop + _ADDRESS_FROM_END >> 1] = self._blocks_va + 4 * block
+        self._publish(first, head, after)
 
-    def _make_way(self, words: array[int], calls: Sequence[tuple[int, int]]) -> bool:
-        """Wait for room for a submission; return False when it was sent in parts, longer than the ring."""
-        if len(words) > self.words:
-            raise UsageError(
-                f"{len(words)} words at once are larger than the ring takes, {self.words}; submit it in parts"
-            )
-        count = packets_of(words) + sum([call_of(entry)[1] for _, entry in calls])
-        if count <= self._size:
-            self._make_room(count)
-            return True
-        # As much as the ring can ever take is waited for before the first part.
-        self._make_room(self._size)
+    def _publish(self, first: int, head: int, put: int) -> None:
+        """Hand over packets whose bodies stand in the ring from word `first`, and ring the doorbell.
+
+        The queue takes packets in order and stops at an INVALID one: the first header, stored last, hands
+        all of them over.
+        """
+        self._put = put
+        queue, fence = self.queue, self._fence
+        fence()
+        self._words[first] = head
+        # The write index may be seen before the header, as in HSA, where producers move it first.
+        queue.write_pointer[0] = put
+        fence()
+        queue.bell(put - 1)
+
+    def _send_runs(self, words: array[int], calls: Sequence[tuple[int, int]]) -> None:
+        """Send any units and calls, in parts where they are longer than the ring."""
+        self._refuse_longer(len(words))
         runs: list[Run] = []
+        count = packets_of(words) + sum([call_of(entry)[1] for _, entry in calls])
+        # As much as the ring can ever take is waited for before the first part.
+        self._make_room(min(count, self._size))
         start = 0
         for position, entry in calls:
             self._resolve(words[start:position], runs)
-            runs.append(self._view(entry))
+            runs.append(self._views.get(entry) or self._view(entry))
             start = position
         self._resolve(words[start:], runs)
-        begun, step = False, self.words
+        if count <= self._size:
+            self._append(runs)
+            return
+        begun = False
         for run in runs:
-            for at in range(0, len(run), step):
-                piece = run[at : at + step]
+            for at in range(0, len(run), self.words):
+                piece = run[at : at + self.words]
                 self._make_room(len(piece) // _UNIT, begun=begun)
                 self._append([piece])
                 begun = True
-        return False
 
     def _view(self, entry: int) -> memoryview:
         """Return the packets of a call."""
@@ -187,17 +199,13 @@ class AqlRing:
             runs.append(words[start:])
 
     def _append(self, runs: Sequence[Run]) -> None:
-        """Write packets, for which there is room, and ring the bell.
-
-        The queue takes packets in order and stops at an INVALID one: the first header, stored last, hands
-        all of them over.
-        """
+        """Write packets, for which there is room, and ring the doorbell."""
         if not runs:
             return
-        words, queue, fence, end = self._words, self.queue, self._fence, self._end
-        first = at = (self._put & self._mask) * _UNIT
+        words, end, put = self._words, self._end, self._put
+        first = at = (put & self._mask) * _UNIT
         words[first] = _INVALID
-        count, skipped = 0, 1
+        skipped = 1
         for run in runs:
             length = len(run)
             stop = at + length
@@ -208,47 +216,24 @@ class AqlRing:
                 left, at = end - at, stop - end
                 words[end - left + skipped :] = run[skipped:left]
                 words[:at] = run[left:]
-            count += length
+            put += length // _UNIT
             skipped = 0
-        self._put = put = self._put + count // _UNIT
-        fence()
-        words[first] = runs[0][0]
-        # The write index may be seen before the header, as in HSA, where producers move it first.
-        queue.write_pointer[0] = put
-        fence()
-        queue.bell(put - 1)
+        self._publish(first, runs[0][0], put)
 
     def _make_room(self, count: int, *, begun: bool = False) -> None:
         """Wait until `count` packets are free. `begun`: a part was sent, so only a fault ends the wait."""
-        if self._put + count <= self._limit:
-            return
-        while True:
-            self._limit = self.read() + self._size
-            if self._put + count <= self._limit:
-                return
-            report = self._fault()
-            if report is not None:
-                raise DeviceFault(report)
-            if not begun:
-                self.stalled(count * _UNIT)
-            time.sleep(_NAP_S)
+        while self._put + count > (free_to := self.read() + self._size):
+            self._wait_for_room(count * _UNIT, begun=begun)
+        self._limit = min(free_to, (self._put | self._mask) + 1)
 
     def read(self) -> int:
         """Return how many packets the queue has read; the firmware may tell late."""
         return self.queue.read_pointer[0]
 
-    def stuck(self) -> str:
-        """Say how far the ring was read; empty when all was."""
-        read = self.read()
-        if self.closed or not self.queue.created or read == self._put:
-            return ""
-        return f"{self.queue.label}: read {read} of {self._put} packets"
-
     def close(self) -> None:
-        """Destroy the queue, a kernel that hangs notwithstanding, and free its memory; idempotent."""
+        """Destroy the queue, also while a kernel hangs, and free its memory; idempotent."""
         if not self.closed:
-            self.closed = True
             try:
-                self.queue.close()
+                super().close()
             finally:
                 self._memories.free(self._blocks)

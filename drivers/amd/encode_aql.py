@@ -107,6 +107,7 @@ class AqlEncoder:
 
     def __init__(self, context: Context) -> None:
         self._pm4 = Pm4Encoder(context, shared=True)
+        self._launch = self._pm4.table[Exec]
         self._overlap = context.choices.aql_overlap
         self._open = -1
         """Where the vendor packet stands whose PM4 words are being appended, or -1."""
@@ -181,9 +182,12 @@ class AqlEncoder:
     def _exec(self, command: Exec, out: PushBuffer) -> None:
         if self._open >= 0:
             self._close(out.words)
+        if not self._overlap:
+            self._launch(command, out)
+            return
         at = len(out.words)
-        self._pm4.table[Exec](command, out)
-        if self._overlap and self._ordered:
+        self._launch(command, out)
+        if self._ordered:
             out.words[at] |= _BARRIER
             self._ordered = False
 

@@ -11,6 +11,7 @@ import contextlib
 import enum
 import errno
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.layouts import aql, cwsr
@@ -26,6 +27,8 @@ from drivers.kernel import PAGE
 from hcq.errors import DriverError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from drivers.amd.context import Backing, Geometry
     from drivers.amd.kfd import Kfd
     from drivers.amd.memory import Memories, Memory
@@ -165,8 +168,9 @@ class HwQueue:
         )
         self.number, self.created = queue, True
         """`number`: the kernel's id."""
-        page, self._bell = self._doorbells.page(token)
-        self._write64 = page.write64
+        page, offset = self._doorbells.page(token)
+        self.bell: Callable[[int], None] = partial(page.write64, offset)
+        """Stores a value to the doorbell, all 8 bytes at once."""
 
     def _write_headers(self, area: Memory) -> None:
         """Tell the kernel, in each XCC's area, where the debugger's memory is and where exceptions go."""
@@ -202,10 +206,6 @@ class HwQueue:
             "queue_properties": int(aql.QueueProperties(IS_PTR64=True)),
             "queue_inactive_signal": self.pointers.va + _INACTIVE,
         }
-
-    def bell(self, value: int) -> None:
-        """Store a doorbell, all 8 bytes at once."""
-        self._write64(self._bell, value)
 
     def set_scratch(self, backing: Backing) -> None:
         """Tell the firmware of an AQL queue where scratch is; the queue is off the hardware meanwhile."""

@@ -7,33 +7,26 @@ are made (`queues`).
 
 from __future__ import annotations
 
-import time
 from array import array
 from typing import TYPE_CHECKING, Final
 
+from drivers.amd.hardware_ring import HardwareRing
 from drivers.amd.layouts import pm4, sdma
 from drivers.amd.queues import Packets
-from hcq.errors import DeviceFault, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from drivers.amd.queues import HwQueue
     from hcq.errors import FaultReport
-    from hcq.pushbuffer import PushBuffer
 
-_NAP_S: Final = 20e-6
 _FILLERS: Final = {Packets.PM4: pm4.NOP_ONE_DWORD, Packets.SDMA: sdma.NOP_WORD}
 _KEPT_FREE: Final = {Packets.PM4: 1, Packets.SDMA: sdma.ALIGN_WORDS}
 """Words of a full ring that stay free, so that full and empty differ."""
 
 
-def nothing(_words: int) -> None:
-    """Do nothing."""
-
-
-class AmdRing:
-    """One ring. Not thread-safe: the queue above holds its lock."""
+class AmdRing(HardwareRing):
+    """One ring of words. Not thread-safe: the queue above holds its lock."""
 
     def __init__(
         self,
@@ -43,15 +36,7 @@ class AmdRing:
         fault: Callable[[], FaultReport | None],
         fence: Callable[[], None],
     ) -> None:
-        self.queue = queue
-        self._refresh = refresh
-        self._fault = fault
-        self._fence = fence
-        self.stalled: Callable[[int], None] = nothing
-        """See `hcq.driver.Ring`; `words` and `submissions`, too."""
-        view = queue.ring.view
-        assert view is not None, "the ring is always mapped"
-        self._words = view.cast("I")
+        super().__init__(queue, refresh=refresh, fault=fault, fence=fence)
         self._size = len(self._words)
         self._mask = self._size - 1
         self._shift = 2 if queue.packets is Packets.SDMA else 0
@@ -61,34 +46,17 @@ class AmdRing:
         # In the worst case as much again is filled before the ring's end.
         self.words = self._size // 2 - self._kept_free
         self.submissions = self.words
-        self.closed = False
         self.attach()
 
     def attach(self) -> None:
         """Start on the queue, which was made anew and is empty."""
-        self._put = 0
-        """Words ever written."""
+        super().attach()
         self._limit = self._size - self._kept_free
-        """How far one may write before one must look again: to what was not read, or to the ring's end."""
-        self.stale = True
-        """Set by the device: the next words must be preceded by those for new code."""
+        """How far words may be written before the read pointer is asked: to what was read, or to the end."""
 
-    @property
-    def taken(self) -> int:
-        """Words ever written; see `hcq.driver.Ring`."""
-        return self._put
-
-    def submit(self, pushbuffer: PushBuffer) -> None:
-        """Make the words of `pushbuffer` visible and ring the bell; see `hcq.driver.Ring`."""
-        if self.stale:
-            before = self._refresh()
-            if before:
-                self.send(before)
-            self.stale = False
-        self.send(pushbuffer.words)
-
-    def send(self, words: Sequence[int]) -> None:
-        """Send words as they are."""
+    def send(self, words: Sequence[int], calls: Sequence[tuple[int, int]] = ()) -> None:
+        """Send words as they are. No `calls`: indirect buffers are packets among the words."""
+        assert not calls
         count, put = len(words), self._put
         if put + count > self._limit or count > self.words:
             put = self._make_room(count)
@@ -106,21 +74,11 @@ class AmdRing:
 
     def _make_room(self, count: int) -> int:
         """Wait until `count` words in one piece are free; return where they begin, in words ever written."""
-        if count > self.words:
-            raise UsageError(
-                f"{count} words at once are larger than the ring takes, {self.words}; submit it in parts"
-            )
+        self._refuse_longer(count)
         put, left = self._put, self._size - (self._put & self._mask)
         start = put if count <= left else put + left
-        while True:
-            free_to = self.read() + self._size - self._kept_free
-            if start + count <= free_to:
-                break
-            report = self._fault()
-            if report is not None:
-                raise DeviceFault(report)
-            self.stalled(count)
-            time.sleep(_NAP_S)
+        while (free_to := self.read() + self._size - self._kept_free) < start + count:
+            self._wait_for_room(count)
         if start > put:
             at = put & self._mask
             self._words[at:] = array("I", (self._filler,)) * left
@@ -138,15 +96,6 @@ class AmdRing:
         return self._put - ((self._put - seen) & self._mask)
 
     def stuck(self) -> str:
-        """Say how far the ring was read; empty when all was."""
-        read = self.read()
-        if self.closed or not self.queue.created or read == self._put:
-            return ""
-        at = read & self._mask
-        return f"{self.queue.label}: read {read} of {self._put} words, the next at word {at} of the ring"
-
-    def close(self) -> None:
-        """Destroy the queue, a kernel that hangs notwithstanding, and free its memory; idempotent."""
-        if not self.closed:
-            self.closed = True
-            self.queue.close()
+        """Return how far the ring was read, and where in it; empty when all was."""
+        text = super().stuck()
+        return f"{text}, the next at word {self.read() & self._mask} of the ring" if text else ""

@@ -19,9 +19,8 @@ def counts(gpu: Any) -> list[int]:
     return [instructions_of(run, gpu.finish) for run in runs]
 
 
-# AQL packets are copied to the ring one launch or replay after the other, which NVIDIA's ring entries spare.
-@pytest.mark.parametrize(("target", "more"), [("gfx1100", (1.1, 1.1, 1.1)), ("gfx942", (1.25, 1.15, 1.45))])
-def test_launches_and_replays_cost_about_what_nvidia_s_cost(target: str, more: tuple[float, ...]):
+@pytest.mark.parametrize("target", ["gfx1100", "gfx942"])
+def test_launches_and_replays_cost_at_most_a_tenth_more_than_nvidia_s(target: str):
     with FinishedGpu() as beside, FinishedAmd(target) as gpu:
-        for seen, theirs, factor in zip(counts(gpu), counts(beside), more, strict=True):
-            assert seen <= factor * theirs
+        for seen, theirs in zip(counts(gpu), counts(beside), strict=True):
+            assert seen <= 1.1 * theirs
