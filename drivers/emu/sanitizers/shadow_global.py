@@ -31,7 +31,7 @@ RACE_CELL = {"writer": 0, "reader": 8, "read_at": 16, "atomic_at": 20, "stored_a
 """Where a cell of global memory keeps what: parties are numbers of workgroups, from 1, that of a strong access has
 the top bit set (`STRONG_PARTY`); behind `writer` and `reader` lies when. Places are those of the last read, strong
 write and plain store as `race_place` reads them, 0 is none; `storer` is the workgroup of the plain store."""
-_THREAD_BITS = 10
+THREAD_BITS = 10
 
 
 def watch_global(lib: Library) -> str:
@@ -112,12 +112,12 @@ def _note_initialised(
 def place_of(lib: Library, c: Code, warp: Value, site: Value, lane: Value) -> Value:
     """Return the word that names an instruction and a thread of its workgroup; it is never 0."""
     thread = c.op("add", c.op("mul", WARP.load(c, warp, "index"), lib.lanes), lane)
-    return c.op("add", c.op("or", c.op("shl", site, _THREAD_BITS), thread), 1)
+    return c.op("add", c.op("or", c.op("shl", site, THREAD_BITS), thread), 1)
 
 
 def race_place(word: int) -> tuple[int, int]:
     """Return the number of the instruction and the thread of its workgroup that a place of a `RACE_CELL` names."""
-    return (word - 1) >> _THREAD_BITS, (word - 1) & ((1 << _THREAD_BITS) - 1)
+    return (word - 1) >> THREAD_BITS, (word - 1) & ((1 << THREAD_BITS) - 1)
 
 
 def _strong(c: Code, access: Value) -> Value:
@@ -153,7 +153,7 @@ def _note_party(
     cell = c.let("ptr", f"inttoptr {c.op('add', shadow, c.op('shl', dword, 5))} to ptr")
     lanes_before = c.op("mul", WARP.load(c, warp, "index"), lib.lanes)
     flat = c.op("add", lanes_before, c.resize(lane, 32))
-    place = c.op("add", c.op("or", c.op("shl", site, _THREAD_BITS), flat), 1)
+    place = c.op("add", c.op("or", c.op("shl", site, THREAD_BITS), flat), 1)
 
     def part(name: str) -> Value:
         return c.gep(cell, RACE_CELL[name])

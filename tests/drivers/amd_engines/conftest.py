@@ -6,10 +6,11 @@ Packets are written by hand, from the fact sheet's numbers, not with the layouts
 from __future__ import annotations
 
 import contextlib
+import copy
 import random
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -22,6 +23,7 @@ from drivers.amd.layouts.kfd import MemFlags, QueueType
 from drivers.emu.backing import Backing
 from drivers.emu.operation import Outcome
 from drivers.emu.simt.engine import Settings
+from drivers.emu.simt.library import Sanitizers
 from drivers.kernel import LinuxKernel
 from hcq.config import config
 
@@ -39,7 +41,9 @@ _STEPS: Final = 20_000
 class Bench:
     """The machine (`drivers.amd.emu.engines.machine.Machine`) and one queue on it."""
 
-    def __init__(self, kind: QueueType, name: str = "gfx1100", seed: int = 0, *, eop: int = EOP) -> None:
+    def __init__(
+        self, kind: QueueType, name: str = "gfx1100", seed: int = 0, *, eop: int = EOP, checked: bool = False
+    ) -> None:
         self.rng = random.Random(seed)
         self.lock = contextlib.nullcontext()
         self.launches: Counter[str] = Counter()
@@ -59,11 +63,29 @@ class Bench:
             number=1, gpu=self.gpu, kind=kind, ring_va=RING, ring_bytes=RING_BYTES, wptr_va=POINTERS + 56,
             rptr_va=POINTERS + 128, percentage=100, priority=7, eop_va=eop, eop_bytes=4096 if eop else 0,
         )  # fmt: skip
-        self.engines = AmdEngines(Settings(cache=config().cache))
+        checks = Sanitizers.all() if checked else Sanitizers()
+        self.engines = AmdEngines(Settings(cache=config().cache, checks=checks))
         self.run: Run = self.engines.make(self, self.queue)
         self.unit = {QueueType.SDMA: 1, QueueType.COMPUTE_AQL: 64}.get(kind, 4)
         self.written = 0
         """Bytes written to the ring so far."""
+        self._ring = RING
+        self._others: list[Run] = []
+
+    def second(self, kind: QueueType) -> Bench:
+        """Return another queue of the same machine, driven alike; closed with this one."""
+        other = copy.copy(self)
+        ring, pointers = RING + 0x8_0000, POINTERS + 0x8_0000
+        self.map(ring, RING_BYTES)
+        self.map(pointers, 4096)
+        other.queue = QueueObject(
+            number=2, gpu=self.gpu, kind=kind, ring_va=ring, ring_bytes=RING_BYTES, wptr_va=pointers + 56,
+            rptr_va=pointers + 128, percentage=100, priority=7, eop_va=EOP, eop_bytes=4096,
+        )  # fmt: skip
+        other.run = self.engines.make(other, other.queue)
+        other.unit, other.written, other._ring = 1 if kind is QueueType.SDMA else 4, 0, ring
+        self._others.append(other.run)
+        return other
 
     def map(self, va: int, size: int, *, writable: bool = True) -> None:
         """Map memory, executable."""
@@ -105,7 +127,7 @@ class Bench:
     def write(self, *words: int) -> None:
         """Write dwords to the ring, without telling the GPU."""
         for word in words:
-            self.put(RING + self.written % RING_BYTES, word)
+            self.put(self._ring + self.written % RING_BYTES, word)
             self.written += 4
 
     def ring(self) -> None:
@@ -136,7 +158,8 @@ class Bench:
         self.finish()
 
     def close(self) -> None:
-        self.run.close()
+        for run in (self.run, *self._others):
+            run.close()
         self.space.clear("the test is over")
         for backing in self._backings:
             backing.drop()
@@ -147,7 +170,7 @@ def bench() -> Iterator[Callable[..., Bench]]:
     """Return a maker of benches."""
     with contextlib.ExitStack() as opened:
 
-        def make(kind: QueueType = QueueType.COMPUTE, name: str = "gfx1100", **kw: int) -> Bench:
+        def make(kind: QueueType = QueueType.COMPUTE, name: str = "gfx1100", **kw: Any) -> Bench:
             made = Bench(kind, name, **kw)
             opened.callback(made.close)
             return made

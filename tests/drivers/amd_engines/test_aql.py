@@ -24,9 +24,9 @@ SIGNAL, INACTIVE = DATA + 0x200, DATA + 0x300
 MAILBOX = DATA + 0x400
 
 
-def opened(bench: Callable[..., Bench]) -> Bench:
+def opened(bench: Callable[..., Bench], *, checked: bool = False) -> Bench:
     """Return a queue of gfx942 with its amd_queue_t and signals."""
-    b = bench(QueueType.COMPUTE_AQL, "gfx942")
+    b = bench(QueueType.COMPUTE_AQL, "gfx942", checked=checked)
     b.put(POINTERS + 136, 128)
     b.put64(POINTERS + 192, INACTIVE)
     b.put64(SIGNAL + 8, 1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.amd.emu.engines.dispatch import Launch, check_block
 from drivers.amd.emu.engines.errors import check, dispatch_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
+from drivers.amd.emu.engines.maintenance import of_scopes
 from drivers.amd.emu.engines.packets import decode, length, stores, wide
 from drivers.amd.emu.engines.pm4 import Pm4
 from drivers.amd.emu.engines.waits import Wait
@@ -25,6 +26,7 @@ from drivers.amd.layouts.aql import (
     BarrierValue,
     BarrierValueCondition,
     FenceScope,
+    Header,
     Inactive,
     KernelDispatch,
     Pm4Ib,
@@ -125,15 +127,18 @@ class Aql:
 
     def _advance(self) -> None:
         if self._barrier is not None:
+            for wait in self._waits:
+                if wait.satisfied(self._bus.load(wait.va, 8, wait.name)):
+                    self._bus.acquired(wait)
             packet, self._barrier, self._waits = self._barrier, None, []
-            self._complete(packet, ())
+            self._complete(packet)
         elif self._running is not None:
             ready = [core for core in self._cores if core.active and core.can_advance()]
             if ready:
                 self._bus.machine.rng.choice(ready).advance()
             if not any(core.active for core in self._cores):
                 packet, self._running = self._running[0], None
-                self._complete(packet, self._flights.of())
+                self._complete(packet, behind=tuple(Sort))
         else:
             self._fetch()
 
@@ -176,6 +181,9 @@ class Aql:
         for scope in ("ACQUIRE_SCOPE", "RELEASE_SCOPE"):
             if getattr(packet, scope) is FenceScope.NONE:
                 self._bus.lint(f"{layout.__name__} with {scope} NONE: caches are left as they are")
+        if Header.from_int(words[0] & _HEADER).BARRIER:
+            self._bus.drained(tuple(Sort))
+        self._bus.maintain(of_scopes(packet)[0])
         self._execute(packet, words, va)
         self._bus.store(va, words[0] & ~_HEADER | Type.INVALID, 4, "the header of a packet that was taken")
 
@@ -225,14 +233,27 @@ class Aql:
         started = self._bus.clock()
         launch = self._launch(packet, va)
         flight = self._flights.begin(Sort.KERNEL, self._at, self._kernels.begin(self._bus, launch))
-        self._complete(packet, (flight,), started)
+        self._complete(packet, (flight,), started=started)
 
-    def _complete(self, packet: BitStruct, after: Iterable[Flight], started: int = 0) -> None:
-        """Tell the completion signal, behind flights."""
+    def _complete(
+        self,
+        packet: BitStruct,
+        after: Iterable[Flight] = (),
+        *,
+        behind: tuple[Sort, ...] = (),
+        started: int = 0,
+    ) -> None:
+        """Do the release fence and tell the completion signal, behind flights."""
         signal = int(getattr(packet, "COMPLETION_SIGNAL", 0))
-        if signal:
-            act = once(lambda: self._completed(signal, started or self._bus.clock()))
-            self._flights.begin(Sort.RELEASE, self._at, act, after)
+        fence = of_scopes(packet)[1]
+
+        def act() -> None:
+            self._bus.maintain(fence)
+            if signal:
+                self._completed(signal, started or self._bus.clock())
+
+        if signal or (fence and self._bus.order is not None):
+            self._flights.begin(Sort.RELEASE, self._at, once(act), after=after, behind=behind)
 
     def _completed(self, signal: int, started: int) -> None:
         what = "a completion signal"

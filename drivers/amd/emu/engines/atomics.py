@@ -59,5 +59,5 @@ def run(  # noqa: PLR0917 - a packet has that many parts
     mask = (1 << 8 * size) - 1
     old = bus.load(va, size, what)
     act = OPERATIONS[number & ~(_WIDE | _NO_RETURN)]
-    bus.store(va, act(old, operand & mask, expected & mask, 8 * size), size, what)
+    bus.store(va, act(old, operand & mask, expected & mask, 8 * size), size, what, adds=True)
     return old

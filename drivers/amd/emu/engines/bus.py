@@ -10,10 +10,16 @@ import struct
 from typing import TYPE_CHECKING
 
 from drivers.amd.emu.engines.errors import packet_fault
+from drivers.emu.releases import Written
 from drivers.emu.vaspace import Access
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from drivers.amd.emu.engines.flights import Sort
     from drivers.amd.emu.engines.machine import Machine
+    from drivers.amd.emu.engines.order import Order
+    from drivers.amd.emu.engines.waits import Wait
     from drivers.amd.emu.kfd.gpu import GpuSpace
     from drivers.amd.emu.kfd.queues import QueueObject
 
@@ -23,10 +29,12 @@ _CHUNK = 4 << 20
 class Bus:
     """Memory, clock and interrupts as a queue's engine sees them."""
 
-    def __init__(self, machine: Machine, queue: QueueObject) -> None:
+    def __init__(self, machine: Machine, queue: QueueObject, order: Order | None = None) -> None:
+        """`order` records accesses and their order, where that is asked for."""
         self.machine = machine
         self.queue = queue
         self.gpu = queue.gpu
+        self.order = order
 
     @property
     def space(self) -> GpuSpace:
@@ -47,12 +55,15 @@ class Bus:
         self.aligned(va, size, what)
         return int.from_bytes(self.read(va, size, what), "little")
 
-    def store(self, va: int, value: int, size: int, what: str) -> None:
-        """Write an aligned number of `size` bytes, at once."""
+    def store(self, va: int, value: int, size: int, what: str, *, adds: bool = False) -> None:
+        """Write an aligned number of `size` bytes, at once; `adds`: it is made of the old one."""
         self.aligned(va, size, what)
         host = self.space.host(va, size, Access.WRITE, what)
         kind = ctypes.c_uint64 if size == 8 else ctypes.c_uint32
-        kind.from_address(host).value = value & (1 << 8 * size) - 1
+        word, new = kind.from_address(host), value & (1 << 8 * size) - 1
+        if self.order is not None:
+            self.order.stores(Written(host, word.value, new, adds, 8 * size))
+        word.value = new
         self.space.map.mark_initialised(va, size)
 
     @staticmethod
@@ -67,6 +78,7 @@ class Bus:
 
     def store_words(self, va: int, words: list[int], what: str) -> None:
         """Write dwords, the lowest first."""
+        self.touches(va, 4 * len(words), write=True, what=what)
         for at, word in enumerate(words):
             self.store(va + 4 * at, word, 4, what)
 
@@ -76,6 +88,8 @@ class Bus:
         self.space.reach(target, size, Access.WRITE, what)
         if source < target + size and target < source + size:
             self.machine.lint(f"{what}: source and destination overlap, the result is undefined")
+        self.touches(source, size, write=False, what=what)
+        self.touches(target, size, write=True, what=what)
         for at in range(0, size, _CHUNK):
             part = min(_CHUNK, size - at)
             states = self.space.states(source + at, part)
@@ -85,8 +99,38 @@ class Bus:
         """Write a pattern `count` times."""
         step = max(_CHUNK // len(pattern), 1)
         self.space.reach(target, count * len(pattern), Access.WRITE, what)
+        self.touches(target, count * len(pattern), write=True, what=what)
         for at in range(0, count, step):
             self.write(target + at * len(pattern), pattern * min(step, count - at), what)
+
+    def touches(self, va: int, size: int, *, write: bool, what: str) -> None:
+        """Take note of an access of data, where accesses are recorded."""
+        if self.order is not None:
+            self.space.reach(va, size, Access.WRITE if write else Access.READ, what)
+            self.order.touches(va, size, write=write, what=what)
+
+    def drained(self, sorts: Collection[Sort]) -> None:
+        """Take note that the packet at hand has waited for all earlier work of some sorts."""
+        if self.order is not None:
+            self.order.drained(sorts)
+
+    def acquired(self, wait: Wait) -> None:
+        """Take note that a wait is over."""
+        if self.order is not None:
+            host = self.space.host(wait.va, wait.bits // 8, Access.READ, wait.name)
+            self.order.acquired(wait, host, self.load(wait.va, wait.bits // 8, wait.name))
+
+    def maintain(self, what: frozenset[str], xcc: int | None = None) -> None:
+        """Take note of maintenance of caches by one XCC, or by all (`coherence`)."""
+        if self.order is not None and self.order.watch.coherence is not None and what:
+            self.order.watch.coherence.maintain(self.gpu, what, self.order.clock, xcc)
+
+    def told(self, what: str) -> None:
+        """Take note of a release that writes no L2 back (`coherence`)."""
+        if self.order is not None and self.order.watch.coherence is not None:
+            work = self.order.acting
+            assert work is not None
+            self.order.watch.coherence.released(self.gpu, work, what)
 
     def clock(self) -> int:
         """Return the GPU's counter."""

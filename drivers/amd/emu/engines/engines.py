@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines.aql import Aql
 from drivers.amd.emu.engines.kernels import Kernels
+from drivers.amd.emu.engines.order import Watch
 from drivers.amd.emu.engines.pm4_queue import Pm4Queue
 from drivers.amd.emu.engines.run import Run
 from drivers.amd.emu.engines.sdma import Sdma
@@ -41,11 +42,14 @@ class AmdEngines:
 
     def __init__(self, settings: Settings | None = None) -> None:
         """`settings` are those of the SIMT engine that runs kernels."""
-        self.kernels = Kernels(settings or Settings())
+        settings = settings or Settings()
+        self.kernels = Kernels(settings)
+        self.watch = Watch.of(settings.checks)
+        """Records races between queues and caches; None where that is off."""
 
     def make(self, machine: Machine, queue: QueueObject) -> Run:
         """Return what executes a new queue."""
-        return Run(machine, queue, self.kernels, _MAKERS[queue.kind])
+        return Run(machine, queue, self.kernels, _MAKERS[queue.kind], self.watch)
 
     def hopeless(self, stuck: Sequence[QueueRun]) -> Mapping[QueueRun, str]:
         """Return which runs wait for each other, and why; changes nothing."""

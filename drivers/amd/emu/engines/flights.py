@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
 
+    from drivers.amd.emu.engines.order import Order
+    from drivers.emu.races import Work
     from drivers.emu.simt.slices import SlicedLaunch
 
 
@@ -35,6 +37,8 @@ class Flight:
     """The rest of it; each step of a kernel is ended by a slice."""
     after: tuple[Flight, ...]
     """What must be over before it begins."""
+    work: Work | None = None
+    """What it is ordered behind and what it touches, where that is recorded."""
     over: bool = False
     slice: SlicedLaunch | None = None
 
@@ -59,13 +63,23 @@ def once(act: Callable[[], None]) -> Iterator[SlicedLaunch]:
 class Flights:
     """What one queue has in flight, the oldest first."""
 
+    order: Order | None = None
+    """Records the order of work, where that is asked for."""
     all: list[Flight] = field(default_factory=list)
 
     def begin(
-        self, sort: Sort, at: str, steps: Iterator[SlicedLaunch], after: Iterable[Flight] = ()
+        self,
+        sort: Sort,
+        at: str,
+        steps: Iterator[SlicedLaunch],
+        *,
+        after: Iterable[Flight] = (),
+        behind: Collection[Sort] = (),
     ) -> Flight:
-        """Put work in flight, behind others."""
-        flight = Flight(sort, at, steps, tuple(one for one in after if not one.over))
+        """Put work in flight, behind some others and behind all earlier work of some sorts."""
+        first = (*after, *(one for one in self.all if one.sort in behind))
+        work = None if self.order is None else self.order.begin(sort, at, behind, first)
+        flight = Flight(sort, at, steps, tuple(one for one in first if not one.over), work)
         self.all.append(flight)
         return flight
 

@@ -10,21 +10,25 @@ from __future__ import annotations
 import struct
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_fault, unsupported
 from drivers.amd.emu.engines.faults import kernel_fault
+from drivers.amd.emu.engines.loads import Loads
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
 from drivers.amd.emu.isa.programs import extent, translated
 from drivers.amd.emu.isa.translate import Entry
+from drivers.amd.emu.machine.reports import Kind, QueueFault
 from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Properties
 from drivers.amd.layouts.events import QueueException
 from drivers.amd.layouts.registers import RSRC3
 from drivers.emu.backing import HeldPages
 from drivers.emu.simt.launch import Options, Work
 from drivers.emu.simt.slices import SlicedLaunch
+from drivers.emu.turns import Turn, Turns
 from drivers.emu.vaspace import Access
 from hcq.errors import UnsupportedError, UsageError
 
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from drivers.amd.emu.engines.bus import Bus
+    from drivers.amd.emu.engines.coherence import Dispatch
     from drivers.amd.emu.engines.dispatch import Launch
     from drivers.emu.memory import Mapping
     from drivers.emu.simt.engine import Program, Settings
@@ -41,6 +46,8 @@ _TIMEOUT_S: Final = 60.0
 _TURNS: Final = 1024
 _PATIENCE_S: Final = 0.02
 _MOST_CODE: Final = 16 << 20
+_SHOWN: Final = 4
+"""Missing waits that a report names."""
 _OWN_OF_DRIVER: Final = {
     "RSRC1": ("PRIV",), "RSRC2": ("LDS_SIZE", "TRAP_PRESENT", "SCRATCH_EN"), "RSRC3": (),
 }  # fmt: skip
@@ -71,6 +78,7 @@ class Kernels:
         self._settings = settings
         self.timeout_s = _TIMEOUT_S
         """A kernel that takes longer hangs."""
+        self._turns = Turns(_TURNS, _PATIENCE_S)
         self._cached: dict[tuple[object, ...], Code] = {}
         """What the instruction caches hold."""
         self._read_before: dict[tuple[object, ...], Code] = {}
@@ -85,8 +93,10 @@ class Kernels:
         """Check a launch, and return its steps; nothing runs yet."""
         code = self._find(bus, launch)
         kernarg = check(bus, launch, code)
+        coherence = None if bus.order is None else bus.order.watch.coherence
+        began = None if coherence is None else coherence.dispatched(bus.gpu)
         try:
-            return self._steps(bus, launch, code, kernarg)
+            return self._steps(bus, launch, code, kernarg, began)
         except UsageError as error:
             raise dispatch_fault(
                 f"{code.name} cannot be launched: {error}", QueueException.PACKET_DISPATCH_CODE_INVALID
@@ -126,6 +136,13 @@ class Kernels:
             made = translated(self._settings, processor, launch.lanes, _entry(launch), raw)
         except UnsupportedError as error:
             raise unsupported(str(error)) from error
+        if made.missing_waits:
+            raise QueueFault(
+                Kind.KERNEL,
+                f"the code at {launch.code:#x} uses what memory has not returned yet, "
+                f"{len(made.missing_waits)} times: {'; '.join(map(str, made.missing_waits[:_SHOWN]))}",
+                QueueException.WAVE_ABORT,
+            )
         name = made.program.translation.name
         at = _descriptor_of(bus, launch, mapping)
         descriptor, place = None, None
@@ -137,7 +154,12 @@ class Kernels:
         return Code(name, raw, made.registers, made.program, descriptor, f"{at or 0:#x}", place)
 
     def _steps(
-        self, bus: Bus, launch: Launch, code: Code, kernarg: tuple[int, bytes] | None
+        self,
+        bus: Bus,
+        launch: Launch,
+        code: Code,
+        kernarg: tuple[int, bytes] | None,
+        began: Dispatch | None,
     ) -> Iterator[SlicedLaunch]:
         rng = bus.machine.rng
         options = Options(
@@ -157,25 +179,39 @@ class Kernels:
             shared_bytes=launch.lds_bytes,
             local_bytes=scratch,
         )
-        return _run(bus, launch, code, kernarg, work, options)
+        return _run(bus, launch, code, kernarg, work, options, self._turns, began)
 
 
 def _run(  # noqa: PLR0917 - a launch has that many parts
-    bus: Bus, launch: Launch, code: Code, kernarg: tuple[int, bytes] | None, work: Work, options: Options
+    bus: Bus,
+    launch: Launch,
+    code: Code,
+    kernarg: tuple[int, bytes] | None,
+    work: Work,
+    options: Options,
+    turns: Turns,
+    began: Dispatch | None,
 ) -> Iterator[SlicedLaunch]:
     pages = HeldPages(bus.machine.lock)
     sliced = SlicedLaunch(code.program, work, bus.space.map, options, on_end=pages.drop)
+    turn = loads = None
+    order = bus.order
+    if order is not None and order.acting is not None:
+        loads = Loads(sliced.instructions) if began is not None else None
+        turn = Turn(sliced, order.acting, bus.space.map, loads)
+        turn.work.name = f"kernel {code.name} on {turn.work.name.removeprefix('kernel on ')}"
+        turn.work.locate = sliced.describe
     with closing(sliced):
-        while not sliced.advance(turns=_TURNS, patience_s=_PATIENCE_S):
-            if sliced.away:
-                pages.hold(bus.space)
-            yield sliced
+        yield from turns.run(sliced, turn, partial(pages.hold, bus.space))
         result = sliced.result()
     bus.machine.launches[code.name] += 1
     if result.fault is not None:
         raise kernel_fault(result.fault, launch.code)
     for finding in result.findings:
-        raise dispatch_fault(str(finding), QueueException.WAVE_ABORT)
+        raise QueueFault(Kind.KERNEL, str(finding), QueueException.WAVE_ABORT)
+    if began is not None and loads is not None and turn is not None and order is not None:
+        assert order.watch.coherence is not None
+        order.watch.coherence.kernel_over(bus.gpu, began, loads, turn.work, code.name)
     if kernarg is not None and bus.read(kernarg[0], len(kernarg[1]), "kernel arguments") != kernarg[1]:
         raise changed_fault(f"the kernel arguments at {kernarg[0]:#x} changed while their grid was running")
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.engines import atomics
+from drivers.amd.emu.engines.coherence import SYSTEM
 from drivers.amd.emu.engines.dispatch import from_registers
 from drivers.amd.emu.engines.errors import changed_fault, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
+from drivers.amd.emu.engines.maintenance import of_acquire_gfx9, of_gcr, of_release
 from drivers.amd.emu.engines.packets import decode, length, opcode, stores, wide
 from drivers.amd.emu.engines.waits import Wait
 from drivers.amd.layouts.events import END_OF_PIPE_CONTEXT_BITS, QueueException
@@ -98,6 +100,7 @@ class Pm4:
         self.generation = int(self.target.generation)
         self._xcc, self._xccs = xcc, xccs
         """Its number, and how many execute the same packets."""
+        self._xcc_of_all = xcc if xccs > 1 else None
         self.registers: dict[int, int] = {}
         """Place -> value of the SH registers that were written."""
         self._names = register_names(self.generation)
@@ -123,8 +126,10 @@ class Pm4:
     def advance(self) -> None:
         """Do one thing: end a wait, or execute a packet."""
         if self._draining:
+            self._bus.drained(self._draining)
             self._draining = frozenset()
         elif self.waiting is not None:
+            self._bus.acquired(self.waiting)
             self.waiting = None
         else:
             self._packet()
@@ -238,10 +243,17 @@ class Pm4:
     # ---- caches and order
 
     def _acquire(self, packet: AcquireMem | AcquireMemGfx9) -> None:
+        if packet.BASE_LO or packet.BASE_HI or packet.SIZE_LO != 0xFFFF_FFFF or packet.SIZE_HI != 0xFF:
+            raise unsupported(
+                f"{self.at} of a range: sources differ in its unit (facts D2); all memory is size all ones, "
+                "base 0"
+            )
         if isinstance(packet, AcquireMemGfx9):
             instructions = packet.SH_ICACHE
+            self._bus.maintain(of_acquire_gfx9(packet), self._xcc_of_all)
         else:
             caches = GcrCntl.from_int(packet.GCR_CNTL)
+            self._bus.maintain(of_gcr(caches, self.generation), self._xcc_of_all)
             instructions = bool(caches.GLI_INV)
             if self.generation == 12 and (caches.GLM_WB or caches.GLM_INV or caches.GL1_INV):
                 self._bus.lint("ACQUIRE_MEM names GLM or GL1, which gfx12 ignores")
@@ -271,15 +283,19 @@ class Pm4:
             self._bus.aligned(va, RELEASE_ALIGN_64 if size == 8 else size, "RELEASE_MEM")
         if packet.INT_SEL not in (IntSel.NONE, IntSel.DATA_AFTER_WRITE) and not packet.INT_CTXID:
             self._bus.lint("RELEASE_MEM interrupts with context 0, which names no event")
-        before = [one for one in self._flights.of() if one.sort is not Sort.COPY]
-        self._flights.begin(Sort.RELEASE, self.at, once(lambda: self._released(packet, va)), before)
+        behind = (Sort.KERNEL, Sort.RELEASE)
+        self._flights.begin(Sort.RELEASE, self.at, once(lambda: self._released(packet, va)), behind=behind)
 
     def _released(self, packet: ReleaseMem, va: int) -> None:
         what, data = "RELEASE_MEM", wide(packet.DATA_LO, packet.DATA_HI)
+        maintained = of_release(packet, self.generation)
+        self._bus.maintain(maintained, self._xcc_of_all)
+        if packet.DATA_SEL in (DataSel.LOW_32, DataSel.FULL_64) and SYSTEM not in maintained:
+            self._bus.told(what)
         if packet.DATA_SEL in (DataSel.GPU_CLOCK, DataSel.SYSTEM_CLOCK):
             data = self._bus.clock()
         if packet.DATA_SEL is DataSel.ATOMIC_ADD_32:
-            self._bus.store(va, self._bus.load(va, 4, what) + packet.DATA_LO, 4, what)
+            self._bus.store(va, self._bus.load(va, 4, what) + packet.DATA_LO, 4, what, adds=True)
         elif packet.DATA_SEL is not DataSel.NONE:
             self._bus.store(va, data, _DATA_BYTES[packet.DATA_SEL], what)
         if packet.INT_SEL not in (IntSel.NONE, IntSel.DATA_AFTER_WRITE):
@@ -372,6 +388,8 @@ class Pm4:
             )
         if packet.DST_SEL not in (WriteDst.L2, WriteDst.MEMORY):
             raise packet_fault(f"COPY_DATA to {packet.DST_SEL!r}: user queues write memory")
+        if packet.SRC_SEL not in (CopySrc.GPU_CLOCK, CopySrc.SYSTEM_CLOCK):
+            self._bus.touches(target, size, write=True, what="COPY_DATA")
         self._bus.store(target, value, size, "COPY_DATA")
 
     def _dma(self, packet: DmaData) -> None:
@@ -388,8 +406,8 @@ class Pm4:
                 raise packet_fault(f"DMA_DATA fills {count} bytes at {target:#x}: dwords are filled")
             self._bus.fill(target, packet.SRC_LO.to_bytes(4, "little"), count // 4, "DMA_DATA")
 
-        before = self._flights.of(Sort.COPY) if packet.RAW_WAIT or packet.CP_SYNC else ()
-        self._flights.begin(Sort.COPY, self.at, once(move), before)
+        behind = (Sort.COPY,) if packet.RAW_WAIT or packet.CP_SYNC else ()
+        self._flights.begin(Sort.COPY, self.at, once(move), behind=behind)
         if packet.CP_SYNC:
             self._draining = frozenset({Sort.COPY})
 

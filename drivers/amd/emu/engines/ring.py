@@ -102,6 +102,8 @@ class Ring:
                 f"the ring overflows: {at - self._told} dwords are between read and write pointer, it has "
                 f"{self.words}"
             )
+        if self._bus.order is not None and at != self.target:
+            self._bus.order.covered(self.target)
         self._covered.extend(self._memory(self.target, at - self.target))
         self.target = at
 
@@ -149,6 +151,8 @@ class Ring:
         """Take dwords; those that changed since the doorbell raise, if `checked`."""
         now = self._memory(self.fetched, count)
         before = [self._covered.popleft() for _ in range(count)]
+        if self._bus.order is not None:
+            self._bus.order.fetched(self.fetched)
         if checked and now != before:
             first = next(i for i in range(count) if now[i] != before[i])
             raise changed_fault(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from drivers.amd.emu.engines.bus import Bus
 from drivers.amd.emu.engines.flights import Flight, Flights
+from drivers.amd.emu.engines.order import Order
 from drivers.amd.emu.engines.ring import Ring
 from drivers.emu.operation import Outcome
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from drivers.amd.emu.engines.kernels import Kernels
     from drivers.amd.emu.engines.machine import Machine
+    from drivers.amd.emu.engines.order import Watch
     from drivers.amd.emu.engines.waits import Promise, Wait
     from drivers.amd.emu.kfd.buffers import Buffer
     from drivers.amd.emu.kfd.queues import QueueObject
@@ -68,12 +70,15 @@ class Run:
         queue: QueueObject,
         kernels: Kernels,
         make: Callable[[Bus, Flights, Kernels, Ring], Engine],
+        watch: Watch | None = None,
     ) -> None:
+        """`watch` is what records races and caches, where that is asked for."""
         self.queue = queue
         self.yielded = False
-        self._bus = Bus(machine, queue)
+        self._order = None if watch is None else Order(watch, queue)
+        self._bus = Bus(machine, queue, self._order)
         self._make, self._kernels = make, kernels
-        self._flights = Flights()
+        self._flights = Flights(self._order)
         self._ring = Ring(self._bus)
         self._engine = make(self._bus, self._flights, kernels, self._ring)
         self._acting: Flight | None = None
@@ -138,9 +143,19 @@ class Run:
 
     def _advance(self, flight: Flight) -> Outcome:
         self._acting = flight
-        over = self._flights.advance(flight)
+        over = self._flights.advance(flight) if self._order is None else self._recorded(self._order, flight)
         self._acting = None  # stays where a step raised: the report names it
         return Outcome.PROGRESS if over else Outcome.SLICE
+
+    def _recorded(self, order: Order, flight: Flight) -> bool:
+        order.acting = flight.work
+        try:
+            over = self._flights.advance(flight)
+            if over:
+                order.over(flight)
+        finally:
+            order.acting = None
+        return over
 
     def rung(self, value: int) -> None:
         """Take a store to the queue's doorbell."""
@@ -169,3 +184,5 @@ class Run:
         """Release what it holds."""
         self._dead = True
         self._flights.abandon()
+        if self._order is not None:
+            self._order.gone()

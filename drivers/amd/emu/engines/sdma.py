@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from drivers.amd.emu.engines import atomics
 from drivers.amd.emu.engines.errors import changed_fault, check, packet_fault, unsupported
 from drivers.amd.emu.engines.flights import Sort, once
+from drivers.amd.emu.engines.maintenance import of_gcr
 from drivers.amd.emu.engines.packets import wide
 from drivers.amd.emu.engines.pm4 import Frame
 from drivers.amd.emu.engines.waits import Promise, Wait
@@ -96,8 +97,10 @@ class Sdma:
         """Do one thing: end a wait, or execute a packet."""
         if self._pending is not None:
             packet, self._pending = self._pending, None
+            self._bus.drained(_COPIES)
             self._ordered(packet)
         elif self.waiting is not None:
+            self._bus.acquired(self.waiting)
             self.waiting = None
         elif self._frames:
             frame = self._frames[-1]
@@ -193,7 +196,7 @@ class Sdma:
 
     def _begin(self, act: object) -> None:
         assert callable(act)
-        self._flights.begin(Sort.COPY, self.at, once(act), self._flights.of(Sort.COPY))
+        self._flights.begin(Sort.COPY, self.at, once(act), behind=(Sort.COPY,))
 
     def _poll(self, packet: PollRegmem) -> None:
         if packet.HDP_FLUSH:
@@ -243,6 +246,7 @@ class Sdma:
             self._bus.interrupt(packet.INT_CONTEXT, TRAP_CONTEXT_BITS)
         elif isinstance(packet, GcrReq):
             control = GcrCntl.from_int(packet.GCR_CONTROL_HI << 16 | packet.GCR_CONTROL_LO)
+            self._bus.maintain(of_gcr(control, int(self._bus.gpu.profile.target.generation)))
             if control.GLI_INV:
                 self._kernels.invalidate(self._bus.space.number)
 

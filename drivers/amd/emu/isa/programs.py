@@ -14,11 +14,13 @@ from drivers.amd.emu.isa import memory
 from drivers.amd.emu.isa.opcodes import target
 from drivers.amd.emu.isa.operands import Reg
 from drivers.amd.emu.isa.translate import read_kernel, translate
+from drivers.amd.emu.isa.waits import missing_waits
 from drivers.emu.simt.engine import Engine, Program, Settings, engine
 
 if TYPE_CHECKING:
     from drivers.amd.emu.isa.instruction import Instruction
     from drivers.amd.emu.isa.translate import Entry
+    from drivers.amd.emu.isa.waits import MissingWait
 
 _NARROW_SHAPES: Final = ((8, 1), (16, 1), (32, 1), (32, 2), (32, 4))
 """(bits, elements) of the accesses that an engine for waves of 64 lanes is compiled with beforehand."""
@@ -32,6 +34,8 @@ class Translated:
     program: Program
     registers: int
     """Vector registers that the instructions name."""
+    missing_waits: tuple[MissingWait, ...] = ()
+    """Uses of what memory has not returned yet."""
 
 
 def engine_of(settings: Settings, lanes: int) -> Engine:
@@ -56,7 +60,8 @@ def translated(settings: Settings, processor: str, lanes: int, entry: Entry, cod
     made = engine_of(settings, lanes)
     instructions = read_kernel(code, known, lanes=lanes, kernel=name)
     translation = translate(made.library, name, code, known, entry)
-    return Translated(Program(made, translation), _registers(instructions))
+    missing = tuple(missing_waits(instructions, known.family))
+    return Translated(Program(made, translation), _registers(instructions), missing)
 
 
 def _registers(instructions: list[Instruction]) -> int:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from drivers.emu.backing import HeldPages
-from drivers.emu.races import note_kernel
 from drivers.emu.simt.engine import engine
 from drivers.emu.simt.launch import Options
 from drivers.emu.simt.slices import SlicedLaunch
+from drivers.emu.turns import Turn, Turns
 from drivers.nv.emu.engines.fit import bank_bytes, judge
 from drivers.nv.emu.engines.images import check_bank
 from drivers.nv.emu.engines.kernel_faults import kernel_error
@@ -27,53 +28,17 @@ from hcq.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from drivers.emu.memory import AddressSpace
-    from drivers.emu.races import Work
     from drivers.emu.simt.engine import Settings
     from drivers.nv.emu.engines.compute import Windows
     from drivers.nv.emu.engines.descriptor import Bank, Descriptor
     from drivers.nv.emu.engines.engine import Run
     from drivers.nv.emu.engines.images import Loaded
-    from drivers.nv.emu.engines.loads import Loads
 
 _TIMEOUT_S = 60.0
 _TURNS = 1024
 """Turns of workgroups in a slice: some milliseconds as a rule."""
 _PATIENCE_S = 0.02
 """How long the machine waits for a slice before it continues without it."""
-_SLICES = 8
-"""Slices of a launch before another that waits takes over the shadows of races: it may wait for that one."""
-
-
-@dataclass(slots=True, eq=False)
-class _Turn:
-    """The time in which one launch has the shadows; another that waits takes them over between slices."""
-
-    launch: SlicedLaunch
-    work: Work
-    memory: AddressSpace
-    loads: Loads | None
-    """The observer of loads."""
-    slices: int = 0
-
-    def begin(self) -> None:
-        """Take the shadows."""
-        self.slices = 0
-        self.memory.forget_parties()
-
-    def over(self) -> bool:
-        """Give the shadows away if it is time, and note what the launch did so far.
-
-        Races between workgroups before and after are then not seen.
-        """
-        if self.slices < _SLICES or self.launch.away:
-            return False
-        self.note()
-        return True
-
-    def note(self) -> None:
-        """Note what the launch did so far."""
-        note_kernel(self.work, self.memory, self.loads)
 
 
 def _bank_content(run: Run, loaded: Loaded, bank: Bank, used: int) -> bytes:
@@ -127,8 +92,7 @@ class Grids:
         self._settings = settings
         self.timeout_s = _TIMEOUT_S
         """A kernel that takes longer hangs."""
-        self._turn: _Turn | None = None
-        """The launch whose accesses are in the shadows; one at a time."""
+        self._turns = Turns(_TURNS, _PATIENCE_S)
         self._modules: dict[int, ptx.Module] = {}
         self._loaded: dict[tuple[int, int], Loaded] = {}
         self._constants: dict[tuple[int, int], bytes] = {}
@@ -243,11 +207,11 @@ class Grids:
         turn = None
         if run.acting is not None and run.machine.notes:
             loads = None if caches is None else caches.watch(launch.instructions)
-            turn = _Turn(launch, run.acting.work, run.space.map, loads)
+            turn = Turn(launch, run.acting.work, run.space.map, loads)
             turn.work.name = f"kernel {loaded.kernel.name} on {run.name} ({run.at})"
             turn.work.locate = launch.describe
         with closing(launch):
-            yield from self._slices(run, launch, turn, pages)
+            yield from self._turns.run(launch, turn, partial(pages.hold, run.space))
             result = launch.result()
         run.machine.launched(loaded.kernel.name)
         if result.fault is not None:
@@ -256,31 +220,6 @@ class Grids:
             raise launch_error(str(finding), Kind.KERNEL)
         if caches is not None:
             caches.end()
-
-    def _slices(
-        self, run: Run, launch: SlicedLaunch, turn: _Turn | None, pages: HeldPages
-    ) -> Iterator[SlicedLaunch]:
-        """Run a launch to its end."""
-        try:
-            while True:
-                while turn is not None and self._turn is not turn:
-                    if self._turn is None or self._turn.over():
-                        self._turn = turn
-                        turn.begin()
-                    else:
-                        yield self._turn.launch
-                if launch.advance(turns=_TURNS, patience_s=_PATIENCE_S):
-                    break
-                if turn is not None:
-                    turn.slices += not launch.away
-                if launch.away:
-                    pages.hold(run.space)
-                yield launch
-            if turn is not None:
-                turn.note()
-        finally:
-            if self._turn is turn:
-                self._turn = None
 
     def _begin(
         self,

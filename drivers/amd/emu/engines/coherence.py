@@ -1,0 +1,321 @@
+"""Missing cache maintenance: loads that may find old bytes in a cache, stores that others may not see.
+
+The rules, and what they rest on, are docs/facts/amd-caches.md. A cache is taken to hold every address since
+it was invalidated last, whoever read it: lines are longer than accesses. So a kernel that loads what was
+stored since then is an error, whatever the bytes are. Stores of the host are not seen; their effect is, by
+the contents that caches took. Checked only where the machine's sanitizers include caches.
+
+Not here: which instruction loads through which cache (`loads`), which packet maintains what (`maintenance`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from drivers.amd.emu.engines.errors import stale_fault
+from drivers.amd.layouts.kfd import MemFlags
+from drivers.emu.caches import PAGE, Changed, Fill, IncoherentCache, WriteLog
+from drivers.emu.races import DWORDS
+from drivers.emu.releases import join
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Mapping as Table
+
+    from drivers.amd.emu.engines.loads import Loads, Masks
+    from drivers.amd.emu.kfd.gpu import Gpu, GpuSpace
+    from drivers.amd.emu.machine.reports import QueueFault
+    from drivers.emu.caches import Stale
+    from drivers.emu.memory import Mapping
+    from drivers.emu.races import Work
+    from drivers.emu.releases import Known
+
+_REMEMBERED: Final = 256
+_PAGES: Final = 4096
+LOAD_CACHES: Final = ("scalar", "vector", "l2")
+AGENT, SYSTEM = "agent", "system"
+"""How far the L2s were written back: to the other L2s of the GPU, to everything."""
+_KINDS: Final = (*LOAD_CACHES, AGENT, SYSTEM)
+_NAMES: Final = {"scalar": "the scalar cache", "vector": "the vector caches", "l2": "the L2"}
+_WANTED: Final = {
+    "scalar": "GLK_INV (gfx9 SH_KCACHE)",
+    "vector": "GLV_INV and GL1_INV (gfx12 GLV_INV alone, gfx9 TCL1)",
+    "l2": "GL2_INV (gfx9 TC)",
+    SYSTEM: "GL2_WB (gfx9 TC_WB)",
+    AGENT: "a release scope of agent or TC_WB",
+}
+
+
+class Covered:
+    """Which work each XCC of a GPU covered by one kind of cache maintenance: what was done before it."""
+
+    def __init__(self, clocks: Iterable[Known], last: int = 0) -> None:
+        self._clocks = [dict(one) for one in clocks]
+        self._at = [last] * len(self._clocks)
+
+    def join(self, number: int, known: Known, xcc: int | None) -> None:
+        """Take note of maintenance by one XCC, or by all, that comes after `known`."""
+        for one in range(len(self._clocks)) if xcc is None else (xcc,):
+            join(self._clocks[one], known)
+            self._at[one] = number
+
+    def covers(self, work: Work) -> bool:
+        """Return whether all XCCs did the maintenance after this work."""
+        return all(one.get(work.stream, 0) >= work.number for one in self._clocks)
+
+    @property
+    def last(self) -> int:
+        """The number of the last maintenance that all XCCs did."""
+        return min(self._at)
+
+    def copy(self) -> Covered:
+        """Return what it is now."""
+        return Covered(self._clocks)
+
+
+class _Stored(NamedTuple):
+    """Stores of finished work."""
+
+    work: Work
+    dirty: Gpu | None
+    """The GPU whose L2 the stores are in; None: they went past it."""
+    stores: Masks
+    cached: frozenset[int]
+    """The allocations, by host address, that the L2 holds."""
+    visible: bool
+    """Whether the host maps one of these."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """The state of the caches when a kernel was put in flight."""
+
+    covered: Table[str, Covered]
+    old: Table[str, dict[int, Changed]]
+    """Cache -> pages of which it holds something else than memory."""
+
+
+@dataclass(slots=True)
+class _Gpu:
+    covered: dict[str, Covered]
+    held: dict[str, IncoherentCache] = field(
+        default_factory=lambda: {name: IncoherentCache(_PAGES) for name in LOAD_CACHES}
+    )
+    filled: int = 0
+    """Number of the last fill."""
+
+
+class Coherence:
+    """The caches of all GPUs of one machine."""
+
+    def __init__(self) -> None:
+        self._log = WriteLog()
+        self._gpus: dict[Gpu, _Gpu] = {}
+        self._done: deque[_Stored] = deque(maxlen=_REMEMBERED)
+
+    def _of(self, gpu: Gpu) -> _Gpu:
+        if gpu not in self._gpus:
+            self._gpus[gpu] = _Gpu({what: Covered([{}] * gpu.profile.xccs) for what in _KINDS})
+        return self._gpus[gpu]
+
+    # ---- maintenance
+
+    def maintain(self, gpu: Gpu, what: frozenset[str], known: Known, xcc: int | None = None) -> None:
+        """Take note of maintenance behind `known`: invalidated caches, how far the L2 is written back.
+
+        That of work which is not over for sure counts for nothing, whichever came first here.
+        """
+        number, one = self._log.count(), self._of(gpu)
+        for name in what:
+            one.covered[name].join(number, known, xcc)
+            if name in one.held and one.covered[name].last > one.filled:
+                one.held[name].clear()
+
+    # ---- work
+
+    def dispatched(self, gpu: Gpu) -> Dispatch:
+        """Return the state of the caches for a kernel that is put in flight now."""
+        one, space = self._of(gpu), _space(gpu)
+
+        def page(va: int, owner: object) -> bytes | None:
+            found = space.map.find(va, PAGE)
+            return None if found is None or found is not owner else space.map.read(va, PAGE)
+
+        covered = {name: one.covered[name].copy() for name in LOAD_CACHES}
+        for other, state in self._gpus.items():
+            covered |= {_back(other, name): state.covered[name].copy() for name in (AGENT, SYSTEM)}
+        old = {name: held.changed(space.number, page) for name, held in one.held.items()}
+        return Dispatch(covered, old)
+
+    def done(self, gpu: Gpu, work: Work, *, kernel: bool) -> None:
+        """Take note of work that is over."""
+        self._log.wrote(work)
+        stores: Masks = {}
+        cached, visible = set(), False
+        for (_, chunk), (mapping, seen) in work.touched.items():
+            mask = int.from_bytes(seen.stored, "little") | int.from_bytes(seen.atomic, "little")
+            if not mask:
+                continue
+            stores[mapping.host, chunk] = mask
+            if kernel and in_l2(gpu, mapping):
+                cached.add(mapping.host)
+                buffer = _space(gpu).buffers.get(mapping.va)
+                visible |= buffer is not None and (buffer.cpu_visible or buffer.kind is MemFlags.USERPTR)
+        if stores:
+            self._done.append(_Stored(work, gpu if cached else None, stores, frozenset(cached), visible))
+
+    def kernel_over(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work, name: str) -> None:
+        """Check what a kernel loaded, and take what it leaves in the caches."""
+        self._judge_engines(gpu, began, loads, work)
+        self._judge_host(gpu, began, loads, work)
+        self._fill(gpu, loads, name)
+
+    def read(self, work: Work, what: str) -> None:
+        """Check what a copy engine reads and overwrites: kernels' stores to it must have left the L2."""
+        for (_, chunk), (mapping, seen) in work.touched.items():
+            for touched in (seen.read, seen.stored):
+                mask = int.from_bytes(touched, "little")
+                self._judge_dirty(what, work, (mapping, chunk, mask), self._now)
+
+    def released(self, gpu: Gpu, work: Work, what: str) -> None:
+        """Check a release that does not write the L2 back: the host must not read what it tells of."""
+        for one in self._done:
+            if one.dirty is not gpu or not one.visible or not work.after(one.work):
+                continue
+            if not self._now(gpu, SYSTEM).covers(one.work):
+                raise stale_fault(
+                    f"{what} tells that {one.work.name} is over, whose stores to memory that the host maps "
+                    f"are in the L2: wanted {_WANTED[SYSTEM]} in the release"
+                )
+
+    # ---- judging
+
+    def _now(self, gpu: Gpu, what: str) -> Covered:
+        return self._of(gpu).covered[what]
+
+    def _judge_engines(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work) -> None:
+        for cache, masks in loads.seen.items():
+            if cache == "vector" and loads.acquires:
+                continue
+            for key, mask in masks.items():
+                mapping = loads.mappings[key[0]]
+                self._judge_dirty(
+                    "kernel", work, (mapping, key[1], mask),
+                    lambda other, what: began.covered[_back(other, what)], gpu,
+                )  # fmt: skip
+                if cache == "l2" and not in_l2(gpu, mapping):
+                    continue
+                for one in self._done:
+                    if not work.after(one.work) or began.covered[cache].covers(one.work):
+                        continue
+                    if cache == "l2" and one.dirty is gpu and gpu.profile.xccs == 1:
+                        continue  # it is in this very cache
+                    both = one.stores.get(key, 0) & mask
+                    if both:
+                        self._tell(cache, work, one, mapping, _address(mapping, key[1], both))
+
+    def _judge_dirty(
+        self,
+        what: str,
+        work: Work,
+        place: tuple[Mapping, int, int],
+        covered: Callable[[Gpu, str], Covered],
+        reader: Gpu | None = None,
+    ) -> None:
+        mapping, chunk, mask = place
+        for one in self._done if mask else ():
+            if one.dirty is None or mapping.host not in one.cached or not work.after(one.work):
+                continue
+            if one.dirty is reader and reader.profile.xccs == 1:
+                continue
+            level = AGENT if one.dirty is reader else SYSTEM
+            both = one.stores.get((mapping.host, chunk), 0) & mask
+            if both and not covered(one.dirty, level).covers(one.work):
+                va = _address(mapping, chunk, both)
+                raise stale_fault(
+                    f"{work.name} ({what}) reads or overwrites {va:#x}, in {mapping}, which {one.work.name} "
+                    f"stored, and the L2 of {one.dirty.name} was not written back since: wanted "
+                    f"{_WANTED[level]}"
+                )
+
+    @staticmethod
+    def _tell(cache: str, work: Work, one: _Stored, mapping: Mapping, va: int) -> None:
+        raise stale_fault(
+            f"what {work.reads(mapping, va)} loads through {_NAMES[cache]} at {va:#x}, in {mapping}, may be "
+            f"older than what {one.work.wrote(mapping, va) or one.work.name} stored: {_NAMES[cache]} was not "
+            f"invalidated between; wanted an acquire with {_WANTED[cache]}"
+        )
+
+    def _judge_host(self, gpu: Gpu, began: Dispatch, loads: Loads, work: Work) -> None:
+        for cache, masks in loads.seen.items():
+            changed = began.old[cache]
+            if not changed or (cache == "vector" and loads.acquires):
+                continue
+            for (host, chunk), mask in masks.items():
+                mapping = loads.mappings[host]
+                if cache == "l2" and not in_l2(gpu, mapping):
+                    continue
+                for va in _dwords(mapping, chunk, mask):
+                    page = changed.get(va // PAGE)
+                    stale = None if page is None else page.first(0xFFFF_FFFF << 8 * (va % PAGE))
+                    if stale is not None:
+                        raise self._old(gpu, work, cache, mapping, stale)
+
+    def _old(self, gpu: Gpu, work: Work, cache: str, mapping: Mapping, stale: Stale) -> QueueFault:
+        writer = self._log.writer(_space(gpu).map.find(stale.va), stale, work)
+        return stale_fault(
+            f"what {work.reads(mapping, stale.va)} loads through {_NAMES[cache]} at {stale.va:#x}, in "
+            f"{mapping}, may be as old as when {stale.fill.reader} read it: written since by {writer}, and "
+            f"the cache was not invalidated; wanted an acquire with {_WANTED[cache]}"
+        )
+
+    def _fill(self, gpu: Gpu, loads: Loads, name: str) -> None:
+        one, space = self._of(gpu), _space(gpu)
+        fill = Fill(self._log.count(), f"kernel {name}")
+        one.filled = fill.number
+        for cache, masks in loads.seen.items():
+            for (host, chunk), mask in masks.items():
+                mapping = loads.mappings[host]
+                if cache == "l2" and not in_l2(gpu, mapping):
+                    continue
+                va = mapping.va + 4 * DWORDS * chunk
+                size = min(4 * DWORDS, mapping.end - va)
+                if space.map.find(va, size) is mapping:
+                    held = b"".join(
+                        b"\xff\xff\xff\xff" if byte else b"\0\0\0\0"
+                        for byte in mask.to_bytes(DWORDS, "little")
+                    )
+                    data = space.map.read(va, size)
+                    one.held[cache].fill(space.number, va, data, fill, mask=held[:size], owner=mapping)
+
+
+def in_l2(gpu: Gpu, mapping: Mapping) -> bool:
+    """Return whether the L2 of a GPU holds an allocation: what the kernel's MTYPE decides (facts 1.4)."""
+    buffer = _space(gpu).buffers.get(mapping.va)
+    if buffer is None:
+        return True
+    if gpu.profile.target.generation == 9:
+        return buffer.kind is MemFlags.VRAM and not buffer.flags & MemFlags.UNCACHED
+    return buffer.cached
+
+
+def _space(gpu: Gpu) -> GpuSpace:
+    assert gpu.space is not None
+    return gpu.space
+
+
+def _back(gpu: Gpu, what: str) -> str:
+    return f"{what} of {gpu.index}"
+
+
+def _address(mapping: Mapping, chunk: int, mask: int) -> int:
+    return mapping.va + 4 * (chunk * DWORDS + ((mask & -mask).bit_length() - 1) // 8)
+
+
+def _dwords(mapping: Mapping, chunk: int, mask: int) -> Iterator[int]:
+    first = mapping.va + 4 * DWORDS * chunk
+    for dword, byte in enumerate(mask.to_bytes(DWORDS, "little")):
+        if byte:
+            yield first + 4 * dword
