@@ -1,6 +1,6 @@
-"""`python -m hcq [--json]`: which devices open here, what is missing and its cure, and every setting.
+"""`python -m hcq [--json]`: the devices of this machine, what is missing and its cure, and every setting.
 
-Exits with 1 only when no device can be opened. What is found is `hcq.doctor`'s; this file shows it.
+Exits with 1 only when no device can be opened. This file prints the report that `hcq.doctor` makes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _WIDTH = 110
 
 
-def main(argv: Sequence[str] | None = None, *, look: Callable[[], Report] = examine) -> int:
-    """Print the report; return 1 when nothing can be opened."""
+def main(argv: Sequence[str] | None = None, *, diagnose: Callable[[], Report] = examine) -> int:
+    """Print the report; return the exit status, 1 when no device can be opened."""
     parser = argparse.ArgumentParser(
         prog="python -m hcq", description="Show devices, what this machine lacks, the cache and all settings."
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(argv)
-    report = look()
+    report = diagnose()
     text = json.dumps({**asdict(report), "usable": report.usable}, indent=2)
     sys.stdout.write((text if options.json else "\n".join(_lines(report))) + "\n")
     return 0 if report.usable else 1
@@ -76,7 +76,7 @@ def _device(device: Finding) -> Iterator[str]:
 
 
 def _wrapped(head: str, text: str) -> list[str]:
-    """Return text in lines of at most `_WIDTH`, the first after `head`, the others below it."""
+    """Return text in lines of at most `_WIDTH`; the first starts with `head`, the others are indented."""
     return wrap(
         text,
         _WIDTH,
@@ -88,7 +88,7 @@ def _wrapped(head: str, text: str) -> list[str]:
 
 
 def _size(count: int) -> str:
-    """Return bytes in a binary unit that leaves one to four digits before the point."""
+    """Return a number of bytes as text in a binary unit with one to four digits before the point."""
     units = ("bytes", "KiB", "MiB", "GiB", "TiB")
     power = min(max(count.bit_length() - 1, 0) // 10, len(units) - 1)
     return f"{count} bytes" if power == 0 else f"{count / (1 << 10 * power):.1f} {units[power]}"

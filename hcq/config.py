@@ -1,10 +1,10 @@
-"""Settings: the only module that reads the environment. Typed, read once at first use, never at import.
+"""Settings: typed values of environment variables. No other module reads the environment.
 
-`config()` gives the process's settings; `override(...)` replaces some for a block of code (tests). A value
-that cannot be read is a `UsageError` that names the variable and its valid values.
+`config()` returns the settings of the process, read at its first call; `override(...)` replaces some inside a
+`with` block, for tests. An invalid value raises `UsageError`, which names the variable and its valid values.
 
-Not here: what a setting does, which stands where it is used; docs/environment.md lists all of them. `doctor`
-reports the values that are set.
+Not here: the effect of a setting, which the module that uses it describes; docs/environment.md lists all of
+them, and `doctor` reports the values that are set.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ def _names(_name: str, text: str) -> tuple[str, ...]:
 def _setting(
     default: object, variable: str, meaning: str, take: Callable[[str, str], object] | None = None
 ) -> Any:
-    """Declare a setting: its variable, what that means, and how its text is read."""
+    """Declare a setting: its variable, the meaning of that, and the function that converts its text."""
     return field(default=default, metadata={"variable": variable, "meaning": meaning, "take": take})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Settings of this process. Each is declared here once, with its variable; `variables` lists them."""
+    """The settings of a process, each declared with its variable; `variables` lists them."""
 
     device: str = _setting(
         "", "HCQ_DEVICE", 'what "auto" opens; empty: the first GPU, without one cpu', _text
@@ -77,7 +77,7 @@ class Config:
     cache: Path | None = _setting(  # noqa: RUF009 - makes a field, like those around it
         None, "HCQ_CACHE", "folder of compiled code; default $XDG_CACHE_HOME/hcq, or ~/.cache/hcq"
     )
-    """None, where the user has no home, keeps nothing."""
+    """None keeps nothing: the user has no home folder."""
     cache_bytes: int = _setting(
         2 << 30,
         "HCQ_CACHE_BYTES",
@@ -128,7 +128,7 @@ class Variable:
 
 
 def variables() -> tuple[Variable, ...]:
-    """Return every environment variable that is read, as declared in `Config`."""
+    """Return every environment variable that `read` uses, as declared in `Config`."""
     return tuple(
         Variable(item.metadata["variable"], item.name, item.metadata["meaning"], item.default)
         for item in fields(Config)
@@ -136,7 +136,7 @@ def variables() -> tuple[Variable, ...]:
 
 
 def _home_of_user(uid: int | None = None) -> str:
-    """Return the home of a user (this process's) as the system lists it; empty when it lists none."""
+    """Return the home folder of a user, by default that of this process; empty when it has none."""
     import pwd  # noqa: PLC0415  # only without HOME
 
     try:
@@ -146,17 +146,17 @@ def _home_of_user(uid: int | None = None) -> str:
 
 
 def _cache(environment: Mapping[str, str], home_of_user: Callable[[], str]) -> Path | None:
-    """Return the folder of compiled code, or None without a home. The root folder is no home."""
+    """Return the folder of compiled code; None without a home folder, as which "/" does not count."""
     if chosen := environment.get("HCQ_CACHE"):
         return Path(chosen)
-    if (base := Path(environment.get("XDG_CACHE_HOME", ""))).is_absolute():  # others are to be ignored
+    if (base := Path(environment.get("XDG_CACHE_HOME", ""))).is_absolute():  # relative paths must be ignored
         return base / "hcq"
     home = Path(environment.get("HOME") or home_of_user())
     return home / ".cache" / "hcq" if home.is_absolute() and home != Path("/") else None
 
 
 def read(environment: Mapping[str, str], *, home_of_user: Callable[[], str] = _home_of_user) -> Config:
-    """Read settings from `environment`; empty variables count as absent."""
+    """Return the settings of `environment`; an empty variable counts as absent. Raises `UsageError`."""
     values: dict[str, Any] = {}
     for item in fields(Config):
         name, take = item.metadata["variable"], item.metadata["take"]
@@ -170,7 +170,10 @@ _current: list[Config] = []
 
 
 def config() -> Config:
-    """Return the settings, read from the environment at the first call."""
+    """Return the settings of this process, read from the environment at the first call.
+
+    Raises `UsageError` for an invalid value; warns (`CacheWarning`) when compiled code cannot be kept.
+    """
     if not _current:
         _current.append(read(os.environ))
         if _current[0].cache is None:
@@ -181,7 +184,7 @@ def config() -> Config:
 
 @contextlib.contextmanager
 def override(**values: Any) -> Iterator[Config]:
-    """Replace some settings inside a `with` block."""
+    """Replace settings of the process, by field of `Config`, inside a `with` block. Not thread-safe."""
     _current.append(replace(config(), **values))
     try:
         yield _current[-1]

@@ -1,7 +1,7 @@
-"""What this machine has for hcq and what it lacks: devices, default, cache, settings, packages; as data.
+"""Diagnosis of a machine as data: devices, default device, cache, settings, packages, and what is missing.
 
-`examine` queries the drivers of a table; everything that it reads can be passed to it. Not here: how a
-report is shown (`hcq.__main__`).
+`examine` makes the report; its inputs can be passed to it, for tests. Not here: how a report is printed
+(`hcq.__main__`).
 
 Next: `registry`, the drivers by name; `config`, the settings.
 """
@@ -33,24 +33,24 @@ _SHOWN_EXTRAS = {"nv"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A device that can be opened, or a driver that has none here and why."""
+    """A device that can be opened, or a driver without a device and the reason."""
 
     name: str
-    """What `hcq.open` takes: "cpu:0"; the driver's name where it has no device."""
+    """The name for `hcq.open`, such as "cpu:0"; the driver's name when it has no device."""
     present: bool
     description: str = ""
-    """Model, compute units where they are known, and queues of a present device."""
+    """Model, compute units if known, and queues of a present device."""
     arch: str = ""
     vram_bytes: int = 0
     missing: str = ""
-    """What is missing: of the device, or of what building kernels for it needs. Empty: nothing."""
+    """What is missing: the device, or a tool that builds kernels for it. Empty: nothing."""
     cure: str = ""
-    """What to do about it."""
+    """The command or step that provides it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """The device that `hcq.open()` opens. `name` is empty when that is none."""
+    """The device that `hcq.open()` opens; `name` is empty when there is none."""
 
     name: str
     reason: str
@@ -58,7 +58,7 @@ class Default:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """The folder of compiled code; `folder` is empty where none is kept. Sizes in bytes."""
+    """The folder of compiled code; `folder` is empty when none is kept. Sizes are bytes."""
 
     folder: str
     entries: int
@@ -68,7 +68,7 @@ class Cache:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An environment variable, its text as it is set (None: it is not), its default and its meaning."""
+    """An environment variable: its text (None: not set), its default and its meaning."""
 
     name: str
     value: str | None
@@ -78,7 +78,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A package that hcq uses; `version` is empty where it is absent, and `cure` installs it."""
+    """A package that hcq uses. If it is absent, `version` is empty and `cure` installs it."""
 
     name: str
     version: str
@@ -87,7 +87,7 @@ class Package:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that `examine` found."""
+    """The result of `examine`."""
 
     version: str
     python: str
@@ -97,12 +97,12 @@ class Report:
     cache: Cache
     settings: tuple[Setting, ...]
     settings_error: str
-    """Why the settings cannot be read; no device opens then. Empty: they can."""
+    """Why the settings are invalid, so that no device opens; empty: they are valid."""
     packages: tuple[Package, ...]
 
     @property
     def usable(self) -> bool:
-        """Whether some device can be opened."""
+        """Whether at least one device can be opened."""
         return not self.settings_error and any(device.present for device in self.devices)
 
 
@@ -113,10 +113,10 @@ def examine(
     version_of: Callable[[str], str] | None = None,
     requirements: Iterable[str] | None = None,
 ) -> Report:
-    """Look at this machine and return a report. Opens no device that can be enumerated.
+    """Return a report about this machine. Devices that their driver enumerates are not opened.
 
-    Default: every registered driver, this process's environment, the installed packages and what the
-    installed hcq requires (lines such as "numpy>=1.26").
+    Defaults: all registered drivers, the environment of this process, `importlib.metadata` for versions, and
+    the requirements of the installed hcq (lines such as "numpy>=1.26").
     """
     environment = os.environ if environment is None else environment
     version_of = version_of or _installed_version
@@ -143,7 +143,7 @@ def examine(
 
 
 def _findings(entry: DriverEntry) -> list[Finding]:
-    """Return the devices of a driver, or the one finding with the reason that there is none."""
+    """Return one finding for each device of a driver, or one with the reason that there is none."""
     try:
         driver = entry.driver()
         found = driver.enumerate()
@@ -175,7 +175,7 @@ def _device(entry: DriverEntry, info: DeviceInfo) -> Finding:
 
 
 def _default(chosen: str, entries: Sequence[DriverEntry], devices: Sequence[Finding]) -> Default:
-    """Decide as `hcq.open` does."""
+    """Return the device that `hcq.open` would choose."""
     if chosen:
         return Default(chosen, "HCQ_DEVICE names it; nothing else is tried")
     present = [device.name for device in devices if device.present]
@@ -196,7 +196,7 @@ def _cache(settings: Config) -> Cache:
 
 
 def _text(default: object) -> str:
-    """Return a default as one would write it into the variable."""
+    """Return a default as the text of its environment variable."""
     if isinstance(default, bool):
         return str(int(default))
     if isinstance(default, tuple):
@@ -219,7 +219,7 @@ def _requirements() -> list[str]:
 
 
 def _packages(requirements: Iterable[str], version_of: Callable[[str], str]) -> Iterable[Package]:
-    """Yield the packages that running needs: hcq's requirements, and those of the extras of devices."""
+    """Yield the packages needed at run time: the requirements of hcq and of the extras for devices."""
     for line in requirements:
         extras = set(_EXTRAS.findall(line))
         named = re.match(r"[\w.-]+", line)

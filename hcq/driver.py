@@ -1,14 +1,14 @@
-"""The interface of a driver: everything that a vendor implements, and nothing of the model above it.
+"""The interface of drivers: what a vendor implements.
 
-A vendor is a `Driver` that enumerates and opens; a `DriverDevice` that owns memory, rings and programs; an
-`Encoder` that turns neutral commands into the words of one kind of queue; a `Ring` that makes words visible
-to the device and writes the doorbell. Every method is required: a driver that does not support one raises
-`UnsupportedError` with the reason. Nothing here is thread-safe by itself: the queue above holds its lock
-around `encode` and `submit`. Threads that a driver starts have names that begin with "hcq ": the validation
-layer takes every other thread of the process for one that may submit.
+A `Driver` enumerates and opens devices. A `DriverDevice` owns memory, rings and programs. An `Encoder`
+translates neutral commands into the words of one kind of queue. A `Ring` makes words visible to the device
+and writes the doorbell. Every method is required; a driver that does not support one raises
+`UnsupportedError` with the reason. Encoders and rings need not be thread-safe: the queue holds its lock
+around `encode` and `submit`. The threads that a driver starts have names that begin with "hcq "; the
+validation layer assumes that every other thread of the process may submit.
 
 Not here: the values that pass through it (`hardware`), registration by entry point (`registry`). Next:
-docs/writing-a-driver.md; `drivers.cpu`, the driver to read first.
+docs/writing-a-driver.md; `drivers.cpu`, the simplest driver.
 """
 
 from __future__ import annotations
@@ -40,58 +40,59 @@ __all__ = [
 
 
 class Encoder(Protocol):
-    """Turns neutral commands into the words of one kind of queue."""
+    """Translates neutral commands into the words of one kind of queue."""
 
     def encode(self, commands: Sequence[Command], out: PushBuffer) -> None:
         """Append the words of `commands` to `out`, in order.
 
-        Argument blocks and launch descriptors go to `out.place`; a value that is a Param or Expr leaves a
-        patch. `Wait` and `SetSignal` of the submission itself come as ordinary commands, in a call of their
-        own. Raises `UsageError` or `UnsupportedError` before it has appended anything of the offending
-        command.
+        Argument blocks and launch descriptors are stored with `out.place`. A value that is a Param or Expr is
+        recorded as a patch. The `Wait` and `SetSignal` of the submission itself are ordinary commands, passed
+        in a separate call. Raises `UsageError` or `UnsupportedError` before any word of the offending command
+        is appended. Must not wait, and must not access the device.
         """
         ...
 
 
 class Ring(Protocol):
-    """One hardware ring."""
+    """The ring of one queue."""
 
     words: int
-    """Most words that one submission may have."""
+    """The most words of one submission."""
     submissions: int
-    """Most submissions that can be in the ring at once."""
+    """The most submissions in the ring at one time."""
     stalled: Callable[[int], None]
-    """Called with the number of words while `submit` waits for room, at least every few milliseconds.
+    """The callback while `submit` waits for space: called with the number of words every few milliseconds.
 
-    The queue sets it. What it raises ends `submit`, with nothing sent.
+    The queue sets it. If it raises, `submit` raises the same, and has sent nothing.
     """
 
     @property
     def taken(self) -> int:
-        """A number that grows when a submission is certain to run.
+        """A number that grows when a submission becomes certain to run.
 
-        From then on it runs, at the latest with the next doorbell, also when `submit` is interrupted: after
-        an interrupt the queue reads it to decide whether the submission is in flight.
+        From then on it runs, at the latest with the next doorbell, even if `submit` is interrupted. After an
+        interrupt the queue reads it to decide whether the submission is in flight.
         """
         ...
 
     def submit(self, pushbuffer: PushBuffer) -> None:
         """Make the words of `pushbuffer` visible to the device, in order, and write the doorbell.
 
-        Sleeps while the ring is full, polling `DriverDevice.fault` and calling `stalled`. A stream of more
-        than `words` words is a `UsageError`; the queue above sends it from memory of its own.
+        Sleeps while the ring is full; meanwhile it polls `DriverDevice.fault` and calls `stalled`. Raises
+        `UsageError` for more than `words` words (the queue moves these to a buffer first), and what `stalled`
+        raises; nothing is sent then.
         """
         ...
 
     def stuck(self) -> str:
-        """Return the current operation of the queue as text, for errors; empty when idle.
+        """Return the current operation of the queue as text, for errors; empty when it is idle.
 
-        A signal is written "the signal at 0x..." here; the message replaces the address by its label.
+        A signal appears as "the signal at 0x..."; the caller replaces that by the label of the signal.
         """
         ...
 
     def close(self) -> None:
-        """Release the ring; the device is idle or stopped."""
+        """Release the ring. The device is idle or stopped."""
         ...
 
 
@@ -100,19 +101,22 @@ class DriverDevice(Protocol):
 
     @property
     def info(self) -> DeviceInfo:
-        """What the device is."""
+        """The properties of the device."""
         ...
 
     def alloc(self, size: int, spec: BufferSpec) -> Allocation:
-        """Allocate at least `size` bytes (page-rounded), zeroed. Raises `OutOfMemoryError`."""
+        """Allocate at least `size` bytes, rounded up to pages and zeroed.
+
+        Raises `OutOfMemoryError`, and `UnsupportedError` for a kind of memory that the device does not have.
+        """
         ...
 
     def free(self, allocation: Allocation) -> None:
-        """Give an allocation back; nothing touches it any more."""
+        """Free an allocation, which nothing accesses any more."""
         ...
 
     def map_host(self, va: int, size: int) -> None:
-        """Make host memory [va, va + size) visible to the device at the same address (the signal pool)."""
+        """Map host memory [va, va + size), part of the signal pool, into the device at the same address."""
         ...
 
     def unmap_host(self, va: int, size: int) -> None:
@@ -120,74 +124,79 @@ class DriverDevice(Protocol):
         ...
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
-        """Make another device's allocation visible here at the same address, or raise `UnsupportedError`."""
+        """Map another device's allocation into this one at the same address, or raise `UnsupportedError`."""
         ...
 
     def ring(self, kind: QueueKind, index: int) -> Ring:
-        """Make the ring of one queue; called once a queue."""
+        """Make the ring of queue `index` of a kind. Called once for each queue."""
         ...
 
     def encoder(self, kind: QueueKind, index: int) -> Encoder:
-        """Make an encoder for one queue, whose ring is made already."""
+        """Make an encoder for a queue, whose ring exists already."""
         ...
 
     def load(self, image: KernelImage) -> DriverProgram:
-        """Upload an image. Raises `UnsupportedError` for another arch, `UsageError` for a broken image."""
+        """Upload an image.
+
+        Raises `UnsupportedError` for another architecture, `UsageError` for a malformed image,
+        `OutOfMemoryError`.
+        """
         ...
 
     def unload(self, program: DriverProgram) -> None:
-        """Undo `load`; no launch of it is in flight."""
+        """Undo `load`. No launch of the program is in flight."""
         ...
 
     def clock(self) -> Clock:
-        """Read the device's clock and the host's together."""
+        """Read the device clock and the host's CLOCK_MONOTONIC together."""
         ...
 
     def wait(self, va: int, value: int, timeout_s: float) -> bool:
-        """Sleep until the slot at `va` is >= `value`, something else happened, or `timeout_s` is over.
+        """Sleep until the slot at `va` is >= `value`, at most `timeout_s` seconds; return whether it is.
 
-        Returns whether the value was reached. Keeps no lock and lets other Python threads run; may return
-        early.
+        May return early. Holds no lock, and lets other Python threads run.
         """
         ...
 
     def signal_written(self, va: int) -> None:
-        """Wake whatever of this device sleeps on the signal slot at `va`: the host stored to it."""
+        """Wake this device's waiters for the signal slot at `va`, which the host wrote."""
         ...
 
     def fault(self) -> FaultReport | None:
-        """Return the sticky fault of this device, if any. Cheap: polled every few milliseconds."""
+        """Return the fault of this device, or None. Must be cheap: waits poll it every few milliseconds."""
         ...
 
     def recover(self) -> None:
-        """Stop all running work, restart every ring, empty, and clear the fault.
+        """Stop all running work, restart every ring empty, and clear the fault.
 
-        Memory, mappings and programs stay. Nothing that was submitted before touches memory or signals once
-        this returns. Raises `UnsupportedError`, having touched nothing, where that cannot be done; after any
-        other error the device is still faulted, and this may be tried again.
+        Memory, mappings and programs stay. After the return no earlier submission accesses memory or signals.
+        Raises `UnsupportedError`, with the device unchanged, if that is impossible. After any other error the
+        device is still faulted, and the call may be repeated.
         """
         ...
 
     def close(self) -> None:
-        """Stop the queues and release everything; idempotent."""
+        """Stop the queues and release all resources. Idempotent."""
         ...
 
 
 class Driver(Protocol):
-    """A vendor."""
+    """Enumerates and opens the devices of one type."""
 
     @property
     def name(self) -> str:
-        """The name that devices are opened by."""
+        """The name that opens its devices."""
         ...
 
     def enumerate(self) -> list[DeviceInfo]:
-        """Return the devices that could be opened now; never raises for absent hardware."""
+        """Return the devices that can be opened now; absent hardware raises nothing."""
         ...
 
     def open(self, index: int, variant: str | None) -> DriverDevice:
-        """Open device `index`; `variant` is what follows the colon of "nv-emu:sm_80" when no number.
+        """Open device `index`; `variant` is the text after the colon, "sm_80" of "nv-emu:sm_80", or None.
 
-        `hcq.open` lets one thread at a time in, of all drivers.
+        `hcq.open` calls it from one thread at a time, for all drivers together. Raises `UsageError` for an
+        unknown variant, `UnsupportedError` with the cure when hardware or kernel driver are missing,
+        `DriverError` when the kernel driver refuses a call.
         """
         ...

@@ -1,9 +1,9 @@
-"""The exception tree. What raises creates nothing: a call that fails leaves the device as it was.
+"""The exception tree. A call that raises creates nothing and leaves the device as it was.
 
 HcqError
 ├── UsageError (ValueError)            a documented rule was broken; nothing was sent
-│   ├── UsageIndexError (IndexError)   an index or an axis lies outside of what it indexes
-│   ├── UsageTypeError (TypeError)     an argument is of a class or dtype that is not taken there
+│   ├── UsageIndexError (IndexError)   an index or an axis is out of range
+│   ├── UsageTypeError (TypeError)     an argument has a class or dtype that is not accepted
 │   └── UsageZeroDivisionError (ZeroDivisionError)  an integer divisor is 0
 ├── UnsupportedError (NotImplementedError)  device, firmware or kernel driver lacks what was asked for
 ├── DriverError (OSError)              the kernel refused a call
@@ -25,11 +25,11 @@ from typing import Literal, Protocol
 
 
 class HcqError(Exception):
-    """Base of every error this project raises on purpose."""
+    """Base of every error that this project raises on purpose."""
 
 
 class CacheWarning(UserWarning):
-    """Compiled code is not kept, for the reason that the text gives: each process compiles again."""
+    """Compiled code cannot be kept, so each process compiles again; the text says why."""
 
 
 class UsageError(HcqError, ValueError):
@@ -37,11 +37,11 @@ class UsageError(HcqError, ValueError):
 
 
 class UsageIndexError(UsageError, IndexError):
-    """An index or an axis lies outside of what it indexes."""
+    """An index or an axis is out of range."""
 
 
 class UsageTypeError(UsageError, TypeError):
-    """An argument is of a class or dtype that is not taken there."""
+    """An argument has a class or dtype that is not accepted."""
 
 
 class UsageZeroDivisionError(UsageError, ZeroDivisionError):
@@ -53,7 +53,10 @@ class UnsupportedError(HcqError, NotImplementedError):
 
 
 class DriverError(HcqError, OSError):
-    """The kernel refused a call; carries the call, its decoded arguments and the status."""
+    """The operating system refused a call.
+
+    `call`, `arguments` (decoded, as text), `status` and `status_name` describe it; `hint` names a cure.
+    """
 
     def __init__(
         self, call: str, status: int, status_name: str, *, arguments: str = "", hint: str = ""
@@ -76,7 +79,7 @@ class OutOfMemoryError(DriverError, MemoryError):
 
 
 class Awaited(Protocol):
-    """What a wait is for: a `Point`."""
+    """The condition of a wait; implemented by `hcq.signal.Point`."""
 
     def passed(self) -> bool:
         """Return whether it is reached."""
@@ -84,7 +87,7 @@ class Awaited(Protocol):
 
 
 class SignalTimeout(HcqError, TimeoutError):  # noqa: N818 - what it is called everywhere
-    """A signal did not reach its value in time."""
+    """A signal did not reach its value in time: `point` awaited, value `seen`, after `waited_s` seconds."""
 
     def __init__(self, message: str, *, point: Awaited, seen: int, waited_s: float) -> None:
         super().__init__(message)
@@ -107,7 +110,7 @@ class FaultKind(enum.Enum):
 
     PAGE_FAULT = enum.auto()
     ENGINE_EXCEPTION = enum.auto()
-    """The engine that runs kernels stopped: an instruction, an access, a launch or a method was refused."""
+    """The engine that runs kernels stopped at an instruction, an access, a launch or a method."""
     BAD_PACKET = enum.auto()
     QUEUE_ERROR = enum.auto()
     HANG = enum.auto()
@@ -116,9 +119,9 @@ class FaultKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultReport:
-    """The hardware's report of a fault, decoded, and the position of each queue.
+    """The decoded report of a fault, and the position of each queue.
 
-    As text it leads with the first of `reports`, where there are any: that names what happened.
+    Its text starts with the first of `reports`, if there are any, as that names the cause.
     """
 
     device: str
@@ -128,17 +131,19 @@ class FaultReport:
     access: Literal["read", "write", "execute", "atomic"] | None = None
     kernel: str | None = None
     source: str = ""
-    """The place in the kernel's text, as text: "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;"."""
+    """The instruction in the kernel's text: "line 41 of grid.ptx: st.global.u32 [%rd3], %r1;"."""
     arguments: tuple[str, ...] = ()
     nearest: str = ""
-    """The allocation nearest to `va`, as text: its range, label and, when freed, where it was freed."""
+    """The allocation nearest to `va`: its range, its label and, if freed, the line that freed it."""
     queue: str | None = None
     stuck_at: str = ""
     reports: tuple[str, ...] = ()
-    """Findings of an emulated GPU, the oldest first: a race, a read of
-    uninitialized memory, an endless wait. Empty on real hardware, whose driver writes to its log."""
+    """Findings of an emulated GPU, the oldest first: a race, a read of uninitialized memory, an endless wait.
+
+    Empty on real hardware, where the kernel driver writes them to its log.
+    """
     raw: tuple[object, ...] = ()
-    """Decoded words, as layouts, that the hardware stopped at."""
+    """The words that the hardware stopped at, decoded as layouts."""
 
     def __str__(self) -> str:
         kind = f"{self.kind.name.lower().replace('_', ' ')}: {self.message}"
@@ -162,8 +167,8 @@ class FaultReport:
         return "\n".join(lines)
 
 
-class DeviceFault(HcqError):  # noqa: N818 - what it is called everywhere
-    """The device faulted or hung; every later call raises this same report, until `Device.recover`."""
+class DeviceFault(HcqError):  # noqa: N818 - the established name
+    """The device faulted or hung. Every later call raises this report again, until `Device.recover`."""
 
     def __init__(self, report: FaultReport) -> None:
         super().__init__(str(report))
@@ -171,12 +176,12 @@ class DeviceFault(HcqError):  # noqa: N818 - what it is called everywhere
 
     @property
     def reports(self) -> tuple[str, ...]:
-        """What the kernel's side reported of its own; see `FaultReport.reports`."""
+        """Findings of an emulated GPU; see `FaultReport.reports`."""
         return self.report.reports
 
 
 class CompileError(HcqError):
-    """The compiler could not make a kernel; `ast` is the kernel's text."""
+    """The compiler could not make a kernel; `ast` is the text of its syntax tree."""
 
     def __init__(self, message: str, *, ast: str = "") -> None:
         super().__init__(message + (f"\nkernel:\n{ast}" if ast else ""))

@@ -1,4 +1,4 @@
-"""Graphs: command buffers for several queues and the order between them, encoded once and replayed often.
+"""Graphs: command buffers for several queues and the order between them, encoded once, replayed many times.
 
     graph = hcq.Graph(label="step")
     x = graph.param("x", size=4096)
@@ -6,8 +6,8 @@
     executable = graph.compile()
     executable.replay([buffer]).wait()
 
-Nodes of one queue run in the order they were added, each after the effects of the one before; between queues
-only `after=` orders. See `hcq.replay.executable` for what a replay does.
+Nodes of one queue run in the order in which they were added, each after the effects of the previous one are
+visible. Between queues only `after=` gives order.
 
 Not here: replays and their memory (`hcq.replay.executable`), the commands (`commands`).
 """
@@ -35,7 +35,7 @@ __all__ = ["Executable", "Graph", "Node", "Segment"]
 
 
 class Node:
-    """One command buffer in a graph. Made by `Graph.add`."""
+    """One command buffer in a graph. Made by `Graph.add`, and passed to `after=` of the same graph."""
 
     __slots__ = ("after", "commands", "index", "queue")
 
@@ -50,15 +50,26 @@ class Node:
 
 
 class Graph:
-    """Command buffers for several queues, and the order between them. Recording touches no hardware.
+    """Command buffers for several queues, and the order between them. `label` names it in errors and traces.
 
-    Nodes of one queue run in the order added, each after the effects of the one before are visible; nodes of
-    different queues only as `after=` orders them. `compile` encodes what was added so far; the graph may grow
-    and be compiled again. It keeps its command buffers, and what they use, alive.
+    Order: nodes of one queue run in the order in which they were added, each after the effects of the
+    previous one are visible. Nodes of different queues are ordered only by `after=`.
 
-    Not thread-safe: one thread records; the `Executable` may be used by many.
+    `compile` encodes the nodes added so far. The graph may be extended and compiled again; executables that
+    exist do not change.
 
-    `param` and `add` raise nothing but `UsageError`. See the module's docstring for an example.
+    Ownership: the graph keeps its command buffers alive, and through them buffers, programs and signals.
+    Recording does not access a device, and there is nothing to close.
+
+    Threads: not thread-safe. One thread records; any thread may use an `Executable`.
+
+    Errors: `param` and `add` raise only `UsageError`, and leave the graph as it was; for `compile` see there.
+    A graph cannot be copied or pickled (`UsageTypeError`).
+
+        graph = hcq.Graph(label="step") image = graph.param("image", size=4096) upload = graph.add(copies,
+        copies.record().copy(buffer, image)) graph.add(compute, compute.record().exec(program, args,
+        groups=(1, 1, 1), threads=(64, 1, 1)), after=[upload]) step = graph.compile()
+        step.replay([staging]).wait()
     """
 
     __reduce__ = refuse_copy
@@ -69,26 +80,27 @@ class Graph:
         self.nodes: list[Node] = []
 
     def param(self, name: str, *, bits: int = 64, signed: bool = False, size: int = 0) -> Param:
-        """Return a parameter of the graph, given at each replay: a number, or a buffer.
+        """Return a new parameter, whose value is given at each replay: a number, or a buffer.
 
-        `bits` and `signed` bound a number; a buffer has at least `size` bytes. Replays take values in the
-        order of these calls; `name` is for errors.
+        A number must fit `bits` bits, with a sign if `signed`; a buffer must have at least `size` bytes.
+        Replays take values in the order of these calls. `name` appears in errors.
         """
         param = Param(name, bits, signed, size)
         self.params.append(param)
         return param
 
     def add(self, queue: Queue, commands: CommandBuffer, *, after: Sequence[Node] = ()) -> Node:
-        """Add a command buffer, to run on `queue` after its earlier nodes and the nodes given.
+        """Add a command buffer that runs on `queue`, after its earlier nodes and the nodes of `after`.
 
-        Raises `UsageError` for a list of another kind of queue, a node of another graph, and a closed or
-        invisible buffer. The commands are read at `compile`: do not record more into them.
+        The commands are read at `compile`; do not record into them afterwards. Raises `UsageError` for
+        commands of another kind of queue, `after` that is no sequence of this graph's nodes, a closed buffer
+        or program, and a buffer that the device cannot access.
         """
         if commands.kind is not queue.kind:
             raise UsageError(
                 f"{commands!r} was added for {queue!r}\nhint: record it with that queue's record()"
             )
-        if isinstance(after, Node):  # type: ignore[unreachable]  # by who has no type checker
+        if isinstance(after, Node):  # type: ignore[unreachable]  # for callers without a type checker
             raise UsageError(f"after= takes a list of nodes, not {after!r}\nhint: after=[node]")
         for node in after:
             if node.index >= len(self.nodes) or self.nodes[node.index] is not node:
@@ -101,11 +113,14 @@ class Graph:
         return node
 
     def compile(self, *, copies: int = 2, limit: int = 8) -> Executable:
-        """Encode the graph for `copies` replays in flight at first, and up to `limit` on demand.
+        """Encode the graph and return its executable, with memory for `copies` replays in flight.
 
-        Raises `UsageError` for a graph without nodes, `copies` or `limit` out of range, a Param that is not
-        the graph's own, and one that is used both as a buffer and as a number; `OutOfMemoryError` for the
-        memory of the copies; `UnsupportedError` for a command that a device has no words for.
+        When more are in flight it grows, up to `limit` copies; at the limit a replay waits.
+
+        Raises `UsageError` for a graph without nodes, `copies` or `limit` out of range, a Param of another
+        graph, one that is used both as a buffer and as a number, and a closed device; `OutOfMemoryError` when
+        there is no memory for the copies; `UnsupportedError` for a command that an encoder does not support;
+        `DeviceFault` after a fault of a device.
         """
         if not self.nodes:
             raise UsageError(f"the graph {self.label!r} has no nodes; add() command buffers first")
@@ -129,7 +144,7 @@ class Graph:
 
 
 def segment(nodes: Sequence[Node]) -> list[Segment]:
-    """Cut the nodes into segments; every wait is for an earlier one, and the last joins all queues."""
+    """Divide the nodes into segments. Segments wait only for earlier ones; the last one joins all queues."""
     ends = {id(before) for node in nodes for before in node.after if before.queue is not node.queue}
     segments: list[Segment] = []
     of_node: dict[int, int] = {}
@@ -156,7 +171,7 @@ def segment(nodes: Sequence[Node]) -> list[Segment]:
 
 
 def conflicts(segments: Sequence[Segment]) -> set[tuple[Queue, Queue]]:
-    """Return the pairs of queues that may touch the same memory, one of them writing."""
+    """Return the pairs of queues that may access the same memory, at least one of them writing."""
     if len({seg.queue for seg in segments}) == 1:
         return set()
     touched: dict[Queue, list[tuple[Buffer | None, bool]]] = {}
@@ -183,7 +198,7 @@ def _root(pointer: Pointer) -> Buffer | None:
 
 
 def opened(commands: Iterable[Command]) -> tuple[set[Param], set[Param]]:
-    """Return the parameters that stand for buffers in some commands, and those that stand for numbers."""
+    """Return the parameters that commands use as buffers, and those that they use as numbers."""
     pointers: set[Param] = set()
     numbers: set[Param] = set()
     for command in commands:

@@ -1,6 +1,6 @@
-"""Descriptions of devices, memory and queues as plain values; the lowest module of the model.
+"""Descriptions of devices, memory and queues as plain values.
 
-Not here: what a vendor implements (`driver`), which these values pass through.
+It is the lowest module of the model. Not here: the interface of drivers, which pass these values (`driver`).
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ LIMITS: Final = {
     "max_groups_z": "workgroups along z",
     "max_shared_bytes": "bytes of shared memory (LDS) that one workgroup may have",
 }
-"""The limits that a device may have in `DeviceInfo.limits`; validation refuses launches beyond them."""
+"""The names that `DeviceInfo.limits` may have; validation refuses launches beyond a limit."""
 
 
 class QueueKind(enum.Enum):
-    """Kinds of queues by the commands that they run."""
+    """Kinds of queues: COMPUTE runs all commands, COPY all but `Exec`."""
 
     COMPUTE = "compute"
     COPY = "copy"
 
 
 class Place(enum.Enum):
-    """Places of memory."""
+    """Places of memory: VRAM is the device's own, HOST is memory of the host."""
 
     VRAM = enum.auto()
     HOST = enum.auto()
@@ -45,9 +45,9 @@ class BufferSpec:
 
     place: Place = Place.VRAM
     host_visible: bool = False
-    """The CPU can map it."""
+    """Whether the host can read and write it (`Buffer.host`)."""
     coherent: bool = False
-    """CPU and device see each other's writes without a flush."""
+    """Whether host and device see each other's writes without a cache flush."""
     executable: bool = False
     align: int = 256
     """Bytes, a power of two up to 2 MiB."""
@@ -58,7 +58,7 @@ class DeviceInfo:
     """Properties of a device that are known before it is opened."""
 
     driver: str
-    """The name it is opened by: "cpu", "amd", "nv", "amd-emu", "nv-emu"."""
+    """The name that opens it: "cpu", "amd", "nv", "amd-emu", "nv-emu"."""
     index: int
     name: str
     arch: str
@@ -67,15 +67,15 @@ class DeviceInfo:
     compute_queues: int
     copy_queues: int
     compute_units: int = 0
-    """What workgroups run on: cores of a CPU, multiprocessors or compute units of a GPU. 0: not known."""
+    """Number of cores, multiprocessors or compute units; 0: not known."""
     word_bits: int = 32
     """Bits of a queue word: 64 on `cpu`."""
     host_addressable: bool = False
-    """Device memory is host memory: every buffer can be viewed by the CPU."""
+    """Whether device memory is host memory, so that the host can access every buffer."""
     limits: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Limits of a launch, by the names in `LIMITS`; one that is absent is not checked.
+    """Limits of a launch by the names in `LIMITS`; an absent one is not checked.
 
-    What an architecture fixes, as its wave size, is in the compiler's row of that architecture instead.
+    Constants of an architecture, such as its wave size, are in the compiler's target table instead.
     """
 
     def __post_init__(self) -> None:
@@ -89,10 +89,10 @@ class DeviceInfo:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Whole pages of device-visible memory, as the driver allocated them."""
+    """Whole pages of device-visible memory: device address and size in bytes, and the driver's handle."""
 
     va: int
     size: int
     host: memoryview | None
-    """Bytes as the CPU sees them, or None where the CPU cannot."""
+    """The bytes in the host's address space; None when the host cannot access them."""
     handle: object = None

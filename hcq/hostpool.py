@@ -13,17 +13,18 @@ from typing import Protocol
 CHUNK_BYTES = 1 << 16
 
 Slot = tuple[memoryview, int, int, "list[Slot]"]
-"""The chunk's u64 elements, the index of the slot's first, the address, and the list it goes back to.
+"""(u64 elements of the chunk, index of the slot's first element, address, free list).
 
-To give a slot back append it to that list; a forked child's slots thus never mix with its own pool's.
+A slot is freed by appending it to its free list. As the slot carries the list, a forked child never returns a
+slot of its parent to its own pool.
 """
 
 
 class HostMapping(Protocol):
-    """What can be shown host memory: `DriverDevice`."""
+    """What a pool needs of a device; implemented by `hcq.driver.DriverDevice`."""
 
     def map_host(self, va: int, size: int) -> None:
-        """Make host memory visible to the device at the same address."""
+        """Map host memory [va, va + size) into the device at the same address."""
         ...
 
     def unmap_host(self, va: int, size: int) -> None:
@@ -31,14 +32,15 @@ class HostMapping(Protocol):
         ...
 
     def signal_written(self, va: int) -> None:
-        """Wake what sleeps on a slot that the host wrote."""
+        """Wake the device's waiters for the slot at `va`, which the host wrote."""
         ...
 
 
 class HostPool:
-    """Fixed-size slots, zeroed when taken. Memory is never returned to the system; slots return to the pool.
+    """Slots of `slot_bytes` bytes, zeroed when taken. Freed slots are reused; memory is never unmapped.
 
-    Taking and giving back need no lock, so a finaliser may run anywhere; growing and attaching do.
+    Thread-safe. Taking and freeing a slot hold no lock, so that a finaliser may free one at any time; growing
+    and attaching do.
     """
 
     def __init__(self, slot_bytes: int) -> None:
@@ -62,25 +64,25 @@ class HostPool:
             return slot
 
     def attach(self, device: HostMapping) -> None:
-        """Show all of the pool, and what it grows to, to a device."""
+        """Map the pool, now and as it grows, into a device. A failure maps nothing."""
         with self._lock:
-            done: list[int] = []
+            mapped: list[int] = []
             try:
                 for _, va in self._chunks:
                     device.map_host(va, CHUNK_BYTES)
-                    done.append(va)
+                    mapped.append(va)
             except BaseException:
-                for va in done:
+                for va in mapped:
                     device.unmap_host(va, CHUNK_BYTES)
                 raise
             self._attached.append(device)
 
     def devices(self) -> tuple[HostMapping, ...]:
-        """Return the devices that see the pool."""
+        """Return the attached devices."""
         return tuple(self._attached)
 
     def detach(self, device: HostMapping) -> None:
-        """Undo `attach`; nothing to do for a device that sees nothing."""
+        """Undo `attach`. Does nothing for a device that is not attached."""
         with self._lock:
             if device not in self._attached:
                 return
@@ -89,31 +91,31 @@ class HostPool:
                 device.unmap_host(va, CHUNK_BYTES)
 
     def written(self, va: int) -> None:
-        """Wake whatever sleeps on a slot that the host wrote."""
+        """Wake all waiters for the slot at `va`, which the host wrote."""
         for device in tuple(self._attached):
             device.signal_written(va)
 
     def forget(self) -> None:
-        """Start anew in a forked child: the old memory is the parent's."""
-        self.__init__(self._slot_bytes)  # type: ignore[misc]  # the same object again, empty
+        """Reset the pool in a forked child: the old memory belongs to the parent."""
+        self.__init__(self._slot_bytes)  # type: ignore[misc]  # reset in place: others refer to it
 
     def _grow(self) -> None:
-        import ctypes  # noqa: PLC0415 - only here, and importing it costs
+        import ctypes  # noqa: PLC0415 - only here, and slow to import
 
         with self._lock:
             if self._free:
                 return
-            # Shared, not private: a fork must not copy pages that a device has pinned.
+            # Shared, as a fork must not copy pages that a device has pinned.
             chunk = mmap.mmap(-1, CHUNK_BYTES)
             va = ctypes.addressof(ctypes.c_char.from_buffer(chunk))
-            shown: list[HostMapping] = []
+            mapped: list[HostMapping] = []
             try:
                 for device in self._attached:
                     device.map_host(va, CHUNK_BYTES)
-                    shown.append(device)
+                    mapped.append(device)
                 self._chunks.append((chunk, va))
             except BaseException:
-                for device in shown:
+                for device in mapped:
                     device.unmap_host(va, CHUNK_BYTES)
                 raise
             words = memoryview(chunk).cast("Q")
@@ -123,4 +125,6 @@ class HostPool:
 
 
 SIGNALS = HostPool(64)
+"""The slots of all signals."""
 STAMPS = HostPool(32)
+"""The time records of all devices."""

@@ -1,4 +1,4 @@
-"""Packages of this installation, found without importing them: what keys of compiled code depend on.
+"""Folders and versions of installed packages, found without importing them, for keys of compiled code.
 
 Next: `compiler.cache`, the keys.
 """

@@ -1,8 +1,8 @@
-"""The argument memory of direct submissions: a ring of coherent host memory a queue, which retires by Point.
+"""The argument memory of direct submissions: one ring of coherent host memory for each queue.
 
-Each submission's blocks lie behind the previous one's. Room that is short is waited for, oldest submission
-first; a single submission that needs more than the ring gets memory of its own for as long as it is in
-flight.
+The blocks of a submission follow those of the previous one, and are freed when its point is reached. When the
+ring is full the queue waits for its oldest submission. A submission that needs more than the whole ring gets
+a buffer of its own while it is in flight.
 
 Not here: packing arguments (`kernargs`), the argument memory of replays (`hcq.replay.slot`).
 """
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 RING_BYTES = 1 << 20
 ARGUMENTS = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
-"""What argument memory and prebuilt words are made of."""
+"""The kind of memory of argument blocks and prebuilt words."""
 
 
 class ArgumentRing:
-    """The ring of one queue. Its queue holds its lock around everything here."""
+    """The argument ring of one queue, which holds its lock around every call."""
 
     __slots__ = ("_at", "_buffer", "_device", "_retire_oldest", "_view", "extra", "tail")
 
@@ -35,28 +35,31 @@ class ArgumentRing:
     ) -> None:
         self._device = device
         self._retire_oldest = retire_oldest
-        """Waits for the oldest submission in flight and retires it; False when there is none."""
+        """Waits for the oldest submission in flight and retires it; returns False when there is none."""
         self._buffer = device.alloc(size, ARGUMENTS, label=f"arguments of {label}")
         self._view = self._buffer.host().cast("Q")
         self.tail = 0
-        """Where the oldest block in flight begins."""
+        """Byte offset of the oldest block in flight."""
         self.extra: list[Buffer] = []
-        """Memory of the running submission beside the ring."""
+        """Buffers of the current submission beside the ring."""
         self._at = 0
-        """Where the ring stood when the running submission left it."""
+        """Byte offset of the ring's free space when the current submission left the ring."""
 
     def start(self, pushbuffer: PushBuffer) -> None:
-        """Give a push buffer the empty ring."""
+        """Point a push buffer at the empty ring."""
         pushbuffer.view, pushbuffer.base = self._view, self._buffer.va
         pushbuffer.at, pushbuffer.limit = 0, self._buffer.size
 
     def restart(self, pushbuffer: PushBuffer) -> None:
-        """Give a push buffer the empty ring again: nothing in flight reads it any more."""
+        """Empty the ring, which no work in flight reads any more, and point a push buffer at it."""
         self.tail, self.extra = 0, []
         self.start(pushbuffer)
 
     def room(self, pushbuffer: PushBuffer, size: int) -> None:
-        """Give `pushbuffer` a window with `size` free bytes; see `ArgumentMemory`."""
+        """Point `pushbuffer` at `size` free bytes; see `ArgumentMemory.room`.
+
+        Raises as `Device.alloc` and as the wait for the oldest submission do.
+        """
         end = self._buffer.size
         while not self.extra:
             at, tail = pushbuffer.at, self.tail
@@ -64,7 +67,7 @@ class ArgumentRing:
                 pushbuffer.limit = end
                 return
             if at >= tail and size < tail:
-                # One byte stays free: full must differ from empty.
+                # One byte stays free, so that full differs from empty.
                 pushbuffer.at, pushbuffer.limit = 0, tail - 1
                 return
             if at < tail and at + size < tail:
@@ -79,7 +82,7 @@ class ArgumentRing:
         pushbuffer.at, pushbuffer.limit = 0, buffer.size
 
     def finish(self, pushbuffer: PushBuffer) -> list[Buffer]:
-        """End a submission: go back to the ring, return the memory beside it, to be kept while in flight."""
+        """End a submission: return to the ring. Return the buffers beside it, to be kept while in flight."""
         extra = self.extra
         if extra:
             self.extra = []
@@ -92,7 +95,10 @@ class ArgumentRing:
         return extra
 
     def write(self, va: int, lo: int, width: int, value: int) -> None:
-        """Put `value` into bits [lo, lo + width) of the number at `va`, which this submission placed as 0."""
+        """Store `value` into bits [lo, lo + width) of the number at `va`, which are 0.
+
+        Raises `UsageError` for an address that this submission has not placed.
+        """
         for buffer in (self._buffer, *self.extra):
             if buffer.va <= va < buffer.va + buffer.size:
                 at = va - buffer.va

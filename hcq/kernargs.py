@@ -1,7 +1,7 @@
-"""The packers of kernel arguments: generated code for the common case, a readable loop for the rest.
+"""Packing of kernel arguments: generated code for the common case, a readable loop for all others.
 
-The generated function takes open buffers of the program's own device, and ints and floats in range. All other
-values go to `pack_values`: Params, negative numbers, buffers of peers, and values that must be refused.
+The generated function packs open buffers of the program's own device, and ints and floats in range. It passes
+all other values to `pack_values`: Params, negative numbers, buffers of peers, and invalid values.
 
 Not here: the layout of the argument block, which the kernel image declares (`program`); the memory that it is
 copied to (`kernarg_ring`).
@@ -84,7 +84,7 @@ def compile_args(image: KernelImage, device: Owner) -> Callable[[Program, tuple[
 
 
 def block_format(image: KernelImage) -> str:
-    """Return the `struct` format of an argument block, slots in order of offset."""
+    """Return the `struct` format of an argument block, its slots ordered by offset."""
     text, at = "<", 0
     for slot in sorted(image.args, key=operator.attrgetter("offset")):
         text += f"{slot.offset - at}x" if slot.offset > at else ""
@@ -94,7 +94,7 @@ def block_format(image: KernelImage) -> str:
 
 
 def pack_values(program: Program, values: tuple[Buffer | Word | float, ...]) -> KernArgs:
-    """Pack any legal values. Raises `UsageError` that names the argument for the others."""
+    """Pack any valid values. Raises `UsageError` that names the argument for an invalid one."""
     image = program.image
     if len(values) != len(image.args):
         names = ", ".join(slot.name for slot in image.args) or "none"
@@ -152,7 +152,7 @@ def _float(program: Program, slot: ArgSlot, value: object) -> float:
     if isinstance(value, (Buffer, str, bytes)):
         raise _wrong(program, slot, "a float or a Param", value)
     try:
-        return float(value)  # type: ignore[arg-type]  # refused below when it is no number
+        return float(value)  # type: ignore[arg-type]  # raises TypeError when it is no number
     except (TypeError, ValueError):
         raise _wrong(program, slot, "a float or a Param", value) from None
 
@@ -161,7 +161,7 @@ def _integer(program: Program, slot: ArgSlot, value: object) -> int:
     bits = 8 * slot.size
     wanted = f"an integer of {bits} bits or a Param"
     try:
-        number = operator.index(value)  # type: ignore[arg-type]  # refused below when it is no integer
+        number = operator.index(value)  # type: ignore[arg-type]  # raises TypeError when it is no integer
     except TypeError:
         raise _wrong(program, slot, wanted, value) from None
     if not -(1 << bits - 1) <= number < 1 << bits:

@@ -1,8 +1,8 @@
-"""Locks that an interrupt at any line leaves released.
+"""Lock handling that is safe against an interrupt (a Python signal handler that raises) at any line.
 
-`with lock:` is safe by itself: CPython delivers no signal between acquiring a lock and entering the block,
-nor between leaving it and releasing the lock. A lock that Python code acquires, as by
-`ExitStack.enter_context` or `acquire(blocking=False)`, may stay held when a signal arrives right after.
+`with lock:` is safe by itself: CPython runs no signal handler between acquiring the lock and entering the
+block, nor between leaving the block and releasing the lock. A lock that Python code acquires, for example by
+`ExitStack.enter_context` or `acquire(blocking=False)`, can stay held if a handler raises right afterwards.
 
 Next: `queue` and `hcq.replay.executable`, which use it; `python -m tools.fuzz.interrupts` tests it.
 """
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def held(locks: Sequence[RLock], work: Callable[[], T]) -> T:
-    """Return what `work` returns with all of some locks held, taken in the order given."""
+    """Call `work` with all locks held, acquired in the order given; return its result."""
     if not locks:
         return work()
     with locks[0]:
@@ -27,7 +27,7 @@ def held(locks: Sequence[RLock], work: Callable[[], T]) -> T:
 
 
 def unless_taken(locks: Sequence[RLock], work: Callable[[], object]) -> None:
-    """Call `work` with all of some reentrant locks held; do nothing when another thread holds one."""
+    """Call `work` with all reentrant locks held; do nothing if another thread holds one of them."""
     if not locks:
         work()
         return
@@ -38,7 +38,7 @@ def unless_taken(locks: Sequence[RLock], work: Callable[[], object]) -> None:
     try:
         if lock.acquire(blocking=False):
             with lock:
-                lock.release()  # what `acquire` took: from here on the block alone holds it
+                lock.release()  # undo `acquire`: now only the `with` block holds it
                 unless_taken(locks[1:], work)
     except BaseException:
         if _owned(lock):  # interrupted between `acquire` and `release`
@@ -47,6 +47,6 @@ def unless_taken(locks: Sequence[RLock], work: Callable[[], object]) -> None:
 
 
 def _owned(lock: RLock) -> bool:
-    """Return whether this thread holds a lock, by the method that `threading.Condition` uses."""
+    """Return whether this thread holds a lock, by the private method that `threading.Condition` uses."""
     owned: bool = lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - typeshed leaves it out
     return owned

@@ -1,6 +1,6 @@
-"""Whether bytes are a whole object file. Source: System V ABI, chapter 4.
+"""The check that bytes are a complete object file. Source: System V ABI, chapter 4.
 
-Not here: reading object files (`drivers.elf`). Next: the caches that check what they read: `compiler.image`,
+Not here: reading object files (`drivers.elf`). Next: the caches that use it, `compiler.image` and
 `drivers.cpu.image`.
 """
 
@@ -16,9 +16,9 @@ _NOBITS = 8
 
 
 def is_whole(data: bytes) -> bool:
-    """Return whether `data` is a little-endian 64-bit ELF file that ends behind its last section and segment.
+    """Return whether `data` is a little-endian 64-bit ELF file that contains all its sections and segments.
 
-    The contents of the sections are not checked: a loader does that.
+    The contents of sections are not checked; a loader does that.
     """
     if len(data) < _HEADER.size or not data.startswith(_IDENT):
         return False

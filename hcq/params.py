@@ -1,11 +1,9 @@
-"""Numbers left open while recording, and where they land.
+"""Parameters: numbers and buffers that are left open while recording, and given at submission.
 
-A `Param` stands for a buffer's address or a number that is given at submit. An `Expr` is what can be done to
-it on the way: `(value + add) >> shift`. A `Patch` is the place of the result in encoded words or in argument
-memory.
+A `Param` stands for a number or for the address of a buffer. An `Expr` is `(value + add) >> shift`. A `Patch`
+is the location of an Expr in encoded words or in argument memory. `resolve` checks the value of a Param.
 
-Not here: which values a Param accepts (`resolve`), writing them into encoded words
-(`hcq.replay.relocations`).
+Not here: the code that writes values at a replay (`hcq.replay.relocations`).
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ _FLOATS = {16: ("<e", "<H"), 32: ("<f", "<I"), 64: ("<d", "<Q")}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Param:
-    """A number, or a buffer's address, left open while recording, given at submit. Equal only to itself."""
+    """A number, or a buffer's address, that is given at submission. Equal only to itself."""
 
     name: str
     bits: int = 64
-    """A number must fit so many bits."""
+    """Number of bits that a number must fit."""
     signed: bool = False
     size: int = 0
-    """Bytes that a buffer given for it has at least."""
+    """Least number of bytes of a buffer given for it."""
 
     def __add__(self, k: int) -> Expr:
         return Expr(self, add=k)
@@ -43,7 +41,7 @@ class Param:
         return Expr(self, shift=k)
 
     def range(self) -> tuple[int, int]:
-        """The least and the greatest number that may be given."""
+        """Return the least and the greatest number that may be given."""
         if self.signed:
             return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
         return 0, (1 << self.bits) - 1
@@ -51,13 +49,13 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """`(param + add) >> shift`; for a floating-point place the bits of the number."""
+    """`(param + add) >> shift`, or the bits of a floating-point number."""
 
     param: Param
     add: int = 0
     shift: int = 0
     float_bits: Literal[0, 16, 32, 64] = 0
-    """The place holds an IEEE number of so many bits; 0: an integer."""
+    """Width of an IEEE number, of which the expression gives the bits; 0: an integer."""
 
     def __add__(self, k: int) -> Expr:
         if self.shift:
@@ -68,7 +66,10 @@ class Expr:
         return replace(self, shift=self.shift + k)
 
     def evaluate(self, value: float) -> int:
-        """Return the integer that stands for `value` here; a negative one is not yet cut to the place."""
+        """Return the integer to store for `value`, not yet masked to the width of its location.
+
+        Raises `UsageError` for a float where an integer is wanted, or one too large.
+        """
         if self.float_bits:
             of_float, of_int = _FLOATS[self.float_bits]
             try:
@@ -82,17 +83,17 @@ class Expr:
 
 
 Word = int | Param | Expr
-"""The values that a command accepts for a number."""
+"""A number in a command: known, or open until submission."""
 
 
 def as_expr(word: Param | Expr) -> Expr:
-    """Return an open number as an Expr."""
+    """Return a Param or Expr as an Expr."""
     return word if isinstance(word, Expr) else Expr(word)
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Where an Expr lands: bits [lo, lo + width) counted from byte `offset` of the target."""
+    """The location of an Expr: bits [lo, lo + width), counted from byte `offset` of the target."""
 
     target: Literal["words", "memory"]
     offset: int
@@ -102,12 +103,16 @@ class Patch:
     expr: Expr
 
 
-# -- values ---------------------------------------------------------------------------------------
 Value = Buffer | int | float
+"""What can be given for a Param."""
 
 
 def resolve(param: Param, value: object, device: Owner) -> float:
-    """Return the number that a value stands for, or refuse it: too small, closed, invisible, out of range."""
+    """Return the address of a buffer, or the number itself.
+
+    Raises `UsageError` for a buffer that is closed, too small or not accessible to `device`, a number out of
+    range, and any other class.
+    """
     if isinstance(value, Buffer):
         value.live()
         if value.size < param.size:
@@ -126,7 +131,7 @@ def resolve(param: Param, value: object, device: Owner) -> float:
 
 
 def look_up(param: Param, values: Mapping[Param, Value] | None) -> Value:
-    """Return what was given for `param`. Raises `UsageError` if nothing was."""
+    """Return the value given for `param`. Raises `UsageError` if there is none."""
     value = None if values is None else values.get(param)
     if value is None:
         given = ", ".join(other.name for other in values or ()) or "nothing"
@@ -140,7 +145,10 @@ def piece(patch: Patch, value: float) -> int:
 
 
 def reaches(patches: Sequence[Patch]) -> list[int]:
-    """Return for each patch how many bits its number may have; long ones are patched lowest piece first."""
+    """Return for each patch the number of bits that its value may have.
+
+    A value in several words has one patch for each word, the lowest first; all get the total width.
+    """
     out: list[int] = []
     first = 0
     for i, patch in enumerate(patches):
@@ -160,8 +168,8 @@ def reaches(patches: Sequence[Patch]) -> list[int]:
 
 
 def check_reach(patch: Patch, reach: int, value: float) -> None:
-    """Refuse a number that does not fit the place it lands in."""
-    patch.expr.evaluate(value)  # refuses a float where an integer belongs, and one too large
+    """Raise `UsageError` for a number that does not fit the `reach` bits of its location."""
+    patch.expr.evaluate(value)  # raises for a float where an integer is wanted, or one too large
     if patch.expr.float_bits or not isinstance(value, int):
         return
     number, signed = value + patch.expr.add, patch.expr.param.signed

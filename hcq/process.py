@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from hcq.profile import Span
 
 EXIT_S = 1.0
-"""How long work in flight may take at the end of the interpreter."""
+"""Seconds that work in flight gets when the interpreter ends."""
 
 OPEN: weakref.WeakSet[Device] = weakref.WeakSet()
 """The open devices of this process."""
 _hooked: set[str] = set()
-"""What was arranged: "close" at the end of the interpreter; "orphan" or "keep" devices in children."""
+"""Installed hooks: "close" devices when the interpreter ends; "orphan" or "keep" them in children."""
 _traces: dict[str, list[Span]] = {}
-"""What was traced so far, by file: the devices of a process share one."""
+"""The spans traced so far, by file, which all devices of the process share."""
 _in_children: set[Callable[[], None]] = set()
-"""What else forked children do first."""
+"""Further functions that a forked child calls first."""
 
 
 def in_children(action: Callable[[], None]) -> None:
-    """Have forked children call `action` once their devices are orphaned; giving it again is fine."""
+    """Make forked children call `action` after their devices were orphaned. Idempotent."""
     _in_children.add(action)
 
 
@@ -54,10 +54,11 @@ def remember(device: Device) -> None:
 def keep_over_forks() -> None:
     """Allow forked children to use the open devices; call it before the first is opened.
 
-    For a device that the fork copies with the memory it lives in, as one emulated in this process. Two
-    processes that drive one GPU break each other's work, so a GPU's children are orphaned by default.
+    Only for a device whose whole state is memory of this process, such as an emulated one, which the fork
+    copies. Two processes that drive one GPU corrupt each other's work, so by default the devices of a forked
+    child refuse every call.
 
-    Raises `UsageError` when a device was opened already: what becomes of its children is settled.
+    Raises `UsageError` when a device was opened before.
     """
     if "orphan" in _hooked:
         raise UsageError("devices were opened already: forked children are cut off from them")
@@ -69,7 +70,7 @@ def open_devices() -> tuple[Device, ...]:
     while True:
         try:
             return tuple(OPEN)
-        except RuntimeError:  # another thread opened one meanwhile
+        except RuntimeError:  # another thread opened one during the iteration
             continue
 
 
@@ -85,7 +86,7 @@ def _close_all() -> None:
     for device in tuple(OPEN):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ResourceWarning)
-            with suppress(HcqError):  # the interpreter ends: no caller could handle it
+            with suppress(HcqError):  # the interpreter ends: nobody can handle it
                 device.close(timeout_s=EXIT_S)
 
 

@@ -20,31 +20,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Ties device ticks to CLOCK_MONOTONIC: at `ticks` the host's clock showed `host_ns`."""
+    """The relation of a device clock of `hz` ticks a second to the host: at `ticks` it was `host_ns`.
+
+    `host_ns` is CLOCK_MONOTONIC in nanoseconds.
+    """
 
     ticks: int
     host_ns: int
     hz: int
 
     def to_ns(self, ticks: int) -> int:
-        """Return the CLOCK_MONOTONIC nanoseconds of a device time."""
+        """Return the CLOCK_MONOTONIC nanoseconds of a device time in ticks."""
         return self.host_ns + (ticks - self.ticks) * 1_000_000_000 // self.hz
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A command or submission that ran on a queue, with its times."""
+    """The execution of a command or submission on a queue; times are CLOCK_MONOTONIC nanoseconds."""
 
     name: str
     queue: str
-    """ "compute 0 of cpu:0"."""
+    """`Queue.label`, such as "compute 0 of cpu:0"."""
     start_ns: int
-    """CLOCK_MONOTONIC."""
     end_ns: int
 
 
 Timed = tuple[str, "Stamp", "Stamp"]
-"""A name, and the time records before and after what it names."""
+"""A span to be measured: its name, and the time records at its start and end."""
 
 
 def timed(commands: Sequence[Command], *, each: bool, whole: str = "") -> tuple[list[Command], list[Timed]]:
@@ -74,15 +76,15 @@ def timed(commands: Sequence[Command], *, each: bool, whole: str = "") -> tuple[
 
 
 class ClockedDevice(Protocol):
-    """A device whose clock can be read."""
+    """What a span log needs of a device."""
 
     def clock(self) -> Clock:
-        """Return the device's clock tied to the host's, as of now."""
+        """Return the relation of the device clock to the host's, measured now."""
         ...
 
 
 class TimedQueue(Protocol):
-    """The queue that spans ran on, as far as they need it."""
+    """What a span log needs of a queue; implemented by `hcq.queue.Queue`."""
 
     label: str
 
@@ -93,32 +95,32 @@ class TimedQueue(Protocol):
 
 
 PENDING = 4096
-"""Submissions whose time records are kept before those that are written become spans."""
+"""Number of submissions with unread time records after which the log reads those that are written."""
 
 
 class SpanLog:
-    """The spans of a device's submissions: expected, then completed. Threads may share it.
+    """The spans of the submissions of one device. Thread-safe.
 
-    With `keep` what was completed is kept for a trace, also when a program took it.
+    `keep`: completed spans are also kept for the trace, independent of `take`.
     """
 
     def __init__(self, *, keep: bool) -> None:
         self.pending: list[tuple[TimedQueue, list[Timed]]] = []
-        """Never another list: submissions add to this one."""
+        """Submissions with unread time records. Changed in place only, as other threads append to it."""
         self._most = PENDING
         self._keep = keep
         self._done: list[Span] = []
         self._kept: list[Span] = []
 
     def expect(self, queue: TimedQueue, spans: list[Timed]) -> None:
-        """Read these time records once they are written."""
+        """Register the spans of a submission to `queue`."""
         self.pending.append((queue, spans))
         if len(self.pending) >= self._most:
             self.read(queue.device.clock())
             self._most = max(PENDING, 2 * len(self.pending))
 
     def read(self, clock: Clock) -> None:
-        """Turn the time records that are written into spans."""
+        """Convert the time records that are written into spans."""
         pending = self.pending[:]
         del self.pending[: len(pending)]
         done: list[Span] = []
@@ -136,17 +138,17 @@ class SpanLog:
             self._kept += done
 
     def take(self) -> list[Span]:
-        """Return what was completed since the last call, in order of the start."""
+        """Return the spans completed since the last call, ordered by start time."""
         out, self._done = sorted(self._done, key=lambda span: (span.start_ns, -span.end_ns)), []
         return out
 
     def take_kept(self) -> list[Span]:
-        """Return what was completed and not yet put into a trace."""
+        """Return the completed spans that are not in a trace yet."""
         out, self._kept = self._kept, []
         return out
 
     def drop_lost(self) -> None:
-        """Expect no more of what a fault ended."""
+        """Drop the spans whose work a fault ended."""
         self.pending[:] = [
             (queue, written)
             for queue, spans in self.pending
@@ -155,7 +157,7 @@ class SpanLog:
 
 
 def chrome_trace(spans: Iterable[Span]) -> str:
-    """Return a trace for chrome://tracing and Perfetto: a process a device, a thread a queue."""
+    """Return a trace for chrome://tracing and Perfetto as JSON: one process a device, one thread a queue."""
     import json  # noqa: PLC0415 - only here
 
     events: list[dict[str, object]] = []

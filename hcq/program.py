@@ -28,19 +28,19 @@ _OFFSET = attrgetter("offset")
 
 
 class DriverProgram(Protocol):
-    """A kernel uploaded to one device."""
+    """The driver's form of a kernel loaded on one device."""
 
     @property
     def image(self) -> KernelImage:
-        """The image it was made of."""
+        """The image that it was made from."""
         ...
 
 
 class Loader(Owner, Protocol):
-    """The device that a program is loaded on, as far as it needs it: a `Device`."""
+    """What a program needs of its device; implemented by `hcq.device.Device`."""
 
     def retire_program(self, loaded: DriverProgram, *, wait: bool) -> None:
-        """Unload a program when all that runs now is done; from a finaliser, at the next `sweep`."""
+        """Unload a program: with `wait` once the work now in flight is done, else at the next `sweep`."""
         ...
 
 
@@ -95,7 +95,7 @@ class ArgSlot:
     size: int
     """Bytes: 8 for a pointer; 1, 2, 4 or 8 for a number. Naturally aligned."""
     access: Literal["r", "w", "rw"] = "rw"
-    """What the kernel does through a pointer."""
+    """How the kernel accesses the memory behind a pointer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,17 +115,16 @@ class KernelImage:
     kernarg_size: int
     """Bytes of the argument block, a multiple of 8."""
     shared_bytes: int = 0
-    """LDS / shared memory a workgroup, static part."""
+    """Bytes of static shared memory (LDS) of a workgroup."""
     scratch_bytes: int = 0
-    """Private memory a thread."""
+    """Bytes of private memory of a thread."""
     max_threads: int = 1024
-    """Threads a workgroup at most; 1 on `cpu`."""
+    """The most threads of a workgroup; 1 on `cpu`."""
     group_ns: int = 0
-    """Estimated nanoseconds a workgroup takes; 0 is unknown. A device may use it to decide how to spread
-    work."""
+    """Estimated nanoseconds that a workgroup takes; 0: unknown. A device may use it to distribute work."""
 
     def verify(self) -> None:
-        """Raise `UsageError` when the argument slots do not make a block."""
+        """Raise `UsageError` when slots are misaligned, overlap, or do not fit `kernarg_size`."""
         end = 0
         for slot in sorted(self.args, key=_OFFSET):
             sizes = (8,) if slot.kind is ArgKind.POINTER else (1, 2, 4, 8)
@@ -151,10 +150,11 @@ class KernelImage:
 
 
 class KernArgs:
-    """One argument block as the host packed it, and what is still open in it. Made by `Program.args`.
+    """One packed argument block, in which Params may be open.
 
-    It owns no device memory: each encoding places a copy, so one block may be used in many launches. A value:
-    do not change it.
+    Made by `Program.args`. Immutable by convention.
+
+    It owns no device memory: each encoding places a copy, so that one block may be used in many launches.
     """
 
     __slots__ = ("_pointers", "epoch", "patches", "program", "values", "words")
@@ -168,13 +168,13 @@ class KernArgs:
     ) -> None:
         self.program = program
         self.words = words
-        """The block as array('Q'); open places are 0."""
+        """The block as array('Q'); the bits of open arguments are 0."""
         self.values = values
-        """What was given, one a slot; keeps the buffers alive."""
+        """The values given, one for each slot; they keep the buffers alive."""
         self.patches = patches
-        """(byte offset, bits, expression) of every open place."""
+        """(byte offset, width in bits, expression) of every open argument."""
         self.epoch = program.device.close_epoch
-        """`Device.close_epoch` when the buffers were known to be open."""
+        """`Device.close_epoch` when the buffers were last known to be open."""
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -182,10 +182,10 @@ class KernArgs:
         return tuple([value for _, value in self.pointers() if not isinstance(value, Expr)])
 
     def pointers(self) -> list[tuple[ArgSlot, Buffer | Expr]]:
-        """Return every pointer slot, which has its access, with its buffer or open expression."""
+        """Return (slot, buffer or open expression) of every pointer argument."""
         try:
             return self._pointers
-        except AttributeError:  # asked for the first time: eager launches never ask
+        except AttributeError:  # the first call; eager launches make none
             opened = {offset: expr for offset, _, expr in self.patches}
             self._pointers: list[tuple[ArgSlot, Buffer | Expr]] = [
                 (slot, value if isinstance(value, Buffer) else opened[slot.offset])
@@ -195,7 +195,7 @@ class KernArgs:
             return self._pointers
 
     def describe(self) -> tuple[str, ...]:
-        """Return one line an argument, for fault reports."""
+        """Return one line of text for each argument, for fault reports."""
         return tuple(
             f"{slot.name} = {value!r}"
             for slot, value in zip(self.program.image.args, self.values, strict=True)
@@ -203,7 +203,10 @@ class KernArgs:
 
 
 class Program:
-    """A kernel loaded on one device. Made by `Device.load`; goes with its last reference, or by `close`."""
+    """A kernel loaded on one device. Made by `Device.load`; unloaded with its last reference, or by `close`.
+
+    Usable from any thread.
+    """
 
     __slots__ = ("__weakref__", "_make", "closed", "device", "image", "loaded", "name")
 
@@ -214,25 +217,28 @@ class Program:
         self.device = device
         self.image = image
         self.loaded = loaded
-        """What the driver made of the image: encoders launch this."""
+        """The driver's form of the kernel, which encoders use."""
         self.name = image.name
         self._make = compile_args(image, device)
 
     def args(self, *values: Buffer | Word | float) -> KernArgs:
-        """Pack one value for each argument slot, in order; touches no device.
+        """Pack one value for each argument slot, in order of the slots; return the block.
 
-        Pointers take a Buffer, a Param or `param + bytes`; numbers an int, a float or a Param. The result may
-        be used in any number of launches.
+        A pointer takes a Buffer, a Param or `param + bytes`; a number takes an int, a float or a Param. The
+        block may be used in any number of launches. The device is not accessed.
 
             program.args(out, a, 10)
 
-        Raises `UsageError` for another number of values, a number out of range, a closed buffer, and one that
-        the device cannot access; it names the slot, the wanted and the given value.
+        Raises `UsageError`, which names the slot, for a wrong count of values, a number out of range, a value
+        of another class, a closed buffer or program, and a buffer that the device cannot access.
         """
         return self._make(self, values)
 
     def close(self) -> None:
-        """Unload the kernel once the launches in flight are done; launching it again is a `UsageError`."""
+        """Refuse later launches with `UsageError`; unload the kernel once those in flight are done.
+
+        Idempotent.
+        """
         if not self.closed:
             self.closed = True
             self._make = _refuse_closed

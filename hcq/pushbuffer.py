@@ -1,4 +1,4 @@
-"""Push buffers: the encoded words of a submission or a replay slot; encoders fill them, rings take them.
+"""Push buffers: the encoded words of a submission or a replay slot. Encoders append to them, rings send them.
 
 Not here: the words, which each driver encodes (`hcq.driver.Encoder`); patching them at a replay
 (`hcq.replay.relocations`).
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 
 class ArgumentMemory(Protocol):
-    """Where a PushBuffer gets room for argument blocks."""
+    """The source of memory for the argument blocks of a `PushBuffer`."""
 
     def room(self, pushbuffer: PushBuffer, size: int) -> None:
-        """Give `pushbuffer` a window (`view`, `base`, `at`, `limit`) with `size` free bytes, or raise."""
+        """Point `pushbuffer` (`view`, `base`, `at`, `limit`) at memory with `size` free bytes, or raise."""
         ...
 
 
 class PushBuffer:
-    """Words in order, what is still open in them, and the argument memory they refer to.
+    """Encoded words, the patches of open numbers, and a window of argument memory.
 
-    A queue reuses one PushBuffer: an encoder and a ring may not keep it, nor its lists, after they return.
+    A queue reuses one PushBuffer: an encoder or a ring must not keep a reference to it or its lists after it
+    returns. Not thread-safe.
     """
 
     __slots__ = ("at", "base", "calls", "limit", "memory", "patches", "view", "word_bits", "words")
@@ -38,25 +39,26 @@ class PushBuffer:
         self.word_bits = word_bits
         """32 or 64: `DeviceInfo.word_bits`."""
         self.words: MutableSequence[int] = []
-        """A list to encode into; an array, which rings copy quickly, when it is sent again and again."""
+        """A list while encoding; an array, which rings copy faster, for words that are sent repeatedly."""
         self.patches: list[Patch] = []
         self.calls: list[tuple[int, int]] = []
-        """(position in `words`, ring entry): here the ring gets an entry that runs prebuilt words.
+        """(position in `words`, ring entry that runs prebuilt words), for rings that have such entries.
 
-        For drivers that mark these in ring entries; others leave it empty.
+        Other drivers leave it empty.
         """
         self.memory = memory
         self.view = memoryview(b"").cast("Q")
-        """The current window of argument memory: u64 elements; bytes [at, limit) are free."""
+        """The current window of argument memory as u64 elements. Its bytes [at, limit) are free."""
         self.base = 0
         """Device address of the window's first byte."""
         self.at = 0
         self.limit = 0
 
     def place(self, qwords: array[int] | Sequence[int], *, align: int = 64) -> int:
-        """Copy u64 words into memory of this submission or copy; return their device address.
+        """Copy u64 words into argument memory; return their device address, a multiple of `align`.
 
-        `align` is a power of two, at least 8. A number that does not fit u64 is a `UsageError`.
+        `align` is a power of two of at least 8 bytes. Raises `UsageError` for a number that does not fit u64,
+        and what `ArgumentMemory.room` raises.
         """
         count = len(qwords)
         size = 8 * count
@@ -75,14 +77,14 @@ class PushBuffer:
         return self.base + at
 
     def write(self, va: int, qword: int) -> None:
-        """Store one u64 anew in what was placed last."""
+        """Overwrite the u64 at `va`, inside the block that was placed last."""
         self.view[va - self.base >> 3] = qword
 
     def patch_word(self, index: int, word: Param | Expr, *, lo: int = 0, width: int | None = None) -> None:
-        """Record that bits [lo, lo + width) of word `index` hold `word`; `width` None: the rest of it.
+        """Record that bits [lo, lo + width) of word `index` receive `word`; `width` None: up to the top bit.
 
-        The encoder leaves those bits 0. A number over several words is patched lowest piece first, each next
-        one with `word >> bits so far`.
+        The encoder leaves those bits 0. A number in several words has one patch for each word, the lowest
+        first, each with `word >> bits patched so far`.
         """
         bits = self.word_bits - lo if width is None else width
         self.patches.append(Patch("words", index * self.word_bits // 8, lo, bits, as_expr(word)))
@@ -90,16 +92,19 @@ class PushBuffer:
     def patch_field(
         self, index: int, layout: type[BitStruct], name: str, word: Param | Expr, *, place: int = 0
     ) -> None:
-        """Record that field `name` of the `layout` at word `index` holds `word`, in the field's units."""
+        """Record that field `name` of the `layout` at word `index` receives `word`, in the field's units.
+
+        `place` is the index in a field with `count` > 1.
+        """
         for site in layout.sites(name, place):
             self.patch_word(index + site.word, as_expr(word) >> site.shift, lo=site.lo, width=site.width)
 
     def patch_memory(self, va: int, word: Param | Expr, *, lo: int = 0, width: int = 64) -> None:
-        """Record that bits [lo, lo + width) of the number at `va`, in placed memory, hold `word`."""
+        """Record that bits [lo, lo + width) of the number at `va`, in a placed block, receive `word`."""
         self.patches.append(Patch("memory", va, lo, width, as_expr(word)))
 
     def clear(self) -> None:
-        """Clear words, patches and calls; argument memory stays placed."""
+        """Clear words, patches and calls. Placed blocks stay."""
         self.words.clear()
         if self.patches:
             self.patches.clear()

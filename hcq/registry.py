@@ -1,7 +1,7 @@
-"""Devices by name: the one table through which the model reaches its drivers, and `open`.
+"""Devices by name: the table of drivers, and `open`.
 
-Packages of others add drivers by entry points of the group "hcq.drivers"; they are read only when a name is
-not in the table, or when all drivers are listed.
+Other packages add drivers by entry points of the group "hcq.drivers". These are read only for a name that is
+not in the table, and when all drivers are listed.
 
 Not here: what a driver implements (`driver`, docs/how-to/add-a-device.md), devices of tensors
 (`frontend.device`).
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A program or library that a driver's kernels are built with; devices open without it."""
+    """A program or library that builds kernels for a driver. Devices open without it."""
 
     name: str
     module: str
     attribute: str
-    """A function of the module: returns the version that is installed, an empty text where none is."""
+    """A function of the module that returns the installed version, or an empty text."""
     cure: str
     """The command that installs it."""
 
     def version(self) -> str:
         """Return the version as text; empty when the tool, or the module that queries it, is absent."""
         try:
-            ask: Callable[[], str] = getattr(import_module(self.module), self.attribute)
+            query: Callable[[], str] = getattr(import_module(self.module), self.attribute)
         except ImportError:
             return ""
-        return ask()
+        return query()
 
 
 _ASSEMBLER = Tool(
@@ -53,15 +53,15 @@ _ASSEMBLER = Tool(
 
 @dataclass(frozen=True, slots=True)
 class DriverEntry:
-    """Where a driver's module is, and what it offers on this machine."""
+    """A driver: its name, and the module and attribute that hold its `hcq.driver.Driver`."""
 
     name: str
     module: str
     attribute: str
     hardware: bool
-    """Drives a GPU: "auto" looks here first."""
+    """Whether it drives a GPU, which "auto" prefers."""
     tools: tuple[Tool, ...] = ()
-    """What building kernels for it needs."""
+    """The tools that build kernels for it."""
 
     def present(self) -> bool:
         """Return whether the module is installed."""
@@ -71,7 +71,7 @@ class DriverEntry:
             return False
 
     def driver(self) -> Driver:
-        """Import and return the driver, or raise `UnsupportedError` when it is not installed."""
+        """Import and return the driver. Raises `UnsupportedError` when it is not installed."""
         if not self.present():
             raise UnsupportedError(
                 f"the driver {self.name!r} is not part of this installation ({self.module} is absent)"
@@ -92,11 +92,11 @@ GROUP = "hcq.drivers"
 """Entry points of this group name drivers of other packages: `name = "module:attribute"`."""
 
 _opening = threading.Lock()
-"""Held while a driver opens a device: drivers are entered by one thread at a time."""
+"""Held while a driver opens a device, so that one thread at a time calls `Driver.open`."""
 
 
 def _forget() -> None:
-    """Give a forked child a lock of its own: who holds the parent's may be a thread that is not here."""
+    """Make a new lock in a forked child, where the thread that holds the old one may not exist."""
     global _opening  # noqa: PLW0603 - a lock cannot be released by a thread that does not hold it
     _opening = threading.Lock()
 
@@ -105,16 +105,16 @@ os.register_at_fork(after_in_child=_forget)
 
 
 def drivers() -> tuple[DriverEntry, ...]:
-    """Return the table, then drivers of other packages; `DriverEntry.present`: it is installed."""
+    """Return the entries of the table, then those of other packages, installed or not."""
     return (*DRIVERS, *_registered())
 
 
 def _registered() -> tuple[DriverEntry, ...]:
-    """Return the drivers that installed packages register, by name; reads their metadata.
+    """Return the drivers that installed packages register by entry points, ordered by name.
 
-    A name of the table stays the table's. "auto" opens none of them: name one, or set `HCQ_DEVICE`.
+    An entry point with a name of the table is ignored. "auto" opens none of these drivers.
     """
-    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and `open` of a known name needs none
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow, and rarely needed
 
     known = {entry.name for entry in DRIVERS}
     found = {
@@ -126,7 +126,7 @@ def _registered() -> tuple[DriverEntry, ...]:
 
 
 def devices() -> list[DeviceInfo]:
-    """Return the devices that could be opened now, real GPUs first."""
+    """Return the devices that can be opened now, GPUs first. Raises what a driver module's import raises."""
     return [info for entry in drivers() if entry.present() for info in entry.driver().enumerate()]
 
 
@@ -142,14 +142,16 @@ def open(
         with hcq.open("cpu", validate=True) as device:
             ...
 
-    `auto` is what `HCQ_DEVICE` names; without it the first GPU, without one the cpu. A name has no fallback.
-    The caller owns the device and closes it. Each call gives a device of its own. `validate` turns the
-    validation layer on (default: `HCQ_VALIDATE`). `seed` reorders Execs between Barriers before they are
-    encoded, 0 keeps their order; default: `HCQ_SEED`, or 1 when validating. `profile` times each kernel, copy
-    and fill for `Device.spans` (default: `HCQ_PROFILE`).
+    "auto" is the device that `HCQ_DEVICE` names, else the first GPU, else the cpu. An explicit name has no
+    fallback. Each call returns a new device, which the caller owns and closes.
 
-    Raises `UsageError` for a name that does not exist, with those that do; `UnsupportedError` where driver or
-    hardware are missing, with the cure; `DriverError` when the kernel driver refuses.
+    - `validate`: use the validation layer; default `HCQ_VALIDATE`.
+    - `seed`: shuffle the kernels between two barriers before encoding; 0 keeps their order. Default:
+      `HCQ_SEED`, or 1 with validation.
+    - `profile`: time each kernel, copy and fill for `Device.spans`; default `HCQ_PROFILE`.
+
+    Raises `UsageError` for an unknown name or a setting that cannot be read; `UnsupportedError`, with the
+    cure, when the driver or the hardware is missing; `DriverError` when the kernel driver refuses a call.
     """
     settings = config()
     entry, index, variant = parse(_automatic(settings.device) if name == "auto" else name)
@@ -165,7 +167,10 @@ def open(
 def wrap(
     driver: DriverDevice, *, validate: bool = False, seed: int = 0, trace: str = "", profile: bool = False
 ) -> Device:
-    """Return the Device around an open driver device; what `open` does once the driver has opened one."""
+    """Return a `Device` that owns an open driver device. Parameters are those of `open`.
+
+    `trace` is the file for the spans of all submissions; empty: none. A failure closes the driver device.
+    """
     from hcq.device import Device  # noqa: PLC0415 - importing this table must stay cheap
 
     watch = None
@@ -186,7 +191,10 @@ def _automatic(chosen: str) -> str:
 
 
 def parse(name: str) -> tuple[DriverEntry, int, str | None]:
-    """Split "driver", "driver:1", "driver:variant" or "driver:variant:1"."""
+    """Split "driver", "driver:1", "driver:variant" or "driver:variant:1" into (entry, index, variant).
+
+    Raises `UsageError` for an unknown driver and for a malformed name.
+    """
     first, *rest = name.split(":")
     entry = next((entry for entry in DRIVERS if entry.name == first), None)
     if entry is None and first:

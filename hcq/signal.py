@@ -1,12 +1,13 @@
 """Signals, points and timelines: the objects that express all ordering.
 
-A `Signal` is a 64-byte slot of coherent host memory, u64 value at +0. A `Point` is "this signal has reached
-this value". A `Timeline` issues values of a signal in increasing order. Slots of all devices lie in one
-process-wide pool that is mapped at the same address into every opened device, so any queue can wait for any
-other's signal. A slot returns to the pool when nothing refers to its `Signal` any more.
+A `Signal` is a 64-byte slot of coherent host memory with its u64 value at offset 0. A `Point` is the
+condition "this signal has reached this value". A `Timeline` issues the values of a signal in increasing
+order. The slots of all devices lie in one process-wide pool, which is mapped at the same address into every
+open device, so that every queue can wait for every signal. A slot returns to the pool when its `Signal` is
+freed.
 
-Not here: the pool (`hostpool`), waits that can never be met (`hcq.validate.waits`), device commands that set
-or await a signal (`commands`).
+Not here: the pool (`hostpool`), waits that nothing can end (`hcq.validate.waits`), the commands that set a
+signal or wait for one (`commands`).
 """
 
 from __future__ import annotations
@@ -26,51 +27,60 @@ if TYPE_CHECKING:
     from hcq.hostpool import Slot
 
 Refusal: TypeAlias = "Callable[[], HcqError]"
-"""Makes the error that a call raises."""
+"""An error factory: returns the exception that a refused call raises."""
 
 POLL_S = 0.005
-"""How long a wait sleeps between polls of the fault source and of Python's signals."""
+"""Seconds that a wait sleeps between polls for faults and for Python signal handlers."""
 SLOT_VALUES = (1 << 31) - 1
-"""Values that a timeline takes from one slot: engines that compare 32 bits, circularly, can wait for every
-one."""
+"""The values that a timeline issues from one slot.
+
+Limited so that engines that compare 32 bits circularly can wait for each of them.
+"""
 _new = object.__new__
 ANY_VALUE = 1 << 65
-"""More than any signal reaches."""
+"""Above every value that a signal can have."""
 
 
 class Waiter(Protocol):
-    """The device that a signal belongs to, as far as waiting needs it."""
+    """What a signal needs of its device; implemented by `hcq.device.Device`."""
 
     def wait_slot(self, va: int, value: int, timeout_s: float) -> bool:
-        """Sleep until the slot is >= `value` or the time is over; False may be early."""
+        """Sleep until the slot is >= `value`, or `timeout_s` seconds; return whether it is.
+
+        May return early.
+        """
         ...
 
     def poll_faults(self, signal: Signal, value: int, *, timed: bool) -> None:
-        """Raise when a wait for `signal` cannot end: its device, or one waited for, faulted or is closed."""
+        """Raise when a wait for `signal` cannot end, because a device faulted or is closed."""
         ...
 
     def wait_ended(self) -> None:
-        """Record, for the validation layer, that this thread sleeps no more in `wait`."""
+        """Record for the validation layer that this thread has stopped waiting."""
         ...
 
     def host_observed(self, signal: Signal, value: int) -> None:
-        """Record, for the validation layer, that the host read the slot at `value`."""
+        """Record for the validation layer that the host observed the slot at `value`."""
         ...
 
     def raise_overrun(self, signal: Signal) -> None:
-        """Raise: the signal holds a value above `Signal.issued`, which no submission sets."""
+        """Raise `DeviceFault`: the value exceeds `Signal.issued`, so no submission set it."""
         ...
 
     def stuck_on(self, signal: Signal, value: int, waited_s: float) -> str:
-        """Return what the queues are doing as text, for `SignalTimeout`."""
+        """Return the message of `SignalTimeout`: what each queue is blocked on."""
         ...
 
 
 class Signal:
-    """A slot that queues set and wait for. Made by `Device.signal`.
+    """A 64-bit value that queues and the host set and wait for. Made by `Device.signal`.
 
-    Values only grow. The host may set it only when it was made with `host_set=True`, so that a wait that
-    nothing can satisfy is detectable.
+    Values only grow. The host can set it only if it was made with `host_set=True`; for other signals a wait
+    that nothing can satisfy is detectable. The slot is freed with the last reference. Usable from any thread.
+
+        ready = device.signal(host_set=True, label="ready")
+        device.compute.submit(device.compute.record().wait(ready, 1).copy(target, source))
+        ready.value = 1      # the copy starts
     """
 
     __slots__ = (
@@ -94,16 +104,16 @@ class Signal:
         self._words, self._index, self.va, _ = slot
         self._words[self._index] = value
         self.base = base
-        """What is added to the slot's content to give the value: a timeline changes slots and counts on."""
+        """Value minus slot contents. A timeline that takes a fresh slot continues counting with it."""
         self.device = device
         self.host_set = host_set
         self.label = label
         self.issued = ANY_VALUE
-        """The highest valid value: the last one that its timeline issued. Without a timeline: any."""
+        """The highest value that can be right: the last one its timeline issued; without a timeline, any."""
 
     @property
     def value(self) -> int:
-        """What the signal has reached."""
+        """The value that the signal has reached."""
         return self._words[self._index] + self.base
 
     @value.setter
@@ -123,20 +133,20 @@ class Signal:
         SIGNALS.written(self.va)
 
     def at(self, value: int) -> Point:
-        """Return the point "this signal has reached `value`"; nothing is allocated or checked."""
+        """Return the point "this signal has reached `value`". Nothing is allocated or checked."""
         return Point(self, value)
 
     def wait(self, value: int, *, timeout_s: float | None = None) -> None:
-        """Sleep until the signal's value is >= `value`; at once if it is already.
+        """Sleep until the signal's value is >= `value`; return immediately if it is already.
 
-        `timeout_s` None waits without limit. Afterwards the host sees the effects of the work that raised the
-        value, and with validation what the host submits next is ordered after it. Any thread may wait; no
-        lock is held, and other Python threads run.
+        Afterwards the host sees the effects of the work that raised the value; with validation, later
+        submissions count as ordered after that work. Any thread may wait. No lock is held, and other Python
+        threads run.
 
-        Raises `SignalTimeout` after `timeout_s` seconds, with the value seen and what each queue is stuck on;
-        `DeviceFault` when a device that was to raise it has faulted; `UsageError` when the device is closed,
-        and with validation, for a wait without a limit, when nothing can raise it any more, with the wait
-        graph.
+        Raises `SignalTimeout` after `timeout_s` seconds (None: no limit), with the value seen and what each
+        queue is blocked on; `DeviceFault` when a device that would raise the signal has faulted; `UsageError`
+        when the device is closed. With validation, a wait without a timeout also raises `UsageError`, with
+        the wait graph, as soon as nothing can raise the signal any more.
         """
         target = value - self.base
         words, index = self._words, self._index
@@ -165,7 +175,7 @@ class Signal:
 
     def check_overrun(self) -> None:
         """Raise `DeviceFault` if the slot exceeds the last issued value."""
-        if self._words[self._index] + self.base > self.issued:  # read first: work may end meanwhile
+        if self._words[self._index] + self.base > self.issued:  # in this order: work may complete
             self.device.raise_overrun(self)
 
     __reduce__ = refuse_copy
@@ -174,21 +184,22 @@ class Signal:
         return f"<Signal {self.label or hex(self.va)}: {self.value}>"
 
     def __del__(self) -> None:
-        _give_back(self)
+        _free_slot(self)
 
 
 class Point:
-    """`signal` has reached `value` (>=). All ordering is expressed by points. A value: do not change it.
+    """The condition "`signal` is >= `value`". All ordering is expressed by points. Immutable by convention.
 
-    `Queue.submit` and `Executable.replay` return one; `after=`, `CommandBuffer.wait` and `wait` take it, on
-    any open device. Points of one queue are reached in the order of its submissions. Once reached, a point
-    stays reached; one of work that a fault ended is never reached, and waits for it raise `DeviceFault`.
-    Equal when signal and value are. It keeps its signal alive, nothing else. Usable from any thread.
+    `Queue.submit` and `Executable.replay` return a point; `after=`, `CommandBuffer.wait` and `wait` take one,
+    on any open device. Points of one queue are reached in the order of its submissions. A reached point stays
+    reached. The point of work that a fault ended is never reached; waits for it raise `DeviceFault`. Two
+    points are equal if signal and value are. A point keeps only its signal alive. Usable from any thread.
 
         point = device.compute.submit(commands)
         device.copies[0].submit(more, after=[point]).wait(timeout_s=5)
 
-    Plain slots instead of a frozen dataclass: one is made a submission, and this costs a third.
+    A class with plain slots: one is made for each submission, and a frozen dataclass takes three times as
+    long.
     """
 
     __slots__ = ("signal", "value")
@@ -198,7 +209,10 @@ class Point:
         self.value = value
 
     def done(self) -> bool:
-        """Return whether the point is reached; what the host does next is then ordered after it."""
+        """Return whether the point is reached. If so, later submissions count as ordered after it.
+
+        Raises `DeviceFault` if the signal exceeds the last value issued.
+        """
         if not self.passed():
             self.signal.check_overrun()
             return False
@@ -206,15 +220,15 @@ class Point:
         return True
 
     def passed(self) -> bool:
-        """Return whether the point is reached, for housekeeping: not counted as seen by the host.
+        """Return whether the point is reached, without recording that the host observed it.
 
-        By a value that was never submitted no point is reached.
+        A value above the last one issued reaches no point.
         """
         signal = self.signal
         return self.value <= signal._words[signal._index] + signal.base <= signal.issued  # noqa: SLF001 - hot
 
     def over(self) -> bool:
-        """Return whether the point is reached, or was lost to a fault: its work uses nothing any more."""
+        """Return whether the work of the point uses nothing any more: it is reached, or lost to a fault."""
         return self.passed() or self.signal in LOST
 
     def wait(self, *, timeout_s: float | None = None) -> None:
@@ -232,18 +246,18 @@ class Point:
 
 
 LOST: weakref.WeakKeyDictionary[Signal, tuple[int, Refusal]] = weakref.WeakKeyDictionary()
-"""Signals that work lost to a fault was to raise: up to which slot value, and the error of who waits."""
+"""Signals that lost work would have raised -> (highest slot value lost, error factory for waits)."""
 
 
 class Timeline:
     """A signal whose values one owner issues once each, in increasing order.
 
-    The owner sends words that raise a value, then makes its point `last`. Interrupted between the two, it is
-    unknown whether the words were sent: `value` is above `last` then, until a later value is sent. That
-    raises all before it, sent or not.
+    The owner sends the words that raise a value, then sets `last` to its point. After an interrupt between
+    the two it is unknown whether the words were sent: `value` is above `last` then, until a later value is
+    sent, which also satisfies all waits for earlier ones.
 
-    Every 2^31 - 1 values it takes a fresh slot, since some engines compare 32 bits; a Point keeps the slot it
-    was made with. Not thread-safe: the owner holds its lock.
+    After each 2^31 - 1 values it takes a fresh slot, as some engines compare 32 bits; a Point keeps the slot
+    that it was made with. Not thread-safe: the owner holds its lock.
     """
 
     __slots__ = ("device", "label", "last", "signal", "value")
@@ -254,28 +268,31 @@ class Timeline:
         self.signal = Signal(device, start % SLOT_VALUES, label=label, base=start - start % SLOT_VALUES)
         self.signal.issued = start
         self.last = Point(self.signal, start)
-        """The last point that was sent; before the first one, a point that is reached. The owner sets it."""
+        """The last point sent; before the first one, a reached point. The owner sets it."""
         self.value = start
-        """The value issued last."""
+        """The last value issued."""
 
     def next(self) -> Point:
-        """Issue the next value; its owner sends it and makes it `last`, or withdraws it."""
+        """Issue the next value; return its point. The owner sends it and sets `last`, or calls `undo`."""
         value = self.value + 1
         signal = self.signal
         if value - signal.base > SLOT_VALUES:
             signal = self.signal = Signal(self.device, label=self.label, base=value - 1)
         signal.issued = value
         self.value = value
-        point = _new(Point)  # one is made a submission: `Point(signal, value)` costs twice as much
+        point = _new(Point)  # hot: `Point(signal, value)` takes twice as long
         point.signal, point.value = signal, value
         return point
 
     def undo(self, point: Point) -> None:
-        """Withdraw the point issued last: no words that raise it were sent."""
+        """Withdraw the last point issued, of which no words were sent."""
         self.value = self.signal.issued = point.value - 1
 
     def renew(self, reason: Refusal) -> None:
-        """Continue with a fresh slot: issued values that are not reached now are lost."""
+        """Continue with a fresh slot.
+
+        Issued values that are not reached are lost, with the error `reason`.
+        """
         if not Point(self.signal, self.value).passed():
             LOST[self.signal] = (SLOT_VALUES, reason)
         signal = Signal(self.device, label=self.label, base=self.value)
@@ -285,7 +302,10 @@ class Timeline:
 
 
 class Stamp:
-    """A 32-byte record that a device writes its time into. Made by `Device.stamp`."""
+    """A 32-byte record that a device writes its time into.
+
+    Made by `Device.stamp`, freed with its last reference.
+    """
 
     __slots__ = ("__weakref__", "_index", "_slot", "_words", "va")
 
@@ -298,23 +318,23 @@ class Stamp:
 
     @property
     def ticks_va(self) -> int:
-        """Device address of the u64 that holds the time: 8 bytes in, where release records keep it."""
+        """Device address of the u64 with the time: at offset 8, where NVIDIA's release records have it."""
         return self.va + 8
 
     @property
     def ticks(self) -> int:
-        """The device's time in its own ticks (`Clock.to_ns` converts); 0 until written."""
+        """The device time in ticks, which `Clock.to_ns` converts; 0 until written."""
         return self._words[self._index + 1]
 
     def __del__(self) -> None:
-        _give_back(self)
+        _free_slot(self)
 
 
-def _give_back(owner: Signal | Stamp) -> None:
-    """Return the slot of an owner that is gone to its pool."""
+def _free_slot(owner: Signal | Stamp) -> None:
+    """Return the slot of a deleted owner to its pool."""
     try:
         slot = owner._slot  # noqa: SLF001 - of this module
-    except AttributeError:  # interrupted before it was made
+    except AttributeError:  # interrupted during construction
         return
     if slot is not None:
         slot[3].append(slot)

@@ -1,18 +1,18 @@
 """Compiled code on disk: entries bound to their key, in folders that no other user can write.
 
-A store is a folder with one folder a kind and one file an entry. An entry is a digest, then the payload. The
-digest covers kind, key and payload, and a key covers everything that decides the payload (`key_of`). Hence an
-entry under another name, of another kind, cut short or altered counts as absent, and what is out of date is
-never found.
+A store is a folder with one folder for each kind and one file for each entry. An entry is a digest followed
+by the payload. The digest covers kind, key and payload, and the key covers everything that determines the
+payload (`key_of`). An entry that was renamed, truncated or altered therefore counts as absent, and an
+outdated one is never found.
 
-Native code is as trustworthy as the folder it comes from. A folder that another user could change (owned by
-neither this user nor root, writable by group or others, reached through such a folder or link) is refused
-with a `CacheWarning`, once, and the program works without it. Folders are made with mode 0700 and files with
-0600, whatever the umask. Within a store no link is followed, only regular files are read, and no more than
-`MOST_BYTES` of one.
+Native code is as trustworthy as the folder that it comes from. A folder that another user could change (owned
+by neither this user nor root, writable by group or others, or reached through such a folder or link) is
+refused with one `CacheWarning`, and the program works without it. Folders are made with mode 0700 and files
+with 0600, independent of the umask. Inside a store links are not followed, and only regular files of at most
+`MOST_BYTES` are read.
 
-Any number of threads and processes may use a store at once: a file is written under another name, then
-renamed.
+Any number of threads and processes may use a store at the same time: a file is written under a temporary
+name, then renamed.
 
 Not here: the keys (`compiler.cache` for kernels), what the payload is. Next: the users `compiler.compile`,
 `drivers.cpu.image`, `drivers.emu.simt.jit`.
@@ -42,22 +42,22 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 64 << 20
 """The largest file that is read or written."""
-_SUM = 32
-_PERSON = b"hcq entry v2"
+_DIGEST_BYTES = 32
+_PERSONALISATION = b"hcq entry v2"
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _LINKS = 40
-"""Symbolic links that a path may lead through, as in Linux."""
+"""The most symbolic links that a path may contain, as in Linux."""
 _TEMPORARY = ".new-"
 _PART, _OWN = re.compile("[0-9a-f]{2}"), re.compile(r"[0-9a-f]{46}|\.new-[0-9-]+")
 """Names of an entry's folder and file: 2 and 46 digits of its key."""
 _ABANDONED_S = 3600
-"""Age from which a temporary file is the rest of a process that was killed."""
+"""Seconds after which a temporary file was left by a process that was killed."""
 _USED_S = 86400
-"""Age from which reading an entry renews its time."""
+"""Seconds after which reading an entry renews its modification time."""
 
 
 def key_of(*parts: str | bytes) -> str:
-    """Return the key of an entry that depends on `parts`, and on nothing else."""
+    """Return the key of an entry that is determined by `parts`: 48 hexadecimal digits."""
     digest = hashlib.blake2b(digest_size=24)
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -66,11 +66,11 @@ def key_of(*parts: str | bytes) -> str:
 
 
 class RefusedError(Exception):
-    """A folder or file that another user could change; the text gives the reason. Stays in this module."""
+    """A folder or file that another user could change; the text says why. Internal to this module."""
 
 
 class Status(Protocol):
-    """What decides whether a file is trusted, under the names of `os.stat_result`."""
+    """The part of `os.stat_result` that decides whether a file is trusted."""
 
     @property
     def st_mode(self) -> int:
@@ -87,13 +87,16 @@ class Status(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Who this process is, and how it sees files (a path's own status, not of what it links to)."""
+    """The rules of trust: the user of this process, and the function that reads the status of a path.
+
+    `status_of` does not follow links, as `os.lstat`.
+    """
 
     uid: int = field(default_factory=os.geteuid)
-    look: Callable[[str], Status] = os.lstat
+    status_of: Callable[[str], Status] = os.lstat
 
     def check(self, path: str, found: Status) -> None:
-        """Refuse a file or folder of the store that another user owns or may write."""
+        """Raise `RefusedError` for a file or folder of the store that another user owns or may write."""
         if found.st_uid not in {self.uid, 0}:
             raise RefusedError(f"{path} belongs to user {found.st_uid}, not to user {self.uid} or root")
         if found.st_mode & _OTHERS:
@@ -102,14 +105,14 @@ class Trust:
                 f"chmod go-w makes it yours alone"
             )
 
-    def check_way(self, folder: str) -> str:
-        """Return a folder's real path; refuse when another user could change where the path leads.
+    def real_path(self, folder: str) -> str:
+        """Return the real path of a folder. Raises `RefusedError` if another user could redirect it.
 
-        Folders above may be writable by others when they are sticky, as /tmp is, or when the group is the
-        user's own. Parts that do not exist yet are trusted: this process makes them.
+        Parent folders may be writable by others if they are sticky, as /tmp is, or by the user's own group.
+        Parts that do not exist yet are trusted, as this process makes them.
         """
-        look, uid = self.look, self.uid
-        roots = {uid, 0, look("/").st_uid}  # in a user namespace root may show as another number
+        status_of, uid = self.status_of, self.uid
+        roots = {uid, 0, status_of("/").st_uid}  # in a user namespace root may have another number
         at, links = "", 0
         names = [name for name in reversed(os.path.abspath(folder).split("/")) if name]  # noqa: PTH100 - links are followed below
         while names:
@@ -119,7 +122,7 @@ class Trust:
                 continue
             path = f"{at}/{name}"
             try:
-                found = look(path)
+                found = status_of(path)
             except FileNotFoundError:
                 return "/".join([path, *reversed(names)])
             if found.st_uid not in roots:
@@ -142,18 +145,21 @@ class Trust:
 
 
 class Store:
-    """The compiled code below one folder; None keeps nothing. Threads may share it."""
+    """Compiled code below one folder; a `root` of None keeps nothing. Thread-safe.
+
+    `limit` is the most bytes to keep; see `trim`.
+    """
 
     def __init__(self, root: Path | None, *, trust: Trust | None = None, limit: int = 2 << 30) -> None:
         self._root = root
         self._trust = trust or Trust()
         self._limit = limit
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._written = 0
         self._lock = threading.Lock()
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """Return the payload of a key; None when there is none that can be trusted."""
+        """Return the payload of a key; None when there is no valid, trusted entry. Raises nothing."""
         try:
             folder = self._folder(kind, key, make=False)
             data = None if folder is None else self._read(f"{folder}/{key[2:]}")
@@ -163,23 +169,23 @@ class Store:
             self._refuse(error)
             return None
         except OSError as error:
-            _say(f"cannot read an entry of {self._root}: {error}; compiling instead")
+            _debug(f"cannot read an entry of {self._root}: {error}; compiling instead")
             return None
         if data is None:
             return None
-        payload = data[_SUM:]
-        if _sum(kind, key, payload) != data[:_SUM]:
-            _say(f"{self._path(kind, key)} is damaged; compiling again")
+        payload = data[_DIGEST_BYTES:]
+        if _digest(kind, key, payload) != data[:_DIGEST_BYTES]:
+            _debug(f"{self._path(kind, key)} is damaged; compiling again")
             return None
         return payload
 
     def put(self, kind: str, key: str, payload: bytes) -> None:
-        """Keep a payload, in place of what was there.
+        """Store a payload, replacing an older entry.
 
-        A folder that cannot be written costs the next run a compilation, nothing else (printed under DEBUG).
+        When the folder cannot be written nothing is stored, and DEBUG=1 prints why. Raises nothing.
         """
-        if len(payload) + _SUM > MOST_BYTES:
-            _say(f"{len(payload)} bytes for {self._path(kind, key)} are more than an entry's {MOST_BYTES}")
+        if len(payload) + _DIGEST_BYTES > MOST_BYTES:
+            _debug(f"{len(payload)} bytes for {self._path(kind, key)} are more than an entry's {MOST_BYTES}")
             return
         try:
             folder = self._folder(kind, key, make=True)
@@ -190,12 +196,12 @@ class Store:
         except RefusedError as error:
             self._refuse(error)
         except OSError as error:
-            _say(f"cannot keep compiled code below {self._root}: {error}")
+            _debug(f"cannot keep compiled code below {self._root}: {error}")
 
     def files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        """Yield the store's own files with their status: entries, and those that are being written.
+        """Yield (path, status) of the store's own files: entries, and files that are being written.
 
-        What else lies below the folder, and what is reached through a link, is left out.
+        Other files below the folder, and everything behind a link, are left out.
         """
         for kind in _folders(self._root) if self._root is not None else ():
             for part in _folders(kind):
@@ -207,7 +213,10 @@ class Store:
                         yield part / entry.name, found
 
     def trim(self) -> None:
-        """Remove what killed processes left behind and, above the limit, the entries unused for longest."""
+        """Remove abandoned temporary files and, above the limit, the least recently used entries.
+
+        Entries are removed until three quarters of the limit remain.
+        """
         now, total, kept = time.time(), 0, []
         for path, found in self.files():
             if path.name.startswith(_TEMPORARY):
@@ -228,38 +237,39 @@ class Store:
         return (self._root or Path()) / kind / key[:2] / key[2:]
 
     def _folder(self, kind: str, key: str, *, make: bool) -> str | None:
-        """Return the folder of an entry, every part of it trusted; None when nothing is kept.
+        """Return the trusted folder of an entry; None when nothing is kept.
 
-        FileNotFoundError when it is absent and not to be made.
+        Raises `FileNotFoundError` when it is absent and `make` is false, `RefusedError` when it is not
+        trusted.
         """
         if self._root is None:
             return None
-        at = self._trust.check_way(str(self._root))
+        at = self._trust.real_path(str(self._root))
         for name in ("", kind, key[:2]):
             at = f"{at}/{name}" if name else at
             try:
-                found = self._trust.look(at)
+                found = self._trust.status_of(at)
             except FileNotFoundError:
                 if not make:
                     raise
                 _make_folders(Path(at))
-                found = self._trust.look(at)
+                found = self._trust.status_of(at)
             if not stat.S_ISDIR(found.st_mode):
                 raise NotADirectoryError(f"{at} is no folder")
             self._trust.check(at, found)
         return at
 
     def _read(self, path: str) -> bytes | None:
-        """Return the bytes of a trusted regular file of bounded size; None if it is none."""
+        """Return the bytes of a trusted regular file of valid size; None for any other file."""
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         with open(file, "rb", buffering=0) as stream:  # noqa: PTH123 - opened above with flags of its own
             found = os.fstat(file)
             if not stat.S_ISREG(found.st_mode):
-                _say(f"{path} is no regular file; compiling instead")
+                _debug(f"{path} is no regular file; compiling instead")
                 return None
             self._trust.check(path, found)
-            if not _SUM <= found.st_size <= MOST_BYTES:
-                _say(f"{path} is damaged: it has {found.st_size} bytes; compiling again")
+            if not _DIGEST_BYTES <= found.st_size <= MOST_BYTES:
+                _debug(f"{path} is damaged: it has {found.st_size} bytes; compiling again")
                 return None
             if time.time() - found.st_mtime > _USED_S:
                 _renew(file, path)
@@ -279,7 +289,7 @@ class Store:
             raise
 
     def _count(self, size: int, key: str) -> None:
-        """Trim after each 64th part of the limit that this process wrote, and at one key of 256."""
+        """Trim each time that this process wrote 1/64 of the limit, and for one key in 256."""
         with self._lock:
             self._written += size
             if self._written < self._limit // 64 and not key.endswith("00"):
@@ -290,14 +300,14 @@ class Store:
     def _refuse(self, error: RefusedError) -> None:
         text = f"compiled code is not kept: {error}\nhint: HCQ_CACHE may name another folder"
         with self._lock:
-            if text in self._told:
+            if text in self._warned:
                 return
-            self._told.add(text)
+            self._warned.add(text)
         warnings.warn(text, CacheWarning, stacklevel=4)
 
 
 def store(root: Path | None) -> Store:
-    """Return the process's store below a folder: it warns once."""
+    """Return the store of this process for a folder. Sharing it makes warnings appear once."""
     return _store(root, config().cache_bytes)
 
 
@@ -307,18 +317,18 @@ def _store(root: Path | None, limit: int) -> Store:
 
 
 def sealed(kind: str, key: str, payload: bytes) -> bytes:
-    """Return the bytes of an entry's file: its digest, then the payload."""
-    return _sum(kind, key, payload) + payload
+    """Return the contents of an entry's file: the digest, then the payload."""
+    return _digest(kind, key, payload) + payload
 
 
-def _sum(kind: str, key: str, payload: bytes) -> bytes:
-    digest = hashlib.blake2b(f"{kind}\0{key}\0".encode(), digest_size=_SUM, person=_PERSON)
+def _digest(kind: str, key: str, payload: bytes) -> bytes:
+    digest = hashlib.blake2b(f"{kind}\0{key}\0".encode(), digest_size=_DIGEST_BYTES, person=_PERSONALISATION)
     digest.update(payload)
     return digest.digest()
 
 
 def _make_folders(folder: Path) -> None:
-    """Make a folder and those above it that are missing, each with mode 0700."""
+    """Make a folder and its missing parents, each with mode 0700."""
     missing = []
     while not folder.exists():
         missing.append(folder)
@@ -328,20 +338,20 @@ def _make_folders(folder: Path) -> None:
             path.mkdir(mode=0o700)
         except FileExistsError:
             continue  # another process was first
-        path.chmod(0o700)  # a umask may have taken our own bits
+        path.chmod(0o700)  # the umask may have cleared bits of the owner
 
 
 def _listed(folder: Path) -> list[os.DirEntry[str]]:
-    """Return what is in a folder, by name; nothing when another process has removed it."""
+    """Return the entries of a folder ordered by name; none when another process has removed it."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(entries, key=attrgetter("name"))  # faster than paths: a store has 100,000 files
+            return sorted(entries, key=attrgetter("name"))  # faster than paths, for 100,000 files
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
 def _present(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Return the status of an entry, no link followed; None when another process has removed it."""
+    """Return the status of an entry, not following links; None when another process has removed it."""
     try:
         return entry.stat(follow_symlinks=False)
     except FileNotFoundError:
@@ -356,13 +366,13 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def _renew(file: int, path: str) -> None:
-    """Mark an open entry as used today."""
+    """Set the modification time of an open entry to now."""
     try:
         os.utime(file)
-    except OSError as error:  # a read-only file system, or a file of root's: it is used all the same
-        _say(f"cannot renew the time of {path}: {error}")
+    except OSError as error:  # a read-only file system, or a file of root: the entry is used anyway
+        _debug(f"cannot renew the time of {path}: {error}")
 
 
-def _say(text: str) -> None:
+def _debug(text: str) -> None:
     if config().debug:
-        print(f"cache: {text}", file=sys.stderr)  # noqa: T201  # DEBUG talk goes to stderr
+        print(f"cache: {text}", file=sys.stderr)  # noqa: T201 - DEBUG output goes to stderr

@@ -1,7 +1,7 @@
-"""Refusal of copies: `copy`, `deepcopy` and pickle of what owns memory, a queue or code of a device.
+"""Refusal of `copy`, `deepcopy` and pickle for objects that own memory, a queue or code of a device.
 
-A default copy would share the device's memory without a reference to it, or be an object whose finalizer
-raises. A class sets `__reduce__ = refuse_copy`.
+A default copy would share the device's memory without holding a reference to it, and free it twice. Such a
+class sets `__reduce__ = refuse_copy`.
 
 Not here: tensors, which can be copied (`frontend.copies`).
 """
@@ -14,8 +14,8 @@ from hcq.errors import UsageTypeError
 
 
 def refuse_copy(self: object) -> NoReturn:
-    """Raise: this object cannot be copied or pickled."""
+    """Raise `UsageTypeError`: the object cannot be copied or pickled."""
     raise UsageTypeError(
         f"{type(self).__name__} {self!r} belongs to an open device and cannot be copied or pickled\n"
-        "hint: copy what it holds, as with a Copy command, or make another"
+        "hint: copy its contents, for example by a Copy command, or make another object"
     )

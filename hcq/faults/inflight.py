@@ -1,4 +1,4 @@
-"""Submissions in flight: the objects that each keeps alive, and how to find the commands among them.
+"""Submissions in flight: the objects that each keeps alive, and the commands among them.
 
 A direct submission keeps a list of commands and values, a replay keeps a `Kept`. Not here: the list itself
 (`hcq.queue`, `hcq.replay.executable`). Next: `recovery` and `messages`, which read it.
@@ -19,33 +19,36 @@ if TYPE_CHECKING:
 
 
 class Recorded(Protocol):
-    """What holds commands: a `Segment`."""
+    """An object with commands; implemented by `hcq.replay.segment.Segment`."""
 
     commands: list[Command]
 
 
 class BusyQueue(Protocol):
-    """A queue with work in flight: a `Queue`."""
+    """What this module needs of a queue; implemented by `hcq.queue.Queue`."""
 
     def inflight(self) -> Sequence[tuple[Point, Sequence[object]]]:
-        """Return (point, what it keeps) of every submission not known to be done."""
+        """Return (point, objects kept alive) of every submission not known to be complete."""
         ...
 
 
 class Kept(NamedTuple):
-    """What a replay in flight keeps. A direct submission keeps a list: commands, and values beside them."""
+    """The objects that a replay in flight keeps alive.
+
+    A direct submission keeps a list of commands and values.
+    """
 
     given: list[object]
-    """The values of `params`; changed in place, and only when no replay is in flight."""
+    """The values of `params`. Changed in place, but only while no replay is in flight."""
     segments: Sequence[Recorded]
     params: tuple[Param, ...]
     memories: tuple[Buffer, ...]
     waits: tuple[Wait, ...] = ()
-    """What its ring words wait for; given only where several devices take part."""
+    """The waits of its ring words; only for an executable with several devices."""
 
 
 def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:
-    """Yield the commands among what submissions keep."""
+    """Yield the commands among the objects that submissions keep."""
     for kept in inflight:
         if isinstance(kept, Kept):
             yield from kept.waits
@@ -56,7 +59,7 @@ def commands_of(inflight: Iterable[Sequence[object]]) -> Iterator[Command]:
 
 
 def awaited(queues: Iterable[BusyQueue]) -> Iterator[object]:
-    """Yield the owners of the signals that the work in flight in some queues still waits for."""
+    """Yield the devices of the signals that the work in flight in these queues still waits for."""
     for command in commands_of(kept for queue in queues for _, kept in queue.inflight()):
         if isinstance(command, Wait) and isinstance(command.value, int):
             signal = command.signal

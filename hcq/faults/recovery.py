@@ -1,8 +1,8 @@
-"""Recovery of a device after a fault, and the waits that can no longer be met because of it.
+"""Recovery of a device after a fault, and the waits that can never end because of it.
 
-Work in flight when a device recovers is *lost*: its points are never reached, so whoever waits for them, on
-any device, gets the error that ended it. Signals that lost work would have set are recorded in `LOST`; one
-that a later submission sets is valid again.
+Work in flight when a device recovers is *lost*: its points are never reached, and a wait for one of them, on
+any device, raises the error that ended the work. Signals that lost work would have set are recorded in
+`LOST`; a signal that a later submission sets is valid again.
 
 Not here: new rings of the hardware (`DriverDevice.recover`), texts (`messages`).
 """
@@ -38,14 +38,14 @@ def recover(device: Device) -> tuple[Buffer, ...]:
         try:
             device.driver.recover()
         except UnsupportedError:
-            device.refuse(before)  # nothing was touched
+            device.refuse(before)  # the device is unchanged
             raise
         return [kept for queue in device.queues for kept in queue.restart(reason)]
 
     lost = held([queue.lock for queue in sorted(device.queues, key=id)], restart)
     for command in commands_of(lost):
         if isinstance(command, SetSignal):
-            _lose(command, reason)
+            _mark_lost(command, reason)
     if device.watch is not None:
         device.watch.drop_in_flight(device.queues)
     for executable in device.executables():
@@ -66,19 +66,16 @@ def _reason(device: Device) -> Refusal:
     raise UsageError(f"{device.name} has no fault: there is nothing to recover from")
 
 
-def _lose(command: SetSignal, reason: Refusal) -> None:
-    """Note that a signal will not be raised by what was submitted so far."""
+def _mark_lost(command: SetSignal, reason: Refusal) -> None:
+    """Record that the work submitted so far will not raise a signal."""
     signal, value = command.signal, command.value
     target = value if isinstance(value, int) else 1 << 64
     if not signal.host_set and signal.value - signal.base < target and signal not in LOST:
         LOST[signal] = (target, reason)
 
 
-# --- what lost work kept
-
-
 def _written(kept: Sequence[object]) -> Iterator[Buffer]:
-    """Yield the open buffers that a submission writes, views by what they are views of."""
+    """Yield the open buffers that a submission writes; for a view its root."""
     given: dict[object, object] = {}
     if isinstance(kept, Kept):
         given = dict(zip(kept.params, kept.given, strict=True))
@@ -88,20 +85,17 @@ def _written(kept: Sequence[object]) -> Iterator[Buffer]:
                 continue
             pointer = touch.pointer
             param = pointer.param if isinstance(pointer, Expr) else pointer
-            # The values of a direct submission lie beside its commands: which is which is not known.
+            # The values of a direct submission are not assigned to Params here, so all may be written.
             found = [given.get(param, param)] if given or isinstance(param, Buffer) else kept
             for buffer in found:
                 if isinstance(buffer, Buffer) and not buffer.closed:
                     yield buffer.root or buffer
 
 
-# --- waits that cannot be met
-
-
 def check(signal: Signal, value: int) -> None:
-    """Raise when `signal` was to reach slot value `value` by work that is lost, or behind such work."""
+    """Raise when only lost work, or work behind it, would raise the slot of `signal` to `value`."""
     if LOST:
-        reason = _doomed(signal, value, {})
+        reason = _never_reached(signal, value, {})
         if reason is not None:
             raise reason()
 
@@ -111,7 +105,7 @@ def waits_on_lost(queue: Queue) -> Refusal | None:
     return _stuck(queue, {}) if LOST else None
 
 
-def _doomed(signal: Signal, value: int, seen: dict[Queue, Refusal | None]) -> Refusal | None:
+def _never_reached(signal: Signal, value: int, seen: dict[Queue, Refusal | None]) -> Refusal | None:
     if signal.at(signal.base + value).passed():
         return None
     raisers = [queue for device in open_devices() for queue in device.queues if _raises(queue, signal, value)]
@@ -123,7 +117,7 @@ def _doomed(signal: Signal, value: int, seen: dict[Queue, Refusal | None]) -> Re
 
 
 def _stuck(queue: Queue, seen: dict[Queue, Refusal | None]) -> Refusal | None:
-    """Return the reason when the first wait in a queue that is not met never will be."""
+    """Return the error factory if the first unsatisfied wait in a queue can never end, else None."""
     if queue in seen:
         return seen[queue]
     seen[queue] = None
@@ -131,13 +125,13 @@ def _stuck(queue: Queue, seen: dict[Queue, Refusal | None]) -> Refusal | None:
         if isinstance(command, Wait) and isinstance(command.value, int):
             signal = command.signal
             if signal.value - signal.base < command.value:
-                seen[queue] = _doomed(signal, command.value, seen)
+                seen[queue] = _never_reached(signal, command.value, seen)
                 break
     return seen[queue]
 
 
 def _raises(queue: Queue, signal: Signal, value: int) -> bool:
-    """Return whether something in flight in a queue raises a signal so far."""
+    """Return whether work in flight in a queue raises a signal to at least a slot value."""
     if any(point.signal is signal and point.value - signal.base >= value for point, _ in queue.inflight()):
         return True
     return any(

@@ -1,5 +1,5 @@
-"""Replay: graphs encoded once, whose submissions patch what changed and write the doorbell.
+"""Replay: graphs that are encoded once; a submission writes changed values and the doorbell.
 
-Not here: recording a graph (`hcq.graph`). Next: `executable`, the user's object; `slot`, one set of its
-memory; `relocations`, what a replay writes.
+Not here: recording a graph (`hcq.graph`). Next: `executable`, the object for users; `slot`, one set of its
+memory; `relocations`, the values that a replay writes.
 """

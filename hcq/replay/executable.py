@@ -1,12 +1,13 @@
-"""Executables: graphs encoded once; a replay writes only the changed values and the doorbell.
+"""Executables: compiled graphs, of which a replay writes only the changed values and the doorbell.
 
-Each replay slot owns its prebuilt words and argument memory, which the device reads in place, and records the
-values that it was bound to; it is rewritten only after its last replay is done. With every slot in flight
-more are made, up to a limit; at the limit a replay waits for the oldest. Replays of one executable follow
-each other in each queue; across queues replay k+1 waits for k wherever both may touch the same memory.
+Each replay slot owns prebuilt words and argument memory, which the device reads in place. It records the
+values that are bound to it, and is rewritten only after its last replay has completed. When every slot is in
+flight another is made, up to a limit; at the limit a replay waits for the oldest. Replays of one executable
+run in order in each queue. Between queues replay k+1 waits for replay k where both may access the same
+memory.
 
-A slot keeps references to the buffers that it was bound to last, until it is bound anew, memory runs short,
-or `close`.
+A slot keeps references to the buffers that are bound to it, until other values are bound, memory is short, or
+the executable is closed.
 
 Not here: recording a graph (`hcq.graph`), one slot (`slot`), the values that a replay writes (`relocations`).
 """
@@ -41,7 +42,11 @@ if TYPE_CHECKING:
 
 
 class Executable:
-    """A compiled graph. Made by `Graph.compile`; replays may come from any thread."""
+    """A compiled graph. Made by `Graph.compile`. Thread-safe.
+
+    `params` are its parameters in the order in which `replay` takes values; `queues` and `devices` are those
+    it uses. It keeps the graph's commands and its own memory alive until `close` or the last reference.
+    """
 
     __slots__ = (
         "__weakref__",
@@ -83,16 +88,16 @@ class Executable:
         self._limit = limit
         self._pointers = [param in pointers for param in params]
         self._tails: dict[Queue, Point] = {}
-        """Where the last replay ends in each queue."""
+        """The point at the end of the last replay in each queue."""
         self._queue = queue = segments[0].queue
         """The queue of the first segment."""
         quiet = queue.watch is None and not queue.device.trace and not queue.device.profile
         self._short = len(segments) == 1 and quiet
-        """Whether replays may take the short way: one queue, without validation, trace or profile."""
+        """Whether `replay` may use its fast path: one queue, without validation, trace or profile."""
         self._turn = 0
         self._slots: list[ReplaySlot] = []
         self._checks: list[list[tuple[Patch, int]]] = [[] for _ in params]
-        """Where each number lands, and how many bits it may have there."""
+        """For each parameter (patch, bits that a number may have there)."""
         for segment in segments:
             if segment.queue.watch is not None:
                 segment.commands = segment.queue.watch.reorder(segment.commands)
@@ -102,7 +107,7 @@ class Executable:
             device.keep(self)
 
     def _locks(self) -> list[RLock]:
-        """Return the locks of all queues, always in the same order."""
+        """Return the locks of all queues, in the one order in which they are acquired."""
         return [queue.lock for queue in self.queues]
 
     def _add_slot(self) -> ReplaySlot:
@@ -120,7 +125,7 @@ class Executable:
         return slot
 
     def _checker(self) -> Callable[[int, object], None]:
-        """Return `_check` without a reference to this, which goes with its last reference at once."""
+        """Return `_check` with a weak reference to this, so that no cycle delays its deletion."""
         me = weakref.ref(self)
 
         def check(i: int, value: object) -> None:
@@ -132,7 +137,7 @@ class Executable:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory of all copies: words, argument blocks, and the words that go to rings."""
+        """Bytes of memory of all slots: prebuilt words, argument blocks and ring words."""
         total = 0
         for slot in self._slots:
             for buffer in slot.kept.memories:
@@ -143,7 +148,7 @@ class Executable:
         return total
 
     def _check(self, i: int, value: object) -> None:
-        """Check the value of one parameter."""
+        """Raise `UsageError` if a value does not fit parameter `i`."""
         param = self.params[i]
         if isinstance(value, Buffer) is not self._pointers[i] and self._checks[i]:
             wanted = "a Buffer" if self._pointers[i] else "a number"
@@ -155,7 +160,7 @@ class Executable:
                     check_reach(patch, reach, number)
 
     def _bind(self, slot: ReplaySlot, given: Sequence[Value]) -> None:
-        """Write what differs from what the slot is bound to."""
+        """Bind values to a slot: write those that changed. On an error the slot is unbound."""
         try:
             slot.bind(given, slot.kept.given, slot.views)
         except BaseException:
@@ -171,40 +176,41 @@ class Executable:
     def replay(
         self, given: Sequence[Value] = (), *, after: Sequence[Point] = (), timeout_s: float | None = None
     ) -> Point:
-        """Submit the graph with these values; return the point that is reached when all of it is done.
+        """Submit the graph with these values; return the point that is reached when all of it is complete.
 
-        `given` has one value per parameter, in the order of creation: a Buffer for one that stands for
-        memory, else a number. Nothing is encoded, and in a copy that is bound to the same values already
-        nothing is written.
+        `given` has one value for each parameter, in the order of `params`: a Buffer for memory, else a
+        number. Nothing is encoded. If the slot is bound to the same values already, nothing is written
+        either.
 
-        Order: after the points of `after`; in each queue after everything submitted to it before; across
-        queues after the previous replay of this executable where both may touch the same memory.
+        Order: after the points of `after`; in each queue after all earlier submissions to it; between queues
+        after the previous replay of this executable where both may access the same memory.
 
-        Waits while all copies are in flight, or a queue has no room, each time `timeout_s` seconds at most
-        (None: as long as work in flight progresses). The call does not wait for the work.
+        Waits while all copies are in flight or a ring has no space, each time `timeout_s` seconds at most
+        (None: no limit). The call does not wait for the work itself.
 
-        Ownership: the buffers given stay alive until the replay is done, and after it until the copy is bound
-        to others, memory runs short, or `close`.
+        Ownership: the buffers stay alive until the replay is complete, and then until other values are bound
+        to the slot, memory is short, or the executable is closed.
 
-        Threads: any thread may replay; the locks of all its queues are held meanwhile.
+        Threads: any thread may replay; the locks of all its queues are held during the call.
 
-        Raises before anything is sent: `UsageError` for a wrong number or kind of values, a buffer that is
-        closed, too small or invisible to a device, a number out of range, and a closed executable;
-        `DeviceFault`; `OutOfMemoryError` for one more copy; `SignalTimeout`. With several queues an error of
-        a later one is raised after the earlier ones were sent, which run.
+        Raises, and then has sent nothing: `UsageError` for a wrong count or class of values, a buffer that is
+        closed, too small or not accessible to a device, a number out of range, a closed executable or device,
+        and with validation for what `Queue.submit` lists; `DeviceFault` after a fault, or when a point of
+        `after` is lost; `OutOfMemoryError` when there is no memory for another slot; `SignalTimeout`. With
+        several queues an error in a later queue is raised after the work of earlier ones was sent, and runs.
 
             executable.replay([images, 32]).wait()
         """
         if after or not self._short or timeout_s is not None:
             return self._replay(given, after, timeout_s)
         queue = self._queue
-        if queue.refusal is not None:  # before the lock too: after a fork no thread releases it
+        if queue.refusal is not None:  # before the lock: in a forked child nobody releases it
             raise queue.refusal()
         with queue.lock:
             if queue.refusal is not None:
                 raise queue.refusal()
             if self.closed:
-                return self._replay(given, after, None)  # closed meanwhile: it raises
+                return self._replay(given, after, None)  # closed by another thread: raises
             slot = self._next()
             if self._epochs[0] != queue.device.close_epoch:
                 self._verify()
@@ -219,12 +225,12 @@ class Executable:
                 template.pushbuffer.words[template.single] = point.value - signal.base
             else:
                 template.fill((point.value - signal.base,))
-            slot.points = [point]  # first: whatever comes between, the copy may be in flight from here on
+            slot.points = [point]  # before the submission: an interrupt may leave it in flight
             queue.submit_template(template.pushbuffer, point, slot.kept)
         return point
 
     def _refused(self) -> HcqError | None:
-        """Return what a replay raises when the executable, or a device of its, takes none; else None."""
+        """Return the error of a closed executable or a device that refuses submissions; else None."""
         if self.closed:
             return UsageError(f"{self.label or 'the executable'} is closed")
         refusals = [queue.refusal for queue in self.queues if queue.refusal is not None]
@@ -237,9 +243,10 @@ class Executable:
         after: Sequence[Point] = (),
         timeout_s: float | None = None,
     ) -> Point:
-        """Replay with values by parameter, each of them checked; see `replay` for order and errors.
+        """Replay with values by parameter; order, ownership and errors as in `replay`.
 
-        Raises `UsageError` also for a parameter without a value, and for one that is not the graph's.
+        Raises `UsageError` also for a parameter without a value, and for a parameter of another graph. Every
+        value is checked, also one that is bound already.
         """
         values = values or {}
         strangers = [param.name for param in values if param not in self.params]
@@ -255,7 +262,7 @@ class Executable:
         return self.replay(given, after=after, timeout_s=timeout_s)
 
     def _next(self, timeout_s: float | None = None) -> ReplaySlot:
-        """Return a slot that is not in flight. The locks are held."""
+        """Return a slot that is not in flight; wait for one at the limit. The caller holds the locks."""
         slots = self._slots
         turn = self._turn + 1
         self._turn = turn = turn if turn < len(slots) else 0
@@ -271,7 +278,7 @@ class Executable:
         return slot
 
     def _verify(self) -> None:
-        """Look again at everything after something was closed."""
+        """Check all commands again if a buffer or program was closed since the last check."""
         epochs = [device.close_epoch for device in self.devices]
         if epochs != self._epochs:
             for segment in self.segments:
@@ -283,16 +290,16 @@ class Executable:
             self._epochs = epochs
 
     def _replay(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
-        """Replay over several queues, or with what the short way leaves out."""
+        """Replay on several queues, or with options that the fast path does not handle."""
         if isinstance(after, Point):
             raise UsageError(f"after= takes a list of points, not {after!r}\nhint: after=[point]")
-        refused = self._refused()  # before the locks too: after a fork no thread releases them
+        refused = self._refused()  # before the locks: in a forked child nobody releases them
         if refused is not None:
             raise refused
         return held(self._locks(), lambda: self._replay_held(given, after, timeout_s))
 
     def _replay_held(self, given: Sequence[Value], after: Sequence[Point], timeout_s: float | None) -> Point:
-        """Replay over several queues; their locks are held."""
+        """Replay on several queues. The caller holds their locks."""
         refused = self._refused()
         if refused is not None:
             raise refused
@@ -333,7 +340,7 @@ class Executable:
         if queue.device.trace:
             queue.send([Timestamp(begin)])
         point = queue.timeline.next()
-        # First: whatever comes between, the copy may be in flight from here on.
+        # Before the submission: an interrupt may leave it in flight.
         self._tails[queue] = point
         slot.points = [self._tails[queue] for queue in self.queues if queue in self._tails]
         template = slot.ring_words(segment, tuple(wait.signal for wait in waits))
@@ -350,7 +357,7 @@ class Executable:
     def _send_timed(
         self, slot: ReplaySlot, segment: Segment, waits: list[Point], values: Mapping[Param, Value]
     ) -> Point:
-        """Encode a segment anew, with records of its own around each kernel: a replay reuses none."""
+        """Encode a segment again, with time records around each kernel; records cannot be replayed."""
         queue = segment.queue
         whole = (segment.label or self.label or "replay") if queue.device.trace else ""
         todo, spans = timed(segment.commands, each=True, whole=whole)
@@ -361,15 +368,15 @@ class Executable:
         return point
 
     def forget(self) -> None:
-        """Drop the references of idle copies to the buffers they are bound to: memory is short."""
-        unless_taken(self._locks(), self._unbind_all)  # else a replay is being made: its buffers are wanted
+        """Drop the references of idle slots to buffers, because memory is short."""
+        unless_taken(self._locks(), self._unbind_all)  # else a replay is in progress and needs its buffers
 
     def _unbind_all(self) -> None:
         for slot in self._slots:
             slot.unbind()
 
     def recovered(self) -> None:
-        """Drop lost replays: a device recovered from a fault; the next replay binds everything again."""
+        """Drop lost replays after a device recovered. The next replay binds all values again."""
         held(self._locks(), self._restart)
 
     def _restart(self) -> None:
@@ -378,7 +385,7 @@ class Executable:
             slot.restart()
 
     def close(self) -> None:
-        """Free the copies' memory, that of replays in flight once they are done. Idempotent."""
+        """Free the memory of all slots; that of replays in flight once they are complete. Idempotent."""
         if not self.closed:
             held(self._locks(), self._close)
 

@@ -1,10 +1,10 @@
-"""Relocations of an Executable: which u64 elements hold which open numbers, and the code that writes them.
+"""Relocations of an Executable: the u64 elements that hold open numbers, and the code that writes them.
 
-Every patch becomes bits of u64 elements of a slot's memory. `write_all` is the readable loop, and the oracle
-of the tests; `compile_bind` generates the straight-line function that replays use: one identity test a
-parameter, stores only for those that changed.
+Every patch becomes bits of u64 elements of a slot's memory. `write_all` is a readable loop, and the oracle in
+tests. `compile_bind` generates the straight-line function that replays use: one identity test for each
+parameter, and stores only for those that changed.
 
-Not here: relocations of ELF images (`drivers.elf`), which values are valid (`hcq.params`).
+Not here: relocations of ELF images (`drivers.elf`), the check of values (`hcq.params`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Term:
     """Bits of one element: `((number + add) >> shift & mask) << lo`."""
 
     param: int
-    """Place in the executable's parameters."""
+    """Index in the parameters of the executable."""
     expr: Expr
     shift: int
     mask: int
@@ -37,19 +37,19 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """One u64 of a copy's memory that holds open numbers."""
+    """One u64 in the memory of a slot that holds open numbers."""
 
     view: int
-    """Which of the copy's memories."""
+    """Index of the memory view."""
     index: int
     base: int
-    """The bits that are always the same."""
+    """The constant bits."""
     terms: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A patch as encoded, by where it lies: bits [lo, lo + width) from byte `offset` of memory `view`."""
+    """An encoded patch and its location: bits [lo, lo + width) from byte `offset` of memory `view`."""
 
     view: int
     offset: int
@@ -61,7 +61,7 @@ class Placed:
 def elements(
     patches: Sequence[Placed], params: Sequence[Param], views: Sequence[memoryview]
 ) -> tuple[Element, ...]:
-    """Gather patches by the u64 elements that they touch; what else is in an element is read from `views`."""
+    """Group patches by the u64 elements that they write. Constant bits are read from `views`."""
     number = {param: i for i, param in enumerate(params)}
     terms: dict[tuple[int, int], list[Term]] = {}
     for patch in patches:
@@ -100,14 +100,14 @@ def compile_bind(
     devices: Sequence[Owner],
     check: Callable[[int, Any], None],
 ) -> Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None]:
-    """Generate `bind(given, current, views)`: write what differs from `current`, then make it current.
+    """Generate `bind(given, current, views)`: write the values that differ from `current`, and update it.
 
     `pointers` marks the parameters that are buffers. `check(i, value)` is called for a value that the
-    generated code cannot prove valid; it raises or returns. Any exception leaves the slot half written:
-    discard `current` then.
+    generated code cannot prove valid; it raises or returns. After an exception the memory is partly written,
+    and the caller must discard `current`.
     """
     names = [f"b{i}" for i in range(len(params))]
-    # What the text names is made local, and `current` taken apart: each costs as much as a test otherwise.
+    # Names are default arguments, and `current` is unpacked: a global or an index costs as much as a test.
     scope: dict[str, Any] = {"Buffer": Buffer, "check": check, "device": devices[0]}
     scope |= {
         f"e{element.view}_{element.index}_{k}": term.expr.evaluate
@@ -133,7 +133,7 @@ def compile_bind(
             lines += [f" if b{i} is not c{i}:", f"  check({i}, b{i})"]
         lines += [f"  m{element.view}[{element.index}] = {_word(element, pointers)}" for element in uses[i]]
     lines.append(" current[:] = given")
-    exec("\n".join(lines), scope)  # noqa: S102 - the text holds only integers of our own
+    exec("\n".join(lines), scope)  # noqa: S102 - the text contains only integers of this module
     bind: Callable[[Sequence[Any], list[Any], Sequence[memoryview]], None] = scope.pop("bind")
     return bind
 
@@ -148,7 +148,7 @@ def _word(element: Element, pointers: Sequence[bool]) -> str:
         else:
             number = f"({value} + {expr.add})" if expr.add else value
             shift = expr.shift + term.shift
-        # A buffer's address, whole and alone in its element, is stored as it is.
+        # A whole address that is alone in its element needs no mask.
         if term.mask == MASK64 and not shift and not expr.add and pointers[term.param]:
             texts.append(number)
             continue

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Segment:
-    """What one queue runs without waiting for another: the unit that an Executable submits."""
+    """Commands that one queue runs without waiting for another queue in between."""
 
     queue: Queue
     index: int
     label: str = ""
     commands: list[Command] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
-    """Segments of other queues that must be done before."""
+    """Indices of segments in other queues that must be complete before."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class ReplaySlot:
-    """One set of encoded words and argument memory of an Executable, and what it is bound to."""
+    """One set of encoded words and argument memory of an Executable, and the values bound to it."""
 
     __slots__ = (
         "bind",
@@ -49,7 +49,7 @@ class ReplaySlot:
         self.scratch = {d: PushBuffer(d.info.word_bits, arena) for d, arena in arenas.items()}
         self.bodies: list[Indirect | None] = []
         self.patches: list[tuple[Segment, Patch]] = []
-        """As encoded, in order."""
+        """Patches in the order of encoding."""
         words: list[Buffer] = []
         for segment in segments:
             device = segment.queue.device
@@ -64,23 +64,23 @@ class ReplaySlot:
                 body = Indirect(buffer, len(text))
             self.bodies.append(body)
         memories = [*words, *[buffer for arena in arenas.values() for buffer in arena.buffers]]
-        # "L", also 8 bytes: CPython stores to it in two thirds of the time that "Q" takes.
+        # "L" has 8 bytes too, and CPython stores to it in two thirds of the time of "Q".
         self.views = tuple([buffer.host().cast("L") for buffer in memories])
         placed = [self._placed(segment, patch, memories) for segment, patch in self.patches]
         self.plan = elements(placed, params, self.views)
         self.bind: Callable[[Sequence[Value], list[object], Sequence[memoryview]], None]
         self.points: list[Point] = []
-        """Where the last replay ends, a queue each."""
+        """The points at the end of the last replay, one for each queue."""
         nothing: list[object] = [None] * len(params)
         self.kept = Kept(nothing, segments, params, tuple(memories))
-        """What a replay keeps alive; `kept.given` is what the memory is bound to, None: nothing yet."""
+        """The objects that a replay keeps alive. `kept.given` are the values bound; None: not bound."""
         self.templates: list[SubmitTemplate | None] = [None] * len(segments)
 
     def _placed(self, segment: Segment, patch: Patch, memories: list[Buffer]) -> Placed:
         offset, expr = patch.offset, patch.expr
         if patch.target == "words":
             body = self.bodies[segment.index]
-            assert body is not None  # it has patches, so it has words
+            assert body is not None  # patches imply words
             return Placed(memories.index(body.buffer), offset, patch.lo, patch.width, expr)
         for i, buffer in enumerate(memories):
             if buffer.device is segment.queue.device and buffer.va <= offset < buffer.va + buffer.size:
@@ -90,7 +90,7 @@ class ReplaySlot:
     def ring_words(self, segment: Segment, waits: tuple[Signal, ...]) -> SubmitTemplate:
         """Return the ring words of a segment that waits for these signals.
 
-        They are made anew when a timeline changed slots.
+        They are encoded again when a timeline has taken another slot.
         """
         template = self.templates[segment.index]
         if template is None or template.signals != (*waits, segment.queue.timeline.signal):
@@ -100,15 +100,15 @@ class ReplaySlot:
         return template
 
     def unbind(self) -> None:
-        """Drop the references to buffers; a replay in flight keeps its own list of them."""
+        """Drop the references to buffers. A replay in flight keeps its own."""
         self.kept = self.kept._replace(given=[None] * len(self.kept.given))
 
     def restart(self) -> None:
-        """Drop lost replays, and the record of what the memory is bound to."""
+        """Drop lost replays and the bound values."""
         self.points[:] = [point for point in self.points if not point.over()]
         self.templates = [None] * len(self.templates)
         self.unbind()
 
     def done(self) -> bool:
-        """Return whether the last replay is done."""
+        """Return whether the last replay is complete."""
         return all(point.passed() for point in self.points)

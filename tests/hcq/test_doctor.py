@@ -76,13 +76,13 @@ class Entry:
         return self.make()
 
 
-def entry(
-    name: str, devices: int = 0, error: Exception | None = None, *, units: int = 0, **more: Any
-) -> Any:
+def entry(name: str, devices: int = 0, error: Exception | None = None, *, units: int = 0, **more: Any) -> Any:
     return Entry(name, lambda: Vendor(name, devices, error, units), **more)
 
 
-def look(*entries: Any, environment: dict[str, str] | None = None, requirements: tuple[str, ...] = ()) -> Any:
+def diagnosed(
+    *entries: Any, environment: dict[str, str] | None = None, requirements: tuple[str, ...] = ()
+) -> Any:
     return examine(
         entries=entries,
         environment={"HCQ_CACHE": "/nowhere/hcq", **(environment or {})},
@@ -92,7 +92,7 @@ def look(*entries: Any, environment: dict[str, str] | None = None, requirements:
 
 
 def test_every_device_of_every_driver_is_listed_by_the_name_that_opens_it():
-    report = look(entry("gpu", 2, hardware=True), entry("cpu", 1))
+    report = diagnosed(entry("gpu", 2, hardware=True), entry("cpu", 1))
     assert [(device.name, device.present) for device in report.devices] == [
         ("gpu:0", True), ("gpu:1", True), ("cpu:0", True),
     ]  # fmt: skip
@@ -100,13 +100,13 @@ def test_every_device_of_every_driver_is_listed_by_the_name_that_opens_it():
 
 
 def test_compute_units_are_shown_where_they_are_known():
-    known, unknown = look(entry("gpu", 1, units=132), entry("cpu", 1)).devices
+    known, unknown = diagnosed(entry("gpu", 1, units=132), entry("cpu", 1)).devices
     assert "132 compute units" in known.description
     assert "compute units" not in unknown.description
 
 
 def test_the_error_of_opening_becomes_what_is_missing_and_its_hint_the_cure():
-    (found,) = look(entry("gpu", error=UnsupportedError("no such card\nhint: buy one"))).devices
+    (found,) = diagnosed(entry("gpu", error=UnsupportedError("no such card\nhint: buy one"))).devices
     assert (found.name, found.present, found.missing, found.cure) == ("gpu", False, "no such card", "buy one")
 
 
@@ -134,7 +134,7 @@ class Locked:
 )
 def test_a_node_that_cannot_be_opened_has_a_cure(number: int, cure: str):
     driver = NvDriver("nv", lambda _variant: Locked(number))  # type: ignore[arg-type]
-    (found,) = look(Entry("nv", lambda: driver, hardware=True)).devices
+    (found,) = diagnosed(Entry("nv", lambda: driver, hardware=True)).devices
     assert errno.errorcode[number] in found.missing
     assert "/dev/nvidiactl" in found.missing
     assert cure in found.cure
@@ -160,7 +160,7 @@ def test_an_amd_gpu_that_cannot_be_opened_has_a_cure(
     script: dict[str, Any], missing: tuple[str, ...], cure: str
 ):
     kernel = ScriptedKernel(Script(**script))
-    (found,) = look(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
+    (found,) = diagnosed(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
     assert (found.name, found.present) == ("amd", False)
     assert all(word in found.missing for word in missing), found.missing
     assert cure in found.cure
@@ -168,13 +168,13 @@ def test_an_amd_gpu_that_cannot_be_opened_has_a_cure(
 
 def test_each_amd_gpu_that_can_be_opened_is_listed_with_its_target():
     kernel = ScriptedKernel(Script(gpus=("gfx1100", "gfx90a", "gfx942")))
-    found = look(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
+    found = diagnosed(Entry("amd", lambda: AmdDriver("amd", lambda _: kernel), hardware=True)).devices
     assert [(device.name, device.arch) for device in found] == [("amd:0", "gfx1100"), ("amd:2", "gfx942")]
     assert "304 compute units" in found[1].description
 
 
 def test_an_unknown_branch_of_the_kernel_driver_is_missing_its_branch():
-    (found,) = look(entry("nv", error=unknown_branch("999.1"))).devices
+    (found,) = diagnosed(entry("nv", error=unknown_branch("999.1"))).devices
     assert "999.1" in found.missing
     assert "branch" in found.cure
 
@@ -183,17 +183,17 @@ def test_a_module_that_a_driver_lacks_is_named_with_its_install_command():
     def broken() -> Any:
         raise ModuleNotFoundError("No module named 'cffi.api'", name="cffi.api")
 
-    (found,) = look(Entry("cpu", broken)).devices
+    (found,) = diagnosed(Entry("cpu", broken)).devices
     assert not found.present
     assert found.cure == "pip install cffi"
 
 
 def test_a_present_device_without_its_assembler_lacks_kernels():
-    (found,) = look(entry("nv", 1, tools=(Wrench(),))).devices
+    (found,) = diagnosed(entry("nv", 1, tools=(Wrench(),))).devices
     assert found.present
     assert "assembler" in found.missing
     assert found.cure == "pip install wrench"
-    (whole,) = look(entry("nv", 1, tools=(Wrench(found="13.0"),))).devices
+    (whole,) = diagnosed(entry("nv", 1, tools=(Wrench(found="13.0"),))).devices
     assert (whole.missing, whole.cure) == ("", "")
 
 
@@ -207,7 +207,7 @@ def test_a_present_device_without_its_assembler_lacks_kernels():
     ],
 )
 def test_the_default_is_what_open_would_choose(entries: list[Any], chosen: str, default: str):
-    report = look(*entries, environment={"HCQ_DEVICE": chosen} if chosen else None)
+    report = diagnosed(*entries, environment={"HCQ_DEVICE": chosen} if chosen else None)
     assert report.default.name == default
     assert report.default.reason
 
@@ -219,7 +219,7 @@ def test_the_table_of_variables_covers_every_field_of_the_configuration():
 
 
 def test_settings_show_their_values():
-    report = look(entry("cpu", 1), environment={"HCQ_SEED": "7"})
+    report = diagnosed(entry("cpu", 1), environment={"HCQ_SEED": "7"})
     (seed,) = [item for item in report.settings if item.name == "HCQ_SEED"]
     assert (seed.value, seed.default) == ("7", "0")
     (jit,) = [item for item in report.settings if item.name == "JIT"]
@@ -227,10 +227,10 @@ def test_settings_show_their_values():
 
 
 def test_settings_that_cannot_be_read_leave_nothing_usable():
-    report = look(entry("cpu", 1), environment={"HCQ_SEED": "x"})
+    report = diagnosed(entry("cpu", 1), environment={"HCQ_SEED": "x"})
     assert "HCQ_SEED" in report.settings_error
     assert not report.usable
-    assert main([], look=lambda: report) == 1
+    assert main([], diagnose=lambda: report) == 1
 
 
 def test_the_cache_is_counted(tmp_path: Path):
@@ -238,7 +238,7 @@ def test_the_cache_is_counted(tmp_path: Path):
 
     folder = tmp_path / "cache"
     store(folder).put("kind", key_of("a"), b"x" * 100)
-    report = look(entry("cpu", 1), environment={"HCQ_CACHE": str(folder), "HCQ_CACHE_BYTES": "1000"})
+    report = diagnosed(entry("cpu", 1), environment={"HCQ_CACHE": str(folder), "HCQ_CACHE_BYTES": "1000"})
     assert (report.cache.folder, report.cache.entries, report.cache.limit) == (str(folder), 1, 1000)
     assert report.cache.size > 100
 
@@ -246,22 +246,22 @@ def test_the_cache_is_counted(tmp_path: Path):
 def test_packages_are_those_that_running_needs():
     lines = ("numpy>=1.26", "cffi>=1.17", "nvidia-nvjitlink>=13; extra == 'nv'", "ruff; extra == 'dev'",
              "hcq[nv,plot]; extra == 'test'")  # fmt: skip
-    packages = look(entry("cpu", 1), requirements=lines).packages
+    packages = diagnosed(entry("cpu", 1), requirements=lines).packages
     assert [package.name for package in packages] == ["numpy", "cffi", "nvidia-nvjitlink"]
     assert [package.cure for package in packages] == ["", "pip install cffi", "pip install 'hcq[nv]'"]
 
 
 def test_the_exit_status_is_zero_if_a_device_opens(capsys: pytest.CaptureFixture[str]):
     broken = entry("gpu", error=UnsupportedError("no such card\nhint: buy one"))
-    assert main([], look=lambda: look(broken, entry("cpu", 1))) == 0
+    assert main([], diagnose=lambda: diagnosed(broken, entry("cpu", 1))) == 0
     shown = capsys.readouterr().out
     assert "no such card" in shown
     assert "buy one" in shown
-    assert main([], look=lambda: look(broken)) == 1
+    assert main([], diagnose=lambda: diagnosed(broken)) == 1
 
 
 def test_json_is_one_object_with_everything(capsys: pytest.CaptureFixture[str]):
-    assert main(["--json"], look=lambda: look(entry("cpu", 1), requirements=("numpy",))) == 0
+    assert main(["--json"], diagnose=lambda: diagnosed(entry("cpu", 1), requirements=("numpy",))) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["usable"] is True
     assert shown["devices"][0]["name"] == "cpu:0"

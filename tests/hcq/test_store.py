@@ -49,11 +49,11 @@ class Seen(NamedTuple):
 
 
 def owned_by_a_stranger(*paths: Path) -> Trust:
-    def look(path: str) -> Status:
+    def status_of(path: str) -> Status:
         found = os.lstat(path)
         return Seen(found.st_mode, STRANGER, STRANGER) if path in map(str, paths) else found
 
-    return Trust(look=look)
+    return Trust(status_of=status_of)
 
 
 def mode_of(path: Path) -> int:
@@ -135,7 +135,7 @@ def test_a_file_of_another_user_is_refused(root: Path):
         os.chown(entry(root), STRANGER, STRANGER)
     else:  # who may not give a file away is another user to it
         other = os.geteuid() + 1
-        trust = Trust(uid=other, look=lambda path: Seen(os.lstat(path).st_mode, other, other))
+        trust = Trust(uid=other, status_of=lambda path: Seen(os.lstat(path).st_mode, other, other))
     with pytest.warns(CacheWarning, match=f"{entry(root)} belongs to user"):
         assert Store(root, trust=trust).get("kernels", KEY) is None
 
@@ -174,13 +174,13 @@ def test_a_folder_above_may_be_writable_by_the_users_own_group(root: Path):
     uid = os.geteuid() or 1000
 
     def group(gid: int) -> Trust:
-        def look(path: str) -> Status:
+        def status_of(path: str) -> Status:
             mode = 0o770 if path == str(root.parent) else 0o700
             return Seen(stat.S_IFDIR | mode, uid if path.startswith(str(root.parent)) else 0, gid)
 
-        return Trust(uid=uid, look=look)
+        return Trust(uid=uid, status_of=status_of)
 
-    assert group(uid).check_way(str(root)) == str(root)
+    assert group(uid).real_path(str(root)) == str(root)
     with pytest.warns(CacheWarning, match="mode 0770"):
         assert Store(root, trust=group(uid + 1)).get("kernels", KEY) is None
 
