@@ -36,7 +36,7 @@ from drivers.nv.topology import Gpu, Handles, ask, open_objects
 from drivers.nv.uploader import Service
 from drivers.nv.vaspace import VaSpace
 from hcq.driver import Allocation, DeviceInfo, Place, QueueKind
-from hcq.errors import FaultKind, FaultReport, UnsupportedError, UsageError
+from hcq.errors import DriverError, FaultKind, FaultReport, UnsupportedError, UsageError
 from hcq.profile import Clock
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class NvDevice:
         self._programs: list[NvProgram] = []
         self._shown: dict[int, Memory] = {}
         self._aliases: dict[int, Memory] = {}
+        self._lent: dict[int, list[tuple[NvDevice, Memory]]] = {}
+        """Address of an allocation -> the other devices that map it, and as what."""
         self._launched: deque[str] = deque(maxlen=8)
         self._code_epoch = 1
         self._undo = contextlib.ExitStack()
@@ -125,6 +127,7 @@ class NvDevice:
             self._service = Service(ring, self.memories, self.fault)
             stack.callback(self._service.close)
             stack.callback(self._close_rings)
+            stack.callback(self._end_all_lending)
             self._undo = stack.pop_all()
 
     @property
@@ -155,6 +158,8 @@ class NvDevice:
         memory = allocation.handle
         if not isinstance(memory, Memory):
             raise UsageError(f"{allocation!r} was not allocated by {self.name}")
+        if memory.va in self._lent:
+            self._end_lending(memory.va)
         with self._lock:
             self.memories.free(memory)
 
@@ -195,12 +200,40 @@ class NvDevice:
         )
 
     def map_peer(self, allocation: Allocation, owner: DriverDevice) -> None:
-        """Not possible: each device has an address space of its own."""
-        there = f"{owner.info.driver}:{owner.info.index}"
-        raise UnsupportedError(
-            f"{self.name} cannot map {allocation.size} bytes of {there}: they share no addresses\n"
-            "hint: copy through host memory (BufferSpec(place=Place.HOST))"
-        )
+        """Map another GPU's allocation here. Raises `UnsupportedError` where no link carries it."""
+        memory = allocation.handle
+        if not isinstance(owner, NvDevice):
+            raise UnsupportedError(
+                f"{self.name} cannot see memory of {owner.info.driver}:{owner.info.index}: only NVIDIA GPUs "
+                "share memory\nhint: copy through host memory (BufferSpec(place=Place.HOST))"
+            )
+        if not isinstance(memory, Memory):
+            raise UsageError(f"{allocation!r} was not allocated by {owner.name}")
+        label = f"{memory.label} of {owner.name}"
+        try:
+            with self._lock:
+                mine = self.memories.map_peer(memory, owner.rm, owner.gpu.uuid, label=label)
+        except DriverError as error:
+            raise UnsupportedError(
+                f"{self.name} cannot map {memory.size} bytes of {owner.name}: {error.call} ended with "
+                f"{error.status_name}\nhint: copy through host memory (BufferSpec(place=Place.HOST))"
+            ) from error
+        with owner._lock:  # noqa: SLF001 - of this class
+            owner._lent.setdefault(memory.va, []).append((self, mine))  # noqa: SLF001 - the same
+
+    def _end_lending(self, va: int) -> None:
+        """Unmap an allocation from all other GPUs. `_lock` is free: theirs are taken."""
+        with self._lock:
+            lent = self._lent.pop(va, [])
+        for peer, memory in lent:
+            with peer._lock:  # noqa: SLF001 - of this class
+                if memory in peer.memories.map:  # else the peer was closed
+                    peer.memories.free(memory)
+
+    def _end_all_lending(self) -> None:
+        with contextlib.ExitStack() as stack:
+            for va in tuple(self._lent):
+                stack.callback(self._end_lending, va)
 
     # --- queues
 

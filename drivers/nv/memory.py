@@ -64,6 +64,8 @@ class Memory:
     """The RM object goes with this mapping; an alias has none of its own."""
     own_range: bool = True
     """The address came from `VaSpace`; host memory shown to the device keeps its own."""
+    of_process: bool = False
+    """Pages of this process, at the same address: other GPUs can be shown them."""
 
 
 class Mapper(Protocol):
@@ -71,6 +73,10 @@ class Mapper(Protocol):
 
     def map(self, memory: int, va: int, size: int) -> None:
         """Map an RM object at `va`."""
+        ...
+
+    def map_peer(self, memory: int, va: int, size: int, *, owner: Rm, uuid: bytes) -> None:
+        """Map an RM object of another GPU's client at `va`; see `uvm.Uvm.map_peer`."""
         ...
 
     def unmap(self, va: int, size: int) -> None:
@@ -141,7 +147,9 @@ class Memories:
             stack.callback(self._rm.free, handle)
             self._uvm.map(handle, va, size)
             stack.pop_all()
-        return self._note(Memory(va=va, size=size, view=mapping.view, handle=handle, label=label))
+        return self._note(
+            Memory(va=va, size=size, view=mapping.view, handle=handle, label=label, of_process=True)
+        )
 
     def show(self, va: int, size: int, *, label: str) -> Memory:
         """Map memory that this process has at [va, va + size), whole pages, at the same address."""
@@ -152,6 +160,27 @@ class Memories:
             self._rm.free(handle)
             raise
         return self._note(Memory(va=va, size=size, view=None, handle=handle, label=label, own_range=False))
+
+    def map_peer(self, memory: Memory, owner: Rm, uuid: bytes, *, label: str) -> Memory:
+        """Map the memory of another GPU (`uuid`, with the client `owner`) at the same address.
+
+        Memory of the process becomes visible to this device as well; video memory needs a link between the
+        GPUs, and raises `DriverError` without one.
+        """
+        if memory.of_process:
+            return self.show(memory.va, memory.size, label=label)
+        self._uvm.map_peer(memory.handle, memory.va, memory.size, owner=owner, uuid=uuid)
+        return self._note(
+            Memory(
+                va=memory.va,
+                size=memory.size,
+                view=None,
+                handle=memory.handle,
+                label=label,
+                own_object=False,
+                own_range=False,
+            )
+        )
 
     def alias(self, memory: Memory) -> Memory:
         """Map what `show` mapped a second time, at an address of ours; free it first."""

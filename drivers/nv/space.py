@@ -17,6 +17,7 @@ from drivers.nv.layouts.rm_classes import (
 )
 from drivers.nv.refusals import BringUpError
 from drivers.nv.uvm import Uvm
+from hcq.errors import UnsupportedError
 
 if TYPE_CHECKING:
     import contextlib
@@ -67,6 +68,13 @@ class RmSpace:
                 "it aligns to a page size that the address does not have"
             )
         self._mapped[va] = memory
+
+    def map_peer(self, memory: int, va: int, size: int, *, owner: Rm, uuid: bytes) -> None:
+        """Refuse: peers are UVM's."""
+        del memory, owner, uuid
+        raise UnsupportedError(
+            f"{size} bytes of another GPU at {va:#x}: an address space of the resource manager maps no peers"
+        )
 
     def unmap(self, va: int, size: int) -> None:
         """Undo `map`."""

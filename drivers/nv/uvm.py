@@ -32,6 +32,7 @@ class Uvm:
         self._rm = rm
         self._kernel = rm.kernel
         self._uuid = NvProcessorUuid(uuid=uuid)
+        self._peers: set[bytes] = set()
         self._undo = contextlib.ExitStack()
         with contextlib.ExitStack() as stack:
             self.fd = open_node(self._kernel, NODE)
@@ -99,8 +100,40 @@ class Uvm:
             fields["gpuUuid"] = self._uuid
         self._call(UvmCommand.UVM_UNREGISTER_CHANNEL, layout(**fields))
 
-    def map(self, memory: int, va: int, size: int, *, read_only: bool = False) -> None:
-        """Map an RM memory object at `va`; creates the range and leaves nothing when it fails."""
+    def map_peer(self, memory: int, va: int, size: int, *, owner: Rm, uuid: bytes) -> None:
+        """Map another GPU's memory object at `va`: that of the client `owner`, on the GPU `uuid`.
+
+        Raises `DriverError` where no link carries it. A second client's GPU must be registered here, too.
+        NVLink and BAR1 peers are peers as soon as both are registered; UVM_ENABLE_PEER_ACCESS is for others,
+        and refuses those with INVALID_DEVICE (uvm_va_space.c, register_gpu_peers, and uvm_gpu.c,
+        uvm_gpu_retain_pcie_peer_access, of open-gpu-kernel-modules 595.45.04).
+        """
+        if uuid not in self._peers:
+            peer = NvProcessorUuid(uuid=uuid)
+            unregister = layouts.UVM_UNREGISTER_GPU_PARAMS(gpu_uuid=peer)
+            with contextlib.ExitStack() as stack:
+                self._call(
+                    UvmCommand.UVM_REGISTER_GPU, layouts.UVM_REGISTER_GPU_PARAMS(gpu_uuid=peer, rmCtrlFd=-1)
+                )
+                stack.callback(self._call, UvmCommand.UVM_UNREGISTER_GPU, unregister)
+                self._call(
+                    UvmCommand.UVM_ENABLE_PEER_ACCESS,
+                    layouts.UVM_ENABLE_PEER_ACCESS_PARAMS(gpuUuidA=self._uuid, gpuUuidB=peer),
+                    fine=(NvStatus.INVALID_DEVICE,),
+                )
+                stack.pop_all()
+            self._undo.callback(self._call, UvmCommand.UVM_UNREGISTER_GPU, unregister)
+            self._peers.add(uuid)
+        self.map(memory, va, size, owner=owner)
+
+    def map(
+        self, memory: int, va: int, size: int, *, read_only: bool = False, owner: Rm | None = None
+    ) -> None:
+        """Map an RM memory object at `va`; creates the range and leaves nothing when it fails.
+
+        `owner`: the client whose object it is, where it is not this device's.
+        """
+        client = owner or self._rm
         self._call(
             UvmCommand.UVM_CREATE_EXTERNAL_RANGE,
             layouts.UVM_CREATE_EXTERNAL_RANGE_PARAMS(base=va, length=size),
@@ -115,8 +148,8 @@ class Uvm:
                     length=size,
                     perGpuAttributes=(attributes,),
                     gpuAttributesCount=1,
-                    rmCtrlFd=self._rm.ctl,
-                    hClient=self._rm.root,
+                    rmCtrlFd=client.ctl,
+                    hClient=client.root,
                     hMemory=memory,
                 ),
             )

@@ -26,6 +26,10 @@ class Script:
     version: str = "580.159.03"
     compute_class: int = HOPPER
     gpus: int = 1
+    index: int = 0
+    """Which of several GPUs of one machine it is, each with a kernel of its own (`ScriptedKernel.others`)."""
+    link: str = "pcie"
+    """What joins it to the others: "pcie", "nvlink", or nothing ("")."""
     sms: int = 132
     graphics_copy: bool = True
     """Whether a copy object may be allocated on the compute channel."""
@@ -102,7 +106,7 @@ class ControlReplies:
         fixed: dict[int, dict[str, Any]] = {
             Control.NV0000_CTRL_CMD_GPU_GET_ID_INFO_V2: {"deviceInstance": 0, "subDeviceInstance": 0},
             Control.NV2080_CTRL_CMD_GPU_GET_NAME_STRING: {"gpuNameString": name},
-            Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO: {"length": 16, "data": bytes(range(1, 17))},
+            Control.NV2080_CTRL_CMD_GPU_GET_GID_INFO: {"length": 16, "data": uuid_of(self._script.index)},
             Control.NV2080_CTRL_CMD_CE_GET_ALL_CAPS: {"present": 0b1111, "capsTbl": (b"\1", b"\1")},
             Control.NV2080_CTRL_CMD_GR_GET_GLOBAL_SM_ORDER: {
                 "numSm": self._script.sms, "numTpc": self._script.sms // 2,
@@ -135,6 +139,11 @@ class ControlReplies:
             FbInfo.HEAP_SIZE: kib,
             FbInfo.HEAP_FREE: kib,
         }.get(index, 0)
+
+
+def uuid_of(index: int) -> bytes:
+    """Return the UUID of a GPU."""
+    return bytes(((index + 1) % 256, *range(2, 17)))
 
 
 def _u32(values: Sequence[int]) -> bytes:

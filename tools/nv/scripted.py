@@ -28,7 +28,7 @@ from drivers.nv.layouts.rm_classes import ALLOC_STRUCTS, RmClass, VaspaceFlags
 from drivers.nv.layouts.status import NvStatus
 from drivers.nv.layouts.uvm import COMMAND_STRUCTS, UvmCommand
 from hcq.errors import DriverError, OutOfMemoryError
-from tools.nv.script import ControlReplies, Script
+from tools.nv.script import ControlReplies, Script, uuid_of
 from tools.nv.scripted_doorbell import Doorbell, Registers
 from tools.scripted.host import HostCalls, RefusedError
 
@@ -48,27 +48,31 @@ class ScriptedKernel(HostCalls):
         self.script = script or Script()
         self._contexts: dict[int, int] = {}
         """Descriptor -> the object that its one mapping will show."""
-        self._objects: dict[int, tuple[int, int, dict[str, Any]]] = {}
+        self.objects: dict[int, tuple[int, int, dict[str, Any]]] = {}
         """Handle -> class, parent and allocation parameters."""
         self._ranges: dict[int, int] = {}
         """Device address -> bytes of each external range of UVM."""
         self._uvm: set[str] = set()
+        self._peers: set[bytes] = set()
+        """UUIDs of the GPUs whose memory this one may map."""
+        self.others: list[ScriptedKernel] = []
+        """The kernels of the machine's other GPUs."""
         self._dma: dict[int, int] = {}
         """Device address -> the memory that RM_MAP_MEMORY_DMA mapped there."""
         self._shown: dict[int, tuple[int, int]] = {}
         """Device address -> size and the host address behind it."""
-        self._roots = itertools.count(0xC1D0_0001)
+        self._roots = itertools.count(0xC1D0_0001 + 0x1000 * self.script.index)
         self._tokens: dict[int, int] = {}
         """Work submit token -> channel."""
         self._views: dict[int, int] = {}
         """Memory object -> where this process maps it."""
-        self.doorbell = Doorbell(self.script, self._objects, self._tokens, self._shown, self._views)
+        self.doorbell = Doorbell(self.script, self.objects, self._tokens, self._shown, self._views)
         self._structs = STRUCTS[branch_of(self.script.version) or 580]
 
     def leaks(self) -> list[str]:
         """Return a line for each descriptor, object, range and mapping that is still held."""
         held = super().leaks()
-        held += [f"object {h:#x} of class {c:#x}" for h, (c, _, _) in self._objects.items()]
+        held += [f"object {h:#x} of class {c:#x}" for h, (c, _, _) in self.objects.items()]
         held += [f"range {va:#x}+{size:#x}" for va, size in self._ranges.items()]
         held += [f"mapping for the GPU {va:#x} of {memory:#x}" for va, memory in self._dma.items()]
         return held + [f"uvm registration {name}" for name in sorted(self._uvm)]
@@ -91,7 +95,7 @@ class ScriptedKernel(HostCalls):
                 self._ranges.clear()
                 self._uvm.clear()
             elif path == _CTL:
-                self._objects.clear()
+                self.objects.clear()
                 self._dma.clear()
 
     def read_file(self, path: str) -> bytes:
@@ -113,7 +117,7 @@ class ScriptedKernel(HostCalls):
         if self.must_fail("mmio"):
             raise OutOfMemoryError("mmap", errno.ENOMEM, "ENOMEM", arguments="registers")
         self.calls.append(f"mmio {self._fds[fd]} {size:#x} at {offset:#x}")
-        _, _, values = self._objects[self._contexts[fd]]
+        _, _, values = self.objects[self._contexts[fd]]
         return Registers(self.doorbell, self.calls, readable=not values.get("bBar1Mapping"))
 
     def fence(self) -> None:
@@ -186,7 +190,7 @@ class ScriptedKernel(HostCalls):
             f"RM_ALLOC {name} parent={call.hObjectParent:#x} new={call.hObjectNew:#x}"
             + (f" {fields_text(params)}" if params is not None else "")
         )
-        if call.hClass != RmClass.NV01_ROOT_CLIENT and call.hObjectParent not in self._objects:
+        if call.hClass != RmClass.NV01_ROOT_CLIENT and call.hObjectParent not in self.objects:
             raise RefusedError(f"RM_ALLOC {name} under {call.hObjectParent:#x}, which does not exist")
         if call.hClass == self.script.generation.copy[0] and not self.script.graphics_copy and params is None:
             layout.store(block, status=NvStatus.INVALID_ARGUMENT)
@@ -195,7 +199,7 @@ class ScriptedKernel(HostCalls):
         self._reply(layout, block, name, hObjectNew=handle)
         if self._ok(block, layout):
             values = {n: getattr(params, n) for n in type(params).FIELDS} if params is not None else {}
-            self._objects[handle] = (call.hClass, call.hObjectParent, values)
+            self.objects[handle] = (call.hClass, call.hObjectParent, values)
 
     def _alloc_layout(self, class_: int) -> type[Struct] | None:
         row = self.script.generation
@@ -216,18 +220,18 @@ class ScriptedKernel(HostCalls):
 
     def _nv_esc_rm_free(self, _fd: int, block: bytearray) -> None:
         call = rm_layouts.NVOS00_PARAMETERS.from_bytes(block)
-        if call.hObjectOld not in self._objects:
+        if call.hObjectOld not in self.objects:
             raise RefusedError(f"RM_FREE {call.hObjectOld:#x}, which does not exist")
-        self.calls.append(f"RM_FREE {_name_of(self._objects[call.hObjectOld][0])} {call.hObjectOld:#x}")
+        self.calls.append(f"RM_FREE {_name_of(self.objects[call.hObjectOld][0])} {call.hObjectOld:#x}")
         self._reply(rm_layouts.NVOS00_PARAMETERS, block, "RM_FREE")
         if self._ok(block, rm_layouts.NVOS00_PARAMETERS):
             self._drop(call.hObjectOld)
 
     def _drop(self, handle: int) -> None:
-        for child in [h for h, (_, parent, _) in self._objects.items() if parent == handle]:
-            if child in self._objects:
+        for child in [h for h, (_, parent, _) in self.objects.items() if parent == handle]:
+            if child in self.objects:
                 self._drop(child)
-        self._objects.pop(handle, None)
+        self.objects.pop(handle, None)
 
     def _nv_esc_rm_alloc_memory(self, fd: int, block: bytearray) -> None:
         layout = rm_layouts.nv_ioctl_nvos02_parameters_with_fd
@@ -240,13 +244,13 @@ class ScriptedKernel(HostCalls):
         inner = bytearray(call.to_bytes())
         self._reply(rm_layouts.NVOS02_PARAMETERS, inner, "OS_DESCRIPTOR")
         if self._ok(inner, rm_layouts.NVOS02_PARAMETERS):
-            self._objects[call.hObjectNew] = (call.hClass, call.hObjectParent, {"pMemory": call.pMemory})
+            self.objects[call.hObjectNew] = (call.hClass, call.hObjectParent, {"pMemory": call.pMemory})
         layout.store(block, params=rm_layouts.NVOS02_PARAMETERS.from_bytes(inner))
 
     def _nv_esc_rm_map_memory(self, _fd: int, block: bytearray) -> None:
         layout = rm_layouts.nv_ioctl_nvos33_parameters_with_fd
         call = layout.from_bytes(block)
-        memory = self._objects.get(call.params.hMemory)
+        memory = self.objects.get(call.params.hMemory)
         if memory is None:
             raise RefusedError(f"RM_MAP_MEMORY of {call.params.hMemory:#x}, which does not exist")
         on_ctl = self._fds[call.fd] == _CTL
@@ -265,16 +269,16 @@ class ScriptedKernel(HostCalls):
     def _nv_esc_rm_map_memory_dma(self, _fd: int, block: bytearray) -> None:
         layout = self._structs[rm_layouts.NVOS46_PARAMETERS.__name__]
         call: Any = layout.from_bytes(block)
-        space = self._objects.get(call.hDma)
-        if space is None or space[0] != RmClass.NV01_MEMORY_VIRTUAL or call.hMemory not in self._objects:
+        space = self.objects.get(call.hDma)
+        if space is None or space[0] != RmClass.NV01_MEMORY_VIRTUAL or call.hMemory not in self.objects:
             raise RefusedError(f"RM_MAP_MEMORY_DMA {call!r}")
-        owned = self._objects.get(space[2]["hVASpace"])
+        owned = self.objects.get(space[2]["hVASpace"])
         if owned is None or owned[2]["flags"] & VaspaceFlags.IS_EXTERNALLY_OWNED:
             raise RefusedError("RM_MAP_MEMORY_DMA into an address space that UVM owns")
         self.calls.append(f"RM_MAP_MEMORY_DMA {call.hMemory:#x} {call.length:#x} at {call.dmaOffset:#x}")
         self._reply(layout, block, "RM_MAP_MEMORY_DMA", dmaOffset=call.dmaOffset + self.script.dma_moves)
         if self._ok(block, layout):
-            where = self._objects[call.hMemory][2].get("pMemory", call.dmaOffset)
+            where = self.objects[call.hMemory][2].get("pMemory", call.dmaOffset)
             self._dma[call.dmaOffset + self.script.dma_moves] = call.hMemory
             self._shown[call.dmaOffset] = (call.length, where)
 
@@ -342,22 +346,46 @@ class ScriptedKernel(HostCalls):
             del self._ranges[asked.base]
             self._shown.pop(asked.base, None)
         elif command is UvmCommand.UVM_MAP_EXTERNAL_ALLOCATION:
-            if asked.hMemory not in self._objects:
+            owner = self if asked.hClient in self.objects else self._owner(asked.hClient)
+            if asked.hMemory not in owner.objects:
                 raise RefusedError(f"{name} of memory {asked.hMemory:#x}, which does not exist")
-            where = self._objects[asked.hMemory][2].get("pMemory", asked.base)
+            if owner is not self and uuid_of(owner.script.index) not in self._peers:
+                return NvStatus.INVALID_DEVICE
+            where = owner.objects[asked.hMemory][2].get("pMemory", asked.base)
             self._shown[asked.base] = (asked.length, where)
+        elif command is UvmCommand.UVM_ENABLE_PEER_ACCESS:
+            return self._enable_peer(asked.gpuUuidA.uuid, asked.gpuUuidB.uuid)
         elif name.startswith("UVM_REGISTER_"):
             self._uvm.add(self._registration(name.removeprefix("UVM_REGISTER_"), asked))
         elif name.startswith("UVM_UNREGISTER_"):
             self._uvm.remove(self._registration(name.removeprefix("UVM_UNREGISTER_"), asked))
+            if command is UvmCommand.UVM_UNREGISTER_GPU:
+                self._peers.discard(asked.gpu_uuid.uuid)
         return NvStatus.OK
 
+    def _owner(self, client: int) -> ScriptedKernel:
+        for other in self.others:
+            if client in other.objects:
+                return other
+        raise RefusedError(f"memory of client {client:#x}, which does not exist")
+
+    def _enable_peer(self, one: bytes, other: bytes) -> int:
+        if not {f"GPU {uuid.hex()}" for uuid in (one, other)} <= self._uvm or other in self._peers:
+            return NvStatus.INVALID_DEVICE
+        if not self.script.link:
+            return NvStatus.NOT_SUPPORTED
+        self._peers.add(other)
+        # Those that NVLink joins are peers already.
+        return NvStatus.INVALID_DEVICE if self.script.link == "nvlink" else NvStatus.OK
+
     def _registration(self, name: str, asked: Any) -> str:
+        if name == "GPU":
+            return f"GPU {asked.gpu_uuid.uuid.hex()}"
         return f"{name} {asked.hChannel:#x}" if name == "CHANNEL" else name
 
     def post_error(self, code: int) -> None:
         """Write a robust-channel error (`code`) to the error notifier of every channel."""
-        for class_, _, values in list(self._objects.values()):
+        for class_, _, values in list(self.objects.values()):
             if class_ in self.script.generation.gpfifo and values["hObjectError"]:
                 va = self._notifier_va(values["hObjectError"])
                 view_at(va, NvNotification.SIZE)[:] = NvNotification(

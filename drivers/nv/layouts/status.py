@@ -20,6 +20,7 @@ class NvStatus(enum.IntEnum):
     INVALID_ARGUMENT = 0x1F
     INVALID_CHANNEL = 0x21
     INVALID_CLASS = 0x22
+    INVALID_DEVICE = 0x26
     INVALID_FLAGS = 0x29
     INVALID_OBJECT = 0x31
     INVALID_OBJECT_HANDLE = 0x33
@@ -43,6 +44,7 @@ CAUSES: dict[int, str] = {
     NvStatus.INVALID_ADDRESS: "the range is outside the address space or overlaps another",
     NvStatus.INVALID_ARGUMENT: "a field is wrong; often a structure of another branch, or the engine type",
     NvStatus.INVALID_CLASS: "this GPU has no such class, or a sandbox filters it",
+    NvStatus.INVALID_DEVICE: "no GPU of this address space, or no peer of this GPU",
     NvStatus.INVALID_OBJECT_HANDLE: "a parent or handle is wrong",
     NvStatus.INVALID_OBJECT_PARENT: "the class is not allowed under that parent",
     NvStatus.INVALID_PARAM_STRUCT: "the size of the parameters is not what this driver branch expects",

@@ -11,7 +11,7 @@ from drivers.nv.layouts.controls import Control
 from drivers.nv.layouts.families import GENERATIONS
 from drivers.nv.layouts.rm import NVOS02_PARAMETERS, NVOS54_PARAMETERS, NVOS64_PARAMETERS, Escape, Request
 from hcq.device import Device
-from hcq.errors import DeviceFault, UnsupportedError
+from hcq.errors import DeviceFault
 from tools.nv.golden import sample
 from tools.nv.script import Script
 from tools.nv.scripted import ScriptedKernel
@@ -106,15 +106,3 @@ def test_every_queue_is_a_channel_in_a_group_of_its_own_and_copies_leave_the_gra
         assert len({channel.token for channel in channels}) == len({c.group for c in channels}) == 4
         # The script's engines 0 and 1 share the graphics run list: types 9 and 10.
         assert [channel.engine for channel in channels] == [1, 1, 11, 12]
-
-
-def test_a_peer_mapping_is_refused_with_another_way():
-    kernels = [ScriptedKernel(Script(gpus=2)) for _ in range(2)]
-    drivers = [NvDriver("nv", lambda _, kernel=kernel: kernel) for kernel in kernels]
-    with (
-        contextlib.closing(Device(drivers[0].open(0, None))) as first,
-        contextlib.closing(Device(drivers[1].open(1, None))) as second,
-        pytest.raises(UnsupportedError, match=r"(?s)nv:1 cannot map .* of nv:0.*hint: copy through host"),
-    ):
-        first.alloc(4096).map_to(second)
-    assert [kernel.leaks() for kernel in kernels] == [[], []]

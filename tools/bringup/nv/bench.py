@@ -41,6 +41,9 @@ class NoMapping:
     def map(self, memory: int, va: int, size: int) -> None:
         """Do nothing."""
 
+    def map_peer(self, memory: int, va: int, size: int, *, owner: Rm, uuid: bytes) -> None:
+        """Do nothing."""
+
     def unmap(self, va: int, size: int) -> None:
         """Do nothing."""
 

@@ -1,0 +1,127 @@
+"""Two GPUs: memory that one maps of the other, signals across devices, the order of closing."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import hcq
+from drivers.nv.driver import NvDriver
+from hcq.device import Device
+from hcq.driver import BufferSpec, Place
+from hcq.errors import UnsupportedError
+from tools.nv.script import Script, uuid_of
+from tools.nv.scripted import ScriptedKernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+HOST = BufferSpec(place=Place.HOST, host_visible=True)
+
+
+@contextlib.contextmanager
+def pair(**script: Any) -> Iterator[tuple[list[ScriptedKernel], Device, Device]]:
+    kernels = [ScriptedKernel(Script(gpus=2, index=index, **script)) for index in range(2)]
+    for kernel in kernels:
+        kernel.others = [other for other in kernels if other is not kernel]
+    drivers = [NvDriver("nv", lambda _, kernel=kernel: kernel) for kernel in kernels]
+    with Device(drivers[0].open(0, None)) as a, Device(drivers[1].open(1, None)) as b:
+        yield kernels, a, b
+    assert [kernel.leaks() for kernel in kernels] == [[], []]
+
+
+def mappings(kernel: ScriptedKernel, va: int) -> list[str]:
+    return [call for call in kernel.calls if call.startswith("UVM_MAP_EXTERNAL") and f"base={va:#x}" in call]
+
+
+@pytest.mark.parametrize("link", ["pcie", "nvlink"])
+def test_video_memory_of_a_peer_is_mapped_at_its_address(link: str):
+    with pair(link=link) as (kernels, a, b):
+        there = a.alloc(1 << 20)
+        there.map_to(b)
+        a_driver: Any = a.driver
+        peer = uuid_of(0)
+        calls = [call.split()[0] for call in kernels[1].calls if repr(peer) in call]
+        assert calls == ["UVM_REGISTER_GPU", "UVM_ENABLE_PEER_ACCESS"]
+        (mapped,) = mappings(kernels[1], there.va)
+        assert f"hClient={a_driver.rm.root:#x}" in mapped
+        b.copies[0].submit(b.copies[0].record().copy(b.alloc(4096), there, 4096)).wait(timeout_s=100)
+        more = a.alloc(8 << 20)
+        more.map_to(b)
+        again = [call for call in kernels[1].calls if call.startswith("UVM_ENABLE_PEER_ACCESS")]
+        assert len(again) == 1, "a GPU is made a peer once"
+
+
+def test_video_memory_without_a_link_is_refused_with_the_way_around():
+    with (
+        pair(link="") as (_, a, b),
+        pytest.raises(
+            UnsupportedError,
+            match=r"(?s)nv:1 cannot map .* of nv:0: UVM_ENABLE_PEER_ACCESS.*NOT_SUPPORTED.*through host",
+        ),
+    ):
+        a.alloc(4096).map_to(b)
+
+
+@pytest.mark.parametrize("link", ["", "pcie"])
+def test_host_memory_of_one_is_read_by_the_other_where_no_link_is(link: str):
+    with pair(link=link) as (kernels, a, b):
+        there = a.alloc(4096, HOST)
+        there.map_to(b)
+        assert len(mappings(kernels[1], there.va)) == 1
+        assert not [call for call in kernels[1].calls if call.startswith("UVM_ENABLE_PEER_ACCESS")]
+
+
+def test_memory_that_its_owner_frees_leaves_the_other_gpu():
+    with pair() as (kernels, a, b):
+        for spec in (BufferSpec(), HOST):
+            owner, peer = a.driver, b.driver
+            memory = owner.alloc(2 << 20, spec)
+            peer.map_peer(memory, owner)
+            assert memory.va in kernels[1]._ranges
+            owner.free(memory)
+            assert memory.va not in kernels[1]._ranges
+
+
+@pytest.mark.parametrize("owner_first", [True, False])
+def test_a_peer_and_an_owner_may_close_in_any_order(owner_first: bool):  # noqa: FBT001 - a parameter of the test
+    with pair() as (_, a, b):
+        owner, peer = a.driver, b.driver
+        peer.map_peer(owner.alloc(4096, BufferSpec()), owner)
+        peer.map_peer(owner.alloc(4096, HOST), owner)
+        for device in (a, b) if owner_first else (b, a):
+            device.close()
+
+
+def test_memory_of_another_vendor_is_refused():
+    with pair() as (_, a, _b), hcq.open("cpu") as cpu:
+        memory = cpu.driver.alloc(4096, BufferSpec())
+        with pytest.raises(UnsupportedError, match=r"cannot see memory of cpu:0.*\n.*through host memory"):
+            a.driver.map_peer(memory, cpu.driver)
+        cpu.driver.free(memory)
+
+
+def test_a_queue_waits_for_a_signal_of_another_device():
+    with pair() as (_, a, b):
+        gate = a.signal(host_set=True)
+        point = a.copies[0].submit(a.copies[0].record())
+        b.copies[0].submit(b.copies[0].record(), after=[point]).wait(timeout_s=100)
+        gate.value = 1
+        b.copies[0].submit(b.copies[0].record().wait(gate.at(1))).wait(timeout_s=100)
+
+
+def test_two_emulated_gpus_exchange_data_through_memory_of_one():
+    """The emulated GPUs have no link: a copy is staged in host memory that both map, ordered by a signal."""
+    with hcq.open("nv-emu") as a, hcq.open("nv-emu") as b:
+        source, target = a.alloc(4096), b.alloc(4096)
+        stage, back = a.alloc(4096, HOST), b.alloc(4096, HOST)
+        stage.map_to(b)
+        queue = a.copies[0]
+        done = queue.submit(queue.record().fill(source, 0x1234_5678, 4096).copy(stage, source))
+        other = b.copies[0]
+        other.submit(other.record().copy(target, stage).copy(back, target), after=[done]).wait(timeout_s=100)
+        assert set(back.host().cast("I")) == {0x1234_5678}
+        with pytest.raises(UnsupportedError, match="through host memory"):
+            source.map_to(b)
