@@ -203,11 +203,13 @@ class Model:
         """Cycles of the whole kernel."""
         blocks = {r: -(-r.arg[1] // split.block(r)) for r in self.kernel.outputs}
         cycles, lines = 0.0, 0.0
+        along = [split.vector]
         for family in self.kernel.families:
             times = 1
             for r in family.free:
                 times *= blocks.get(r, 1)
             inner = self.inner(family, split)
+            along.append(inner.vector)
             cycles += times * inner.cycles
             lines = max(lines, inner.lines)
         point = 2.0
@@ -226,9 +228,17 @@ class Model:
             times *= n
         lines = max(lines, copies * (self.kernel.ops + len(self.kernel.loads)))
         total = (cycles + times * point) * (1.0 + lines / TEXT + (max(0.0, lines / LINES - 1.0)))
-        if self.threaded:  # few workgroups leave processors idle
-            total *= 2 * self.target.cores / min(times, 2 * self.target.cores)
+        if self.threaded:  # few workgroups leave processors idle, and narrow ones leave threads idle
+            most = 2 * self.target.cores
+            total *= most / min(times * min(1.0, self._busy(along) / self.target.warp), most)
         return total
+
+    def busy(self, split: Split) -> int:
+        """Threads of a workgroup that have work of their own: lanes along an output or a reduction."""
+        return self._busy([split.vector, *[self.inner(f, split).vector for f in self.kernel.families]])
+
+    def _busy(self, along: list[UOp | None]) -> int:
+        return max([min(self.width, r.arg[1]) for r in along if r is not None], default=1)
 
 
 def _workgroup(kernel: Kernel, most: int, least: int) -> int:

@@ -37,11 +37,7 @@ def choose(ast: UOp, target: Target) -> Plan:
     kernel = analyse(ast)
     model = Model(kernel, target)
     split = _best_split(kernel, model)
-    while (
-        model.threaded
-        and (used := _used(kernel, model, split)) <= model.width // 2
-        and model.width > target.warp
-    ):
+    while model.threaded and (used := model.busy(split)) <= model.width // 2 and model.width > target.warp:
         model = Model(kernel, target, most_threads=used)
         split = _best_split(kernel, model)
     axes = tuple([_axis(model, split, r) for r in kernel.outputs])
@@ -77,6 +73,8 @@ def _best_split(kernel: Kernel, model: Model) -> Split:
     candidates = [Split(None, 1)]
     if model.width > 1:
         candidates += [Split(r, model.lanes(r)) for r in reversed(kernel.outputs)]
+    if model.threaded:  # a workgroup of one busy thread is the last resort
+        candidates = [split for split in candidates if model.busy(split) > 1] or candidates
     scored = sorted([(model.total(s), i) for i, s in enumerate(candidates)])
     best_cost, best = scored[0][0], candidates[scored[0][1]]
     main = max(kernel.families, key=_work, default=None)
@@ -86,13 +84,6 @@ def _best_split(kernel: Kernel, model: Model) -> Split:
             if cost < best_cost * 0.999:
                 best_cost, best = cost, tile
     return best
-
-
-def _used(kernel: Kernel, model: Model, split: Split) -> int:
-    """The most threads of a workgroup that any range keeps busy."""
-    ranges = [split.vector] if split.vector is not None else []
-    ranges += [r for r in (model.inner(family, split).vector for family in kernel.families) if r is not None]
-    return max([r.arg[1] for r in ranges], default=1)
 
 
 def _work(family: Family) -> int:

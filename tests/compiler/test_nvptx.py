@@ -260,6 +260,26 @@ def test_a_workgroup_has_no_more_threads_than_its_ranges_keep_busy():
     assert plan.threads == 256
 
 
+@pytest.mark.parametrize("arch", [ARCH, "gfx1100", "gfx942"])
+@pytest.mark.parametrize(
+    ("sizes", "groups", "threads"),
+    [((3,), 1, 1), ((40,), 1, 64), ((256,), 1, 256), ((7, 5), 7, 1), ((2, 257), 4, 256)],
+)
+def test_a_small_kernel_fills_its_workgroups(arch, sizes, groups, threads):
+    """Elements of the longest range are threads of a workgroup, not a workgroup each; a warp is the least."""
+    target = target_of(arch)
+    ranges = [loop(k, size) for k, size in enumerate(sizes)]
+    flat = ranges[0]
+    for r, size in zip(ranges[1:], sizes[1:], strict=True):
+        flat = flat * size + r
+    turned = ranges[-1]
+    for r, size in zip(ranges[-2::-1], sizes[-2::-1], strict=True):
+        turned = turned * size + r
+    _, plan = lower(sink(store(0, turned, op("ADD", load(1, flat), load(2, flat)))), target)
+    assert plan.threads == max(threads, target.warp)
+    assert plan.launch()[0][0] <= groups
+
+
 def test_variables_are_passed_by_value():
     x = np.arange(100, dtype=np.float32)
     i, start = loop(0, 40), Variable("start", 0, 60)
