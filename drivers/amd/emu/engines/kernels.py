@@ -19,7 +19,7 @@ from drivers.amd.emu.engines.errors import changed_fault, dispatch_fault, stale_
 from drivers.amd.emu.engines.faults import kernel_fault
 from drivers.amd.emu.engines.loads import Loads
 from drivers.amd.emu.isa.objects import PRIVATE_WINDOW, SHARED_WINDOW
-from drivers.amd.emu.isa.programs import extent, translated
+from drivers.amd.emu.isa.programs import decoded, translated
 from drivers.amd.emu.isa.translate import Entry
 from drivers.amd.emu.machine.reports import Kind, QueueFault
 from drivers.amd.layouts.code import CODE_ALIGN, DESCRIPTOR_ALIGN, USER_SGPRS, Descriptor, Properties
@@ -132,8 +132,8 @@ class Kernels:
         raw = bus.read(launch.code, min(mapping.end - launch.code, _MOST_CODE), "an instruction fetch")
         processor = bus.gpu.profile.name
         try:
-            raw = raw[: extent(raw, processor, launch.lanes, f"code at {launch.code:#x}")]
-            made = translated(self._settings, processor, launch.lanes, _entry(launch), raw)
+            kernel = decoded(raw, processor, launch.lanes, f"code at {launch.code:#x}")
+            made = translated(self._settings, processor, launch.lanes, _entry(launch), kernel)
         except UnsupportedError as error:
             raise unsupported(str(error)) from error
         if made.missing_waits:
@@ -151,7 +151,7 @@ class Kernels:
         else:
             place = (at, bus.read(at, Descriptor.SIZE, "a kernel descriptor"))
             descriptor = Descriptor.from_bytes(place[1])
-        return Code(name, raw, made.registers, made.program, descriptor, f"{at or 0:#x}", place)
+        return Code(name, kernel.code, made.registers, made.program, descriptor, f"{at or 0:#x}", place)
 
     def _steps(
         self,

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from drivers.amd.emu.isa import memory
 from drivers.amd.emu.isa.opcodes import target
 from drivers.amd.emu.isa.operands import Reg
-from drivers.amd.emu.isa.translate import read_kernel, translate
+from drivers.amd.emu.isa.translate import read_kernel, translate_instructions
 from drivers.amd.emu.isa.waits import missing_waits
 from drivers.emu.simt.engine import Engine, Program, Settings, engine
 
@@ -44,24 +44,30 @@ def engine_of(settings: Settings, lanes: int) -> Engine:
     return engine(replace(settings, lanes=lanes, shapes=shapes, brings=(memory.define_core,)))
 
 
-def extent(code: bytes, processor: str, lanes: int, kernel: str) -> int:
-    """Return the bytes of `code` that a kernel at its start may reach.
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A kernel's code and its instructions; equal where the code is."""
 
-    Raises `IsaError`, in which `kernel` names it.
-    """
-    return max(one.next for one in read_kernel(code, target(processor), lanes=lanes, kernel=kernel))
+    code: bytes
+    """As much as the kernel may reach."""
+    instructions: list[Instruction] = field(compare=False, repr=False)
+
+
+def decoded(code: bytes, processor: str, lanes: int, kernel: str) -> Decoded:
+    """Decode the kernel at the start of `code`; raises `IsaError`, in which `kernel` names it."""
+    instructions = read_kernel(code, target(processor), lanes=lanes, kernel=kernel)
+    return Decoded(code[: max(one.next for one in instructions)], instructions)
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def translated(settings: Settings, processor: str, lanes: int, entry: Entry, code: bytes) -> Translated:
-    """Return the program of a kernel's code, translated once a process; raises `IsaError`."""
-    known = target(processor)
-    name = f"code_{hashlib.blake2b(code, digest_size=8).hexdigest()}"
+def translated(settings: Settings, processor: str, lanes: int, entry: Entry, kernel: Decoded) -> Translated:
+    """Return the program of a kernel, translated once a process; raises `IsaError`."""
+    name = f"code_{hashlib.blake2b(kernel.code, digest_size=8).hexdigest()}"
     made = engine_of(settings, lanes)
-    instructions = read_kernel(code, known, lanes=lanes, kernel=name)
-    translation = translate(made.library, name, code, known, entry)
-    missing = tuple(missing_waits(instructions, known.family))
-    return Translated(Program(made, translation), _registers(instructions), missing)
+    known = target(processor)
+    translation = translate_instructions(made.library, name, kernel.instructions, known, entry)
+    missing = tuple(missing_waits(kernel.instructions, known.family))
+    return Translated(Program(made, translation), _registers(kernel.instructions), missing)
 
 
 def _registers(instructions: list[Instruction]) -> int:

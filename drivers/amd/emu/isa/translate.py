@@ -152,10 +152,17 @@ def cut(instructions: list[Instruction]) -> list[tuple[list[Instruction], tuple[
 
 def translate(lib: Library, name: str, code: bytes, target: Target, entry: Entry) -> Translation:
     """Write the wave function of a kernel; raises IsaError for an instruction that is not supported."""
+    instructions = read_kernel(code, target, lanes=lib.lanes, kernel=name)
+    return translate_instructions(lib, name, instructions, target, entry)
+
+
+def translate_instructions(
+    lib: Library, name: str, instructions: list[Instruction], target: Target, entry: Entry
+) -> Translation:
+    """Write the wave function of a kernel that is decoded for waves of `lib.lanes` lanes, as `translate`."""
     if entry.modes != KEEP_ALL:
         why = f"only {KEEP_ALL:#x} is supported, which rounds to nearest and keeps subnormals; compile it so"
         raise IsaError(why, text=f"float mode {entry.modes:#x}", address=0, kernel=name)
-    instructions = read_kernel(code, target, lanes=lib.lanes, kernel=name)
     blocks = cut(instructions)
     registers = {f"s{n}": "i32" for n in range(_SCALARS)} | {"scc": "i1", "signalled": "i1"}
     registers |= {f"{file}{n}": lib.v("i32") for file in "va" for n in range(_VECTORS)}
