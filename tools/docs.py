@@ -1,7 +1,7 @@
 """Refresh the outputs shown in the documentation: `python -m tools.docs docs/way-of-a-tensor.md`.
 
-The Python blocks of a page run in one process, top to bottom; what a block prints replaces the text
-block that follows it. Blocks without one keep none.
+The Python blocks of a page run in one process, in order. The output of a block replaces the text block that
+follows it; a block without a text block stays without one.
 
 Not here: docs/reference, which `tools.reference` writes. tests/docs checks both.
 """

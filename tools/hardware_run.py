@@ -3,17 +3,17 @@
     python -m tools.hardware_run --out report                on a machine with a GPU
     python -m tools.hardware_run --out report --device amd:1   another GPU than the first
     python -m tools.hardware_run --out report --wheels DIR   install missing packages from DIR
-    python -m tools.hardware_run --out report --dry          walk every stage without a GPU
-    python -m tools.hardware_run --out more --only ladder --choices stack=low     part of it, another time
+    python -m tools.hardware_run --out report --dry          run every stage without a GPU
+    python -m tools.hardware_run --out more --only ladder --choices stack=low     run some stages again
 
-Stages: the wheels, the machine, its packages, the ladder up to its fault, conformance, the quick tests of
-tensors on the device, microbenchmarks, the same through CUDA or HIP by PyTorch, the other values of what is
-in doubt, and last the fault on purpose. The GPU is an AMD one where there is /dev/kfd and no /dev/nvidiactl.
-Each stage is a child process with a time limit of its own; one that fails, dies or hangs does not keep the
-others from running. Two files come out, both whole at any moment: report.json, which docs/hardware/README.md
-explains, and evidence.tar.gz, with every output and every kernel call. The choices that the ladder found to
-work are what the later stages open the device with. No clocks are changed. Exit status: 0 when every stage
-passed, 1 when one did not.
+Stages: installation of wheels, description of the machine, its packages, the ladder without its fault,
+conformance, quick tests of tensors on the device, benchmarks, the same benchmarks through CUDA or HIP by
+PyTorch, the other doubtful values of the ladder, the deliberate fault, and the machine after it. The GPU is
+AMD's if /dev/kfd exists and /dev/nvidiactl does not. Each stage is a child process with a time limit; the
+next stage runs also if one fails, dies or hangs. Two files are written, complete at any time: report.json
+(see docs/hardware/README.md) and evidence.tar.gz, with all output and every kernel call. Later stages open
+the device with the values that the ladder found to work. No clocks are changed. Exit status: 0 if every stage
+passed, else 1.
 
 Not here: how a stage runs (`tools.hardware.stage`), the rungs of the ladder (`tools.bringup`).
 """
@@ -49,7 +49,7 @@ _AFTER_S: Final = 20
 
 
 def wheels(run: Run) -> None:
-    """Install missing packages from a folder: by pip, or where there is none by unpacking."""
+    """Install missing packages from a folder: by pip, or without pip by unpacking."""
     if not run.options.wheels:
         return
     folder = Path(run.options.wheels).resolve()
@@ -79,7 +79,7 @@ def wheels(run: Run) -> None:
 
 
 def box(run: Run, name: str, limit_s: float) -> None:
-    """Describe the machine; CUDA's library comes first, which makes device nodes that are missing."""
+    """Describe the machine; this runs first, because CUDA's library creates missing device nodes."""
     stage = run.run(Stage(name, [sys.executable, "-m", "tools.hardware.box"], limit_s))
     log = run.logs / f"{name}.log"
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
@@ -93,10 +93,10 @@ def packages(run: Run) -> None:
     """Record which packages are installed."""
     code = (
         "import importlib, importlib.metadata as m, json\n"
-        "def look(n):\n"
-        "    try: return str(getattr(importlib.import_module(n), '__version__', 'there'))\n"
+        "def version(n):\n"
+        "    try: return str(getattr(importlib.import_module(n), '__version__', 'present'))\n"
         "    except Exception as e: return f'absent: {e}'\n"
-        f"seen = {{n: look(n) for n in {_NEEDED!r}}}\n"
+        f"seen = {{n: version(n) for n in {_NEEDED!r}}}\n"
         "wanted = ('torch', 'nvidia', 'cuda', 'triton', 'pytorch', 'rocm', 'hip', 'amd', 'pip')\n"
         "seen |= {d.name: d.version for d in m.distributions() if (d.name or '').startswith(wanted)}\n"
         "from compiler.targets.nvptx.assembler import available\n"
@@ -115,15 +115,15 @@ def packages(run: Run) -> None:
 
 
 def _seen(stage: Stage) -> dict[str, object]:
-    """Return what the packages' child printed."""
+    """Return the versions that the child process printed."""
     lines = [line for line in stage.tail.splitlines() if line.startswith("{")]
     return json.loads(lines[-1]) if lines else {}
 
 
 def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, variants: str) -> bool:
-    """Climb part of the ladder; the choices that work are taken over. Return whether a kernel may run."""
+    """Run a part of the ladder and keep the values that work; return whether kernels run."""
     out = run.logs / f"{name}.json"
-    # It ends by itself before it is ended, its last child included.
+    # The ladder ends before its limit, so that it is not killed with its last child.
     budget = min(limit_s * run.patience, run.left_s() - 5 - run.reserve_s) - 20
     command = [sys.executable, "-m", "tools.bringup", "--from", str(first), "--to", str(last)]
     command += ["--device", f"{run.options.vendor}:{run.options.device}"]
@@ -149,7 +149,7 @@ def ladder(run: Run, name: str, first: int, last: int, limit_s: float, *, varian
 
 
 def failures(report: Path) -> str:
-    """Return, as text, the first rungs that failed, and which were left out for them."""
+    """Return, as text, the first failed rungs and the numbers of skipped rungs; "" without a report."""
     if not report.exists():
         return ""
     rungs = [r for r in json.loads(report.read_text())["rungs"] if not r.get("variant")]
@@ -158,28 +158,28 @@ def failures(report: Path) -> str:
     more = [str(r["rung"]) for r in failed[3:]]
     lines += [f"and rungs {', '.join(more)}"] if more else []
     out = [str(r["rung"]) for r in rungs if not r["tried"]]
-    lines += [f"left out: rungs {', '.join(out)}"] if out else []
+    lines += [f"skipped: rungs {', '.join(out)}"] if out else []
     return "\n".join(lines)
 
 
 def first_lines(error: str) -> str:
-    """Return the first line of an error and its hint, short."""
+    """Return the first line of an error and its first hint, at most 300 characters each."""
     lines = error.strip().splitlines()
     hints = [line.strip() for line in lines[1:] if line.strip().startswith("hint:")]
     return "; ".join(line[:300] for line in (*lines[:1], *hints[:1]))
 
 
 def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selection: str) -> None:
-    """Run tests on the device; in a dry run they are only collected."""
+    """Run tests on the device; in a dry run only collect them."""
     there = [folder for folder in folders if (REPOSITORY / folder).exists()]
     if not there:
-        run.skip(name, f"{', '.join(folders)} is not there")
+        run.skip(name, f"{', '.join(folders)} does not exist")
         return
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     if find_spec("pytest_timeout") or (run.site / "pytest_timeout.py").exists():
-        command += ["-p", "pytest_timeout"]  # its marker is used, and no plugin is loaded by itself
+        command += ["-p", "pytest_timeout"]  # its marker is used, and plugins are not loaded automatically
     command += ["-W", "ignore::pytest.PytestConfigWarning", *selection, *there]
-    # Names as they run: after a hang the last one is the test that hung.
+    # -v prints each name when the test starts: after a hang the last name is the test that hung.
     command += ["-q", "-x", "--collect-only"] if run.options.dry else ["-v", "--tb=short", "--maxfail=25"]
     env = {"HCQ_CONFORMANCE": run.device, "HCQ_DEVICE": run.device}
     log = run.logs / f"{name}.log"
@@ -205,12 +205,12 @@ def tests(run: Run, name: str, folders: Sequence[str], limit_s: float, *selectio
     stage.facts |= {what: int(count) for count, what in re.findall(r"(\d+) (tests? collected)", text)}
     stage.facts["not passed"] = [test for test, how in ended if how in {"FAILED", "ERROR"}][:50]
     if stage.status.startswith(("hung", "died")):
-        stage.facts["stood at"] = stage.tail.splitlines()[-1:]
+        stage.facts["last line"] = stage.tail.splitlines()[-1:]
     run.write()
 
 
 def benchmarks(run: Run, limit_s: float) -> None:
-    """Run the microbenchmarks, the vendor's scripted ones included; in a dry run nothing but these."""
+    """Run the benchmarks of the device and of the scripted kernel; in a dry run only the latter."""
     cases = [run.options.vendor, "--device", "cpu"]
     if not run.options.dry:
         cases = [
@@ -229,7 +229,7 @@ def benchmarks(run: Run, limit_s: float) -> None:
 
 
 def beside_cuda(run: Run, limit_s: float) -> None:
-    """Measure the same through CUDA or HIP by PyTorch; a dry run only shows that it can be loaded."""
+    """Run the benchmarks through CUDA or HIP by PyTorch; in a dry run only import them."""
     if run.options.dry:
         code = "from tools.bench.cuda import CASES; print(*CASES)"
         run.run(Stage("cuda", [sys.executable, "-c", code], limit_s))
@@ -239,7 +239,7 @@ def beside_cuda(run: Run, limit_s: float) -> None:
 
 def _measure(run: Run, name: str, cases: Sequence[str], limit_s: float) -> None:
     out = run.logs / f"{name}.jsonl"
-    # Rows are printed as they are measured: a hang keeps those before it.
+    # Each row is printed when it is measured, so a hang does not lose the rows before it.
     command = f"exec {shlex.join([sys.executable, '-m', 'tools.bench', *cases])} > {shlex.quote(str(out))}"
     stage = run.run(Stage(name, ["sh", "-c", command], limit_s))
     if out.exists():
@@ -249,17 +249,17 @@ def _measure(run: Run, name: str, cases: Sequence[str], limit_s: float) -> None:
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line; exit with status 2 for wrong arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.hardware_run", description=(__doc__ or "").split("\n", 1)[0]
     )
     parser.add_argument(
-        "--out", default="hardware_report", metavar="DIR", help="where report.json and evidence.tar.gz go"
+        "--out", default="hardware_report", metavar="DIR", help="folder of report.json and evidence.tar.gz"
     )
     parser.add_argument(
-        "--work", default=str(REPOSITORY / ".hardware"), metavar="DIR", help="where all else is written"
+        "--work", default=str(REPOSITORY / ".hardware"), metavar="DIR", help="folder of all other files"
     )
-    parser.add_argument("--wheels", metavar="DIR", help="wheels to install before anything else")
+    parser.add_argument("--wheels", metavar="DIR", help="folder of wheels to install first")
     parser.add_argument("--kernels", metavar="DIR", help="kernels that `tools.bringup --prepare` built")
     parser.add_argument("--device", default="", metavar="N", help="which GPU: N, nv:N, amd:N")
     parser.add_argument(
@@ -267,11 +267,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--only", default="", metavar="STAGE,STAGE", help=f"some of {', '.join(NAMES)}")
     parser.add_argument("--total", type=float, default=TOTAL_S, metavar="S", help="seconds for everything")
-    parser.add_argument(
-        "--patience", type=float, default=1.0, metavar="X", help="what all time limits are multiplied by"
-    )
-    parser.add_argument("--dry", action="store_true", help="walk every stage without a GPU")
-    parser.add_argument("--no-fault", action="store_true", help="leave out the fault on purpose")
+    parser.add_argument("--patience", type=float, default=1.0, metavar="X", help="factor of all time limits")
+    parser.add_argument("--dry", action="store_true", help="run every stage without a GPU")
+    parser.add_argument("--no-fault", action="store_true", help="skip the deliberate fault")
     parser.add_argument("--json", action="store_true", help="print the report on stdout as well")
     options = parser.parse_args(arguments)
     strangers = {name for name in options.only.split(",") if name}.difference(NAMES)
@@ -285,12 +283,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def detected(dev: Path) -> str:
-    """Return the vendor of this machine's GPU by its nodes in `dev`: AMD's where only its node is there."""
+    """Return the vendor of this machine's GPU: "amd" if only AMD's node is in `dev`, else "nv"."""
     return "amd" if (dev / "kfd").exists() and not (dev / "nvidiactl").exists() else "nv"
 
 
-def climb(run: Run) -> None:
-    """Run all stages in order; what is left of the time at the end is the fault's."""
+def run_stages(run: Run) -> None:
+    """Run all stages in order; time for the last two, the fault and the machine after it, is reserved."""
     fault = not run.options.no_fault and run.wanted("fault")
     run.reserve_s = _FAULT_S + _AFTER_S if fault else 0
     wheels(run)
@@ -313,62 +311,65 @@ def climb(run: Run) -> None:
 
 
 def missing(run: Run) -> str:
-    """Return what a machine lacks for this run; empty when nothing is known to be missing."""
-    told = next((stage.facts for stage in run.stages if stage.name == "box" and stage.facts), None)
-    if run.options.dry or told is None:
+    """Return a text of what the machine lacks for this run, with a hint.
+
+    "" if nothing is known to be missing.
+    """
+    facts = next((stage.facts for stage in run.stages if stage.name == "box" and stage.facts), None)
+    if run.options.dry or facts is None:
         return ""
-    nodes = [str(node).split(" ", 1)[0] for node in told.get("nodes after", told.get("nodes", []))]
-    lacks, cure = (_amd_lacks if run.options.vendor == "amd" else _nv_lacks)(nodes, told)
+    nodes = [str(node).split(" ", 1)[0] for node in facts.get("nodes after", facts.get("nodes", []))]
+    lacks, hint = (_amd_lacks if run.options.vendor == "amd" else _nv_lacks)(nodes, facts)
     if not lacks:
         return ""
     return (
-        f"this machine lacks: {'; '.join(lacks)}\nhint: {cure}; "
-        "`python -m tools.hardware_run --dry` walks every stage without one\n"
+        f"this machine lacks: {'; '.join(lacks)}\nhint: {hint}; "
+        "`python -m tools.hardware_run --dry` runs every stage without a GPU\n"
     )
 
 
-def _nv_lacks(nodes: Sequence[str], told: Mapping[str, object]) -> tuple[list[str], str]:
-    """Return what an NVIDIA machine lacks, and the cure."""
+def _nv_lacks(nodes: Sequence[str], facts: Mapping[str, object]) -> tuple[list[str], str]:
+    """Return what an NVIDIA machine lacks, and a hint."""
     lacks = [
         (not any(node == "/dev/nvidiactl" for node in nodes), "the control node /dev/nvidiactl"),
         (not any(re.fullmatch(r"/dev/nvidia\d+", node) for node in nodes), "the node of a GPU, /dev/nvidiaN"),
         (not any(node == "/dev/nvidia-uvm" for node in nodes), "the node /dev/nvidia-uvm"),
-        (not _driver(told), "the kernel driver (no version under /proc/driver/nvidia, no module)"),
+        (not _driver(facts), "the kernel driver (no version under /proc/driver/nvidia, no module)"),
     ]
-    cure = "load the modules (modprobe nvidia nvidia-uvm), or give the container the GPU (--gpus all)"
-    return [what for lack, what in lacks if lack], cure
+    hint = "load the modules (modprobe nvidia nvidia-uvm), or give the container the GPU (--gpus all)"
+    return [what for lack, what in lacks if lack], hint
 
 
-def _amd_lacks(nodes: Sequence[str], told: Mapping[str, object]) -> tuple[list[str], str]:
-    """Return what an AMD machine lacks, and the cure."""
-    files = told.get("files")
+def _amd_lacks(nodes: Sequence[str], facts: Mapping[str, object]) -> tuple[list[str], str]:
+    """Return what an AMD machine lacks, and a hint."""
+    files = facts.get("files")
     gpus = isinstance(files, dict) and any("/kfd/topology/nodes/" in path for path in files)
     lacks = [
         ("/dev/kfd" not in nodes, "the node /dev/kfd"),
         (not any(node.startswith("/dev/dri/renderD") for node in nodes), "a render node, /dev/dri/renderDN"),
         (not gpus, "KFD's topology (nothing under /sys/class/kfd)"),
     ]
-    cure = (
+    hint = (
         "load the module (modprobe amdgpu, of a kernel with CONFIG_HSA_AMD), or give the container the GPU "
         "(--device /dev/kfd --device /dev/dri --group-add render)"
     )
-    return [what for lack, what in lacks if lack], cure
+    return [what for lack, what in lacks if lack], hint
 
 
-def _driver(told: Mapping[str, object]) -> bool:
+def _driver(facts: Mapping[str, object]) -> bool:
     """Return whether the kernel driver is visible; a sandbox shows its nodes only."""
-    files, nodes = (str(told.get(name, "")) for name in ("files", "nodes"))
+    files, nodes = (str(facts.get(name, "")) for name in ("files", "nodes"))
     return (
-        "/proc/driver/nvidia" in files or "/dev/nvidia" in nodes or "NVRM" in str(told.get("kernel log", ""))
+        "/proc/driver/nvidia" in files or "/dev/nvidia" in nodes or "NVRM" in str(facts.get("kernel log", ""))
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool; see the module."""
+    """Run the tool and return its exit status."""
     options = parse(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the stage that runs is ended, the report stands
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # kills the running stage and keeps the report
     run = Run(options)
-    climb(run)
+    run_stages(run)
     report = run.write()
     if options.json:
         sys.stdout.write(json.dumps(report, indent=1, default=str) + "\n")

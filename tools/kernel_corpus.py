@@ -1,12 +1,12 @@
-"""The kernels that a run of tests asks for, and what a target makes of each.
+"""Record the kernels that tests compile, and compile such a corpus for other targets.
 
     python -m tools.kernel_corpus record KERNELS -- tests/frontend/test_views.py -q
     python -m tools.kernel_corpus compile KERNELS gfx1100 gfx942 gfx1201 [--every 10] [--json]
 
-`record` runs pytest in this process and writes every kernel that is looked up, as text, once, a JSON string
-a line (an existing file is added to). `compile` compiles them in worker processes for each arch and counts:
-kernels, failures, kernels with private memory (spills), with names from outside, and bytes. It exits with 1
-when a kernel failed or names something from outside.
+`record` runs pytest in this process and adds every new kernel that the compiler looks up to a file, as text,
+one JSON string per line. `compile` compiles the kernels in worker processes for each architecture and counts
+kernels, failures, kernels with private memory (spills), kernels with undefined symbols, and code bytes. It
+exits with 1 if a kernel failed or has an undefined symbol.
 
 Next: `compiler.compile`, which makes the code.
 """
@@ -35,32 +35,32 @@ EVENT = "compiler.kernel"
 
 @dataclass(slots=True)
 class Count:
-    """What became of a corpus on one arch."""
+    """The results of a corpus on one architecture."""
 
     arch: str
     kernels: int = 0
     failures: list[str] = field(default_factory=list)
     """The first line of each error."""
     private: list[str] = field(default_factory=list)
-    """Kernels with private memory, with its bytes a thread."""
-    outside: list[str] = field(default_factory=list)
-    """Kernels that name what they do not define."""
+    """Names of kernels with private memory, with its bytes per thread."""
+    undefined: list[str] = field(default_factory=list)
+    """Names of kernels with undefined symbols."""
     code_bytes: int = 0
     seconds: float = 0.0
 
     @property
     def good(self) -> bool:
-        """Whether every kernel became code that needs nothing else."""
-        return not self.failures and not self.outside
+        """Whether every kernel compiled and has no undefined symbol."""
+        return not self.failures and not self.undefined
 
 
 def read(path: Path) -> list[str]:
-    """The kernels of a file."""
+    """Return the kernels of a file; none if it does not exist."""
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def record(path: Path, arguments: Sequence[str]) -> int:
-    """Run pytest and add the kernels that it asks for to the file; returns pytest's exit status."""
+    """Run pytest, add the kernels that it compiles to the file, and return pytest's exit status."""
     import pytest  # noqa: PLC0415  # only this command needs it
 
     seen = dict.fromkeys(read(path))
@@ -78,7 +78,7 @@ def record(path: Path, arguments: Sequence[str]) -> int:
 
 
 def compile_for(texts: Sequence[str], arch: str) -> Count:
-    """Compile all kernels for an arch."""
+    """Compile all kernels for an architecture and return the counts."""
     count, start = Count(target_of(arch).arch if ":" not in arch else arch), time.perf_counter()
     for made in compile_texts(texts, arch):
         count.kernels += 1
@@ -90,32 +90,32 @@ def compile_for(texts: Sequence[str], arch: str) -> Count:
         if image.scratch_bytes:
             count.private.append(f"{image.name} {image.scratch_bytes}")
         if any(s.section == UNDEFINED and s.name for s in Elf(image.code).symbols):
-            count.outside.append(image.name)
+            count.undefined.append(image.name)
     count.seconds = round(time.perf_counter() - start, 1)
     return count
 
 
 def line_of(count: Count) -> str:
-    """The row of a table."""
+    """Return the counts as a line of text."""
     return (
         f"{count.arch:16} {count.kernels:6} kernels {len(count.failures):4} failed "
-        f"{len(count.private):4} with private memory {len(count.outside):4} with names from outside "
+        f"{len(count.private):4} with private memory {len(count.undefined):4} with undefined symbols "
         f"{count.code_bytes:10} bytes {count.seconds:7.1f} s"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command."""
+    """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.kernel_corpus", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("record", help="write the kernels that a run of pytest asks for")
+    one = commands.add_parser("record", help="write the kernels that a pytest run compiles")
     one.add_argument("kernels", type=Path)
     one.add_argument("pytest", nargs=argparse.REMAINDER)
     two = commands.add_parser("compile", help="compile them")
     two.add_argument("kernels", type=Path)
     two.add_argument("archs", nargs="+")
-    two.add_argument("--every", type=int, default=1, help="take each n-th kernel only")
+    two.add_argument("--every", type=int, default=1, help="compile each n-th kernel only")
     two.add_argument("--json", action="store_true")
     chosen = parser.parse_args(arguments)
     if chosen.command == "record":

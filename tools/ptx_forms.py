@@ -1,12 +1,12 @@
-"""One form of each kind of PTX instruction, and what the front end of the emulator makes of it.
+"""The reference page of PTX: forms of each instruction, and whether the emulator translates or refuses them.
 
-`python -m tools.reference` writes the page. A form is translated and not run; what is refused must be refused
-by name.
+`python -m tools.reference` writes the page. Forms are translated and not run; a refusal must name the
+instruction.
 
 Next: `tools.reference`, which writes the page.
 """
 
-# ruff: noqa: E501 - lines of PTX and rows of tables read best on one line
+# ruff: noqa: E501 - lines of PTX are more readable unbroken
 
 from __future__ import annotations
 
@@ -238,12 +238,12 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         )
     ),
 }  # fmt: skip
-"""Forms by section, those of one row in one string; "@100" before one names the architecture it needs."""
+"""Forms by section, one string per row; "@100" before a form names the architecture that it needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One line of PTX, and the architecture that it is for."""
+    """One line of PTX, and its architecture."""
 
     text: str
     arch: str = "sm_90"
@@ -260,7 +260,7 @@ class Form:
 
 
 def rows() -> list[tuple[str, list[Form]]]:
-    """Return every row: its section and its forms."""
+    """Return the section and the forms of every row."""
     return [
         (section, [_form(text.strip()) for text in _cut(line)])
         for section, lines in SECTIONS.items()
@@ -269,7 +269,7 @@ def rows() -> list[tuple[str, list[Form]]]:
 
 
 def _cut(line: str) -> list[str]:
-    """Cut a row into forms; what only makes an operand stays with the form behind it."""
+    """Split a row into forms; an instruction that only computes an operand stays with the next one."""
     parts = [part for part in line.split("; ") if part.strip()]
     joined: list[str] = []
     for part in parts:
@@ -289,7 +289,7 @@ def _form(text: str) -> Form:
 
 @functools.cache
 def refusal(form: Form) -> PtxError | None:
-    """Translate a form; returns the error that refuses it, or None."""
+    """Translate a form and return its `PtxError`, or None if it is supported."""
     library = Library(32, jit.host(), Sanitizers(), sealed=True)
     try:
         translate(library, flatten(parse(form.module()), "k"), arch=int(form.arch[3:].rstrip("a")))
@@ -299,13 +299,13 @@ def refusal(form: Form) -> PtxError | None:
 
 
 def page() -> str:
-    """Return the page of what is translated and what is refused."""
+    """Return the page of supported and refused forms."""
     lines = [
         "# PTX on the emulated GPU",
         "",
-        "Which instructions of the PTX ISA `drivers/nv/emu` translates, one form of each kind; types and modifiers that are not shown",
-        "work as PTX defines them or are refused. What is refused is a `PtxError` that names the line and the instruction; nothing is",
-        "ignored. Of what only advises (caches, priorities, policies) the form is checked.",
+        "The instructions of the PTX ISA that `drivers/nv/emu` translates, with one form of each kind. Other types and modifiers",
+        "work as PTX defines them or are refused. A refusal is a `PtxError` that names the line and the instruction; nothing is",
+        "ignored. Of hints (caches, priorities, policies) only the form is checked.",
         "",
         "Written by `python -m tools.reference`, which translates every form.",
     ]

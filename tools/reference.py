@@ -1,8 +1,9 @@
-"""Write the reference of layouts, of `Tensor` and of PTX: `python -m tools.reference` fills docs/reference.
+"""Write docs/reference, the reference pages of layouts, `Tensor` and PTX: `python -m tools.reference`.
 
-The pages come from the declarations that drivers, emulators and tests use, one a module, and from translating
-PTX (`ptx_forms`), so they cannot disagree with them;
-`--check` only reports whether the pages are current.
+The pages are generated from the declarations that drivers, emulators and tests use, one page per module, and
+by translating PTX (`ptx_forms`), so they always agree with the code. `--check` only reports stale pages.
+
+Not here: outputs in other pages (`tools.docs`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def modules() -> list[str]:
 
 
 def page(name: str) -> str:
-    """Return a module's page; empty when it declares no layout."""
+    """Return a module's page; "" if it declares no layout."""
     module = import_module(name)
     layouts = [
         value
@@ -58,9 +59,9 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write the pages, or with --check print which are stale."""
+    """Write the pages; with --check print stale pages and return 1 if there is one."""
     parser = argparse.ArgumentParser(prog="python -m tools.reference", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a page is stale")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page is stale")
     check = parser.parse_args().check
     wanted = pages()
     gone = [path for path in PAGES.glob("*.md") if path not in wanted]

@@ -1,10 +1,10 @@
-"""Record what PyTorch gives for powers, remainders and rounded quotients of special numbers.
+"""Record PyTorch's powers, remainders and floor divisions of special numbers, as test data.
 
     python -m tools.special_oracle
 
-Run by hand, in an environment with PyTorch; nothing else of this repository is imported. Writes
-`tests/frontend/data/special_values.json`: for each dtype and operation a table, first operands along the
-rows. Numbers are as `repr` writes them, so nothing is lost.
+Run it by hand in an environment with PyTorch; it imports nothing else of this repository. It writes
+`tests/frontend/data/special_values.json`: a table for each dtype and operation, with the first operand along
+the rows. Numbers are written with `repr`, so they are exact.
 
 Not here: gradients (`tools.gradients`).
 """
@@ -24,7 +24,7 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 def main() -> None:
     """Write the tables."""
-    import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - an environment of its own
+    import torch  # type: ignore[import-not-found]  # noqa: PLC0415 - needs an environment with PyTorch
 
     numbers = [*NUMBERS, *[-n for n in NUMBERS], math.nan]
     operations = {

@@ -1,6 +1,6 @@
-"""The reference page of `Tensor`: each method, its arguments and what it returns, by the file it lives in.
+"""The reference page of `Tensor`: each method with its arguments and its summary, grouped by module.
 
-It is taken from the code, so it cannot disagree with it; `python -m tools.reference` writes it.
+It is generated from the code, so it always agrees with it; `python -m tools.reference` writes it.
 
 Next: `tools.reference`, the command.
 """
@@ -39,7 +39,7 @@ Where a method has no argument of the name on the left, it is read as the one on
 
 
 def _function(value: Any) -> Any:
-    """Return the function that documents a member; None when it is no method or property."""
+    """Return the function that documents a method or property; None for any other member."""
     if isinstance(value, property):
         value = value.fget
     value = inspect.unwrap(getattr(value, "__func__", value))
@@ -47,7 +47,7 @@ def _function(value: Any) -> Any:
 
 
 def _call(name: str, member: Any, fn: Any) -> str:
-    """Return a member as it is used: its arguments without their types, defaults as written."""
+    """Return a member as a call: its arguments with defaults and without types."""
     if isinstance(member, property):
         return name
     parameters = list(inspect.signature(fn).parameters.values())
@@ -58,7 +58,7 @@ def _call(name: str, member: Any, fn: Any) -> str:
 
 
 def _members() -> dict[str, dict[Any, list[str]]]:
-    """Return for each module its functions, and how each is called under every name that it has."""
+    """Return the functions of each module, with the call of each of their names."""
     found: dict[str, dict[Any, list[str]]] = {}
     for cls in (Tensor, Methods, Functions):
         for name, member in vars(cls).items():
@@ -68,15 +68,15 @@ def _members() -> dict[str, dict[Any, list[str]]]:
     return found
 
 
-def _unlike(calls: list[str]) -> str:
-    """Return where gradients or values differ from PyTorch's on purpose, as recorded by `tools.gradients`."""
+def _differences(calls: list[str]) -> str:
+    """Return the documented differences from PyTorch's gradients or values, from `tools.gradients`."""
     names = {re.split(r"\W", call)[0] for call in calls}
     reasons = dict.fromkeys([c.differs for c in CASES if c.method in names and c.differs])
     return "".join([f" *Unlike PyTorch:* {reason}" for reason in reasons])
 
 
 def _first(text: str | None) -> str:
-    """Return the first paragraph of a docstring in one line, and its later notes about PyTorch."""
+    """Return the first paragraph of a docstring, and its later notes about PyTorch, on one line."""
     first, *more = [" ".join(part.split()) for part in (text or "").strip().split("\n\n")]
     apart = [part[part.index("Unlike PyTorch") :] for part in more if "Unlike PyTorch" in part]
     return " ".join([first, *apart]).replace("|", "\\|")
@@ -89,7 +89,7 @@ def page() -> str:
         lines = [f"## `{module}`", "", _first(import_module(module).__doc__), "", "| method | |", "|---|---|"]
         for fn, calls in functions.items():
             shown = ", ".join([f"`{call}`" for call in calls]).replace("|", "\\|")
-            lines.append(f"| {shown} | {_first(fn.__doc__)}{_unlike(calls)} |")
+            lines.append(f"| {shown} | {_first(fn.__doc__)}{_differences(calls)} |")
         parts.append("\n".join(lines) + "\n")
     rows = [f"| `{name}` | {' or '.join([f'`{own}`' for own in owns])} |" for name, owns in SAME.items()]
     parts.append(NAMES + "\n".join(rows) + "\n")

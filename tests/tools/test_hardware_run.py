@@ -98,7 +98,7 @@ def test_a_failed_stage_keeps_the_reports_of_the_others(
         run.run(Stage(name, [sys.executable, "-S", "-c", code], 4))
     report = report_of(run)
     told = {stage["name"]: stage["status"] for stage in report["stages"]}
-    assert list(told.values()) == ["died: SIGSEGV", "failed", "passed", "hung: ended after 4 s"]
+    assert list(told.values()) == ["died: SIGSEGV", "failed", "passed", "hung: killed after 4 s"]
     assert not report["passed"]
     assert report["stages"][-1]["tail"] == "begun\n"
     with tarfile.open(run.out / "evidence.tar.gz") as archive:
@@ -264,7 +264,7 @@ cat > $report <<'END'
  {"rung": 1, "name": "nodes open", "choices": "pcas=3", "passed": false, "tried": true, "variant": "x",
   "error": "of a variant", "facts": {}},
  {"rung": 2, "name": "version", "choices": "default", "passed": false, "tried": false, "variant": "",
-  "error": "not tried", "facts": {}}]}
+  "error": "not run", "facts": {}}]}
 END
 exit 1
 """

@@ -1,8 +1,8 @@
 """Benchmarks of queues and tensors: `python -m tools.bench submit replay signal copy --device cpu`.
 
-A case is a function `(Bench) -> None` that calls `Bench.measure`; each measurement is a row with
-median, quartiles, count, device and commit: a line of a table in a terminal, else of JSON. Figures of this
-project are compared with a peer's only when both were taken in one run.
+A case is a function `(Bench) -> None` that calls `Bench.measure`. Each measurement is a row with median,
+quartiles, number of samples, device and commit: a line of a table in a terminal, a line of JSON elsewhere.
+Figures of this project are compared with those of another only if both were measured in one run.
 
-Not here: correctness, which tests prove. Next: `rows`, how a figure is taken; `queues`, the first cases.
+Not here: correctness (`tests`). Next: `rows`, how a figure is measured; `queues`, the first cases.
 """

@@ -1,6 +1,6 @@
 """`python -m tools.bench CASE ... [--device NAME] [--json] [--output FILE] [--plot FILE.png] [--quick]`.
 
-Not here: the cases (`queues`, `tensors`, `throughput`, `nv`, `amd`, `emu`, `cuda`), what a row is (`rows`).
+Not here: the cases (`queues`, `tensors`, `throughput`, `nv`, `amd`, `emu`, `cuda`), rows (`rows`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ CASES = {
     **dict.fromkeys(("amd", "amd-queues", "amd-emu"), "tools.bench.amd"),
     "cuda": "tools.bench.cuda",
 }
-"""Case -> module that holds it in its `CASES`; imported on demand."""
+"""Case -> the module whose `CASES` has it; imported on demand."""
 DEFAULT = ("submit", "replay", "copy", "eager", "jit", "matmul", "conv", "elementwise")
-"""What runs when no case is named."""
+"""The cases that run if none is named."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the cases. stdout gets a table, or JSON lines where it is no terminal; stderr gets the progress."""
+    """Run the cases.
+
+    Return 0. stdout gets a table, or JSON lines if it is no terminal; stderr gets the progress.
+    """
     parser = argparse.ArgumentParser(
         prog="python -m tools.bench", description="Benchmarks of queues and tensors."
     )
@@ -46,14 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         help=f"of: {', '.join(CASES)} (default: {' '.join(DEFAULT)})",
     )
     parser.add_argument("--all", action="store_true", help="every case but cuda, which needs PyTorch")
-    parser.add_argument("--device", default="auto", help="as hcq.open takes it (default: auto)")
+    parser.add_argument("--device", default="auto", help="a name for hcq.open (default: auto)")
     parser.add_argument(
-        "--json", action="store_true", help="print JSON lines as rows come, as in a pipe"
+        "--json", action="store_true", help="print JSON lines, also in a terminal"
     )
     parser.add_argument("--output", type=Path, help="write the JSON lines to this file, too")
     parser.add_argument("--plot", type=Path, help="draw the medians to this PNG (needs the [plot] extra)")
     parser.add_argument(
-        "--quick", action="store_true", help="two samples a case: shows that it runs, not how fast"
+        "--quick", action="store_true", help="two samples per case: tests that it runs, not its speed"
     )
     options = parser.parse_args(argv)
     names = [name for name in CASES if name != "cuda"] if options.all else options.cases or list(DEFAULT)
@@ -78,9 +81,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def plot(rows: Sequence[Row], path: Path) -> None:
-    """Draw one bar a row, a panel a unit, quartiles as whiskers.
+    """Draw a bar for each row, with quartiles as whiskers, in a panel for each unit, and save it as PNG.
 
-    Bars begin a decade below the smallest figure of their panel.
+    The logarithmic axis of a panel starts a decade below its smallest figure.
     """
     import matplotlib as mpl  # noqa: PLC0415 - an extra, and slow to import
 

@@ -1,12 +1,12 @@
-"""What launches and replays cost the host on the AMD driver: Python alone, against the scripted kernel.
+"""Host time of launches and replays on the AMD driver, on the scripted kernel: Python time alone.
 
-The case "amd" of tools.bench: PM4 queues, AQL queues, and NVIDIA's driver beside them. Its GPUs complete work
-at once and outside the measured span: each submission finds the one before it done. The case
-"amd-queues": the queue cases, PM4 beside AQL, where the scripted kernel decodes and runs each packet inside
-the measured span, in Python; copies are SDMA copies. The case "amd-emu": the queue cases on emulated GPUs.
-No hardware is touched, whatever `--device` says.
+The case "amd" of tools.bench measures PM4 queues, AQL queues, and the NVIDIA driver for comparison. The GPU's
+results are written outside the measured time, so each submission finds the previous one completed. The case
+"amd-queues" runs the queue cases on PM4 and AQL queues; there the scripted kernel executes each packet in
+Python, inside the measured time. The case "amd-emu" runs the queue cases on emulated GPUs. No hardware is
+used, whatever `--device` names.
 
-Not here: NVIDIA's own case (`nv`). Next: `tools.amd.scripted`, the scripted kernel.
+Not here: NVIDIA's case (`nv`). Next: `tools.amd.scripted`, the scripted kernel.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EMULATED = ("amd-emu", "amd-emu:gfx1201", "amd-emu:gfx942")
 QUEUE_CASES = ("submit", "replay", "signal", "copy")
 _SHAPE = {"groups": (4, 1, 1), "threads": (128, 1, 1)}
 _IN_FLIGHT = 3
-"""Sets of inputs that replays with changed inputs go round."""
+"""Number of input sets that replays with changed inputs use in turn."""
 _TEXT = """
 define amdgpu_kernel void @k(ptr addrspace(1) %out, ptr addrspace(1) %x, i32 %n) #0 {
   store i32 %n, ptr addrspace(1) %out
@@ -84,13 +84,13 @@ class FinishedAmd:
         self.device.close()
 
     def finish(self) -> None:
-        """Write what the GPU writes when it has run all that was submitted."""
+        """Write the results that a GPU writes after the last submission: signal and read pointer."""
         if self._last is not None:
             view_at(self._last.signal.va, 8).cast("Q")[0] = self._last.value - self._last.signal.base
             self._ring.queue.read_pointer[0] = self._ring.taken
 
     def launcher(self) -> Callable[[], None]:
-        """Return what records, encodes and rings one launch with fresh arguments."""
+        """Return a function that submits one launch with new arguments."""
         queue, program = self.device.compute, self.program
         out, x = self.device.alloc(4096), self.device.alloc(4096)
 
@@ -101,7 +101,7 @@ class FinishedAmd:
         return submit
 
     def replayer(self, kernels: int = KERNELS, *, changed: bool) -> Callable[[], None]:
-        """Return what replays a graph whose every kernel reads an input of its own, all changed or none."""
+        """Return a function that replays a graph of kernels with one input each, all changed or none."""
         graph, queue, out = Graph(), self.device.compute, self.device.alloc(4096)
         commands = queue.record()
         for i in range(kernels):
@@ -122,9 +122,9 @@ class FinishedAmd:
 
 
 def amd(bench: Bench) -> None:
-    """One launch; replays of 256 kernels, every input changed and nothing changed; NVIDIA's beside them.
+    """Measure one launch, and replays of 256 kernels with every input changed and with none changed.
 
-    All devices are measured in turn, and each AMD row says its part of NVIDIA's time.
+    All devices are measured in turn; each AMD row states its time relative to NVIDIA's.
     """
     with ExitStack() as stack:
         gpus = {f"{name}, scripted": stack.enter_context(FinishedAmd(name)) for name in TARGETS}
@@ -142,13 +142,13 @@ def amd(bench: Bench) -> None:
 
 
 def _scripted(target: str) -> Device:
-    """Return an open device whose queues run all packets but kernels."""
+    """Return an open device whose queues execute all packets except kernels."""
     kernel = ScriptedKernel(Script(gpus=(target,)))
     return Device(AmdDriver("amd", lambda _: kernel, lasting=False).open(0, None))
 
 
 def _queue_cases(bench: Bench, device: Device, label: str) -> None:
-    """Run the queue cases on a device that is closed afterwards."""
+    """Run the queue cases on a device and close it."""
     try:
         for name in QUEUE_CASES:
             queues.CASES[name](bench.beside(device, name=name, label=label))
@@ -157,13 +157,13 @@ def _queue_cases(bench: Bench, device: Device, label: str) -> None:
 
 
 def amd_queues(bench: Bench) -> None:
-    """Launches, replays, signals, waits across queues and SDMA copies, on PM4 queues and on AQL queues."""
+    """Measure launches, replays, signals, waits across queues and SDMA copies, on PM4 and on AQL queues."""
     for target in TARGETS:
         _queue_cases(bench, _scripted(target), f"{target}, scripted")
 
 
 def amd_emulated(bench: Bench) -> None:
-    """The cases of `amd_queues` on emulated GPUs, which run packets and kernels on threads of their own."""
+    """Measure the cases of `amd_queues` on emulated GPUs, which execute packets and kernels on their own threads."""
     for name in EMULATED:
         _queue_cases(bench, hcq.open(name, validate=False), name)
 

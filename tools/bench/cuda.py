@@ -1,9 +1,9 @@
-"""The same figures through CUDA or HIP, by PyTorch: what the cases of `queues` are put beside on a GPU.
+"""The cases of `queues` through CUDA or HIP, by PyTorch, for comparison on a GPU.
 
-The case "cuda" of tools.bench, in a process of its own: `python -m tools.bench cuda --device cpu`. Needs a
-PyTorch built for CUDA, or for ROCm, whose HIP it names "cuda", and a GPU that it sees; `--all` leaves it out.
-An operation on one element stands for the empty kernel: its cost to the host includes PyTorch's dispatch,
-which a graph's replay does not.
+The case "cuda" of tools.bench, run in its own process: `python -m tools.bench cuda --device cpu`. It needs a
+PyTorch for CUDA, or for ROCm, which PyTorch also names "cuda", and a GPU; `--all` does not include it. An
+operation on one element replaces the empty kernel: its cost on the host includes PyTorch's dispatch, the
+replay of a graph does not.
 
 Not here: the rows (`rows`).
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tools.bench.rows import Bench
 
 
-def _torch() -> Any:  # PyTorch is no dependency: its types are not here
+def _torch() -> Any:  # PyTorch is not a dependency, so its types are unknown
     try:
         torch = import_module("torch")
     except ImportError as error:
@@ -29,14 +29,14 @@ def _torch() -> Any:  # PyTorch is no dependency: its types are not here
         ) from error
     if not torch.cuda.is_available():
         raise UnsupportedError(
-            f"PyTorch {torch.__version__} sees no CUDA or HIP device\n"
+            f"PyTorch {torch.__version__} finds no CUDA or HIP device\n"
             "hint: see nvidia-smi and torch.version.cuda, or rocminfo and torch.version.hip"
         )
     return torch
 
 
 def cuda(bench: Bench) -> None:
-    """Launch, replay, gap between dependent kernels, copies."""
+    """Measure launch, replay, the time of dependent kernels, and copies."""
     torch = _torch()
     device = f"cuda:0 {torch.cuda.get_device_name(0)}, torch {torch.__version__}"
     one = torch.zeros(1, device="cuda")
@@ -68,7 +68,7 @@ def cuda(bench: Bench) -> None:
 def _captured(torch: Any, launch: Any) -> Any:
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
-        launch()  # the first one loads the kernel, which a capture does not allow
+        launch()  # the first launch loads the kernel, which is not allowed in a capture
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -78,7 +78,7 @@ def _captured(torch: Any, launch: Any) -> Any:
 
 
 def _milliseconds(torch: Any, run: Any) -> float:
-    """Return the GPU's milliseconds between two events around a call."""
+    """Return the milliseconds of a call, by GPU events around it."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     run()

@@ -1,14 +1,14 @@
 """Speed of the emulated NVIDIA GPU, and the cost of each sanitizer: `python -m tools.bench emu`.
 
-Four kernels in PTX, launched on the engine without driver or queue; their results are checked. Targets once
-translated: vector add of 1M floats 3 ms, shared-memory reduction of 1M floats 5 ms, tiled
-matmul of 256 x 256 8 ms, divergent Collatz of 256K threads 40 ms. Target of a small kernel that was never
-translated: 60 ms from its text to its result.
+Four kernels in PTX run on the engine, without driver and queue; their results are checked. Target times of
+translated kernels: vector add of 1M floats 3 ms, shared-memory reduction of 1M floats 5 ms, tiled matmul of
+256 x 256 8 ms, divergent Collatz of 256K threads 40 ms. Target time of a small kernel from its text to its
+result, translation included: 60 ms.
 
-Not here: the driver on the emulated GPU (`nv`). Next: `rows`, how a figure is taken.
+Not here: the driver on the emulated GPU (`nv`). Next: `rows`, how a figure is measured.
 """
 
-# ruff: noqa: E501 - PTX reads best with a step a line
+# ruff: noqa: E501 - PTX is more readable with a step per line
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 Tier = Literal["quick", "optimised"]
 TIERS: tuple[Tier, ...] = ("quick", "optimised")
-"""Translations of the engine: one that is made fast, one that runs fast."""
+"""Tiers of translation: "quick" compiles faster, "optimised" runs faster."""
 
 _HEAD = """.version 7.8
 .target sm_80
@@ -93,7 +93,7 @@ END: ret; }
 
 
 def matmul() -> str:
-    """Return the PTX of a float32 matmul with tiles of 64 x 64 x 16 in shared memory, 16 x 16 threads, 4 x 4 results a thread."""
+    """Return the PTX of a float32 matmul with tiles of 64 x 64 x 16 in shared memory, 16 x 16 threads, 4 x 4 results per thread."""
     lines = [
         "mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ctaid.y;",
         "ld.param.u32 %r4, [n]; mad.lo.u32 %r5, %r1, 16, %r0; shl.b32 %r6, %r3, 6; shl.b32 %r7, %r2, 6;",
@@ -130,13 +130,13 @@ def matmul() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A kernel with its memory, ready to launch, and a check of its result."""
+    """A kernel with its memory and a check of its result."""
 
     name: str
     run: Callable[[Tier], float]
-    """Launch on a tier and wait; returns milliseconds, raises `HcqError` for a fault."""
+    """Launches on a tier and waits; returns milliseconds, raises `HcqError` for a fault."""
     check: Callable[[], bool]
-    """Whether the buffers hold the right result."""
+    """Returns whether the buffers hold the expected result."""
 
 
 def _pack(*values: Any) -> bytes:
@@ -150,7 +150,7 @@ def _pack(*values: Any) -> bytes:
 
 
 def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
-    """Return the four kernels with their data in mapped memory, translated with these sanitizers (default none)."""
+    """Return the four kernels with their data in mapped memory, translated with `checks` (default: none)."""
     memory, settings = AddressSpace(), Settings(cache=config().cache, checks=checks or Sanitizers())
     rng = np.random.default_rng(1)
 
@@ -187,7 +187,7 @@ def prepare(checks: Sanitizers | None = None) -> list[Prepared]:
 
 
 def cold() -> float:
-    """Return milliseconds from the PTX of a small kernel that is in no cache to its result."""
+    """Return the milliseconds from the PTX of a small uncached kernel to its result."""
     settings = Settings()
     engine(settings)
     out = np.zeros(64, "u4")
@@ -202,13 +202,13 @@ def cold() -> float:
 
 
 def sanitized() -> dict[str, Sanitizers]:
-    """Return each sanitizer alone, and all of them, by name."""
+    """Return settings with one sanitizer each, by name, and with all."""
     alone = {f.name: Sanitizers(**{f.name: True}) for f in fields(Sanitizers)}
     return alone | {"all sanitizers": Sanitizers.all()}
 
 
 def emu(bench: Bench) -> None:
-    """Add a row for each kernel and tier, the cold kernel, and each kernel under each sanitizer."""
+    """Add rows of each kernel and tier, of the uncached kernel, and of each kernel and sanitizer."""
     samples = 2 if bench.quick else 20
     plain = prepare()
     for one in plain:
@@ -223,7 +223,7 @@ def emu(bench: Bench) -> None:
 
 
 def _slowdown(bench: Bench, name: str, plain: Prepared, checked: Prepared) -> None:
-    """Run a kernel with and without a sanitizer in turn; add a row of the ratio of their times."""
+    """Run a kernel with and without a sanitizer in turn; add a row of the ratios of their times."""
     checked.run("optimised")
     pairs = [(checked.run("optimised"), plain.run("optimised")) for _ in range(2 if bench.quick else 7)]
     bench.add(f"{plain.name}, {name.replace('_', ' ')}", [a / b for a, b in pairs], unit="x",

@@ -1,4 +1,4 @@
-"""Hand-written kernels for the queue benchmarks, one row an architecture family.
+"""The hand-written empty kernel of the queue benchmarks, for each architecture family.
 
 Next: `queues`, the cases that launch them; docs/kernel-by-hand.md.
 """
@@ -28,7 +28,10 @@ _PTX_EMPTY = """.version 8.7
 
 
 def empty(info: DeviceInfo) -> KernelImage:
-    """A kernel that takes one pointer and does nothing."""
+    """Return the image of a kernel that takes one pointer and does nothing.
+
+    `UnsupportedError` without one.
+    """
     args = (ArgSlot("first", ArgKind.POINTER, 0, 8),)
     if info.arch.startswith("sm_"):
         from compiler.targets.nvptx.assembler import assemble  # noqa: PLC0415 - needs the [nv] extra
@@ -42,7 +45,7 @@ def empty(info: DeviceInfo) -> KernelImage:
         code = _host_object(_HOST_EMPTY)
     else:
         raise UnsupportedError(
-            f"there is no hand-written empty kernel for {info.arch}; add one to tools/bench/kernels.py"
+            f"no hand-written empty kernel for {info.arch}; add one to tools/bench/kernels.py"
         )
     return KernelImage(
         name="empty", arch=info.arch, code=code, args=args, kernarg_size=8, max_threads=1, group_ns=1
@@ -50,7 +53,7 @@ def empty(info: DeviceInfo) -> KernelImage:
 
 
 def _host_object(ir: str) -> bytes:
-    from llvmlite import binding as llvm  # noqa: PLC0415 - 40 ms that only this needs
+    from llvmlite import binding as llvm  # noqa: PLC0415 - takes 40 ms, used only here
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()

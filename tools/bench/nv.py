@@ -1,7 +1,7 @@
-"""What launches and replays cost the host on the NVIDIA driver: Python alone, against the scripted kernel.
+"""Host time of launches and replays on the NVIDIA driver, on the scripted kernel: Python time alone.
 
-The case "nv" of tools.bench. Its GPU completes work at once and outside the measured span: each
-submission finds the one before it done and retires it. No hardware is used, whatever `--device` names.
+The case "nv" of tools.bench. The GPU's results are written outside the measured time, so each submission
+finds the previous one completed and retires it. No hardware is used, whatever `--device` names.
 
 Not here: kernels and their speed (`emu`, `throughput`). Next: `tools.nv.scripted`, the scripted kernel.
 """
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 KERNELS = 256
 _SHAPE = {"groups": (4, 1, 1), "threads": (128, 1, 1)}
 _IN_FLIGHT = 3
-"""Sets of inputs that replays with changed inputs go round."""
+"""Number of input sets that replays with changed inputs use in turn."""
 
 
 class FinishedGpu:
-    """An open device without a GPU: `finish` completes what was submitted to its first queue."""
+    """An open device without a GPU: `finish` completes the work of its first compute queue."""
 
     def __init__(self) -> None:
         self._kernel = ScriptedKernel()
@@ -50,13 +50,13 @@ class FinishedGpu:
         self.device.close()
 
     def finish(self) -> None:
-        """Write what the GPU writes when it has run all that was submitted."""
+        """Write the results that a GPU writes after the last submission: signal and ring progress."""
         if self._last is not None:
             view_at(self._last.signal.va, 8).cast("Q")[0] = self._last.value - self._last.signal.base
             view_at(self._ring.memory.va, 8).cast("Q")[0] = self._ring.sequence
 
     def launcher(self) -> Callable[[], None]:
-        """Return what records, encodes and rings one launch with fresh arguments."""
+        """Return a function that submits one launch with new arguments."""
         queue, program = self.device.compute, self.program
         out, x = self.device.alloc(4096), self.device.alloc(4096)
 
@@ -67,7 +67,7 @@ class FinishedGpu:
         return submit
 
     def replayer(self, kernels: int = KERNELS, *, changed: bool) -> Callable[[], None]:
-        """Return what replays a graph whose every kernel reads an input of its own, all changed or none."""
+        """Return a function that replays a graph of kernels with one input each, all changed or none."""
         graph, queue, out = Graph(), self.device.compute, self.device.alloc(4096)
         commands = queue.record()
         for i in range(kernels):
@@ -88,7 +88,7 @@ class FinishedGpu:
 
 
 def nv(bench: Bench) -> None:
-    """One launch; replays of 256 kernels, every input changed and nothing changed."""
+    """Measure one launch, and replays of 256 kernels with every input changed and with none changed."""
     with FinishedGpu() as gpu:
         info = gpu.device.info
         device = f"{info.driver}:{info.index} {info.name}, scripted"

@@ -1,6 +1,6 @@
-"""Submit, replay, signal and copy: what the queue layer costs, without a compiler or a tensor.
+"""Benchmarks of the queue layer, without compiler and tensors: submit, replay, gap, signal and copy.
 
-Not here: tensors (`tensors`). Next: `rows`, how a figure is taken.
+Not here: tensors (`tensors`). Next: `rows`, how a figure is measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COPY_SIZES = (4096, 1 << 20, 16 << 20, 64 << 20)
 
 
 def submit(bench: Bench) -> None:
-    """Record, encode and ring one launch; device time of empty kernels in one submission."""
+    """Measure the host time of one launch, and the device time of empty kernels in one submission."""
     device, queue = bench.device, bench.device.compute
     program = device.load(empty(device.info))
     buffer = device.alloc(4096)
@@ -55,7 +55,7 @@ def submit(bench: Bench) -> None:
 def _device_ns(
     queue: hcq.Queue, command: Callable[[hcq.CommandBuffer], object], repeats: int = KERNELS
 ) -> float:
-    """Nanoseconds by the device's clock for repeats of a command."""
+    """Return the nanoseconds, by the device's clock, of `repeats` commands in one submission."""
     start, end = queue.device.stamp(), queue.device.stamp()
     commands = queue.record().timestamp(start)
     for _ in range(repeats):
@@ -66,7 +66,7 @@ def _device_ns(
 
 
 def replay(bench: Bench) -> None:
-    """Submit a compiled graph again: nothing changed, one kernel, every input changed."""
+    """Measure the host time of replaying a graph, with nothing changed and with every input changed."""
     device, queue = bench.device, bench.device.compute
     program = device.load(empty(device.info))
     for kernels in (1, 32) if bench.scripted else (1, 32, KERNELS):
@@ -92,7 +92,7 @@ def replay(bench: Bench) -> None:
 
 
 def gap(bench: Bench) -> None:
-    """Device time of small kernels that each wait for the one before, in a replayed graph."""
+    """Measure the device time of empty kernels in a replayed graph, each waiting for the previous one."""
     device, queue = bench.device, bench.device.compute
     program = device.load(empty(device.info))
     args = program.args(device.alloc(4096))
@@ -113,7 +113,7 @@ def gap(bench: Bench) -> None:
 
 
 def signal(bench: Bench) -> None:
-    """Doorbell in Python to signal seen in Python: awake, and from sleep."""
+    """Measure the time from a submission to its observed signal, on an awake and on a sleeping device."""
     queue = bench.device.compute
 
     def ping() -> None:
@@ -139,7 +139,7 @@ def signal(bench: Bench) -> None:
 
 
 def copy(bench: Bench) -> None:
-    """Copies on the copy queue, beside memcpy in the same run where the memory is the host's."""
+    """Measure copies on the copy queue in GB/s, compared with memcpy if the host can address the memory."""
     device = bench.device
     queue = device.copies[0]
     for size in COPY_SIZES:
@@ -179,7 +179,7 @@ def copy(bench: Bench) -> None:
 
 
 def _memcpy(dst: hcq.Buffer, src: hcq.Buffer, repeats: int) -> None:
-    import ctypes  # noqa: PLC0415 - only the comparison needs it
+    import ctypes  # noqa: PLC0415 - used only for the comparison
 
     for _ in range(repeats):
         ctypes.memmove(dst.va, src.va, dst.size)
@@ -196,7 +196,7 @@ def _count(bench: Bench, samples: int) -> int:
 
 
 def size_label(size: int) -> str:
-    """Return a size in words."""
+    """Return a size in KiB or MiB, as text."""
     return f"{size >> 10} KiB" if size < 1 << 20 else f"{size >> 20} MiB"
 
 

@@ -1,4 +1,4 @@
-"""Measurements: how a figure is taken, and the row it becomes.
+"""Measurements: how a figure is measured, and its row.
 
 Next: `__main__`, which prints the rows; `queues`, cases.
 """
@@ -24,7 +24,7 @@ Run: TypeAlias = "tuple[Callable[[], object], Callable[[], object]]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure: a median with its quartiles."""
+    """One figure: the median of `count` samples, with quartiles, in `unit`."""
 
     bench: str
     case: str
@@ -39,11 +39,11 @@ class Row:
 
     @property
     def numpy(self) -> bool:
-        """Whether this is NumPy's figure, which stands beside the device's."""
+        """Whether this is NumPy's figure, for comparison with the device's."""
         return self.device.startswith("NumPy ")
 
     def text(self) -> str:
-        """The row for people: a time in the unit that gives it one to three digits before the point."""
+        """Return the row as text; a time is in the unit that gives one to three digits before the point."""
         scale, unit = _readable(self.median, self.unit)
         spread = f"[{four_digits(self.p25 * scale)} … {four_digits(self.p75 * scale)}]"
         note = f"  {self.note}" if self.note else ""
@@ -53,12 +53,12 @@ class Row:
 
 
 HEADER = f"{'bench':9s}{'case':52s}{'median':>10s} {'unit':8s}{'[quartiles]':24s}samples"
-"""What stands above the lines of `Row.text`."""
+"""The header of the lines of `Row.text`."""
 _TIMES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 def _readable(value: float, unit: str) -> tuple[float, str]:
-    """Return by what to multiply a figure, and in which unit it is then; only times change theirs."""
+    """Return the factor and the unit in which a figure is readable; only times change their unit."""
     if unit not in _TIMES or value <= 0:
         return 1.0, unit
     seconds = value * _TIMES[unit]
@@ -68,7 +68,7 @@ def _readable(value: float, unit: str) -> tuple[float, str]:
 
 
 def four_digits(value: float) -> str:
-    """Return four significant digits, never as a power of ten."""
+    """Return a number with four significant digits and no exponent."""
     digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2 if abs(value) >= 10 else 3
     return f"{value:,.{digits}f}"
 
@@ -79,19 +79,22 @@ def counted(number: int, noun: str) -> str:
 
 
 def commit() -> str:
-    """The checkout's commit, with a mark when it has changes; "unknown" outside one."""
+    """Return the checkout's commit, marked if there are changes; "unknown" outside a checkout."""
     words = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
 
 MOST_S = 5.0
-"""Seconds after which a row is content with the samples that it has: emulated devices are slow."""
+"""Seconds after which a row ends with the samples that it has, because emulated devices are slow."""
 FEWEST = 3
 
 
 class Bench:
-    """What a case gets: an open device, and a place for its figures. `report` is given each row at once."""
+    """The argument of a case: an open device, and the rows measured on it.
+
+    `report` is called with each row.
+    """
 
     def __init__(
         self,
@@ -107,9 +110,9 @@ class Bench:
     ) -> None:
         self.device = device
         self.scripted = scripted
-        """A script or an emulator runs the packets: slowly, and its clock means nothing."""
+        """Whether the device is scripted or emulated: slow, and without a meaningful clock."""
         self.label = label or f"{device.info.driver}:{device.info.index} {device.info.name}"
-        """What rows call the device."""
+        """The name of the device in rows."""
         self.quick = quick
         self.name = name
         self.rows: list[Row] = []
@@ -118,7 +121,7 @@ class Bench:
         self._most_s = most_s
 
     def beside(self, device: hcq.Device, *, name: str, label: str) -> Bench:
-        """Return a bench of case `name` on a scripted or emulated device; it reports where this does."""
+        """Return a bench of case `name` on a scripted or emulated device; it reports rows to the same function."""
         return Bench(
             device,
             quick=self.quick,
@@ -142,13 +145,11 @@ class Bench:
         note: str = "",
         device: str = "",
     ) -> float:
-        """Time `run`, `samples` times after a warm-up, each divided by `per`. Return the median.
+        """Time `run` after a warm-up, `samples` times, add a row, and return the median in `unit`.
 
-        A row that takes longer than `most_s` ends after `FEWEST` samples or later; its count is the number of
-        samples.
-
-        `before` runs untimed ahead of each sample. A quick bench takes two samples: CI runs all, checks none.
-        `device` names another device than the bench's own.
+        Each time is divided by `per`, the number of operations of one call. `before` runs untimed before each
+        sample. After `most_s` seconds a row ends with the samples taken, at least `FEWEST`. A quick bench
+        takes two samples. `device` names another device than the bench's.
         """
         scale = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}[unit] / per
         begun = time.perf_counter()
@@ -197,7 +198,7 @@ class Bench:
     def burst(
         self, case: str, run: Callable[[], object], *, before: Callable[[], object], unit: str = "us"
     ) -> float:
-        """Time `run` in bursts of 20 back to back: what a caller pays while the device is awake."""
+        """Time `run` in bursts of 20 calls and return the median of one: the host time on an awake device."""
         count = 20
 
         def many() -> None:
@@ -207,8 +208,8 @@ class Bench:
         return self.measure(case, many, per=count, unit=unit, samples=200, before=before)
 
     def add(self, case: str, taken: Sequence[float], *, unit: str, note: str = "", device: str = "") -> float:
-        """Put samples that were taken elsewhere (device timestamps, rates) into a row. Return the median."""
-        # inclusive: the samples are all there is, and no quartile lies outside of them
+        """Add a row of samples that the caller measured (device times, rates); return the median."""
+        # inclusive: no quartile lies outside the samples
         quartiles = statistics.quantiles(taken, n=4, method="inclusive") if len(taken) > 1 else [taken[0]] * 3
         low, middle, high = quartiles
         row = Row(
@@ -229,17 +230,17 @@ class Bench:
 
 
 class Report:
-    """Writes rows as they come, to `data`: a table, or with `lines` one JSON object a row; never both.
+    """Writes each row at once to `data`: as a line of a table, or with `lines` as a JSON object.
 
-    A file gets the JSON objects as well. Progress goes to `talk`.
+    `file` also receives the JSON objects, `messages` the progress.
     """
 
-    def __init__(self, data: TextIO, talk: TextIO, file: TextIO | None = None, *, lines: bool) -> None:
+    def __init__(self, data: TextIO, messages: TextIO, file: TextIO | None = None, *, lines: bool) -> None:
         self._data = data
-        self._talk = talk
+        self._messages = messages
         self._file = file
         self._lines = lines
-        self._begun = False
+        self._has_header = False
 
     def __call__(self, row: Row) -> None:
         """Write one row."""
@@ -247,9 +248,9 @@ class Report:
         if self._lines:
             self._data.write(line)
         else:
-            if not self._begun:
+            if not self._has_header:
                 self._data.write(f"{row.device}, commit {row.commit}\n{HEADER}\n")
-                self._begun = True
+                self._has_header = True
             self._data.write(row.text() + "\n")
         self._data.flush()
         if self._file is not None:
@@ -258,5 +259,5 @@ class Report:
 
     def progress(self, text: str) -> None:
         """Print progress."""
-        self._talk.write(text + "\n")
-        self._talk.flush()
+        self._messages.write(text + "\n")
+        self._messages.flush()

@@ -1,6 +1,6 @@
-"""Eager, jit and start: what a tensor costs above the queue.
+"""Benchmarks of the host time of tensors: eager, jit and start.
 
-Not here: queues without tensors (`queues`), work a second (`throughput`).
+Not here: queues without tensors (`queues`), throughput (`throughput`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def eager(bench: Bench) -> None:
-    """Build and realize small graphs of known structure; the doorbell rung, the result not awaited."""
+    """Measure building and realizing small graphs of a known structure, up to the submission.
+
+    And reading one back.
+    """
     name = _name(bench)
     a, b = (
         Tensor(range(16), device=name).float().realize(),
@@ -46,7 +49,7 @@ def eager(bench: Bench) -> None:
 
 
 def jit(bench: Bench) -> None:
-    """Call a captured function: one kernel, and a chain of a hundred."""
+    """Measure calls of a captured function of one kernel, and of a chain of a hundred kernels."""
     name = _name(bench)
     a, b = (
         Tensor(range(16), device=name).float().realize(),
@@ -72,7 +75,7 @@ def jit(bench: Bench) -> None:
 
 
 def start(bench: Bench) -> None:
-    """Whole processes, less an empty interpreter: the import, and 2 + 3 with a warm cache."""
+    """Measure processes, minus an empty interpreter: the import, and 2 + 3 with a filled cache."""
     empty = _median("pass", bench)
     for case, code in (
         ("import frontend", "import frontend"),

@@ -1,7 +1,7 @@
-"""Matmul, conv and elementwise: how much tensor work a device does a second, beside NumPy in the same run.
+"""Throughput of tensor operations, compared with NumPy in the same run: matmul, conv and elementwise.
 
-Each figure is a captured call from submission to its end, inputs on the device, the result checked against
-NumPy's. NumPy runs on the host, whatever the device. An emulated device gets small sizes.
+Each sample is a captured call from submission to completion, with inputs on the device. The result is
+compared with NumPy's. NumPy runs on the host. Emulated devices run small sizes.
 
 Not here: host overhead (`queues`, `tensors`).
 """
@@ -32,7 +32,7 @@ WARM_UP = 3
 
 
 def matmul(bench: Bench) -> None:
-    """Multiply square float32 matrices."""
+    """Measure products of square float32 matrices in GFLOP/s."""
     for size in _small(bench, [64], [256, 512, 1024]):
         a, b = _random(size, size), _random(size, size)
         _compare(
@@ -42,7 +42,7 @@ def matmul(bench: Bench) -> None:
 
 
 def conv(bench: Bench) -> None:
-    """Convolve float32 images with 3 x 3 filters, padding 1."""
+    """Measure float32 convolutions with 3 x 3 filters and padding 1 in GFLOP/s."""
     real = [(8, 32, 64, 56), (8, 128, 128, 14)]
     for images, channels, filters, side in _small(bench, [(1, 4, 4, 8)], real):
         x, w = _random(images, channels, side, side), _random(filters, channels, 3, 3)
@@ -54,7 +54,7 @@ def conv(bench: Bench) -> None:
 
 
 def elementwise(bench: Bench) -> None:
-    """Compute relu(x * y + x): three operations that one kernel holds; bytes of two reads and one write."""
+    """Measure relu(x * y + x), one fused kernel, in GB/s of two reads and one write."""
     for count in _small(bench, [1 << 12], [1 << 16, 1 << 20, 1 << 24]):
         x, y = _random(count), _random(count)
         _compare(
@@ -64,7 +64,7 @@ def elementwise(bench: Bench) -> None:
 
 
 def _small(bench: Bench, emulated: list[_T], real: list[_T]) -> list[_T]:
-    """Return the cases for this device; of the real ones only the first when it is to be quick."""
+    """Return the cases for this device; for a quick bench only the first."""
     if bench.device.info.driver.endswith("-emu"):
         return emulated
     return real[:1] if bench.quick else real
@@ -80,7 +80,10 @@ def _compare(
     run: Callable[[Tensor, Tensor], Tensor],
     reference: Callable[[Array, Array], Array],
 ) -> None:
-    """Add a row of the device and one of NumPy. `work` is in units of `unit` times a second."""
+    """Add a row of the device and one of NumPy.
+
+    `work` is the work of a call; divided by seconds it is in `unit`.
+    """
     name = f"{bench.device.info.driver}:{bench.device.info.index}"
     queues = Device[name].hcq
     tensors = [Tensor(array, device=name).realize() for array in inputs]
@@ -101,7 +104,7 @@ def _compare(
 
 
 def _rates(bench: Bench, run: Callable[[], object], work: float) -> list[float]:
-    """Return the work a second of each of some calls, after one that is not timed."""
+    """Return the work per second of each call, after one that is not timed."""
     run()
     taken = []
     for _ in range(2 if bench.quick else SAMPLES):
@@ -116,7 +119,7 @@ def _random(*shape: int) -> Array:
 
 
 def _numpy_conv(x: Array, w: Array) -> Array:
-    """Return the convolution by windows and one matrix product."""
+    """Return the convolution as a matrix product over sliding windows."""
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     out: Array = np.tensordot(windows, w, axes=((1, 4, 5), (1, 2, 3)))

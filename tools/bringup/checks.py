@@ -1,4 +1,4 @@
-"""What rungs of every vendor judge by: results, repeats, what arrives late, and how long all that may take.
+"""The checks of a rung that all vendors share: results, repeated runs, late stores, and time limits.
 
 Not here: the parts of a driver that a rung runs on (`bench` of a vendor).
 """
@@ -16,61 +16,62 @@ if TYPE_CHECKING:
 
 Facts = dict[str, object]
 SIGNAL_S: Final = 1.0
-"""How long a semaphore may take."""
+"""Time limit of a semaphore, in seconds."""
 WORK_S: Final = 5.0
-"""How long a submission may take."""
+"""Time limit of a submission, in seconds."""
 REPEATS: Final = 20
-"""How often what a rung shows must work: a raw client on Hopper saw a quarter to a third of its copies fail
-where addresses of CPU and GPU differed (`docs/sources.md`), so that one that works is no evidence."""
+"""Runs of an operation that must all succeed. One success is no evidence: on Hopper a quarter to a third of
+the copies of a raw client failed where CPU and GPU addresses differed (`docs/sources.md`)."""
 _GIVE_UP: Final = 3
-"""Failures after which the repeats end."""
+"""Number of failures that end the repeats."""
 LATE_S: Final = 1.0
-"""How long a store may take to become visible after its release, where nothing orders the two."""
+"""Seconds within which a store must become visible after its release, if nothing orders the two."""
 EMULATED_PATIENCE: Final = 20.0
-"""What limits are multiplied by where the GPU is emulated: it is as slow as what else its host does."""
+"""Factor of all time limits on an emulated GPU, whose speed depends on the load of the host."""
 
 
 class RungError(HcqError):
-    """A rung saw something else than it should have."""
+    """A rung observed a wrong result."""
 
 
 @dataclass(kw_only=True)
 class Checks:
-    """The judgement of a rung. `check` does not compare in a dry run, where nothing is computed.
+    """Checks of a rung's results. In a dry run, which computes nothing, `check` does not compare.
 
-    The bench of each vendor is one, so that a rung has a single argument.
+    The bench of each vendor inherits from it, so that a rung has a single argument.
     """
 
     dry: bool = False
     emulate: str | None = None
-    """The emulated GPU that this is, if it is one: children must run on the same, and sizes are small."""
+    """The variant of the emulated GPU, None for a real one. Child processes emulate the same; sizes are
+    small."""
     signal_s: float = SIGNAL_S
-    """How long a semaphore may take; see `patience`."""
+    """Time limit of a semaphore in seconds, before the factor `patience`."""
     clock: Callable[[], float] = field(default=time.perf_counter)
-    """Seconds, for what is waited for here."""
+    """The clock of `arrival`, in seconds."""
 
     @property
     def patience(self) -> float:
-        """What all time limits are multiplied by."""
+        """The factor of all time limits."""
         return 1.0 if self.emulate is None else EMULATED_PATIENCE
 
     @property
     def work_s(self) -> float:
-        """How long a submission may take, in seconds."""
+        """The time limit of a submission, in seconds."""
         return WORK_S * self.patience
 
-    def check(self, fine: bool, text: str) -> None:  # noqa: FBT001 - an assertion's condition
-        """Raise unless `fine`; in a dry run nothing was computed, and nothing is checked."""
-        if not fine and not self.dry:
+    def check(self, condition: bool, text: str) -> None:  # noqa: FBT001 - as in an assertion
+        """Raise `RungError` unless `condition` holds; in a dry run check nothing."""
+        if not condition and not self.dry:
             raise RungError(text)
 
     @property
     def repeats(self) -> int:
-        """How often what a rung shows is to be repeated; a dry run computes nothing."""
+        """The number of runs of `repeat`: 2 in a dry run, which computes nothing."""
         return 2 if self.dry else REPEATS
 
     def repeat(self, what: str, once: Callable[[int], None]) -> int:
-        """Run `once` with 1, 2, ...; raise when one of the runs fails; return how many there were."""
+        """Call `once` with 1, 2, ... and return the number of calls; `RungError` if one of them failed."""
         failed: list[str] = []
         number = 0
         while number < self.repeats and len(failed) < _GIVE_UP:
@@ -85,7 +86,10 @@ class Checks:
         return number
 
     def arrival(self, read: Callable[[], object], want: object) -> float | None:
-        """Return after how many seconds `read` gives `want`, 0 for at once; None for not at all in time."""
+        """Poll until `read` returns `want`.
+
+        Return the seconds it took, 0.0 if at once, None after a timeout.
+        """
         start, limit_s = self.clock(), LATE_S * self.patience
         waited = 0.0
         while read() != want:

@@ -1,17 +1,18 @@
-"""Bring a GPU up one rung at a time, and report the rung at which it stops.
+"""The command line of the bring-up ladder: test a GPU one step at a time and report the first failure.
 
     python -m tools.bringup                    every rung, on NVIDIA GPU 0
     python -m tools.bringup --device amd       every rung, on AMD GPU 0
     python -m tools.bringup --from 12 --to 18  some of them
     python -m tools.bringup --prepare kernels  build the ladder's kernels beforehand, without a GPU
     python -m tools.bringup --emulate sm_80    on an emulated GPU
-    python -m tools.bringup --dry              against a scripted driver: no GPU, nothing is computed
+    python -m tools.bringup --dry              on a scripted kernel: no GPU, nothing is computed
 
-Each rung runs in a child process with a time limit, while this process keeps the node of an NVIDIA GPU open,
-which keeps the GPU up. A rung that fails leaves out only those that need it. Where public sources leave a
-value in doubt, the other values are tried as well, and those that work are reported; when only another one
-works, the rungs above use it (`ladder`). No clocks are changed unless --boost is given. The last rung causes
-a fault on purpose. Exit status: 0 when every rung passed, 1 when one failed, 2 for wrong arguments.
+Each rung runs in a child process with a time limit. This process keeps the device node of an NVIDIA GPU open,
+so that the driver does not shut the GPU down between rungs. A rung is skipped if a rung that it needs has
+failed. Where public sources leave a value in doubt, the other values are tried, too, and the report lists
+those that work; if only another value works, the later rungs use it (`ladder`). Clocks change only under
+--boost. The last rung causes a fault deliberately. Exit status: 0 if every rung passed, 1 if one failed, 2
+for wrong arguments.
 
 Not here: the rungs (`tools.bringup.nv`, `tools.bringup.amd`), their evidence (`evidence`).
 """
@@ -37,7 +38,7 @@ from tools.bringup.evidence import Trace
 from tools.bringup.ladder import Ladder
 from tools.bringup.nv.table import NV
 from tools.bringup.rung import Result, Rung
-from tools.bringup.vendor import Given, Vendor
+from tools.bringup.vendor import BenchOptions, Vendor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,27 +46,27 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 VENDORS: Final[tuple[Vendor[Any], ...]] = (NV, AMD)
-"""The first is meant where no vendor is named."""
+"""All vendors; the first is the default."""
 
 
 def run_child(arguments: argparse.Namespace, kernel: Kernel | None = None) -> int:
-    """Run one rung here, print its result as JSON, and return the exit status.
+    """Run one rung in this process, print its result as JSON, and return the exit status.
 
-    `kernel` takes the place of the one that the arguments name.
+    `kernel` replaces the kernel that the arguments choose.
     """
     vendor: Vendor[Any] = arguments.vendor
     rung = next(rung for rung in vendor.rungs if rung.number == arguments.child)
     choices = vendor.parse(arguments.choices)
     trace = Trace(_path(arguments.trace), vendor.line)
     kernel = kernel or vendor.make_kernel(dry=arguments.dry, emulate=arguments.emulate)
-    given = Given(
+    options = BenchOptions(
         index=arguments.device,
         dry=arguments.dry,
         emulate=arguments.emulate,
         kernels=_path(arguments.kernels),
         boost=arguments.boost,
     )
-    bench = vendor.bench(TracingKernel(kernel, trace.note), choices, given)
+    bench = vendor.bench(TracingKernel(kernel, trace.note), choices, options)
     result = Result(rung.number, rung.name, vendor.describe(choices), passed=False, seconds=0.0)
     start = time.perf_counter()
     try:
@@ -84,7 +85,7 @@ def run_child(arguments: argparse.Namespace, kernel: Kernel | None = None) -> in
 
 
 def _run(rung: Rung, vendor: Vendor[Any], bench: Any, result: Result) -> None:
-    """Run a rung; what lies in its rings when it fails is read before they are closed."""
+    """Run a rung; if it fails, read the contents of its rings before they are closed."""
     with bench.stack:
         try:
             result.facts = rung.run(bench)
@@ -97,17 +98,17 @@ def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-class Teller:
-    """Prints results for people, on stderr, as they arrive."""
+class ResultPrinter:
+    """Prints each result on stderr as readable text."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
 
     def __call__(self, result: Result) -> None:
-        """Print one result: a line for a variant, all evidence for a failure."""
+        """Print one result: one line for a variant, the error and its evidence for a failed rung."""
         sys.stderr.write(heading(result) + "\n")
         if result.variant and not self._verbose:
-            sys.stderr.write(f"          {said}\n" if (said := first_line(result.error)) else "")
+            sys.stderr.write(f"          {error}\n" if (error := first_line(result.error)) else "")
             return
         for name, value in ({} if result.variant and result.passed else result.facts).items():
             sys.stderr.write(f"          {name}: {readable(value)}\n")
@@ -125,7 +126,7 @@ class Teller:
 
 
 def readable(value: object) -> str:
-    """Return a fact as text: numbers with a point have four digits that count, never a power of ten."""
+    """Return a fact as text; floats have four significant digits and no exponent."""
     if isinstance(value, float):
         return four_digits(value)
     if isinstance(value, dict):
@@ -134,7 +135,7 @@ def readable(value: object) -> str:
 
 
 def heading(result: Result) -> str:
-    """Return the line of a result: what became of which rung, with which values, and what it means."""
+    """Return the first lines of a result: status, rung, values, and why a failure is expected."""
     where = f"{result.rung:3}  {result.name}"
     if not result.variant:
         mark = ("PASS" if result.passed else "FAIL") if result.tried else "----"
@@ -143,18 +144,18 @@ def heading(result: Result) -> str:
     if result.passed:
         return f"pass {where}"
     if not result.offered:
-        return f"n/a  {where}\n          this GPU or driver does not offer it"
-    why = f"expected: {result.expected}" if result.expected else "does not count: it is a variant"
+        return f"n/a  {where}\n          not offered by this GPU or driver"
+    why = f"expected: {result.expected}" if result.expected else "not counted: a variant"
     return f"no   {where}\n          {why}"
 
 
 def first_line(error: str) -> str:
-    """Return the start of an error that a line of the terminal holds."""
+    """Return the first line of an error, at most 160 characters."""
     return error.strip().split("\n", 1)[0][:160]
 
 
 def summary(ladder: Ladder) -> str:
-    """Return the last lines: how far it went, with which values, and what became of the variants."""
+    """Return the summary: the highest rung passed, the values that work, and counts of the variants."""
     passed = [r.rung for r in ladder.results if r.passed and not r.variant]
     passed += [r.rung for r in ladder.results if r.passed and r.variant]
     lines = [
@@ -166,17 +167,17 @@ def summary(ladder: Ladder) -> str:
     if variants:
         counts = {
             "work": sum(r.passed for r in variants),
-            "do not, as expected": sum(not r.passed and r.offered and bool(r.expected) for r in variants),
-            "do not": sum(not r.passed and r.offered and not r.expected for r in variants),
-            "are not offered here": sum(not r.passed and not r.offered for r in variants),
+            "fail as expected": sum(not r.passed and r.offered and bool(r.expected) for r in variants),
+            "fail": sum(not r.passed and r.offered and not r.expected for r in variants),
+            "are not offered": sum(not r.passed and not r.offered for r in variants),
         }
-        told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-        lines.append(f"{len(variants)} variants tried: {told}")
+        text = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        lines.append(f"{len(variants)} variants tried: {text}")
     return "\n".join(lines)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line; exit with status 2 for wrong arguments."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.bringup", description=(__doc__ or "").split("\n", 1)[0]
     )
@@ -188,34 +189,34 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--from", dest="first", type=int, metavar="RUNG", help="the first rung to run")
     parser.add_argument("--to", dest="last", type=int, metavar="RUNG", help="the last rung to run")
-    parser.add_argument("--keep-going", action="store_true", help="try rungs although one they need failed")
+    parser.add_argument("--keep-going", action="store_true", help="do not skip rungs whose needs failed")
     parser.add_argument(
         "--variants",
         choices=("all", "needed", "none", "only"),
         default="all",
-        help="other values of what is in doubt: everywhere, where a rung fails, nowhere; or nothing but them",
+        help="try other values at every rung, at rungs that fail, or at none; or try nothing else",
     )
     parser.add_argument(
-        "--choices", default="default", metavar="TEXT", help="doubtful values to begin with: stack=low+pcas=3"
+        "--choices", default="default", metavar="TEXT", help="doubtful values to start with: stack=low+pcas=3"
     )
     parser.add_argument(
-        "--budget", type=float, default=math.inf, metavar="S", help="seconds for all; later, nothing begins"
+        "--budget", type=float, default=math.inf, metavar="S", help="seconds in which new rungs may start"
     )
-    parser.add_argument("--report", metavar="FILE", help="write the report here, anew after every child")
-    parser.add_argument("--traces", metavar="DIR", help="write every kernel call of every child here")
+    parser.add_argument("--report", metavar="FILE", help="file of the report, rewritten after every child")
+    parser.add_argument("--traces", metavar="DIR", help="folder for the kernel calls of every child")
     parser.add_argument("--trace", help=argparse.SUPPRESS)
-    parser.add_argument("--kernels", metavar="DIR", help="kernels that --prepare assembled")
-    parser.add_argument("--prepare", metavar="DIR", help="assemble the kernels into DIR and end")
+    parser.add_argument("--kernels", metavar="DIR", help="folder of the kernels that --prepare built")
+    parser.add_argument("--prepare", metavar="DIR", help="build the kernels into DIR and exit")
     parser.add_argument("--boost", action="store_true", help="let rung 24 request the highest clocks")
     parser.add_argument(
         "--emulate",
         metavar="VARIANT",
         nargs="?",
         const="",
-        help='run on an emulated GPU: without a word an H200, or "sm_80+570", "native"',
+        help='run on an emulated GPU: by default an H200, or "sm_80+570", "native"',
     )
     parser.add_argument("--verbose", action="store_true", help="print kernel calls and memory of failures")
-    parser.add_argument("--dry", action="store_true", help="run against a scripted driver, without a GPU")
+    parser.add_argument("--dry", action="store_true", help="run on a scripted kernel, without a GPU")
     parser.add_argument("--json", action="store_true", help="print the report as JSON on stdout")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -225,7 +226,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _choose(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Find the vendor and the number of the GPU in --device."""
+    """Set the vendor and the index of the GPU from --device."""
     text = options.device
     named = re.fullmatch(r"(?:(?P<name>[a-z]+)(?P<emulated>-emu)?(?::|$))?(?P<rest>.*)", text)
     name = named["name"] if named else None
@@ -240,7 +241,7 @@ def _choose(parser: argparse.ArgumentParser, options: argparse.Namespace) -> Non
 
 
 def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Refuse values that no child could run with, before the first one is started."""
+    """Refuse values that no child accepts, before the first child starts."""
     try:
         options.vendor.parse(options.choices)
         if options.emulate is not None:
@@ -259,7 +260,7 @@ def _check(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the tool; see the module."""
+    """Run the tool and return its exit status."""
     options = parse(arguments)
     if options.prepare:
         for path in options.vendor.prepare(Path(options.prepare)):
@@ -267,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.child is not None:
         return run_child(options)
-    ladder = Ladder(options.vendor.rungs, options, Teller(verbose=options.verbose))
+    ladder = Ladder(options.vendor.rungs, options, ResultPrinter(verbose=options.verbose))
     ladder.climb()
     sys.stderr.write(summary(ladder) + "\n")
     if options.json:

@@ -1,7 +1,7 @@
-"""Evidence of a rung: the kernel calls of its child, and what the kernel logged.
+"""Evidence of a rung: the kernel calls of its child process, and lines of the kernel's log.
 
-Calls are written out as they are made, so that the record of a child that hangs or is killed is complete up
-to there.
+Each call is written when it is made, so the record of a child that hangs or is killed is complete up to that
+call.
 
 Not here: calls as text and raw memory (`evidence` of a vendor), starting rungs (`ladder`).
 """
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from drivers.kernel import Call
 
 SHOWN_BYTES: Final = 160
-"""Bytes shown of a structure."""
+"""Bytes of a structure that are shown."""
 _LAST: Final = 12
-"""Calls shown of a rung that failed."""
+"""Calls of a failed rung that are shown."""
 _MOST: Final = 20_000
-"""Calls written out of one rung: a thousand launches and their doorbells."""
-_SINCE: Final = 30
+"""Calls of one rung that are written to its file: enough for a thousand launches."""
+_LOG_LINES: Final = 30
 
 
 def hexed(data: bytes) -> str:
@@ -33,9 +33,9 @@ def hexed(data: bytes) -> str:
 
 
 class Trace:
-    """The calls of one child: the last ones in memory, all of them in a file where one is given.
+    """The calls of one child: the last ones in memory, and all of them in a file if `path` is given.
 
-    `line` gives a call as text.
+    `line` formats a call.
     """
 
     def __init__(self, path: Path | None, line: Callable[[Call], str]) -> None:
@@ -45,7 +45,7 @@ class Trace:
         self._file = path.open("w", buffering=1) if path is not None else None
 
     def note(self, call: Call) -> None:
-        """Take a call down."""
+        """Record a call."""
         text = self._line(call)
         self.last.append(text[:1000])
         del self.last[:-_LAST]
@@ -54,19 +54,19 @@ class Trace:
             self._file.write(text + "\n")
 
     def close(self) -> None:
-        """End the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
 
 
 def kernel_log(words: Sequence[str]) -> list[str]:
-    """Return the last lines of the kernel's log that hold one of `words`, in any case of letters.
+    """Return the last lines of the kernel's log that contain one of `words`, ignoring case.
 
-    Nothing where the log cannot be read.
+    Empty if the log cannot be read.
     """
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(["/usr/bin/env", "dmesg"], capture_output=True, check=False, timeout=5)
         lines = done.stdout.decode(errors="replace").splitlines()
-        spoken = [one for one in lines if any(word in one.lower() for word in words)]
-        return spoken[-_SINCE:]
+        matching = [one for one in lines if any(word in one.lower() for word in words)]
+        return matching[-_LOG_LINES:]
     return []

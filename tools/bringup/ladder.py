@@ -1,10 +1,9 @@
-"""The order of the ladder: a child process a rung, what a failure leaves out, when other values are tried.
+"""The ladder: it runs each rung in a child process, skips rungs whose needs failed, and tries other values.
 
-A rung that fails leaves out only those that need it. Where public sources leave a value in doubt, a rung that
-fails first tries the sets of values that are known to work together (the vendor's presets), as far as they
-affect it, then the other values, one and then two at a time. A combination that works is taken back towards
-the start value by value, so that only what is needed stays, and the rungs above use it. A rung that passes
-tries the other values after all rungs have run. Results are written out after every child.
+Where public sources leave a value in doubt, a failed rung is repeated with other values: first with the sets
+that are known to work together (the vendor's presets), then with one other value, then with two. From a
+combination that works, each value that is not needed is reset; the later rungs use the rest. The other values
+of rungs that pass are tried after all rungs have run. The report is written after every child.
 
 Not here: the rungs (`tools.bringup.nv`, `tools.bringup.amd`), the command line (`command`).
 """
@@ -37,46 +36,46 @@ if TYPE_CHECKING:
     from tools.bringup.vendor import Vendor
 
 START_S: Final = 10.0
-"""What a child may need beyond its rung's limit, to start and to end."""
+"""Seconds beyond its rung's limit that a child may need to start and to exit."""
 _END_S: Final = 5.0
-"""How long a child that was ended may take to go; longer, it hangs in the kernel and is left behind."""
+"""Seconds within which a killed child must exit; otherwise it hangs in the kernel and is abandoned."""
 PAIRS_S: Final = 90.0
-"""How long two other values at once are tried at a rung that fails with each alone."""
+"""Seconds for which pairs of other values are tried at a rung that fails with each value alone."""
 ONE: Final = "one other value"
 TWO: Final = "two other values"
 
 
 class Ladder:
-    """One climb. `tell` is called with each result."""
+    """One run of the ladder; `show` is called with each result."""
 
     def __init__(
-        self, rungs: Sequence[Rung], arguments: argparse.Namespace, tell: Callable[[Result], None]
+        self, rungs: Sequence[Rung], arguments: argparse.Namespace, show: Callable[[Result], None]
     ) -> None:
         self._vendor: Vendor[Any] = arguments.vendor
         self._rungs = [rung for rung in rungs if wanted(rungs, rung, arguments)]
         self._arguments = arguments
-        self._tell = tell
+        self._show = show
         self.results: list[Result] = []
         self.best = self._vendor.parse(arguments.choices)
-        """The values that work, the vendor's `Quirks`."""
+        """The values in use, as the vendor's `Quirks`."""
         self._failed: set[int] = set()
         self._seen: dict[tuple[int, str], bool] = {}
         self._left: list[subprocess.Popen[bytes]] = []
-        """Children that hang in the kernel."""
+        """Abandoned children, which hang in the kernel."""
         self._end = time.monotonic() + arguments.budget
 
     @property
     def working(self) -> str:
-        """The values that work, as text."""
+        """The values in use, as text."""
         return self._vendor.describe(self.best)
 
     @property
     def passed(self) -> bool:
-        """Whether no rung failed with every value that was tried."""
+        """Whether every rung passed with some values."""
         return not self._failed
 
     def climb(self) -> None:
-        """Run the rungs in order, the deliberate fault after everything else."""
+        """Run the rungs in order, then the other values, then the deliberate fault."""
         with contextlib.ExitStack() as held:
             opened = False
             for rung in self._rungs:
@@ -84,9 +83,9 @@ class Ladder:
                     self._keep_open(held)
                     opened = True
                 if rung.number == FAULT:
-                    self._rest()
+                    self._try_other_values()
                 self._climb_one(rung)
-            self._rest()
+            self._try_other_values()
         self.write(finished=True)
 
     def _climb_one(self, rung: Rung) -> None:
@@ -94,7 +93,7 @@ class Ladder:
         if self._arguments.variants == "only":
             return
         if lacking and not self._arguments.keep_going:
-            text = f"not tried: it needs rung {', '.join(map(str, lacking))}"
+            text = f"not run: it needs rung {', '.join(map(str, lacking))}"
             self._note(self._untried(rung, text))
             self._failed.add(rung.number)
             return
@@ -108,7 +107,7 @@ class Ladder:
         self._failed.add(rung.number)
 
     def _least(self, rung: Rung, works: Any) -> Any:
-        """Take what works back towards the values in use, one by one, as long as it works."""
+        """Reset to the values in use, one by one, each value without which the rung still passes."""
         start, needed = self.best, works
         for name in self._vendor.changes(works, start):
             less = self._vendor.changed(needed, {name: getattr(start, name)})
@@ -117,7 +116,7 @@ class Ladder:
         return needed
 
     def _presets(self, rung: Rung) -> Iterator[tuple[Any, str]]:
-        """Yield the presets of this GPU that change something which is in doubt at a rung."""
+        """Yield the presets of this GPU that change a doubtful value of a rung."""
         facts: dict[str, Any] = {}
         for result in self.results:
             facts |= result.facts
@@ -126,7 +125,7 @@ class Ladder:
                 yield self._vendor.changed(self.best, values), f"preset {name}"
 
     def _others(self, rung: Rung) -> Iterator[tuple[Any, str]]:
-        """Yield presets, then the other values of what is in doubt at a rung, one and two at a time."""
+        """Yield presets, then the other doubtful values of a rung, one and then two at a time."""
         yield from self._presets(rung)
         changed = self._vendor.changed
         values = {
@@ -144,8 +143,8 @@ class Ladder:
                     return
                 yield changed(start, {first: one, second: two}), TWO
 
-    def _rest(self) -> None:
-        """Try, at the rungs that pass, each other value that was not tried yet."""
+    def _try_other_values(self) -> None:
+        """Try each other value, at the rungs that passed."""
         if self._arguments.variants not in {"all", "only"}:
             return
         for rung in self._rungs:
@@ -157,20 +156,20 @@ class Ladder:
                         self._try(rung, self._vendor.changed(self.best, {name: value}), ONE)
 
     def _try(self, rung: Rung, choices: Any, variant: str = "") -> bool:
-        """Run a rung with some values, once; return whether it passed, then or before."""
+        """Run a rung with some values, unless it ran with them before; return whether it passed."""
         text = self._vendor.describe(choices)
         if (rung.number, text) in self._seen:
             return self._seen[rung.number, text]
         if self._end - time.monotonic() < 1:
             if not variant:
-                self._note(self._untried(rung, "not tried: the time is used up"))
+                self._note(self._untried(rung, "not run: the time is used up"))
             return False
         result = self._spawn(rung, choices, 1)
         result.variant = variant
         result.expected = self._vendor.reasons(choices, self.best) if variant else ""
         if result.hung and not variant:
-            # Once more: a slow disk or a busy host must not leave out all that needs this rung.
-            self._tell(result)
+            # Run it again: otherwise a slow disk or a busy host would skip all rungs that need this one.
+            self._show(result)
             result = self._spawn(rung, choices, 2)
         self._seen[rung.number, text] = result.passed
         if not result.passed and not (self._arguments.dry or self._arguments.emulate is not None):
@@ -184,11 +183,11 @@ class Ladder:
 
     def _note(self, result: Result) -> None:
         self.results.append(result)
-        self._tell(result)
+        self._show(result)
         self.write()
 
     def report(self, *, finished: bool = False) -> dict[str, Any]:
-        """Return everything that is known by now."""
+        """Return the report so far, as data for JSON."""
         return {
             "passed": finished and self.passed,
             "finished": finished,
@@ -198,7 +197,7 @@ class Ladder:
         }
 
     def write(self, *, finished: bool = False) -> None:
-        """Write the report so far, atomically, if there is a file for it."""
+        """Write the report so far to its file, atomically; without --report do nothing."""
         if self._arguments.report:
             path = Path(self._arguments.report)
             beside = path.with_name(path.name + ".part")
@@ -206,20 +205,20 @@ class Ladder:
             beside.replace(path)
 
     def _keep_open(self, held: contextlib.ExitStack) -> None:
-        """Hold the GPU's node: while nobody has it open the driver shuts the GPU down between children."""
+        """Keep the GPU's node open, because the driver shuts an unused GPU down between children."""
         if self._arguments.dry or self._arguments.emulate is not None or NODES in self._failed:
             return
         kernel = LinuxKernel()
         for path in self._vendor.held(self._arguments.device):
-            with contextlib.suppress(DriverError):  # rung 1 reports what is wrong with it
+            with contextlib.suppress(DriverError):  # rung 1 reports the error
                 held.callback(kernel.close, kernel.open(path))
 
     # --- children
 
     def _spawn(self, rung: Rung, choices: Any, times: float) -> Result:
-        """Run a rung in its own child process and return the result; a hung child is ended, by its own id.
+        """Run a rung in a child process and return the result.
 
-        It has `times` the rung's limit.
+        Kill the child after `times` the rung's limit.
         """
         given, text = self._arguments, self._vendor.describe(choices)
         command = [sys.executable, "-m", "tools.bringup", "--child", str(rung.number)]
@@ -233,7 +232,7 @@ class Ladder:
             trace = Path(given.traces) / f"rung{rung.number:02d}-{plain}.txt"
             trace.parent.mkdir(parents=True, exist_ok=True)
             command += ["--trace", str(trace)]
-        slow = given.dry or given.emulate is not None  # as its host: there is no GPU that could hang
+        slow = given.dry or given.emulate is not None  # as slow as the host; no GPU can hang
         limit_s = times * (rung.limit_s + START_S) * (EMULATED_PATIENCE if slow else 1.0)
         limit_s = min(limit_s, self._end - time.monotonic())
         start = time.perf_counter()
@@ -241,13 +240,13 @@ class Ladder:
         with TemporaryFile() as out, TemporaryFile() as err:
             child = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
             ending = self._wait(child, limit_s)
-            said, cried = (_read(file) for file in (out, err))
-        lines = [line for line in said.splitlines() if line.startswith("{")]
+            output, errors = (_read(file) for file in (out, err))
+        lines = [line for line in output.splitlines() if line.startswith("{")]
         if lines:
             result = Result(**json.loads(lines[-1]))
-            result.error += f"\nafter it had answered: {ending}" if ending else ""
+            result.error += f"\nafter its result: {ending}" if ending else ""
             return result
-        error = f"{ending or _ending(child)}: {cried.strip()[-2000:]}"
+        error = f"{ending or _ending(child)}: {errors.strip()[-2000:]}"
         calls = trace.read_text(errors="replace").splitlines()[-12:] if trace and trace.exists() else []
         seconds = time.perf_counter() - start
         return Result(
@@ -256,7 +255,10 @@ class Ladder:
         )  # fmt: skip
 
     def _wait(self, child: subprocess.Popen[bytes], limit_s: float) -> str:
-        """Wait for a child; end it when it takes too long, and leave it behind when it cannot be ended."""
+        """Wait for a child and return "".
+
+        After a timeout kill it and return a text; abandon it if it does not exit.
+        """
         try:
             child.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
@@ -266,17 +268,17 @@ class Ladder:
             raise
         else:
             return ""
-        text = f"no answer in {limit_s:.0f} s"
+        text = f"no result in {limit_s:.0f} s"
         try:
             child.wait(timeout=_END_S)
         except subprocess.TimeoutExpired:
             self._left.append(child)
-            return f"{text}; the child does not end, it hangs in the kernel: process {child.pid}"
-        return f"{text}; the child was ended"
+            return f"{text}; the killed child hangs in the kernel: process {child.pid}"
+        return f"{text}; the child was killed"
 
 
 def wanted(rungs: Sequence[Rung], rung: Rung, arguments: argparse.Namespace) -> bool:
-    """Return whether a rung lies between --from and --to, in the order in which rungs run."""
+    """Return whether a rung is between --from and --to, in the order of execution."""
     order = [r.number for r in rungs]
     first = order.index(arguments.first) if arguments.first in order else 0
     last = order.index(arguments.last) if arguments.last in order else len(order) - 1
@@ -291,4 +293,4 @@ def _read(file: Any) -> str:
 def _ending(child: subprocess.Popen[bytes]) -> str:
     if child.returncode < 0:
         return f"the child was killed: {signal.Signals(-child.returncode).name}"
-    return f"the child ended with status {child.returncode}"
+    return f"the child exited with status {child.returncode}"

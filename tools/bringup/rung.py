@@ -1,7 +1,9 @@
-"""A rung, one step of a ladder, and the result of running it in a child.
+"""A rung, one step of a ladder, and the result of running it in a child process.
 
-Every vendor's ladder has the same numbers for what the shared part must know: opening the nodes, the first
-kernel, the fault on purpose. Not here: their order (`ladder`), what each tests (`tools.bringup.nv`, `amd`).
+In every vendor's ladder the rungs that the shared part handles have the same numbers: opening the nodes, the
+first kernel, the deliberate fault.
+
+Not here: the order (`ladder`), the test of each rung (`tools.bringup.nv`, `tools.bringup.amd`).
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ class Rung:
     number: int
     name: str
     run: Callable[[Any], Facts]
-    """Takes the vendor's bench."""
+    """The test: it takes the vendor's bench and returns facts, or raises."""
     doubts: tuple[str, ...] = ()
-    """Fields of `Quirks` whose other values are tried here."""
+    """Fields of the vendor's `Quirks` whose other values are tried at this rung."""
     needs: tuple[int, ...] = ()
-    """Rungs without which this one cannot pass."""
+    """Numbers of the rungs that must pass before."""
     limit_s: float = LIMIT_S
 
 
@@ -48,14 +50,14 @@ class Result:
     error: str = ""
     calls: list[str] = field(default_factory=list)
     memory: dict[str, str] = field(default_factory=dict)
-    """What lay in rings and semaphores when it failed."""
+    """The contents of rings and semaphores when it failed."""
     tried: bool = True
-    """False: left out; the reason is in `error`."""
+    """False for a skipped rung; the reason is in `error`."""
     hung: bool = False
-    """No result within its limit."""
+    """Whether there was no result within the limit."""
     offered: bool = True
-    """False: this GPU or its driver does not have what was chosen."""
+    """False if the GPU or its driver does not have the chosen feature."""
     expected: str = ""
-    """Why a variant was expected to fail, where that is known."""
+    """Why a variant was expected to fail, if known; else empty."""
     variant: str = ""
-    """What is tried beside the values in use: "preset hopper-launch", "one other value", ...; else empty."""
+    """How the values differ from those in use: "preset hopper-launch", "one other value", ...; else empty."""

@@ -1,4 +1,4 @@
-"""What the shared part of the ladder knows of a vendor: rungs, doubtful values, kernels, evidence.
+"""The interface between the ladder and a vendor: rungs, doubtful values, kernels, evidence.
 
 Not here: the vendors' own values (`tools.bringup.nv.table`, `tools.bringup.amd.table`).
 """
@@ -17,30 +17,35 @@ if TYPE_CHECKING:
     from tools.bringup.rung import Rung
 
 Q = TypeVar("Q")
-"""The vendor's `Quirks`: one setting of every doubtful value."""
+"""The vendor's `Quirks`: a setting of every doubtful value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
-    """What the command line says of the bench of a child."""
+class BenchOptions:
+    """The options of a bench in a child process."""
 
     index: int
+    """Index of the GPU."""
     dry: bool
+    """Whether it runs on the scripted kernel."""
     emulate: str | None
+    """Variant of the emulated GPU, "" for the default one, None for no emulation."""
     kernels: Path | None
+    """Folder of prepared kernels."""
     boost: bool
+    """Whether the highest clocks may be requested."""
 
 
 class KernelMaker(Protocol):
-    """Makes what a rung's calls go to."""
+    """Makes the kernel interface of a rung."""
 
     def __call__(self, *, dry: bool, emulate: str | None) -> Kernel:
-        """Return Linux, the scripted driver, or an emulated GPU."""
+        """Return Linux, the scripted kernel, or an emulated GPU."""
         ...
 
 
 class AnyBench(Protocol):
-    """What the shared part needs of a vendor's bench."""
+    """The part of a vendor's bench that the ladder uses."""
 
     stack: contextlib.ExitStack
 
@@ -51,34 +56,34 @@ class Vendor(Generic[Q]):
 
     name: str
     rungs: Sequence[Rung]
-    """In the order they run."""
+    """In the order of execution."""
     alternatives: Mapping[str, tuple[object, ...]]
-    """Doubtful value -> what it may be, the default first."""
+    """Doubtful value -> its possible values, the default first."""
     expected: Mapping[str, str]
-    """A value as it is written -> why it may fail where the default works."""
+    """Text of a value ("name=value") -> why it may fail where the default works."""
     parse: Callable[[str], Q]
     describe: Callable[[Q], str]
     changes: Callable[[Q, Q], dict[str, Any]]
     """Fields in which the first differs from the second, with its values."""
     changed: Callable[[Q, Mapping[str, Any]], Q]
     presets: Callable[[Mapping[str, Any]], Iterable[tuple[str, Mapping[str, object]]]]
-    """Facts of the rungs so far -> sets of values that are known to work together, by name."""
+    """Facts of the rungs so far -> names and values of the sets that are known to work together."""
     held: Callable[[int], tuple[str, ...]]
-    """Nodes of a GPU that are kept open during the climb."""
+    """Index of a GPU -> device nodes that stay open while the rungs run."""
     log_words: tuple[str, ...]
-    """Lower-case words of the lines of the kernel's log that concern the vendor."""
+    """Lower-case words that mark the vendor's lines in the kernel's log."""
     check_variant: Callable[[str], object]
-    """Raises `UsageError` for an emulated GPU that there is not."""
+    """Raises `UsageError` for an unknown emulated GPU."""
     make_kernel: KernelMaker
-    bench: Callable[[Kernel, Q, Given], AnyBench]
+    bench: Callable[[Kernel, Q, BenchOptions], AnyBench]
     line: Callable[[Call], str]
-    """A kernel call as text."""
+    """Formats a kernel call."""
     memory: Callable[[Any], dict[str, str]]
-    """What lies in the rings of a bench; it raises for nothing."""
+    """Returns the contents of the rings of a bench; it never raises."""
     prepare: Callable[[Path], list[Path]]
-    """Builds the kernels of the ladder into a folder."""
+    """Builds the kernels of the ladder into a folder and returns the files."""
 
     def reasons(self, choices: Q, start: Q) -> str:
-        """Return why the difference between two settings may fail, or empty where nothing is known."""
+        """Return why the difference between two settings may fail, or "" if no reason is known."""
         texts = [f"{name}={str(value).lower()}" for name, value in self.changes(choices, start).items()]
         return "; ".join(self.expected[text] for text in texts if text in self.expected)

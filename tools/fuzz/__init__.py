@@ -1,4 +1,4 @@
-"""Fuzzers: random programs whose results are compared with an oracle.
+"""Fuzzers: they compare the results of random programs with an oracle.
 
     python -m tools.fuzz --cases 300 --first 0      random kernels, emulator against host code
     python -m tools.fuzz.tensors                    tensor programs against NumPy

@@ -1,10 +1,10 @@
 """`python -m tools.fuzz [--cases 300] [--first 0] [--jobs 2] [--relations] [--show SEED] [--json FILE]`.
 
-Compares random kernels in the emulator with host code, or with `--relations` every kernel with itself under
-other vector widths, tiers, orders and numbers of threads. Prints the cases that disagree and the count; exits
-non-zero when there is one. The same seed is the same case: `--show` prints its PTX.
+It compares random kernels in the emulator with host code, or with `--relations` each kernel with itself under
+other vector widths, tiers, orders and numbers of threads. It prints the cases that disagree and their number,
+and exits with 1 if there is one. A seed always gives the same case; `--show` prints its PTX.
 
-Not here: one case (`cases`), options that all fuzzers share (`campaign`).
+Not here: one case (`cases`), the options of all fuzzers (`campaign`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tools.fuzz.cases import Case, disagreements
 
 
 def main() -> int:
-    """Parse the command line, run, print."""
+    """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz", __doc__, cases=300)
     parser.add_argument(
         "--relations", action="store_true", help="compare each case with itself under other settings"

@@ -1,7 +1,7 @@
-"""What the command lines of fuzzers share: options, worker processes, progress, the verdict.
+"""The part of the fuzzers' command lines that they share: options, worker processes, progress, the result.
 
-A judge is a function of a module (worker processes import it): from the first seed and how many to a text
-for each seed that failed.
+Each fuzzer has a check, a module-level function (worker processes import it) that takes the first seed and
+the number of seeds, and returns a text for each seed that failed.
 
 Next: `tensors` and `queues`, command lines built on this.
 """
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHUNK: Final = 25
-"""Seeds that a worker checks at a time."""
+"""Number of seeds in one call of a worker."""
 
 
 def parser(name: str, doc: str | None, *, cases: int = 200) -> argparse.ArgumentParser:
-    """Return a command line with `--cases`, `--first`, `--jobs`, `--show` and `--json`."""
+    """Return a parser with `--cases`, `--first`, `--jobs`, `--show` and `--json`."""
     made = argparse.ArgumentParser(prog=f"python -m {name}", description=doc)
     made.add_argument("--cases", type=int, default=cases, metavar="N", help=f"(default {cases})")
     made.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")
     made.add_argument("--jobs", type=int, default=2, metavar="N", help="worker processes (default 2)")
     made.add_argument("--show", type=int, metavar="SEED", help="print the case of one seed and stop")
-    made.add_argument("--json", type=Path, metavar="FILE", help="write what failed, by seed")
+    made.add_argument("--json", type=Path, metavar="FILE", help="write the failures, by seed")
     return made
 
 
-def run(judge: Callable[[int, int], dict[int, str]], options: argparse.Namespace, said: str) -> int:
-    """Check the seeds of the options; print what failed and the verdict; return the exit status.
+def run(check: Callable[[int, int], dict[int, str]], options: argparse.Namespace, verb: str) -> int:
+    """Check the seeds of the options, print the failures and a summary, and return the exit status.
 
-    The verdict is "190 of 200 SAID, seeds 0 to 199, 7 s". What a judge raises ends the run, and so does a
-    case that kills its process, with `BrokenProcessPool`.
+    The summary is "190 of 200 VERB, seeds 0 to 199, 7 s". An exception of `check` ends the run, and so does a
+    case that kills its process (`BrokenProcessPool`).
     """
     failed: dict[int, str] = {}
     began, end, done = time.perf_counter(), options.first + options.cases, 0
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         starts = range(options.first, end, CHUNK)
-        counts = {pool.submit(judge, at, min(CHUNK, end - at)): min(CHUNK, end - at) for at in starts}
+        counts = {pool.submit(check, at, min(CHUNK, end - at)): min(CHUNK, end - at) for at in starts}
         for future in as_completed(counts):
             if future.exception() is not None:
                 pool.shutdown(cancel_futures=True)
@@ -63,6 +63,6 @@ def run(judge: Callable[[int, int], dict[int, str]], options: argparse.Namespace
         options.json.write_text(json.dumps(failed, indent=1))
     passed = options.cases - len(failed)
     sys.stdout.write(
-        f"{passed} of {options.cases} {said}, seeds {options.first} to {end - 1}, {took:.0f} s\n"
+        f"{passed} of {options.cases} {verb}, seeds {options.first} to {end - 1}, {took:.0f} s\n"
     )
     return 1 if failed else 0

@@ -1,13 +1,13 @@
-"""One random kernel: its device text, the same as host code and numpy, and the comparison of both.
+"""One random kernel, run by the emulator and as host code with NumPy, and the comparison of the results.
 
-A kernel is a few random functions (`functions`) with exchanges between threads (`exchanges`) between them.
-The device text is compiled to PTX by LLVM and run by the emulator; the functions are compiled for the host by
-the same LLVM, and the exchanges are mirrored with numpy. A seed gives the case, its inputs and its outcome.
+A kernel is a chain of random functions (`functions`), with exchanges between threads (`exchange`) between
+them. LLVM compiles the kernel to PTX, which the emulator runs. The same LLVM compiles the functions for the
+host; NumPy computes the exchanges. The seed determines the kernel and its inputs.
 
 Not here: the command (`tools.fuzz`), random functions (`functions`), exchanges (`exchange`).
 """
 
-# ruff: noqa: E501 - IR and tables read best on one line
+# ruff: noqa: E501 - lines of IR are more readable unbroken
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ e:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a kernel left in memory."""
+    """The memory that a kernel wrote."""
 
     out: bytes
     bins: bytes
 
     def difference(self, wanted: Outcome) -> str:
-        """Return the difference to another outcome as text, or nothing."""
+        """Return the difference from the expected outcome as text, or ""."""
         for what, mine, other in (("out", self.out, wanted.out), ("bins", self.bins, wanted.bins)):
             seen, right = np.frombuffer(mine, "u8"), np.frombuffer(other, "u8")
             wrong = np.nonzero(seen != right)[0]
@@ -145,7 +145,7 @@ class Case:
     # ---- both sides
 
     def on_device(self, settings: Settings, options: Options) -> Outcome:
-        """Run the kernel in the emulator. A fault is an `AssertionError`."""
+        """Run the kernel in the emulator; `AssertionError` for a fault."""
         out, bins, x, y = np.zeros(len(self._x), "u8"), np.zeros(BINS * MOST, "u8"), self._x, self._y
         memory = AddressSpace()
         for array in (out, x, y, bins):
@@ -159,7 +159,7 @@ class Case:
         return Outcome(out.tobytes(), bins.tobytes())
 
     def on_host(self) -> Outcome:
-        """Compute the same with host code and numpy."""
+        """Compute the same outcome with host code and NumPy."""
         functions = self._host_functions()
         lanes = -(-self.threads // 32) * 32
         index = np.arange(BLOCKS, dtype="u8")[:, None] * np.uint64(self.threads) + np.arange(
@@ -204,14 +204,17 @@ class Case:
 
 
 def check(seed: int, settings: Settings) -> str:
-    """Compare emulator and host on one case; return what differs. Every third seed runs optimised code."""
+    """Compare emulator and host on one case; return the difference as text, or "".
+
+    Each third seed runs optimised code.
+    """
     case = Case(seed)
     tier = "quick" if seed % 3 else "optimised"
     return case.on_device(settings, Options(tier=tier)).difference(case.on_host())  # type: ignore[arg-type]
 
 
 def check_relations(seed: int, settings: Sequence[Settings]) -> str:
-    """Compare one case with itself under every setting, tier, order of warps and workgroups, and number of host threads."""
+    """Compare a case with itself under all settings, tiers, orders, and numbers of threads."""
     case, first = Case(seed), None
     for one in settings:
         for tier in ("quick", "optimised"):
@@ -226,7 +229,7 @@ def check_relations(seed: int, settings: Sequence[Settings]) -> str:
 
 
 def disagreements(first: int, count: int, *, relations: bool) -> dict[int, str]:
-    """Return what is wrong with each of some cases, by seed; a case that raises is wrong too."""
+    """Return the failures of `count` seeds, as text by seed; an exception of a case is a failure."""
     found = {}
     for seed in range(first, first + count):
         try:
@@ -234,7 +237,7 @@ def disagreements(first: int, count: int, *, relations: bool) -> dict[int, str]:
                 wrong = check_relations(seed, (Settings(), Settings(vector_bits=256)))
             else:
                 wrong = check(seed, Settings())
-        except Exception as error:  # noqa: BLE001 - whatever a case raises is its result
+        except Exception as error:  # noqa: BLE001 - any exception of a case is its result
             wrong = f"{type(error).__name__}: {error}"
         if wrong:
             found[seed] = f"{seed}: {wrong}"

@@ -1,11 +1,11 @@
-"""Description of a machine with a GPU, also by the vendors' own tools; a JSON line a fact.
+"""A description of a machine with a GPU, one JSON line for each fact, with the output of the vendors' tools.
 
     python -m tools.hardware.box
 
-It never fails and changes nothing, except that CUDA's library makes missing device nodes, as any CUDA program
-does. Each fact is written when it is known, so a call that hangs keeps those before it.
+It never fails. It changes nothing, except that CUDA's library creates missing device nodes, as in any CUDA
+program. Each fact is written when it is known, so a call that hangs does not lose the facts before it.
 
-Not here: what our own driver sees (`tools.bringup`).
+Not here: the GPU as this project's drivers see it (`tools.bringup`).
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _FILES = (
 )
 _NODES = ("nvidia*", "kfd", "dri/*")
 _WORDS = ("nvrm", "nvidia", "amdgpu", "kfd")
-"""Words of lines of the kernel's log and of /proc that concern GPUs."""
+"""Words that mark the lines about GPUs in the kernel's log and in /proc."""
 
 
 def nodes() -> list[str]:
-    """Return the device nodes: name, mode, numbers."""
+    """Return a line for each device node: path, mode, owner, major and minor number."""
     out = []
     for path in sorted(found for pattern in _NODES for found in Path("/dev").glob(pattern)):
         info = path.stat()
@@ -53,7 +53,7 @@ def nodes() -> list[str]:
 
 
 def system() -> dict[str, object]:
-    """Return user, kernel, processors, memory that may be pinned, modules and majors."""
+    """Return user, kernel, Python, processors, the limit of locked memory, modules and device majors."""
     lines = {
         name: [one for one in _text(name).splitlines() if any(word in one.lower() for word in _WORDS)]
         for name in ("/proc/devices", "/proc/modules")
@@ -66,7 +66,7 @@ def system() -> dict[str, object]:
 
 
 def files() -> dict[str, str]:
-    """Return what the kernel drivers show under /proc and /sys."""
+    """Return path and text of the kernel drivers' files under /proc and /sys."""
     found = [path for pattern in _FILES for path in sorted(Path("/").glob(pattern[1:]))]
     return {str(path): _text(str(path)) for path in found}
 
@@ -83,12 +83,12 @@ def _log() -> list[str]:
 
 
 def smi() -> str:
-    """Return what nvidia-smi prints."""
+    """Return the output of nvidia-smi."""
     return _printed("nvidia-smi")
 
 
 def rocminfo() -> str:
-    """Return what ROCm's description of the machine prints."""
+    """Return the output of ROCm's rocminfo."""
     return _printed("rocminfo")
 
 
@@ -100,7 +100,10 @@ def _printed(tool: str) -> str:
 
 
 def cuda() -> dict[str, object]:
-    """Return what CUDA's driver library reports; it opens the GPU, and makes nodes that are missing."""
+    """Return the version and devices that CUDA's driver library reports.
+
+    It opens the GPU and creates missing nodes.
+    """
     library = ctypes.CDLL("libcuda.so.1")
     facts: dict[str, object] = {"cuInit": library.cuInit(0)}
     number = ctypes.c_int()
@@ -129,13 +132,13 @@ FACTS: tuple[tuple[str, Callable[[], object]], ...] = (
 
 
 def main() -> int:
-    """Run the tool; see the module."""
+    """Write all facts to stdout; return 0."""
     for name, ask in FACTS:
         try:
-            told = ask()
+            value = ask()
         except Exception as error:  # noqa: BLE001 - any failure is a fact to report
-            told = f"{type(error).__name__}: {error}"
-        sys.stdout.write(json.dumps({name: told}, default=str) + "\n")
+            value = f"{type(error).__name__}: {error}"
+        sys.stdout.write(json.dumps({name: value}, default=str) + "\n")
         sys.stdout.flush()
     return 0
 

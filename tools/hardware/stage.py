@@ -1,8 +1,10 @@
-"""Stages of a hardware run: children with a time limit, one report, one archive of everything they wrote.
+"""Stages of a hardware run: child processes with a time limit, one report, and one archive of their output.
 
-Report and archive are written anew every few seconds and are whole at any moment, so that an end by force at
-any time leaves what was known. Two files come out (`--out`); all else, the packages too, lies in the working
-folder inside the checkout. Not here: which stages there are (`hardware_run`).
+Report and archive are replaced atomically every few seconds, so a run that is killed leaves complete files.
+Only these two files are written to `--out`; everything else, also installed packages, is in the working
+folder inside the checkout.
+
+Not here: the stages themselves (`tools.hardware_run`).
 """
 
 from __future__ import annotations
@@ -28,18 +30,18 @@ if TYPE_CHECKING:
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
 BEAT_S: Final = 5.0
-"""How often the report is written while a stage runs."""
+"""Seconds between two writes of the report while a stage runs."""
 _END_S: Final = 10.0
 _LEAST_S: Final = 0.5
-"""A stage with less time than this is not begun."""
+"""Seconds that must be left for a stage to start."""
 _TAIL: Final = 4000
 _LARGEST: Final = 4 << 20
-"""Bytes of one file that go into the archive."""
+"""Bytes of one file that the archive holds at most."""
 
 
 @dataclass
 class Stage:
-    """One child process and what became of it."""
+    """One child process and its result."""
 
     name: str
     command: list[str]
@@ -47,7 +49,7 @@ class Stage:
     env: dict[str, str] = field(default_factory=dict)
     status: str = "not run"
     reason: str = ""
-    """What was missing or went wrong, in words; empty for a stage that passed."""
+    """What was missing or failed, as text; empty for a stage that passed."""
     seconds: float = 0.0
     returncode: int | None = None
     facts: dict[str, Any] = field(default_factory=dict)
@@ -66,25 +68,25 @@ class Run:
         for folder in (self.out, self.logs, self.work / "tmp"):
             folder.mkdir(parents=True, exist_ok=True)
         self.site = self.work / "site"
-        """Where packages are installed that the machine lacks."""
+        """Folder in which packages are installed that the machine lacks."""
         self.choices: str = options.choices
-        """The doubtful values that the stages use."""
+        """The setting of doubtful values that the stages use."""
         self.patience: float = options.patience
-        """What all time limits are multiplied by."""
+        """The factor of all time limits."""
         self.reserve_s = 0.0
-        """Seconds that are kept for the last stages."""
+        """Seconds that are reserved for the last stages."""
         self.stages: list[Stage] = []
         self.start = time.monotonic()
         self._commit = _commit()
 
     @property
     def device(self) -> str:
-        """The device that the stages open."""
+        """The name of the device that the stages open."""
         name, number = self.options.vendor, self.options.device
         return f"{name}:{number}" if self.choices == "default" else f"{name}:{self.choices}:{number}"
 
     def left_s(self) -> float:
-        """Return the seconds that are left."""
+        """Return the seconds left of the total."""
         return float(self.options.total) * self.patience - (time.monotonic() - self.start)
 
     def wanted(self, name: str) -> bool:
@@ -92,10 +94,10 @@ class Run:
         return not self.options.only or name in self.options.only.split(",")
 
     def run(self, stage: Stage, explain: Callable[[Stage], str] | None = None) -> Stage:
-        """Run a stage within what is left of the time and keep its output; never raises for what it does.
+        """Run a stage within the remaining time and record its output; a failing stage does not raise.
 
-        `explain` returns the reason, as text, that a stage missed its purpose; when it returns nothing for a
-        child that failed, the last line of its output is used. A stage with a reason did not pass.
+        `explain` returns why the stage did not reach its purpose, or "" if it did; a stage with a reason has
+        failed. If a failed child has no such reason, the last line of its output is the reason.
         """
         if not self.wanted(stage.name):
             return stage
@@ -103,11 +105,11 @@ class Run:
         limit = min(stage.limit_s * self.patience, self.left_s() - 5 - self.reserve_s)
         if limit < _LEAST_S:
             stage.status = "skipped: the time is used up"
-            return self._tell(stage)
+            return self._show(stage)
         started = time.monotonic()
         log = self.logs / f"{stage.name}.log"
         with log.open("wb") as output:
-            # A session of its own: a stage's children end with it.
+            # In a new session, so that its own children can be killed with it.
             child = subprocess.Popen(
                 stage.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 cwd=REPOSITORY, env=self.env(stage), start_new_session=True,
@@ -125,10 +127,10 @@ class Run:
             stage.status = "failed"
         elif not passed:
             stage.reason = stage.reason or _last_line(stage.tail)
-        return self._tell(stage)
+        return self._show(stage)
 
     def _watch(self, stage: Stage, child: subprocess.Popen[bytes], log: Path, limit: float) -> None:
-        """Wait for a stage, writing the report meanwhile; end it when its time is over."""
+        """Wait for a stage and write the report at intervals; kill the stage after its limit."""
         stage.status = "running"
         end = time.monotonic() + limit
         while True:
@@ -139,13 +141,13 @@ class Run:
                 if time.monotonic() < end:
                     self.write()
                     continue
-                stage.status = f"hung: ended after {limit:.0f} s" + _end(child)
+                stage.status = f"hung: killed after {limit:.0f} s" + _end(child)
             else:
                 stage.status = _ending(stage.returncode)
             return
 
     def env(self, stage: Stage) -> dict[str, str]:
-        """Return what a stage runs with: whatever is written lands in the working folder."""
+        """Return the environment of a stage; all its files are written to the working folder."""
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(self.site), str(REPOSITORY)]),
@@ -157,7 +159,7 @@ class Run:
             **stage.env,
         }
 
-    def _tell(self, stage: Stage) -> Stage:
+    def _show(self, stage: Stage) -> Stage:
         why = "".join(f"\n         {line}" for line in stage.reason.splitlines())
         sys.stderr.write(f"{stage.status:8} {stage.name}  ({stage.seconds:.1f} s){why}\n")
         sys.stderr.flush()
@@ -165,13 +167,13 @@ class Run:
         return stage
 
     def skip(self, name: str, why: str) -> None:
-        """Return the reason that a stage does not run."""
+        """Record that a stage does not run, with the reason."""
         if self.wanted(name):
             self.stages.append(Stage(name, [], 0.0, status=f"skipped: {why}"))
-            self._tell(self.stages[-1])
+            self._show(self.stages[-1])
 
     def write(self) -> dict[str, Any]:
-        """Write report and archive as they stand; return the report."""
+        """Write report and archive; return the report."""
         report = {
             "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "dry": self.options.dry,
@@ -221,7 +223,7 @@ def _ending(returncode: int) -> str:
 
 
 def _end(child: subprocess.Popen[bytes]) -> str:
-    """End a stage: its own process group, nothing else. Return its reason."""
+    """Kill the process group of a stage; return a text if the process does not exit, else ""."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -229,12 +231,12 @@ def _end(child: subprocess.Popen[bytes]) -> str:
     try:
         child.wait(timeout=_END_S)
     except subprocess.TimeoutExpired:
-        return f"; process {child.pid} does not end: it hangs in the kernel"
+        return f"; process {child.pid} does not exit: it hangs in the kernel"
     return ""
 
 
 def _commit() -> str:
-    """Return the checkout's commit; empty where there is no repository, or no git."""
+    """Return the checkout's commit, or "" without a repository or git."""
     command = ["/usr/bin/env", "git", "rev-parse", "HEAD"]
     try:
         done = subprocess.run(

@@ -1,8 +1,9 @@
-"""Golden streams of the NVIDIA driver: bring-up, a launch, a copy, waits between queues, a graph, decoded.
+"""Golden streams of the NVIDIA driver, decoded: bring-up, a launch, a copy, waits between queues, a graph.
 
-    python -m tools.nv.golden tests/golden      write them anew, after reading what changed
+    python -m tools.nv.golden tests/golden      write them again; review every difference
 
-Made against the scripted driver. Host addresses, which differ from run to run, are named by first appearance.
+They are made on the scripted kernel. Host addresses, which differ between runs, are named in order of
+appearance.
 
 Not here: the scripted kernel (`scripted`), decoding (`drivers.nv.decode`).
 """
@@ -36,6 +37,7 @@ from drivers.nv.layouts.families import sm_number
 from drivers.nv.layouts.qmd import QMDS
 from drivers.nv.qmd import DIALECTS
 from hcq.device import Device
+from hcq.driver import QueueKind
 from hcq.graph import Graph
 from hcq.program import ArgKind, ArgSlot, KernelImage
 from tools.nv.script import Script
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from tools.nv.scripted_doorbell import Doorbell
 
 _HOST: Final = re.compile(r"0x[1-9a-f][0-9a-f]{10,11}\b")
-"""Addresses of this process; those that the driver chooses have ten digits."""
+"""Host addresses of this process; addresses that the driver chooses have ten digits."""
 
 
 def small_cubin(
@@ -60,9 +62,9 @@ def small_cubin(
     stack: int = 0,
     placed: Sequence[tuple[int, int]] = (),
 ) -> bytes:
-    """Return a cubin with one kernel of 128 empty bytes: enough for a launch that is not executed.
+    """Return a cubin with one kernel of 128 zero bytes, for launches that are not executed.
 
-    `placed` has the offset and bytes of each parameter of its records, in order.
+    `placed` has offset and bytes of each parameter, in order.
     """
     base = BANK0[f"sm_{sm}"].SIZE
     info = _record(InfoAttribute.REGCOUNT, InfoSymbolValue.pack(symbol=1, value=registers))
@@ -109,7 +111,7 @@ def _elf(sm: int, parts: list[tuple[str, int, int, bytes, int, int, int, int]]) 
 
 
 def sample(arch: str, sm: int, *, name: str = "axpy", registers: int = 8, stack: int = 0) -> KernelImage:
-    """Return an image of three arguments: two pointers and a number."""
+    """Return an image with three arguments: two pointers and a number."""
     args = (
         ArgSlot("out", ArgKind.POINTER, 0, 8, "w"),
         ArgSlot("x", ArgKind.POINTER, 8, 8, "r"),
@@ -120,7 +122,7 @@ def sample(arch: str, sm: int, *, name: str = "axpy", registers: int = 8, stack:
 
 
 class Names:
-    """Names for host addresses, by first appearance."""
+    """Names of host addresses, in order of appearance."""
 
     def __init__(self) -> None:
         self._seen: dict[int, str] = {}
@@ -130,7 +132,7 @@ class Names:
         return self._seen.setdefault(va, f"host{len(self._seen)}")
 
     def replace(self, text: str) -> str:
-        """Put names for all host addresses in a text."""
+        """Replace all host addresses in a text with their names."""
         return _HOST.sub(lambda match: self.of(int(match[0], 16)), text)
 
 
@@ -139,7 +141,10 @@ _PAIRS: Final = {"SEM_ADDR_LO": False, "SET_SEMAPHORE_A": True}
 
 
 def stream_text(kernel: ScriptedKernel, words: list[int], names: Names) -> Iterable[str]:
-    """Yield a segment's methods; addresses of host slots are joined and named."""
+    """Yield a line for each method of a segment.
+
+    The two halves of a semaphore's address are one named address.
+    """
     writes = list(decode.methods(words, wide=kernel.script.generation.wide_addresses))
     skip = False
     for index, write in enumerate(writes):
@@ -180,12 +185,12 @@ def _descriptor(kernel: ScriptedKernel, va: int, names: Names) -> Iterable[str]:
 
 
 _PART: Final = re.compile(r"\S+=(?:\[[^\]]*\]|\S+)")
-"""A field in the text of many."""
+"""One field in the text of several."""
 
 
-def _doorbell(kernel: ScriptedKernel, bell: list[tuple[str, list[int]]], names: Names) -> Iterable[str]:
-    yield f"doorbell of {bell[0][0]}"
-    for _, words in bell[1:]:
+def _submission(kernel: ScriptedKernel, raw: list[tuple[str, list[int]]], names: Names) -> Iterable[str]:
+    yield f"doorbell of {raw[0][0]}"
+    for _, words in raw[1:]:
         yield f" entry of {len(words)} words"
         yield from stream_text(kernel, words, names)
 
@@ -197,7 +202,7 @@ def _play(
     cold: bool = False,
     stack: int = 0,
 ) -> str:
-    """Return the decoded submissions of `act`; a new queue's first one also sets code and local memory."""
+    """Return the decoded submissions of `act`; with `cold` the first one includes the setup of the queue."""
     kernel = ScriptedKernel(script)
     sm = sm_number(kernel.script.generation.sm_version)
     with closing(Device(NvDriver("nv", lambda _: kernel).open(0, None))) as device:
@@ -206,16 +211,16 @@ def _play(
             device.compute.submit(device.compute.record().barrier()).wait(timeout_s=5)
         names = Names()
         lines: list[str] = []
-        kernel.doorbell.watch = lambda bell: lines.extend(_doorbell(kernel, bell, names))
+        kernel.doorbell.watch = lambda raw: lines.extend(_submission(kernel, raw, names))
         act(device, program, kernel.doorbell)
     return "\n".join(lines) + "\n"
 
 
 def launch(script: Script | None = None, *, cold: bool = False, stack: int = 0) -> str:
-    """One launch."""
+    """Return the stream of one launch."""
 
-    def act(device: Device, program: Program, bell: Doorbell) -> None:
-        del bell
+    def act(device: Device, program: Program, doorbell: Doorbell) -> None:
+        del doorbell
         out, x = device.alloc(4096), device.alloc(4096)
         queue = device.compute
         commands = queue.record().exec(
@@ -227,10 +232,10 @@ def launch(script: Script | None = None, *, cold: bool = False, stack: int = 0) 
 
 
 def copy() -> str:
-    """One copy and one fill."""
+    """Return the stream of one copy and one fill."""
 
-    def act(device: Device, program: Program, bell: Doorbell) -> None:
-        del program, bell
+    def act(device: Device, program: Program, doorbell: Doorbell) -> None:
+        del program, doorbell
         out, x = device.alloc(4096), device.alloc(4096)
         queue = device.copies[0]
         queue.submit(queue.record().copy(out, x).fill(x, 0x11223344)).wait(timeout_s=5)
@@ -239,29 +244,29 @@ def copy() -> str:
 
 
 def cross_queue() -> str:
-    """A kernel that waits for a slow copy, a copy that waits for the kernel; both take the time."""
+    """Return the streams of a timed kernel that waits for a slow copy, and a copy that waits for it."""
 
-    def act(device: Device, program: Program, bell: Doorbell) -> None:
+    def act(device: Device, program: Program, doorbell: Doorbell) -> None:
         out, x = device.alloc(4096), device.alloc(4096)
         compute, copies = device.compute, device.copies[0]
-        bell.stalled = True
+        doorbell.stalled = True
         first = copies.submit(copies.record().copy(x, out))
         commands = compute.record()
         with commands.span("kernel"):
             commands.exec(program, program.args(out, x, 7), groups=(4, 1, 1), threads=(64, 1, 1))
         second = compute.submit(commands, after=[first])
         last = copies.submit(copies.record().copy(x, out), after=[second])
-        bell.resume()
+        doorbell.resume()
         last.wait(timeout_s=5)
 
     return _play(act)
 
 
 def graph() -> str:
-    """A graph of ten kernels in a chain, replayed twice."""
+    """Return the streams of a graph of ten dependent kernels, replayed twice."""
 
-    def act(device: Device, program: Program, bell: Doorbell) -> None:
-        del bell
+    def act(device: Device, program: Program, doorbell: Doorbell) -> None:
+        del doorbell
         buffers = [device.alloc(4096) for _ in range(2)]
         graph = Graph()
         opened = graph.param("x")
@@ -280,12 +285,10 @@ def graph() -> str:
 
 
 def bringup(script: Script | None = None) -> str:
-    """The calls of opening a device, making a ring of each kind, and closing; the words sent to each ring."""
+    """Return the calls of opening a device, creating each kind of ring and closing, with ring words."""
     kernel = ScriptedKernel(script)
     names = Names()
-    kernel.doorbell.watch = lambda bell: kernel.calls.extend(_doorbell(kernel, bell, names))
-    from hcq.driver import QueueKind  # noqa: PLC0415 - only here
-
+    kernel.doorbell.watch = lambda raw: kernel.calls.extend(_submission(kernel, raw, names))
     with closing(NvDriver("nv", lambda _: kernel).open(0, None)) as device:
         device.ring(QueueKind.COMPUTE, 0)
         device.ring(QueueKind.COPY, 0)
@@ -313,11 +316,11 @@ GOLDEN: Final[dict[str, Callable[[], str]]] = {
     "nv_cross_queue": cross_queue,
     "nv_graph": graph,
 }
-"""File name -> what makes its text."""
+"""File name -> the function that returns its text."""
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files into a folder."""
+    """Write the files into a folder; return the exit status."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m tools.nv.golden FOLDER\n")
         return 2

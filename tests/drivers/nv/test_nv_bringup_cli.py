@@ -14,7 +14,7 @@ from tools.bringup.ladder import ONE, Ladder
 from tools.bringup.nv.bench import Bench
 from tools.bringup.nv.evidence import memory
 from tools.bringup.nv.expected import EXPECTED
-from tools.bringup.nv.rungs_compute import _device, _load, judge
+from tools.bringup.nv.rungs_compute import _device, _load, check_arrival
 from tools.bringup.nv.table import NV
 from tools.bringup.rung import Result
 from tools.nv.scripted import ScriptedKernel
@@ -64,7 +64,7 @@ def result(*, passed: bool, variant: str = ONE, **more: object) -> Result:
 
 
 def told(capsys: pytest.CaptureFixture[str], one: Result, *, verbose: bool = False) -> str:
-    command.Teller(verbose=verbose)(one)
+    command.ResultPrinter(verbose=verbose)(one)
     return capsys.readouterr().err
 
 
@@ -72,7 +72,7 @@ def test_a_variant_names_its_rung_and_whether_its_failure_counts(capsys: pytest.
     raw: dict[str, object] = {"calls": ["ioctl(1)"] * 12, "memory": {"ring": "00" * 600}}
     text = told(capsys, result(passed=False, **raw))
     assert text.startswith("no    18  a kernel stores a token, one other value: pcas=3")
-    assert "does not count: it is a variant" in text
+    assert "not counted: a variant" in text
     assert "Kind: it was wrong" in text
     assert "ioctl(1)" not in text
     assert len(text.splitlines()) == 3
@@ -80,7 +80,7 @@ def test_a_variant_names_its_rung_and_whether_its_failure_counts(capsys: pytest.
     assert "expected: nobody does it" in text
     text = told(capsys, result(passed=False, offered=False, **raw))
     assert text.startswith("n/a ")
-    assert "does not offer it" in text
+    assert "not offered by this GPU" in text
     assert "Kind: it was wrong" in text
     assert told(capsys, result(passed=True, variant="preset x")).startswith("pass  18  a kernel stores")
     text = told(capsys, result(passed=False, **raw), verbose=True)
@@ -107,7 +107,7 @@ def test_the_last_lines_count_the_variants() -> None:
     ]  # fmt: skip
     assert command.summary(ladder) == (
         "highest rung passed: 18; choices that work: default\n"
-        "4 variants tried: 1 work, 1 do not, as expected, 1 do not, 1 are not offered here"
+        "4 variants tried: 1 work, 1 fail as expected, 1 fail, 1 are not offered"
     )
 
 
@@ -161,27 +161,27 @@ class Late:
 
 def test_without_a_membar_a_store_may_come_late() -> None:
     word = Late(5)
-    late = judge(bench("full_descriptor=false", word.clock), word.read, [7], "token")
+    late = check_arrival(bench("full_descriptor=false", word.clock), word.read, [7], "token")
     assert late == pytest.approx(0.4)
 
 
 def test_with_a_membar_a_late_store_is_a_failure_of_its_own() -> None:
     word = Late(5)
     with pytest.raises(RungError, match="came 400000 us after the release: its membar has no effect"):
-        judge(bench("default", word.clock), word.read, [7], "token")
+        check_arrival(bench("default", word.clock), word.read, [7], "token")
 
 
 @pytest.mark.parametrize("choices", ["default", "full_descriptor=false"])
 def test_a_missing_store_is_distinguished_from_a_late_one(choices: str) -> None:
     word = Late(1000)
     with pytest.raises(RungError, match="element 0 is 0x0, not 0x7"):
-        judge(bench(choices, word.clock), word.read, [7], "token")
+        check_arrival(bench(choices, word.clock), word.read, [7], "token")
     assert word.clock() < 2, "about a second is waited"
 
 
 def test_an_existing_store_is_checked_once() -> None:
     word = Late(1)
-    assert judge(bench("default", word.clock), word.read, [7], "token") == 0
+    assert check_arrival(bench("default", word.clock), word.read, [7], "token") == 0
     assert word.seen == 1
 
 
@@ -198,7 +198,7 @@ def test_evidence_holds_the_descriptor_of_a_launch_and_its_constant_bank() -> No
     assert "GRID_WIDTH=3" in text
     assert "CTA_THREAD_DIMENSION0=5" in text
     assert "QMD_MAJOR_VERSION=4" in text
-    (bank,) = [value for name, value in seen.items() if name.startswith("behind the descriptor")]
+    (bank,) = [value for name, value in seen.items() if name.startswith("after the descriptor")]
     assert bank.startswith("05000000010000000100000003000000")
 
 

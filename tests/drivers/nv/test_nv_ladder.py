@@ -219,7 +219,7 @@ def test_a_child_that_hangs_is_ended_and_tried_once_more_with_twice_the_time(
     ladder, _ = climb('"2 "*) exec sleep 1000;;', "--variants", "none", rungs=rungs)
     hung, fine = ladder.results
     assert (hung.passed, hung.hung, fine.passed) == (False, True, True)
-    assert hung.error.startswith("no answer in 1 s; the child was ended")
+    assert hung.error.startswith("no result in 1 s; the child was killed")
 
 
 def test_a_child_that_cannot_be_killed_is_abandoned():

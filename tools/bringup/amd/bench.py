@@ -1,8 +1,8 @@
 """The test bench of a rung of the AMD ladder: the driver's parts, each made when a rung first uses it.
 
-Parts are built from nothing, so that a rung can run alone in a child process, and are closed with the bench.
+Each rung builds the parts it needs, so that it can run alone in a child process; the bench closes them.
 
-Not here: what results are judged by (`tools.bringup.checks`), measurements (`tools.bench`), what a rung tests
+Not here: the checks of results (`tools.bringup.checks`), measurements (`tools.bench`), the tests of the rungs
 (`rungs`, `rungs_queues`, `rungs_compute`).
 """
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from drivers.amd.topology import Gpu
     from drivers.kernel import Kernel
 
-_NAP_S = 50e-6
+_POLL_S = 50e-6
 
 
 @dataclass
 class Bench(Checks):
-    """What a rung runs on: everything up to a queue, made on first use, closed with the stack.
+    """The parts of the AMD driver up to a queue, each made on first use and closed with `stack`.
 
-    On the scripted kernel stores, waits and copies are carried out and kernels are not: rungs without kernels
-    raise `RungError` themselves, those with kernels use `check`.
+    The scripted kernel executes stores, waits and copies, and no kernels. Therefore rungs without kernels use
+    `demand`, which also checks in a dry run, and rungs with kernels use `check`.
     """
 
     kernel: Kernel
@@ -54,7 +54,7 @@ class Bench(Checks):
     index: int = 0
     kernels: Path | None = None
     boost: bool = False
-    """Ignored: no call of KFD sets clocks."""
+    """Ignored: KFD has no call that sets clocks."""
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     rings: list[AnyRing] = field(default_factory=list["AnyRing"])
     """The rings, slots and devices that were made, for dumps of their contents."""
@@ -62,14 +62,14 @@ class Bench(Checks):
     devices: list[AmdDevice] = field(default_factory=list[AmdDevice])
 
     @staticmethod
-    def demand(fine: bool, text: str) -> None:  # noqa: FBT001 - an assertion's condition
-        """Raise unless `fine`, in a dry run, too."""
-        if not fine:
+    def demand(condition: bool, text: str) -> None:  # noqa: FBT001 - as in an assertion
+        """Raise `RungError` unless `condition` holds, also in a dry run."""
+        if not condition:
             raise RungError(text)
 
     @cached_property
     def process(self) -> Process:
-        """This process as KFD's client."""
+        """This process as a client of KFD."""
         process = Process(self.kernel)
         self.stack.callback(process.close)
         return process
@@ -81,48 +81,51 @@ class Bench(Checks):
 
     @property
     def gpu(self) -> Gpu:
-        """The GPU of the bench."""
+        """The GPU with index `index`; `RungError` if the topology lists fewer."""
         if self.index >= len(self.gpus):
             raise RungError(f"the topology lists {len(self.gpus)} GPUs, number {self.index} was requested")
         return self.gpus[self.index]
 
     @cached_property
     def target(self) -> Target:
-        """Its target; raises `UnsupportedError` for one that is not driven."""
+        """The GPU's target; `UnsupportedError` for one that the driver does not support."""
         return by_version(self.gpu.version).open_or_refuse()
 
     @cached_property
     def geometry(self) -> Geometry:
-        """How many of everything it has."""
+        """The numbers of the GPU's units."""
         return self.gpu.geometry()
 
     @cached_property
     def drm_fd(self) -> int:
-        """Its render node, to which the process is tied."""
+        """The descriptor of the GPU's render node, with which its address space was acquired."""
         fd = self.process.acquire(self.gpu)
         self.process.check_space(self.gpu)
         return fd
 
     @cached_property
     def no_exceptions(self) -> str:
-        """Why queues report no exceptions; empty: they do."""
+        """Why queues report no exceptions; empty if they report them."""
         self.process.acquire(self.gpu)
         self.process.enable_runtime(self.gpus)
         return self.process.no_exceptions or ""
 
     @cached_property
     def render(self) -> drm_amdgpu_info_device:
-        """What the render node says of the GPU."""
+        """The device information of the render node."""
         return render.ask(self.kernel, self.drm_fd)
 
     @property
     def apu(self) -> bool:
-        """Whether the GPU is part of an APU, as the render node says: a gfx942 is one or is none."""
+        """Whether the GPU is part of an APU, by the render node.
+
+        The target alone does not decide it for gfx942.
+        """
         return bool(self.render.ids_flags & IDS_FLAGS_FUSION)
 
     @cached_property
     def memories(self) -> Memories:
-        """Memory of the GPU."""
+        """The allocator of the GPU's memory."""
         memories = Memories(
             self.process.kfd,
             self.process.space,
@@ -151,7 +154,7 @@ class Bench(Checks):
 
     @cached_property
     def facts(self) -> Facts:
-        """What queues need to know."""
+        """The facts from which queues are made."""
         return Facts(
             gpu_id=self.gpu.gpu_id,
             target=self.target,
@@ -164,18 +167,18 @@ class Bench(Checks):
 
     @property
     def compute_packets(self) -> Packets:
-        """What compute queues of this GPU run, with these choices."""
+        """The packet format of this GPU's compute queues under these choices."""
         aql = self.geometry.xccs > 1 or (self.target.compute_aql and self.choices.single_xcc == "aql")
         return Packets.AQL if aql else Packets.PM4
 
     @property
     def context(self) -> Context:
-        """What encoders need to know."""
+        """The context of the encoders."""
         event = Event(slot_va=self.events.slot_va, number=self.events.signal)
         return Context(target=self.target, geometry=self.geometry, choices=self.choices, event=event)
 
     def ring(self, packets: Packets) -> AnyRing:
-        """Make a queue with a ring."""
+        """Create a queue of a packet format, with its ring."""
         self.process.acquire(self.gpu)
         self.process.enable_runtime(self.gpus)  # before the first queue
         queue = HwQueue(
@@ -201,14 +204,17 @@ class Bench(Checks):
         return ring
 
     def slot(self) -> tuple[Memory, memoryview]:
-        """Return a page of system memory for signals, and its u64 words."""
+        """Allocate a page of system memory for signals; return it with its u64 words."""
         memory = self.memories.system(4096, label="slot")
         assert memory.view is not None, "system memory is mapped"
         self.slots.append(memory)
         return memory, memory.view.cast("Q")
 
     def reach(self, ring: AnyRing, words: memoryview, value: int, what: str) -> float:
-        """Wait until the first word is `value`; return the microseconds, or raise with all that is known."""
+        """Wait until the first word is `value`; return the microseconds.
+
+        `RungError` with the queue's state on timeout.
+        """
         start, limit_s = time.perf_counter(), self.signal_s * self.patience
         while words[0] != value:
             if time.perf_counter() - start > limit_s:
@@ -217,11 +223,11 @@ class Bench(Checks):
                     f"{ring.stuck() or 'the ring was read'}; exceptions {ring.queue.exceptions[0]:#x}, "
                     f"given up: {ring.queue.inactive[0]:#x}; reported: {self.events.look()}"
                 )
-            time.sleep(_NAP_S)
+            time.sleep(_POLL_S)
         return (time.perf_counter() - start) * 1e6
 
     def device(self) -> Device:
-        """Open the whole driver, and the model above it."""
+        """Open a device with the complete driver."""
         driver = AmdDevice(
             self.process,
             self.gpu,

@@ -1,6 +1,6 @@
-"""Evidence of a rung of the AMD ladder: a kernel call as text, and rings decoded where a rung failed.
+"""Evidence of a rung of the AMD ladder: kernel calls as text, and the decoded rings of a failed rung.
 
-Not here: keeping calls (`tools.bringup.evidence`), the rungs (`rungs`).
+Not here: the record of calls (`tools.bringup.evidence`), the rungs (`rungs`).
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from tools.bringup.amd.bench import Bench
 
 _WORDS: Final = 64
-"""Words shown before a ring's write pointer."""
+"""Words before a ring's write pointer that are shown."""
 _AQL_WORDS: Final = 16
 _POINTER_BYTES: Final = 128
-"""Bytes shown of a pointer page: both pointers of every kind of queue."""
+"""Bytes of a pointer page that are shown: they hold both pointers of every kind of queue."""
 
 
 def line(call: Call) -> str:
-    """Return a call with its name, its result and the bytes that went in and came back, in hex."""
+    """Return a call as text: its name, its result, and the structure before and after it, in hex."""
     if call.name != "ioctl":
         return str(call)[:300]
     fd, request, after = call.arguments
@@ -44,7 +44,7 @@ def line(call: Call) -> str:
 
 
 def _name(request: int) -> str:
-    """Return what an ioctl is: a call of /dev/kfd, or one of the render node."""
+    """Return the name of an ioctl of /dev/kfd, or "drm" for one of the render node."""
     word = Request.from_int(request)
     if word.check():
         return "drm"
@@ -53,7 +53,7 @@ def _name(request: int) -> str:
 
 
 def memory(bench: Bench) -> dict[str, str]:
-    """Return what lies in the rings, pointer pages and slots of a rung; it raises for nothing."""
+    """Return the contents of the rings, pointer pages and slots of a rung; it never raises."""
     found: dict[str, str] = {}
     rings = [(ring, bench.target) for ring in bench.rings] if bench.rings else []
     rings += [(ring, device.target) for device in bench.devices for ring in device.rings()]
@@ -61,7 +61,7 @@ def memory(bench: Bench) -> dict[str, str]:
         label = ring.queue.label
         try:
             found |= {f"{label}: {what}": text for what, text in _ring(ring, target).items()}
-        except Exception as error:  # noqa: BLE001 - evidence must not hide what it is of
+        except Exception as error:  # noqa: BLE001 - an error of the evidence must not hide the rung's error
             found[label] = f"could not be read: {error!r}"
     for i, slot in enumerate(bench.slots):
         if slot.view is not None:
@@ -85,7 +85,10 @@ def _ring(ring: AnyRing, target: Target) -> dict[str, str]:
 
 
 def last_words(ring: AnyRing) -> list[int]:
-    """Return the words of a ring before its write pointer, the oldest first; whole packets of an AQL ring."""
+    """Return the last words before a ring's write pointer, the oldest first.
+
+    Of an AQL ring, whole packets.
+    """
     view = ring.queue.ring.view
     assert view is not None, "rings are mapped"
     words = view.cast("I")
@@ -96,7 +99,7 @@ def last_words(ring: AnyRing) -> list[int]:
 
 
 def text_of(packets: Packets, words: Sequence[int], target: Target) -> list[str]:
-    """Return words as packets: of the longest end of them that is a stream, whose start may be cut off."""
+    """Return decoded packets, skipping first words that belong to a packet whose start is missing."""
     for start in range(len(words)):
         try:
             if packets is Packets.AQL:

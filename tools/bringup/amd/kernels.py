@@ -1,7 +1,8 @@
 """The kernels of the AMD ladder, in LLVM IR: each tests one property, so that a failure has one cause.
 
-They are compiled when a rung asks, or beforehand into a folder (`prepare`). Not here: what tensors compile to
-(`compiler.targets.amdgcn`), starting them (`rungs_compute`).
+They are compiled when a rung loads them, or beforehand into a folder (`prepare`).
+
+Not here: the kernels of tensors (`compiler.targets.amdgcn`), launching (`rungs_compute`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 TOKEN: Final = 0x600DCAFE
 THREADS: Final = 96
-"""Threads of a group of `grid`."""
+"""Threads of a workgroup of `grid`."""
 LDS_SIZES: Final = (4 << 10, 48 << 10, 64 << 10, 160 << 10)
-"""Bytes of LDS that `shared` is built for."""
+"""Sizes of LDS, in bytes, for which `shared` is built."""
 _UNUSED: Final = (
     "dispatch-ptr", "implicitarg-ptr", "queue-ptr", "dispatch-id", "workitem-id-y", "workitem-id-z",
     "workgroup-id-y", "workgroup-id-z", "hostcall-ptr", "multigrid-sync-arg", "heap-ptr", "default-queue",
@@ -84,7 +85,7 @@ PICKED: Final[tuple[Callable[[int], int], ...]] = (
     lambda thread: int(f"{thread:032b}"[::-1], 2),
     lambda thread: thread ^ 1234567,
 )
-"""What `grid` adds, by the low two bits of its thread: each in a branch of its own."""
+"""The function of the thread that `grid` adds, by its low two bits; each is in its own branch."""
 _SHARED: Final = """
 @room = internal addrspace(3) global [{words} x i32] undef, align 16
 define amdgpu_kernel void @shared(ptr addrspace(1) %out) #0 {{
@@ -175,7 +176,7 @@ KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int]]] = {
 
 
 def ir(name: str, lds_bytes: int = 0) -> str:
-    """Return the whole IR of a kernel; `shared` is built for bytes of LDS."""
+    """Return the complete IR of a kernel; `lds_bytes` is the LDS size of `shared`."""
     body = KERNELS[name][0]
     if name == "shared":
         body = body.format(words=lds_bytes // 4, top=lds_bytes // 4 - 256)
@@ -191,7 +192,7 @@ def _file(folder: Path, name: str, arch: str, lds_bytes: int) -> Path:
 
 
 def image(name: str, arch: str, *, shared_bytes: int = 0, folder: Path | None = None) -> KernelImage:
-    """Return a kernel's image: the prepared one where there is one, else compiled now."""
+    """Return a kernel's image: the prepared one from `folder` if it exists, else a newly compiled one."""
     file = _file(folder, name, arch, shared_bytes) if folder is not None else None
     code = file.read_bytes() if file is not None and file.exists() else _assemble(name, arch, shared_bytes)
     _, args, size = KERNELS[name]
@@ -201,7 +202,7 @@ def image(name: str, arch: str, *, shared_bytes: int = 0, folder: Path | None = 
 
 
 def prepare(folder: Path) -> list[Path]:
-    """Compile every kernel for every target that is driven into `folder`; return the files."""
+    """Compile every kernel for every supported target into `folder`; return the files."""
     written = []
     for target in TARGETS.values():
         if target.refusal:

@@ -1,7 +1,7 @@
 """The lower rungs of the AMD bring-up ladder: from /dev/kfd to memory and events, without a queue.
 
-Each rung is a function that tests one property on a `Bench` and returns what it saw; it raises when the
-result is wrong. Calls and their order: docs/amd.md.
+Each rung is a function that tests one property on a `Bench` and returns the observed facts; it raises if the
+result is wrong. Its docstring starts with its number. Calls and their order: docs/amd.md.
 
 Not here: queues (`rungs_queues`), kernels (`rungs_compute`).
 """
@@ -71,7 +71,7 @@ def nodes(bench: Bench) -> Facts:
 
 
 def version(bench: Bench) -> Facts:
-    """2: the interface's version, and what it can do."""
+    """2: the version of the interface, and its features."""
     kfd = Kfd(bench.kernel)
     bench.stack.callback(kfd.close)
     major, minor = kfd.version
@@ -79,7 +79,7 @@ def version(bench: Bench) -> Facts:
 
 
 def topology(bench: Bench) -> Facts:
-    """3: the topology lists the GPU, and its target is driven."""
+    """3: the topology lists the GPU, and the driver supports its target."""
     gpu, target, geometry = bench.gpu, bench.target, bench.geometry
     return {
         "gpus": [one.name for one in bench.gpus],
@@ -94,7 +94,7 @@ def topology(bench: Bench) -> Facts:
 
 
 def render_node(bench: Bench) -> Facts:
-    """4: the render node opens, and says what the GPU's counter counts in."""
+    """4: the render node opens and reports the frequency of the GPU's counter."""
     path = RENDER_NODE.format(minor=bench.gpu.render_minor)
     fd = open_node(bench.kernel, path)
     bench.stack.callback(bench.kernel.close, fd)
@@ -108,10 +108,10 @@ def render_node(bench: Bench) -> Facts:
 
 
 def address_space(bench: Bench) -> Facts:
-    """5: ACQUIRE_VM, and apertures as they are documented."""
+    """5: ACQUIRE_VM succeeds, and the apertures are at the documented addresses."""
     fd = bench.drm_fd
     row = next((row for row in bench.process.kfd.apertures() if row.gpu_id == bench.gpu.gpu_id), None)
-    assert row is not None, "check_space saw the GPU or there is none"
+    assert row is not None, "check_space found the GPU"
     bench.demand(row.lds_base == LDS_APERTURE, f"LDS aperture at {row.lds_base:#x}, not {LDS_APERTURE:#x}")
     bench.demand(
         row.scratch_base == SCRATCH_APERTURE,
@@ -125,24 +125,24 @@ def address_space(bench: Bench) -> Facts:
 
 
 def runtime(bench: Bench) -> Facts:
-    """6: exceptions of queues are asked for, before the first queue."""
+    """6: reports of queue exceptions are enabled, before the first queue."""
     return {"exceptions": bench.no_exceptions or "reported"}
 
 
 def clock(bench: Bench) -> Facts:
-    """7: the GPU's counter moves, at about the frequency that is said."""
+    """7: the GPU's counter advances at the reported frequency, within 10 %."""
     gpu_id, kfd = bench.gpu.gpu_id, bench.process.kfd
-    assert bench.drm_fd, "the GPU is tied before"
+    assert bench.drm_fd, "the GPU's address space is acquired first"
     first = kfd.clock_counters(gpu_id)
     time.sleep(0.01)
     second = kfd.clock_counters(gpu_id)
     ticks = second.gpu_clock_counter - first.gpu_clock_counter
     nanoseconds = second.cpu_clock_counter - first.cpu_clock_counter
-    bench.demand(ticks > 0, f"the counter stands at {first.gpu_clock_counter:#x}")
-    said = bench.render.gpu_counter_freq * 1000
-    seen = round(ticks * 1e9 / nanoseconds) if nanoseconds else 0
-    bench.check(0.9 * said < seen < 1.1 * said, f"the counter counts {seen} a second, the node says {said}")
-    return {"ticks": ticks, "nanoseconds": nanoseconds, "hz": said, "seen_hz": seen}
+    bench.demand(ticks > 0, f"the counter does not advance: {first.gpu_clock_counter:#x}")
+    reported = bench.render.gpu_counter_freq * 1000
+    measured = round(ticks * 1e9 / nanoseconds) if nanoseconds else 0
+    bench.check(0.9 * reported < measured < 1.1 * reported, f"{measured} Hz measured, {reported} Hz reported")
+    return {"ticks": ticks, "nanoseconds": nanoseconds, "hz": reported, "measured_hz": measured}
 
 
 def _pattern(bench: Bench, memory: Memory, what: str) -> None:
@@ -155,7 +155,7 @@ def _pattern(bench: Bench, memory: Memory, what: str) -> None:
 
 
 def video_memory(bench: Bench) -> Facts:
-    """8: video memory, small and large; and 2 MiB that the host maps, where its window is large enough."""
+    """8: video memory, small and large, and 2 MiB mapped by the host if the PCI window is large enough."""
     memories = bench.memories
     facts: Facts = {
         "small": hex(memories.vram(PAGE, label="ladder").va),
@@ -172,15 +172,15 @@ def video_memory(bench: Bench) -> Facts:
 
 
 def system_memory(bench: Bench) -> Facts:
-    """9: coherent system memory of the kernel, mapped by both sides."""
+    """9: coherent system memory of the kernel, mapped by host and GPU."""
     memory = bench.memories.system(64 << 10, label="ladder")
     _pattern(bench, memory, "system memory")
     return {"va": hex(memory.va)}
 
 
 def user_pointer(bench: Bench) -> Facts:
-    """10: memory of this process, shown to the GPU at its own address."""
-    assert bench.drm_fd, "the GPU is tied before"
+    """10: memory of this process, mapped to the GPU at its host address."""
+    assert bench.drm_fd, "the GPU's address space is acquired first"
     host = bench.kernel.mmap(16 * PAGE, flags=0x21)
     bench.stack.callback(bench.kernel.munmap, host.va, 16 * PAGE)
     bench.process.show(host.va, 16 * PAGE, bench.gpu.gpu_id)
@@ -189,15 +189,15 @@ def user_pointer(bench: Bench) -> Facts:
 
 
 def events(bench: Bench) -> Facts:
-    """11: events: one that is set ends a wait, one that is not does not; the sizes of queues' memory."""
+    """11: a wait ends for an event that is set, and only for that; the sizes of the context save area."""
     kfd, signal = bench.process.kfd, bench.events.signal
     data = bytearray(kfd_event_data.pack(event_id=signal))
     before = kfd.wait_events(data, 0)
-    bench.demand(before is WaitResult.TIMEOUT, f"an event that nothing raised: {before!r}")
+    bench.demand(before is WaitResult.TIMEOUT, f"the wait for an event that is not set: {before!r}")
     kfd.set_event(signal)
     start = time.perf_counter()
     after = kfd.wait_events(data, 1000)
-    bench.demand(after is WaitResult.COMPLETE, f"an event that was set: {after!r}")
+    bench.demand(after is WaitResult.COMPLETE, f"the wait for an event that is set: {after!r}")
     areas = cwsr_sizes.of(bench.gpu, bench.target, bench.geometry, kfd)
     return {
         "signal": signal,

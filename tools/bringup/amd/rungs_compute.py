@@ -1,6 +1,6 @@
-"""The upper rungs of the AMD ladder: kernels, through the whole driver and the model above it.
+"""The upper rungs of the AMD ladder: kernels, through the complete driver.
 
-Rung 23, the deliberate fault, comes last of all.
+Rung 23, the deliberate fault, runs after the others.
 
 Not here: the lower rungs (`rungs`, `rungs_queues`), the order of all (`table`).
 """
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tools.bringup.checks import Facts
 
 _HOST = BufferSpec(place=Place.HOST, host_visible=True, coherent=True)
-_NOWHERE = 0x5EAD_0000_0000
-"""An address that no memory is given: below those that this process maps, above its heap."""
+_UNMAPPED = 0x5EAD_0000_0000
+"""An address at which nothing is mapped: above the heap of the process and below its mappings."""
 
 
 def _load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> Program:
@@ -43,7 +43,7 @@ def _load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> 
 def _launch(
     bench: Bench, device: Device, program: Program, *values: Any, groups: int = 1, threads: int = 1
 ) -> float:
-    """Launch and wait; return the microseconds until the host saw it."""
+    """Launch and wait; return the microseconds until the host observed completion."""
     queue = device.compute
     start = time.perf_counter()
     commands = queue.record().exec(
@@ -54,7 +54,10 @@ def _launch(
 
 
 def _check(bench: Bench, buffer: Buffer, want: list[int], what: str) -> None:
-    """Raise unless a kernel stored `want`; the error says whether the words came late or never."""
+    """Raise `RungError` unless a kernel stored `want`.
+
+    The error distinguishes late words from missing ones.
+    """
 
     def read() -> list[int]:
         return list(struct.unpack(f"<{len(want)}I", bytes(buffer.host()[: 4 * len(want)])))
@@ -63,10 +66,12 @@ def _check(bench: Bench, buffer: Buffer, want: list[int], what: str) -> None:
     if late is None:
         seen = read()
         first = next((i for i, word in enumerate(want) if seen[i] != word), 0)
-        bench.check(fine=False, text=f"{what}: element {first} is {seen[first]:#x}, not {want[first]:#x}")
+        bench.check(
+            condition=False, text=f"{what}: element {first} is {seen[first]:#x}, not {want[first]:#x}"
+        )
     elif late:
-        text = f"{what}: came {1e6 * late:.0f} us after the release, which must write caches back"
-        bench.check(fine=False, text=text)
+        text = f"{what}: arrived {1e6 * late:.0f} us after the release, which must write caches back"
+        bench.check(condition=False, text=text)
 
 
 def store(bench: Bench) -> Facts:
@@ -89,7 +94,7 @@ def store(bench: Bench) -> Facts:
 
 
 def grid(bench: Bench) -> Facts:
-    """19: ids of threads and groups, arguments, a table in constant memory, branches, over many groups."""
+    """19: thread and workgroup ids, arguments, a constant table and branches, in 1000 workgroups."""
     device = bench.device()
     groups, add = 1000, 5
     out = device.alloc(4 * groups * THREADS, _HOST)
@@ -101,7 +106,7 @@ def grid(bench: Bench) -> Facts:
 
 
 def shared(bench: Bench) -> Facts:
-    """20: LDS and a barrier: 4 KiB up to all that a group has."""
+    """20: LDS and a barrier, from 4 KiB to the limit of a workgroup."""
     device = bench.device()
     out = device.alloc(4096, _HOST)
     sizes = [size for size in LDS_SIZES if size <= device.info.limits["max_shared_bytes"]]
@@ -113,17 +118,17 @@ def shared(bench: Bench) -> Facts:
 
 
 def local(bench: Bench) -> Facts:
-    """21: scratch: an array of 4 KiB a thread, indexed at run time, on many groups."""
+    """21: scratch memory: an array of 4 KiB per thread, indexed at run time, in 256 workgroups."""
     device = bench.device()
     out = device.alloc(4096, _HOST)
     _launch(bench, device, _load(bench, device, "local"), out, 7, groups=256, threads=256)
-    # Element (i * step) & 1023 was written last by i itself: an odd step visits each once.
+    # With an odd step each element (i * step) & 1023 is written once, by iteration i.
     _check(bench, out, [2 * i for i in range(256)], "scratch")
     return {"bytes_per_thread": 4096}
 
 
 def exchange(bench: Bench) -> Facts:
-    """22: launches that wait for copies and copies that wait for launches, queue by queue."""
+    """22: launches that wait for copies, and copies that wait for launches, in turn."""
     device = bench.device()
     rounds = 20 if bench.dry else 500
     counter, copied = device.alloc(4096), device.alloc(4096)
@@ -146,7 +151,7 @@ def exchange(bench: Bench) -> Facts:
 
 
 def two_processes(bench: Bench) -> Facts:
-    """24: bandwidth of an elementwise kernel, and two processes at once."""
+    """24: bandwidth of an elementwise kernel in GB/s, and two processes at the same time."""
     facts: Facts = {"gb_per_s": _stream(bench)}
     if not bench.dry:
         facts["two processes"] = _two_at_once(bench)
@@ -170,16 +175,16 @@ def _two_at_once(bench: Bench) -> list[int]:
             process = subprocess.Popen(
                 store_again(bench), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )
-            stack.callback(process.kill)  # does nothing to one that has ended
+            stack.callback(process.kill)  # has no effect after its end
             both.append(process)
-        said = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
+        output = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
     codes = [process.returncode for process in both]
-    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(said)[-1000:]}")
+    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(output)[-1000:]}")
     return codes
 
 
 def store_again(bench: Bench) -> list[str]:
-    """Return the command of rung 18 in a process of its own, with the device, choices and kernels of this."""
+    """Return the command of rung 18 for another process, with the options of this bench."""
     command = [sys.executable, "-m", "tools.bringup", "--child", "18", "--device", f"amd:{bench.index}"]
     command += ["--choices", describe(bench.choices)]
     command += ["--emulate", bench.emulate] if bench.emulate is not None else []
@@ -187,14 +192,14 @@ def store_again(bench: Bench) -> list[str]:
 
 
 def fault(bench: Bench) -> Facts:
-    """23: a store to nowhere is reported with its address, and what `recover` does then.
+    """23: a store to an unmapped address is reported with that address; then `recover` is called.
 
-    Linux keeps a process off the GPU after a page fault until it ends: that `recover` says so is no failure.
-    In a dry run the copy engine stores, because kernels do not run there.
+    After a page fault Linux runs no more queues of the process, so an error of `recover` is not a failure. In
+    a dry run the copy engine stores, because kernels do not run.
     """
     device = bench.device()
     driver = device.driver
-    assert isinstance(driver, AmdDevice), "it was made so"
+    assert isinstance(driver, AmdDevice), "the bench makes AMD devices"
     kept = device.alloc(4096, _HOST)
     kept.host()[:4] = b"kept"
     start = time.perf_counter()
@@ -202,26 +207,26 @@ def fault(bench: Bench) -> Facts:
         if bench.dry:
             _store_by_copy_engine(bench, device, driver)
         else:
-            _launch(bench, device, _load(bench, device, "wild"), kept, _NOWHERE)
+            _launch(bench, device, _load(bench, device, "wild"), kept, _UNMAPPED)
     except DeviceFault as error:
         report = error.report
     except SignalTimeout as error:
-        raise RungError(f"no fault was noticed in {bench.work_s} s: {error}") from error
+        raise RungError(f"no fault was reported within {bench.work_s} s: {error}") from error
     else:
-        raise RungError("a store to an address that nothing is mapped at went through")
+        raise RungError("a store to an unmapped address succeeded")
     facts: Facts = {"noticed_ms": (time.perf_counter() - start) * 1e3, "report": str(report)}
-    bench.demand(report.va == _NOWHERE, f"the store went to {_NOWHERE:#x}, the report says {report.va}")
+    bench.demand(report.va == _UNMAPPED, f"the store was to {_UNMAPPED:#x}, the report names {report.va}")
     try:
         driver.recover()
-        facts["recovered"] = "queues were made anew, memory was kept"
+        facts["recovered"] = "new queues, memory kept"
     except (BringUpError, UnsupportedError) as error:
         facts["recovered"] = f"not in this process: {error}"
-    bench.demand(bytes(kept.host()[:4]) == b"kept", "memory did not outlive the fault")
+    bench.demand(bytes(kept.host()[:4]) == b"kept", "memory was lost by the fault")
     return facts
 
 
 def _store_by_copy_engine(bench: Bench, device: Device, driver: AmdDevice) -> None:
-    words = SdmaEncoder(bench.context).fence(_NOWHERE, 1)
+    words = SdmaEncoder(bench.context).fence(_UNMAPPED, 1)
     queue = device.copies[0]
     ring = driver.ring(QueueKind.COPY, 0)
     ring.send((*words, *(sdma.NOP_WORD,) * (-len(words) % sdma.ALIGN_WORDS)))
@@ -229,7 +234,7 @@ def _store_by_copy_engine(bench: Bench, device: Device, driver: AmdDevice) -> No
 
 
 def fresh_after_fault(bench: Bench) -> Facts:
-    """After 23: a new process works."""
+    """25: after the fault a new process works."""
     try:
         return store(bench)
     except HcqError as error:

@@ -1,8 +1,8 @@
 """The middle rungs of the AMD ladder: a copy queue and a compute queue, each up to its first signals.
 
-Rungs 12 to 14 and 16, 17 send packets of their own through the driver's rings; rung 15 is the whole driver.
+Rungs 12 to 14, 16 and 17 write packets into the driver's rings; rung 15 uses the complete driver.
 
-Not here: what needs no queue (`rungs`), kernels (`rungs_compute`).
+Not here: rungs without a queue (`rungs`), kernels (`rungs_compute`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _padded(words: Sequence[int]) -> tuple[int, ...]:
     return (*words, *(sdma.NOP_WORD,) * (-len(words) % sdma.ALIGN_WORDS))
 
 
-def _told(ring: AnyRing) -> Facts:
+def _queue_facts(ring: AnyRing) -> Facts:
     queue = ring.queue
     return {
         "id": queue.number,
@@ -48,11 +48,11 @@ def _told(ring: AnyRing) -> Facts:
 
 def copy_queue(bench: Bench) -> Facts:
     """12: an SDMA queue and its doorbell."""
-    return _told(bench.ring(Packets.SDMA))
+    return _queue_facts(bench.ring(Packets.SDMA))
 
 
 def copy_fence(bench: Bench) -> Facts:
-    """13: the copy engine stores 32 bits; a poll in front of it holds it back until the host stores."""
+    """13: the copy engine stores 32 bits; behind a poll it stores only after the host's store."""
     ring, encoder = bench.ring(Packets.SDMA), SdmaEncoder(bench.context)
     memory, words = bench.slot()
     ring.send(_padded(encoder.fence(memory.va, 0x1234_5678)))
@@ -66,7 +66,7 @@ def copy_fence(bench: Bench) -> Facts:
     gate, gates = bench.slot()
     ring.send(_padded((*encoder.poll(gate.va, 5), *encoder.fence(memory.va, 0x55))))
     time.sleep(0.01)
-    bench.demand(words[0] != 0x55, "a poll for 5 went on at 0")
+    bench.demand(words[0] != 0x55, "a poll for 5 ended at 0")
     gates[0] = 5
     bench.events.look()
     facts["gate us"] = bench.reach(ring, words, 0x55, "the fence behind a poll")
@@ -74,7 +74,7 @@ def copy_fence(bench: Bench) -> Facts:
 
 
 def copy_interrupt(bench: Bench) -> Facts:
-    """14: the copy engine's time, and its interrupt: WAIT_EVENTS sees the event that it raised."""
+    """14: the copy engine writes a timestamp and raises an interrupt that ends WAIT_EVENTS."""
     ring, encoder = bench.ring(Packets.SDMA), SdmaEncoder(bench.context)
     memory, words = bench.slot()
     stamp = memory.va + 64
@@ -90,12 +90,17 @@ def copy_interrupt(bench: Bench) -> Facts:
         )
     )
     took = bench.reach(ring, words, 1, "the fence behind a timestamp")
-    bench.demand(words[8] > 0, "the engine wrote no time")
-    return {"us": took, "ticks": words[8], "interrupt_us": _awaken(bench), **_beside(bench, words[8])}
+    bench.demand(words[8] > 0, "the engine wrote no timestamp")
+    return {
+        "us": took,
+        "ticks": words[8],
+        "interrupt_us": _wait_for_interrupt(bench),
+        **_compare_clocks(bench, words[8]),
+    }
 
 
-def _awaken(bench: Bench) -> float:
-    """Sleep until the event of the device is raised; return the microseconds, or raise."""
+def _wait_for_interrupt(bench: Bench) -> float:
+    """Sleep until the device's event is raised; return the microseconds. `RungError` after a timeout."""
     start = time.perf_counter()
     data = bytearray(kfd_event_data.pack(event_id=bench.events.signal))
     result = bench.process.kfd.wait_events(data, int(1000 * SIGNAL_S * bench.patience))
@@ -103,16 +108,19 @@ def _awaken(bench: Bench) -> float:
     return (time.perf_counter() - start) * 1e6
 
 
-def _beside(bench: Bench, ticks: int) -> Facts:
-    """Return an engine's time beside the counter that the kernel reads: both are the same clock."""
+def _compare_clocks(bench: Bench, ticks: int) -> Facts:
+    """Check that an engine's timestamp and the counter that KFD reads are of the same clock.
+
+    Return the counter.
+    """
     now = bench.process.kfd.clock_counters(bench.gpu.gpu_id).gpu_clock_counter
     hz = bench.render.gpu_counter_freq * 1000
-    bench.check(0 <= now - ticks < 10 * hz, f"the engine says {ticks}, the kernel {now}: another clock")
+    bench.check(0 <= now - ticks < 10 * hz, f"the engine's clock is at {ticks}, the kernel's at {now}")
     return {"kernel's counter": now}
 
 
 def copies(bench: Bench) -> Facts:
-    """15: copies each way, a fill, the time of a copy and the bandwidth, through the whole driver."""
+    """15: copies in each direction, a fill and the bandwidth in GB/s, through the complete driver."""
     device = bench.device()
     queue = device.copies[0]
     video = [device.alloc(2 << 20) for _ in range(2)]
@@ -154,12 +162,12 @@ def _bandwidth(bench: Bench, device: Device) -> Iterator[tuple[str, float]]:
 
 
 def compute_queue(bench: Bench) -> Facts:
-    """16: a compute queue: PM4, or AQL where several XCCs share the work."""
-    return {"packets": bench.compute_packets.name, **_told(bench.ring(bench.compute_packets))}
+    """16: a compute queue: PM4, or AQL on GPUs with several XCCs."""
+    return {"packets": bench.compute_packets.name, **_queue_facts(bench.ring(bench.compute_packets))}
 
 
-def _as_ring_takes(bench: Bench, words: Sequence[int]) -> Sequence[int]:
-    """Return PM4 words as they are, or behind an AQL packet of which the first XCC runs them."""
+def _for_ring(bench: Bench, words: Sequence[int]) -> Sequence[int]:
+    """Return PM4 words unchanged for a PM4 ring; for an AQL ring in a packet that the first XCC executes."""
     if bench.compute_packets is Packets.PM4:
         return words
     several = bench.geometry.xccs > 1
@@ -167,12 +175,12 @@ def _as_ring_takes(bench: Bench, words: Sequence[int]) -> Sequence[int]:
 
 
 def compute_signal(bench: Bench) -> Facts:
-    """17: the compute queue stores 64 bits and the time, waits for memory, and interrupts."""
+    """17: the compute queue stores 64 bits and a timestamp, waits for memory, and raises an interrupt."""
     ring, make = bench.ring(bench.compute_packets), packets.Pm4Words(bench.target, bench.choices)
     memory, words = bench.slot()
 
     def send(*groups: Sequence[int]) -> None:
-        ring.send(_as_ring_takes(bench, [word for group in groups for word in group]))
+        ring.send(_for_ring(bench, [word for group in groups for word in group]))
 
     send(make.signal(memory.va, 0x99))
     facts: Facts = {"us": bench.reach(ring, words, 0x99, "release")}
@@ -188,12 +196,16 @@ def compute_signal(bench: Bench) -> Facts:
         make.interrupt(bench.events.slot_va, bench.events.signal),
     )
     facts["stamp us"] = bench.reach(ring, words, 0x100, "the release behind a timestamp")
-    bench.demand(words[8] > 0, "the queue wrote no time")
-    facts |= {"ticks": words[8], "interrupt_us": _awaken(bench), **_beside(bench, words[8])}
+    bench.demand(words[8] > 0, "the queue wrote no timestamp")
+    facts |= {
+        "ticks": words[8],
+        "interrupt_us": _wait_for_interrupt(bench),
+        **_compare_clocks(bench, words[8]),
+    }
     gate, gates = bench.slot()
     send(make.wait(gate.va, 5), make.signal(memory.va, 0x101))
     time.sleep(0.01)
-    bench.demand(words[0] != 0x101, "a wait for 5 went on at 0")
+    bench.demand(words[0] != 0x101, "a wait for 5 ended at 0")
     gates[0] = 5
     bench.events.look()
     facts["gate us"] = bench.reach(ring, words, 0x101, "the release behind a wait")

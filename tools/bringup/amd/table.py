@@ -1,6 +1,6 @@
-"""AMD's ladder: its rungs in the order they run, and what the shared part must know of the vendor.
+"""AMD's ladder: its rungs in the order of execution, and the vendor's interface to the shared part.
 
-Not here: what a rung tests (`rungs`, `rungs_queues`, `rungs_compute`), how a ladder is climbed
+Not here: the tests of the rungs (`rungs`, `rungs_queues`, `rungs_compute`), how the rungs are run
 (`tools.bringup.ladder`).
 """
 
@@ -20,7 +20,7 @@ from tools.bringup.amd.bench import Bench
 from tools.bringup.amd.evidence import line, memory
 from tools.bringup.amd.expected import EXPECTED
 from tools.bringup.rung import Rung
-from tools.bringup.vendor import Given, Vendor
+from tools.bringup.vendor import BenchOptions, Vendor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _EMULATED = "amd-emu"
 _LOAD_S = 30.0
-"""Limit of rungs that compile kernels first, from a cold disk; what they wait for ends sooner."""
+"""Limit, in seconds, of rungs that first compile kernels from a cold disk; their waits have shorter
+limits."""
 _RELEASE = ("release_event", "release_policy", "ace_offload", "order")
 _LAUNCH = ("priv", "trap_present", "acquire", "aql_overlap", *_RELEASE)
 RUNGS: tuple[Rung, ...] = (
@@ -60,10 +61,10 @@ RUNGS: tuple[Rung, ...] = (
     Rung(21, "scratch", high.local, needs=(18,), limit_s=_LOAD_S),
     Rung(22, "copies and kernels in turn", high.exchange, (*_LAUNCH, "copy_order"), (18,), _LOAD_S),
     Rung(24, "bandwidth, two processes", high.two_processes, needs=(18,), limit_s=60),
-    Rung(23, "a fault on purpose", high.fault, needs=(18,), limit_s=_LOAD_S),
+    Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
 )
-"""In the order they run: the fault comes last, and after it only the proof that it did no harm."""
+"""In the order of execution: last the fault, and after it only the test that a new process works."""
 
 
 def _emulator() -> Any:
@@ -87,24 +88,24 @@ def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
 
 
 def _check_variant(variant: str) -> None:
-    """Raise `UsageError` for an emulated GPU that there is not."""
+    """Raise `UsageError` for an unknown emulated GPU."""
     _emulator().make_kernel(variant or None)
 
 
-def _bench(kernel: Kernel, choices: Quirks, given: Given) -> Bench:
+def _bench(kernel: Kernel, choices: Quirks, options: BenchOptions) -> Bench:
     return Bench(
         kernel,
         choices,
-        index=given.index,
-        dry=given.dry,
-        kernels=given.kernels,
-        emulate=given.emulate,
-        boost=given.boost,
+        index=options.index,
+        dry=options.dry,
+        kernels=options.kernels,
+        emulate=options.emulate,
+        boost=options.boost,
     )
 
 
 def _no_presets(_facts: Mapping[str, Any]) -> tuple[tuple[str, Mapping[str, object]], ...]:
-    """Return none: no two drivers differ in more than single values."""
+    """Return no presets: no two public drivers differ in a set of values."""
     return ()
 
 
@@ -128,7 +129,7 @@ AMD: Vendor[Quirks] = Vendor(
     changes=changes,
     changed=_changed,
     presets=_no_presets,
-    # amdgpu loses nothing of an idle GPU, and wakes it at the next call: nobody need hold it.
+    # amdgpu keeps the state of an idle GPU, so no node must stay open.
     held=lambda _: (),
     log_words=("amdgpu", "kfd"),
     check_variant=_check_variant,

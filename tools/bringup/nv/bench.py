@@ -1,8 +1,8 @@
 """The test bench of a rung of the NVIDIA ladder: the driver's parts, each made when a rung first uses it.
 
-Parts are built from nothing, so that a rung can run alone in a child process, and are closed with the bench.
+Each rung builds the parts it needs, so that it can run alone in a child process; the bench closes them.
 
-Not here: what results are judged by (`tools.bringup.checks`), measurements (`tools.bench`), what a rung tests
+Not here: the checks of results (`tools.bringup.checks`), measurements (`tools.bench`), the tests of the rungs
 (`rungs`, `rungs_compute`).
 """
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class NoMapping:
-    """Stands where UVM stands, and maps nothing."""
+    """Replaces UVM, and maps nothing."""
 
     def map(self, memory: int, va: int, size: int) -> None:
         """Do nothing."""
@@ -50,7 +50,7 @@ class NoMapping:
 
 @dataclass
 class Bench(Checks):
-    """What a rung runs on: everything up to a channel, made on first use, closed with the stack."""
+    """The parts of the NVIDIA driver up to a channel, each made on first use and closed with `stack`."""
 
     kernel: Kernel
     choices: Quirks
@@ -72,7 +72,7 @@ class Bench(Checks):
 
     @property
     def rm(self) -> Rm:
-        """A client."""
+        """An RM client."""
 
         def make() -> Rm:
             rm = Rm(self.kernel)
@@ -83,7 +83,7 @@ class Bench(Checks):
 
     @property
     def card(self) -> Card:
-        """The GPU as the driver lists it."""
+        """The card with index `index`; `RungError` if the driver lists fewer."""
 
         def make() -> Card:
             cards = self.rm.cards()
@@ -95,7 +95,7 @@ class Bench(Checks):
 
     @property
     def handles(self) -> Handles:
-        """Device and subdevice."""
+        """The device and subdevice objects."""
 
         def make() -> Handles:
             self.rm.open_gpu(self.card.minor)
@@ -105,7 +105,7 @@ class Bench(Checks):
 
     @property
     def gpu(self) -> Gpu:
-        """What the GPU is."""
+        """The properties of the GPU."""
         return self._once("gpu", lambda: topology.ask(self.rm, self.handles, self.choices))  # type: ignore[no-any-return]  # a Gpu
 
     @property
@@ -121,7 +121,7 @@ class Bench(Checks):
 
     @property
     def unmapped(self) -> Memories:
-        """Memories that only the CPU maps: what UVM does is not yet proven."""
+        """An allocator of memory that only the CPU maps, for the rungs before UVM is tested."""
 
         def make() -> Memories:
             handles = self.handles
@@ -135,7 +135,7 @@ class Bench(Checks):
 
     @property
     def context(self) -> Context:
-        """Address space, UVM and memories."""
+        """Address space, UVM, memory allocator and doorbell registers, from which channels are made."""
 
         def make() -> Context:
             handles, rm, gpu = self.handles, self.rm, self.gpu
@@ -150,7 +150,7 @@ class Bench(Checks):
         return self._once("context", make)  # type: ignore[no-any-return]  # what make returns
 
     def ring(self, kind: ChannelKind, setup: push.Words = ()) -> NvRing:
-        """Make a channel with a ring; `setup` are its first words."""
+        """Create a channel with a ring; `setup` is the first push buffer."""
         context = self.context
         engine = EngineType.GR0 if kind is ChannelKind.COMPUTE else context.gpu.copy_engines[0]
         channel = Channel(context, kind, engine, label=f"ladder {kind.value}")
@@ -160,7 +160,7 @@ class Bench(Checks):
         return ring
 
     def slot(self) -> tuple[Memory, memoryview]:
-        """Return host memory for a semaphore, and its u64 words."""
+        """Allocate a page of host memory for a semaphore; return it with its u64 words."""
         memory = self.context.memories.host(4096, label="semaphore")
         assert memory.view is not None, "host memory has a view"
         self.slots.append(memory)
@@ -169,7 +169,7 @@ class Bench(Checks):
     def reach(
         self, ring: NvRing, words: memoryview, value: int, what: str, *, mask: int = (1 << 64) - 1
     ) -> float:
-        """Wait until the first word is `value`; return the microseconds, or raise with all that is known."""
+        """Wait until the first word, masked, is `value`; return the microseconds. `RungError` on timeout."""
         start, limit_s = time.perf_counter(), self.signal_s * self.patience
         while words[0] & mask != value:
             if time.perf_counter() - start > limit_s:

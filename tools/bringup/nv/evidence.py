@@ -1,6 +1,6 @@
-"""Evidence of a rung of the NVIDIA ladder: a kernel call as text, and raw memory where a rung failed.
+"""Evidence of a rung of the NVIDIA ladder: kernel calls as text, and raw memory of a failed rung.
 
-Not here: keeping calls (`tools.bringup.evidence`), the rungs (`rungs`).
+Not here: the record of calls (`tools.bringup.evidence`), the rungs (`rungs`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from tools.bringup.nv.bench import Bench
 
 _WORDS: Final = 64
-_FRONTEND: Final = 0x46
+_RM_TYPE: Final = 0x46
 _BANK: Final = 0x260
-"""Bytes shown behind a descriptor: constant bank 0 up to its first arguments."""
+"""Bytes after a descriptor that are shown: constant bank 0 up to the first arguments."""
 
 
 def line(call: Call) -> str:
-    """Return a call with its name, its status and the bytes that went in and came back, in hex."""
+    """Return a call as text: its name, its status, and the structure before and after it, in hex."""
     if call.name != "ioctl":
         return str(call)[:300]
     fd, request, after = call.arguments
@@ -48,8 +48,8 @@ def line(call: Call) -> str:
 
 
 def _name_and_inner(request: int, after: bytes) -> tuple[str, str]:
-    """Return what an ioctl is, with the status in its structure, and the parameters that it points to."""
-    if request >> 8 & 0xFF != _FRONTEND:
+    """Return the name of an ioctl with its status, and the parameters it points to, as text."""
+    if request >> 8 & 0xFF != _RM_TYPE:
         known = request in UvmCommand._value2member_map_
         return UvmCommand(request).name if known else "uvm", ""
     number = request & 0xFF
@@ -66,17 +66,17 @@ def _name_and_inner(request: int, after: bytes) -> tuple[str, str]:
 
 
 def _pointed(va: int, size: int) -> str:
-    # The caller still holds them: the call is recorded before it returns.
+    # The parameters are still alive: the call is recorded before it returns to its caller.
     return f" params {hexed(bytes(view_at(va, min(size, SHOWN_BYTES))))}" if va and size else ""
 
 
 def memory(bench: Bench) -> dict[str, str]:
-    """Return, in hex, what lies in the rings and semaphores of a rung; it raises for nothing."""
+    """Return the contents of the rings and semaphores of a rung, in hex; it never raises."""
     found: dict[str, str] = {}
     for device in bench.devices:
         try:
             found |= launches(device)
-        except Exception as error:  # noqa: BLE001 - evidence must not hide what it is of
+        except Exception as error:  # noqa: BLE001 - an error of the evidence must not hide the rung's error
             found["descriptor"] = f"could not be read: {error!r}"
     rings = [*bench.rings, *(ring for device in bench.devices for ring in device.rings())]
     for ring in rings:
@@ -108,7 +108,7 @@ def _ring(ring: NvRing) -> dict[str, str]:
 
 
 def launches(device: NvDevice) -> dict[str, str]:
-    """Return the launch descriptors that the last words of a device name, decoded, and constant bank 0."""
+    """Return the launch descriptors in the last push buffers of a device, and their constant banks 0."""
     layout = QMDS[device.gpu.generation.qmd]
     visible = [memory for memory in device.memories.map.live() if memory.view is not None]
     out: dict[str, str] = {}
@@ -121,7 +121,7 @@ def launches(device: NvDevice) -> dict[str, str]:
                     continue
                 data = bytes(memory.view[va - memory.va :][: layout.SIZE + _BANK])
                 out[f"descriptor at {va:#x}"] = fields_text(layout.from_bytes(data))
-                out[f"behind the descriptor at {va:#x}"] = data[layout.SIZE :].hex()
+                out[f"after the descriptor at {va:#x}"] = data[layout.SIZE :].hex()
     return out
 
 

@@ -1,6 +1,8 @@
-"""The kernels of the bring-up ladder, as PTX, and their images: assembled beforehand or on the spot.
+"""The kernels of the NVIDIA ladder, as PTX: each tests one property, so that a failure has one cause.
 
-Each is small and tests one property of the hardware. Not here: launching them (`rungs_compute`).
+They are assembled when a rung loads them, or beforehand into a folder (`prepare`).
+
+Not here: launching (`rungs_compute`).
 """
 
 from __future__ import annotations
@@ -93,7 +95,8 @@ PICKED: Final[tuple[Callable[[int], int], ...]] = (
     lambda thread: int(f"{thread:032b}"[::-1], 2),
     lambda thread: 32 - thread.bit_length(),
 )
-"""What `grid` adds, by the low three bits of its thread: each in a branch of its own, found in a table."""
+"""The function of the thread that `grid` adds, by its low three bits; each is in its own branch of a jump
+table."""
 _SHARED: Final = """
 .extern .shared .align 16 .b8 room[];
 .visible .entry shared(.param .u64 out, .param .u32 top) {
@@ -207,13 +210,13 @@ KERNELS: Final[dict[str, tuple[str, tuple[ArgSlot, ...], int, int]]] = {
 
 
 def ptx(name: str, arch: str) -> str:
-    """Return the whole PTX of a kernel."""
+    """Return the complete PTX of a kernel."""
     version = "8.8" if arch.startswith(("sm_10", "sm_12")) else "8.0"
     return _HEAD.format(version=version, arch=arch) + KERNELS[name][0]
 
 
 def image(name: str, arch: str, *, shared_bytes: int = 0, folder: Path | None = None) -> KernelImage:
-    """Return a kernel's image: the prepared one where there is one, else assembled now."""
+    """Return a kernel's image: the prepared one from `folder` if it exists, else a newly assembled one."""
     file = folder / arch / f"{name}.cubin" if folder is not None else None
     code = file.read_bytes() if file is not None and file.exists() else assemble(ptx(name, arch), arch)
     _, args, size, static = KERNELS[name]

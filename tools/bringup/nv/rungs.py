@@ -1,8 +1,7 @@
 """Rungs 0 to 17 of the NVIDIA bring-up ladder: device nodes, memory, channels, semaphores and copies.
 
-Each rung is a function that tests one property on a `Bench` and returns what it saw, by name; it raises when
-the result is wrong. The number in its docstring is its place on the ladder. Up to rung 11 only the CPU acts;
-from rung 12 on the GPU executes push buffers.
+Each rung is a function that tests one property on a `Bench` and returns the observed facts by name; it raises
+if the result is wrong. Its docstring starts with its number. From rung 12 on the GPU executes push buffers.
 
 Not here: kernels (`rungs_compute`), the driver's parts (`bench`), the order of all rungs
 (`tools.bringup.command`). Facts: docs/facts/nv.md, section 8.
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def gpu_node(index: int) -> str:
-    """Return the path of the `index`th GPU node in /dev; /dev/nvidia`index` where there are fewer."""
+    """Return the path of the `index`th GPU node in /dev, or /dev/nvidia`index` if there are fewer nodes."""
     minors = sorted(int(path.name[6:]) for path in Path("/dev").glob("nvidia[0-9]*"))
     return f"/dev/nvidia{minors[index] if index < len(minors) else index}"
 
@@ -114,12 +113,12 @@ def classes(bench: Bench) -> Facts:
 
 
 def doorbell(bench: Bench) -> Facts:
-    """6: the doorbell page's clock moves."""
+    """6: the clock of the doorbell page advances."""
     first = bench.doorbell.time_ns()
     time.sleep(0.01)
     second = bench.doorbell.time_ns()
     bench.check(second > first, f"the clock does not advance: {first:#x}, {second:#x}")
-    bench.check(first >> 32 != 0xFFFF_FFFF, "the page reads all ones: a bad mapping")
+    bench.check(first >> 32 != 0xFFFF_FFFF, "the page reads all ones, so it is not mapped")
     return {"first": first, "moved_ns": second - first, "class": hex(bench.gpu.usermode_class)}
 
 
@@ -141,7 +140,7 @@ def video_memory(bench: Bench) -> Facts:
 
 
 def system_memory(bench: Bench) -> Facts:
-    """8: system memory that RM allocates, and pages of this process as an OS descriptor."""
+    """8: system memory that RM allocates, and pages of this process registered as an OS descriptor."""
     memories = bench.unmapped
     memory = memories.notifier(64 << 10)
     bench.stack.callback(memories.free, memory)
@@ -152,12 +151,12 @@ def system_memory(bench: Bench) -> Facts:
 
 
 def unified_memory(bench: Bench) -> Facts:
-    """9: UVM takes over the address space."""
+    """9: the address space is registered with UVM."""
     return {"vaspace": hex(bench.context.vaspace), "uuid": bench.gpu.uuid.hex()}
 
 
 def mapping(bench: Bench) -> Facts:
-    """10: video memory, large and small, and pages of this process mapped at their own address."""
+    """10: video memory, large and small, and pages of this process mapped at their host address."""
     memories = bench.context.memories
     facts: Facts = {"vram": hex(memories.vram(64 << 20, label="ladder").va)}
     facts["small vram"] = hex(memories.vram(8192, label="ladder").va)
@@ -173,7 +172,7 @@ def mapping(bench: Bench) -> Facts:
 
 
 def copy_channel(bench: Bench) -> Facts:
-    """11: a copy channel in a channel group of its own."""
+    """11: a copy channel in its own channel group."""
     context = bench.context
     channel = Channel(context, ChannelKind.COPY, context.gpu.copy_engines[0], label="ladder copy")
     bench.stack.callback(channel.close)
@@ -181,7 +180,7 @@ def copy_channel(bench: Bench) -> Facts:
 
 
 def host_release(bench: Bench) -> Facts:
-    """12: the channel's host engine releases a semaphore; neither copy nor compute engine is involved."""
+    """12: the host engine of the channel releases a semaphore, without copy and compute engine."""
     ring = bench.ring(ChannelKind.COPY)
     memory, words = bench.slot()
     ring.send(push.semaphore(Subchannel.COPY, memory.va, 0x1234_5678, push.RELEASE))
@@ -194,7 +193,7 @@ def host_release(bench: Bench) -> Facts:
     facts["repeats"] = bench.repeat("host release", again)
     if not bench.gpu.wide_host:
         return facts
-    # The signal pool: pages of this process at their own address, above 2^40.
+    # The signal pool: pages of this process at their host address, above 2^40.
     pool = bench.kernel.mmap(65536, flags=0x21)
     bench.stack.callback(bench.kernel.munmap, pool.va, 65536)
     shown = bench.context.memories.show(pool.va, 65536, label="signal pool")
@@ -212,13 +211,13 @@ def host_release_time(bench: Bench) -> Facts:
     memory, words = bench.slot()
     value = 0x1_0000_0002
     ring.send(push.semaphore(Subchannel.COPY, memory.va, value, push.RELEASE_WFI_TIME))
-    took = bench.reach(ring, words, value, "64-bit release with the time")
-    bench.check(words[1] > 0, "the release wrote no time")
+    took = bench.reach(ring, words, value, "64-bit release with a timestamp")
+    bench.check(words[1] > 0, "the release wrote no timestamp")
     return {"us": took, "time_ns": words[1], "clock_ns": bench.doorbell.time_ns()}
 
 
 def engine_release(bench: Bench) -> Facts:
-    """14: the copy engine releases a semaphore, of one word and of four words."""
+    """14: the copy engine releases a one-word semaphore and a four-word semaphore."""
     ring = bench.ring(ChannelKind.COPY, push.copy_setup(bench.gpu))
     memory, words = bench.slot()
     ring.send(push.copy_signal(memory.va, 0x77))
@@ -238,7 +237,7 @@ def engine_release(bench: Bench) -> Facts:
 
 
 class Copier:
-    """A copy channel with a semaphore of its own, for rungs that move data."""
+    """A copy channel with a semaphore, for rungs that move data."""
 
     def __init__(self, bench: Bench) -> None:
         self._bench = bench
@@ -247,14 +246,14 @@ class Copier:
         self._value = 0
 
     def run(self, words: push.Words, what: str) -> float:
-        """Submit words and wait for their completion; return the microseconds from submission to release."""
+        """Submit a push buffer and wait for its completion; return the microseconds until its release."""
         self._value += 1
         self.ring.send((*words, *push.copy_signal(self._slot.va, self._value)))
         return self._bench.reach(self.ring, self._words, self._value, what)
 
 
 def copies(bench: Bench) -> Facts:
-    """15: copies in each direction, a fill, and the bandwidth of 256 MiB (64 MiB to and from the host)."""
+    """15: copies in each direction, a fill, and the bandwidth in GB/s (256 MiB; host copies 64 MiB)."""
     memories, copier = bench.context.memories, Copier(bench)
     video = [memories.vram(2 << 20, label=f"video {i}") for i in range(2)]
     source, target = (memories.host(64 << 10, label=label) for label in ("source", "target"))
@@ -284,7 +283,7 @@ def copies(bench: Bench) -> Facts:
 
 
 def _bandwidth(bench: Bench, copier: Copier) -> Iterator[tuple[str, float]]:
-    """Yield each direction and its GB/s, the best of five; on an emulated GPU of 4 MiB only."""
+    """Yield each direction and its GB/s, the best of five copies; on an emulated GPU the size is 4 MiB."""
     size = 4 << 20 if bench.dry or bench.emulate is not None else 256 << 20
     bench.signal_s = 10 * SIGNAL_S
     memories = bench.context.memories
@@ -322,7 +321,7 @@ def compute_channel(bench: Bench) -> Facts:
 
 
 def report_semaphore(bench: Bench) -> Facts:
-    """17: the compute class releases a semaphore with a timestamp, and copies on the same channel."""
+    """17: the compute class releases a semaphore with a timestamp; a copy runs on the same channel."""
     gpu = bench.gpu
     ring = bench.ring(ChannelKind.COMPUTE, push.compute_setup(gpu, bench.choices, copies=False))
     memory, words = bench.slot()

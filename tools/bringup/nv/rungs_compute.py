@@ -1,6 +1,6 @@
-"""The upper rungs of the NVIDIA ladder: kernels, through the whole driver and the model above it.
+"""The upper rungs of the NVIDIA ladder: kernels, through the complete driver.
 
-Rung 23, the deliberate fault, comes last of all.
+Rung 23, the deliberate fault, runs after the others.
 
 Not here: the lower rungs (`rungs`), the order of all (`table`).
 """
@@ -53,7 +53,7 @@ def _load(bench: Bench, device: Device, name: str, *, shared_bytes: int = 0) -> 
 def _launch(
     bench: Bench, device: Device, program: Program, *values: Any, groups: int = 1, threads: int = 1
 ) -> float:
-    """Launch and wait; return the microseconds until the host saw it."""
+    """Launch and wait; return the microseconds until the host observed completion."""
     queue = device.compute
     start = time.perf_counter()
     commands = queue.record().exec(
@@ -67,11 +67,11 @@ def _words(buffer: Buffer, count: int) -> list[int]:
     return list(struct.unpack(f"<{count}I", bytes(buffer.host()[: 4 * count])))
 
 
-def judge(bench: Bench, read: Callable[[], list[int]], want: list[int], what: str) -> float:
-    """Raise unless a kernel stored `want`; return how many seconds after its release the words were there.
+def check_arrival(bench: Bench, read: Callable[[], list[int]], want: list[int], what: str) -> float:
+    """Check that a kernel stored `want`; return the seconds between its release and the arrival of the words.
 
-    A descriptor without its membar orders nothing: then a store may come late. Otherwise it may not, and the
-    error distinguishes a late one from a missing one.
+    Without the membar of its descriptor (`full_descriptor=false`) a store may arrive late. Otherwise late
+    words raise `RungError`, as missing ones do; the error distinguishes the two.
     """
     late = bench.arrival(read, want)
     if late is not None and (not late or not bench.choices.full_descriptor):
@@ -79,16 +79,16 @@ def judge(bench: Bench, read: Callable[[], list[int]], want: list[int], what: st
     seen = read()
     first = next((i for i, word in enumerate(want) if seen[i] != word), None)
     if first is None:
-        text = f"came {1e6 * (late or 0):.0f} us after the release: its membar has no effect"
+        text = f"arrived {1e6 * (late or 0):.0f} us after the release: its membar has no effect"
     else:
         text = f"element {first} is {seen[first]:#x}, not {want[first]:#x}"
-    bench.check(fine=False, text=f"{what}: {text}")
+    bench.check(condition=False, text=f"{what}: {text}")
     return 0.0
 
 
 def _check(bench: Bench, buffer: Buffer, want: list[int], what: str) -> float:
-    """See `judge`, of the first words of a buffer."""
-    return judge(bench, lambda: _words(buffer, len(want)), want, what)
+    """Check the first words of a buffer; see `check_arrival`."""
+    return check_arrival(bench, lambda: _words(buffer, len(want)), want, what)
 
 
 def store(bench: Bench) -> Facts:
@@ -111,14 +111,14 @@ def store(bench: Bench) -> Facts:
         queue.submit(queue.record().copy(copied, video)).wait(timeout_s=bench.work_s)
         return _words(copied, 1)
 
-    late.append(judge(bench, fetch, [TOKEN], "video memory"))
+    late.append(check_arrival(bench, fetch, [TOKEN], "video memory"))
     repeats = bench.repeat("a token", launch)
     facts: Facts = {"first_us": took[0], "best_us": min(took), "repeats": repeats}
     return facts | ({"late_us": round(1e6 * max(late), 1)} if max(late) else {})
 
 
 def grid(bench: Bench) -> Facts:
-    """19: block and grid sizes, parameters, constant bank 3, a table of jumps in bank 2, over many groups."""
+    """19: block and grid sizes, parameters, constant bank 3, a jump table in bank 2; 1000 workgroups."""
     device = _device(bench)
     groups, threads, add = 1000, 96, 5
     count = groups * threads
@@ -131,7 +131,7 @@ def grid(bench: Bench) -> Facts:
 
 
 def shared(bench: Bench) -> Facts:
-    """20: shared memory and a barrier: 4, 48, 200 KiB and all there is."""
+    """20: shared memory and a barrier, of 4, 48 and 200 KiB and of the limit."""
     device = _device(bench)
     out = device.alloc(4096, _HOST)
     done = []
@@ -147,19 +147,19 @@ def shared(bench: Bench) -> Facts:
 
 
 def local(bench: Bench) -> Facts:
-    """21: local memory: an array of 4 KiB a thread, indexed at run time, on many groups."""
+    """21: local memory: an array of 4 KiB per thread, indexed at run time, in 256 workgroups."""
     device = _device(bench)
     out = device.alloc(4096, _HOST)
     step = 7
     _launch(bench, device, _load(bench, device, "local"), out, step, groups=256, threads=256)
-    # Element (i * step) & 1023 was written last by i itself: an odd step visits each once.
+    # With an odd step each element (i * step) & 1023 is written once, by iteration i.
     want = [2 * i for i in range(256)]
     _check(bench, out, want, "local memory")
     return {"bytes_per_thread": 4096}
 
 
 def exchange(bench: Bench) -> Facts:
-    """22: 1000 launches that wait for copies and copies that wait for launches."""
+    """22: 500 launches that wait for copies, and 500 copies that wait for launches, in turn."""
     device = _device(bench)
     rounds = 20 if bench.dry else 500
     counter, copied = device.alloc(4096), device.alloc(4096)
@@ -182,7 +182,10 @@ def exchange(bench: Bench) -> Facts:
 
 
 def clocks(bench: Bench) -> Facts:
-    """24: bandwidth of an elementwise kernel, and two processes at once; PERF_BOOST with --boost only."""
+    """24: bandwidth of an elementwise kernel in GB/s, and two processes at the same time.
+
+    PERF_BOOST with --boost.
+    """
     facts: Facts = {"gb_per_s": _stream(bench)}
     if bench.boost:
         device = NvDevice(bench.kernel, bench.card, driver="nv", index=bench.index, choices=bench.choices)
@@ -206,16 +209,16 @@ def _two_at_once(bench: Bench) -> list[int]:
             process = subprocess.Popen(
                 store_again(bench), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
             )
-            stack.callback(process.kill)  # does nothing to one that has ended
+            stack.callback(process.kill)  # has no effect after its end
             both.append(process)
-        said = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
+        output = [process.communicate(timeout=30 * bench.patience)[0] for process in both]
     codes = [process.returncode for process in both]
-    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(said)[-1000:]}")
+    bench.check(codes == [0, 0], f"two processes at once ended with {codes}: {' '.join(output)[-1000:]}")
     return codes
 
 
 def store_again(bench: Bench) -> list[str]:
-    """Return the command of rung 18 in a process of its own, with the device, choices and kernels of this."""
+    """Return the command of rung 18 for another process, with the options of this bench."""
     command = [sys.executable, "-m", "tools.bringup", "--child", "18", "--device", f"nv:{bench.index}"]
     command += ["--choices", describe(bench.choices)]
     command += ["--emulate", bench.emulate] if bench.emulate is not None else []
@@ -233,34 +236,34 @@ def _stream(bench: Bench) -> float:
 
 
 def fault(bench: Bench) -> Facts:
-    """23: a store to nowhere is reported, and new channels work again. The very last rung."""
+    """23: a store to an unmapped address is reported, and `recover` makes new channels."""
     device = _device(bench)
     kept = device.alloc(4096, _HOST)
     kept.host()[:4] = b"kept"
     program = _load(bench, device, "wild")
     start = time.perf_counter()
     if bench.dry:
-        return {"dry": "no fault was made"}
+        return {"dry": "no fault was caused"}
     report = ""
     try:
         _launch(bench, device, program, kept, 0xDEAD_0000_0000)
     except DeviceFault as error:
         report = str(error)
     except SignalTimeout as error:
-        raise RungError(f"no fault was noticed in {bench.work_s} s: {error}") from error
+        raise RungError(f"no fault was reported within {bench.work_s} s: {error}") from error
     else:
-        raise RungError("a store to an address that nothing is mapped at went through")
+        raise RungError("a store to an unmapped address succeeded")
     facts: Facts = {"noticed_ms": (time.perf_counter() - start) * 1e3, "report": report}
     driver = device.driver
-    assert isinstance(driver, NvDevice), "it was made so"
+    assert isinstance(driver, NvDevice), "the bench makes NVIDIA devices"
     driver.recover()
-    bench.check(bytes(kept.host()[:4]) == b"kept", "memory did not outlive the fault")
-    facts["recovered"] = "channels were made anew, memory was kept"
+    bench.check(bytes(kept.host()[:4]) == b"kept", "memory was lost by the fault")
+    facts["recovered"] = "new channels, memory kept"
     return facts
 
 
 def fresh_after_fault(bench: Bench) -> Facts:
-    """After 23: a new process works."""
+    """25: after the fault a new process works."""
     try:
         return store(bench)
     except HcqError as error:

@@ -1,6 +1,6 @@
-"""NVIDIA's ladder: its rungs in the order they run, and what the shared part must know of the vendor.
+"""NVIDIA's ladder: its rungs in the order of execution, and the vendor's interface to the shared part.
 
-Not here: what a rung tests (`rungs`, `rungs_compute`), how a ladder is climbed (`tools.bringup.ladder`).
+Not here: the tests of the rungs (`rungs`, `rungs_compute`), how the rungs are run (`tools.bringup.ladder`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tools.bringup.nv.bench import Bench
 from tools.bringup.nv.evidence import line, memory
 from tools.bringup.nv.expected import EXPECTED
 from tools.bringup.rung import Rung
-from tools.bringup.vendor import Given, Vendor
+from tools.bringup.vendor import BenchOptions, Vendor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from drivers.kernel import Kernel
 
 _LOAD_S = 30.0
-"""Limit of rungs that may load the assembler first, from a cold disk; what they wait for ends sooner."""
+"""Limit, in seconds, of rungs that first load the assembler from a cold disk; their waits have shorter
+limits."""
 _VIDEO = ("pitch_kind", "persistent_vidmem", "huge_pages", "small_pages")
 _CHANNEL = ("channel_class", "object_buffer", "notifier", "ring", "vaspace")
 _COPY_CHANNEL = ("register_copy_channels", "copy_engine", "small_pages", *_CHANNEL)
@@ -79,7 +80,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung(10, "mappings", low.mapping, ("small_pages", "huge_pages", "vaspace"), (9,)),
     Rung(11, "copy channel", low.copy_channel, _COPY_CHANNEL, (9,)),
     Rung(12, "host release", low.host_release, _HOST_RELEASE, (11,)),
-    Rung(13, "64-bit release with the time", low.host_release_time, ("channel_class",), (11,)),
+    Rung(13, "64-bit release with a timestamp", low.host_release_time, ("channel_class",), (11,)),
     Rung(14, "copy engine release", low.engine_release, ("copy_engine", "host_memory"), (11,)),
     Rung(15, "copies and bandwidth", low.copies, ("copy_engine", "huge_pages", "host_memory"), (14,), 30),
     Rung(16, "compute channel", low.compute_channel, _COMPUTE_CHANNEL, (9,)),
@@ -90,14 +91,14 @@ RUNGS: tuple[Rung, ...] = (
     Rung(21, "local memory", high.local, ("stack", "all_sms", "windows"), (18,), _LOAD_S),
     Rung(22, "copies and kernels in turn", high.exchange, ("copy_engine", *_LAUNCHES), (18,), _LOAD_S),
     Rung(24, "bandwidth, two processes", high.clocks, needs=(18,), limit_s=60),
-    Rung(23, "a fault on purpose", high.fault, needs=(18,), limit_s=_LOAD_S),
+    Rung(23, "a deliberate fault", high.fault, needs=(18,), limit_s=_LOAD_S),
     Rung(25, "a new process after the fault", high.fresh_after_fault, needs=(18,), limit_s=_LOAD_S),
 )
-"""In the order they run: the fault comes last, and after it only the proof that it did no harm."""
+"""In the order of execution: last the fault, and after it only the test that a new process works."""
 
 
 def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
-    """Return Linux, the scripted driver, or an emulated GPU."""
+    """Return Linux, the scripted kernel, or an emulated GPU."""
     if emulate is not None:
         # An emulated GPU computes, so results are checked as on a real one.
         from drivers.nv import EMULATED  # noqa: PLC0415 - only for emulated runs
@@ -110,22 +111,22 @@ def _make_kernel(*, dry: bool, emulate: str | None) -> Kernel:
     return LinuxKernel()
 
 
-def _bench(kernel: Kernel, choices: Quirks, given: Given) -> Bench:
+def _bench(kernel: Kernel, choices: Quirks, options: BenchOptions) -> Bench:
     return Bench(
         kernel,
         choices,
-        index=given.index,
-        dry=given.dry,
-        kernels=given.kernels,
-        emulate=given.emulate,
-        boost=given.boost,
+        index=options.index,
+        dry=options.dry,
+        kernels=options.kernels,
+        emulate=options.emulate,
+        boost=options.boost,
     )
 
 
 def _presets(facts: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """Yield the presets of the compute class that a rung reported; all where none did."""
-    told = facts.get("compute class")
-    for name in fitting(int(told, 16) if told else None):
+    """Yield the presets that fit the compute class that a rung reported, or all without such a report."""
+    compute_class = facts.get("compute class")
+    for name in fitting(int(compute_class, 16) if compute_class else None):
         yield name, dict(PRESETS[name].values)
 
 
