@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tools.fuzz.endurance import Sample, census, fault_and_recover, judge, open_and_close
+from tools.fuzz.endurance import Sample, census, fault_and_recover, growth, open_and_close
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -47,9 +47,9 @@ def test_devices_that_come_and_go_leave_no_objects_behind() -> None:
 
 def test_a_growing_resource_is_named() -> None:
     flat = [Sample(1000, 10, 4, 100, 500, 60)] * 9
-    assert judge(flat) == []
+    assert growth(flat) == []
     more = [Sample(1000 + 50 * n, 10 + (n == 8), 4, 100, 500, 60) for n in range(9)]
-    assert judge(more) == ["resident grew from 1250 to 1400", "descriptors grew from 10 to 11"]
-    assert judge([Sample(1000 + 500 * (n < 3), 10, 4, 100, 500, 60) for n in range(9)]) == [], (
+    assert growth(more) == ["resident grew from 1250 to 1400", "descriptors grew from 10 to 11"]
+    assert growth([Sample(1000 + 500 * (n < 3), 10, 4, 100, 500, 60) for n in range(9)]) == [], (
         "warm-up is not judged"
     )

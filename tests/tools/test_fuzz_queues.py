@@ -6,7 +6,7 @@ import pytest
 
 from tools.fuzz.queue_faults import FAULTS
 from tools.fuzz.queue_programs import Maker, apply, conflict, start, touched
-from tools.fuzz.queues import describe, differing, unnamed
+from tools.fuzz.queues import describe, differing, unreported
 
 
 @pytest.mark.sampled(6)
@@ -29,7 +29,7 @@ def test_programs_of_the_emulated_gpu_agree_with_a_sequential_run(first: int, co
 @pytest.mark.sampled(5)
 @pytest.mark.parametrize("number", range(len(FAULTS)), ids=[fault.name for fault in FAULTS])
 def test_a_planted_fault_is_named(number: int) -> None:
-    assert not unnamed(number, 1, ["cpu"])
+    assert not unreported(number, 1, ["cpu"])
 
 
 def test_the_order_of_submitting_respects_points() -> None:

@@ -1,10 +1,13 @@
 """`python -m tools.fuzz.caches [--cases 700] [--first 0] [--show SEED] [--json FILE]`.
 
-Damages the cache of compiled code at random and looks every entry up again, through the compiler, the cpu
-device and the emulated GPU's engine. Whatever was done to the files, each must get the code that it would
-have compiled, with no error, no hang and no warning but of a folder of others; and what can be mended is
-valid afterwards. A case applies one to three damages (`tools.fuzz.damages`), some while threads read and
-write the same entries. The same seed is the same case; one that fails is shrunk and printed as a test.
+It damages the cache of compiled code at random, and looks every entry up again, through the compiler, the cpu
+device and the engine of emulated GPUs. Each lookup must return the code that a compilation gives, without an
+error or a hang; a warning is allowed only for folders of other users. Damaged entries that can be repaired
+must be valid afterwards. A case applies one to five damages (`tools.fuzz.damages`), in some cases while
+threads read and write the same entries. A seed always gives the same case; a failing case is shrunk and
+printed as a test.
+
+Not here: the damages (`damages`).
 """
 
 from __future__ import annotations
@@ -52,20 +55,20 @@ if TYPE_CHECKING:
 
 ARCH: Final = f"{os.uname().machine}-00000000"
 HANG_S: Final = 120.0
-"""Nothing here waits for anything: what takes so long waits for ever."""
-_TRUST: Final = ("others", "elsewhere")
-"""Words in the names of damages that are answered with a warning."""
+"""Seconds after which a lookup counts as hung; no lookup waits for anything."""
+_WARNED: Final = ("others", "elsewhere")
+"""Words in the names of damages that cause a warning."""
 
 
 class Subject(Protocol):
-    """Code that the product keeps in its cache."""
+    """Code that the product stores in its cache."""
 
     @property
     def entry(self) -> Entry:
-        """What the cache should hold of it."""
+        """The entry that the cache should hold."""
 
     def obtain(self, root: Path) -> bytes:
-        """Get the code from the product, its cache at `root`; equal to the entry's payload when right."""
+        """Get the code from the product with its cache at `root`; it should equal the entry's payload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class Processor:
     entry: Entry
 
     def obtain(self, root: Path) -> bytes:
-        """See `Subject`. What is mapped must be what the right object would be mapped as."""
+        """See `Subject`. The mapped code must equal the mapped code of the entry's object."""
         with override(cache=root):
             code = processor_code(LinuxKernel())
         try:
@@ -130,7 +133,7 @@ def _translation(number: int) -> Translation:
 
 
 def subjects() -> list[Subject]:
-    """Compile, without a cache, the subjects of cases: kernels, two translations, the processor."""
+    """Compile the subjects of all cases without a cache: six kernels, two translations, the processor."""
     machine = os.uname().machine
     payload = compile_object(translate(FUNCTIONS, machine))
     kernels = [_kernel(number, size) for number in (1.0, 2.0, 3.0) for size in (64, 100)]
@@ -144,7 +147,7 @@ def subjects() -> list[Subject]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One damage, to one subject, with a seed of its own."""
+    """One damage to one subject, with the seed of its random choices."""
 
     damage: str
     subject: int
@@ -152,7 +155,7 @@ class Step:
 
 
 def case(seed: int) -> tuple[list[Step], bool]:
-    """Return the steps of a seed, and whether threads use the cache meanwhile."""
+    """Return the steps of a seed, and whether threads use the cache at the same time."""
     rng = random.Random(seed)  # noqa: S311 - a seed repeats it
     names, busy = sorted(DAMAGES), rng.random() < 0.1
     steps = [
@@ -163,7 +166,7 @@ def case(seed: int) -> tuple[list[Step], bool]:
 
 
 def run(steps: Sequence[Step], made: Sequence[Subject], *, busy: bool = False) -> list[str]:
-    """Apply the steps to a fresh cache, look everything up, and return what was wrong."""
+    """Apply the steps to a new cache, look the entries up, and return the failures as text."""
     home = Path(tempfile.mkdtemp(prefix="hcq-fuzz-"))
     try:
         root = home / "above" / "cache"
@@ -173,22 +176,22 @@ def run(steps: Sequence[Step], made: Sequence[Subject], *, busy: bool = False) -
     finally:
         for folder, names, _ in os.walk(home):
             for name in names:
-                if not Path(folder, name).is_symlink():  # never what a link leads to
+                if not Path(folder, name).is_symlink():  # never the target of a link
                     Path(folder, name).chmod(0o700)
         shutil.rmtree(home)
 
 
 def _damaged(root: Path, steps: Sequence[Step], made: Sequence[Subject]) -> list[str]:
     _damage_all(root, steps, made)
-    numbers = _asked(steps, made)
-    wrong = _ask(
-        root, made, numbers, trusted=not any(word in step.damage for step in steps for word in _TRUST)
+    numbers = _looked_up(steps, made)
+    wrong = _look_up(
+        root, made, numbers, trusted=not any(word in step.damage for step in steps for word in _WARNED)
     )
     if not wrong and all(DAMAGES[step.damage].mended for step in steps):
         for number in numbers:
             entry = made[number].entry
             if Store(root).get(entry.kind, entry.key) != entry.payload:
-                wrong.append(f"subject {number} is not whole again")
+                wrong.append(f"subject {number} was not repaired")
     return wrong
 
 
@@ -200,30 +203,30 @@ def _damage_all(root: Path, steps: Sequence[Step], made: Sequence[Subject]) -> N
         try:
             DAMAGES[step.damage].do(scene)
         except OSError:
-            continue  # an earlier damage left nothing here to damage
+            continue  # an earlier damage removed the file or folder
 
 
-def _asked(steps: Sequence[Step], made: Sequence[Subject]) -> list[int]:
-    """Return the subjects that a case looks up: those that it damages, and two that it may have hit."""
+def _looked_up(steps: Sequence[Step], made: Sequence[Subject]) -> list[int]:
+    """Return the subjects that a case looks up: those that it damages, and two others."""
     near = (steps[0].seed % (len(made) - 1), steps[-1].seed // 3 % (len(made) - 1))
     return sorted({step.subject % len(made) for step in steps} | set(near))
 
 
-def _ask(root: Path, made: Sequence[Subject], numbers: Sequence[int], *, trusted: bool) -> list[str]:
-    """Look up every subject in `numbers` twice; return what was wrong."""
+def _look_up(root: Path, made: Sequence[Subject], numbers: Sequence[int], *, trusted: bool) -> list[str]:
+    """Look up every subject in `numbers` twice; return the failures as text."""
     wrong: list[str] = []
     for number in [*numbers, *numbers]:
-        with warnings.catch_warnings(record=True) as told:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             one = made[number]
             try:
                 found: object = _in_time(partial(one.obtain, root), one.entry.path(root))
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+            except Exception as error:  # noqa: BLE001 - any exception is a finding
                 found = error
         if found != made[number].entry.payload:
             what = f"{type(found).__name__}: {found}" if isinstance(found, Exception) else "wrong code"
             wrong.append(f"subject {number}: {what}"[:300])
-        unwanted = [w for w in told if trusted or not issubclass(w.category, CacheWarning)]
+        unwanted = [w for w in caught if trusted or not issubclass(w.category, CacheWarning)]
         wrong += [f"subject {number}: {w.category.__name__}: {w.message}"[:300] for w in unwanted]
     return list(dict.fromkeys(wrong))
 
@@ -232,11 +235,11 @@ def _is_fifo(path: Path) -> bool:
     try:
         return path.is_fifo()
     except PermissionError:
-        return False  # in a closed folder: the product cannot open it either
+        return False  # in a closed folder, where the product cannot open it, either
 
 
 def _in_time(work: Callable[[], bytes], path: Path) -> bytes:
-    """Return what `work` returns; TimeoutError when it hangs on a FIFO at `path`."""
+    """Return the result of `work`; `TimeoutError` if it hangs on a FIFO at `path`."""
     if not _is_fifo(path):
         return work()
     out: list[bytes | Exception] = []
@@ -251,14 +254,14 @@ def _in_time(work: Callable[[], bytes], path: Path) -> bytes:
     thread.start()
     thread.join(HANG_S)
     if not out:
-        raise TimeoutError(f"nothing came in {HANG_S:.0f} s")
+        raise TimeoutError(f"no result in {HANG_S:.0f} s")
     if isinstance(out[0], Exception):
         raise out[0]
     return out[0]
 
 
 def _busy(root: Path, steps: Sequence[Step], made: Sequence[Subject]) -> list[str]:
-    """Apply the steps while two threads write entries and this one reads; then read once more."""
+    """Apply the steps while two threads write entries and this thread reads; then read again."""
     stop = threading.Event()
     failed: list[str] = []
 
@@ -275,7 +278,7 @@ def _busy(root: Path, steps: Sequence[Step], made: Sequence[Subject]) -> list[st
     def guarded(work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        except Exception as error:  # noqa: BLE001 - any exception is a finding
             failed.append(f"a thread: {type(error).__name__}: {error}"[:300])
 
     with warnings.catch_warnings():
@@ -285,16 +288,16 @@ def _busy(root: Path, steps: Sequence[Step], made: Sequence[Subject]) -> list[st
         for thread in threads:
             thread.start()
         try:
-            wrong = _ask(root, made, _asked(steps, made), trusted=False)
+            wrong = _look_up(root, made, _looked_up(steps, made), trusted=False)
         finally:
             stop.set()
             for thread in threads:
                 thread.join()
-    return [*wrong, *failed, *_ask(root, made, _asked(steps, made), trusted=False)]
+    return [*wrong, *failed, *_look_up(root, made, _looked_up(steps, made), trusted=False)]
 
 
 def shrink(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
-    """Return steps that still fail, of which none can be left out."""
+    """Return a part of the steps that still fails, and from which no single step can be removed."""
     left = list(steps)
     at = 0
     while at < len(left):
@@ -307,7 +310,7 @@ def shrink(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> li
 
 
 def as_test(seed: int, steps: Sequence[Step], wrong: Sequence[str], *, busy: bool) -> str:
-    """Return the text of a test that fails as the case did."""
+    """Return the text of a test that repeats a failure."""
     lines = [f"    {step!r}," for step in steps]
     return "\n".join(
         [
@@ -323,7 +326,7 @@ def as_test(seed: int, steps: Sequence[Step], wrong: Sequence[str], *, busy: boo
 
 
 def explore(first: int, count: int, made: Sequence[Subject]) -> tuple[int, dict[int, str]]:
-    """Run cases; return the number of damages done and, by seed, the shrunk test of each that fails."""
+    """Run cases; return the number of damages, and by seed the shrunk test of each failure."""
     damages, failed = 0, {}
     began = time.monotonic()
     for seed in range(first, first + count):
@@ -342,7 +345,7 @@ def explore(first: int, count: int, made: Sequence[Subject]) -> tuple[int, dict[
 
 
 def main() -> int:
-    """Parse the command line, run, print."""
+    """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz.caches", description=__doc__)
     parser.add_argument("--cases", type=int, default=700, metavar="N")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first seed (default 0)")

@@ -1,8 +1,7 @@
-"""Damages of a folder of compiled code: the table that `tools.fuzz.caches` draws from.
+"""Damages of a cache folder: the table from which `tools.fuzz.caches` chooses.
 
-A damage changes files below one folder. Most change the file of one entry; some change a folder, and put code
-there that is sound but wrong, as another user would. A damage declares whether the entry must be valid again
-after a lookup.
+A damage changes files below one folder. Most damages change the file of one entry. Some give a folder to
+another user and store valid but wrong code in it. A damage declares whether a lookup must repair the entry.
 
 Not here: applying and checking them (`caches`).
 """
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STRANGER = 54321
-"""A user that this process is not."""
+"""The id of another user."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the cache as it should be."""
+    """One valid entry of the cache."""
 
     kind: str
     key: str
@@ -42,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Where a damage is done: to the entry `hurt`, among others, in the cache at `root`."""
+    """The cache at `root` with its entries, of which `hurt` is damaged."""
 
     root: Path
     entries: Sequence[Entry]
@@ -51,35 +50,35 @@ class Scene:
 
     @property
     def file(self) -> Path:
-        """The file of the entry."""
+        """The file of the damaged entry."""
         return self.hurt.path(self.root)
 
     @property
     def folders(self) -> list[Path]:
-        """The folder of the cache, of the kind, and of the entry."""
+        """The folders of the cache, of the entry's kind, and of the entry."""
         return [self.root, self.root / self.hurt.kind, self.file.parent]
 
     def other(self) -> Entry:
-        """Return another entry of the same kind, or any other."""
+        """Return another entry, of the same kind if there is one."""
         others = [entry for entry in self.entries if entry is not self.hurt]
         alike = [entry for entry in others if entry.kind == self.hurt.kind]
         return self.rng.choice(alike or others)
 
     def away(self) -> Path:
-        """Return a new name outside the cache."""
+        """Return a new path outside the cache."""
         return self.root.parent / f"away-{self.rng.randrange(1 << 30)}"
 
     def forge(self) -> bytes:
-        """Return a sound file under the entry's key whose code is another's: what an attacker would write."""
+        """Return a valid file for the entry's key with the code of another, as an attacker writes it."""
         return sealed(self.hurt.kind, self.hurt.key, self.other().payload)
 
-    def sound(self, entry: Entry | None = None) -> bytes:
-        """Return the whole file of an entry, whatever lies there now."""
+    def valid(self, entry: Entry | None = None) -> bytes:
+        """Return the valid content of an entry's file."""
         one = entry or self.hurt
         return sealed(one.kind, one.key, one.payload)
 
     def replace(self, data: bytes, mode: int = 0o600, *, of: Entry | None = None) -> None:
-        """Make an entry's file anew, whatever lies there now: opening it might wait for ever."""
+        """Replace an entry's file without opening the old one, which may be a FIFO."""
         file = (of or self.hurt).path(self.root)
         file.unlink(missing_ok=True)
         file.write_bytes(data)
@@ -88,7 +87,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """One kind of damage. `mended`: asking for the entry once makes it whole again."""
+    """One kind of damage; `mended` says whether one lookup must repair the entry."""
 
     name: str
     do: Callable[[Scene], None]
@@ -96,25 +95,25 @@ class Damage:
 
 
 def _flip(scene: Scene) -> None:
-    data = bytearray(scene.sound())
+    data = bytearray(scene.valid())
     for _ in range(scene.rng.choice((1, 1, 1, 2, 40))):
         data[scene.rng.randrange(len(data))] ^= 1 << scene.rng.randrange(8)
     scene.replace(bytes(data))
 
 
 def _cut(scene: Scene) -> None:
-    data = scene.sound()
+    data = scene.valid()
     scene.replace(
         data[: scene.rng.choice((0, 1, 16, 31, 32, 33, scene.rng.randrange(len(data)), len(data) - 1))]
     )
 
 
 def _extend(scene: Scene) -> None:
-    scene.replace(scene.sound() + scene.rng.randbytes(scene.rng.choice((1, 100, 4096))))
+    scene.replace(scene.valid() + scene.rng.randbytes(scene.rng.choice((1, 100, 4096))))
 
 
 def _zero(scene: Scene) -> None:
-    data = scene.sound()
+    data = scene.valid()
     at = scene.rng.randrange(len(data))
     scene.replace(data[:at] + bytes(len(data) - at))
 
@@ -125,23 +124,23 @@ def _random(scene: Scene) -> None:
 
 def _swap(scene: Scene) -> None:
     other = scene.other()
-    scene.replace(scene.sound(other))
-    scene.replace(scene.sound(), of=other)
+    scene.replace(scene.valid(other))
+    scene.replace(scene.valid(), of=other)
 
 
 def _copy(scene: Scene) -> None:
-    scene.replace(scene.sound(scene.rng.choice([one for one in scene.entries if one is not scene.hurt])))
+    scene.replace(scene.valid(scene.rng.choice([one for one in scene.entries if one is not scene.hurt])))
 
 
 def _seal_of_another(scene: Scene) -> None:
-    """Put a payload under the right name with a digest that binds it to another key, or to none."""
+    """Store a payload whose digest is of another key, kind or neither."""
     other = scene.other()
     wrong = [(other.kind, other.key), (scene.hurt.kind, ""), ("", scene.hurt.key)]
     scene.replace(sealed(*scene.rng.choice(wrong), other.payload))
 
 
-def _sealed_rubbish(scene: Scene) -> None:
-    """Put a payload that is nothing of its kind behind a digest that is right."""
+def _sealed_invalid(scene: Scene) -> None:
+    """Store an invalid payload with a valid digest."""
     payload, rng = scene.hurt.payload, scene.rng
     head, newline, code = payload.partition(b"\n")
     broken = [
@@ -166,7 +165,7 @@ def _sealed_rubbish(scene: Scene) -> None:
 
 
 def _huge(scene: Scene) -> None:
-    scene.replace(scene.sound())
+    scene.replace(scene.valid())
     os.truncate(scene.file, MOST_BYTES + scene.rng.choice((1, 1 << 20, 8 << 30)))
 
 
@@ -193,7 +192,7 @@ def _folder(scene: Scene) -> None:
 
 
 def _link(scene: Scene) -> None:
-    """Put a link there: to another entry, to nothing, to itself, to what never ends."""
+    """Replace the file by a link: to another entry, to nothing, to itself, to /dev/zero, to a forged file."""
     aside = scene.away()
     aside.write_bytes(scene.forge())
     to = (str(scene.other().path(scene.root)), "nothing", scene.file.name, "/dev/zero", str(aside))
@@ -202,7 +201,7 @@ def _link(scene: Scene) -> None:
 
 
 def _file_of_others(scene: Scene) -> None:
-    """Put sound but wrong code into a file that another user could have written."""
+    """Replace the file by valid but wrong code in a file that another user owns or can write."""
     aside = scene.away()
     aside.write_bytes(scene.forge())
     if os.geteuid() == 0 and scene.rng.random() < 0.5:
@@ -214,13 +213,13 @@ def _file_of_others(scene: Scene) -> None:
 
 
 def _folder_of_others(scene: Scene) -> None:
-    """Put sound but wrong code into a folder that another user can write."""
+    """Store valid but wrong code in a folder that another user owns or can write."""
     _give(scene.rng.choice(scene.folders), scene.rng)
     scene.replace(scene.forge())
 
 
 def _folder_elsewhere(scene: Scene) -> None:
-    """Put a link in place of a folder: to one of others, where the code is sound but wrong."""
+    """Replace a folder by a link to a folder of another user, with valid but wrong code."""
     folder, away = scene.rng.choice(scene.folders), scene.away()
     folder.rename(away)
     _give(away, scene.rng)
@@ -228,8 +227,8 @@ def _folder_elsewhere(scene: Scene) -> None:
     scene.replace(scene.forge())
 
 
-def _way_of_others(scene: Scene) -> None:
-    """Make the folder above one in which others may rename what they like, and rename."""
+def _parent_of_others(scene: Scene) -> None:
+    """Give the parent folder of the cache to another user, and store valid but wrong code."""
     _give(scene.root.parent, scene.rng)
     scene.replace(scene.forge())
 
@@ -251,7 +250,7 @@ def _folder_is_file(scene: Scene) -> None:
 
 
 def _folder_is_closed(scene: Scene) -> None:
-    """Take this user's own rights to a folder (root needs none); what others may do there stays."""
+    """Remove this user's rights to a folder; rights of others stay, and root ignores them."""
     folder = scene.rng.choice(scene.folders)
     folder.chmod(folder.stat().st_mode & 0o077 | scene.rng.choice((0, 0o500, 0o300)))
 
@@ -261,7 +260,7 @@ def _folder_is_gone(scene: Scene) -> None:
 
 
 def _left_over(scene: Scene) -> None:
-    """Leave what a killed writer leaves, under every name that a writer may choose."""
+    """Leave the temporary files of a killed writer, under all names that this process can choose."""
     for number in range(5):
         (scene.file.parent / f".new-{os.getpid()}-{number}").write_bytes(scene.rng.randbytes(20))
 
@@ -272,12 +271,12 @@ DAMAGES = {
         Damage("bits flipped", _flip),
         Damage("cut short", _cut),
         Damage("extended", _extend),
-        Damage("zeros from somewhere on", _zero),
+        Damage("zeros from an offset on", _zero),
         Damage("random bytes", _random),
         Damage("swapped with another", _swap),
         Damage("copy of another", _copy),
         Damage("sealed for another key", _seal_of_another),
-        Damage("sealed rubbish", _sealed_rubbish),
+        Damage("sealed invalid payload", _sealed_invalid),
         Damage("oversized", _huge),
         Damage("missing", _missing),
         Damage("a FIFO", _fifo),
@@ -287,11 +286,11 @@ DAMAGES = {
         Damage("a file of others", _file_of_others),
         Damage("a folder of others", _folder_of_others, mended=False),
         Damage("a folder elsewhere", _folder_elsewhere, mended=False),
-        Damage("a way of others", _way_of_others, mended=False),
+        Damage("a parent folder of others", _parent_of_others, mended=False),
         Damage("a file for a folder", _folder_is_file, mended=False),
         Damage("a closed folder", _folder_is_closed, mended=False),
         Damage("no folder", _folder_is_gone),
         Damage("left over by a killed writer", _left_over),
     )
 }
-"""By name; the order does not matter to a seed, new ones do."""
+"""By name. Seeds depend on the set of names, not on their order."""

@@ -1,9 +1,9 @@
-"""`python -m tools.fuzz.endurance [--minutes 30] [--seed 0] [--json FILE]`: nothing grows for ever.
+"""A long run that checks for leaks: `python -m tools.fuzz.endurance [--minutes 30] [--seed 0] [--json FILE]`.
 
-Repeats rounds of training with ever-new shapes, of opening and closing devices, and of faults and recoveries
-on the cpu device, and samples what the process holds: resident bytes, descriptors, threads, mappings, bytes
-of the cache on disk and of plans (both held to small limits). The first third is warm-up, in which caches
-fill; the last third must hold no more than the second, but for a margin. Exits non-zero when something grew.
+It repeats training with new shapes, opening and closing of devices, and faults with recovery on the cpu
+device. It samples resident bytes, descriptors, threads, mappings, bytes of the disk cache and bytes of plans
+(both with small limits). The first third is warm-up, in which caches fill. The maximum of the last third must
+not exceed that of the second by more than a margin; otherwise the exit status is 1.
 
 Next: `frontend.plan` and `hcq.store`, whose limits this checks.
 """
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
 
 CACHE_BYTES: Final = 8 << 20
 PLAN_BYTES: Final = 32 << 20
-"""The plans of some hundred rounds."""
+"""Enough for the plans of some hundred rounds."""
 _UNKNOWN_PACKET: Final = 0x4D
-_OURS: Final = ("hcq.", "frontend.", "drivers.")
+_PRODUCT: Final = ("hcq.", "frontend.", "drivers.")
 _FAULT_S: Final = 100.0
-"""How long a fault may take to be reported; it takes milliseconds."""
+"""Seconds within which a fault must be reported; it takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the process holds."""
+    """The resources of the process: bytes of memory, cache and plans, and counts of the rest."""
 
     resident: int
     descriptors: int
@@ -61,16 +61,16 @@ class Sample:
 
 MARGINS: Final = {"resident": 0.08, "descriptors": 0.0, "threads": 0.0, "mappings": 0.05, "cache": 0.25,
                   "plans": 0.1}  # fmt: skip
-"""By how much the last third may exceed the second: memory fragments, a cache is trimmed now and then."""
+"""Relative growth that is allowed, for fragmentation of memory and irregular trimming of the cache."""
 
 
 def sample(cache: Path) -> Sample:
-    """Look at this process, and at the cache's folder."""
+    """Measure this process and the cache's folder."""
     gc.collect()
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return Sample(
         resident=pages * os.sysconf("SC_PAGE_SIZE"),
-        descriptors=len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - names alone
+        descriptors=len(os.listdir("/proc/self/fd")),  # noqa: PTH208 - only names
         threads=len(os.listdir("/proc/self/task")),  # noqa: PTH208 - the same
         mappings=Path("/proc/self/maps").read_text().count("\n"),
         cache=sum(found.st_size for _, found in Store(cache).files()),
@@ -82,11 +82,11 @@ def census() -> Counter[str]:
     """Count the live objects of the queue layer, the drivers and the frontend, by class."""
     gc.collect()
     names = (f"{type(thing).__module__}.{type(thing).__qualname__}" for thing in gc.get_objects())
-    return Counter(name for name in names if name.startswith(_OURS))
+    return Counter(name for name in names if name.startswith(_PRODUCT))
 
 
 def train(rng: random.Random, *, width: int = 0) -> None:
-    """Train a model of two layers for a few captured steps, of new sizes unless `width` is given."""
+    """Train a two-layer model for four captured steps, with random sizes unless `width` is given."""
     inner, batch = width or rng.randrange(3, 400), width or rng.randrange(2, 64)
     numbers = np.random.default_rng(rng.randrange(1 << 30))
     model: list[Any] = [nn.Linear(16, inner), lambda x: x.relu(), nn.Linear(inner, 4)]
@@ -107,7 +107,7 @@ def train(rng: random.Random, *, width: int = 0) -> None:
 
 
 def open_and_close() -> None:
-    """Open a device, copy by hand and by a graph, and close it."""
+    """Open a device, replay a graph with a copy twice, and close it."""
     with hcq.open("cpu", validate=False) as device:
         a, b = device.alloc(4096), device.alloc(4096)
         graph = Graph()
@@ -120,14 +120,14 @@ def open_and_close() -> None:
 
 
 class _NoArguments:
-    """What the faulty packet needs of argument memory: nothing."""
+    """Argument memory for packets without arguments."""
 
     def room(self, _pushbuffer: PushBuffer, _size: int) -> None:
         raise AssertionError
 
 
 def fault_and_recover() -> None:
-    """Make a device fault on an unknown packet, recover, and continue."""
+    """Cause a fault of a device with an unknown packet, recover, and use the device."""
     with hcq.open("cpu", validate=False) as device:
         kept = device.alloc(4096)
         device.compute.submit(device.compute.record().fill(kept, 3)).wait()
@@ -140,20 +140,20 @@ def fault_and_recover() -> None:
         except DeviceFault:
             device.recover()
         else:
-            raise AssertionError("an unknown packet made no fault")
+            raise AssertionError("an unknown packet caused no fault")
         device.compute.submit(device.compute.record().copy(device.alloc(4096), kept)).wait()
 
 
 def rounds(rng: random.Random, count: int, *, width: int = 0) -> None:
-    """Do some rounds of everything."""
+    """Do `count` rounds."""
     for _ in range(count):
         train(rng, width=width)
         open_and_close()
         fault_and_recover()
 
 
-def judge(samples: Sequence[Sample]) -> list[str]:
-    """Return as text what grew from the second third of the samples to the last."""
+def growth(samples: Sequence[Sample]) -> list[str]:
+    """Return, as text, the resources that grew from the second third of the samples to the last."""
     third = len(samples) // 3
     middle, last = samples[third : 2 * third], samples[2 * third :]
     grew = []
@@ -166,7 +166,7 @@ def judge(samples: Sequence[Sample]) -> list[str]:
 
 
 def endure(minutes: float, seed: int, cache: Path) -> tuple[list[Sample], int]:
-    """Do rounds for so long, and sample thirty times; return the samples and the number of rounds."""
+    """Do rounds for the given minutes; return thirty samples and the number of rounds."""
     rng = random.Random(seed)  # noqa: S311 - a seed repeats it
     samples, done = [], 0
     start = time.monotonic()
@@ -182,15 +182,15 @@ def endure(minutes: float, seed: int, cache: Path) -> tuple[list[Sample], int]:
 
 
 def main() -> int:
-    """Parse the command line, run, check, print."""
+    """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz.endurance", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, metavar="N")
     parser.add_argument("--seed", type=int, default=0, metavar="SEED")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the samples and the verdict")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write samples and result")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="hcq-endurance-") as folder:
         samples, done = endure(options.minutes, options.seed, Path(folder) / "cache")
-    grew = judge(samples)
+    grew = growth(samples)
     if options.json is not None:
         rows = [asdict(one) for one in samples]
         options.json.write_text(json.dumps({"rounds": done, "samples": rows, "grew": grew}, indent=1))

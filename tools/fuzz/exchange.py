@@ -1,7 +1,7 @@
-"""Exchanges between threads of a random kernel: what each declares, and what its NumPy mirror keeps.
+"""The interface of an exchange between the threads of a random kernel, and the state of its NumPy model.
 
-Each exchange writes device IR that makes a 64-bit `%eN` out of a thread's value `%vN`, and mirrors the same
-with numpy. It is free of races and of any order among threads, so its result is unique.
+An exchange is device IR that computes a 64-bit `%eN` from a thread's value `%vN`, and a NumPy function that
+computes the same. It has no races and does not depend on the order of threads, so its result is unique.
 
 Not here: the exchanges (`exchanges_memory`, `exchanges_warp`). Next: `cases`, a whole kernel.
 """
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 CELL_BYTES = 8
 BINS = 8
 MOST = 3
-"""Exchanges in one kernel."""
+"""The largest number of exchanges in one kernel."""
 Array = Any
-"""A numpy array of one u64 a lane, shaped (workgroups, lanes)."""
+"""A NumPy array with one u64 per lane, of shape (workgroups, lanes)."""
 
 U64 = np.uint64
 WIDTHS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64}
@@ -30,28 +30,28 @@ WIDTHS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64}
 
 @dataclass(slots=True)
 class State:
-    """What the threads of a grid have in common, as the mirror keeps it."""
+    """The shared state of the threads of a grid, in the NumPy model."""
 
     threads: int
-    """Threads a workgroup; lanes beyond them fill the last warp and do not exist."""
+    """Threads per workgroup; further lanes only fill the last warp."""
     index: Array
-    """Each lane's number in the grid."""
+    """The index of each lane in the grid."""
     alive: Array
-    """Lanes that exist and have not left."""
+    """Whether each lane exists and has not exited."""
     cells: Array
-    """Shared memory: CELL_BYTES a lane, as bytes, shaped (workgroups, lanes * CELL_BYTES)."""
+    """Shared memory as bytes, of shape (workgroups, lanes * CELL_BYTES)."""
     bins: Array
     """Global memory: BINS words of 64 bits for each exchange."""
     out: Array
-    """What each lane has stored at the end."""
+    """The result that each lane stored."""
 
     def warps(self, values: Array) -> Array:
-        """Return values by warp: (workgroups, warps, 32)."""
+        """Return values in the shape (workgroups, warps, 32)."""
         return values.reshape(values.shape[0], -1, 32)
 
 
 class Exchange(abc.ABC):
-    """One step between two functions; `n` numbers it in its kernel."""
+    """One exchange between two functions; `n` is its number in the kernel."""
 
     def __init__(self, rng: random.Random, n: int) -> None:
         self.rng, self.n = rng, n
@@ -62,8 +62,8 @@ class Exchange(abc.ABC):
 
     @abc.abstractmethod
     def mirror(self, v: Array, state: State) -> Array:
-        """Return every lane's `%e{n}`."""
+        """Return `%e{n}` of every lane, computed with NumPy; it may change `state`."""
 
     def fill(self, text: str, **words: object) -> str:
-        """Write a template: `$` is the exchange's number, which keeps names apart, `{word}` is given."""
+        """Fill a template: `{word}` from the arguments, `$` with the exchange's number for unique names."""
         return text.format(**words).replace("$", str(self.n))

@@ -1,9 +1,9 @@
 """Exchanges of a random kernel through memory: shared cells, atomics, and threads that exit early.
 
-Not here: exchanges across a warp (`exchanges_warp`), what an exchange is (`exchange`).
+Not here: exchanges across a warp (`exchanges_warp`), their interface (`exchange`).
 """
 
-# ruff: noqa: D102, E501 - `Exchange` documents the methods; IR and tables read best on one line
+# ruff: noqa: D102, E501 - `Exchange` documents the methods; lines of IR are more readable unbroken
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BARRIER = "  call void @llvm.nvvm.barrier0()\n"
 
 
 class SharedSwap(Exchange):
-    """Write one's cell at one width, wait, read another's at another width."""
+    """Store to the thread's own cell at one width, wait at a barrier, load another cell at another width."""
 
     def __init__(self, rng: random.Random, n: int) -> None:
         super().__init__(rng, n)
@@ -71,7 +71,7 @@ def _extreme(kind: str, bits: int, values: Iterable[int]) -> int:
 
 
 def folded(op: str, bits: int, start: int, values: Iterable[int]) -> int:
-    """Return what atomics of one kind leave in a word, in whatever order they came."""
+    """Return the result of atomic operations of one kind on a word, in any order."""
     top = (1 << bits) - 1
     if op in ("umin", "umax", "min", "max"):
         return _extreme(op, bits, [start, *values])
@@ -92,7 +92,10 @@ def folded(op: str, bits: int, start: int, values: Iterable[int]) -> int:
 
 
 class Atomics(Exchange):
-    """Everybody changes one of a few words by the same kind of atomic; in shared memory the outcome is read back."""
+    """Every thread changes one of BINS words by the same atomic operation.
+
+    Words in shared memory are read back.
+    """
 
     def __init__(self, rng: random.Random, n: int) -> None:
         super().__init__(rng, n)
@@ -101,10 +104,13 @@ class Atomics(Exchange):
             ("i8", "i16", "i32", "i64", "i32", "i64", "float", "double") if shared else ("i32", "i64")
         )
         kinds: tuple[str, ...] = ("add", "sub", "and", "or", "xor")
-        if self.type in (
-            "i32",
-            "i64",
-        ):  # LLVM's loops for narrower extremes compare with the first value they saw only
+        if (
+            self.type
+            in (
+                "i32",
+                "i64",
+            )
+        ):  # LLVM's loops for narrower minima and maxima are wrong: they compare with the first loaded value only
             kinds = (*kinds, "umin", "umax", "min", "max")
         self.op = "fadd" if self.type in ("float", "double") else rng.choice(kinds)
         if self.type in ("i32", "i64") and shared and rng.random() < 0.2:
@@ -175,7 +181,7 @@ class Atomics(Exchange):
 
 
 class Leave(Exchange):
-    """Some threads store what they have and leave the kernel."""
+    """Some threads store their value and exit the kernel."""
 
     def __init__(self, rng: random.Random, n: int) -> None:
         super().__init__(rng, n)

@@ -1,9 +1,9 @@
-"""Exchanges of a random kernel across a warp: shuffles, votes, matches, reductions, in divergent code too.
+"""Exchanges of a random kernel across a warp: shuffles, votes, matches, reductions, divergent code.
 
-Not here: exchanges through memory (`exchanges_memory`), what an exchange is (`exchange`).
+Not here: exchanges through memory (`exchanges_memory`), their interface (`exchange`).
 """
 
-# ruff: noqa: D102, E501 - `Exchange` documents the methods; IR and tables read best on one line
+# ruff: noqa: D102, E501 - `Exchange` documents the methods; lines of IR are more readable unbroken
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 def _mask(lanes: Array) -> Array:
-    """Return one 32-bit mask a warp from booleans by warp, for every lane."""
+    """Return, for every lane, the 32-bit mask of its warp from booleans by warp."""
     weights = U64(1) << np.arange(32, dtype=U64)
     masks = (lanes.astype(U64) * weights).sum(axis=2, dtype=U64)
     return np.broadcast_to(masks[:, :, None], lanes.shape)
 
 
 class Shuffle(Exchange):
-    """Take the value of another lane of the warp, or of a part of it."""
+    """Take the value of another lane of the warp, or of a segment of it."""
 
     def __init__(self, rng: random.Random, n: int) -> None:
         super().__init__(rng, n)
@@ -137,7 +137,7 @@ class Vote(Exchange):
 
 
 class DivergentReduction(Exchange):
-    """Within a branch, the lanes that took it reduce, or receive the value of the first of them."""
+    """In a branch, reduce over the lanes that took it, or broadcast the value of the first one."""
 
     def __init__(self, rng: random.Random, n: int) -> None:
         super().__init__(rng, n)
@@ -181,13 +181,13 @@ join$:
                 start = {"and": 0xFFFF_FFFF, "umin": 0xFFFF_FFFF, "min": 0x7FFF_FFFF, "max": 0x8000_0000}.get(
                     self.op, 0
                 )
-                told = int(mine[0]) if self.op == "first" else folded(self.op, 32, start, mine)
-                by_warp[group, warp][lanes[group, warp]] = told
+                reduced = int(mine[0]) if self.op == "first" else folded(self.op, 32, start, mine)
+                by_warp[group, warp][lanes[group, warp]] = reduced
         return result
 
 
 class ThinningLoop(Exchange):
-    """Loop as often as the lane's value; in each round the remaining lanes are counted."""
+    """Loop as often as a lane's value says; each iteration counts the remaining lanes."""
 
     def device(self) -> str:
         text = """

@@ -1,14 +1,14 @@
-"""Random functions `i64 name(i64 a, i64 b, i64 i)` as LLVM IR: what one thread of a kernel computes.
+"""Random functions `i64 name(i64 a, i64 b, i64 i)` as LLVM IR, the computation of one thread of a kernel.
 
-The same text is compiled for the device and for the host. Integers of 8 to 64 and 128 bits, f16, f32, f64,
-packed pairs, local arrays read at another width than they were written, nested branches, switches, loops of
-divergent length with breaks, early returns. Only operations that both targets define to the bit are written:
-no poison, no NaN payloads, no result that a library may round.
+The same text is compiled for the device and for the host. It has integers of 8 to 64 and 128 bits, f16, f32,
+f64, packed pairs, local arrays that are stored and loaded at different widths, nested branches, switches,
+loops of divergent length with breaks, and early returns. Only operations with one exact result on both
+targets occur: no poison, no NaN payloads, no result that depends on a math library.
 
 Not here: exchanges between threads (`exchange`). Next: `cases`, a whole kernel.
 """
 
-# ruff: noqa: E501, PLR0917 - IR and tables read best on one line; an arm of a branch is all that it is made of
+# ruff: noqa: E501, PLR0917 - lines of IR are more readable unbroken; `_arm` needs all its arguments
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EDGES = (0, 1, 2, 3, 5, 7, 15, 31, 100, -1, -2, -128)
 
 
 class Ref(NamedTuple):
-    """A value in IR: its type and how it is written."""
+    """A value in IR: its type and its name."""
 
     type: str
     name: str
@@ -38,7 +38,7 @@ class Ref(NamedTuple):
 
 
 def calls(text: str) -> set[str]:
-    """Return the declarations that IR text needs for the intrinsics it calls."""
+    """Return the declarations of the intrinsics that IR text calls."""
     found: set[str] = set()
     for line in text.splitlines():
         _, call, rest = line.partition("call ")
@@ -63,7 +63,7 @@ def calls(text: str) -> set[str]:
 
 
 class FunctionWriter:
-    """Writes one function. `text` may be called once."""
+    """Writes one random function of about `size` statements. `text` may be called once."""
 
     def __init__(self, rng: random.Random, name: str, size: int) -> None:
         self._rng, self._name, self._size = rng, name, size
@@ -116,7 +116,7 @@ class FunctionWriter:
     # ---- values
 
     def _pick(self, values: Sequence[Ref], type_: str) -> Ref:
-        """Return a value of a type: one there is, converted if need be, or a constant."""
+        """Return a value of a type: an existing one, a converted one, or a constant."""
         same = [v for v in values if v.type == type_]
         if same and self._rng.random() < 0.7:
             return self._rng.choice(same)
@@ -136,7 +136,7 @@ class FunctionWriter:
             how = "trunc" if narrows else self._rng.choice(("zext", "sext"))
             return self._let(type_, f"{how} {value} to {type_}")
         if have in INTEGERS:
-            if type_ == "half":  # the host rounds twice on its way from wide integers to f16
+            if type_ == "half":  # the host rounds twice from wide integers to f16
                 value = self._let("i32", f"and {self._convert(value, 'i32')}, 63")
             return self._let(type_, f"{self._rng.choice(('uitofp', 'sitofp'))} {value} to {type_}")
         if type_ in INTEGERS:
@@ -154,7 +154,7 @@ class FunctionWriter:
         return self._convert(self._call(name, target, value), type_)
 
     def _number(self, value: Ref) -> Ref:
-        """Replace NaN: its bits are what host and device may disagree about."""
+        """Replace NaN, whose bits may differ between host and device."""
         bad = self._let("i1", f"fcmp uno {value}, {value.name}")
         return self._let(value.type, f"select {bad}, {value.type} 1.0, {value}")
 
@@ -203,7 +203,7 @@ class FunctionWriter:
         kind = SHORT[type_]
         a, b = self._pick(values, type_), self._pick(values, type_)
         choices = ["fadd", "fsub", "fmul", "fdiv", "sqrt", "fabs", "fneg", "copysign", "compare"]
-        if type_ != "half":  # the host's f16 forms of these round twice or are missing
+        if type_ != "half":  # on the host these round twice in f16 or are missing
             choices += ["fma", "fma", "floor", "ceil", "trunc", "rint"]
         op = rng.choice(choices)
         if op == "fma":
@@ -221,7 +221,7 @@ class FunctionWriter:
         return self._number(self._let(type_, f"{op} {a}, {b.name}"))
 
     def _packed(self, values: Sequence[Ref]) -> Ref:
-        """Work on two or four parts of a 32-bit word at once."""
+        """Operate on the two or four elements of a 32-bit word."""
         type_ = self._rng.choice(("<2 x half>", "<2 x i16>", "<4 x i8>"))
         a, b = (self._let(type_, f"bitcast {self._pick(values, 'i32')} to {type_}") for _ in range(2))
         if type_ == "<2 x half>":
@@ -235,7 +235,7 @@ class FunctionWriter:
         return self._let("i32", f"bitcast {got} to i32")
 
     def _wide(self, values: Sequence[Ref]) -> Ref:
-        """Go through 128 bits: carries, borrows, upper halves of products."""
+        """Compute in 128 bits: carries, borrows, upper halves of products."""
         how = self._rng.choice(("zext", "sext"))
         a, b = (self._let("i128", f"{how} {self._pick(values, 'i64')} to i128") for _ in range(2))
         if self._rng.random() < 0.4:
@@ -246,7 +246,7 @@ class FunctionWriter:
         return self._let("i64", f"trunc {got} to i64")
 
     def _memory(self, values: Sequence[Ref]) -> Ref:
-        """Store to a local array at a computed place, or load from it."""
+        """Store to a local array at a computed index, or load from it."""
         self._local = True
         type_ = self._rng.choice(INTEGERS)
         index = self._masked(values, "i64", _LOCAL_BYTES * 8 // BITS[type_] - 1)
@@ -295,7 +295,7 @@ class FunctionWriter:
         return self._let(result, f"phi {result} " + ", ".join(ends))
 
     def _arm(self, label: str, values: Sequence[Ref], depth: int, size: int, result: str, join: str) -> str:
-        """Write one way of a branch; return its entry of the phi where the ways join."""
+        """Write one arm of a branch; return its entry of the phi at the join."""
         self._label(label)
         value = self._convert(self._statements(values, depth + 1, size)[-1], result)
         self._lines.append(f"  br label %{join}")
@@ -311,7 +311,7 @@ class FunctionWriter:
         return self._let("i64", "phi i64 " + ", ".join(ends))
 
     def _loop(self, values: Sequence[Ref], depth: int, size: int) -> Ref:
-        """Go round one to eight times, a number of each thread's own, and sometimes break off in the middle."""
+        """Loop one to eight times, a different number for each thread, sometimes with a break."""
         q, times, start = self._serial(), self._masked(values, "i32", 7), self._pick(values, "i64")
         before, leaves = self._block, self._rng.random() < 0.4
         self._lines.append(f"  br label %H{q}")
@@ -339,7 +339,7 @@ class FunctionWriter:
         return self._let("i64", "phi i64 " + ", ".join(ends))
 
     def _leave_early(self, values: Sequence[Ref]) -> None:
-        """Return from the middle of the function where a condition holds."""
+        """Return early if a condition holds."""
         q, test = self._serial(), self._condition(values)
         self._lines.append(f"  br {test}, label %R{q}, label %N{q}")
         self._label(f"R{q}")

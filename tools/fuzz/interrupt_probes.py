@@ -1,7 +1,6 @@
-"""What `tools.fuzz.interrupts` interrupts: acts on queues and on tensors, and the use that follows each.
+"""The operations that `tools.fuzz.interrupts` interrupts, on queues and on tensors, and the check after each.
 
-A check takes the values before and after the act for right: an interrupted act may have happened or not, but
-never in halves.
+An interrupted operation must be atomic: the check accepts the values before and after it, and no others.
 
 Not here: raising the interrupts (`interrupts`).
 """
@@ -23,32 +22,32 @@ _N: Final = 64
 
 
 class Probe(Protocol):
-    """One thing that is interrupted. An object serves many interrupts, until one was wrong."""
+    """An operation that is interrupted, many times on the same object until a check fails."""
 
     def act(self) -> None:
-        """Do what is interrupted."""
+        """Run the operation that is interrupted."""
         ...
 
     def check(self) -> None:
-        """Use what the act used; raise `AssertionError` for a wrong value."""
+        """Use the same objects again; `AssertionError` for a wrong value."""
         ...
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         ...
 
 
 def free(lock: object) -> bool:
-    """Return whether no thread holds a lock: tested on another thread, since locks here are reentrant."""
+    """Return whether no thread holds a lock; another thread tests it, because the locks are reentrant."""
     found: list[bool] = []
 
-    def look() -> None:
+    def try_lock() -> None:
         got = lock.acquire(blocking=False)  # type: ignore[attr-defined]  # a lock
         found.append(got)
         if got:
             lock.release()  # type: ignore[attr-defined]  # a lock
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=try_lock)
     thread.start()
     thread.join()
     return found[0]
@@ -66,7 +65,7 @@ class _Queues:
         self.turn = 0
 
     def check(self) -> None:
-        """Use the queues anew."""
+        """Check the locks, use all kinds of queues, and check the kept buffer."""
         for queue in self.device.queues:
             assert free(queue.lock), f"the lock of {queue!r} is held"
         self.device.sync()
@@ -95,7 +94,7 @@ class Submit(_Queues):
 
 
 class Wait(_Queues):
-    """A wait of the host, and a look."""
+    """A wait of the host, and a poll."""
 
     def act(self) -> None:
         """Submit and wait."""
@@ -106,7 +105,7 @@ class Wait(_Queues):
 
 
 class Memory(_Queues):
-    """Buffers that come and go: fresh memory, cached memory, views, dropped and closed."""
+    """Allocation and release of buffers: new and cached memory, views, dropped and closed buffers."""
 
     def act(self) -> None:
         """Allocate, view, drop, close."""
@@ -120,7 +119,7 @@ class Memory(_Queues):
         self.device.sweep()
 
     def check(self) -> None:
-        """See that no two live buffers share memory, and that the cache can be emptied."""
+        """Check that no two live buffers share memory."""
         super().check()
         buffers = [self.device.alloc(100) for _ in range(32)]
         ranges = sorted((b.va, b.va + b.size) for b in (*buffers, self.kept, self.out))
@@ -129,10 +128,10 @@ class Memory(_Queues):
 
 
 class Signals(_Queues):
-    """Signals that queues and the host raise."""
+    """Signals that queues and the host set."""
 
     def act(self) -> None:
-        """Let the host open a gate, and a queue raise a signal."""
+        """Set a signal on the host; a queue waits for it and sets another."""
         gate, done = self.device.signal(host_set=True), self.device.signal()
         gate.value = 1
         self.queue.submit(self.queue.record().wait(gate, 1).signal(done, 1))
@@ -140,7 +139,7 @@ class Signals(_Queues):
 
 
 class Close:
-    """The end of a device with work in flight; a device an act."""
+    """Closing of a device, a new device for each operation."""
 
     def __init__(self) -> None:
         self.device = hcq.open("cpu", validate=False)
@@ -150,21 +149,21 @@ class Close:
         self.device.close()
 
     def check(self) -> None:
-        """Close anew, be refused, open another."""
+        """Close again, check that an allocation is refused, and use another device."""
         self.device.close()
         try:
             self.device.alloc(64)
         except hcq.UsageError:
             pass
         else:
-            raise AssertionError("a closed device gave memory")
+            raise AssertionError("a closed device allocated memory")
         self.device = hcq.open("cpu", validate=False)
         out = self.device.alloc(64)
         self.device.compute.submit(self.device.compute.record().fill(out, 5)).wait()
         assert out.host()[0] == 5, "another device does not work"
 
     def close(self) -> None:
-        """Close the last one."""
+        """Close the last device."""
         self.device.close(timeout_s=0.1)
 
 
@@ -187,7 +186,7 @@ class Graph(_Queues):
         self.executable.replay([self.turn % 200, self.one])
 
     def check(self) -> None:
-        """Replay and read; also as often as makes it wait for its copies."""
+        """Replay more often than there are replay slots, and read the result."""
         super().check()
         for value in (201, 202, 203, 204, 205):
             point = self.executable.replay([value, self.one])
@@ -196,7 +195,7 @@ class Graph(_Queues):
 
 
 class Replay(_Queues):
-    """Replays of an executable of one queue: the short way."""
+    """Replays of an executable of one queue, by the prebuilt submission."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,7 +229,7 @@ class _Tensors:
         self.expected = [float(i) for i in range(8)]
 
     def check(self) -> None:
-        """Read what nothing changed, and compute anew."""
+        """Check the locks and an unchanged tensor, and compute a sum."""
         assert free(LOCK), "the lock of the frontend is held"
         device = Device["cpu"]
         for queue in device.hcq.queues:
@@ -241,14 +240,14 @@ class _Tensors:
         assert found == [x + self.turn for x in self.expected], f"a sum gave {found}"
 
     def close(self) -> None:
-        """Close the device: the next probe opens it anew."""
+        """Close the device; the next probe opens it again."""
         opened = Device["cpu"]
         opened.hcq.close(timeout_s=0.1)
         opened.close()
 
 
 class Realize(_Tensors):
-    """An eager operation whose kernel is known."""
+    """An eager operation whose kernel is compiled before."""
 
     def act(self) -> None:
         """Compute, and read."""
@@ -256,13 +255,13 @@ class Realize(_Tensors):
         self.found.tolist()
 
     def check(self) -> None:
-        """Read what was computed."""
+        """Read the result."""
         super().check()
         assert self.found.tolist() == [2 * x for x in self.expected], f"a product is {self.found.tolist()}"
 
 
 class Assign(_Tensors):
-    """Assignment in place, while another tensor means the old value."""
+    """Assignment in place while another tensor depends on the old value."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -280,18 +279,18 @@ class Assign(_Tensors):
         assert before
 
     def check(self) -> None:
-        """The tensor is as before or as after, and so is what means the old value."""
+        """Check that the tensor has the old or the new value, and that a later assignment works."""
         super().check()
         found = self.state.tolist()
         new = [x + 1 for x in self.old]
         assert found in (self.old, new), f"assign left {found} of {self.old}"
         self.old = found
         self.state.assign(self.state * 1.0).realize()
-        assert self.state.tolist() == found, "a later assign gave something else"
+        assert self.state.tolist() == found, "a later assign gave another value"
 
 
 class InPlace(_Tensors):
-    """Pending values of several tensors, realized together, one of them twice in a row."""
+    """In-place updates of three tensors, realized together."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -305,7 +304,7 @@ class InPlace(_Tensors):
         Tensor.realize(*self.states)
 
     def check(self) -> None:
-        """Each is as before or as after."""
+        """Check that each tensor has the old or the new value."""
         super().check()
         found = [t.tolist() for t in self.states]
         for seen, old in zip(found, self.old, strict=True):
@@ -327,7 +326,7 @@ class Jit(_Tensors):
         self.step(self.base).tolist()
 
     def check(self) -> None:
-        """Replay other values, as often as makes it wait for its copies."""
+        """Replay other values more often than there are replay slots, and read the result."""
         super().check()
         for k in range(10):
             found = self.step((self.base + float(k)).realize())
@@ -357,7 +356,7 @@ class JitState(_Tensors):
         self.step(self.one)
 
     def check(self) -> None:
-        """The state is as before or as after."""
+        """Check that the state has the old or the new value, and that the next step is right."""
         super().check()
         found = self.count.tolist()
         assert found in ([self.old] * 4, [self.old + 1] * 4), f"a step left {found} of {self.old}"

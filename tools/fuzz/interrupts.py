@@ -1,15 +1,18 @@
 """`python -m tools.fuzz.interrupts [--probe NAME] [--every K] [--first N] [--bound S] [--json FILE]`.
 
-Raises at every executed line of realize, replay, submit, wait, assign, alloc, free and close, and at every
-call into the driver, one place a run. After each the next use must give the right values, or an error of
-`hcq.errors`, and must end. Prints each place after which it does not, then the counts; exits non-zero when
-there is one.
+It interrupts realize, replay, submit, wait, assign, alloc, free and close at every executed line, and at
+every call into the driver, one place per run. The next use must give correct values or an error of
+`hcq.errors`, and must end. The tool prints each place after which it does not, then the counts; the exit
+status is 1 if there is such a place.
 
-A place is the n-th line executed by an act, in the files of `hcq`, `drivers`, `frontend` and `contextlib`.
-`KeyboardInterrupt` is raised there, as Ctrl-C does; at calls into the driver also `OutOfMemoryError`, before
-the call, and `KeyboardInterrupt` after it. One kind of line is left out: the end of a `with` block, where
-CPython delivers no signal before the manager's `__exit__` has begun (bpo-29988), but tracing reports a line.
-`--bound` is how many seconds the use after an interrupt may take: an alarm ends it, and it counts as hung.
+A place is the n-th line that an operation executes in the files of `hcq`, `drivers`, `frontend` and
+`contextlib`. `KeyboardInterrupt` is raised there, as by Ctrl-C. At calls into the driver also
+`OutOfMemoryError` is raised before the call, and `KeyboardInterrupt` after it. The end of a `with` block is
+excluded: CPython delivers no signal there before `__exit__` has begun (bpo-29988), although tracing reports a
+line. `--bound` is the limit in seconds of the use after an interrupt; an alarm ends it, and it counts as a
+hang.
+
+Not here: the operations (`interrupt_probes`).
 """
 
 from __future__ import annotations
@@ -45,16 +48,16 @@ _EXIT_BEGINS: Final = frozenset({"NOP", "SWAP"})
 
 
 class Interrupted(KeyboardInterrupt):
-    """What is raised in place of Ctrl-C."""
+    """The `KeyboardInterrupt` that the tool raises."""
 
 
 class Hung(BaseException):
-    """The use after an interrupt did not end in time."""
+    """The operation, or the use after it, exceeded its time limit."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A place after which the next use was not right."""
+    """A place after which the next use failed; `what` describes the failure."""
 
     probe: str
     kind: Kind
@@ -66,11 +69,10 @@ class Finding:
 
 @cache
 def _without_cleanup(code: CodeType) -> frozenset[int]:
-    """Return the offsets of lines at which a tracer's exception skips clean-up that a signal's does not.
+    """Return the offsets at which an exception of a tracer skips a clean-up that one of a signal does not.
 
-    They are where the exit of a `with` block begins without an exception, and from Python 3.12 on the steps
-    of loops: in a comprehension, which is inlined there, an exception of the tracer leaves a `with` around it
-    unexited; one of a signal handler does not.
+    These are the starts of the normal exit of `with` blocks, and from Python 3.12 on the steps of loops: in
+    an inlined comprehension an exception of the tracer skips the exit of a surrounding `with`.
     """
     instructions = list(dis.get_instructions(code))
     steps = ("FOR_ITER", "JUMP_BACKWARD") if sys.version_info >= (3, 12) else ()
@@ -90,14 +92,17 @@ def _inside(path: str) -> bool:
 
 
 class Tracer:
-    """Counts the places of an act, and raises at one of them. A context manager around the act."""
+    """Counts the places of an operation, and raises at the place `at`.
+
+    A context manager around the operation.
+    """
 
     def __init__(self, kind: Kind, at: int) -> None:
         self.kind = kind
         self.at = at
         self.seen = 0
         self.fired = ""
-        """The line at which it was raised; empty: nowhere yet."""
+        """The line at which the interrupt was raised, or "" before it."""
 
     def __enter__(self) -> Self:
         sys.settrace(self._called)
@@ -140,23 +145,23 @@ class Tracer:
         raise Interrupted
 
 
-class Noise:
-    """Collects what finalisers could not raise; an interrupt inside one is dropped by Python, and is none."""
+class Unraisable:
+    """Collects exceptions of finalizers, except the interrupt itself, which Python drops there."""
 
     def __init__(self) -> None:
-        self.heard: list[str] = []
+        self.found: list[str] = []
 
     def __enter__(self) -> Self:
         self._before = sys.unraisablehook
-        sys.unraisablehook = self._hear
+        sys.unraisablehook = self._record
         return self
 
     def __exit__(self, *exc: object) -> None:
         sys.unraisablehook = self._before
 
-    def _hear(self, told: sys.UnraisableHookArgs) -> None:
-        if told.exc_type not in {Interrupted, OutOfMemoryError}:
-            self.heard.append(f"in {told.object!r}: {told.exc_type.__name__}: {told.exc_value}")
+    def _record(self, args: sys.UnraisableHookArgs) -> None:
+        if args.exc_type not in {Interrupted, OutOfMemoryError}:
+            self.found.append(f"in {args.object!r}: {args.exc_type.__name__}: {args.exc_value}")
 
 
 def _alarmed(_number: int, _frame: FrameType | None) -> None:
@@ -165,7 +170,7 @@ def _alarmed(_number: int, _frame: FrameType | None) -> None:
 
 @contextlib.contextmanager
 def bounded(seconds: float) -> Iterator[None]:
-    """End what takes longer with `Hung`; for the main thread."""
+    """Raise `Hung` in the block after so many seconds; only in the main thread."""
     before = signal.signal(signal.SIGALRM, _alarmed)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
@@ -176,7 +181,7 @@ def bounded(seconds: float) -> Iterator[None]:
 
 
 class Run:
-    """All places of one probe."""
+    """The interrupts of one probe, at all its places."""
 
     def __init__(self, name: str, *, bound_s: float, make: Callable[[], Probe] | None = None) -> None:
         self.name = name
@@ -184,12 +189,12 @@ class Run:
         self.bound_s = bound_s
         self.places = 0
         self.refused = 0
-        """After how many places the use raised an error of `hcq.errors`."""
+        """Number of places after which the use raised an error of `hcq.errors`."""
         self.findings: list[Finding] = []
         self._probe: Probe | None = None
 
     def run(self, kind: Kind, *, every: int, first: int) -> None:
-        """Interrupt at every `every`-th place, from the place `first` on."""
+        """Interrupt at each `every`-th place from `first` on, until the operation ends before the place."""
         at = first
         while True:
             probe = self._probe or self._made()
@@ -204,11 +209,11 @@ class Run:
                 verdict, what = outcome
                 self.findings.append(Finding(self.name, kind, at, tracer.fired, verdict, what))
                 self._probe = None
-                self._let_go(probe)
+                self._discard(probe)
             at += every
 
     def _made(self) -> Probe:
-        """Return a new probe that ran once: what is made once is made."""
+        """Return a new probe after one run, so that objects that are made once exist."""
         probe = self._make()
         self._probe = probe
         probe.act()
@@ -219,16 +224,16 @@ class Run:
         self, probe: Probe, tracer: Tracer
     ) -> tuple[Literal["hang", "wrong", "untyped"], str] | None:
         gc.disable()
-        with Noise() as noise:
+        with Unraisable() as unraisable:
             try:
                 with bounded(self.bound_s), tracer:
                     probe.act()
             except (KeyboardInterrupt, HcqError):
                 pass
             except Hung:
-                return "hang", "the act itself"
+                return "hang", "the operation itself"
             except Exception as error:  # noqa: BLE001 - the class is the result
-                return "untyped", f"the act: {type(error).__name__}: {error}"
+                return "untyped", f"the operation: {type(error).__name__}: {error}"
             finally:
                 gc.enable()
             try:
@@ -242,11 +247,11 @@ class Run:
                 self.refused += 1
             except Exception as error:  # noqa: BLE001 - as above
                 return "untyped", f"the use after it: {type(error).__name__}: {error}"
-        return ("untyped", noise.heard[0]) if noise.heard else None
+        return ("untyped", unraisable.found[0]) if unraisable.found else None
 
-    def _let_go(self, probe: Probe) -> None:
-        """Close what may be broken: its threads must not stay."""
-        with contextlib.suppress(Exception, Hung), bounded(max(self.bound_s, 5.0)), Noise():
+    def _discard(self, probe: Probe) -> None:
+        """Close a probe that may be broken, so that its threads end."""
+        with contextlib.suppress(Exception, Hung), bounded(max(self.bound_s, 5.0)), Unraisable():
             probe.close()
 
     def close(self) -> None:
@@ -257,7 +262,7 @@ class Run:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Parse the command line, run, print."""
+    """Run the tool and return its exit status."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz.interrupts", description=__doc__)
     parser.add_argument("--probe", action="append", choices=sorted(PROBES), help="only this one; repeatable")
     parser.add_argument("--every", type=int, default=1, metavar="K", help="only every K-th place (default 1)")
@@ -272,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         run = Run(name, bound_s=options.bound)
         for kind in KINDS:
             run.run(kind, every=options.every, first=options.first)
-            sys.stderr.write(f"\r{name}: {run.places} places, {len(run.findings)} not right ")
+            sys.stderr.write(f"\r{name}: {run.places} places, {len(run.findings)} findings ")
             sys.stderr.flush()
         run.close()
         sys.stderr.write("\n")
@@ -285,8 +290,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     outcomes = Counter(one.outcome for one in findings)
     if options.json is not None:
-        told = {"places": counts, "findings": [asdict(one) for one in findings]}
-        options.json.write_text(json.dumps(told, indent=1))
+        report = {"places": counts, "findings": [asdict(one) for one in findings]}
+        options.json.write_text(json.dumps(report, indent=1))
     sys.stdout.write(
         f"{sum(counts.values())} places, {outcomes['hang']} hangs, "
         f"{outcomes['wrong']} wrong, {outcomes['untyped']} untyped errors, {refused} typed errors\n"

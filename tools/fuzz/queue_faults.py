@@ -1,8 +1,7 @@
-"""Faults that validation must name: each is planted behind a random legal program, on the same devices.
+"""Faults that validation must report; each is planted after a random legal program, on the same devices.
 
-A fault is a function that does something illegal with a `Scene`; its row has the class of the error and words
-that it must contain. A fault without an error, or with another error, is a
-finding.
+A fault is a function that does something illegal with a `Scene`. Its row has the class of the error and a
+pattern of the message. A fault without an error, or with another error, is a finding.
 
 Not here: legal programs (`queue_programs`). Next: `queues`, the command.
 """
@@ -28,11 +27,11 @@ _ONE: Final = (1, 1, 1)
 _WAIT_S: Final = 60.0
 _GUARD_WORDS: Final = GUARD_BYTES // 4
 _NEVER_S: Final = 0.2
-"""For waits that nothing ends: the error comes at once, or names what was waited for after this."""
+"""Time limit, in seconds, of waits that nothing ends; validation reports them at once or after it."""
 
 
 class Scene:
-    """What a fault is made of: two queues that take kernels, a copy queue, the kernel, buffers."""
+    """The objects of a fault: two compute queues, a copy queue, the kernel, and three buffers."""
 
     def __init__(self, stage: Stage, spec: hcq.BufferSpec, seed: int) -> None:
         self.r = random.Random(seed)  # noqa: S311 - programs, not secrets
@@ -49,14 +48,14 @@ class Scene:
     def exec(
         self, commands: hcq.CommandBuffer, out: hcq.Buffer, source: hcq.Buffer, groups: int = 4
     ) -> hcq.CommandBuffer:
-        """Record the kernel over the first words of two buffers."""
+        """Record the kernel on the first `groups` words of two buffers."""
         arguments = self.mix.args(out, source, self.r.randrange(1 << 31))
         return commands.exec(self.mix, arguments, groups=(groups, 1, 1), threads=_ONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind."""
+    """One kind of fault."""
 
     name: str
     plant: Callable[[Scene], object]
@@ -224,7 +223,7 @@ def _pointer_outside(s: Scene) -> None:
     graph.compile().submit({out: s.a})
 
 
-# --- the wrong thing ---------------------------------------------------------------------------------------
+# --- wrong arguments ---------------------------------------------------------------------------------------
 
 
 def _kernel_on_a_copy_queue(s: Scene) -> None:
@@ -290,11 +289,11 @@ def _overrun(s: Scene) -> None:
 
 
 FAULTS: Final = (
-    Fault("copy of what another queue writes", _read_after_write, hcq.UsageError, "hazard"),
-    Fault("kernel over what another queue reads", _write_after_read, hcq.UsageError, "hazard"),
-    Fault("two queues write one place", _write_after_write, hcq.UsageError, "hazard"),
+    Fault("copy of memory that another queue writes", _read_after_write, hcq.UsageError, "hazard"),
+    Fault("kernel that writes memory that another queue reads", _write_after_read, hcq.UsageError, "hazard"),
+    Fault("two queues write the same memory", _write_after_write, hcq.UsageError, "hazard"),
     Fault("a point that is too old", _older_point, hcq.UsageError, "hazard"),
-    Fault("a signal raised before the write", _signal_too_early, hcq.UsageError, "hazard"),
+    Fault("a signal set before the write", _signal_too_early, hcq.UsageError, "hazard"),
     Fault("kernel reads without a barrier", _kernel_reads_unbarriered, hcq.UsageError, "missing barrier"),
     Fault(
         "kernel overwrites without a barrier",
@@ -302,14 +301,14 @@ FAULTS: Final = (
         hcq.UsageError,
         "missing barrier",
     ),
-    Fault("two kernels write one place", _kernels_write_one_place, hcq.UsageError, "missing barrier"),
+    Fault("two kernels write the same memory", _kernels_write_one_place, hcq.UsageError, "missing barrier"),
     Fault("graph without a barrier", _graph_without_barrier, hcq.UsageError, "missing barrier"),
-    Fault("the host waits for a value that nothing raises", _host_waits_for_nothing, hcq.HcqError, "never"),
+    Fault("the host waits for a value that is never set", _host_waits_for_nothing, hcq.HcqError, "never"),
     Fault("two queues wait for each other", _cycle, hcq.HcqError, r"\bx\b[\s\S]*\by\b|\by\b[\s\S]*\bx\b"),
     Fault("a submission waits for its own signal", _waits_for_itself, hcq.HcqError, r"\bx\b"),
-    Fault("a wait for more than is ever set", _value_too_low, hcq.HcqError, r"\bx\b"),
+    Fault("a wait for a higher value than is ever set", _value_too_low, hcq.HcqError, r"\bx\b"),
     Fault("the host sets a signal of queues", _host_sets_what_queues_set, hcq.UsageError, "host_set"),
-    Fault("a signal that goes back", _value_goes_back, hcq.UsageError, "only grow|go back"),
+    Fault("a signal whose value decreases", _value_goes_back, hcq.UsageError, "only grow|go back"),
     Fault("a closed buffer", _closed_buffer, hcq.UsageError, "closed"),
     Fault("a closed argument", _closed_argument, hcq.UsageError, "closed"),
     Fault("a closed kernel", _closed_program, hcq.UsageError, "closed"),
@@ -330,14 +329,19 @@ FAULTS: Final = (
     Fault("a number for a pointer", _number_for_a_pointer, hcq.UsageError, "out"),
     Fault("a number too wide for its slot", _number_too_wide, hcq.UsageError, "term"),
     Fault("a buffer of another device", _foreign_buffer, hcq.UsageError, "see|another device|opened"),
-    Fault("a point where a list of them is wanted", _point_for_a_list, hcq.UsageError, "after="),
+    Fault("a point instead of a list of points", _point_for_a_list, hcq.UsageError, "after="),
     Fault("a kernel that overruns its buffer", _overrun, hcq.UsageError, "past the end"),
-    Fault("slots that are not the image's", _wrong_slots, hcq.UsageError, "slot|term|argument|kernarg"),
+    Fault(
+        "argument slots that differ from the image's",
+        _wrong_slots,
+        hcq.UsageError,
+        "slot|term|argument|kernarg",
+    ),
 )
 
 
-def named(seed: int, stage: Stage, spec: hcq.BufferSpec) -> str:
-    """Plant the seed's fault on a stage; return what was wrong with the answer, or an empty text."""
+def misreported(seed: int, stage: Stage, spec: hcq.BufferSpec) -> str:
+    """Plant the seed's fault on a stage; return why its report is wrong, or ""."""
     fault = FAULTS[seed % len(FAULTS)]
     try:
         fault.plant(Scene(stage, spec, seed))

@@ -1,4 +1,4 @@
-"""The one kernel of the queue fuzzer: out[x] = out[x] * 3 + a[x] + term, for the host and for NVIDIA GPUs.
+"""The kernel of the queue fuzzer, out[x] = out[x] * 3 + a[x] + term, for the host and for NVIDIA GPUs.
 
 Next: `queue_programs`, which launches it.
 """
@@ -73,6 +73,6 @@ def _code(arch: str) -> bytes:
 
 
 def image(info: DeviceInfo) -> KernelImage:
-    """Return the kernel for a device; a workgroup has one thread, and handles one word."""
+    """Return the kernel for a device; a workgroup has one thread and computes one u32."""
     arch = {"sm_90": "sm_90a", "sm_120": "sm_120a"}.get(info.arch, info.arch)
     return KernelImage(name="mix", arch=arch, code=_code(arch), args=SLOTS, kernarg_size=24)

@@ -1,9 +1,8 @@
-"""Random programs for queues: submissions over several queues and devices, and what memory holds after each.
+"""Random legal programs of submissions to several queues and devices, and their sequential execution.
 
-A program is data, made from a seed; NumPy runs its submissions one after the other. Every conflict between
-queues is ordered, by a point given to `after=`, by a user's signal, or by the host that waited; conflicts
-between kernels of one submission by a barrier. So a program is legal, and any order that its points allow
-gives the bytes of the sequential run.
+A program is data, made from a seed. Every conflict between queues is ordered by a point in `after=`, by a
+signal, or by a wait of the host; conflicts between kernels of one submission are ordered by a barrier.
+Therefore every order that the program allows gives the memory of the sequential execution.
 
 Not here: running and comparing (`queues`), faults (`queue_faults`).
 """
@@ -18,7 +17,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 WORDS: Final = 32
-"""u32 of a buffer."""
+"""Number of u32 words of a buffer."""
 _BUFFERS: Final = 5
 
 Kind = Literal["fill", "copy", "write", "mix", "barrier"]
@@ -33,13 +32,16 @@ class Range:
     end: int
 
     def meets(self, other: Range) -> bool:
-        """Return whether the two share words."""
+        """Return whether two ranges share words."""
         return self.buffer == other.buffer and self.begin < other.end and other.begin < self.end
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command; `dst` is written, `src` read, `value` what is filled, written, or the kernel's term."""
+    """One command: it writes `dst` and reads `src`.
+
+    `value` is the fill value, the written value or the kernel's term.
+    """
 
     kind: Kind
     dst: Range | None = None
@@ -47,7 +49,7 @@ class Command:
     value: int = 0
 
     def touches(self) -> list[tuple[Range, bool]]:
-        """Return (range, whether it is written)."""
+        """Return the accesses as (range, whether it is written)."""
         out = []
         if self.dst is not None:
             out.append((self.dst, True))
@@ -58,44 +60,44 @@ class Command:
 
 @dataclass(slots=True)
 class Submission:
-    """Commands for one queue, and what they must come after."""
+    """Commands for one queue, and their order after earlier submissions."""
 
     queue: int
     """Index into the queues of all devices."""
     commands: list[Command]
     after: list[int] = field(default_factory=list)
-    """Earlier submissions, by point."""
+    """Earlier submissions whose points are waited for."""
     awaits: list[int] = field(default_factory=list)
-    """Earlier submissions, by the signal that each raises at its end."""
+    """Earlier submissions whose signals are waited for."""
     raises: bool = False
-    """It raises a signal of its own at its end."""
+    """Whether it sets its own signal at its end."""
     graph: int = 0
-    """Replayed so often as a graph of its own, the kernels' terms being parameters; 0: submitted."""
+    """Number of replays as a graph with the kernels' terms as parameters; 0 for a plain submission."""
     host_waits: bool = False
-    """The host waits for it."""
+    """Whether the host waits for it."""
     frees: int = -1
-    """A buffer that is closed once it was submitted, in flight or not, and allocated and filled anew."""
+    """A buffer that is closed after the submission and replaced by a new, filled one; -1 for none."""
 
 
 @dataclass(slots=True)
 class Program:
-    """Submissions in an order in which they may run; `order` is the one in which they are submitted."""
+    """Submissions in the order of sequential execution; `order` is the order in which they are submitted."""
 
     seed: int
     compute: tuple[bool, ...]
-    """By queue: whether it takes kernels."""
+    """Whether each queue is a compute queue."""
     submissions: list[Submission]
     order: list[int]
 
 
 def start(program_seed: int) -> list[Array]:
-    """Return what the buffers hold at first."""
+    """Return the initial contents of the buffers."""
     rng = np.random.default_rng(program_seed)
     return [rng.integers(0, 1 << 32, WORDS, np.uint32) for _ in range(_BUFFERS)]
 
 
 def apply(commands: list[Command], memory: list[Array], *, lap: int = 0) -> None:
-    """Run commands one after the other; `lap` is added to the kernels' terms."""
+    """Execute commands in order on NumPy arrays; `lap` is added to the kernels' terms."""
     for command in commands:
         dst, src = command.dst, command.src
         if dst is None:
@@ -112,7 +114,7 @@ def apply(commands: list[Command], memory: list[Array], *, lap: int = 0) -> None
 
 
 def freed_fill(number: int) -> int:
-    """Return what a buffer is filled with that was closed by submission `number` and allocated anew."""
+    """Return the fill value of the buffer that replaces the one freed by submission `number`."""
     return 0x5EED0000 + number
 
 
@@ -124,9 +126,9 @@ class Maker:
         self.compute = compute
         self.submissions: list[Submission] = []
         self.done: set[int] = set()
-        """What the host has seen done."""
+        """Submissions that the host knows to be complete."""
         self._known: list[set[int]] = []
-        """By submission: what is certain to be done before it starts, itself included once it is done."""
+        """For each submission, the submissions that are complete when it is, itself included."""
         for _ in range(self.r.randint(2, 9)):
             self._submission()
         self.program = Program(seed, compute, self.submissions, self._order())
@@ -197,7 +199,7 @@ class Maker:
         self.submissions.append(new)
 
     def _order(self) -> list[int]:
-        """Return an order of submitting: what waits for a signal may come before what raises it."""
+        """Return an order of submission; a waiting submission may precede the one that sets its signal."""
         out: list[int] = []
         left = list(range(len(self.submissions)))
         while left:
@@ -207,26 +209,26 @@ class Maker:
         return out
 
     def _may_follow(self, number: int, left: list[int]) -> bool:
-        """Return whether everything that submission `number` must follow was submitted."""
+        """Return whether all submissions that must precede submission `number` were submitted."""
         one = self.submissions[number]
         for n in left:
             if n >= number:
                 return True
             other = self.submissions[n]
-            # A name is another buffer before than after it is freed.
+            # Freeing replaces a buffer, so its index means another buffer afterwards.
             if other.frees >= 0 or one.frees >= 0:
                 return False
-            # The host continues after it only when it waited; the awaited work must all have been submitted.
+            # Where the host waits, the work that it waits for must be submitted before.
             if other.queue == one.queue or n in one.after or other.host_waits or one.host_waits:
                 return False
-            # Without a point or a signal between them the validation layer checks by the order of submission.
+            # Without a point or a signal the validation layer checks by the order of submission.
             if n not in one.awaits and conflict(touched(other), touched(one)):
                 return False
         return True
 
 
 def touched(submission: Submission) -> list[tuple[Range, bool]]:
-    """Return everything that a submission touches; what it frees counts as written whole."""
+    """Return all accesses of a submission; a freed buffer counts as written completely."""
     out = [entry for command in submission.commands for entry in command.touches()]
     if submission.frees >= 0:
         out.append((Range(submission.frees, 0, WORDS), True))
@@ -234,5 +236,5 @@ def touched(submission: Submission) -> list[tuple[Range, bool]]:
 
 
 def conflict(one: list[tuple[Range, bool]], two: list[tuple[Range, bool]]) -> bool:
-    """Return whether two sets of accesses share words, one of them writing."""
+    """Return whether two sets of accesses share words that at least one of them writes."""
     return any(a.meets(b) and (x or y) for a, x in one for b, y in two)

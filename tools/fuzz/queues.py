@@ -1,8 +1,11 @@
 """`python -m tools.fuzz.queues [--cases 200] [--first 0] [--device NAME] [--faults] [--show SEED]`.
 
-Random programs for queues against a sequential run, each with validation and without: a legal one gives no
-report and the right bytes. `--faults` plants one fault in each program instead, of the kinds in
-`queue_faults`; validation must name it. Prints what differs; exits non-zero when something does.
+It compares random programs of queue submissions with their sequential execution, with validation and without:
+a legal program must cause no report and give the same memory. With `--faults` it plants a fault of
+`queue_faults` after each program; validation must report it. It prints the failures and exits with 1 if there
+is one.
+
+Not here: making programs (`queue_programs`), faults (`queue_faults`).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import numpy as np
 
 import hcq
 from tools.fuzz import campaign
-from tools.fuzz.queue_faults import FAULTS, named
+from tools.fuzz.queue_faults import FAULTS, misreported
 from tools.fuzz.queue_kernels import image
 from tools.fuzz.queue_programs import WORDS, Command, Maker, Program, Range, apply, freed_fill, start
 
@@ -29,12 +32,12 @@ SHARED: Final = hcq.BufferSpec(place=hcq.Place.HOST, host_visible=True, coherent
 WAIT_S: Final = 120.0
 
 
-class Differs(AssertionError):  # noqa: N818 - what a program does, not an error of the tool
-    """Memory holds other bytes than after the sequential run."""
+class Differs(AssertionError):  # noqa: N818 - a result, not an error of the tool
+    """Memory differs from that of the sequential execution."""
 
 
 class Stage:
-    """Opened devices, their queues, and the kernel on each."""
+    """Open devices, their queues, and the kernel loaded on each."""
 
     def __init__(self, names: Sequence[str], *, validate: bool, seed: int = 0) -> None:
         self.devices = [hcq.open(name, validate=validate, seed=seed) for name in names]
@@ -73,7 +76,7 @@ class Run:
         return buffer
 
     def view(self, where: Range) -> hcq.Buffer:
-        """Return the part of a buffer that a range names."""
+        """Return a view of a range."""
         return self.buffers[where.buffer].view(4 * where.begin, 4 * (where.end - where.begin))
 
     def record(
@@ -108,7 +111,7 @@ class Run:
             commands.exec(mix, arguments, groups=(dst.end - dst.begin, 1, 1), threads=(1, 1, 1))
 
     def submit(self, number: int) -> None:
-        """Submit one; wait and compare where the program has it."""
+        """Submit one submission; wait and free as the program says."""
         one = self.program.submissions[number]
         queue = self.stage.queues[one.queue]
         after = [self.points[n] for n in one.after]
@@ -131,7 +134,7 @@ class Run:
             self.buffers[one.frees] = self._buffer(fresh)
 
     def play(self) -> None:
-        """Submit everything, wait for everything, compare with the sequential run."""
+        """Run the program and compare memory with the sequential execution; `Differs` if it differs."""
         for number in self.program.order:
             self.submit(number)
         for point in self.points.values():
@@ -150,7 +153,7 @@ class Run:
                 )
 
     def close(self) -> None:
-        """Let everything go that the run made."""
+        """Close the executables and buffers of the run."""
         for executable in self.kept:
             executable.close()
         for buffer in self.buffers:
@@ -158,7 +161,7 @@ class Run:
 
 
 def describe(program: Program) -> str:
-    """Return a program in words, a line a submission, in the order of submitting."""
+    """Return a program as text, with a line for each submission and command, in the order of submission."""
     lines = []
     for n in program.order:
         one = program.submissions[n]
@@ -183,7 +186,7 @@ def _shown(command: Command) -> str:
 
 
 def differing(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
-    """Run the programs of some seeds, validated and not; return those that went wrong."""
+    """Run the programs of `count` seeds with and without validation; return the failures by seed."""
     found: dict[int, str] = {}
     for validate in (True, False):
         stage = Stage(names, validate=validate, seed=first + 1 if validate else 0)
@@ -194,7 +197,7 @@ def differing(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
                 run = Run(program, stage)
                 run.play()
                 run.close()
-            except Exception:  # noqa: BLE001 - whatever is raised is a finding: the programs are legal
+            except Exception:  # noqa: BLE001 - the programs are legal, so any exception is a finding
                 what = "validated" if validate else "not validated"
                 found[seed] = f"seed {seed}, {what}:\n{describe(program)}\n{traceback.format_exc(limit=-4)}"
                 stage = Stage(names, validate=validate, seed=first + 1 if validate else 0)
@@ -202,18 +205,18 @@ def differing(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
     return found
 
 
-def unnamed(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
-    """Plant a fault behind each program; return those that validation did not name."""
+def unreported(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
+    """Plant a fault after each program; return the faults that validation did not report, by seed."""
     found = {}
     for seed in range(first, first + count):
         stage = Stage(names, validate=True)
         run = Run(Maker(seed, stage.compute).program, stage)
         run.play()
-        text = named(seed, stage, SHARED)
+        text = misreported(seed, stage, SHARED)
         if text:
             found[seed] = text
         with suppress(hcq.HcqError), warnings.catch_warnings():
-            # The fault once more: a queue that waits for ever, say, is closed with a warning.
+            # The fault may appear again: a queue that waits for ever is closed with a warning.
             warnings.simplefilter("ignore", ResourceWarning)
             run.close()
             stage.close()
@@ -221,7 +224,7 @@ def unnamed(first: int, count: int, names: Sequence[str]) -> dict[int, str]:
 
 
 def main() -> int:
-    """Parse the command line, run, print."""
+    """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz.queues", __doc__)
     parser.add_argument(
         "--device", action="append", metavar="NAME", help="open this device; may be repeated (default cpu)"
@@ -234,9 +237,9 @@ def main() -> int:
         sys.stdout.write(describe(Maker(options.show, stage.compute).program) + "\n")
         stage.close()
         return 0
-    judge = partial(unnamed if options.faults else differing, names=names)
-    said = "faults are named" if options.faults else "programs agree"
-    return campaign.run(judge, options, f"{said} on {' '.join(names)}")
+    check = partial(unreported if options.faults else differing, names=names)
+    verb = "faults are reported" if options.faults else "programs agree"
+    return campaign.run(check, options, f"{verb} on {' '.join(names)}")
 
 
 if __name__ == "__main__":

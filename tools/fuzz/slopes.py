@@ -1,9 +1,9 @@
-"""Numbers that carry their slopes: what gradients are, by forward differentiation in Python.
+"""Dual numbers, an oracle of gradients by forward differentiation in Python.
 
-Written apart from the product: nothing here imports it. Arrays of such numbers are NumPy's, of objects;
-functions that NumPy has no meaning for here take arrays of floats, too.
+It is independent of the product and does not import it. Arrays of dual numbers are NumPy arrays of dtype
+object. The functions take arrays of floats, too.
 
-Next: `tensor_programs`, the user.
+Next: `tensor_programs`, which uses them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Dual:
-    """A number, and its slope along each element of the leaves."""
+    """A number and its derivatives with respect to each element of the leaves."""
 
     __slots__ = ("slope", "value")
 
@@ -56,17 +56,17 @@ class Dual:
 
 
 def parts(x: Any) -> tuple[float, Any]:
-    """Return the value and the slope of a number of any kind."""
+    """Return value and slope of a dual number, or of a plain number with slope 0."""
     return (x.value, x.slope) if isinstance(x, Dual) else (float(x), 0.0)
 
 
 def leaf(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Return small whole numbers, many of them equal."""
+    """Return random integers from -3 to 3, so that many are equal."""
     return rng.integers(-3, 4, shape).astype(dtype)
 
 
 def duals(leaves: dict[str, Array]) -> dict[str, Array]:
-    """Return leaves whose elements have the slope 1 along themselves."""
+    """Return the leaves as dual numbers, each element with slope 1 in its own direction."""
     count = sum(x.size for x in leaves.values())
     found, at = {}, 0
     for name, x in leaves.items():
@@ -78,7 +78,7 @@ def duals(leaves: dict[str, Array]) -> dict[str, Array]:
 
 
 def values(x: Array) -> Array:
-    """Return the values of an array of numbers of any kind."""
+    """Return the values of an array of dual or plain numbers as float64."""
     return np.array([parts(one)[0] for one in np.asarray(x).flat], np.float64).reshape(np.shape(x))
 
 
@@ -88,34 +88,34 @@ def _greater(a: Any, b: Any) -> Any:
 
 
 def greater(a: Array, b: Array) -> Array:
-    """Return the greater of each two numbers; equal ones share the slope."""
+    """Return the elementwise maximum; equal numbers contribute half their slopes each."""
     if all(np.asarray(x).dtype != object for x in (a, b)):
         return np.asarray(np.maximum(a, b))
     return np.asarray(np.frompyfunc(_greater, 2, 1)(a, b))
 
 
 def lesser(a: Array, b: Array) -> Array:
-    """Return the smaller of each two numbers; equal ones share the slope."""
+    """Return the elementwise minimum; equal numbers contribute half their slopes each."""
     return -greater(-a, -b)
 
 
 def positive(x: Array) -> Array:
-    """Return the greater of each number and 0; the slope at 0 is 0."""
+    """Return the maximum of each number and 0; the slope at 0 is 0."""
     return np.where(x > 0, x, x * 0)
 
 
 def held(x: Array) -> Array:
-    """Return numbers without their slopes."""
+    """Return the numbers with slope 0."""
     return values(x).astype(object) if np.asarray(x).dtype == object else x
 
 
 def retyped(x: Array, dtype: str) -> Array:
-    """Return numbers as another dtype that holds them."""
+    """Return plain numbers in another dtype that represents them; dual numbers stay unchanged."""
     return x if np.asarray(x).dtype == object else x.astype(dtype)
 
 
 def greatest(x: Array, axis: int) -> Array:
-    """Return the greatest along an axis; equal ones share the slope."""
+    """Return the maximum along an axis; equal numbers share the slope evenly."""
     if x.dtype != object:
         return np.asarray(x.max(axis))
     rows = np.moveaxis(x, axis, -1)

@@ -1,4 +1,4 @@
-"""Elementwise lines of tensor programs: arithmetic, comparisons, choices, casts.
+"""Elementwise lines of tensor programs: arithmetic, comparison, selection, casts.
 
 Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
 """
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def binary(m: Maker) -> None:
-    """Add, subtract, multiply; divide floats; combine bits; compare; the greater and the smaller."""
+    """Append a binary operation: arithmetic, division, bitwise operations, maximum or minimum."""
     a = m.pick()
     b = m.mate(a) if a is not None else None
     if a is None or b is None:
@@ -55,7 +55,7 @@ def binary(m: Maker) -> None:
 
 
 def compare(m: Maker) -> None:
-    """Compare two values of one dtype."""
+    """Append a comparison of two values of one dtype."""
     a = m.pick("iuf")
     b = m.mate(a) if a is not None else None
     if a is not None and b is not None:
@@ -63,7 +63,7 @@ def compare(m: Maker) -> None:
 
 
 def unary(m: Maker) -> None:
-    """Negate, take the absolute value, square; the classes of floats; logical and bitwise not."""
+    """Append a unary operation: negation, absolute value, square, float classes, logical and bitwise not."""
     a = m.pick()
     if a is None:
         return
@@ -96,7 +96,7 @@ def unary(m: Maker) -> None:
 
 
 def choose(m: Maker) -> None:
-    """Choose by a mask."""
+    """Append a selection by a mask (`where`)."""
     c, a = m.pick("b"), m.pick()
     b = m.mate(a) if a is not None else None
     if c is None or a is None or b is None:
@@ -107,7 +107,7 @@ def choose(m: Maker) -> None:
 
 
 def convert(m: Maker) -> None:
-    """Cast, often twice; reinterpret the bits."""
+    """Append one or two casts, or a bitcast."""
     a = m.pick()
     if a is None:
         return
@@ -118,7 +118,7 @@ def convert(m: Maker) -> None:
         if not (to in FLOATS and dtype in FLOATS):
             to = to if to in INTS else dtype
             if to == dtype:
-                return  # a view of the whole, not a reinterpretation
+                return  # the same dtype is a view, not a bitcast
             m.add((a,), f"{{0}}.bitcast({to!r})", f"{{0}}.copy().view({to!r})")
         return
     others = [d for d in DTYPES if d != dtype]
@@ -130,7 +130,7 @@ def convert(m: Maker) -> None:
 
 
 def through_bfloat16(m: Maker) -> None:
-    """Compute in bfloat16, which NumPy lacks: what goes in and comes out is another dtype."""
+    """Append a computation in bfloat16, which NumPy lacks, with casts from and to other dtypes."""
     a = m.pick("biuf")
     b = m.mate(a) if a is not None else None
     if a is None or b is None or m.env[a].dtype.itemsize > (4 if m.env[a].dtype.kind == "f" else 2):
@@ -148,7 +148,7 @@ def through_bfloat16(m: Maker) -> None:
 
 
 def beside_variable(m: Maker) -> None:
-    """Add a multiple of a variable to integers."""
+    """Append an addition of a multiple of a `Variable` to integers."""
     a = m.pick("iu")
     if a is not None:
         k = m.bound(7)

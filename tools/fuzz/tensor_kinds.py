@@ -50,4 +50,4 @@ SMOOTH: Final[Kinds] = (
     (writes.write, 3),
     (writes.write_at_variable, 1),
 )
-"""Of programs that are differentiated: what keeps small whole numbers exact, and their slopes."""
+"""Kinds for differentiated programs: values and slopes of small integers stay exact."""

@@ -1,4 +1,4 @@
-"""Lines of tensor programs that move elements: views, parts, copies, joins, places known by variables.
+"""Lines of tensor programs that move elements: views, slices, copies, concatenation, variable indices.
 
 Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
 """
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def same(m: Maker) -> None:
-    """Views that change nothing."""
+    """Append a view with the same shape and elements."""
     a = m.pick()
     if a is None:
         return
@@ -30,7 +30,7 @@ def same(m: Maker) -> None:
 
 
 def reshape(m: Maker) -> None:
-    """Another shape of as many elements."""
+    """Append a reshape."""
     a = m.pick()
     if a is None:
         return
@@ -46,7 +46,7 @@ def reshape(m: Maker) -> None:
 
 
 def move(m: Maker) -> None:
-    """Permute, flip, pad, expand, repeat, roll, cut."""
+    """Append a permutation, flip, pad, expansion, repetition, roll or slice."""
     a = m.pick(rank=1)
     if a is None:
         return
@@ -78,7 +78,7 @@ def move(m: Maker) -> None:
 
 
 def key(m: Maker, shape: tuple[int, ...]) -> str:
-    """Return the text of a basic key."""
+    """Return the text of a random basic index of a shape."""
     parts = []
     for n in shape[: m.r.randint(1, len(shape))]:
         draw = m.r.random()
@@ -95,7 +95,7 @@ def key(m: Maker, shape: tuple[int, ...]) -> str:
 
 
 def join(m: Maker) -> None:
-    """Concatenate or stack values of one dtype."""
+    """Append a concatenation or a stack of values of one dtype."""
     a = m.pick(rank=1)
     if a is None:
         return
@@ -117,7 +117,7 @@ def join(m: Maker) -> None:
 
 
 def at_variable(m: Maker) -> None:
-    """Take one place, or some, given by a variable."""
+    """Append an index or a slice at a `Variable`."""
     a = m.pick(rank=1, nonempty=True)
     if a is None:
         return
@@ -133,7 +133,7 @@ def at_variable(m: Maker) -> None:
 
 
 def at_index(m: Maker) -> None:
-    """Take elements by a tensor of indices, perhaps negative."""
+    """Append an index by a tensor, in which indices may be negative."""
     a, i = m.pick(rank=1, nonempty=True), m.pick("iu")
     if a is None or i is None:
         return

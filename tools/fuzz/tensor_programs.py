@@ -1,8 +1,8 @@
 """Random tensor programs as lines of Python, each in two dialects: tensors and NumPy.
 
-A program is made from a seed while NumPy runs it, of the lines that `tensor_kinds` lists. Every line is
-exact in both dialects - movement, casts, integer and single-rounded float operations - except sums of floats,
-which end their line of descent and carry a bound. A failing program is printed as a test.
+A program is made from a seed, with the kinds of lines in `tensor_kinds`, while NumPy executes it. Every line
+has an exact result in both dialects: movement, casts, integer operations, and float operations with one
+rounding. Sums of floats are the exception: they have an error bound, and no other line uses them.
 
 Not here: the kinds of lines (`tensor_kinds`), running and comparing (`tensors`).
 """
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     Kinds = Sequence[tuple[Callable[["Maker"], None], int]]
 
 MOST: Final = 1200
-"""Elements of a value."""
+"""The largest number of elements of a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One statement; `makes` is the name that it binds, or that it writes in place."""
+    """One statement; `makes` is the name that it binds or writes in place, `needs` the names that it uses."""
 
     makes: str
     needs: tuple[str, ...]
@@ -38,24 +38,24 @@ class Line:
     kind: str = "new"
     """`leaf`, `bound` (a variable), `new`, `write` (in place) or `sum` (compared within a bound)."""
     bounds: tuple[int, int] = (0, 0)
-    """Of a variable."""
+    """The range of a variable, both ends included."""
 
     @property
     def given(self) -> bool:
-        """Whether it makes an input."""
+        """Whether it defines an input."""
         return self.kind in {"leaf", "bound"}
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Leaves first, then the other lines."""
+    """The lines of a program, inputs first."""
 
     seed: int
     lines: tuple[Line, ...]
 
     @property
     def leaves(self) -> tuple[Line, ...]:
-        """The lines that make the inputs."""
+        """The lines that define the inputs."""
         return tuple(line for line in self.lines if line.given)
 
     @property
@@ -64,25 +64,25 @@ class Program:
         return tuple(line for line in self.lines if not line.given)
 
     def names(self) -> tuple[str, ...]:
-        """Return every name of a tensor, in order."""
+        """Return the names of all tensors, in order."""
         return tuple(dict.fromkeys(line.makes for line in self.lines if line.kind != "bound"))
 
 
 def namespace() -> dict[str, Any]:
-    """Return what the lines of both dialects may name."""
+    """Return the names that the lines of both dialects use."""
     functions = {f.__name__: f for f in (cast, brief, total, *slopes.FUNCTIONS)}
     return {"np": np, "nan": float("nan"), "inf": float("inf"), **functions}
 
 
 def literal(data: Array) -> str:
-    """Return the expression of an array."""
+    """Return an array as a Python expression."""
     return f"np.array({data.ravel().tolist()!r}, {str(data.dtype)!r}).reshape({data.shape!r})"
 
 
 class Maker:
-    """Makes the program of one seed, of weighted kinds of lines over leaves of some dtypes.
+    """Makes the program of one seed, from weighted kinds of lines and leaves of some dtypes.
 
-    With `most` all numbers are whole at first, and values that hold a greater one are not made.
+    With `most`, leaves are small integers, and lines with a greater value than `most` are left out.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class Maker:
         self.r = random.Random(seed)  # noqa: S311 - programs, not secrets
         self.rng = np.random.default_rng(seed)
         self.views = views
-        """Write through views, as NumPy does; else only to what has no alias."""
+        """Whether views are written; otherwise only tensors without an alias are."""
         self.most = most
         self.lines: list[Line] = []
         self.env = namespace()
         self.alias: dict[str, int] = {}
-        """Name -> number of the memory that NumPy's array shares."""
+        """Name -> number of the memory; equal numbers share memory."""
         self.inputs: set[str] = set()
         self.frozen: set[str] = set()
-        """Sums: nothing is made of them."""
+        """Sums of floats, which no other line uses."""
         self.unwritable: set[str] = set()
-        """Expanded values, and what was made of them: elements may repeat."""
+        """Expanded values and their views, whose elements may share memory."""
         sizes = [self.r.choice((0, 1, 1, 2, 3, 4, 5, 7, 7, 17)) for _ in range(self.r.randint(0, 3))]
         for _ in range(self.r.randint(1, 3)):
             shape = tuple(n if self.r.random() < 0.75 else 1 for n in sizes)
@@ -130,7 +130,7 @@ class Maker:
         self.lines.append(Line(name, (), f"{name} = Tensor({text})", f"{name} = {text}", "leaf"))
 
     def bound(self, high: int) -> str:
-        """Append a variable of 0 to `high`, bound to one of these; return its name."""
+        """Append a `Variable` from 0 to `high`, bound to a random value; return its name."""
         name, value = f"k{len(self.lines)}", self.r.randint(0, high)
         text = f"{name} = Variable({name!r}, 0, {high}).bind({value})"
         self.env[name] = value
@@ -140,7 +140,10 @@ class Maker:
     # --- drawing
 
     def pick(self, kinds: str = "biuf", *, rank: int = 0, nonempty: bool = False) -> str | None:
-        """Return the name of a value whose dtype is of one of `kinds`, late ones more often."""
+        """Return the name of a random value whose dtype kind is in `kinds`, or None.
+
+        Later values are preferred.
+        """
         fit = [
             n
             for n in self.alias
@@ -152,7 +155,7 @@ class Maker:
         return fit[max(self.r.randrange(len(fit)), self.r.randrange(len(fit)))] if fit else None
 
     def mate(self, name: str) -> str | None:
-        """Return a value of the same dtype that broadcasts with `name`."""
+        """Return the name of a value of the same dtype that broadcasts with `name`, or None."""
         x = self.env[name]
         fit = [
             n
@@ -166,9 +169,9 @@ class Maker:
     def add(
         self, needs: tuple[str, ...], tensor: str, numpy: str = "", *, view: bool = False, kind: str = "new"
     ) -> None:
-        """Append `name = tensor`; `{0}` and `{1}` stand for the names needed.
+        """Append `name = tensor`, where `{0}` and `{1}` stand for the names in `needs`.
 
-        NumPy's value is copied unless it is a view that tensors share as well.
+        NumPy's value is copied unless it is a view in both dialects.
         """
         name = f"v{len(self.lines)}"
         code = (numpy or tensor).format(*needs)
@@ -187,7 +190,7 @@ class Maker:
                 return
             shares = view and self.views and np.shares_memory(value, self.env[needs[0]])
             if view and self.views and value.size and not shares:
-                return  # NumPy copies where a tensor is a view all the same
+                return  # NumPy copies where a tensor is a view
             self.env[name] = value if shares else value.copy()
         if view and needs[0] in self.unwritable:
             self.unwritable.add(name)
@@ -196,7 +199,7 @@ class Maker:
         self.lines.append(Line(name, needs, f"{name} = {tensor.format(*needs)}", f"{name} = {copied}", kind))
 
     def write(self, target: str, needs: tuple[str, ...], tensor: str, numpy: str = "") -> None:
-        """Append a statement that changes `target` in place."""
+        """Append a statement that writes `target` in place."""
         code = (numpy or tensor).format(target, *needs)
         before = self.env[target].copy()
         with np.errstate(all="ignore"):
@@ -207,7 +210,7 @@ class Maker:
         self.lines.append(Line(target, (target, *needs), tensor.format(target, *needs), code, "write"))
 
     def writable(self, name: str) -> bool:
-        """Return whether `name` may be written in place: it shares nothing, or sharing is what is tested."""
+        """Return whether `name` may be written in place: it has no alias, or aliases are tested (`views`)."""
         if name in self.frozen or name in self.unwritable or (self.most and name in self.inputs):
             return False
         return self.views or sum(1 for other in self.alias.values() if other == self.alias[name]) == 1

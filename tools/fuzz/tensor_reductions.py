@@ -1,4 +1,4 @@
-"""Lines of tensor programs that reduce or run along an axis.
+"""Lines of tensor programs that reduce, sort or scan along an axis.
 
 Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
 """
@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 
 
 def reduce(m: Maker) -> None:
-    """Exact reductions: sums of integers, extremes, any and all; and sums of floats, which end."""
+    """Append a reduction: sums of integers, extremes, any, all.
+
+    Or a sum of floats, which has an error bound.
+    """
     a = m.pick(nonempty=True)
     if a is None:
         return
@@ -37,7 +40,7 @@ def reduce(m: Maker) -> None:
 
 
 def along(m: Maker) -> None:
-    """Sort, find the greatest, add up or multiply along an axis, multiply matrices: exact ones."""
+    """Append an exact operation along an axis: sort, argmax, cumulative sum, product, matrix product."""
     a = m.pick("iuf", rank=1, nonempty=True)
     if a is None:
         return

@@ -1,6 +1,6 @@
-"""Lines of tensor programs that are differentiated: exact over small whole numbers, their slopes too.
+"""Lines of differentiated tensor programs: values and slopes of small integers are exact.
 
-At ties the greater and the smaller share the slope, as in PyTorch; the slope of a size at 0 is 0.
+At ties maximum and minimum share the slope, as in PyTorch; the slope of an absolute value at 0 is 0.
 
 Not here: a whole program (`tensor_programs`), other kinds of lines (`tensor_kinds` lists them).
 """
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def binary(m: Maker) -> None:
-    """Add, subtract, multiply; the greater, the smaller, a choice between the two."""
+    """Append an addition, subtraction, multiplication, maximum, minimum or selection."""
     a = m.pick("f")
     b = m.mate(a) if a is not None else None
     if a is None or b is None:
@@ -32,7 +32,7 @@ def binary(m: Maker) -> None:
 
 
 def unary(m: Maker) -> None:
-    """Negate, square, take the size or the positive part, scale."""
+    """Append a negation, square, absolute value, relu, scaling or `detach`."""
     a = m.pick("f")
     if a is None:
         return
@@ -49,7 +49,7 @@ def unary(m: Maker) -> None:
 
 
 def convert(m: Maker) -> None:
-    """Cast to the other dtype."""
+    """Append a cast to the other float dtype."""
     a = m.pick("f")
     if a is not None:
         to = "float32" if m.env[a].dtype == "float64" else "float64"
@@ -57,7 +57,7 @@ def convert(m: Maker) -> None:
 
 
 def reduce(m: Maker) -> None:
-    """Add up, run along an axis, sort, take the greatest or the smallest, multiply matrices."""
+    """Append a sum, cumulative sum, maximum, minimum, sort or matrix product."""
     a = m.pick("f", rank=1, nonempty=True)
     if a is None:
         return
@@ -77,7 +77,7 @@ def reduce(m: Maker) -> None:
 
 
 def gather(m: Maker) -> None:
-    """Take places along the first axis, some twice."""
+    """Append an index along the first axis; elements may occur more than once."""
     a = m.pick("f", rank=1, nonempty=True)
     if a is not None:
         index = f"arange({m.r.randint(1, 5)}) * {m.r.randint(0, 3)} % {len(m.env[a])}"

@@ -1,6 +1,6 @@
-"""The values of tensor programs in NumPy: casts that saturate, exact sums, comparison by bits.
+"""Values of tensor programs in NumPy: saturating casts, bfloat16, sums with bounds, comparison by bits.
 
-Written apart from the product: nothing here imports it. Next: `tensor_programs`, the user.
+It is independent of the product and does not import it. Next: `tensor_programs`, which uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SPECIAL: Final = (0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-8, -6e-8, 65504.0, -7
 
 
 def leaf(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Return data with the dtype's limits and special values in it."""
+    """Return random data, a quarter of it limits and special values of the dtype."""
     if dtype == "bool":
         return rng.random(shape) < 0.5
     if dtype in INTS:
@@ -33,9 +33,9 @@ def leaf(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def cast(x: Array, dtype: str) -> Array:
-    """Return x as another dtype.
+    """Return x in another dtype.
 
-    Towards integers floats saturate and NaN is 0; integers wrap; bool is x != 0.
+    Floats saturate to integers, with 0 for NaN; integers wrap; bool is x != 0.
     """
     with np.errstate(all="ignore"):
         if dtype == "bool":
@@ -52,7 +52,7 @@ def cast(x: Array, dtype: str) -> Array:
 
 
 def brief(x: Array) -> Array:
-    """Return x rounded to the nearest bfloat16, ties to even, as float32; float32 must hold x."""
+    """Return x rounded to the nearest bfloat16, ties to even, as float32; x must be exact in float32."""
     with np.errstate(all="ignore"):
         wide = np.asarray(x).astype(np.float32)
     bits = wide.view(np.uint32).astype(np.uint64)
@@ -61,7 +61,7 @@ def brief(x: Array) -> Array:
 
 
 def total(x: Array, axis: int | tuple[int, ...] | None) -> tuple[Array, Array]:
-    """Return the float64 sum of x, and how far a sum in x's dtype, in any order, may be from it."""
+    """Return the float64 sum of x, and the error bound of a sum in x's dtype in any order."""
     with np.errstate(all="ignore"):
         wide = x.astype(np.float64)
         count = x.size // max(1, np.sum(wide, axis).size)
@@ -73,7 +73,7 @@ def total(x: Array, axis: int | tuple[int, ...] | None) -> tuple[Array, Array]:
 
 
 def same_bits(found: Array, wanted: Array) -> bool:
-    """Return whether dtype, shape and every bit agree; all NaN are one."""
+    """Return whether dtype, shape and every bit agree; all NaN are equal."""
     if found.dtype != wanted.dtype or found.shape != wanted.shape:
         return False
     if found.dtype.kind != "f":
@@ -83,7 +83,7 @@ def same_bits(found: Array, wanted: Array) -> bool:
 
 
 def near(found: Array, wanted: Array, bound: Array) -> bool:
-    """Return whether a float sum agrees within its bound; a sum that leaves its dtype may be infinite."""
+    """Return whether a float sum is within its bound; any value passes where the sum may overflow."""
     if found.shape != wanted.shape:
         return False
     with np.errstate(all="ignore"):

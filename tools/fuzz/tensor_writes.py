@@ -1,6 +1,6 @@
 """Random statements that write a tensor in place, for the tensor fuzzer.
 
-Each function appends at most one statement to the program that a `Maker` builds, or none where no tensor
+Each function appends at most one statement to the program that a `Maker` builds, and none if no tensor
 fits. `Maker.write` takes it as two format strings, for tensors and for NumPy: {0} is the target, {1} the
 first operand.
 

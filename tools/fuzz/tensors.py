@@ -1,9 +1,9 @@
 """`python -m tools.fuzz.tensors [--cases 200] [--first 0] [--jobs 2] [--mode MODE] [--show SEED]`.
 
-Random tensor programs against NumPy, bit for bit, wherever they are realized: at the end alone, after each
-line, and at random lines; as a captured function over changing inputs and variables; in four threads at once;
-with writes through views; differentiated, captured and not. Prints each program that differs as a test, cut
-down to the lines that matter, and exits non-zero when there is one. The device is `HCQ_DEVICE`'s.
+It compares random tensor programs with NumPy bit by bit. Modes: `eager` realizes at the end, after each line,
+and after random lines; `jit` captures a function and changes inputs and variables; `threads` runs four
+threads; `views` writes through views; `gradients` differentiates, with and without capture. It prints each
+differing program as a shrunk test, and exits with 1 if there is one. `HCQ_DEVICE` names the device.
 
 Not here: making a program (`tensor_programs`), the kinds of lines (`tensor_kinds`).
 """
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 MODES: Final = ("eager", "jit", "threads", "views", "gradients")
 CALLS: Final = 4
-"""Calls of a captured function: it runs, is captured, and is replayed twice."""
+"""Calls of a captured function: the first runs, the second is captured, two are replays."""
 _THREADS: Final = 4
 _WHOLE: Final = 2.0**12
-"""Values in programs that are differentiated are no greater; they are whole numbers, or halves and so on."""
+"""The largest value in a differentiated program, so that all values are exact."""
 _STEEP: Final = 2.0**18
-"""Programs with greater slopes are left out: sums round in float32."""
+"""Calls with greater slopes are skipped, because sums round in float32."""
 _NEAR: Final = 2.0**-20
-"""Of the greatest slope: what thirds, of three that tie, may lose."""
+"""Error, relative to the greatest slope, of slopes divided by three at ties."""
 
 
-class Differs(AssertionError):  # noqa: N818 - what a program does, not an error of the tool
-    """A program gave other bits than NumPy."""
+class Differs(AssertionError):  # noqa: N818 - a result, not an error of the tool
+    """A result of a program differs from NumPy's."""
 
 
 def program(seed: int, mode: str) -> Program:
@@ -52,7 +52,7 @@ def program(seed: int, mode: str) -> Program:
 
 
 def loss_of(program: Program) -> Line:
-    """Return the line that adds up every value, each element with a weight of its own."""
+    """Return the line of the loss: the sum of all values, weighted by element."""
     env = oracle(program.lines)
     terms, same = [], []
     for name in program.names():
@@ -63,7 +63,7 @@ def loss_of(program: Program) -> Line:
 
 
 def oracle(lines: Sequence[Line], given: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Run the NumPy dialect; `given` stands for leaves."""
+    """Run the NumPy dialect and return its names; `given` replaces the inputs."""
     env = namespace() | (given or {})
     with np.errstate(all="ignore"):
         for line in lines:
@@ -73,7 +73,7 @@ def oracle(lines: Sequence[Line], given: dict[str, Any] | None = None) -> dict[s
 
 
 def check(program: Program, env: dict[str, Any], wanted: dict[str, Any], what: str) -> None:
-    """Compare every name that is bound."""
+    """Compare all tensors with the expected arrays; `Differs` at the first difference."""
     kinds = {line.makes: line.kind for line in program.lines if line.kind not in {"write", "bound"}}
     for name in program.names():
         found = env[name].numpy()
@@ -88,7 +88,7 @@ def check(program: Program, env: dict[str, Any], wanted: dict[str, Any], what: s
 def run(
     program: Program, realize: Callable[[int], bool], given: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Run the tensor dialect; after line number i what it made is realized where `realize(i)`."""
+    """Run the tensor dialect; realize the result of line i if `realize(i)`. `given` replaces the inputs."""
     from frontend import Tensor, Variable  # noqa: PLC0415 - `--show` needs none
 
     env = namespace() | {"Tensor": Tensor, "Variable": Variable} | (given or {})
@@ -101,7 +101,7 @@ def run(
 
 
 def eager(program: Program) -> None:
-    """Compare with NumPy: realized at the end alone, after each line, after some."""
+    """Compare with NumPy, realizing at the end, after each line, and after random lines."""
     wanted = oracle(program.lines)
     chosen = random.Random(program.seed)  # noqa: S311 - programs, not secrets
     some = {number for number in range(len(program.lines)) if chosen.random() < 0.4}
@@ -114,7 +114,7 @@ def eager(program: Program) -> None:
 
 
 def inputs(program: Program, call: int) -> dict[str, Any]:
-    """Return what NumPy gets as inputs in one call; those of the program itself in the first."""
+    """Return the NumPy inputs of a call; those of the program in the first."""
     first = oracle(program.leaves)
     if call == 0:
         return {line.makes: first[line.makes] for line in program.leaves}
@@ -144,7 +144,7 @@ def passed(program: Program, data: dict[str, Any]) -> list[Any]:
 def jit(program: Program) -> None:
     """Compare a captured function of the inputs with NumPy, over changing inputs.
 
-    What is written in place inside are results: an argument must not be assigned.
+    Lines that write inputs in place are left out, because arguments must not be assigned.
     """
     from frontend import TinyJit  # noqa: PLC0415 - as above
 
@@ -168,7 +168,7 @@ def jit(program: Program) -> None:
 
 
 def gradients(program: Program) -> None:
-    """Compare a loss and its gradients with forward differentiation, captured and not; inputs change."""
+    """Compare a loss and its gradients with forward differentiation, with and without capture."""
     from frontend import TinyJit  # noqa: PLC0415 - as above
 
     names = [line.makes for line in program.leaves if line.kind == "leaf"]
@@ -203,12 +203,12 @@ def gradients(program: Program) -> None:
             results = function(*passed(program, data))
             for name, one, right in zip(["the loss", *names], results, wanted, strict=True):
                 if one.shape != right.shape or (abs(one.numpy() - right) > most * _NEAR).any():
-                    told = f"{loss_line.tensor}\ncall {call}, {what}: {name}: {one.numpy()!r}"
-                    raise Differs(f"{told}\nwanted {right!r}")
+                    text = f"{loss_line.tensor}\ncall {call}, {what}: {name}: {one.numpy()!r}"
+                    raise Differs(f"{text}\nwanted {right!r}")
 
 
 def threads(program: Program) -> None:
-    """Run a program in several threads at once."""
+    """Run a program in four threads at the same time."""
     wanted = oracle(program.lines)
     raised: list[BaseException] = []
 
@@ -234,18 +234,18 @@ RUNS: Final[dict[str, Callable[[Program], None]]] = {
 
 
 def failure(program: Program, mode: str) -> str:
-    """Return how a program differs, or an empty text."""
+    """Return the failure of a program as text, or ""."""
     try:
         RUNS[mode](program)
     except Differs as error:
         return str(error)
-    except Exception:  # noqa: BLE001 - whatever is raised is a finding: the programs are legal
+    except Exception:  # noqa: BLE001 - the programs are legal, so any exception is a finding
         return traceback.format_exc(limit=-6)
     return ""
 
 
 def shrunk(program: Program, fails: Callable[[Program], object]) -> Program:
-    """Leave out lines, the last first, as long as the rest still fails."""
+    """Remove lines, from the last to the first, as long as the rest still fails."""
     kept = list(program.lines)
     number = len(kept) - 1
     while number >= 0:
@@ -259,16 +259,16 @@ def shrunk(program: Program, fails: Callable[[Program], object]) -> Program:
 
 
 def as_test(program: Program, mode: str, text: str) -> str:
-    """Return a failing program as a test, and what it gave."""
+    """Return a failing program as the text of a test, with its failure as a comment."""
     head = f"def test_program_{program.seed}_{mode}() -> None:"
-    told = "\n".join(f"    # {line}" for line in text.splitlines())
+    comment = "\n".join(f"    # {line}" for line in text.splitlines())
     tensor = "\n".join(f"    {line.tensor}" for line in program.lines)
     numpy = "\n".join(f"    # {line.numpy}" for line in program.body)
-    return f"{head}\n{tensor}\n    # in NumPy:\n{numpy}\n{told}\n"
+    return f"{head}\n{tensor}\n    # in NumPy:\n{numpy}\n{comment}\n"
 
 
 def differing(first: int, count: int, mode: str) -> dict[int, str]:
-    """Run the programs of some seeds; return those that differ, as tests."""
+    """Run the programs of `count` seeds; return the failing ones as tests, by seed."""
     found = {}
     for seed in range(first, first + count):
         one = program(seed, mode)
@@ -279,7 +279,7 @@ def differing(first: int, count: int, mode: str) -> dict[int, str]:
 
 
 def main() -> int:
-    """Parse the command line, run, print."""
+    """Run the tool and return its exit status."""
     parser = campaign.parser("tools.fuzz.tensors", __doc__)
     parser.add_argument("--mode", choices=MODES, default="eager")
     options = parser.parse_args()
